@@ -4,6 +4,7 @@
 //! It takes the rules of the engine's documentation literally and does nothing else, so that what
 //! goes wrong in such a scenario goes wrong in the engine.
 
+mod crowded;
 mod locked;
 pub mod own_half;
 mod perform;
@@ -352,6 +353,24 @@ impl BareKernel<'_> {
         self.unlock(space);
         let frames = batch.finish();
         self.returned_unmap(space, range);
+        for frame in frames.take(2) {
+            self.give_away(frame);
+        }
+    }
+
+    /// The same, with a report for each page, before the next one is cleared.
+    pub fn unmap_pages(&self, space: usize, page: u64, pages: u64) {
+        self.hw.say(|| format!("unmap({space}, {page:#x}..)"));
+        self.lock(space);
+        let mut batch = self.engine.batch(Purpose::Call);
+        for page in page..page + pages {
+            if let Some(frame) = self.clear(space, page) {
+                batch.unmapped(&self.spaces[space], PageRange::base(Page(page), 1), frame);
+            }
+        }
+        self.unlock(space);
+        let frames = batch.finish();
+        self.returned_unmap(space, PageRange::base(Page(page), pages));
         for frame in frames.take(2) {
             self.give_away(frame);
         }

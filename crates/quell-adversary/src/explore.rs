@@ -73,8 +73,23 @@ pub struct Report {
 pub fn explore(
     session: &mut Session<'_>,
     exploration: &Exploration<'_>,
-    mut progress: impl FnMut(u64, &Coverage) -> bool,
+    progress: impl FnMut(u64, &Coverage) -> bool,
 ) -> Report {
+    let (mut report, violation) = search(session, exploration, progress);
+    if let Some(violation) = violation {
+        let trail = session.trail();
+        report.failure = Some(shrink(session, trail, violation));
+    }
+    report
+}
+
+/// As [`explore`], but leaves a run that fails as it was found, for those who ask no more than whether one does: the
+/// violation, instead of a [`Failure`] in the report.
+pub fn search(
+    session: &mut Session<'_>,
+    exploration: &Exploration<'_>,
+    mut progress: impl FnMut(u64, &Coverage) -> bool,
+) -> (Report, Option<Violation>) {
     let mut report = Report {
         schedules: 0,
         pruned: 0,
@@ -141,16 +156,14 @@ pub fn explore(
             End::Finished => report.schedules += 1,
             End::Violated(violation) => {
                 report.schedules += 1;
-                let trail = session.trail();
                 report.coverage = session.coverage.clone();
-                report.failure = Some(shrink(session, trail, *violation));
-                return report;
+                return (report, Some(*violation));
             }
         }
     }
     report.coverage = session.coverage.clone();
     report.missed = session.case().missed(&report.coverage);
-    report
+    (report, None)
 }
 
 impl Case<'_> {

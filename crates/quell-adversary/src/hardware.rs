@@ -5,6 +5,7 @@ use crate::cell::FRAME_WORDS;
 use crate::context::on_machine;
 use crate::context::{self, point};
 use crate::coverage::Happening;
+use crate::isolation::IsolationRules;
 use crate::kind::MachineKind;
 use crate::machine::buffer::Fill;
 use crate::op::Op;
@@ -139,20 +140,28 @@ unsafe impl Hardware for Adversary {
             }
         }
         let at_once = !point(Op::Invalidate);
+        let half = (self.kind.isolated).then(|| RunRules.half_to_note(what));
         on_machine(|core, me| {
             core.say(me, || format!("{what:?}"));
             core.invalidate(me, what, at_once);
+            if let Some(half) = half.flatten() {
+                core.halves[me].invalidated(half);
+            }
         });
     }
 
     unsafe fn load_root(&self, root: Frame, tag: Tag, keep: bool) {
         point(Op::Root);
+        let half = (self.kind.isolated).then(|| RunRules.half_is_kept(keep));
         on_machine(|core, me| {
             core.say(me, || {
                 let how = if keep { "kept" } else { "flushed" };
                 format!("loads root {:#x} under tag {}, {how}", root.0, tag.0)
             });
             core.load_root(me, root.0 as u32, tag.0, keep);
+            if let Some(keep) = half {
+                core.halves[me].loaded(tag.0, keep);
+            }
         });
     }
 

@@ -35,6 +35,10 @@ pub struct MachineKind {
     /// Whether an invalidation of leaf entries names their size, and leaves those of other sizes alone
     /// (Arm's level hint).
     pub level_hints: bool,
+    /// Whether user mode runs under a tag of its own (page-table isolation): the kernel's half of a space is what the engine
+    /// flushes, the user's is flushed on the way back to user mode ([`isolation`](crate::isolation)). Only scenarios that say so
+    /// run there.
+    pub isolated: bool,
     /// Whether a range is invalidated piece by piece, complete only at the end.
     pub pieces: bool,
 }
@@ -97,7 +101,18 @@ impl MachineKind {
             reorders: true,
             ..RISCV
         },
+        MachineKind {
+            name: "x86-isolation",
+            about: "x86-64 with two PCIDs per CPU, and two more for user mode (page-table isolation)",
+            isolated: true,
+            ..X86
+        },
     ];
+
+    /// The machines that generated programs run on: all but the last, which differs in what a port of the engine does.
+    pub fn drawn() -> &'static [MachineKind] {
+        &Self::ALL[..Self::ALL.len() - 1]
+    }
 
     /// The machine of this name.
     pub fn named(name: &str) -> Option<&'static MachineKind> {
@@ -150,6 +165,7 @@ const X86: MachineKind = MachineKind {
     break_before_make: false,
     hardware_dirty: true,
     level_hints: false,
+    isolated: false,
     pieces: false,
 };
 
@@ -163,10 +179,12 @@ const ARM: MachineKind = MachineKind {
     break_before_make: true,
     hardware_dirty: false,
     level_hints: true,
+    isolated: false,
     pieces: false,
 };
 
 const RISCV: MachineKind = MachineKind {
+    isolated: false,
     name: "riscv",
     about: "RISC-V with ASIDs of each hart's own and weakly ordered stores",
     tags: Tags::PerCpu(2),

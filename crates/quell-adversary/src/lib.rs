@@ -12,7 +12,7 @@
 //! | [`cell`], [`op`], [`action`] | a word of memory; what a CPU can be about to do; what may happen next |
 //! | [`kind`] | the machines: tags, memory ordering, walkers |
 //! | [`coverage`] | which transitions fired |
-//! | [`broken`], [`mistake`] | mistakes that are made on purpose |
+//! | [`broken`], [`isolation`], [`mistake`] | mistakes that are made on purpose |
 //! | [`oracle`] | the contract, as a judge of accesses |
 //! | [`footprint`] | what CPUs do to each other's words |
 //! | [`tables`] | page-table pages and the format of their entries |
@@ -37,11 +37,11 @@
 //!
 //! # What is not covered
 //!
-//! Of the weak memory models loads that overtake each other and stores that wait are modelled, on the machines whose
-//! names say so ([`kind`]); stores that overtake loads, dependencies, and loads of frames that are early are
-//! not ([`machine`]). A TLB that returns garbage, walks that tear words and machine checks are not either.
-//! No other CPU steps in between two operations on the reference count of an `Arc`, or on counters from
-//! which names alone are taken.
+//! Machines whose names say so ([`kind`]) have weak memory ordering: loads that overtake each other, and stores that wait. No
+//! machine has stores that overtake loads, dependencies that order, or early loads of frames
+//! ([`machine`]). No TLB returns garbage, no walk tears a word, and there are no machine checks.
+//! No other CPU steps in between two operations on the reference count of an `Arc`, or on counters
+//! that only give out names.
 
 pub mod action;
 pub mod bare_kernel;
@@ -56,6 +56,7 @@ pub mod footprint;
 pub mod generate;
 pub mod generated;
 pub mod hardware;
+pub mod isolation;
 pub mod kind;
 pub mod machine;
 pub mod mistake;

@@ -1,4 +1,5 @@
-//! The machine's state, and what each action does to it.
+//! The machine's state, and what each action does to it. The file is long because the state stands in it whole, with how a run
+//! begins and what interrupts the code of a CPU.
 //!
 //! A CPU's code runs until it *arrives* at an operation on something shared; there the machine asks
 //! the scheduler what happens next, and the operation takes place when its CPU's step is picked.
@@ -42,6 +43,7 @@ mod note;
 mod past;
 mod saved;
 mod state;
+mod user_half;
 mod watch;
 
 use crate::action::{Action, Actions, Deviation, MAX_CPUS};
@@ -49,6 +51,7 @@ use crate::cell::{AdversaryWord, FRAME_WORDS};
 use crate::coverage::Happening;
 use crate::digest::{Digest, Locals, Sums};
 use crate::footprint::Footprints;
+use crate::isolation::Halves;
 use crate::kind::MachineKind;
 use crate::mmu::Mmu;
 use crate::op::Op;
@@ -185,6 +188,8 @@ pub(crate) struct Text {
 pub(crate) struct Core {
     /// The last change of the kernel's text.
     text: Option<Text>,
+    /// What each CPU's user mode is, on machines where it has tags of its own.
+    pub(crate) halves: [Halves; MAX_CPUS],
     /// When each CPU dropped last what it had fetched.
     synchronized: [Moment; MAX_CPUS],
     pub(crate) kind: MachineKind,
@@ -196,7 +201,7 @@ pub(crate) struct Core {
     content: Box<[[u64; FRAME_WORDS]]>,
     touched: Vec<u32>,
     past: Past,
-    arena: Rc<Arena>,
+    pub(crate) arena: Rc<Arena>,
     pub(crate) strategy: Strategy,
     pub(crate) decisions: u32,
     /// The decision after which the run is called endless, unless a program comes further before it.
@@ -268,6 +273,7 @@ impl Core {
     ) -> Self {
         Core {
             text: None,
+            halves: [Halves::new(); MAX_CPUS],
             synchronized: [0; MAX_CPUS],
             kind,
             features: kind.features(count),
@@ -322,6 +328,7 @@ impl Core {
         self.mmu.reset(&self.arena, levels, &self.kind);
         self.oracle.reset();
         self.text = None;
+        self.halves = [Halves::new(); MAX_CPUS];
         self.synchronized = [0; MAX_CPUS];
         for frame in self.touched.drain(..) {
             self.content[frame as usize] = [0; FRAME_WORDS];
@@ -450,6 +457,9 @@ impl Core {
 
     /// Something begins to interrupt what the CPU does, or is over.
     fn nest(&mut self, me: usize, begins: bool) {
+        if begins {
+            self.leave_user_half(me);
+        }
         if let Some(footprints) = &mut self.footprints {
             footprints.nest(me, begins);
         }

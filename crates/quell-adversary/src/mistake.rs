@@ -158,6 +158,7 @@ impl Mistake {
             quell::rules::ALL,
             quell_zero::rules::zero::ALL,
             quell_vm::rules::ALL,
+            crate::isolation::ALL,
         ];
         let rules = rules.into_iter().flatten().copied().map(Mistake::Rule);
         let boundary = Boundary::ALL.iter().copied().map(Mistake::Boundary);

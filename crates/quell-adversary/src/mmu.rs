@@ -32,6 +32,7 @@ use crate::oracle::{Moment, Oracle};
 use crate::tables::{ACCESSED, Arena, DIRTY, GLOBAL, PRESENT, TABLE, USER, frame_of};
 use held::{GLOBAL_TAG, Gone, Path, Pointer, Tlb};
 use quell::Invalidate;
+use quell_arch::x86_64::isolation::user_tag;
 use quell_vm::machine::{Level, TABLE_WORDS};
 use std::hash::Hash;
 use std::ops::Range;
@@ -153,17 +154,20 @@ impl Mmu {
             tlb.pointers.clear();
             tlb.leaves.clear();
             // A TLB may hold anything when its CPU starts.
-            tlb.leaves.extend((0..JUNK_TAGS).map(|tag| Leaf {
-                tag,
-                level: 0,
-                page: 0,
-                word: PRESENT | USER,
-                via: 0,
-                root: 0,
-                written: 0,
-                until: 0,
-                path: Path { since: 0, cut: 0 },
-            }));
+            let users = (1..JUNK_TAGS).filter(|_| kind.isolated);
+            let users = users.map(|tag| user_tag(quell::Tag(tag)).0);
+            tlb.leaves
+                .extend((0..JUNK_TAGS).chain(users).map(|tag| Leaf {
+                    tag,
+                    level: 0,
+                    page: 0,
+                    word: PRESENT | USER,
+                    via: 0,
+                    root: 0,
+                    written: 0,
+                    until: 0,
+                    path: Path { since: 0, cut: 0 },
+                }));
         }
         self.lags.clear();
     }
@@ -261,6 +265,11 @@ impl Mmu {
             let times = (moments.rank(lag.written), oracle.returned_since(lag.at));
             (lag.table, lag.index, lag.old, times)
         }));
+    }
+
+    /// The tag that a CPU has loaded it under.
+    pub(crate) fn tag(&self, cpu: usize) -> u16 {
+        self.tlbs[cpu].tag
     }
 
     /// The root that a CPU has loaded.
@@ -475,6 +484,19 @@ impl Mmu {
         tag: u16,
         keep: bool,
     ) {
+        self.load_half(arena, cpu, now, (root, tag), keep, false);
+    }
+
+    /// Loads a root under a tag, for `user` mode, which reaches nothing of the kernel's half, or for the kernel.
+    pub(crate) fn load_half(
+        &mut self,
+        arena: &Arena,
+        cpu: usize,
+        now: Moment,
+        (root, tag): (u32, u16),
+        keep: bool,
+        user: bool,
+    ) {
         self.leave(cpu, now);
         let tlb = &mut self.tlbs[cpu];
         if !keep {
@@ -490,7 +512,9 @@ impl Mmu {
             }
         }
         self.walk_from(arena, cpu, root);
-        self.walk_kernel(arena, cpu);
+        if !user {
+            self.walk_kernel(arena, cpu);
+        }
     }
 
     /// The tables of this root can be walked under the tag that is loaded.

@@ -10,7 +10,7 @@ use quell_contract::Violation;
 use quell_contract::timeline::Line;
 use std::fmt::Write;
 
-/// The code that replays a run: `scenario:machine:policy[!mistake]:choices`, the policy as
+/// The code that replays a run: `scenario:machine:policy[!mistake]:deviations`, the policy as
 /// [`quell::language`] writes it.
 pub fn replay_code(case: &Case, deviations: &[Deviation]) -> String {
     let mut code = format!("{}:{}:{}", case.scenario.name, case.kind.name, case.policy);
@@ -77,7 +77,7 @@ pub fn parse_code_of<'p>(
     let parts: Vec<&str> = code.trim().split(':').collect();
     let [scenario, machine, policy, choices] = parts[..] else {
         return Err(format!(
-            "`{code}` is no replay code: expected scenario:machine:policy[!mistake]:choices"
+            "`{code}` is no replay code: expected scenario:machine:policy[!mistake]:deviations"
         ));
     };
     let scenario = named(scenario)?;

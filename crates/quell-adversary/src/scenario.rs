@@ -25,6 +25,8 @@ pub enum On {
     OwnTags,
     /// Where entries carry tags.
     Tagged,
+    /// Where user mode has tags of its own.
+    Isolated,
 }
 
 impl On {
@@ -37,6 +39,7 @@ impl On {
             On::Scarce => kind.scarce_tags(),
             On::OwnTags => !kind.broadcasts() && kind.tagged(),
             On::Tagged => kind.tagged(),
+            On::Isolated => kind.isolated,
         }
     }
 }
@@ -318,6 +321,6 @@ impl<'p> Scenario<'p> {
 
     /// Whether the scenario makes sense on a machine.
     pub fn runs_on(&self, kind: &MachineKind) -> bool {
-        self.on.includes(kind)
+        self.on.includes(kind) && (self.on == On::Isolated || !kind.isolated)
     }
 }

@@ -143,11 +143,13 @@ fn is_small(case: &Case) -> bool {
             ("cross-shootdown" | "nmi-unmap" | "nmi-idle" | "reclaim-unmap" | "idle-leave", _) => {
                 broadcast
             }
-            ("nmi-switch" | "rollover-switch", _)
+            ("nmi-switch" | "rollover-switch" | "rollover-table" | "isolated-unmap", _)
             | ("nested-posting" | "nested-outbox" | "nested-alone" | "many-batches", _)
             // The one that retires asks again and again until the other has left.
             | ("retire-running", _) => false,
-            ("own-nmi" | "own-program" | "own-program-debt" | "lazy-late-unmap", _) => !riscv,
+            ("own-nmi" | "own-program" | "own-program-debt" | "lazy-late-unmap", _)
+            | ("unplaced-access" | "unplaced-tables", _) => !riscv,
+            ("unplaced-unmap" | "unplaced-switch" | "unplaced-own", _) => broadcast,
             ("spurious", _) => case.kind.name != "riscv-svinval",
             (_, Script::Engine(_)) => true,
             // Over the manager, of which one call is as long as a whole program over the engine.

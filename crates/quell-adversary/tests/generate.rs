@@ -72,11 +72,16 @@ fn nothing_is_found_where_nothing_is_wrong() {
 
 #[test]
 fn the_number_of_threads_makes_no_difference() {
-    // In the second there are programs whose CPUs are numbered from 62 on.
-    for seed in [7, 23] {
+    // In the first there are programs whose CPUs are numbered from 62 on. In the other a second round goes by what the
+    // first has found, for mutants of every kind.
+    let two = mistakes(&EASY[..2]);
+    let all: Vec<Mistake> = Mistake::all().collect();
+    for (seed, rounds, sought) in [(23, 1, &two), (5, 2, &all)] {
         let run = |threads: usize| {
-            let mut campaign = Campaign::new(seed, threads, Vec::new(), &mistakes(&EASY[..2]));
-            campaign.go_round();
+            let mut campaign = Campaign::new(seed, threads, Vec::new(), sought);
+            for _ in 0..rounds {
+                campaign.go_round();
+            }
             let corpus: Vec<_> = campaign.corpus().map(|kept| kept.to_line()).collect();
             let killed: Vec<_> = campaign
                 .killed
@@ -211,6 +216,27 @@ run = [{ do = "write-file", file = 0, page = 2 }]
 #[test]
 fn what_is_written_while_a_file_is_truncated_may_go() {
     holds(CUT, 200);
+}
+
+/// A child runs, and stores to a file that its parent maps, before the fork that makes it has returned.
+const CHILD: &str = r#"
+machine = "x86"
+policy = "all"
+[program.calls.memory]
+[[program.calls.cpu]]
+start = [
+    { do = "create", pages = 3 },
+    { do = "map-file", file = 0, from = 0, page = 1, pages = 2, shared = true, write = true },
+    { do = "write", page = 1 },
+]
+run = [{ do = "fork" }, { do = "fork" }]
+[[program.calls.cpu]]
+run = [{ do = "enter", process = 3 }, { do = "write", page = 1 }]
+"#;
+
+#[test]
+fn what_a_child_writes_before_its_fork_returns_may_be_there() {
+    holds(CHILD, 600);
 }
 
 /// A CPU leaves, and another waits to be told by it.

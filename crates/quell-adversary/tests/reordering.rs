@@ -3,7 +3,8 @@
 
 use quell::Policy;
 use quell_adversary::coverage::{Happening, Reach};
-use quell_adversary::generate::{Recorded, random};
+use quell_adversary::generate::Recorded;
+use quell_adversary::generate::random::{self, LargePages};
 use quell_adversary::scenario::Scenario;
 use quell_adversary::schedule::Rng;
 use quell_adversary::{Budget, Case, Exploration, MachineKind, Mistake, Report, Session, explore};
@@ -100,7 +101,7 @@ fn drawn(over_vm: bool) -> impl Iterator<Item = Recorded> {
     let mut rng = Rng::new(11);
     let programs = std::iter::from_fn(move || {
         let program = match over_vm {
-            true => random::calls_program(&mut rng, false),
+            true => random::calls_program(&mut rng, LargePages::Seldom),
             false => random::engine_program(&mut rng),
         };
         let mut recorded = random::place(&mut rng, program);

@@ -11,16 +11,16 @@
  * WHAT THE EMBEDDER PROMISES, to every function:
  *   - A pointer is NULL, which is refused, or points to memory of its type. Memory that is passed as an engine, space,
  *     batch or plan was initialised, if only with zeroes; zeroed memory holds none, and is refused.
- *   - Engine, space and residue stay where they are, and so does a batch whose flush was started. A space outlives the batches that were told of it, and no function
- *     is called with it while or after it is retired. All are of one engine.
- *   - A batch, and the memory that something is made in, are used by one CPU at a time. All else may be called on any
- *     CPU at any time.
- *   - The code that calls stays on its CPU until the call returns.
+ *   - Engines, spaces and residues stay where they are, and so does a batch whose flush was started. A space outlives the
+ *     batches that were told of it, and is passed to no function during quell_space_retire or after it. Objects of two
+ *     engines are never mixed.
+ *   - One CPU at a time uses a batch, or initialises an object. Everything else may be called on any CPU at any time.
+ *   - The caller stays on its CPU until the call returns.
  *
  * CONTEXT, as each function names it:
- *   - Interrupts may be on or off unless it says otherwise; quell masks them where it must. From an NMI only
- *     quell_user_access_allowed and quell_enter_kernel are called. From inside a quell_hw_* function nothing is, but
- *     quell_on_interrupt where quell_hw_relax and quell_hw_restore_interrupts let interrupts in.
+ *   - Interrupts may be on or off unless the function says otherwise; quell masks them where it must. An NMI handler
+ *     calls only quell_user_access_allowed and quell_enter_kernel. A quell_hw_* function calls nothing of quell, but
+ *     quell_hw_relax and quell_hw_restore_interrupts may let an interrupt in whose handler calls quell_on_interrupt.
  *   - "May wait": the function waits for other CPUs to take their shootdown interrupt, and serves its own CPU's requests
  *     meanwhile, also with interrupts off. The caller holds no lock for which another CPU spins with interrupts off,
  *     unless that CPU calls quell_poll in its loop. There is no time-out.
@@ -28,11 +28,11 @@
  * THE MACHINE. The functions quell_hw_* are called on any CPU, with interrupts on or off unless they say otherwise. None
  * of them waits for other CPUs.
  *
- * ERRORS. A function that can refuse returns an enum quell_status, and has done nothing if that is not QUELL_STATUS_OK;
- * quell_status_text says what it means. Functions that answer with bool or a number say what they answer then.
+ * ERRORS. A function that can refuse returns an enum quell_status; if that is not QUELL_STATUS_OK, the function has done
+ * nothing. quell_status_text explains it. A function that returns bool or a number says what it returns then.
  *
- * ORDERING. What the caller stored before a call is seen by what the call makes other CPUs do; what is told of "on
- * return" happens before what the caller does next.
+ * ORDERING. Other CPUs that act on a call see what the caller stored before the call. What a function promises "on
+ * return" has happened before whatever the caller does next.
  */
 
 #ifndef QUELL_H
@@ -70,14 +70,35 @@
 // Bytes of a `struct quell_slot`.
 #define QUELL_SLOT_SIZE 64
 
+#if !defined(QUELL_CPUS_8192)
 // Bytes of a `struct quell_ledger_entry`.
 #define QUELL_LEDGER_ENTRY_SIZE 192
+#endif
 
+#if defined(QUELL_CPUS_8192)
+// Bytes of a `struct quell_ledger_entry`.
+#define QUELL_LEDGER_ENTRY_SIZE 1088
+#endif
+
+#if !defined(QUELL_CPUS_8192)
 // Bytes of a `struct quell_space`.
 #define QUELL_SPACE_SIZE 192
+#endif
 
+#if defined(QUELL_CPUS_8192)
+// Bytes of a `struct quell_space`.
+#define QUELL_SPACE_SIZE 1088
+#endif
+
+#if !defined(QUELL_CPUS_8192)
 // Bytes of a `struct quell_batch`.
-#define QUELL_BATCH_SIZE 1272
+#define QUELL_BATCH_SIZE 1288
+#endif
+
+#if defined(QUELL_CPUS_8192)
+// Bytes of a `struct quell_batch`.
+#define QUELL_BATCH_SIZE 2184
+#endif
 
 // Bytes of a `struct quell_residue`.
 #define QUELL_RESIDUE_SIZE 8
@@ -91,15 +112,37 @@
 // The alignment of batch, residue, stamp and plan.
 #define QUELL_WORD_ALIGN 8
 
-// The most CPUs that an engine handles.
+#if !defined(QUELL_CPUS_8192)
+// The most CPUs that an engine handles. A library that was built with the feature "cpus-8192" handles more, and wants
+// QUELL_CPUS_8192 to be defined wherever this header is included.
 #define QUELL_MAX_CPUS 1024
+#endif
 
+#if defined(QUELL_CPUS_8192)
+// The most CPUs that an engine handles.
+#define QUELL_MAX_CPUS 8192
+#endif
+
+#if !defined(QUELL_CPUS_8192)
 // The words of a `struct quell_cpu_set`.
 #define QUELL_CPU_SET_WORDS 16
+#endif
 
+#if defined(QUELL_CPUS_8192)
+// The words of a `struct quell_cpu_set`.
+#define QUELL_CPU_SET_WORDS 128
+#endif
+
+#if !defined(QUELL_CPUS_8192)
 // The version of this interface. A header of one version does not work with a library of another, and
-// quell_engine_new refuses it.
+// quell_engine_new refuses it. So it does where one of the two is for more CPUs than the other.
 #define QUELL_INTERFACE 2
+#endif
+
+#if defined(QUELL_CPUS_8192)
+// The version of this interface, for 8192 CPUs.
+#define QUELL_INTERFACE 536870914
+#endif
 
 // The longest text of a policy that is read, in bytes.
 #define QUELL_POLICY_LENGTH 255
@@ -118,12 +161,12 @@ enum quell_invalidate_kind {
     QUELL_INVALIDATE_KIND_TAG,
     // All entries under all tags, walker caches included; global kernel entries may stay.
     QUELL_INVALIDATE_KIND_ALL,
-    // The entries of `range`, in `scope`, of the kernel's half: global ones and those under the tag that is loaded, as
-    // `invlpg` and `tlbi vaae1` do. Where tags mean the same everywhere, those under all tags. Asked for batches of a
-    // space that quell_kernel_space_new made, and no others.
+    // The entries of `range`, in `scope`, in the kernel's half: global ones and those under the tag that is loaded, as
+    // `invlpg` and `tlbi vaae1` drop them. Where tags mean the same everywhere, those under all tags. Only changes of a
+    // space that quell_kernel_space_new made ask for it.
     QUELL_INVALIDATE_KIND_KERNEL,
-    // All entries under all tags, global ones and walker caches included; begins with a full barrier, as quell_hw_fence.
-    // `tag`, `range` and `scope` say nothing. Asked for as a CPU comes online, too: where no kernel space is made it
+    // All entries under all tags, global ones and walker caches included, after a full barrier as quell_hw_fence. `tag`,
+    // `range` and `scope` say nothing. quell_cpu_online asks for it, too: in a kernel that makes no kernel space it
     // may be treated as `All`.
     QUELL_INVALIDATE_KIND_EVERYTHING,
 };
@@ -177,6 +220,17 @@ enum quell_status {
     QUELL_STATUS_VALUE,
     // The flush of the batch was started: quell_batch_finish ends it.
     QUELL_STATUS_IN_FLIGHT,
+};
+
+// Whom a change concerns.
+enum quell_need_kind {
+    // Nobody.
+    QUELL_NEED_KIND_NOTHING,
+    // A CPU that was refused an access through the entry: it forgets it before it tries again (quell_refresh). No other
+    // is told.
+    QUELL_NEED_KIND_LOCAL,
+    // Every CPU that may hold the entry: report it to a batch.
+    QUELL_NEED_KIND_FLUSH,
 };
 
 // The size of the entries that map a range.
@@ -246,7 +300,7 @@ enum quell_counter {
     QUELL_COUNTER_ESCALATED_CONTENTION,
     // Requests that became a whole tag because the target had missed one.
     QUELL_COUNTER_ESCALATED_GAP,
-    // Batches flushed early because they touched too many spaces.
+    // Changes that no batch counts: a space too many in one batch, or a batch too many of one space.
     QUELL_COUNTER_ESCALATED_BATCH,
     // Waits for a target's acknowledgement.
     QUELL_COUNTER_WAITED,
@@ -298,9 +352,53 @@ enum quell_counter {
 enum quell_kernel_entries {
     // Global entries, one for all tags.
     QUELL_KERNEL_ENTRIES_GLOBAL,
-    // Entries under the tag that is loaded, which live under every tag of a CPU, or entries of both kinds: costs CPUs with
-    // tags of their own what they kept of other spaces.
+    // Entries that are not global, or entries of both kinds. TLBs keep the former under each tag that was loaded as they
+    // were used, so on CPUs with tags of their own a flush costs the entries of all other spaces.
     QUELL_KERNEL_ENTRIES_TAGGED,
+};
+
+// Whose page tables.
+enum quell_architecture {
+    // x86-64.
+    QUELL_ARCHITECTURE_X86_64,
+    // AArch64, 4 KB granule, stage 1.
+    QUELL_ARCHITECTURE_AARCH64,
+    // RISC-V, Sv39 and up.
+    QUELL_ARCHITECTURE_RISCV64,
+};
+
+// What an entry says that is yes or no: bits of `quell_entry.flags`.
+enum quell_entry_flag {
+    // Walkers may use the entry. If not, no other field means anything.
+    QUELL_ENTRY_FLAG_PRESENT = 1,
+    // It points to a table of the next level rather than mapping a page.
+    QUELL_ENTRY_FLAG_TABLE = 2,
+    // May be stored to. For a table, as the next two: the pages below may, if their own entries say so, too.
+    QUELL_ENTRY_FLAG_WRITABLE = 4,
+    // User mode may use it.
+    QUELL_ENTRY_FLAG_USER = 8,
+    // Instructions may be fetched: by user mode if it may use it, else by the kernel.
+    QUELL_ENTRY_FLAG_EXECUTABLE = 16,
+    // An access was recorded.
+    QUELL_ENTRY_FLAG_ACCESSED = 32,
+    // A store was recorded. Not for tables.
+    QUELL_ENTRY_FLAG_DIRTY = 64,
+    // The translation belongs to every address space.
+    QUELL_ENTRY_FLAG_GLOBAL = 128,
+    // It is one of sixteen in an aligned row that map sixteen adjacent frames in the same way.
+    QUELL_ENTRY_FLAG_CONTIGUOUS = 256,
+    // The memory is encrypted with the machine's key (AMD's C-bit).
+    QUELL_ENTRY_FLAG_ENCRYPTED = 512,
+};
+
+// Which changes of a present entry must go through an absent one, with a flush in between.
+enum quell_break {
+    // None (RISC-V).
+    QUELL_BREAK_NEVER,
+    // Those that may change the size of a translation (x86-64).
+    QUELL_BREAK_SIZE,
+    // Those, and any other that makes two translations of one address contradict each other (AArch64).
+    QUELL_BREAK_TRANSLATION,
 };
 
 // A run of virtual pages that are or were mapped with entries of one size. Pages are counted in 4096 bytes, whatever
@@ -344,8 +442,8 @@ struct quell_features {
     uint32_t tagging;
     // The highest tag (per-CPU tags), or the bits of a tag (global ones).
     uint32_t tags;
-    // A range of more strides than this is invalidated as a whole tag; 0 makes every flush one. Linux has 33 on x86
-    // and 512 on arm64.
+    // A request with more strides than this, in all of its ranges together, is flushed as a whole tag; 0 makes every flush
+    // one. Linux has 33 on x86 and 512 on arm64.
     uint64_t full_above;
     // Whether quell_hw_broadcast_start reaches all CPUs without an interrupt: 0 or 1.
     uint32_t broadcast;
@@ -367,46 +465,46 @@ struct QUELL_ALIGNED(64) quell_ledger_entry {
     uint8_t opaque[QUELL_LEDGER_ENTRY_SIZE];
 };
 
-// Functions of the embedder's that an engine may be given, for kernels that need them. Set the struct to zero first: what
-// is NULL is not called. As with the functions quell_hw_*, none of them calls quell, and none waits for other CPUs.
+// Optional functions of the embedder. Set the struct to zero first: a function that is NULL is not called. Like the
+// functions quell_hw_*, none of them calls quell or waits for other CPUs.
 struct quell_hooks {
     // This CPU executes no instruction that it fetched before the call: `isb` on Arm, on x86 an instruction that
     // serializes. quell_synchronize_text refuses to work without it.
     void (*synchronize_text)(void);
-    // In a guest: has the hypervisor flush a virtual CPU that does not run. True if CPU `target` did not run, and will
-    // have lost every translation, global ones and walker caches included, before it executes or walks again: it is not
-    // interrupted then. Called for each target, after the tables were changed. One atomic operation on what the
-    // hypervisor shares with the guest, a full barrier.
+    // In a guest: asks the hypervisor to flush the virtual CPU `target` if that does not run. True if it did not run, and
+    // will have lost every translation, global ones and walker caches included, before it executes or walks again: then
+    // quell does not interrupt it. Called for each target, after the tables were changed. The function is one atomic
+    // operation, a full barrier, on memory that the hypervisor shares with the guest.
     bool (*flush_on_reentry)(uint32_t target);
-    // Starts to invalidate what other users of a space's tables hold (an IOMMU, a hypervisor's second stage): of the
-    // space whose root is in frame `root` the range has changed, or everything if `range` is NULL; `scope` is an
+    // Starts to invalidate the translations that other walkers of a space's tables hold (an IOMMU, a hypervisor's second
+    // stage): `range` has changed, or everything if it is NULL, in the space whose root is in frame `root`; `scope` is an
     // `enum quell_scope`. Called after the tables were changed, on the CPU that flushes or owes the flush, for every
-    // change that needs one. What is owed until reuse is started at the unmap. A library that was built without the
-    // feature "secondary" never calls it, and quell_engine_new refuses it there.
+    // change that needs a flush. If the flush is owed until reuse, this is called at the unmap. If the library was built
+    // without the feature "secondary", quell_engine_new refuses this function.
     void (*start_secondary)(uint64_t root,
                             const struct quell_range *range,
                             uint32_t scope);
-    // Waits until what this CPU has started with `start_secondary` is complete: before a flush is over, so that frames
-    // come out of a batch after devices have let go of them.
+    // Waits until what this CPU has started with `start_secondary` is complete. Called before a flush is over, so devices
+    // no longer use frames that come out of a batch. quell_batch_changed calls it, under the lock of the table, where a
+    // batch was told of more than eight spaces, and where S0 is off and invalidations are broadcast.
     void (*complete_secondary)(void);
-    // This CPU has answered requests while a flush was started (quell_batch_start) and not waited for: the kernel may
-    // wake, or queue, the code that calls quell_batch_poll. Interrupts are masked. Often called for nothing, never too
-    // early.
+    // This CPU has answered requests while a flush is in flight (quell_batch_start): the kernel may wake, or queue, the
+    // code that calls quell_batch_poll. It may be called without need, but never too early. Interrupts are masked.
     void (*flush_answered)(void);
-    // This CPU has waited for CPU `target` for so many turns of quell_hw_relax: for a kernel that reports hangs. After
-    // 65536 turns, and each time that they have doubled. The wait goes on when it returns.
+    // This CPU has waited for CPU `target` for `turns` turns of quell_hw_relax: a kernel may report a hang. Called after
+    // 65536 turns, and each time that their number has doubled. The wait goes on when it returns.
     void (*waits_long)(uint32_t target,
                        uint64_t turns);
 };
 
-// What an engine is made of. Set it to zero first; what is left zero has the meaning that is said here.
+// The parts of an engine. Set the struct to zero first; each field says what zero means.
 struct quell_setup {
     // QUELL_INTERFACE.
     uint32_t interface;
     // What the machine can do.
     struct quell_features features;
-    // Which mechanisms are on, as text: "all", "baseline", "S0+S4", "all-S3,tags=64,cap=8M". NULL is "all". Read
-    // once, at most QUELL_POLICY_LENGTH bytes.
+    // Which mechanisms are on, as text: "all", "baseline", "S0+S4", "all-S3,tags=64,cap=8M". NULL is "all", which a
+    // library that was built without a mechanism refuses. Read once, at most QUELL_POLICY_LENGTH bytes.
     const char *policy;
     // Memory for the CPUs 0 to `cpu_count` - 1, which the engine keeps.
     struct quell_cpu *cpus;
@@ -417,15 +515,14 @@ struct quell_setup {
     struct quell_slot *slots;
     // How many slots each CPU gets from `slots`; with 0 it has eight of its own.
     size_t slots_per_cpu;
-    // Memory of the flush clock (S3), which the engine keeps: as many batches can be owed at once. NULL if
-    // `ledger_entries` is 0.
+    // Memory of the flush clock (S3), which the engine keeps. NULL if `ledger_entries` is 0.
     struct quell_ledger_entry *ledger;
-    // How many ledger entries there are: 64 is plenty, 0 switches S3 off.
+    // How many ledger entries there are: so many batches can owe their flush at once. 64 is plenty, 0 switches S3 off.
     size_t ledger_entries;
-    // Functions that the machine has besides quell_hw_*; read once. NULL: none of them.
+    // The optional functions; read once. NULL: there are none.
     const struct quell_hooks *hooks;
-    // Where a line goes that says why quell_engine_new has refused, cut off if it is too long and ended with a zero
-    // byte. NULL: nowhere.
+    // If quell_engine_new refuses, it writes the reason here, one line, cut off if it is too long and ended with a zero
+    // byte. NULL: it writes none.
     char *message;
     // The bytes of `message`; 160 are enough.
     size_t message_size;
@@ -447,6 +544,44 @@ struct QUELL_ALIGNED(8) quell_stamp {
     uint8_t opaque[QUELL_STAMP_SIZE];
 };
 
+// What the TLBs of a machine may keep, and what it forbids. Each but the last is 0 or 1.
+struct quell_tlb_rules {
+    // An entry that has refused an access may stay.
+    uint32_t keeps_refused;
+    // It may be kept that an entry was absent.
+    uint32_t keeps_absent;
+    // The kernel may not use what user mode may: a page that user mode gains is one that the kernel loses.
+    uint32_t user_excludes_kernel;
+    // An `enum quell_break`.
+    uint32_t break_before_make;
+};
+
+// What a page-table entry says.
+struct quell_entry {
+    // The frame of the table, or the first of the page.
+    uint64_t frame;
+    // Bits of an `enum quell_entry_flag`.
+    uint32_t flags;
+    // How the memory is cached: a number that the architecture explains (PAT index, MAIR index, PBMT); 0 is ordinary memory.
+    uint8_t memory;
+    // The protection key, or 0.
+    uint8_t key;
+    // What only the architecture has a name for; 0 for ordinary pages and tables.
+    uint8_t special;
+};
+
+// The least flush that a change needs.
+struct quell_need {
+    // Whom it concerns.
+    enum quell_need_kind kind;
+    // Leaf entries alone, or the walker caches and all that lies below the entry.
+    enum quell_scope scope;
+    // For a flush: under every tag. The entry was global, or is to become so.
+    bool every_tag;
+    // For a flush: between clearing the entry and writing the new one; otherwise after writing it.
+    bool break_first;
+};
+
 // What a frame owes: one word in the embedder's frame table. Zeroed memory is a residue that owes nothing, and a
 // residue owes nothing exactly while it is zero.
 struct QUELL_ALIGNED(8) quell_residue {
@@ -462,8 +597,8 @@ struct QUELL_ALIGNED(8) quell_zero_plan {
 extern "C" {
 #endif // __cplusplus
 
-// What a status means, in a line without a newline that ends with a zero byte and lives for ever. For a number that
-// is no status it says so.
+// The meaning of a status: one line, without a newline, ended with a zero byte, which stays valid for ever. A number that
+// is no status has a text that says so.
 //
 // Context: any.
 const char *quell_status_text(uint32_t status);
@@ -477,7 +612,9 @@ extern uint32_t quell_hw_this_cpu(void);
 extern void quell_hw_fence(void);
 
 // Invalidates translations of this CPU alone. In effect when it returns: no later access of this CPU uses an
-// entry that is covered, unless it was filled again from the tables after the call began.
+// entry that is covered, unless it was filled again from the tables after the call began. Fills after the call see
+// the table stores before it (on Arm that takes `dsb ishst` first). A store with release after the call is seen by
+// other CPUs only after the invalidation has taken effect. A tag that is named is the one that is loaded.
 extern void quell_hw_invalidate(const struct quell_invalidate *what);
 
 // Starts to invalidate translations on every CPU (`TLBI ... IS`, INVLPGB). Table stores before the call are seen
@@ -495,12 +632,13 @@ extern void quell_hw_load_root(uint64_t root,
                                bool keep);
 
 // Leaves every user root: until the next quell_hw_load_root this CPU uses and fills no user translation (the
-// kernel's own root on x86, a reserved table on Arm). Interrupts are masked.
+// kernel's own root on x86, a reserved table on Arm). Entries under the tag that this loads are dropped, global ones
+// excepted. Interrupts are masked.
 extern void quell_hw_unload_root(void);
 
-// Interrupts each CPU of `targets`, which never holds the caller and is gone when this returns. Each of them
-// sooner or later calls quell_on_interrupt, and sees what was stored before the sending. Interrupts are masked,
-// so it must not wait for other CPUs.
+// Interrupts each CPU of `targets`; the caller is never one of them. Each target sooner or later calls
+// quell_on_interrupt, and sees there what was stored before this call. `targets` is valid until this function returns.
+// Interrupts are masked, so it must not wait for other CPUs.
 extern void quell_hw_interrupt(const struct quell_cpu_set *targets);
 
 // Masks interrupts on this CPU; returns whether they were on.
@@ -509,12 +647,12 @@ extern bool quell_hw_mask_interrupts(void);
 // Undoes quell_hw_mask_interrupts: turns interrupts on again if `were_on`.
 extern void quell_hw_restore_interrupts(bool were_on);
 
-// One turn of a waiting loop (`pause`, `yield`).
+// One turn of a waiting loop (`pause`, `yield`); other CPUs must make progress meanwhile.
 extern void quell_hw_relax(void);
 
 #if defined(QUELL_DEBUG_ASSERTIONS)
-// Whether this CPU may wait for others now. Only a library with debug assertions asks, and only such a one needs
-// the function: a checker of locks answers here. `false` is a panic.
+// Whether this CPU may wait for others now: a lock checker of the kernel answers here. Only a library with debug
+// assertions asks, and only for that is the function needed; `false` makes it panic.
 extern bool quell_hw_may_wait(void);
 #endif
 
@@ -526,11 +664,12 @@ extern void quell_panic(const char *message,
                         size_t length);
 
 // Makes an engine. `engine` is zeroed memory, or holds an engine whose CPUs are all offline. The memory that `setup`
-// names is the engine's from now on; `setup` itself, the policy's text and the message are not kept. An engine is
-// never unmade: when all CPUs are offline nothing refers to its memory.
+// names is the engine's from now on; `setup` itself, the policy's text and the message are not kept. No function
+// unmakes an engine: when all of its CPUs are offline, its memory may be used for something else.
 //
 // Refuses: a NULL `engine`, `setup` or `cpus`; memory that is not aligned; a wrong `interface`; a text that is no
-// policy; features that contradict each other, and numbers of CPUs that are not supported.
+// policy, or asks for a mechanism that the library was built without; features that contradict each other; numbers of
+// CPUs that are not supported; memory of an engine that has a CPU online; `start_secondary` in a library without it.
 //
 // Context: once, before any CPU is online.
 QUELL_MUST_USE
@@ -558,7 +697,8 @@ bool quell_policy_has(const struct quell_engine *engine,
 // Context: any.
 uint64_t quell_policy_cap(const struct quell_engine *engine);
 
-// Takes this CPU into the protocol, before it loads its first space.
+// Takes this CPU into the protocol, before it loads its first space and before it uses a mapping of the kernel that may
+// change. Of the kernel's text it drops nothing: if that has changed, the CPU then drops what it has fetched, by itself.
 //
 // Refuses a CPU that the engine has no number for, and one that is online.
 //
@@ -566,11 +706,12 @@ uint64_t quell_policy_cap(const struct quell_engine *engine);
 QUELL_MUST_USE
 enum quell_status quell_cpu_online(struct quell_engine *engine);
 
-// Takes this CPU out of the protocol: it leaves its space, answers what it was asked and is asked no more. It touches
-// no user memory until quell_cpu_online. `from` is what `from` is for quell_switch_to: the space that this CPU had
-// loaded last, lazily or not and even if it was made to leave it; NULL only if there was none or it was retired. A
-// space that is left out goes on naming this CPU, and its quell_space_retire does not end once the CPU is back and
-// runs another one.
+// Takes this CPU out of the protocol: the CPU leaves its space, answers the requests that it has, and gets no more. Until
+// quell_cpu_online it touches no user memory, and no mapping of the kernel that is ever reported to a batch; tables of
+// the kernel's half are freed only where its walker cannot reach them. `from` is as for quell_switch_to: the space that
+// this CPU loaded last, even if it keeps that lazily or the engine made it leave the root; NULL only if there was none or it
+// was retired. If another space is passed, or NULL, the space that was loaded goes on naming this CPU: until it is retired,
+// its flushes interrupt this CPU in vain.
 //
 // Refuses a CPU that is not online.
 //
@@ -579,19 +720,19 @@ QUELL_MUST_USE
 enum quell_status quell_cpu_offline(struct quell_engine *engine,
                                     struct quell_space *from);
 
-// The handler of the shootdown interrupt: takes and flushes every request for this CPU. A spurious call costs two
+// The handler of the shootdown interrupt: takes and flushes every request for this CPU. A spurious call costs a few
 // loads. Before the engine is made there is nothing to do, and QUELL_STATUS_NO_ENGINE says so.
 //
 // Context: any that is not an NMI and not inside quell with interrupts masked. Does not wait.
 enum quell_status quell_on_interrupt(struct quell_engine *engine);
 
-// For loops that spin with interrupts off, for a lock that a CPU which waits for this one may hold: serves what other
-// CPUs want of this one. Two loads when that is nothing.
+// For a loop that spins, with interrupts off, for a lock whose holder may be waiting in quell: takes and flushes the
+// requests for this CPU. A few loads if there are none.
 //
 // Context: as quell_on_interrupt.
 enum quell_status quell_poll(struct quell_engine *engine);
 
-// Whether user memory may be accessed from an NMI handler or a probe right now. If not, the handler gives up, as for
+// Whether an NMI handler or a probe may access user memory right now. If not, it gives up, as for
 // an access that faults. False for memory without an engine. Other code need not ask.
 //
 // Context: any, an NMI too, on an online CPU.
@@ -609,17 +750,18 @@ bool quell_is_detached(const struct quell_engine *engine);
 // On return user accesses of this CPU go through the current tables of `to`, and every flush of `to` that was complete
 // when the call began has taken effect here.
 //
-// Refuses a CPU that is not online, a space that was not made or was retired, and as `to` one of the kernel's, which
-// every CPU has loaded already. As `from` that says nothing.
+// Refuses a CPU that is not online, a space that was not made or was retired, and a kernel space as `to`: every CPU has
+// that loaded already. A kernel space as `from` counts as NULL.
 //
-// Context: the scheduler's switch, where this CPU cannot be in two at once. Does not wait.
+// Context: the scheduler's switch, where this CPU cannot be in two at once. Does not wait for other CPUs' answers; with
+// system-wide tags it spins while another CPU takes one.
 QUELL_MUST_USE
 enum quell_status quell_switch_to(struct quell_engine *engine,
                                   struct quell_space *from,
                                   struct quell_space *to);
 
-// This CPU goes idle or runs a kernel thread: the root stays loaded, lazily, its user half is not used, and the CPU is
-// interrupted only when page-table pages are freed. quell_switch_to ends it.
+// This CPU goes idle or runs a kernel thread: the root stays loaded, lazily, and its user half is not used. Of that space
+// only freed page-table pages, and the end of the space, still interrupt the CPU. quell_switch_to or quell_resume ends it.
 //
 // Refuses a CPU that is not online.
 //
@@ -627,20 +769,20 @@ enum quell_status quell_switch_to(struct quell_engine *engine,
 QUELL_MUST_USE
 enum quell_status quell_enter_lazy(struct quell_engine *engine);
 
-// The way back from lazy mode to `space`, if this CPU has kept its root: what a kernel thread calls before it accesses the
-// user memory of `space`. False, and nothing was done, if the CPU has left that root meanwhile (quell_switch_to then), if
-// it is not online, and where a pointer is refused.
+// The way back from lazy mode to `space`, if this CPU has kept its root: for a kernel thread before it accesses the
+// user memory of `space`, and for the end of an idle period. False, and nothing was done, if the CPU has left that root
+// meanwhile (call quell_switch_to then), if it is not online, or if a pointer is refused.
 //
 // Context: as quell_switch_to.
 QUELL_MUST_USE
 bool quell_resume(struct quell_engine *engine,
                   struct quell_space *space);
 
-// This CPU returns to its program and wants not to be interrupted for the kernel's mappings meanwhile (a `nohz_full` CPU):
-// what is left to it, it flushes in quell_enter_kernel. Without effect on a CPU that runs no user space.
+// This CPU returns to its program; until quell_enter_kernel, changes of the kernel's mappings do not interrupt it (for a
+// `nohz_full` CPU). It flushes them in quell_enter_kernel. Without effect on a CPU that runs no user space.
 //
-// From here on until quell_enter_kernel this CPU uses no mapping that is ever reported to a batch of a kernel space: what lies
-// on its way out of the kernel and in again (text, stack, quell and its memory) is never unmapped or moved. Of quell it
+// Until quell_enter_kernel this CPU uses no mapping that is ever reported to a batch of a kernel space: the text and the stack
+// on its way out of the kernel and in again, quell and its memory are never unmapped or moved. Of quell it
 // calls nothing but quell_on_interrupt.
 //
 // Refuses a CPU that is not online.
@@ -648,8 +790,8 @@ bool quell_resume(struct quell_engine *engine,
 // Context: on the CPU itself, interrupts masked. Does not wait.
 enum quell_status quell_enter_user(struct quell_engine *engine);
 
-// This CPU has entered the kernel, from a program and by whatever way: flushes the kernel's mappings if that was left to it.
-// The first thing of every interrupt, exception, call and NMI that may come from there. On a CPU that has not called
+// This CPU has entered the kernel from a program: flushes the kernel's mappings if an initiator has left that to it. Every
+// interrupt, exception, system call and NMI that may come from a program calls it first. On a CPU that has not called
 // quell_enter_user since it costs a few loads.
 //
 // Refuses a CPU that is not online.
@@ -657,9 +799,9 @@ enum quell_status quell_enter_user(struct quell_engine *engine);
 // Context: interrupts masked, or an NMI, before a mapping of the kernel is used that may change. Does not wait.
 enum quell_status quell_enter_kernel(struct quell_engine *engine);
 
-// Makes every CPU that is online execute no instruction that it fetched before the call: after the text of the kernel was
-// written, mapped or unmapped, and the batch that was told of it has finished. What the machine's instruction caches
-// need is the kernel's and comes before. A CPU that is offline is not told, now or later.
+// On return no CPU that is online executes an instruction that it fetched before the call. Called after the text of the
+// kernel was written, mapped or unmapped, and after the batch that was told of it has finished. If the machine's
+// instruction caches need maintenance, the kernel does that before. A CPU that is offline is not told, now or later.
 //
 // Refuses an engine without `quell_hooks.synchronize_text`.
 //
@@ -680,7 +822,8 @@ bool quell_runs(const struct quell_engine *engine,
                 const struct quell_space *space);
 
 // This CPU leaves `space`, if it has that loaded, lazily or not, and goes on without any user root until
-// quell_switch_to. Of one that it was made to leave it is no longer counted among the CPUs, so that it may be retired.
+// quell_switch_to: no flush of the space interrupts it then. If the engine made it leave the root before, and it has no
+// other loaded, the space no longer names it either.
 //
 // Refuses a CPU that is not online, and a space that was not made or was retired.
 //
@@ -689,8 +832,8 @@ QUELL_MUST_USE
 enum quell_status quell_leave(struct quell_engine *engine,
                               struct quell_space *space);
 
-// Makes an address space whose root table is in frame `root` (its physical address divided by 4096), loaded nowhere.
-// `space` is memory of any content that stays where it is until the space was retired.
+// Makes an address space whose root table is in frame `root` (its physical address divided by 4096), loaded on no CPU.
+// `space` is memory of any content that stays where it is until the space has been retired.
 //
 // The root is a table of the machine's format that maps the kernel as every root does, until quell_space_retire has
 // returned. No other space has this root.
@@ -702,19 +845,20 @@ enum quell_status quell_space_new(struct quell_engine *engine,
                                   uint64_t root);
 
 // Makes a space of the kernel's own mappings, which every CPU has loaded from the start and for ever: stacks, memory of
-// `vmalloc`, windows onto I/O memory, the text of modules. Batches are told of their changes as of those of any other
-// space; each flush reaches every CPU that is online, and is waited for to the end. `entries` is an `enum
-// quell_kernel_entries`: what TLBs keep of them. A kernel may have several such spaces. `space` is memory of any content that
-// stays where it is for ever: a kernel space is not retired.
+// `vmalloc`, windows onto I/O memory, the text of modules. Their changes are reported to batches as those of any other
+// space. The initiator of a flush asks every CPU that is online, but for those between quell_enter_user and
+// quell_enter_kernel, and waits until each has flushed. `entries` is an `enum quell_kernel_entries`: what TLBs keep of
+// these mappings. A kernel may have several such spaces. `space` is memory of any content that stays where it is for ever: a
+// kernel space is not retired.
 //
-// The root in frame `root` maps the kernel. Entries that are reported to batches of this space are not global if
-// `entries` does not say so, and quell_hw_invalidate knows QUELL_INVALIDATE_KIND_KERNEL and
+// The root in frame `root` maps the kernel. With QUELL_KERNEL_ENTRIES_GLOBAL all entries that are reported with this space are
+// global; with QUELL_KERNEL_ENTRIES_TAGGED they may be or not. quell_hw_invalidate handles QUELL_INVALIDATE_KIND_KERNEL and
 // QUELL_INVALIDATE_KIND_EVERYTHING.
 //
-// A range that the kernel uses no more may be unmapped with quell_batch_finish_owed, whatever its rights were: its addresses
-// are given out again after quell_settle_stamp, its frames after quell_claim.
+// The kernel may unmap a range that it uses no more with quell_batch_finish_owed, whatever its rights were: it gives the addresses
+// out again after quell_settle_stamp, the frames after quell_claim.
 //
-// Refuses an `entries` that there is none of.
+// Refuses an `entries` that is none of the enumeration.
 //
 // Context: any but an NMI. Does not wait.
 QUELL_MUST_USE
@@ -723,12 +867,12 @@ enum quell_status quell_kernel_space_new(struct quell_engine *engine,
                                          uint64_t root,
                                          uint32_t entries);
 
-// Ends a space that no user thread will ever run in again: makes every CPU leave its root. On return nothing walks
-// its tables; they, the root included, may be freed, and the memory of the space is zero and its owner's.
+// Ends a space in which no user thread will ever run again: makes every CPU leave its root. On return no walker reads
+// its tables, and they, the root included, may be freed; the memory of the space is zero, and its owner's again.
 //
-// A CPU that was made to leave the space earlier is not waited for. So the kernel sees to it that no CPU is, or will
-// be, in quell_switch_to or quell_cpu_offline with this space as `from` or `current` when this returns: such a call
-// writes to the memory of the space. A kernel that counts the CPUs that have loaded a space last calls this
+// It does not wait for a CPU that the engine made leave the space before. So when it returns, no CPU may be in
+// quell_switch_to or quell_cpu_offline with this space as `from`, and none may make such a call later: it
+// writes to the memory of the space. A kernel that counts the CPUs that loaded the space last calls this
 // when the count is zero.
 //
 // Refuses a space that this CPU runs (switch away, or enter lazy mode first), one that an unfinished batch was told
@@ -744,7 +888,7 @@ enum quell_status quell_space_retire(struct quell_engine *engine,
 // Context: any.
 uint64_t quell_space_id(const struct quell_space *space);
 
-// Whether an unfinished batch was told of a space: then it is not retired yet. False for memory without a space.
+// Whether an unfinished batch was told of a space; then quell_space_retire refuses it. False for memory without a space.
 //
 // Context: any.
 bool quell_space_is_in_batch(const struct quell_space *space);
@@ -755,7 +899,7 @@ bool quell_space_is_in_batch(const struct quell_space *space);
 uint64_t quell_space_root(const struct quell_space *space);
 
 // Makes this CPU, if it has `space` loaded, forget the translations of a range that has *gained* rights: after a
-// fault, on machines whose TLBs keep an entry that refused an access. Other CPUs find out by faults of their own. Not
+// fault, on machines whose TLBs keep an entry that refused an access. Other CPUs notice by faults of their own. Not
 // for changes that need a flush.
 //
 // Context: any but an NMI. Does not wait.
@@ -765,10 +909,10 @@ enum quell_status quell_refresh(struct quell_engine *engine,
                                 struct quell_range range);
 
 // Begins a batch for a purpose (`enum quell_purpose`), in memory of any content. `frames` is an array for the names of
-// `room` frames: a batch that is full is finished, which costs a shootdown, so the more the better; NULL if `room` is
-// 0. Until the batch is finished the array is the batch's.
+// `room` frames, which belongs to the batch until that is finished; NULL if `room` is 0. A full batch must be finished,
+// which costs a shootdown: the longer the array, the better.
 //
-// The code that begins a batch finishes it: one that is forgotten after a report leaves its entries unflushed, and its spaces
+// Every batch to which something was reported must be finished: otherwise its entries stay unflushed, and its spaces are
 // in debt for ever.
 //
 // Context: any but an NMI. Does not wait.
@@ -784,7 +928,7 @@ enum quell_status quell_batch_begin(struct quell_engine *engine,
 // Context: any but an NMI.
 bool quell_batch_is_full(struct quell_batch *batch);
 
-// Whether the batch was told of nothing since it was begun or finished, so that finishing it does nothing. True for memory
+// Whether nothing was reported to the batch since it was begun or finished, so that finishing it does nothing. True for memory
 // without a batch, false for one whose flush was started.
 //
 // Context: any but an NMI.
@@ -792,8 +936,8 @@ bool quell_batch_is_empty(struct quell_batch *batch);
 
 // Entries of `space` were cleared or lost rights, and no frame goes with them. `scope` is an `enum quell_scope`.
 //
-// Context: after the tables were written, under their lock. Waits only where a mechanism is off that lets it wait
-// until the end (S0, and a purpose other than a call), or when the batch was told of more than eight spaces.
+// Context: after the tables were written, under their lock. Does not wait for other CPUs. Where invalidations are
+// broadcast and S0 is off it executes the barrier of its own CPU.
 QUELL_MUST_USE
 enum quell_status quell_batch_changed(struct quell_batch *batch,
                                       struct quell_space *space,
@@ -821,8 +965,8 @@ enum quell_status quell_batch_unmapped(struct quell_batch *batch,
                                        void *frame);
 
 // A page-table page that spanned `range` was unlinked from `space`; `frame` is the embedder's name of it. The flush
-// reaches walkers and CPUs that hold the space lazily, and is waited for to the end. Of leaves that the table still
-// mapped it drops those that the range's strides name.
+// reaches walkers and CPUs that hold the space lazily, and its initiator waits until every target has flushed. If the table
+// still mapped pages, the flush drops only those that the range's strides name: the first of each stride.
 //
 // Refuses a batch that is full; nothing was reported then.
 //
@@ -843,8 +987,16 @@ QUELL_MUST_USE
 enum quell_status quell_batch_hold(struct quell_batch *batch,
                                    void *frame);
 
-// Flushes. On return no CPU uses a translation that was reported, in any later user access, and the array of the batch
-// has `*count` frames, in the order in which they were reported, which are the caller's. The batch is empty and may be
+// The lock is dropped under which changes were reported: with S0 off, and a purpose other than a call's, flushes them; the
+// frames stay in the batch's array. With S0 on it does nothing, and so it does where the flush may be owed. If it is called
+// each time, there is a flush for each change with S0 off; if not, the batch flushes at its end.
+//
+// Context: interrupts on or off. May wait.
+QUELL_MUST_USE
+enum quell_status quell_batch_unlocked(struct quell_batch *batch);
+
+// Flushes. On return no CPU uses a translation that was reported, in any later user access. The array of the batch
+// has `*count` frames, in the order in which they were reported; they are the caller's. The batch is empty and may be
 // filled and finished again. `count` may be NULL.
 //
 // Context: interrupts on or off. May wait; after quell_batch_poll has said that the flush is over it does not.
@@ -853,7 +1005,7 @@ enum quell_status quell_batch_finish(struct quell_batch *batch,
                                      size_t *count);
 
 // Begins to flush, and waits for no CPU: what quell_batch_finish does without the wait. The flush goes on by itself;
-// quell_batch_poll tells when it is over, and quell_batch_finish, which ends it, gives the frames. Until then the
+// quell_batch_poll says when it is over; quell_batch_finish ends it and yields the frames. Until then the
 // batch takes nothing more, and its array and spaces stay.
 //
 // Refuses a batch whose flush was started already.
@@ -862,27 +1014,59 @@ enum quell_status quell_batch_finish(struct quell_batch *batch,
 QUELL_MUST_USE
 enum quell_status quell_batch_start(struct quell_batch *batch);
 
-// Whether the flush that quell_batch_start began is over, so that quell_batch_finish would not wait. From any CPU, and as
-// often as is liked: each call looks at as many CPUs as have answered, and at one that has not. `quell_hooks.flush_answered`
-// says when to ask again. True for a batch whose flush was not started, and for memory without a batch.
+// Whether the flush that quell_batch_start began is over, so that quell_batch_finish would not wait. May be called on any CPU
+// and any number of times; each call looks at the CPUs that have answered since the last one, and at the first that has not.
+// When quell calls `quell_hooks.flush_answered`, it is time to ask again. True for a batch whose flush was not started, and for
+// memory without a batch.
 //
-// On a machine with broadcasts the call executes the barrier that is left, and says true.
+// On a machine with broadcasts the call itself executes the barrier that completes the flush, and says true.
 //
 // Context: any but an NMI. Does not wait for other CPUs.
 bool quell_batch_poll(struct quell_batch *batch);
 
-// Owes the flush until the frames are reused (S3), where policy and ledger allow it, and flushes otherwise. `*stamp`
-// says which: zero is "flushed". As with quell_batch_finish, the array has `*count` frames; where the flush is owed,
-// each goes behind its residue (quell_residue_owe with this stamp) before the locks are dropped under which its
-// entries were cleared.
+// Owes the flush until the frames are reused (S3), if policy and ledger allow it, and flushes otherwise; a batch with an
+// unlinked table is flushed, and so is one with mappings of the kernel and of a user space. `*stamp` says which: zero is
+// "flushed". As with quell_batch_finish, the array has `*count` frames. If the flush is owed, the caller puts each behind its
+// residue (quell_residue_owe with this stamp) before it drops the locks under which it cleared the entries.
 //
-// The caller vouches that every mapping of every frame was read-only and clean, and that no table was unlinked.
+// The caller vouches that every mapping of every frame was read-only and clean, or one of the kernel's that no CPU uses any
+// more; quell checks none of that.
 //
 // Context: under those locks. May wait.
 QUELL_MUST_USE
 enum quell_status quell_batch_finish_owed(struct quell_batch *batch,
                                           size_t *count,
                                           struct quell_stamp *stamp);
+
+// What the TLBs of an architecture (an `enum quell_architecture`) may keep, of the least that it promises: a kernel that knows
+// more of its machine (RISC-V's Svvptc, Arm's FEAT_BBML1), or never touches user memory in place, changes `*rules`.
+//
+// Context: any.
+QUELL_MUST_USE
+enum quell_status quell_tlb_rules_of(uint32_t architecture,
+                                     struct quell_tlb_rules *rules);
+
+// What a word of a table says: `architecture` is an `enum quell_architecture`, `level` counts from 0, the leaf tables, and
+// `c_bit` is the number of the bit that says that memory is encrypted (AMD's C-bit, 12 to 51), or 0. A word that is not present is an entry without flags.
+//
+// Context: any.
+QUELL_MUST_USE
+enum quell_status quell_entry_of(uint32_t architecture,
+                                 uint32_t level,
+                                 uint64_t word,
+                                 uint32_t c_bit,
+                                 struct quell_entry *entry);
+
+// The least flush that replacing `old` by `new`, in the same word of a table, needs. `old` is what the change took out (by an
+// exchange, where hardware sets bits), not what was read some time before. Says nothing of accessed bits that a caller wants to be
+// exact, and looks at one entry: whether leaves below a table are global is for the caller to know.
+//
+// Context: any.
+QUELL_MUST_USE
+enum quell_status quell_flush_needed(const struct quell_tlb_rules *rules,
+                                     const struct quell_entry *old,
+                                     const struct quell_entry *new_,
+                                     struct quell_need *need);
 
 // Makes a residue that owes nothing. Memory that is zero is one already.
 //
@@ -923,23 +1107,24 @@ QUELL_MUST_USE
 bool quell_rescue(struct quell_engine *engine,
                   struct quell_residue *residue);
 
-// Claims a frame for a new owner, paying what it owes if no CPU has. True: the frame is the caller's. False: it was
-// rescued, or never owed, or a pointer is refused; then it is not.
+// Claims a frame for a new owner, and pays its debt first if that is not paid yet. True: the frame is the caller's. False:
+// it is not, because it was rescued or never owed, or a pointer is refused.
 //
 // Context: interrupts on or off. May wait.
 QUELL_MUST_USE
 bool quell_claim(struct quell_engine *engine,
                  struct quell_residue *residue);
 
-// Whether a claim of this frame would interrupt no CPU: one load when nothing is owed. False where a pointer is
+// Whether a claim of this frame would interrupt no CPU: two loads when nothing is owed. False if a pointer is
 // refused.
 //
 // Context: any but an NMI. Does not wait.
 bool quell_is_paid(const struct quell_engine *engine,
                    const struct quell_residue *residue);
 
-// Before an entry of `space` whose marker names the frame is rewritten, or a page-cache slot that held the frame is
-// filled again. One load when nothing is owed.
+// Pays the frame's debt. Called before an entry of `space` is rewritten whose marker names the frame (what the embedder left
+// in an entry that it emptied lazily), and before a page-cache slot that held the frame is filled again. One load when nothing
+// is owed. A residue that quell_rescue has cleared says nothing of other markers that name the frame.
 //
 // Context: interrupts on or off. May wait.
 QUELL_MUST_USE
@@ -947,15 +1132,15 @@ enum quell_status quell_settle_residue(struct quell_engine *engine,
                                        struct quell_residue *residue,
                                        struct quell_space *space);
 
-// For a second actor, before it relies on an entry of `space` that it has found cleared: on return no CPU uses a
-// translation of the space that was cleared before the call. Two loads when nothing is owed.
+// For code that finds an entry of `space` already cleared, by another CPU, and relies on that: on return no CPU uses a
+// translation of the space that was cleared before the call. Three loads when nothing is owed.
 //
 // Context: interrupts on or off. May wait.
 QUELL_MUST_USE
 enum quell_status quell_settle(struct quell_engine *engine,
                                struct quell_space *space);
 
-// As quell_settle, but leaves alone what is owed until reuse: for a second actor that deals with markers one by one,
+// As quell_settle, but leaves flushes alone that are owed until reuse: for code that handles markers one by one
 // and has found an entry cleared without a marker. One load when no batch is outstanding.
 //
 // Context: as quell_settle.
@@ -963,29 +1148,30 @@ QUELL_MUST_USE
 enum quell_status quell_settle_deferred(struct quell_engine *engine,
                                         struct quell_space *space);
 
-// Before bytes change that frames may still be read for which were unmapped as of `*stamp` or earlier: on return no
-// CPU uses a translation whose flush was owed by a batch that ended, with that stamp or an earlier one, before the
-// call. One load when nothing is owed.
+// Pays all debts up to `*stamp`: on return no CPU uses a translation whose flush a batch owed that ended, with this stamp or
+// an earlier one, before the call. Called before the bytes of a page change whose former frame, unmapped as of `*stamp`,
+// CPUs may still read; and before addresses of the kernel's half are given out again. One load when nothing is owed.
 //
 // Context: interrupts on or off. May wait.
 QUELL_MUST_USE
 enum quell_status quell_settle_stamp(struct quell_engine *engine,
                                      const struct quell_stamp *stamp);
 
-// Whether any flush is owed until reuse. False for memory without an engine.
+// Whether any flush may be owed until reuse: false is certain, true may be left over from a stamp that came to nothing.
+// False for memory without an engine.
 //
 // Context: any.
 bool quell_owes_anything(const struct quell_engine *engine);
 
-// Pays every debt there is, for a thread in the background, so that claims need not. A batch whose
-// quell_batch_finish_owed has not returned may be left out.
+// Pays every debt there is: for a background thread, so that claims need not wait. It may miss a batch whose
+// quell_batch_finish_owed has not returned.
 //
 // Context: interrupts on or off. May wait.
 QUELL_MUST_USE
 enum quell_status quell_pay_all(struct quell_engine *engine);
 
-// For a CPU that is in the kernel anyway, at a fault: flushes its tag if much is owed, so that a later payment need
-// not interrupt it. Two loads if not.
+// For a CPU that is in the kernel anyway, at a fault: flushes its tag if the flush clock has run a sixteenth of the ledger
+// ahead of it, so that a later payment need not interrupt it. Two loads if not.
 //
 // Context: any but an NMI, on an online CPU. Does not wait.
 enum quell_status quell_catch_up(struct quell_engine *engine);
@@ -1016,8 +1202,8 @@ enum quell_status quell_cpu_stats(const struct quell_engine *engine,
                                   uint32_t cpu,
                                   uint64_t *counts);
 
-// Plans how memory is zeroed: asks the processor, once for all, for its instructions and caches. Whole extents or page
-// by page, and the longest run, are as the policy of `engine` says; with a NULL `engine` whole extents, and 32 MB.
+// Plans how memory is zeroed, from the processor's instructions and caches. The policy of `engine` says whether whole
+// extents are zeroed or single pages, and the longest run; with a NULL `engine` that is whole extents, and 32 MB.
 // `plan` is memory of any content.
 //
 // With `vectors`, zeroing may overwrite vector registers: false in a kernel that does not save them.
@@ -1028,14 +1214,14 @@ enum quell_status quell_zero_plan_new(struct quell_zero_plan *plan,
                                       const struct quell_engine *engine,
                                       bool vectors);
 
-// Zeroes `bytes` bytes from `start`, which are ordinary memory of the caller's that no other code accesses meanwhile. What
-// is at `fault`, with its neighbours, is cleared last and is in the caches afterwards; NULL, or an address elsewhere: all
-// is cleared around them. `preempt`, if not NULL, is called between two runs, and may sleep and come back on another
-// CPU of the same kind. A CPU that acquires what the caller releases on return sees the zeroes.
+// Zeroes `bytes` bytes from `start`, ordinary memory of the caller that no other code accesses meanwhile. The page
+// at `fault`, with its neighbours, is zeroed last and is in the caches afterwards; if `fault` is NULL or outside, all pages
+// are zeroed around the caches. `preempt`, if not NULL, is called between two runs, and may sleep and return on another
+// CPU of the same kind. A CPU that acquires what the caller releases afterwards sees the zeroes.
 //
 // Refuses a `start` that is not a multiple of 4096, and `bytes` that are none or not a multiple of 4096.
 //
-// Context: any but an NMI, where `preempt` may be called. Does not wait.
+// Context: any but an NMI, and one in which `preempt` may be called. Does not wait.
 QUELL_MUST_USE
 enum quell_status quell_zero(const struct quell_zero_plan *plan,
                              void *start,
@@ -1043,8 +1229,8 @@ enum quell_status quell_zero(const struct quell_zero_plan *plan,
                              const void *fault,
                              void (*preempt)(void));
 
-// Leaves one of the engine's rules out from here on, named by its mutant (`quell explore --list` has the names): for tests that show
-// that they notice. QUELL_STATUS_UNSUPPORTED in a library that was built without the feature "mutants",
+// From now on the engine leaves one of its rules out, named by its mutant (`quell explore --list` has the names): a test can
+// show so that it notices. QUELL_STATUS_UNSUPPORTED in a library that was built without the feature "mutants",
 // QUELL_STATUS_VALUE if there is no such rule.
 //
 // Context: any, before the first engine is made.

@@ -11,10 +11,10 @@ use core::ffi::c_void;
 use quell::{Outcome, Scope};
 
 /// Begins a batch for a purpose (`enum quell_purpose`), in memory of any content. `frames` is an array for the names of
-/// `room` frames: a batch that is full is finished, which costs a shootdown, so the more the better; NULL if `room` is
-/// 0. Until the batch is finished the array is the batch's.
+/// `room` frames, which belongs to the batch until that is finished; NULL if `room` is 0. A full batch must be finished,
+/// which costs a shootdown: the longer the array, the better.
 ///
-/// The code that begins a batch finishes it: one that is forgotten after a report leaves its entries unflushed, and its spaces
+/// Every batch to which something was reported must be finished: otherwise its entries stay unflushed, and its spaces are
 /// in debt for ever.
 ///
 /// Context: any but an NMI. Does not wait.
@@ -63,7 +63,7 @@ pub unsafe extern "C" fn quell_batch_is_full(batch: *mut quell_batch) -> bool {
     unsafe { self::batch(batch) }.map_or(true, |batch| batch.is_full())
 }
 
-/// Whether the batch was told of nothing since it was begun or finished, so that finishing it does nothing. True for memory
+/// Whether nothing was reported to the batch since it was begun or finished, so that finishing it does nothing. True for memory
 /// without a batch, false for one whose flush was started.
 ///
 /// Context: any but an NMI.
@@ -82,8 +82,8 @@ pub unsafe extern "C" fn quell_batch_is_empty(batch: *mut quell_batch) -> bool {
 
 /// Entries of `space` were cleared or lost rights, and no frame goes with them. `scope` is an `enum quell_scope`.
 ///
-/// Context: after the tables were written, under their lock. Waits only where a mechanism is off that lets it wait
-/// until the end (S0, and a purpose other than a call), or when the batch was told of more than eight spaces.
+/// Context: after the tables were written, under their lock. Does not wait for other CPUs. Where invalidations are
+/// broadcast and S0 is off it executes the barrier of its own CPU.
 ///
 /// # Safety
 /// As the header says.
@@ -176,8 +176,8 @@ pub unsafe extern "C" fn quell_batch_unmapped(
 }
 
 /// A page-table page that spanned `range` was unlinked from `space`; `frame` is the embedder's name of it. The flush
-/// reaches walkers and CPUs that hold the space lazily, and is waited for to the end. Of leaves that the table still
-/// mapped it drops those that the range's strides name.
+/// reaches walkers and CPUs that hold the space lazily, and its initiator waits until every target has flushed. If the table
+/// still mapped pages, the flush drops only those that the range's strides name: the first of each stride.
 ///
 /// Refuses a batch that is full; nothing was reported then.
 ///
@@ -218,8 +218,26 @@ pub unsafe extern "C" fn quell_batch_hold(
     })
 }
 
-/// Flushes. On return no CPU uses a translation that was reported, in any later user access, and the array of the batch
-/// has `*count` frames, in the order in which they were reported, which are the caller's. The batch is empty and may be
+/// The lock is dropped under which changes were reported: with S0 off, and a purpose other than a call's, flushes them; the
+/// frames stay in the batch's array. With S0 on it does nothing, and so it does where the flush may be owed. If it is called
+/// each time, there is a flush for each change with S0 off; if not, the batch flushes at its end.
+///
+/// Context: interrupts on or off. May wait.
+///
+/// # Safety
+/// As the header says.
+#[unsafe(no_mangle)]
+#[must_use]
+pub unsafe extern "C" fn quell_batch_unlocked(batch: *mut quell_batch) -> quell_status {
+    answer(|| {
+        // SAFETY: C vouches for its memory, and has kept the spaces.
+        unsafe { self::batch(batch) }?.unlocked();
+        Ok(())
+    })
+}
+
+/// Flushes. On return no CPU uses a translation that was reported, in any later user access. The array of the batch
+/// has `*count` frames, in the order in which they were reported; they are the caller's. The batch is empty and may be
 /// filled and finished again. `count` may be NULL.
 ///
 /// Context: interrupts on or off. May wait; after quell_batch_poll has said that the flush is over it does not.
@@ -246,7 +264,7 @@ pub unsafe extern "C" fn quell_batch_finish(
 }
 
 /// Begins to flush, and waits for no CPU: what quell_batch_finish does without the wait. The flush goes on by itself;
-/// quell_batch_poll tells when it is over, and quell_batch_finish, which ends it, gives the frames. Until then the
+/// quell_batch_poll says when it is over; quell_batch_finish ends it and yields the frames. Until then the
 /// batch takes nothing more, and its array and spaces stay.
 ///
 /// Refuses a batch whose flush was started already.
@@ -272,11 +290,12 @@ pub unsafe extern "C" fn quell_batch_start(batch: *mut quell_batch) -> quell_sta
     })
 }
 
-/// Whether the flush that quell_batch_start began is over, so that quell_batch_finish would not wait. From any CPU, and as
-/// often as is liked: each call looks at as many CPUs as have answered, and at one that has not. `quell_hooks.flush_answered`
-/// says when to ask again. True for a batch whose flush was not started, and for memory without a batch.
+/// Whether the flush that quell_batch_start began is over, so that quell_batch_finish would not wait. May be called on any CPU
+/// and any number of times; each call looks at the CPUs that have answered since the last one, and at the first that has not.
+/// When quell calls `quell_hooks.flush_answered`, it is time to ask again. True for a batch whose flush was not started, and for
+/// memory without a batch.
 ///
-/// On a machine with broadcasts the call executes the barrier that is left, and says true.
+/// On a machine with broadcasts the call itself executes the barrier that completes the flush, and says true.
 ///
 /// Context: any but an NMI. Does not wait for other CPUs.
 ///
@@ -301,12 +320,13 @@ unsafe fn tell(count: *mut usize, frames: usize) {
     }
 }
 
-/// Owes the flush until the frames are reused (S3), where policy and ledger allow it, and flushes otherwise. `*stamp`
-/// says which: zero is "flushed". As with quell_batch_finish, the array has `*count` frames; where the flush is owed,
-/// each goes behind its residue (quell_residue_owe with this stamp) before the locks are dropped under which its
-/// entries were cleared.
+/// Owes the flush until the frames are reused (S3), if policy and ledger allow it, and flushes otherwise; a batch with an
+/// unlinked table is flushed, and so is one with mappings of the kernel and of a user space. `*stamp` says which: zero is
+/// "flushed". As with quell_batch_finish, the array has `*count` frames. If the flush is owed, the caller puts each behind its
+/// residue (quell_residue_owe with this stamp) before it drops the locks under which it cleared the entries.
 ///
-/// The caller vouches that every mapping of every frame was read-only and clean, and that no table was unlinked.
+/// The caller vouches that every mapping of every frame was read-only and clean, or one of the kernel's that no CPU uses any
+/// more; quell checks none of that.
 ///
 /// Context: under those locks. May wait.
 ///

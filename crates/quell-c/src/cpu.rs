@@ -3,7 +3,8 @@
 use crate::place::{Made, engine, made, quell_engine, quell_space, space, space_if_any};
 use crate::status::{answer, quell_status};
 
-/// Takes this CPU into the protocol, before it loads its first space.
+/// Takes this CPU into the protocol, before it loads its first space and before it uses a mapping of the kernel that may
+/// change. Of the kernel's text it drops nothing: if that has changed, the CPU then drops what it has fetched, by itself.
 ///
 /// Refuses a CPU that the engine has no number for, and one that is online.
 ///
@@ -20,11 +21,12 @@ pub unsafe extern "C" fn quell_cpu_online(engine: *mut quell_engine) -> quell_st
     })
 }
 
-/// Takes this CPU out of the protocol: it leaves its space, answers what it was asked and is asked no more. It touches
-/// no user memory until quell_cpu_online. `from` is what `from` is for quell_switch_to: the space that this CPU had
-/// loaded last, lazily or not and even if it was made to leave it; NULL only if there was none or it was retired. A
-/// space that is left out goes on naming this CPU, and its quell_space_retire does not end once the CPU is back and
-/// runs another one.
+/// Takes this CPU out of the protocol: the CPU leaves its space, answers the requests that it has, and gets no more. Until
+/// quell_cpu_online it touches no user memory, and no mapping of the kernel that is ever reported to a batch; tables of
+/// the kernel's half are freed only where its walker cannot reach them. `from` is as for quell_switch_to: the space that
+/// this CPU loaded last, even if it keeps that lazily or the engine made it leave the root; NULL only if there was none or it
+/// was retired. If another space is passed, or NULL, the space that was loaded goes on naming this CPU: until it is retired,
+/// its flushes interrupt this CPU in vain.
 ///
 /// Refuses a CPU that is not online.
 ///
@@ -45,7 +47,7 @@ pub unsafe extern "C" fn quell_cpu_offline(
     })
 }
 
-/// The handler of the shootdown interrupt: takes and flushes every request for this CPU. A spurious call costs two
+/// The handler of the shootdown interrupt: takes and flushes every request for this CPU. A spurious call costs a few
 /// loads. Before the engine is made there is nothing to do, and QUELL_STATUS_NO_ENGINE says so.
 ///
 /// Context: any that is not an NMI and not inside quell with interrupts masked. Does not wait.
@@ -61,8 +63,8 @@ pub unsafe extern "C" fn quell_on_interrupt(engine: *mut quell_engine) -> quell_
     })
 }
 
-/// For loops that spin with interrupts off, for a lock that a CPU which waits for this one may hold: serves what other
-/// CPUs want of this one. Two loads when that is nothing.
+/// For a loop that spins, with interrupts off, for a lock whose holder may be waiting in quell: takes and flushes the
+/// requests for this CPU. A few loads if there are none.
 ///
 /// Context: as quell_on_interrupt.
 ///
@@ -77,7 +79,7 @@ pub unsafe extern "C" fn quell_poll(engine: *mut quell_engine) -> quell_status {
     })
 }
 
-/// Whether user memory may be accessed from an NMI handler or a probe right now. If not, the handler gives up, as for
+/// Whether an NMI handler or a probe may access user memory right now. If not, it gives up, as for
 /// an access that faults. False for memory without an engine. Other code need not ask.
 ///
 /// Context: any, an NMI too, on an online CPU.
@@ -109,10 +111,11 @@ pub unsafe extern "C" fn quell_is_detached(engine: *const quell_engine) -> bool 
 /// On return user accesses of this CPU go through the current tables of `to`, and every flush of `to` that was complete
 /// when the call began has taken effect here.
 ///
-/// Refuses a CPU that is not online, a space that was not made or was retired, and as `to` one of the kernel's, which
-/// every CPU has loaded already. As `from` that says nothing.
+/// Refuses a CPU that is not online, a space that was not made or was retired, and a kernel space as `to`: every CPU has
+/// that loaded already. A kernel space as `from` counts as NULL.
 ///
-/// Context: the scheduler's switch, where this CPU cannot be in two at once. Does not wait.
+/// Context: the scheduler's switch, where this CPU cannot be in two at once. Does not wait for other CPUs' answers; with
+/// system-wide tags it spins while another CPU takes one.
 ///
 /// # Safety
 /// As the header says.
@@ -135,8 +138,8 @@ pub unsafe extern "C" fn quell_switch_to(
     })
 }
 
-/// This CPU goes idle or runs a kernel thread: the root stays loaded, lazily, its user half is not used, and the CPU is
-/// interrupted only when page-table pages are freed. quell_switch_to ends it.
+/// This CPU goes idle or runs a kernel thread: the root stays loaded, lazily, and its user half is not used. Of that space
+/// only freed page-table pages, and the end of the space, still interrupt the CPU. quell_switch_to or quell_resume ends it.
 ///
 /// Refuses a CPU that is not online.
 ///
@@ -154,9 +157,9 @@ pub unsafe extern "C" fn quell_enter_lazy(engine: *mut quell_engine) -> quell_st
     })
 }
 
-/// The way back from lazy mode to `space`, if this CPU has kept its root: what a kernel thread calls before it accesses the
-/// user memory of `space`. False, and nothing was done, if the CPU has left that root meanwhile (quell_switch_to then), if
-/// it is not online, and where a pointer is refused.
+/// The way back from lazy mode to `space`, if this CPU has kept its root: for a kernel thread before it accesses the
+/// user memory of `space`, and for the end of an idle period. False, and nothing was done, if the CPU has left that root
+/// meanwhile (call quell_switch_to then), if it is not online, or if a pointer is refused.
 ///
 /// Context: as quell_switch_to.
 ///
@@ -177,11 +180,11 @@ pub unsafe extern "C" fn quell_resume(engine: *mut quell_engine, space: *mut que
     }
 }
 
-/// This CPU returns to its program and wants not to be interrupted for the kernel's mappings meanwhile (a `nohz_full` CPU):
-/// what is left to it, it flushes in quell_enter_kernel. Without effect on a CPU that runs no user space.
+/// This CPU returns to its program; until quell_enter_kernel, changes of the kernel's mappings do not interrupt it (for a
+/// `nohz_full` CPU). It flushes them in quell_enter_kernel. Without effect on a CPU that runs no user space.
 ///
-/// From here on until quell_enter_kernel this CPU uses no mapping that is ever reported to a batch of a kernel space: what lies
-/// on its way out of the kernel and in again (text, stack, quell and its memory) is never unmapped or moved. Of quell it
+/// Until quell_enter_kernel this CPU uses no mapping that is ever reported to a batch of a kernel space: the text and the stack
+/// on its way out of the kernel and in again, quell and its memory are never unmapped or moved. Of quell it
 /// calls nothing but quell_on_interrupt.
 ///
 /// Refuses a CPU that is not online.
@@ -199,8 +202,8 @@ pub unsafe extern "C" fn quell_enter_user(engine: *mut quell_engine) -> quell_st
     })
 }
 
-/// This CPU has entered the kernel, from a program and by whatever way: flushes the kernel's mappings if that was left to it.
-/// The first thing of every interrupt, exception, call and NMI that may come from there. On a CPU that has not called
+/// This CPU has entered the kernel from a program: flushes the kernel's mappings if an initiator has left that to it. Every
+/// interrupt, exception, system call and NMI that may come from a program calls it first. On a CPU that has not called
 /// quell_enter_user since it costs a few loads.
 ///
 /// Refuses a CPU that is not online.
@@ -218,9 +221,9 @@ pub unsafe extern "C" fn quell_enter_kernel(engine: *mut quell_engine) -> quell_
     })
 }
 
-/// Makes every CPU that is online execute no instruction that it fetched before the call: after the text of the kernel was
-/// written, mapped or unmapped, and the batch that was told of it has finished. What the machine's instruction caches
-/// need is the kernel's and comes before. A CPU that is offline is not told, now or later.
+/// On return no CPU that is online executes an instruction that it fetched before the call. Called after the text of the
+/// kernel was written, mapped or unmapped, and after the batch that was told of it has finished. If the machine's
+/// instruction caches need maintenance, the kernel does that before. A CPU that is offline is not told, now or later.
 ///
 /// Refuses an engine without `quell_hooks.synchronize_text`.
 ///
@@ -279,7 +282,8 @@ pub unsafe extern "C" fn quell_runs(
 }
 
 /// This CPU leaves `space`, if it has that loaded, lazily or not, and goes on without any user root until
-/// quell_switch_to. Of one that it was made to leave it is no longer counted among the CPUs, so that it may be retired.
+/// quell_switch_to: no flush of the space interrupts it then. If the engine made it leave the root before, and it has no
+/// other loaded, the space no longer names it either.
 ///
 /// Refuses a CPU that is not online, and a space that was not made or was retired.
 ///

@@ -11,8 +11,12 @@ use core::ffi::c_char;
 use quell::{Engine, Features, Hardware, LedgerEntry, Mechanism, PerCpu, Policy, Slot, Tagging};
 
 /// The version of this interface. A header of one version does not work with a library of another, and
-/// quell_engine_new refuses it.
+/// quell_engine_new refuses it. So it does where one of the two is for more CPUs than the other.
+#[cfg(not(feature = "cpus-8192"))]
 pub const QUELL_INTERFACE: u32 = 2;
+/// The version of this interface, for 8192 CPUs.
+#[cfg(feature = "cpus-8192")]
+pub const QUELL_INTERFACE: u32 = 0x2000_0002;
 
 /// The longest text of a policy that is read, in bytes.
 pub const QUELL_POLICY_LENGTH: usize = 255;
@@ -37,14 +41,14 @@ pub struct quell_features {
     pub tagging: u32,
     /// The highest tag (per-CPU tags), or the bits of a tag (global ones).
     pub tags: u32,
-    /// A range of more strides than this is invalidated as a whole tag; 0 makes every flush one. Linux has 33 on x86
-    /// and 512 on arm64.
+    /// A request with more strides than this, in all of its ranges together, is flushed as a whole tag; 0 makes every flush
+    /// one. Linux has 33 on x86 and 512 on arm64.
     pub full_above: u64,
     /// Whether quell_hw_broadcast_start reaches all CPUs without an interrupt: 0 or 1.
     pub broadcast: u32,
 }
 
-/// What an engine is made of. Set it to zero first; what is left zero has the meaning that is said here.
+/// The parts of an engine. Set the struct to zero first; each field says what zero means.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct quell_setup {
@@ -52,8 +56,8 @@ pub struct quell_setup {
     pub interface: u32,
     /// What the machine can do.
     pub features: quell_features,
-    /// Which mechanisms are on, as text: "all", "baseline", "S0+S4", "all-S3,tags=64,cap=8M". NULL is "all". Read
-    /// once, at most QUELL_POLICY_LENGTH bytes.
+    /// Which mechanisms are on, as text: "all", "baseline", "S0+S4", "all-S3,tags=64,cap=8M". NULL is "all", which a
+    /// library that was built without a mechanism refuses. Read once, at most QUELL_POLICY_LENGTH bytes.
     pub policy: *const c_char,
     /// Memory for the CPUs 0 to `cpu_count` - 1, which the engine keeps.
     pub cpus: *mut quell_cpu,
@@ -64,15 +68,14 @@ pub struct quell_setup {
     pub slots: *mut quell_slot,
     /// How many slots each CPU gets from `slots`; with 0 it has eight of its own.
     pub slots_per_cpu: usize,
-    /// Memory of the flush clock (S3), which the engine keeps: as many batches can be owed at once. NULL if
-    /// `ledger_entries` is 0.
+    /// Memory of the flush clock (S3), which the engine keeps. NULL if `ledger_entries` is 0.
     pub ledger: *mut quell_ledger_entry,
-    /// How many ledger entries there are: 64 is plenty, 0 switches S3 off.
+    /// How many ledger entries there are: so many batches can owe their flush at once. 64 is plenty, 0 switches S3 off.
     pub ledger_entries: usize,
-    /// Functions that the machine has besides quell_hw_*; read once. NULL: none of them.
+    /// The optional functions; read once. NULL: there are none.
     pub hooks: *const quell_hooks,
-    /// Where a line goes that says why quell_engine_new has refused, cut off if it is too long and ended with a zero
-    /// byte. NULL: nowhere.
+    /// If quell_engine_new refuses, it writes the reason here, one line, cut off if it is too long and ended with a zero
+    /// byte. NULL: it writes none.
     pub message: *mut c_char,
     /// The bytes of `message`; 160 are enough.
     pub message_size: usize,
@@ -152,11 +155,12 @@ unsafe fn array<P: Place>(
 }
 
 /// Makes an engine. `engine` is zeroed memory, or holds an engine whose CPUs are all offline. The memory that `setup`
-/// names is the engine's from now on; `setup` itself, the policy's text and the message are not kept. An engine is
-/// never unmade: when all CPUs are offline nothing refers to its memory.
+/// names is the engine's from now on; `setup` itself, the policy's text and the message are not kept. No function
+/// unmakes an engine: when all of its CPUs are offline, its memory may be used for something else.
 ///
 /// Refuses: a NULL `engine`, `setup` or `cpus`; memory that is not aligned; a wrong `interface`; a text that is no
-/// policy; features that contradict each other, and numbers of CPUs that are not supported.
+/// policy, or asks for a mechanism that the library was built without; features that contradict each other; numbers of
+/// CPUs that are not supported; memory of an engine that has a CPU online; `start_secondary` in a library without it.
 ///
 /// Context: once, before any CPU is online.
 ///

@@ -106,8 +106,8 @@ pub unsafe extern "C" fn quell_rescue(
     }
 }
 
-/// Claims a frame for a new owner, paying what it owes if no CPU has. True: the frame is the caller's. False: it was
-/// rescued, or never owed, or a pointer is refused; then it is not.
+/// Claims a frame for a new owner, and pays its debt first if that is not paid yet. True: the frame is the caller's. False:
+/// it is not, because it was rescued or never owed, or a pointer is refused.
 ///
 /// Context: interrupts on or off. May wait.
 ///
@@ -126,7 +126,7 @@ pub unsafe extern "C" fn quell_claim(
     }
 }
 
-/// Whether a claim of this frame would interrupt no CPU: one load when nothing is owed. False where a pointer is
+/// Whether a claim of this frame would interrupt no CPU: two loads when nothing is owed. False if a pointer is
 /// refused.
 ///
 /// Context: any but an NMI. Does not wait.
@@ -145,8 +145,9 @@ pub unsafe extern "C" fn quell_is_paid(
     }
 }
 
-/// Before an entry of `space` whose marker names the frame is rewritten, or a page-cache slot that held the frame is
-/// filled again. One load when nothing is owed.
+/// Pays the frame's debt. Called before an entry of `space` is rewritten whose marker names the frame (what the embedder left
+/// in an entry that it emptied lazily), and before a page-cache slot that held the frame is filled again. One load when nothing
+/// is owed. A residue that quell_rescue has cleared says nothing of other markers that name the frame.
 ///
 /// Context: interrupts on or off. May wait.
 ///
@@ -168,8 +169,8 @@ pub unsafe extern "C" fn quell_settle_residue(
     })
 }
 
-/// For a second actor, before it relies on an entry of `space` that it has found cleared: on return no CPU uses a
-/// translation of the space that was cleared before the call. Two loads when nothing is owed.
+/// For code that finds an entry of `space` already cleared, by another CPU, and relies on that: on return no CPU uses a
+/// translation of the space that was cleared before the call. Three loads when nothing is owed.
 ///
 /// Context: interrupts on or off. May wait.
 ///
@@ -189,7 +190,7 @@ pub unsafe extern "C" fn quell_settle(
     })
 }
 
-/// As quell_settle, but leaves alone what is owed until reuse: for a second actor that deals with markers one by one,
+/// As quell_settle, but leaves flushes alone that are owed until reuse: for code that handles markers one by one
 /// and has found an entry cleared without a marker. One load when no batch is outstanding.
 ///
 /// Context: as quell_settle.
@@ -210,9 +211,9 @@ pub unsafe extern "C" fn quell_settle_deferred(
     })
 }
 
-/// Before bytes change that frames may still be read for which were unmapped as of `*stamp` or earlier: on return no
-/// CPU uses a translation whose flush was owed by a batch that ended, with that stamp or an earlier one, before the
-/// call. One load when nothing is owed.
+/// Pays all debts up to `*stamp`: on return no CPU uses a translation whose flush a batch owed that ended, with this stamp or
+/// an earlier one, before the call. Called before the bytes of a page change whose former frame, unmapped as of `*stamp`,
+/// CPUs may still read; and before addresses of the kernel's half are given out again. One load when nothing is owed.
 ///
 /// Context: interrupts on or off. May wait.
 ///
@@ -232,7 +233,8 @@ pub unsafe extern "C" fn quell_settle_stamp(
     })
 }
 
-/// Whether any flush is owed until reuse. False for memory without an engine.
+/// Whether any flush may be owed until reuse: false is certain, true may be left over from a stamp that came to nothing.
+/// False for memory without an engine.
 ///
 /// Context: any.
 ///
@@ -244,8 +246,8 @@ pub unsafe extern "C" fn quell_owes_anything(engine: *const quell_engine) -> boo
     unsafe { self::engine(engine) }.is_ok_and(|engine| engine.owes_anything())
 }
 
-/// Pays every debt there is, for a thread in the background, so that claims need not. A batch whose
-/// quell_batch_finish_owed has not returned may be left out.
+/// Pays every debt there is: for a background thread, so that claims need not wait. It may miss a batch whose
+/// quell_batch_finish_owed has not returned.
 ///
 /// Context: interrupts on or off. May wait.
 ///
@@ -261,8 +263,8 @@ pub unsafe extern "C" fn quell_pay_all(engine: *mut quell_engine) -> quell_statu
     })
 }
 
-/// For a CPU that is in the kernel anyway, at a fault: flushes its tag if much is owed, so that a later payment need
-/// not interrupt it. Two loads if not.
+/// For a CPU that is in the kernel anyway, at a fault: flushes its tag if the flush clock has run a sixteenth of the ledger
+/// ahead of it, so that a later payment need not interrupt it. Two loads if not.
 ///
 /// Context: any but an NMI, on an online CPU. Does not wait.
 ///

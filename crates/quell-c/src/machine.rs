@@ -14,10 +14,19 @@ use quell::{
 
 use crate::values::{quell_range, quell_scope};
 
-/// The most CPUs that an engine handles.
+/// The most CPUs that an engine handles. A library that was built with the feature "cpus-8192" handles more, and wants
+/// QUELL_CPUS_8192 to be defined wherever this header is included.
+#[cfg(not(feature = "cpus-8192"))]
 pub const QUELL_MAX_CPUS: usize = 1024;
+/// The most CPUs that an engine handles.
+#[cfg(feature = "cpus-8192")]
+pub const QUELL_MAX_CPUS: usize = 8192;
 /// The words of a `struct quell_cpu_set`.
+#[cfg(not(feature = "cpus-8192"))]
 pub const QUELL_CPU_SET_WORDS: usize = 16;
+/// The words of a `struct quell_cpu_set`.
+#[cfg(feature = "cpus-8192")]
+pub const QUELL_CPU_SET_WORDS: usize = 128;
 const _: () = assert!(QUELL_MAX_CPUS == MAX_CPUS && QUELL_CPU_SET_WORDS * 64 == MAX_CPUS);
 
 /// A set of CPUs: CPU n is a member if bit n % 64 of `bits[n / 64]` is set.
@@ -38,12 +47,12 @@ pub enum quell_invalidate_kind {
     Tag,
     /// All entries under all tags, walker caches included; global kernel entries may stay.
     All,
-    /// The entries of `range`, in `scope`, of the kernel's half: global ones and those under the tag that is loaded, as
-    /// `invlpg` and `tlbi vaae1` do. Where tags mean the same everywhere, those under all tags. Asked for batches of a
-    /// space that quell_kernel_space_new made, and no others.
+    /// The entries of `range`, in `scope`, in the kernel's half: global ones and those under the tag that is loaded, as
+    /// `invlpg` and `tlbi vaae1` drop them. Where tags mean the same everywhere, those under all tags. Only changes of a
+    /// space that quell_kernel_space_new made ask for it.
     Kernel,
-    /// All entries under all tags, global ones and walker caches included; begins with a full barrier, as quell_hw_fence.
-    /// `tag`, `range` and `scope` say nothing. Asked for as a CPU comes online, too: where no kernel space is made it
+    /// All entries under all tags, global ones and walker caches included, after a full barrier as quell_hw_fence. `tag`,
+    /// `range` and `scope` say nothing. quell_cpu_online asks for it, too: in a kernel that makes no kernel space it
     /// may be treated as `All`.
     Everything,
 }
@@ -110,7 +119,9 @@ unsafe extern "C" {
     pub fn quell_hw_fence();
 
     /// Invalidates translations of this CPU alone. In effect when it returns: no later access of this CPU uses an
-    /// entry that is covered, unless it was filled again from the tables after the call began.
+    /// entry that is covered, unless it was filled again from the tables after the call began. Fills after the call see
+    /// the table stores before it (on Arm that takes `dsb ishst` first). A store with release after the call is seen by
+    /// other CPUs only after the invalidation has taken effect. A tag that is named is the one that is loaded.
     pub fn quell_hw_invalidate(what: *const quell_invalidate);
 
     /// Starts to invalidate translations on every CPU (`TLBI ... IS`, INVLPGB). Table stores before the call are seen
@@ -126,12 +137,13 @@ unsafe extern "C" {
     pub fn quell_hw_load_root(root: u64, tag: u16, keep: bool);
 
     /// Leaves every user root: until the next quell_hw_load_root this CPU uses and fills no user translation (the
-    /// kernel's own root on x86, a reserved table on Arm). Interrupts are masked.
+    /// kernel's own root on x86, a reserved table on Arm). Entries under the tag that this loads are dropped, global ones
+    /// excepted. Interrupts are masked.
     pub fn quell_hw_unload_root();
 
-    /// Interrupts each CPU of `targets`, which never holds the caller and is gone when this returns. Each of them
-    /// sooner or later calls quell_on_interrupt, and sees what was stored before the sending. Interrupts are masked,
-    /// so it must not wait for other CPUs.
+    /// Interrupts each CPU of `targets`; the caller is never one of them. Each target sooner or later calls
+    /// quell_on_interrupt, and sees there what was stored before this call. `targets` is valid until this function returns.
+    /// Interrupts are masked, so it must not wait for other CPUs.
     pub fn quell_hw_interrupt(targets: *const quell_cpu_set);
 
     /// Masks interrupts on this CPU; returns whether they were on.
@@ -140,43 +152,43 @@ unsafe extern "C" {
     /// Undoes quell_hw_mask_interrupts: turns interrupts on again if `were_on`.
     pub fn quell_hw_restore_interrupts(were_on: bool);
 
-    /// One turn of a waiting loop (`pause`, `yield`).
+    /// One turn of a waiting loop (`pause`, `yield`); other CPUs must make progress meanwhile.
     pub fn quell_hw_relax();
 
-    /// Whether this CPU may wait for others now. Only a library with debug assertions asks, and only such a one needs
-    /// the function: a checker of locks answers here. `false` is a panic.
+    /// Whether this CPU may wait for others now: a lock checker of the kernel answers here. Only a library with debug
+    /// assertions asks, and only for that is the function needed; `false` makes it panic.
     #[cfg(debug_assertions)]
     pub fn quell_hw_may_wait() -> bool;
 }
 
-/// Functions of the embedder's that an engine may be given, for kernels that need them. Set the struct to zero first: what
-/// is NULL is not called. As with the functions quell_hw_*, none of them calls quell, and none waits for other CPUs.
+/// Optional functions of the embedder. Set the struct to zero first: a function that is NULL is not called. Like the
+/// functions quell_hw_*, none of them calls quell or waits for other CPUs.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default)]
 pub struct quell_hooks {
     /// This CPU executes no instruction that it fetched before the call: `isb` on Arm, on x86 an instruction that
     /// serializes. quell_synchronize_text refuses to work without it.
     pub synchronize_text: Option<extern "C" fn()>,
-    /// In a guest: has the hypervisor flush a virtual CPU that does not run. True if CPU `target` did not run, and will
-    /// have lost every translation, global ones and walker caches included, before it executes or walks again: it is not
-    /// interrupted then. Called for each target, after the tables were changed. One atomic operation on what the
-    /// hypervisor shares with the guest, a full barrier.
+    /// In a guest: asks the hypervisor to flush the virtual CPU `target` if that does not run. True if it did not run, and
+    /// will have lost every translation, global ones and walker caches included, before it executes or walks again: then
+    /// quell does not interrupt it. Called for each target, after the tables were changed. The function is one atomic
+    /// operation, a full barrier, on memory that the hypervisor shares with the guest.
     pub flush_on_reentry: Option<extern "C" fn(target: u32) -> bool>,
-    /// Starts to invalidate what other users of a space's tables hold (an IOMMU, a hypervisor's second stage): of the
-    /// space whose root is in frame `root` the range has changed, or everything if `range` is NULL; `scope` is an
+    /// Starts to invalidate the translations that other walkers of a space's tables hold (an IOMMU, a hypervisor's second
+    /// stage): `range` has changed, or everything if it is NULL, in the space whose root is in frame `root`; `scope` is an
     /// `enum quell_scope`. Called after the tables were changed, on the CPU that flushes or owes the flush, for every
-    /// change that needs one. What is owed until reuse is started at the unmap. A library that was built without the
-    /// feature "secondary" never calls it, and quell_engine_new refuses it there.
+    /// change that needs a flush. If the flush is owed until reuse, this is called at the unmap. If the library was built
+    /// without the feature "secondary", quell_engine_new refuses this function.
     pub start_secondary: Option<extern "C" fn(root: u64, range: *const quell_range, scope: u32)>,
-    /// Waits until what this CPU has started with `start_secondary` is complete: before a flush is over, so that frames
-    /// come out of a batch after devices have let go of them.
+    /// Waits until what this CPU has started with `start_secondary` is complete. Called before a flush is over, so devices
+    /// no longer use frames that come out of a batch. quell_batch_changed calls it, under the lock of the table, where a
+    /// batch was told of more than eight spaces, and where S0 is off and invalidations are broadcast.
     pub complete_secondary: Option<extern "C" fn()>,
-    /// This CPU has answered requests while a flush was started (quell_batch_start) and not waited for: the kernel may
-    /// wake, or queue, the code that calls quell_batch_poll. Interrupts are masked. Often called for nothing, never too
-    /// early.
+    /// This CPU has answered requests while a flush is in flight (quell_batch_start): the kernel may wake, or queue, the
+    /// code that calls quell_batch_poll. It may be called without need, but never too early. Interrupts are masked.
     pub flush_answered: Option<extern "C" fn()>,
-    /// This CPU has waited for CPU `target` for so many turns of quell_hw_relax: for a kernel that reports hangs. After
-    /// 65536 turns, and each time that they have doubled. The wait goes on when it returns.
+    /// This CPU has waited for CPU `target` for `turns` turns of quell_hw_relax: a kernel may report a hang. Called after
+    /// 65536 turns, and each time that their number has doubled. The wait goes on when it returns.
     pub waits_long: Option<extern "C" fn(target: u32, turns: u64)>,
 }
 

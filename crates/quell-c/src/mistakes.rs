@@ -28,8 +28,8 @@ impl Rules for Kept {
     }
 }
 
-/// Leaves one of the engine's rules out from here on, named by its mutant (`quell explore --list` has the names): for tests that show
-/// that they notice. QUELL_STATUS_UNSUPPORTED in a library that was built without the feature "mutants",
+/// From now on the engine leaves one of its rules out, named by its mutant (`quell explore --list` has the names): a test can
+/// show so that it notices. QUELL_STATUS_UNSUPPORTED in a library that was built without the feature "mutants",
 /// QUELL_STATUS_VALUE if there is no such rule.
 ///
 /// Context: any, before the first engine is made.

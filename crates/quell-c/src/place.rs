@@ -21,11 +21,23 @@ pub const QUELL_CPU_SIZE: usize = 1408;
 /// Bytes of a `struct quell_slot`.
 pub const QUELL_SLOT_SIZE: usize = 64;
 /// Bytes of a `struct quell_ledger_entry`.
+#[cfg(not(feature = "cpus-8192"))]
 pub const QUELL_LEDGER_ENTRY_SIZE: usize = 192;
+/// Bytes of a `struct quell_ledger_entry`.
+#[cfg(feature = "cpus-8192")]
+pub const QUELL_LEDGER_ENTRY_SIZE: usize = 1088;
 /// Bytes of a `struct quell_space`.
+#[cfg(not(feature = "cpus-8192"))]
 pub const QUELL_SPACE_SIZE: usize = 192;
+/// Bytes of a `struct quell_space`.
+#[cfg(feature = "cpus-8192")]
+pub const QUELL_SPACE_SIZE: usize = 1088;
 /// Bytes of a `struct quell_batch`.
-pub const QUELL_BATCH_SIZE: usize = 1272;
+#[cfg(not(feature = "cpus-8192"))]
+pub const QUELL_BATCH_SIZE: usize = 1288;
+/// Bytes of a `struct quell_batch`.
+#[cfg(feature = "cpus-8192")]
+pub const QUELL_BATCH_SIZE: usize = 2184;
 /// Bytes of a `struct quell_residue`.
 pub const QUELL_RESIDUE_SIZE: usize = 8;
 /// Bytes of a `struct quell_stamp`.
@@ -151,13 +163,23 @@ sized! {
 #[inline]
 pub(crate) fn room<P: Place>(place: *mut P) -> Result<*mut P::Content, quell_status> {
     const { P::FITS };
+    reject(place)?;
+    Ok(place.cast())
+}
+
+/// Nothing, for a pointer that may be used.
+///
+/// # Errors
+/// If it is NULL or not aligned.
+#[inline]
+pub(crate) fn reject<T>(place: *const T) -> Result<(), quell_status> {
     if place.is_null() {
         return Err(quell_status::Null);
     }
     if !place.is_aligned() {
         return Err(quell_status::Misaligned);
     }
-    Ok(place.cast())
+    Ok(())
 }
 
 /// What lies in memory that was initialised.

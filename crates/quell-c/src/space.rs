@@ -5,8 +5,8 @@ use crate::status::{answer, quell_status};
 use crate::values::{kernel_entries, quell_range};
 use quell::Frame;
 
-/// Makes an address space whose root table is in frame `root` (its physical address divided by 4096), loaded nowhere.
-/// `space` is memory of any content that stays where it is until the space was retired.
+/// Makes an address space whose root table is in frame `root` (its physical address divided by 4096), loaded on no CPU.
+/// `space` is memory of any content that stays where it is until the space has been retired.
 ///
 /// The root is a table of the machine's format that maps the kernel as every root does, until quell_space_retire has
 /// returned. No other space has this root.
@@ -34,19 +34,20 @@ pub unsafe extern "C" fn quell_space_new(
 }
 
 /// Makes a space of the kernel's own mappings, which every CPU has loaded from the start and for ever: stacks, memory of
-/// `vmalloc`, windows onto I/O memory, the text of modules. Batches are told of their changes as of those of any other
-/// space; each flush reaches every CPU that is online, and is waited for to the end. `entries` is an `enum
-/// quell_kernel_entries`: what TLBs keep of them. A kernel may have several such spaces. `space` is memory of any content that
-/// stays where it is for ever: a kernel space is not retired.
+/// `vmalloc`, windows onto I/O memory, the text of modules. Their changes are reported to batches as those of any other
+/// space. The initiator of a flush asks every CPU that is online, but for those between quell_enter_user and
+/// quell_enter_kernel, and waits until each has flushed. `entries` is an `enum quell_kernel_entries`: what TLBs keep of
+/// these mappings. A kernel may have several such spaces. `space` is memory of any content that stays where it is for ever: a
+/// kernel space is not retired.
 ///
-/// The root in frame `root` maps the kernel. Entries that are reported to batches of this space are not global if
-/// `entries` does not say so, and quell_hw_invalidate knows QUELL_INVALIDATE_KIND_KERNEL and
+/// The root in frame `root` maps the kernel. With QUELL_KERNEL_ENTRIES_GLOBAL all entries that are reported with this space are
+/// global; with QUELL_KERNEL_ENTRIES_TAGGED they may be or not. quell_hw_invalidate handles QUELL_INVALIDATE_KIND_KERNEL and
 /// QUELL_INVALIDATE_KIND_EVERYTHING.
 ///
-/// A range that the kernel uses no more may be unmapped with quell_batch_finish_owed, whatever its rights were: its addresses
-/// are given out again after quell_settle_stamp, its frames after quell_claim.
+/// The kernel may unmap a range that it uses no more with quell_batch_finish_owed, whatever its rights were: it gives the addresses
+/// out again after quell_settle_stamp, the frames after quell_claim.
 ///
-/// Refuses an `entries` that there is none of.
+/// Refuses an `entries` that is none of the enumeration.
 ///
 /// Context: any but an NMI. Does not wait.
 ///
@@ -71,12 +72,12 @@ pub unsafe extern "C" fn quell_kernel_space_new(
     })
 }
 
-/// Ends a space that no user thread will ever run in again: makes every CPU leave its root. On return nothing walks
-/// its tables; they, the root included, may be freed, and the memory of the space is zero and its owner's.
+/// Ends a space in which no user thread will ever run again: makes every CPU leave its root. On return no walker reads
+/// its tables, and they, the root included, may be freed; the memory of the space is zero, and its owner's again.
 ///
-/// A CPU that was made to leave the space earlier is not waited for. So the kernel sees to it that no CPU is, or will
-/// be, in quell_switch_to or quell_cpu_offline with this space as `from` or `current` when this returns: such a call
-/// writes to the memory of the space. A kernel that counts the CPUs that have loaded a space last calls this
+/// It does not wait for a CPU that the engine made leave the space before. So when it returns, no CPU may be in
+/// quell_switch_to or quell_cpu_offline with this space as `from`, and none may make such a call later: it
+/// writes to the memory of the space. A kernel that counts the CPUs that loaded the space last calls this
 /// when the count is zero.
 ///
 /// Refuses a space that this CPU runs (switch away, or enter lazy mode first), one that an unfinished batch was told
@@ -122,7 +123,7 @@ pub unsafe extern "C" fn quell_space_id(space: *const quell_space) -> u64 {
     unsafe { self::space(space) }.map_or(0, |space| space.id().0)
 }
 
-/// Whether an unfinished batch was told of a space: then it is not retired yet. False for memory without a space.
+/// Whether an unfinished batch was told of a space; then quell_space_retire refuses it. False for memory without a space.
 ///
 /// Context: any.
 ///
@@ -147,7 +148,7 @@ pub unsafe extern "C" fn quell_space_root(space: *const quell_space) -> u64 {
 }
 
 /// Makes this CPU, if it has `space` loaded, forget the translations of a range that has *gained* rights: after a
-/// fault, on machines whose TLBs keep an entry that refused an access. Other CPUs find out by faults of their own. Not
+/// fault, on machines whose TLBs keep an entry that refused an access. Other CPUs notice by faults of their own. Not
 /// for changes that need a flush.
 ///
 /// Context: any but an NMI. Does not wait.

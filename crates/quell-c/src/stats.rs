@@ -45,7 +45,7 @@ pub enum quell_counter {
     EscalatedContention,
     /// Requests that became a whole tag because the target had missed one.
     EscalatedGap,
-    /// Batches flushed early because they touched too many spaces.
+    /// Changes that no batch counts: a space too many in one batch, or a batch too many of one space.
     EscalatedBatch,
     /// Waits for a target's acknowledgement.
     Waited,

@@ -116,8 +116,8 @@ impl quell_status {
     ];
 }
 
-/// What a status means, in a line without a newline that ends with a zero byte and lives for ever. For a number that
-/// is no status it says so.
+/// The meaning of a status: one line, without a newline, ended with a zero byte, which stays valid for ever. A number that
+/// is no status has a text that says so.
 ///
 /// Context: any.
 #[unsafe(no_mangle)]

@@ -35,8 +35,8 @@ pub enum quell_scope {
 pub enum quell_kernel_entries {
     /// Global entries, one for all tags.
     Global,
-    /// Entries under the tag that is loaded, which live under every tag of a CPU, or entries of both kinds: costs CPUs with
-    /// tags of their own what they kept of other spaces.
+    /// Entries that are not global, or entries of both kinds. TLBs keep the former under each tag that was loaded as they
+    /// were used, so on CPUs with tags of their own a flush costs the entries of all other spaces.
     Tagged,
 }
 

@@ -63,8 +63,8 @@ impl Clear for Mapped {
     }
 }
 
-/// Plans how memory is zeroed: asks the processor, once for all, for its instructions and caches. Whole extents or page
-/// by page, and the longest run, are as the policy of `engine` says; with a NULL `engine` whole extents, and 32 MB.
+/// Plans how memory is zeroed, from the processor's instructions and caches. The policy of `engine` says whether whole
+/// extents are zeroed or single pages, and the longest run; with a NULL `engine` that is whole extents, and 32 MB.
 /// `plan` is memory of any content.
 ///
 /// With `vectors`, zeroing may overwrite vector registers: false in a kernel that does not save them.
@@ -109,14 +109,14 @@ pub unsafe extern "C" fn quell_zero_plan_new(
     })
 }
 
-/// Zeroes `bytes` bytes from `start`, which are ordinary memory of the caller's that no other code accesses meanwhile. What
-/// is at `fault`, with its neighbours, is cleared last and is in the caches afterwards; NULL, or an address elsewhere: all
-/// is cleared around them. `preempt`, if not NULL, is called between two runs, and may sleep and come back on another
-/// CPU of the same kind. A CPU that acquires what the caller releases on return sees the zeroes.
+/// Zeroes `bytes` bytes from `start`, ordinary memory of the caller that no other code accesses meanwhile. The page
+/// at `fault`, with its neighbours, is zeroed last and is in the caches afterwards; if `fault` is NULL or outside, all pages
+/// are zeroed around the caches. `preempt`, if not NULL, is called between two runs, and may sleep and return on another
+/// CPU of the same kind. A CPU that acquires what the caller releases afterwards sees the zeroes.
 ///
 /// Refuses a `start` that is not a multiple of 4096, and `bytes` that are none or not a multiple of 4096.
 ///
-/// Context: any but an NMI, where `preempt` may be called. Does not wait.
+/// Context: any but an NMI, and one in which `preempt` may be called. Does not wait.
 ///
 /// # Safety
 /// As the header says.

@@ -8,8 +8,8 @@ use support::{compiler, run, source};
 
 /// The files in the order in which the header tells of them.
 const FILES: &[&str] = &[
-    "status", "place", "values", "machine", "panic", "engine", "cpu", "space", "batch", "lazy",
-    "stats", "zero", "mistakes",
+    "status", "place", "values", "machine", "panic", "engine", "cpu", "space", "batch", "change",
+    "lazy", "stats", "zero", "mistakes",
 ];
 
 /// The header as it should be.
@@ -136,6 +136,12 @@ fn c_compiles_it_freestanding_with_the_sizes_that_it_says() {
         &["-std=c11", "-ffreestanding"],
         "tests/c/sizes.c",
     );
+}
+
+#[test]
+fn c_compiles_it_for_more_cpus() {
+    let flags = ["-std=c11", "-ffreestanding", "-DQUELL_CPUS_8192"];
+    compiles("CC", "cc", &flags, "tests/c/sizes.c");
 }
 
 #[test]

@@ -5,7 +5,7 @@ mod support;
 
 use std::path::PathBuf;
 use std::process::Command;
-use support::{host_library, kernel_library, program, run};
+use support::{host_library, kernel_library, kernel_library_with, program, run};
 
 /// What a program says when it is linked to each library that there is; the second is the kernel's.
 fn with_libraries(file: &str, flags: &[&str], judge: impl Fn(bool, &mut Command)) {
@@ -58,6 +58,33 @@ fn the_kernels_own_mappings_reach_the_machine() {
         let (ok, output) = run(command);
         assert!(ok && output.contains("answers were right"), "{output}");
     });
+}
+
+#[test]
+fn changes_of_entries_need_what_the_rules_say() {
+    with_libraries("tests/c/change.c", &[], |_, command| {
+        let (ok, output) = run(command);
+        assert!(ok && output.contains("answers were right"), "{output}");
+    });
+}
+
+/// A library for 8192 CPUs and the header for as many: their sets and sizes agree, and CPU 8191 is interrupted. With the header for 1024 an
+/// engine is refused.
+#[test]
+fn eight_thousand_cpus_are_told_apart() {
+    let Some(library) = kernel_library_with("batch,extents,tags,lazy,remote,secondary,cpus-8192")
+    else {
+        return;
+    };
+    let directory = tempfile::tempdir().expect("a directory");
+    for flags in [&["-DQUELL_CPUS_8192"][..], &[]] {
+        let file = "tests/c/many.c";
+        let Some(mut command) = program(directory.path(), file, &library, flags) else {
+            return;
+        };
+        let (ok, output) = run(&mut command);
+        assert!(ok && output.contains("answers were right"), "{output}");
+    }
 }
 
 #[test]

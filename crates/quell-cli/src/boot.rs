@@ -61,14 +61,14 @@ pub struct BootArgs {
     /// Count instructions: the run is reproduced byte for byte, and takes several times as long
     #[arg(long)]
     icount: bool,
-    /// Who executes the guest: QEMU, the host's processor, that where it works, or Bochs
+    /// What executes the guest: QEMU's translation, the host's processor, the latter where it works, or Bochs
     #[arg(long, value_enum, default_value = "tcg")]
     accel: Accelerator,
     /// Run the emulated CPUs on threads of their own: other interleavings, slower waits
     #[arg(long, conflicts_with = "icount")]
     threads: bool,
-    /// The seed: what is drawn from it is the same on every host. Here which operations a stress, and
-    /// which pages a workload, chooses
+    /// The seed of all random choices, which are the same on every host: the operations of a stress, the pages of a
+    /// workload
     #[arg(long, value_name = "N")]
     seed: Option<u64>,
     /// How long a stress lasts, in minutes [default: one]
@@ -108,7 +108,7 @@ pub struct BootArgs {
     verbose: bool,
 }
 
-/// Who executes the guest's instructions.
+/// What executes the guest's instructions.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
 enum Accelerator {
     /// QEMU's own translation: works everywhere, and keeps stale translations

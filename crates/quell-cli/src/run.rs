@@ -37,12 +37,12 @@ pub struct RunArgs {
     /// How many CPUs, 1 to 1024; the workload's own number unless given
     #[arg(long, value_parser = clap::value_parser!(u16).range(1..=1024))]
     cpus: Option<u16>,
-    /// The seed: what is drawn from it is the same on every host. Here what the workload chooses, and
-    /// which CPU is first where two are at the same time
+    /// The seed of all random choices, which are the same on every host: those of the workload, and which of two CPUs
+    /// at the same virtual time comes first
     #[arg(long, default_value_t = 1)]
     seed: u64,
-    /// With how many seeds it is run, this one and those after it: how far the figure depends on them is said. The
-    /// counts are those of the first
+    /// Runs it with so many seeds, from --seed on, and says how far the figure depends on them. The counts are those of
+    /// the first
     #[arg(long, default_value_t = 3, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1000))]
     seeds: u16,
     /// Prints one JSON object instead of a table
@@ -52,7 +52,7 @@ pub struct RunArgs {
     #[arg(long, value_name = "FILE")]
     trace: Option<PathBuf>,
     /// Leaves a guard out, to see what it costs and what breaks without it: the name of a mutant of
-    /// docs/mutants.md; may be repeated. The contract may break, and the run may come to no end
+    /// docs/mutants.md; may be repeated. The contract may break, and the run may never end
     #[arg(long, value_name = "GUARD", value_parser = guard)]
     without: Vec<&'static Rule>,
 }

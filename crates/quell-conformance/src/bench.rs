@@ -27,7 +27,7 @@ pub unsafe trait Bench: Hardware + Clear {
     /// Physically contiguous frames that nothing else uses until they are given back.
     fn take_frames(&self, frames: u64) -> Extent;
 
-    /// Takes back what [`Bench::take_frames`] gave. By default nothing happens, and it is lost.
+    /// Takes back the frames of one [`Bench::take_frames`]. By default nothing happens, and they are lost.
     fn give_back(&self, frames: Extent) {
         let _ = frames;
     }

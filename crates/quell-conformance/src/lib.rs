@@ -1,12 +1,12 @@
 #![no_std]
-//! Is a kernel's [`Hardware`](quell::Hardware) what the engine takes it for, and does the engine keep the
+//! A suite that runs inside a kernel: does its [`Hardware`](quell::Hardware) do what the trait promises, and does the engine keep the
 //! contract on it?
 //!
 //! A kernel that embeds the engine has a `Hardware` already, and a [`Clear`](quell_zero::Clear) for
-//! memory. For this suite it adds a [`Bench`]:
-//! the few things that the engine never does, writing a table entry and touching memory. It makes an
-//! engine, and a [`Suite`] from it, and lets every CPU call [`Suite::run`]. No allocator of pages, no
-//! processes and no user mode are needed; accesses may be made by the kernel itself, through the
+//! memory. For this suite it adds a [`Bench`],
+//! the few things that the engine never does: writing a table entry and touching memory. It makes an
+//! engine, and a [`Suite`] from it, and lets every CPU call [`Suite::run`]. It needs no page allocator, no
+//! processes and no user mode: the kernel itself may make the accesses, through the
 //! user half of the loaded root.
 //!
 //! Here a machine of one CPU runs it, whose TLB and memory are maps; the `Hardware` of the example in `quell` is left

@@ -1,4 +1,4 @@
-//! The suite: how all CPUs run it together, and what it says.
+//! The suite: how all CPUs run it together, and how it reports.
 
 use crate::bench::Bench;
 use crate::checks;
@@ -6,16 +6,16 @@ use crate::part::{Part, Shared};
 use core::sync::atomic::Ordering::SeqCst;
 use quell::{AddressSpace, AllRules, Engine, Rules, Word};
 
-/// What came of one check.
+/// The result of one check.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Check {
     /// Its name, the clauses of the contract first.
     pub name: &'static str,
     /// On how many CPUs it failed.
     pub failures: u64,
-    /// What the first CPU saw if it failed there, else nothing.
+    /// If the check failed on CPU 0, the observation that made it fail; else empty.
     pub saw: &'static str,
-    /// For the check that asks whether stale translations can be seen: on how many CPUs they were.
+    /// For the check whether stale translations can be seen at all: on how many CPUs they were seen.
     pub kept: Option<u64>,
 }
 
@@ -26,7 +26,7 @@ pub struct Suite<'e, 'm, H: Bench, R: Rules = AllRules> {
 }
 
 impl<'e, 'm, H: Bench, R: Rules> Suite<'e, 'm, H, R> {
-    /// A suite for the CPUs of the bench, on an engine that may run spaces of the kernel's own meanwhile.
+    /// A suite for the CPUs of the bench, on an engine that may also have spaces that are not the suite's.
     pub fn new(engine: &'e Engine<'m, H, R>) -> Self {
         Suite {
             engine,
@@ -34,12 +34,12 @@ impl<'e, 'm, H: Bench, R: Rules> Suite<'e, 'm, H, R> {
         }
     }
 
-    /// Runs every check on this CPU, once; all CPUs of the bench must call it. The first hands what came of
-    /// each to `report`.
+    /// Runs every check on this CPU, once; all CPUs of the bench must call it. CPU 0 passes the result of
+    /// each check to `report`.
     ///
-    /// The CPU is online in the engine, takes interrupts, and has `current` loaded, if anything. So it is
-    /// when this returns: `current` runs, also if it was loaded lazily before. By then no CPU has a space
-    /// of the suite's loaded, and what the suite took is given back.
+    /// The CPU is online in the engine, takes interrupts, and has `current` loaded, or nothing. When this returns, it
+    /// runs `current`, even if that was loaded lazily before. By then no CPU has a space
+    /// of the suite loaded, and the suite has given back what it took.
     ///
     /// # Panics
     /// If the suite has run already.

@@ -1,9 +1,9 @@
-//! The contract that the quell engine keeps, for everything that judges whether it does.
+//! The contract that the quell engine keeps, as every judge of a run needs it.
 //!
 //! Two machines in software, threads that play CPUs and a kernel that boots watch the engine at
-//! work. Each has an oracle of its own, because each knows different things about an access. What an
-//! oracle says when the contract is broken is the same everywhere and is defined here: the
-//! [`Clause`], the [`Violation`], and the [`timeline`](mod@timeline) of what led to it.
+//! work. Each has an oracle of its own, because each knows different things about an access. All of them report
+//! a breach in the same form, which is defined here: the
+//! [`Clause`], the [`Violation`], and the timeline (feature `timeline`) of the steps that led to it.
 //!
 //! Without the feature `timeline` the crate needs no standard library.
 

@@ -21,7 +21,7 @@ pub struct Options<'a> {
     pub broken: Option<&'a str>,
     /// On how many CPUs a workload runs; the others of the machine are idle. All if not given.
     pub team: Option<usize>,
-    /// The seed: what is drawn from it is the same on every host. Here which operations a stress, and which pages
+    /// The seed of all random choices, which are the same on every host: which operations a stress, and which pages
     /// a workload, chooses.
     pub seed: u64,
     /// How long a stress lasts: rounds of each CPU.

@@ -1,13 +1,13 @@
 //! What TLB shootdowns cost the programs that people run: from a recording to an answer.
 //!
-//! A recording is a stream of events, live or from a file, which any [`quell_perf::Source`] gives. [`import`] is one
-//! for the text of other recorders. Each event is understood and added up ([`attribute`]): who asked whom to
-//! flush, from which place in which program, how long the one waited and the other was kept from its
-//! work. What comes out is a [`report::Report`], with [`advise`] in it, which [`show`] writes in other formats.
+//! A recording is a stream of events, live or from a file, from any [`quell_perf::Source`]; [`import`] is a source
+//! for the text of other recorders. [`attribute`] adds the events up: which CPU asked which others to
+//! flush, from which place in which program, how long the initiator waited, and how long the targets were kept from their
+//! work. The result is a [`report::Report`], with the advice of [`advise`]; [`show`] writes it in other formats.
 //!
 //! [`top`] does the same second by second, while it happens.
 //!
-//! Nothing is kept of events that are over: memory grows with the number of different places and stacks, not with the length of
+//! Events are not kept after they were added up: memory grows with the number of different places and stacks, not with the length of
 //! the recording.
 
 pub mod advise;

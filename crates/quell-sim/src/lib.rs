@@ -1,11 +1,11 @@
-//! What both machines in software stand on.
+//! Shared by both machines in software, the clock and the adversary.
 //!
 //! | module | what is there |
 //! | --- | --- |
 //! | [`fiber`] | CPUs as coroutines |
 //! | [`alloc`] | an allocator under which a run depends on its seed alone |
 //! | [`heap`] | the heap of a search, whose bytes are part of the state that it tells apart |
-//! | [`calls`] | which addresses a system call under way may change |
+//! | [`calls`] | which addresses a system call in progress may change |
 
 pub mod alloc;
 pub mod calls;

@@ -1,9 +1,9 @@
 //! A machine of threads: the engine on real memory ordering.
 //!
-//! The machine in software runs one CPU at a time and decides itself what a load may see. Here it is
-//! the other way round: each CPU is an operating-system thread, pinned to a core, the engine's words
-//! are the processor's own atomics, and what a load sees is what the silicon does. In exchange
-//! nothing can be replayed: a seed fixes what each CPU tries, not how the CPUs interleave.
+//! The machines in software run one CPU at a time and decide themselves what a load may see. Here
+//! each CPU is an operating-system thread, pinned to a core; the engine's words
+//! are the processor's own atomics, and the processor decides what a load sees. In exchange
+//! no run can be replayed: a seed fixes the operations that each CPU tries, not how the CPUs interleave.
 //!
 //! | part | what it is |
 //! | --- | --- |
@@ -17,16 +17,15 @@
 //! | [`cost`] | what the engine itself costs, in nanoseconds and cycles |
 //! | [`pulse`] | whether a neighbour shared the core while something was measured |
 //!
-//! It serves two ends: the stress test (`cargo test -p quell-threads`; longer with
-//! `QUELL_STRESS_OPERATIONS`; the conformance suite runs there too), and measuring what the engine itself costs, since here nothing but the
+//! It has two uses: the stress test (`cargo test -p quell-threads`; longer with
+//! `QUELL_STRESS_OPERATIONS`; the conformance suite runs there, too), and measuring the engine's own cost, since here nothing but the
 //! engine takes time.
 //!
 //! # What it does not show
 //!
 //! Interrupts are taken at access points and in waiting loops, not between any two instructions.
 //! Tables have one level, so walker caches (C6) are not modelled. A processor with strong ordering
-//! passes code that a weaker one would break; for that there are the models under loom in the
-//! engine's own tests.
+//! passes code that a weaker one would break; `quell-orderings` looks for that, under loom.
 
 pub mod cores;
 pub mod cost;

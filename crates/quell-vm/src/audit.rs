@@ -59,6 +59,7 @@ impl<'m, M: Machine> Audit<'_, 'm, M> {
     pub(crate) fn check(&self) -> Result<Totals, String> {
         let machine = self.machine();
         let mut seen: BTreeMap<Frame, Seen> = BTreeMap::new();
+        let mut swapped: BTreeMap<u32, u32> = BTreeMap::new();
         let mut totals = Totals {
             swapped: self.swap.used(),
             ..Totals::default()
@@ -87,10 +88,15 @@ impl<'m, M: Machine> Audit<'_, 'm, M> {
                 EntryKind::Moving(frame) => {
                     Err(format!("frame {:#x} is left in migration", frame.0))
                 }
-                EntryKind::Empty | EntryKind::Table(_) | EntryKind::Swapped(_) => Ok(()),
+                EntryKind::Swapped(slot) => {
+                    *swapped.entry(slot).or_default() += 1;
+                    Ok(())
+                }
+                EntryKind::Empty | EntryKind::Table(_) => Ok(()),
             };
             self.check_table(process.root(), Level::ROOT, Page(0), &mut at)?;
         }
+        self.swap.check(&swapped)?;
         let mut skip = Frame(0);
         for (frame, info) in self.frames.described() {
             if frame < skip {

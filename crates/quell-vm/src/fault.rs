@@ -8,6 +8,11 @@
 //! A page that is *replaced* (copy-on-write) is taken out, flushed, and only then is the copy put
 //! in, all under the table's lock: another CPU must not read the old page after this one has
 //! written the new (C4), and machines may not see two frames behind one address.
+//!
+//! A page that is *new* is put where an entry is empty, also if that was emptied by a discard which another CPU has still to
+//! flush: a program that discards a page and touches it at the same time may read either. The machine may then hold two
+//! translations of the address until that flush, which Arm's break-before-make forbids to the letter, and which Linux
+//! does too; a machine that faults on it needs the flush first.
 
 use crate::entry::EntryKind;
 use crate::frame::{Owner, order_of, size_of};

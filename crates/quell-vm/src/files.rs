@@ -141,6 +141,8 @@ impl<'m, M: Machine> Files<'m, M> {
                         entry.writable = false;
                         entry.dirty = false;
                     });
+                    drop(guard);
+                    gather.unlocked();
                 }
                 // Another CPU has taken the right or the mapping away, and may not have flushed yet.
                 _ => self

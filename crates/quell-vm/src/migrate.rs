@@ -167,6 +167,7 @@ impl<'m, M: Machine> Migration<'m, M> {
                         gather.changed(&mapping.process, range);
                     });
                     drop(guard);
+                    gather.unlocked();
                     if let EntryKind::Page(entry) = old {
                         waiting.push((mapping, entry));
                     }
@@ -174,6 +175,8 @@ impl<'m, M: Machine> Migration<'m, M> {
                 // A stale translation of the old frame cannot stand for the new one.
                 EntryKind::Marker(marker) if marker == frame => {
                     guard.take(mapping.page, EntryKind::Empty, gather);
+                    drop(guard);
+                    gather.unlocked();
                 }
                 _ => self
                     .machine()

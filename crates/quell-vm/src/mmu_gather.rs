@@ -88,6 +88,13 @@ impl<'v, 'm, M: Machine> MmuGather<'v, 'm, M> {
         batch.changed(SpaceRef(process.clone()), range, scope);
     }
 
+    /// The lock is dropped under which an entry changed: a simple kernel's reclaim flushes now (without S0).
+    pub(crate) fn unlocked(&mut self) {
+        if let Some(batch) = &mut self.batch {
+            batch.unlocked();
+        }
+    }
+
     /// Flushes, and releases what was held. The gather may be used again.
     pub(crate) fn flush(&mut self) {
         if let Some(batch) = &mut self.batch {

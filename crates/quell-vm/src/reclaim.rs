@@ -185,6 +185,8 @@ impl<'m, M: Machine> Reclaim<'m, M> {
                 _ => EntryKind::Empty,
             };
             guard.take(mapping.page, rest, gather);
+            drop(guard);
+            gather.unlocked();
         }
     }
 

@@ -9,6 +9,9 @@ use crate::lock::Lock;
 use crate::machine::{Event, Machine, Work};
 use crate::segmented::SegmentedArray;
 use alloc::boxed::Box;
+use alloc::collections::BTreeMap;
+use alloc::format;
+use alloc::string::String;
 use alloc::sync::Arc;
 use alloc::vec;
 use alloc::vec::Vec;
@@ -196,6 +199,34 @@ impl<'m, M: Machine> Swap<'m, M> {
             Content::Nothing => return None,
         }
         Some(())
+    }
+
+    /// Whether each slot is counted by as many entries as name it, by `named`, and no other is in use. All CPUs must be
+    /// outside the manager.
+    ///
+    /// # Errors
+    /// The first slot that does not add up.
+    pub(crate) fn check(&self, named: &BTreeMap<u32, u32>) -> Result<(), String> {
+        for slot in 0..self.made.load(Ordering::Relaxed) {
+            let Some(held) = self.slots.get(slot as usize) else {
+                continue;
+            };
+            let entries = held.lock(self.machine()).entries;
+            let found = named.get(&slot).copied().unwrap_or_default();
+            if entries != found {
+                return Err(format!(
+                    "swap slot {slot} counts {entries} entries, but {found} name it"
+                ));
+            }
+        }
+        let used = self.used();
+        if used != named.len() as u64 {
+            return Err(format!(
+                "{used} swap slots are in use, but {} are named",
+                named.len()
+            ));
+        }
+        Ok(())
     }
 
     /// How many slots are in use.

@@ -1,6 +1,6 @@
 //! A program's side: loads, stores and system calls, and how an access fails.
 //!
-//! Workloads are written against [`User`] alone, so that the same source runs as coroutines on the
+//! Workload files are performed over [`User`] alone, so that the same file runs as coroutines on the
 //! machine in software and in user mode on a real MMU.
 
 use crate::syscall::{Call, Error};

@@ -4,15 +4,19 @@
 //! run out, a new *tag generation* begins: every CPU must flush all its entries before it loads a tag of the
 //! new generation, and the tags that CPUs are running on at that moment are set aside for their owners.
 //!
+//! A CPU that switches has a moment in which it is counted under the new tag and still has the old root loaded. Tags may
+//! run out in that moment: then the old space gets no other tag before that CPU has left its root. Otherwise a broadcast
+//! under the other tag would miss the CPU's walker, which still follows freed tables under the old one (C6).
+//!
 //! # Orderings
 //!
-//! Dealing has a lock, and a CPU that takes it sees the tag generation. Outside of it, all is relaxed,
-//! for two reasons. A CPU that keeps its tag and a rollover that takes it away both *modify*
+//! Tags are dealt under a lock, and a CPU that takes it sees the tag generation. Outside of the lock all accesses are relaxed
+//! but those that say what a CPU is leaving, for two reasons. A CPU that keeps its tag and a rollover that takes the tag away both *modify*
 //! `active`: either the rollover comes first, the CPU finds 0 and takes the lock, or it comes later
 //! and sets aside the very word that the CPU has put there; one word has one order, whatever the
-//! ordering. And between a CPU that is about to walk under a new tag and one that has cleared an
-//! entry stand two fences of the machine ([`Hardware::fence`]): the tag, the
-//! fence, the walk here; the entry, the fence, the tag there.
+//! ordering. And a CPU that is about to walk under a new tag and an initiator that has cleared an
+//! entry both execute a fence of the machine ([`Hardware::fence`]): the first writes the tag, fences, walks; the second clears the
+//! entry, fences, reads the tag.
 
 use crate::hardware::{Hardware, Invalidate, Tag};
 use crate::rules::{EngineRules, Rules};
@@ -57,6 +61,8 @@ pub(crate) struct RunningTag<W> {
     active: W,
     /// The tag word that ran here when the last rollover happened.
     reserved: W,
+    /// The tag word of the root that is still loaded here, while another one is about to be; otherwise 0.
+    leaving: W,
     /// All entries must go before another tag is loaded.
     flush_pending: W,
 }
@@ -66,6 +72,7 @@ impl<W: Word> RunningTag<W> {
         RunningTag {
             active: W::new(0),
             reserved: W::new(0),
+            leaving: W::new(0),
             flush_pending: W::new(0),
         }
     }
@@ -79,10 +86,18 @@ impl<W: Word> RunningTag<W> {
         self.flush_pending.store(1, Relaxed);
     }
 
+    /// The root that was loaded before the tag was taken is loaded no more.
+    #[inline]
+    pub(crate) fn has_left(&self) {
+        // Relaxed: no walk below the old root comes after the load of the new one, and that load came before.
+        self.leaving.store(0, Relaxed);
+    }
+
     pub(crate) fn word_name(&self, address: usize) -> Option<&'static str> {
         let names = [
             (&self.active, "running.active"),
             (&self.reserved, "running.reserved"),
+            (&self.leaving, "running.leaving"),
             (&self.flush_pending, "running.flush_pending"),
         ];
         let at = |word: &W| core::ptr::from_ref(word) as usize == address;
@@ -123,7 +138,7 @@ impl<W: Word> GlobalTags<W> {
     }
 
     /// The tag to load a space under on the calling CPU, which runs under `mine`, and whether tags had run
-    /// out. Interrupts are masked.
+    /// out. Interrupts are masked. Once the root is loaded comes [`RunningTag::has_left`].
     pub(crate) fn acquire<H: Hardware<Word = W>>(
         &self,
         hw: &H,
@@ -136,14 +151,15 @@ impl<W: Word> GlobalTags<W> {
         let active = mine.active.load(Relaxed);
         // The tag is of this generation and no rollover took `active` away between the two reads.
         // A rollover that comes later finds the new word in `active` and sets it aside.
-        if word >> TAG_BITS == self.generation.load(Relaxed)
-            && active != 0
-            && mine
-                .active
-                .compare_exchange(active, word, Relaxed, Relaxed)
-                .is_ok()
-        {
-            return (tag_of(word), false);
+        if word >> TAG_BITS == self.generation.load(Relaxed) && active != 0 {
+            mine.leaving.store(active, Relaxed);
+            // Release pairs with `roll_over`: the next tag generation begins with what this CPU is leaving.
+            // Lost without it: a tag rollover while a CPU changes its root.
+            let taken = (mine.active).compare_exchange(active, word, Release, Relaxed);
+            if taken.is_ok() {
+                return (tag_of(word), false);
+            }
+            mine.leaving.store(0, Relaxed);
         }
         // Acquire pairs with the unlock in `acquire`: the dealer's words are as the last CPU that dealt left
         // them.
@@ -153,13 +169,19 @@ impl<W: Word> GlobalTags<W> {
         }
         let mut word = space.word.load(Relaxed);
         let mut rolled_over = false;
+        // A rollover has taken what ran here, and set it aside.
+        let loaded = match mine.active.load(Relaxed) {
+            0 => mine.reserved.load(Relaxed),
+            word => word,
+        };
         if word >> TAG_BITS != self.generation.load(Relaxed) {
-            (word, rolled_over) = self.deal(rules, word, running);
+            (word, rolled_over) = self.deal(hw, rules, word, running);
             space.word.store(word, Relaxed);
         }
         if rules.rollover_is_flushed(mine.flush_pending.swap(0, Relaxed) != 0) {
             hw.invalidate(Invalidate::All);
         }
+        mine.leaving.store(loaded, Relaxed);
         mine.active.store(word, Relaxed);
         // Release pairs with the lock in `acquire`: the next CPU finds what was dealt, and deals it to no
         // other space.
@@ -174,18 +196,25 @@ impl<W: Word> GlobalTags<W> {
     }
 
     /// Deals a tag word of the current generation, under the lock. `old` is the space's last one.
-    fn deal(&self, rules: &impl Rules, old: u64, running: &impl RunningTags<W>) -> (u64, bool) {
+    fn deal<H: Hardware<Word = W>>(
+        &self,
+        hw: &H,
+        rules: &impl Rules,
+        old: u64,
+        running: &impl RunningTags<W>,
+    ) -> (u64, bool) {
         let generation = self.generation.load(Relaxed);
-        if let Some(word) = self.keep_or_take(rules, old, generation, running) {
+        if let Some(word) = self.keep_or_take(hw, rules, old, generation, running) {
             return (word, false);
         }
         self.roll_over(generation + 1, running);
-        let word = self.keep_or_take(rules, old, generation + 1, running);
+        let word = self.keep_or_take(hw, rules, old, generation + 1, running);
         (word.expect("there are more tags than CPUs"), true)
     }
 
-    fn keep_or_take(
+    fn keep_or_take<H: Hardware<Word = W>>(
         &self,
+        hw: &H,
         rules: &impl Rules,
         old: u64,
         generation: u64,
@@ -194,6 +223,16 @@ impl<W: Word> GlobalTags<W> {
         let kept = generation << TAG_BITS | u64::from(tag_of(old).0);
         if old != 0 && keep_reserved(rules, old, kept, running) {
             return Some(kept);
+        }
+        // A CPU that is between two roots still walks below the one that it had, under that space's last tag. It holds
+        // no lock and takes no interrupt there, so this is short.
+        // Only the tag counts: a generation that kept it for the space said nothing of it there.
+        let is_left = |cpu: &RunningTag<W>| {
+            let leaving = cpu.leaving.load(Relaxed);
+            leaving != 0 && tag_of(leaving) == tag_of(old)
+        };
+        while rules.left_root_is_awaited(running.all().any(is_left)) {
+            hw.relax();
         }
         self.next_free(rules, generation, running)
     }
@@ -225,7 +264,10 @@ impl<W: Word> GlobalTags<W> {
         for cpu in running.all() {
             // A CPU that has not switched since the last rollover still runs on what was set
             // aside then.
-            match cpu.active.swap(0, Relaxed) {
+            // Acquire pairs with `acquire`: if the CPU is about to load what is set aside here, the look at what
+            // it is leaving sees that.
+            // Lost without it: a tag rollover while a CPU changes its root.
+            match cpu.active.swap(0, Acquire) {
                 0 => {}
                 word => cpu.reserved.store(word, Relaxed),
             }

@@ -8,10 +8,13 @@
 //!
 //! When the flush happens depends on [`Purpose`] and policy. The changes of one call
 //! ([`Purpose::Call`]) are always flushed once, at its end. Reclaim and migration take pages from
-//! many places and many spaces; a simple kernel flushes at each of them, and with
-//! [`Policy::batch`](crate::Policy) they wait for the end of the batch as well. On machines whose
-//! invalidations are broadcast, those are sent at once and only their completion waits: one
+//! many places and many spaces; a simple kernel flushes at each of them, as soon as its lock is dropped
+//! ([`Batch::unlocked`]), and with [`Policy::batch`](crate::Policy) they wait for the end of the batch as well. On machines
+//! whose invalidations are broadcast, those are sent at once and only their completion waits: one
 //! barrier for all, executed by the CPU that sent them, because it completes nothing else.
+//!
+//! Changes are reported under locks, so a report waits for no CPU, ever: what a batch has no place for is flushed at its
+//! end too ([`unplaced`](crate::unplaced)).
 //!
 //! While a flush is outstanding the space's debt is not zero; it rises under the table's lock as the
 //! entry is reported, and falls after the flush. A second actor that takes the lock, finds the
@@ -31,6 +34,7 @@ use crate::rules::{AllRules, EngineRules, Rules};
 use crate::space::AddressSpace;
 use crate::stack::Stack;
 use crate::stats::Counter;
+use crate::unplaced::Unplaced;
 use crate::word::Word;
 use core::marker::PhantomData;
 use core::ops::Deref;
@@ -51,9 +55,10 @@ pub enum Purpose {
 
 /// Entries that changed and frames that were behind them. Made by [`Engine::batch`].
 ///
-/// `S` refers to an address space (a plain or counted reference), `F` is whatever the embedder owns
-/// a frame by, and `L` where those wait, by default 64 of them in place. A batch is bound to the CPU that filled it
-/// only for speed: finished elsewhere, it sends its broadcasts again. Finished, it is empty and may be filled again.
+/// `S` is a reference to an address space (plain or counted), `F` the embedder's type that owns
+/// a frame, and `L` the list in which frames wait, by default with room for 64 in the batch itself. A batch may be finished on
+/// another CPU than the one that filled it; on a machine that broadcasts, it then sends its broadcasts again. A finished batch is
+/// empty and may be filled again.
 ///
 /// With 64 frames it is some 1.7 KB, most of it uninitialised: leave it where it is, moving it costs more than a flush.
 #[must_use = "a batch must be finished; dropped, it flushes at once"]
@@ -72,8 +77,8 @@ pub struct Batch<
     /// Before the frames: a batch that is dropped flushes, and then drops them.
     pub(crate) unflushed: Unflushed<'e, 'm, H, S, R, N>,
     pub(crate) frames: L,
-    /// An [`Owed`] has the frames, whose translations CPUs may still use. Still so
-    /// without one, the embedder has forgotten it ([`core::mem::forget`]): then the frames are lost.
+    /// An [`Owed`] has the frames, whose translations CPUs may still use. If this is still set when there is no such value,
+    /// the embedder has forgotten it ([`core::mem::forget`]): then the frames are leaked.
     borrowed: bool,
     frame: PhantomData<F>,
 }
@@ -102,6 +107,8 @@ where
     /// The CPU that has sent the broadcasts.
     pub(crate) cpu: CpuId,
     pub(crate) pending: Stack<Pending<S>, N>,
+    /// What there was no place for among these.
+    pub(crate) unplaced: Option<Unplaced>,
 }
 
 impl<'m, H: Hardware, R: Rules> Engine<'m, H, R> {
@@ -124,8 +131,8 @@ impl<'m, H: Hardware, R: Rules> Engine<'m, H, R> {
         self.batch_of_spaces(purpose, frames)
     }
 
-    /// As [`Engine::batch_into`], with room for the changes of `N` spaces, from 1 to 8: one more flushes what the
-    /// batch has of the others. A batch of one space is some 140 bytes and its list: cheap to move, where that cannot
+    /// As [`Engine::batch_into`], with room for the changes of `N` spaces, from 1 to 8: what is reported of one more is
+    /// flushed whole, on all CPUs that may have it loaded and some others. A batch of one space is some 160 bytes and its list: cheap to move, where that cannot
     /// be avoided. Never waits.
     #[inline]
     pub fn batch_of_spaces<S, F, L, const N: usize>(
@@ -147,6 +154,7 @@ impl<'m, H: Hardware, R: Rules> Engine<'m, H, R> {
                 // The first change that is sent says which.
                 cpu: CpuId::default(),
                 pending: Stack::new(),
+                unplaced: None,
             },
             frames,
             borrowed: false,
@@ -159,14 +167,14 @@ impl<H: Hardware, S, F, R: Rules, L: FrameList<F>, const N: usize> Batch<'_, '_,
 where
     S: Deref<Target = AddressSpace<H>>,
 {
-    /// Whether there is room for no more frames: time to finish. Never waits.
+    /// Whether there is no room for another frame: then it must be finished first. Never waits.
     pub fn is_full(&self) -> bool {
         self.frames.is_full()
     }
 
     /// Whether nothing was reported. Never waits.
     pub fn is_empty(&self) -> bool {
-        self.frames.is_empty() && self.unflushed.pending.is_empty()
+        self.frames.is_empty() && self.unflushed.is_empty()
     }
 
     /// Entries of `space` were cleared or lost rights, and no frame goes with them.
@@ -174,8 +182,9 @@ where
     /// Called after the tables were written, under their lock. With [`Scope::Tables`] the flush
     /// reaches the walker caches and CPUs that hold the space lazily.
     ///
-    /// Does not wait with S0 on, or for [`Purpose::Call`], while the batch has no more than 8 spaces and a space no
-    /// more than 2048 batches; otherwise it flushes what it is told at once, and may wait.
+    /// Never waits for another CPU. Where invalidations are broadcast and S0 is off, it executes its own CPU's barrier, which no
+    /// code of another CPU holds up. It may wait for devices alone ([`Hardware::complete_secondary`]): in that case, and where the
+    /// batch has no place for the space, since it keeps nothing of such a space by which another CPU could wait for them later.
     #[inline(always)]
     pub fn changed(&mut self, space: S, range: PageRange, scope: Scope) {
         if range.pages != 0 {
@@ -183,12 +192,12 @@ where
         }
     }
 
-    /// As [`Batch::changed`], for the whole space. Waits where that does.
+    /// As [`Batch::changed`], for the whole space; waits for no CPU either.
     pub fn changed_all(&mut self, space: S, scope: Scope) {
         self.unflushed.add(space, None, scope);
     }
 
-    /// An entry of `space` was cleared, and `frame` was behind it. Called as [`Batch::changed`]; waits where that does.
+    /// An entry of `space` was cleared, and `frame` was behind it. Called as [`Batch::changed`]; waits for no CPU either.
     ///
     /// # Panics
     /// If the batch is full, or the range is of no page: the frame would come out unflushed.
@@ -200,9 +209,9 @@ where
     }
 
     /// A page-table page that spanned `range` was unlinked from `space`; `frame` held it.
-    /// Called as [`Batch::changed`]; waits where that does. The flush reaches walkers, and is waited for to the end. Of leaves
-    /// that the table still mapped it drops those that the range's strides name: a range in strides of the
-    /// table's whole span drops one of them.
+    /// Called as [`Batch::changed`]; waits for no CPU either. The flush reaches walkers, and its initiator waits until every target
+    /// has flushed. If the table still mapped pages, the flush drops only those that the range's strides name, the first of each
+    /// stride: clear and report such pages by themselves, or give the range the stride of the pages.
     ///
     /// # Panics
     /// If the batch is full, or the range is of no page.
@@ -226,6 +235,18 @@ where
         self.frames.push(frame);
     }
 
+    /// The lock is dropped under which changes were reported: with S0 off, and a purpose other than a call's, flushes them; the
+    /// frames stay. With S0 on it does nothing, and so it does where the flush may be owed. So a kernel that calls it each
+    /// time flushes once for each change with S0 off, and once for the batch with S0 on. One that does not call it flushes
+    /// at the end of the batch. May wait for other CPUs.
+    #[inline]
+    pub fn unlocked(&mut self) {
+        self.lose_borrowed();
+        if !self.unflushed.is_deferred() && !self.unflushed.is_empty() {
+            self.unflushed.flush();
+        }
+    }
+
     /// Flushes, and yields the frames. When it returns, no CPU uses a translation that was
     /// reported, in any later user access (C1, C3). May wait for other CPUs.
     #[inline]
@@ -241,8 +262,7 @@ where
         self.unflushed.flush();
     }
 
-    /// Frames of an [`InFlight`](crate::InFlight) or an [`Owed`] that was forgotten never come out: they are leaked, which is
-    /// safe.
+    /// Frames of an [`Owed`] that was forgotten never come out: they are leaked, which is safe.
     #[inline]
     pub(crate) fn lose_borrowed(&mut self) {
         if self.borrowed {
@@ -264,17 +284,17 @@ where
         &mut self.frames
     }
 
-    /// Owes the flush until the frames are reused (S3), where policy and ledger allow it. Waits for other CPUs where
-    /// they do not, and where the ledger is full.
+    /// Owes the flush until the frames are reused (S3), if policy and ledger allow it; otherwise flushes. May wait for other
+    /// CPUs if it flushes, and if the ledger is full.
     ///
     /// A batch with an unlinked table is flushed, and so is one that was told of mappings of the kernel and of a user
-    /// space.
+    /// space, or of more spaces than it has places for.
     /// The caller vouches that every mapping of every frame was read-only and clean, or was one of the kernel that
-    /// no CPU uses any more ([`crate::kernel`]), and puts each frame behind its residue
-    /// before the locks under which its entries were cleared are dropped.
+    /// no CPU uses any more ([`crate::kernel`]). It puts each frame behind its residue
+    /// before it drops the locks under which it cleared the frame's entries.
     ///
-    /// None of this is checked. A mapping counts for as long as a CPU may use it: before an entry of the frame that
-    /// another CPU has cleared or write-protected is passed over, the flush of that CPU's batch is made sure of
+    /// The engine checks none of this. A mapping counts for as long as a CPU may use it: before the caller passes over an entry of
+    /// the frame that another CPU has cleared or write-protected, it makes sure that the other CPU's batch has flushed
     /// ([`Engine::settle_deferred`]).
     pub fn finish_owed(&mut self) -> Outcome<'_, F, L> {
         let engine = self.unflushed.engine;
@@ -286,7 +306,8 @@ where
         let of_kernel = |entry: &&Pending<S>| entry.space.id().is_kernel();
         let kernels = pending.iter().filter(of_kernel).count();
         let both = (1..pending.len()).contains(&kernels);
-        if !engine.on().lazy_unmap || tables || !engine.rules.may_be_owed(both) {
+        let unplaced = self.unflushed.unplaced.is_some();
+        if !engine.on().lazy_unmap || tables || unplaced || !engine.rules.may_be_owed(both) {
             return Outcome::Flushed(self.finish());
         }
         let me = engine.hw.this_cpu();
@@ -354,7 +375,7 @@ where
             return self.add_another(space, range, scope);
         }
         if !self.engine.begin_debt(&space) {
-            return self.engine.flush_at_once(&space, range, scope);
+            return self.add_unplaced(&space, range, scope);
         }
         self.pending.push(Pending {
             space,
@@ -367,25 +388,45 @@ where
         });
     }
 
+    /// Whether the flush may be owed until the frames are reused.
+    #[inline]
+    fn may_owe(&self) -> bool {
+        self.purpose == Purpose::Lazy && self.engine.on().lazy_unmap
+    }
+
     /// Whether changes wait for the end of the batch.
     #[inline]
     fn is_deferred(&self) -> bool {
-        self.engine.on().batch || self.purpose == Purpose::Call
+        self.engine.on().batch || self.purpose == Purpose::Call || self.may_owe()
     }
 
     /// Whether what is added is flushed with the rest, and nothing is sent before.
     #[inline]
     fn joins(&self) -> bool {
-        self.is_deferred() && self.engine.broadcasts().is_none()
+        self.engine.broadcasts().is_none()
+    }
+
+    /// Whether nothing is outstanding.
+    #[inline]
+    fn is_empty(&self) -> bool {
+        self.pending.is_empty() && self.unplaced.is_none()
+    }
+
+    /// There is no place for this space, or no more batches of it are counted.
+    #[cold]
+    fn add_unplaced(&mut self, space: &S, range: Option<PageRange>, scope: Scope) {
+        let request = Request::of(range, scope);
+        self.engine
+            .report_unplaced(space, &request, &mut self.unplaced);
     }
 
     #[inline(never)]
     fn add_another(&mut self, space: S, range: Option<PageRange>, scope: Scope) {
         let engine = self.engine;
         let request = || Request::of(range, scope);
-        let may_owe = self.purpose == Purpose::Lazy && engine.on().lazy_unmap;
-        if !(self.is_deferred() || may_owe) {
-            return engine.flush_at_once(&space, range, scope);
+        if !self.joins() && !self.is_deferred() {
+            // The barrier is this CPU's alone.
+            return engine.flush_by_broadcast([(&*space, &request())].into_iter());
         }
         let me = engine.hw.this_cpu();
         if self.pending.is_empty() {
@@ -393,13 +434,13 @@ where
         }
         let found = self.find(&space);
         let fresh = found.is_none();
-        if fresh && !engine.begin_debt(&space) {
-            return engine.flush_at_once(&space, range, scope);
+        if fresh && (self.pending.is_full() || !engine.begin_debt(&space)) {
+            return self.add_unplaced(&space, range, scope);
         }
         // On a machine with broadcasts, reclaim sends now and waits later.
         let send_now = engine.broadcasts().is_some()
             && self.purpose != Purpose::Call
-            && !may_owe
+            && !self.may_owe()
             && me == self.cpu;
         if send_now {
             engine.broadcast_early(me, &space, &request());
@@ -413,16 +454,13 @@ where
                 entry.strides = entry.request.strides().unwrap_or(0);
             }
             None => {
-                if self.pending.is_full() {
-                    engine.count(me, Counter::EscalatedBatch, 1);
-                    self.flush();
-                }
+                let joins = self.joins();
                 self.pending.push(Pending {
                     space,
                     request: request(),
                     sent: send_now,
                     fresh,
-                    joins: self.joins(),
+                    joins,
                     strides: range.map_or(0, PageRange::strides),
                     whole: None,
                 });
@@ -444,14 +482,19 @@ where
         let engine = self.engine;
         if !engine.rules.finish_flushes() {
             self.pending.clear();
+            self.unplaced = None;
             return;
         }
-        if !self.pending.is_empty() {
+        if !self.is_empty() {
             engine.assert_may_wait();
         }
         let me = engine.hw.this_cpu();
         match self.pending.as_slice() {
-            [only] if only.fresh && engine.flush_alone(me, &only.space, &only.request) => {
+            [only]
+                if only.fresh
+                    && self.unplaced.is_none()
+                    && engine.flush_alone(me, &only.space, &only.request) =>
+            {
                 self.pending.clear();
             }
             _ => self.flush_everywhere(me),
@@ -494,6 +537,9 @@ where
         if unsent < entries.len() {
             engine.complete(me);
         }
+        if let Some(unplaced) = self.unplaced.take() {
+            engine.flush_unplaced(me, &unplaced);
+        }
         self.end_debts();
     }
 }
@@ -505,7 +551,7 @@ where
     /// Flushes what was forgotten.
     #[inline]
     fn drop(&mut self) {
-        if !self.pending.is_empty() {
+        if !self.is_empty() {
             self.flush();
         }
     }

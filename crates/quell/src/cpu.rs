@@ -1,9 +1,9 @@
 //! What a CPU is doing, and which CPUs are interrupted.
 //!
-//! Each CPU says in one word, which only it writes, whether it runs user code, keeps a root without using it,
-//! or has none. Initiators read it: [`CpuState::must_be_asked`] is the one place where it is decided whether a
-//! CPU that has a space loaded may hold translations of it that no other event will flush, and so must be
-//! interrupted. Flushes, the retirement of a space and payments of what lazy unmap owes all ask there.
+//! Each CPU says in one word whether it runs user code, keeps a root without using it, or has none. Only that CPU writes
+//! the word, with one exception ([`Activity::UserOwing`]). Initiators read it: [`CpuState::must_be_asked`] alone decides whether
+//! a CPU that has a space loaded may hold translations of it that no other event will flush, and so must be
+//! interrupted. Flushes, the retirement of a space and payments of what lazy unmap owes all ask it.
 //!
 //! The CPU answers its own half of the question as it loads a space or comes back to it: by generation and debt, in
 //! [`switch`](crate::switch).
@@ -25,12 +25,12 @@ pub(crate) enum Activity {
     /// It has no user root loaded.
     Detached = 2,
     /// It comes back to the space that it kept lazily. To others that is [`Activity::Running`]; NMI handlers may
-    /// not access user memory yet, because what the TLB holds may have been flushed everywhere else.
+    /// not access user memory yet, because this TLB may still hold entries that all other CPUs have flushed.
     Waking = 3,
-    /// It runs a program and wants not to be disturbed: it uses no mapping of the kernel before it has entered the
-    /// kernel ([`CpuState::enter_kernel`]). What it has of user spaces it uses.
+    /// It runs a program and is not to be disturbed: it uses its user translations, but no mapping of the kernel before it has
+    /// entered the kernel ([`CpuState::enter_kernel`]).
     User = 4,
-    /// The same, and a flush of the kernel's mappings was left to its entry. The one state that others give it.
+    /// The same, and an initiator has left a flush of the kernel's mappings to its entry. The only state that others write.
     UserOwing = 5,
     /// It has entered the kernel, and flushes first.
     Entering = 6,

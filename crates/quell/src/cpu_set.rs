@@ -209,6 +209,9 @@ impl<W: Word> AtomicCpuSet<W> {
     }
 
     /// Makes `cpu` a member.
+    ///
+    /// # Panics
+    /// If its number is not below [`MAX_CPUS`].
     #[inline]
     #[track_caller]
     pub fn insert(&self, cpu: CpuId, order: Ordering) {
@@ -216,6 +219,9 @@ impl<W: Word> AtomicCpuSet<W> {
     }
 
     /// Makes `cpu` no member.
+    ///
+    /// # Panics
+    /// If its number is not below [`MAX_CPUS`].
     #[inline]
     #[track_caller]
     pub fn remove(&self, cpu: CpuId, order: Ordering) {
@@ -223,6 +229,9 @@ impl<W: Word> AtomicCpuSet<W> {
     }
 
     /// Whether `cpu` is a member right now.
+    ///
+    /// # Panics
+    /// If its number is not below [`MAX_CPUS`].
     #[inline]
     #[track_caller]
     pub fn contains(&self, cpu: CpuId, order: Ordering) -> bool {
@@ -230,6 +239,9 @@ impl<W: Word> AtomicCpuSet<W> {
     }
 
     /// Whether no CPU of `0..cpus` but `cpu` is a member; word by word, as a snapshot.
+    ///
+    /// # Panics
+    /// If `cpus` exceeds [`MAX_CPUS`].
     #[inline]
     #[track_caller]
     pub fn is_within(&self, cpu: CpuId, cpus: usize, order: Ordering) -> bool {
@@ -268,6 +280,8 @@ impl<W: Word> AtomicCpuSet<W> {
 mod tests {
     use super::*;
     use core::sync::atomic::AtomicU64;
+    use proptest::prelude::*;
+    use std::collections::BTreeSet;
 
     #[test]
     fn first_holds_exactly_the_first() {
@@ -290,5 +304,74 @@ mod tests {
         shared.remove(CpuId(63), Ordering::SeqCst);
         let seen = shared.snapshot(MAX_CPUS, Ordering::SeqCst);
         assert!(seen.iter().eq([CpuId(0), CpuId(64), last]));
+    }
+
+    /// CPUs in three words, more of those at their edges.
+    fn members() -> impl Strategy<Value = BTreeSet<u16>> {
+        let cpu = prop_oneof![
+            0u16..192,
+            prop_oneof![Just(0u16), Just(63), Just(64), Just(127), Just(128)]
+        ];
+        proptest::collection::btree_set(cpu, 0..6)
+    }
+
+    fn set(members: &BTreeSet<u16>) -> CpuSet {
+        members.iter().copied().map(CpuId).collect()
+    }
+
+    fn shared(members: &BTreeSet<u16>) -> AtomicCpuSet<AtomicU64> {
+        let shared = AtomicCpuSet::new();
+        members
+            .iter()
+            .for_each(|&cpu| shared.insert(CpuId(cpu), Ordering::SeqCst));
+        shared
+    }
+
+    proptest! {
+        #[test]
+        fn sets_do_what_sets_do(one in members(), other in members(), cpu in 0u16..200) {
+            let (mut mine, theirs) = (set(&one), set(&other));
+            prop_assert_eq!(mine == theirs, one == other);
+            prop_assert_eq!(mine.is_empty(), one.is_empty());
+            prop_assert_eq!(mine.len(), one.len());
+            prop_assert_eq!(mine.contains(CpuId(cpu)), one.contains(&cpu));
+            mine.union(&theirs);
+            let all: BTreeSet<u16> = one.union(&other).copied().collect();
+            prop_assert!(mine.iter().map(|cpu| cpu.0).eq(all.iter().copied()));
+            mine.remove(CpuId(cpu));
+            let rest: BTreeSet<u16> = all.iter().copied().filter(|&other| other != cpu).collect();
+            prop_assert_eq!(mine, set(&rest));
+            // A set that had more words once is the same set.
+            mine.insert(CpuId(cpu));
+            prop_assert!(mine.contains(CpuId(cpu)));
+        }
+
+        #[test]
+        fn shared_sets_do_what_sets_do(one in members(), other in members(), cpu in 0u16..192, cpus in 0usize..200) {
+            let mine = shared(&one);
+            prop_assert_eq!(mine.contains(CpuId(cpu), Ordering::SeqCst), one.contains(&cpu));
+            let alone = one.iter().all(|&other| other == cpu);
+            prop_assert_eq!(mine.is_within(CpuId(cpu), 192, Ordering::SeqCst), alone);
+            // Word by word: members beside the last CPU come along.
+            let near = |&&other: &&u16| usize::from(other) < cpus.next_multiple_of(64);
+            let seen: BTreeSet<u16> = one.iter().filter(near).copied().collect();
+            prop_assert_eq!(mine.snapshot(cpus, Ordering::SeqCst), set(&seen));
+            mine.remove(CpuId(cpu), Ordering::SeqCst);
+            prop_assert!(!mine.contains(CpuId(cpu), Ordering::SeqCst));
+            mine.assign(192, &set(&other), Ordering::SeqCst);
+            prop_assert_eq!(mine.snapshot(192, Ordering::SeqCst), set(&other));
+        }
+    }
+
+    #[test]
+    fn no_set_is_longer_than_it_must_be() {
+        let none = shared(&BTreeSet::new());
+        for (cpus, words) in [(0, 0), (1, 1), (64, 1), (65, 2)] {
+            assert_eq!(none.snapshot(cpus, Ordering::SeqCst).words().len(), words);
+        }
+        assert_eq!(set(&[64].into()).words().len(), 2);
+        let mut one = set(&[0].into());
+        one.union(&set(&[64].into()));
+        assert_eq!(one.words().len(), 2);
     }
 }

@@ -1,6 +1,6 @@
-//! The engine of one machine: what it borrows, what it runs on, what it counts.
+//! The engine of one machine: its memory, its policy, its counters.
 //!
-//! Its work stands in the modules of the protocol: [`flush`](crate::flush), [`switch`](crate::switch),
+//! The protocol stands in these modules: [`flush`](crate::flush), [`switch`](crate::switch),
 //! [`batch`](crate::batch), [`lazy`](crate::lazy), [`hotplug`](crate::hotplug), [`broadcast`](crate::broadcast).
 
 use crate::addr::Frame;
@@ -20,7 +20,7 @@ use core::sync::atomic::Ordering::Relaxed;
 /// The engine of one machine. It borrows all its memory and allocates nothing.
 ///
 /// Every method may be called on any CPU at any time unless it says otherwise; the caller does not
-/// migrate during the call. `R` says which [rules](crate::rules) it keeps: all of them, unless a test leaves one out.
+/// migrate during the call. `R` says which [rules](crate::rules) the engine keeps: all of them, unless a test leaves one out.
 pub struct Engine<'m, H: Hardware, R: Rules = AllRules> {
     pub(crate) hw: &'m H,
     /// See [`Engine::broadcasts`].
@@ -46,8 +46,8 @@ pub struct Engine<'m, H: Hardware, R: Rules = AllRules> {
 impl<'m, H: Hardware> Engine<'m, H> {
     /// An engine for the CPUs `0..cpus.len()` of the machine. Never waits.
     ///
-    /// `ledger` is the memory of the flush clock (S3): as many batches can be owed at once as there
-    /// are ledger entries; 64 is plenty, none switches S3 off.
+    /// `ledger` is the memory of the flush clock (S3): as many batches can owe their flush at once as there
+    /// are ledger entries. 64 is plenty; without any, nothing is ever owed.
     ///
     /// # Errors
     /// If there are no CPUs or more than [`MAX_CPUS`], if the machine's features contradict each other, if
@@ -161,7 +161,7 @@ impl<'m, H: Hardware, R: Rules> Engine<'m, H, R> {
         &self.policy
     }
 
-    /// Which mechanisms are on, as the compiler sees it: of those that the machine leaves out it knows that they are not.
+    /// Which mechanisms are on. The compiler knows at least that those which the machine leaves out are not.
     #[inline(always)]
     pub(crate) fn on(&self) -> Policy {
         self.policy.within(&H::MECHANISMS)
@@ -173,8 +173,7 @@ impl<'m, H: Hardware, R: Rules> Engine<'m, H, R> {
         H::MECHANISMS.has(Mechanism::Tags) && self.tags_on
     }
 
-    /// How to reach every CPU without interrupts, if the machine has that. On machines that never have, what is done
-    /// where they do is compiled away.
+    /// How to reach every CPU without interrupts, if the machine can. On machines that never can, the code for it is compiled away.
     #[inline]
     pub(crate) fn broadcasts(&self) -> Option<&'m H::Broadcasts> {
         self.broadcasts.filter(|_| H::Broadcasts::EXISTS)

@@ -50,22 +50,31 @@ impl Level {
         }
     }
 
-    /// How many base pages one entry at this level spans.
+    /// How many base pages one entry at this level spans: from level 8 on, more than can be said, and `u64::MAX`.
     #[inline]
     pub const fn pages(self) -> u64 {
-        1 << (9 * self.0 as u64)
+        match 1u64.checked_shl(9 * self.0 as u32) {
+            Some(pages) => pages,
+            None => u64::MAX,
+        }
     }
 
     /// The index of `page` in a table of this level.
     #[inline]
     pub const fn index(self, page: Page) -> usize {
-        (page.0 >> (9 * self.0 as u64)) as usize & (TABLE_WORDS - 1)
+        match page.0.checked_shr(9 * self.0 as u32) {
+            Some(above) => above as usize & (TABLE_WORDS - 1),
+            None => 0,
+        }
     }
 
     /// The first page that the table of this level which translates `page` spans.
     #[inline]
     pub const fn base(self, page: Page) -> Page {
-        Page(page.0 & !((1 << (9 * (self.0 as u64 + 1))) - 1))
+        match 1u64.checked_shl(9 * (self.0 as u32 + 1)) {
+            Some(span) => Page(page.0 & !(span - 1)),
+            None => Page(0),
+        }
     }
 }
 

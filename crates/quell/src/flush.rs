@@ -17,12 +17,12 @@
 //! so an initiator that freed tables waits until the target is *done*; and an NMI, so code that touches user
 //! memory from an NMI or a probe asks [`Engine::user_access_allowed`] first.
 //!
-//! Nothing is waited for with a time-out: a CPU that never answers is a fault of the embedder, and pretending
+//! No wait has a time-out: a CPU that never answers is a fault of the embedder, and pretending
 //! success would trade it for silent corruption.
 //!
 //! # Nesting
 //!
-//! A flush may be preempted, by a thread or an interrupt handler that flushes too, anywhere but between its first
+//! A thread or an interrupt handler that flushes, too, may preempt a flush anywhere except between its first
 //! post and its interrupts, where interrupts are masked: a flush that ran there would find its request merged with
 //! one whose interrupt was not sent yet, and wait for a target that was not interrupted.
 

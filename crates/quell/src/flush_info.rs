@@ -1,9 +1,9 @@
 //! A request on its way to a CPU, as a value and spread over words.
 //!
-//! What Linux keeps in `struct flush_tlb_info`. Requests of one space merge as [`Request`] does, as long as
-//! their flush generations are neighbours; whatever else meets becomes "everything that is loaded", which needs
-//! no words at all to be told apart. All accesses to the words are relaxed: the [`inbox`](crate::inbox) that
-//! they are part of decides which CPU may read them, and when what it has read counts.
+//! Linux's `struct flush_tlb_info`. Requests of one space merge as [`Request`] does, if
+//! their flush generations are neighbours; if there is a gap between them, they become the whole space; requests of two spaces
+//! become "everything that is loaded". All accesses to the words are relaxed: the [`inbox`](crate::inbox) that
+//! they are part of decides which CPU may read them, and whether the values that it has read count.
 
 use crate::cpu_set::CpuId;
 use crate::hardware::Scope;
@@ -193,5 +193,90 @@ impl<W: Word> FlushWords<W> {
             .chain(ranges)
             .find(|(word, _)| at(word))
             .map(|(_, name)| name)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::addr::{Page, PageRange};
+    use core::sync::atomic::AtomicU64;
+
+    const USERS: [SpaceId; 2] = [SpaceId(4), SpaceId(8)];
+    const KERNEL: SpaceId = SpaceId::of_kernel(3, KernelEntries::Global);
+
+    fn requests() -> [Request; 5] {
+        let range = |page, scope| Request::range(PageRange::base(Page(page), 2), scope);
+        [
+            range(5, Scope::Leaf),
+            range(9, Scope::Leaf),
+            range(9, Scope::Tables),
+            Request::Full(Scope::Leaf),
+            Request::Full(Scope::Tables),
+        ]
+    }
+
+    /// Requests for each space, with each span of four generations.
+    fn infos() -> Vec<FlushInfo> {
+        let mut infos: Vec<_> = [Scope::Leaf, Scope::Tables].map(FlushInfo::whole).into();
+        for space in [USERS[0], USERS[1], KERNEL] {
+            assert_eq!(space == KERNEL, space.is_kernel());
+            for (first, last) in (1..5).flat_map(|first| (first..5).map(move |last| (first, last)))
+            {
+                for request in requests() {
+                    infos.push(FlushInfo {
+                        first,
+                        last,
+                        ..FlushInfo::of(space, first, &request)
+                    });
+                }
+            }
+        }
+        infos
+    }
+
+    #[test]
+    fn what_meets_is_covered_and_no_more_than_must_be() {
+        for one in infos() {
+            for other in infos() {
+                let mut both = one;
+                both.include(&other, request::RANGES);
+                let scope = one.request.scope().max(other.request.scope());
+                if one.space != other.space || one.space.is_none() {
+                    assert_eq!((both.space, both.request), (None, Request::Full(scope)));
+                    continue;
+                }
+                assert_eq!(both.space, one.space);
+                assert_eq!(both.first, one.first.min(other.first));
+                assert_eq!(both.last, one.last.max(other.last));
+                let told = |generation: &u64| {
+                    (one.first..=one.last).contains(generation)
+                        || (other.first..=other.last).contains(generation)
+                };
+                let request = match (both.first..=both.last).all(|generation| told(&generation))
+                    || one.is_kernel()
+                {
+                    true => one.request.merge(other.request),
+                    false => Request::Full(scope),
+                };
+                assert_eq!(both.request, request);
+            }
+        }
+    }
+
+    #[test]
+    fn words_say_what_was_written() {
+        let words = FlushWords::<AtomicU64>::new();
+        let empty = FlushInfo::of(USERS[0], 1, &Request::Empty);
+        for info in infos().into_iter().chain([empty]) {
+            words.refer_to(CpuId(77));
+            assert!(matches!(words.read(), Written::InOutbox(77)));
+            words.write(&info);
+            let Written::Here(read) = words.read() else {
+                panic!("it is no reference");
+            };
+            let told = |info: &FlushInfo| (info.space, info.first, info.last, info.request);
+            assert_eq!(told(&read), told(&info));
+        }
     }
 }

@@ -1,13 +1,13 @@
-//! What comes out of a batch: frames behind a flush that is over, or behind one that is owed.
+//! Frames that come out of a batch: their flush is over, or it is owed.
 //!
-//! [`Flushed`] is the proof that no CPU uses a translation to a frame any more (C1): only the engine makes it, after the
-//! flush. [`Owed`] is none: each of its frames goes behind a [`Residue`](crate::Residue).
+//! [`Flushed`] is the proof that no CPU uses a translation to these frames any more (C1): only the engine makes it, after the
+//! flush. [`Owed`] proves nothing: the embedder puts each of its frames behind a [`Residue`](crate::Residue).
 
 use crate::frames::{FrameList, InPlace};
 use crate::ledger::Stamp;
 use core::marker::PhantomData;
 
-/// Frames behind a flush: what is safe to reuse. They come out of the batch's own memory.
+/// Frames whose flush is over: they may be reused. They come out of the batch's own list.
 #[must_use = "frames that are not taken out are dropped"]
 pub struct Flushed<'b, F, L: FrameList<F> = InPlace<F>> {
     frames: &'b mut L,
@@ -44,7 +44,7 @@ impl<F, L: FrameList<F>> Drop for Flushed<'_, F, L> {
 pub struct Owed<'b, F, L: FrameList<F> = InPlace<F>> {
     frames: Flushed<'b, F, L>,
     stamp: Stamp,
-    /// Whether the batch is to think that its frames are taken care of by this value.
+    /// Tells the batch that this value has its frames.
     borrowed: &'b mut bool,
 }
 
@@ -57,7 +57,7 @@ impl<'b, F, L: FrameList<F>> Owed<'b, F, L> {
         }
     }
 
-    /// When the debt was taken.
+    /// The tick of the flush clock at which the flush began to be owed.
     pub fn stamp(&self) -> Stamp {
         self.stamp
     }
@@ -79,7 +79,8 @@ impl<F, L: FrameList<F>> Drop for Owed<'_, F, L> {
 
 /// How a batch that wanted to owe its flush ended.
 pub enum Outcome<'b, F, L: FrameList<F> = InPlace<F>> {
-    /// Nothing is owed: S3 is off, or its ledger is full.
+    /// The batch was flushed and nothing is owed: S3 is off, the ledger is full, a page-table page was unlinked, or the batch
+    /// was told of mappings of the kernel and of a user space.
     Flushed(Flushed<'b, F, L>),
     /// The flush is owed.
     Owed(Owed<'b, F, L>),

@@ -1,28 +1,27 @@
 //! What a machine must provide: the one interface between the engine and everything below it.
 //!
 //! The engine never names a machine. A kernel, a hypervisor, the machine in software, a set of
-//! threads and a checker of memory orderings all sit behind [`Hardware`]; the engine is compiled
-//! for each of them, so nothing is dispatched at run time and whatever a machine leaves at its
+//! threads and a checker of memory orderings all implement [`Hardware`]; the engine is compiled
+//! for each of them, so nothing is dispatched at run time, and a method that a machine leaves at its
 //! default costs nothing.
 //!
 //! Shared memory is part of the machine too: every word that two CPUs may touch is a
 //! [`Hardware::Word`]. A kernel takes [`core::sync::atomic::AtomicU64`]; the machine in software
 //! takes a word that charges for the transfer of cache lines and lets a scheduler step in.
 //!
-//! The engine expects of the caller, everywhere: the calling thread does not migrate to
-//! another CPU while it is inside the engine. Interrupts may be on or off; the engine masks them
-//! where it must ([`Hardware::mask_interrupts`]). A thread inside the engine may be preempted, and an interrupt
-//! handler may call the engine, wherever interrupts are not masked; an NMI handler may only call
+//! A thread must not migrate to another CPU while it is inside the engine. Interrupts may be on or off; the engine masks them
+//! where it must ([`Hardware::mask_interrupts`]). Where they are not masked, a thread inside the engine may be preempted, and an
+//! interrupt handler may call the engine. An NMI handler may only call
 //! [`Engine::user_access_allowed`](crate::Engine::user_access_allowed) and [`Engine::enter_kernel`](crate::Engine::enter_kernel).
 //!
 //! # Locks
 //!
-//! Every call says whether it may wait. One that does waits until other CPUs have taken an interrupt, and serves its own
-//! inbox meanwhile, so waiting with interrupts off does not deadlock by itself (C7). It would for ever if another CPU
-//! spins, with interrupts off, for a lock that the waiter holds. So there is one rule: a call that may wait is not made
-//! under a lock that is taken with interrupts off, unless every loop that spins for that lock calls
-//! [`Engine::poll`](crate::Engine::poll) in the loop. Locks that are taken with interrupts on may be held.
-//! [`Hardware::may_wait`] lets a debug build notice.
+//! Every call says whether it may wait. A call that waits does so until other CPUs have taken an interrupt. It serves its own
+//! CPU's inbox meanwhile, so waiting with interrupts off does not deadlock by itself (C7). But it waits for ever for a CPU that
+//! spins, with interrupts off, for a lock that the caller holds. So there is one rule: under a lock that is taken with interrupts
+//! off the kernel calls nothing that may wait, unless every loop that spins for that lock calls
+//! [`Engine::poll`](crate::Engine::poll). It may hold locks that are taken with interrupts on.
+//! With [`Hardware::may_wait`] a debug build notices a mistake.
 
 use crate::addr::{Frame, PageRange};
 use crate::cpu_set::{CpuId, CpuSet};
@@ -133,10 +132,10 @@ pub unsafe trait Hardware: Sized + Send + Sync {
     /// Memory shared between CPUs.
     type Word: Word;
 
-    /// The mechanisms that an engine on this machine can have on, all unless said otherwise. What the others need is
-    /// compiled away; a policy that asks for one of them is refused
+    /// The mechanisms that an engine on this machine can have on: all by default. The code of the others is
+    /// compiled away, and the engine refuses a policy that asks for one of them
     /// ([`Unsupported::LeftOut`](crate::Unsupported::LeftOut)). Only which mechanisms this policy [has](Policy::has) counts,
-    /// not how they are set.
+    /// not their settings.
     const MECHANISMS: Policy = Policy::ALL;
 
     /// Whether devices or hypervisors walk the tables of spaces, too. If not, [`Hardware::start_secondary`] is never
@@ -149,9 +148,9 @@ pub unsafe trait Hardware: Sized + Send + Sync {
     /// The CPU that executes the call.
     fn this_cpu(&self) -> CpuId;
 
-    /// Where the engine's state of this CPU is, for kernels that keep it where they keep what else is of a CPU;
-    /// `None`, for each CPU, if it is in the slice that [`Engine::new`](crate::Engine::new) was given. An engine on
-    /// such a machine is made by [`Engine::with_own_state`](crate::Engine::with_own_state).
+    /// Where the engine's state of this CPU is, for kernels that keep it in their per-CPU area: such a kernel makes its engine with
+    /// [`Engine::with_own_state`](crate::Engine::with_own_state). `None`, for each CPU, if the state is in the slice that
+    /// [`Engine::new`](crate::Engine::new) was given.
     ///
     /// It answers the same at each call, and differently for each CPU.
     #[inline]
@@ -178,18 +177,18 @@ pub unsafe trait Hardware: Sized + Send + Sync {
     }
 
     /// Loads a root under a tag. With `keep`, entries under the tag survive; without it, all of
-    /// them are gone when the call returns. On machines without tags nothing survives; only where broadcasts name none,
-    /// and reach the entries of every CPU under whatever tag, may a machine keep what a root has filled under a tag of its
-    /// own, of which the engine does not know. Called with interrupts masked.
+    /// them are gone when the call returns. On machines without tags nothing survives, with one exception: if the machine
+    /// broadcasts, and its broadcasts name no tag and reach the entries of every CPU under every tag, it may keep entries under
+    /// tags of its own that the engine does not know. Called with interrupts masked.
     ///
     /// # Safety
     /// `root` holds a root table of the machine's format, which maps the kernel as every root does, until another
     /// root is loaded on this CPU, or none.
     unsafe fn load_root(&self, root: Frame, tag: Tag, keep: bool);
 
-    /// Leaves every user root: afterwards no user translation is used or filled on this CPU until
-    /// the next [`Hardware::load_root`] (the kernel's own root on x86, a reserved table on Arm). What was kept
-    /// under the tag that this loads goes, global entries excepted: the engine remembers nothing of that tag.
+    /// Leaves every user root, for the kernel's own root on x86, for a reserved table on Arm: afterwards this CPU uses and fills no
+    /// user translation until the next [`Hardware::load_root`]. Entries under the tag that this loads are dropped, global ones
+    /// excepted: the engine remembers nothing of that tag.
     fn unload_root(&self);
 
     /// This CPU executes no instruction that it fetched before the call: `isb` on Arm, `fence.i` on RISC-V, on x86 an
@@ -208,29 +207,28 @@ pub unsafe trait Hardware: Sized + Send + Sync {
     /// wait for a target.
     fn interrupt(&self, targets: &CpuSet);
 
-    /// Has the hypervisor flush a virtual CPU that does not run: `true` if it did not run, and will have
-    /// lost every translation, global ones and walker caches included, before it executes or walks again. It is
-    /// not interrupted then. Asked for each target, after the tables were changed; answered by one atomic operation on
-    /// what the hypervisor shares with this guest ("preempted" becomes "preempted, to be flushed"), a full barrier.
+    /// In a guest: asks the hypervisor to flush the virtual CPU `target` if that does not run. `true` if it did not run, and will have
+    /// lost every translation, global ones and walker caches included, before it executes or walks again; the engine does
+    /// not interrupt it then. Called for each target, after the tables were changed. The implementation is one atomic operation, a
+    /// full barrier, on memory that the hypervisor shares with the guest ("preempted" becomes "preempted, to be flushed").
     #[inline]
     fn flush_on_reentry(&self, target: CpuId) -> bool {
         let _ = target;
         false
     }
 
-    /// Starts to invalidate what other users of a space's tables hold: an IOMMU that shares them, a hypervisor's
-    /// second stage. `root` is the space's, `range` what has changed, or all of the space if `None`. Called after the
-    /// tables were changed, on the CPU that flushes or owes the flush, for every change that needs one, also where no
-    /// CPU must be interrupted.
-    ///
-    /// What is owed until reuse (S3) is started at the unmap, not when it is paid.
+    /// Starts to invalidate the translations that other walkers of a space's tables hold: an IOMMU that shares them, a hypervisor's
+    /// second stage. `root` is the space's; `range` has changed, or all of the space if it is `None`. Called after the
+    /// tables were changed, on the CPU that flushes or owes the flush, for every change that needs a flush, even if no
+    /// CPU must be interrupted. If the flush is owed until reuse (S3), this is called at the unmap, not when the debt is paid.
     #[inline]
     fn start_secondary(&self, root: Frame, range: Option<PageRange>, scope: Scope) {
         let _ = (root, range, scope);
     }
 
-    /// Waits until what this CPU has started with [`Hardware::start_secondary`] is complete: called before a flush is
-    /// over, so that [`Flushed`](crate::Flushed) is true of devices too.
+    /// Waits until what this CPU has started with [`Hardware::start_secondary`] is complete. Called before a flush is
+    /// over, so that [`Flushed`](crate::Flushed) is true of devices, too. Under the lock of a table it is called in two cases
+    /// alone ([`Batch::changed`](crate::Batch::changed)).
     #[inline]
     fn complete_secondary(&self) {}
 
@@ -243,29 +241,29 @@ pub unsafe trait Hardware: Sized + Send + Sync {
     /// One turn of a waiting loop (`pause`, `yield`); must let other CPUs make progress.
     fn relax(&self);
 
-    /// This CPU has answered requests while some flush was started and not waited for
+    /// This CPU has answered requests while some flush is in flight
     /// ([`Batch::start`](crate::Batch::start)): the kernel may wake, or queue, the code that asks
     /// [`InFlight::is_done`](crate::InFlight::is_done). Called with interrupts masked, at the end of every
-    /// [`Engine::on_interrupt`](crate::Engine::on_interrupt) while such a flush is about, and by every CPU that goes offline:
-    /// often for nothing, never too early.
+    /// [`Engine::on_interrupt`](crate::Engine::on_interrupt) while a flush is in flight, and by every CPU that goes offline:
+    /// often without need, never too early.
     #[inline]
     fn flush_answered(&self) {}
 
-    /// This CPU has waited for `target` for so many turns ([`Hardware::relax`]): for a kernel that reports a hang. Called
-    /// after 65536 turns, and each time that they have doubled. The wait goes on when it returns: there is no
-    /// time-out, because a flush that is called done and is not corrupts memory.
+    /// This CPU has waited for `target` for `turns` turns ([`Hardware::relax`]): a kernel may report a hang. Called
+    /// after 65536 turns, and each time that their number has doubled. The wait goes on when this returns: there is no
+    /// time-out, because going on without the flush corrupts memory.
     #[inline]
     fn waits_long(&self, target: CpuId, turns: u64) {
         let _ = (target, turns);
     }
 
-    /// Whether this CPU may wait for others now. Asked, in debug builds alone, by every call that may wait:
+    /// Whether this CPU may wait for others now. Asked, in debug builds alone, by every call that is about to wait:
     /// a batch that finishes, [`Engine::claim`](crate::Engine::claim), [`Engine::settle`](crate::Engine::settle),
     /// [`Engine::retire`](crate::Engine::retire).
     ///
     /// It may not while it holds a lock for which another CPU spins with interrupts off, unless that
-    /// CPU calls [`Engine::poll`](crate::Engine::poll) in its loop: it would never answer. An embedder that can
-    /// tell (most have a checker of locks) says so here.
+    /// CPU calls [`Engine::poll`](crate::Engine::poll) in its loop: that CPU would never answer. A kernel with a lock
+    /// checker asks that here.
     #[inline]
     fn may_wait(&self) -> bool {
         true

@@ -1,21 +1,25 @@
 //! Completion without blocking: a batch whose flush was started and is not waited for.
 //!
 //! [`Batch::start`] does what [`Batch::finish`] does before it waits: it takes the generations, posts the requests, sends the
-//! interrupts and flushes this CPU's own entries. What is left is to see that every target has answered, which
-//! [`InFlight::is_done`] looks at without waiting, from any CPU and as often as is liked. A kernel that wants to be
-//! called instead defines [`Hardware::flush_answered`], which every target
-//! calls after it has answered, and lets it wake the thread, or queue the work, that asks.
+//! interrupts and flushes this CPU's own entries. [`InFlight::is_done`] then says, without waiting, whether every target has
+//! answered; it may be called on any CPU and any number of times. To be told when to ask, a kernel defines
+//! [`Hardware::flush_answered`], which every target calls after it has answered, and lets it wake the thread, or queue the
+//! work, that asks.
 //!
 //! The frames stay in the batch, and the spaces' debts stand, until the flush is over: second actors settle as for any
 //! other batch. Meanwhile the batch is borrowed and takes nothing more.
 //!
-//! On machines that broadcast, what is left is a barrier of the CPU that has sent: the first look executes it and says yes. On
-//! another CPU it sends everything again first.
+//! On machines that broadcast, a barrier of the CPU that has sent the broadcasts completes the flush: the first
+//! [`InFlight::is_done`] executes it and says yes. On another CPU it sends everything again first.
+//!
+//! Devices that share the tables ([`Hardware::start_secondary`]) are told when the CPUs have answered, and waited for in the
+//! look that says yes; a flush that concerns no other CPU is over, and devices are waited for, in [`Batch::start`].
 //!
 //! # What this does not guarantee
 //!
-//! That anything comes of a flush that the kernel does not ask after: its debts stand until then, and second actors pay
-//! for each. A value that is leaked leaves the batch borrowed; dropped, the batch then flushes again.
+//! Progress without a look: until the kernel calls [`InFlight::is_done`], the debts of the flush stand, and second actors pay
+//! for each. If an [`InFlight`] is forgotten ([`core::mem::forget`]), the batch still holds its frames and debts: finished or
+//! dropped, it flushes again.
 
 use crate::batch::{Batch, Unflushed};
 use crate::cpu_set::{CpuId, CpuSet};
@@ -30,6 +34,7 @@ use crate::request::Request;
 use crate::rules::{AllRules, EngineRules, Rules};
 use crate::space::AddressSpace;
 use crate::stack::Stack;
+use crate::unplaced::Unplaced;
 use crate::word::Word;
 use core::ops::Deref;
 use core::sync::atomic::Ordering::Relaxed;
@@ -58,6 +63,7 @@ impl<H: Hardware, R: Rules> Engine<'_, H, R> {
         &self,
         me: CpuId,
         requests: impl ExactSizeIterator<Item = (&'s AddressSpace<H>, &'s Request)> + Clone,
+        unplaced: Option<&Unplaced>,
     ) -> Awaited
     where
         H: 's,
@@ -67,9 +73,16 @@ impl<H: Hardware, R: Rules> Engine<'_, H, R> {
         let mut shootdown = self.mask_for_shootdown();
         // Relaxed: a target that sees a post of this flush sees it started.
         self.started.fetch_add(1, Relaxed);
-        let (scope, kernel) = self.post_all(me, requests, &mut mine, &mut shootdown);
+        let (mut scope, mut kernel) = self.post_all(me, requests, &mut mine, &mut shootdown);
+        if let Some(unplaced) = unplaced {
+            let (more, of_kernel) = self.post_unplaced(me, unplaced, &mut shootdown);
+            (scope, kernel) = (scope.max(more), kernel || of_kernel);
+        }
         self.interrupt(me, &shootdown);
         self.flush_own(me, mine.as_slice());
+        if let Some(unplaced) = unplaced {
+            self.flush_unplaced_here(me, unplaced);
+        }
         self.let_interrupts_in(&shootdown);
         Awaited {
             targets: shootdown.targets,
@@ -78,10 +91,10 @@ impl<H: Hardware, R: Rules> Engine<'_, H, R> {
         }
     }
 
-    /// Whether a flush that was started is over. Never waits.
+    /// Whether a flush that was started is over. Never waits for another CPU.
     ///
-    /// Each target is held against the number that it had posted when it was first looked at, one after the other: so
-    /// others that post meanwhile do not put the end off.
+    /// It looks at one target after the other. Each must have answered the posts that it had when it was first looked at: so
+    /// initiators that post meanwhile do not delay the end.
     fn is_over(&self, awaited: &mut Awaited) -> bool {
         if !self.rules.initiator_waits() {
             return true;
@@ -123,17 +136,18 @@ where
         let me = engine.hw.this_cpu();
         if let [only] = self.pending.as_slice()
             && only.fresh
+            && self.unplaced.is_none()
             && engine.flush_alone(me, &only.space, &only.request)
         {
             self.pending.clear();
         }
-        if self.pending.is_empty() {
+        if self.pending.is_empty() && self.unplaced.is_none() {
             return None;
         }
         let pending = self.pending.as_slice();
         if engine.broadcasts().is_none() {
             let requests = pending.iter().map(|entry| (&*entry.space, &entry.request));
-            return Some(engine.start_flush(me, requests));
+            return Some(engine.start_flush(me, requests, self.unplaced.as_ref()));
         }
         let carried = me != self.cpu;
         for entry in pending.iter().filter(|entry| carried || !entry.sent) {
@@ -160,6 +174,7 @@ where
             }
             engine.hw.complete_secondary();
             engine.end_started();
+            self.unplaced = None;
             self.end_debts();
         }
         over
@@ -186,7 +201,7 @@ impl<'e, 'm, H: Hardware, S, F, R: Rules, L: FrameList<F>, const N: usize>
 where
     S: Deref<Target = AddressSpace<H>>,
 {
-    /// Begins to flush, and waits for no target: what [`Batch::finish`] does without the wait. Never waits.
+    /// Begins to flush, and waits for no target: what [`Batch::finish`] does without the wait. Never waits for another CPU.
     pub fn start(&mut self) -> InFlight<'_, 'e, 'm, H, S, F, R, L, N> {
         self.lose_borrowed();
         let awaited = self.unflushed.start();
@@ -202,7 +217,7 @@ impl<'b, H: Hardware, S, F, R: Rules, L: FrameList<F>, const N: usize>
 where
     S: Deref<Target = AddressSpace<H>>,
 {
-    /// Whether the flush is over, so that [`InFlight::finish`] would not wait. Never waits. Each call looks at as many
+    /// Whether the flush is over, so that [`InFlight::finish`] would not wait. Never waits for another CPU. Each call looks at as many
     /// targets as have answered, and at one that has not.
     pub fn is_done(&mut self) -> bool {
         let (Some(batch), Some(awaited)) = (&mut self.batch, &mut self.awaited) else {

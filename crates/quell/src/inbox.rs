@@ -4,13 +4,12 @@
 //!
 //! # Posting
 //!
-//! Each CPU has one inbox: one cache line, and a second one for requests of more than three ranges. An initiator
-//! that finds it idle writes its request there;
-//! one that finds a request pending merges its own into it; one that finds another initiator
-//! writing does not wait for it but turns the pending request into "everything", which needs no
+//! Each CPU has one inbox: one cache line, and a second one for requests of more than three ranges. If an initiator
+//! finds it idle, it writes its request there. If it finds a request pending, it merges its own into that. If it finds another
+//! initiator writing, it does not wait, but turns the pending request into "everything", which needs no
 //! writing. So posting never blocks, not even on an initiator whose virtual CPU is preempted.
 //! Posting counts `posted` up; the initiator waits until the target's acknowledgement has reached
-//! that number: "up to number n", never "one less", so a spurious, doubled or late interrupt
+//! that number. An acknowledgement says "up to number n", never "one less to do", so a spurious, doubled or late interrupt
 //! acknowledges nothing that was not done.
 //!
 //! An interrupt is sent only if every earlier request was already received; otherwise one is on
@@ -20,15 +19,14 @@
 //!
 //! # Taking
 //!
-//! The handler takes no lock. It reads the request between two reads of the state; if an initiator
-//! was writing, it flushes everything instead, which covers every request counted so far, whatever
-//! it said.
+//! The handler takes no lock. It reads the request between two reads of the state. If an initiator
+//! was writing, it flushes everything instead, which covers every request counted so far.
 //!
 //! # Closing
 //!
 //! A CPU that goes offline leaves its root, closes its inbox and answers what was posted before. An
-//! initiator that was writing at that moment counts its request all the same, and is told that the
-//! target is offline; that number is answered when the CPU comes back. No initiator waits for a closed inbox.
+//! initiator that was writing at that moment counts its request all the same, and then sees that the
+//! target is offline; the CPU answers that number when it comes back. No initiator waits for a closed inbox.
 
 use crate::cpu_set::CpuId;
 use crate::flush_info::{FlushInfo, FlushWords, Written};
@@ -306,8 +304,8 @@ impl<W: Word> Inbox<W> {
         // Acquire pairs with `close`: the accesses of a target that is found offline are over.
         // Lost without it: a CPU goes offline while it is asked.
         let state = self.line.state.load(Acquire);
-        // The target has answered the posts from before it closed; one counted above those, by an initiator
-        // that was writing meanwhile, it answers when it comes back.
+        // The target has answered the posts from before it closed its inbox. It answers a post that was counted after that, by
+        // an initiator that was writing meanwhile, when it comes back.
         rules
             .is_awaited(state & CLOSED != 0)
             .then_some(posted(state))

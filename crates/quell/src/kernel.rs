@@ -1,48 +1,49 @@
 //! The kernel's own mappings: spaces that every CPU has loaded.
 //!
-//! What a kernel maps for itself, whatever root is loaded: stacks, memory of `vmalloc`, windows onto I/O memory, the text of
-//! modules. A [kernel space](crate::Engine::new_kernel_space) is an [`AddressSpace`] to which a [`Batch`](crate::Batch)
-//! is told of changes as of any other, and the contract's clauses hold for it, where "a program" is any code of
-//! the kernel. A kernel may have several: one for entries that are global and one for those that are not, or one for
-//! each lock.
+//! A kernel maps memory for itself, whatever root is loaded: stacks, memory of `vmalloc`, windows onto I/O memory, the text of
+//! modules. These mappings belong to a [kernel space](crate::Engine::new_kernel_space), an [`AddressSpace`] whose changes are
+//! reported to a [`Batch`](crate::Batch) as those of any other. The contract's clauses hold for it, where "a program" is any code of
+//! the kernel. A kernel may have several such spaces: one for global entries and one for others, or one for each lock.
 //!
 //! # What differs
 //!
-//! * Every CPU that is online is asked: one that is idle, and one that has left its root, uses the kernel's
-//!   mappings too. One that runs a program undisturbed is left out until it enters the kernel ([`user_mode`](crate::user_mode)).
+//! * The initiator asks every CPU that is online: a CPU that is idle, or has left its root, uses the kernel's
+//!   mappings, too. It leaves out a CPU that runs a program undisturbed, which flushes as it enters the kernel
+//!   ([`user_mode`](crate::user_mode)).
 //! * The initiator waits until each has *flushed*. A receipt is not enough: the target is in the kernel, and so is
-//!   whatever interrupts it there. NMI handlers need no permission for mappings of the kernel.
-//! * There are no generations to catch up with. Each request reaches each CPU, or is known to the one that it was left to;
-//!   one that comes online takes requests first and flushes everything then ([`hotplug`](crate::Engine::cpu_online)).
-//! * Entries that are not global ([`KernelEntries::Tagged`]) are in a TLB under each tag that was loaded while they were used.
-//!   The tag that is loaded is flushed; those of the CPU's other slots are given up, and flushed as they are loaded
-//!   again. Where tags mean the same everywhere, the invalidation reaches all of them.
-//! * "Everything" in an inbox, where requests met that have no smaller sum, includes global entries if one of them was
+//!   an NMI handler that interrupts it there, which uses mappings of the kernel without asking.
+//! * There are no generations to catch up with. Each request reaches each CPU that is online, or is left to its entry into the
+//!   kernel; a CPU that comes online takes requests first and flushes everything then ([`hotplug`](crate::Engine::cpu_online)).
+//! * A TLB holds entries that are not global ([`KernelEntries::Tagged`]) under each tag that was loaded while they were used.
+//!   The target flushes the loaded tag. It gives up the tags of its other slots, and flushes each as it loads it
+//!   again. It does the same when a table is freed, whether its entries are global or not: walker caches are tagged. Where tags
+//!   mean the same everywhere, the invalidation reaches all of them.
+//! * If requests that meet in an inbox become "everything", that includes global entries if one of the requests was
 //!   the kernel's, and only then.
 //!
 //! # Lazy unmapping of kernel ranges
 //!
-//! A range that the kernel uses no more may be unmapped without a flush, whatever its rights were: rules 1 to 4 of
-//! [`lazy`](crate::lazy) are two for it, because no access is lawful any more.
+//! The kernel may unmap a range that it uses no more without a flush, whatever its rights were. Instead of rules 1 to 4 of
+//! [`lazy`](crate::lazy) it keeps two, because no access to such a range is lawful:
 //!
-//! 1. Its *addresses* are given out again after [`Engine::settle_stamp`] with the stamp that
-//!    [`Owed::stamp`](crate::Owed::stamp) said: it is kept with the range.
-//! 2. Its *frames* get a new owner after [`Engine::claim`], each behind its [`Residue`](crate::Residue).
+//! 1. It gives the *addresses* out again after [`Engine::settle_stamp`], with the stamp that
+//!    [`Owed::stamp`](crate::Owed::stamp) returned and that it keeps with the range.
+//! 2. It gives the *frames* to a new owner after [`Engine::claim`], each behind its [`Residue`](crate::Residue).
 //!
-//! So a flush of everything on every CPU is paid for by as many ranges as the ledger has entries. A debt of the kernel's
-//! mappings is paid by a flush that reaches them alone: flushes of user spaces pay nothing of it, and claims of users'
-//! frames leave it to the calls that need it.
+//! So as many ranges as the ledger has entries share one flush of everything on every CPU. Only a flush that reaches the
+//! kernel's mappings pays their debts: flushes of user spaces do not, and claims of users' frames leave such debts alone.
 //!
 //! # Text
 //!
-//! A CPU may have fetched instructions through a translation before it went, and executes what it fetched. So after
-//! text was written or unmapped and the batch has finished, [`Engine::synchronize_text`] makes every CPU forget what it has fetched.
+//! A CPU executes instructions that it fetched through a translation before that was flushed. So after
+//! text was written or unmapped and the batch has finished, [`Engine::synchronize_text`] makes every CPU forget the instructions that it
+//! has fetched.
 //!
 //! # What this does not guarantee
 //!
-//! Upper levels of the kernel's half are the embedder's: a top-level entry that is added after roots were made must reach
-//! all of them, and one that is taken away must leave all of them before its table goes into a batch. Debts of the
-//! kernel's mappings are not paid by [`Engine::catch_up`]. A kernel space has no end.
+//! The embedder keeps the upper levels of the kernel's half the same in all roots: it adds a top-level entry to all of
+//! them, and clears one in all of them before the table below goes into a batch. [`Engine::catch_up`] does not pay debts of the
+//! kernel's mappings. A kernel space has no end.
 
 use crate::addr::Frame;
 use crate::cpu::{Activity, Concern, Loaded};
@@ -64,9 +65,9 @@ impl<H: Hardware, R: Rules> Engine<'_, H, R> {
     /// with tags of their own what they kept of other spaces.
     ///
     /// # Safety
-    /// `root` holds a root table of the machine's format that maps the kernel, as long as the engine lives. Entries that
-    /// are reported to batches of this space are not global if `entries` does not say so, and the machine's
-    /// [`Hardware::invalidate`] knows [`Invalidate::Kernel`] and [`Invalidate::Everything`].
+    /// `root` holds a root table of the machine's format that maps the kernel, as long as the engine lives. With
+    /// [`KernelEntries::Global`], every entry that is reported with this space is global. The machine's
+    /// [`Hardware::invalidate`] handles [`Invalidate::Kernel`] and [`Invalidate::Everything`].
     #[allow(unsafe_code)] // A declaration: there is nothing unsafe in here.
     pub unsafe fn new_kernel_space(&self, root: Frame, entries: KernelEntries) -> AddressSpace<H> {
         let id = SpaceId::of_kernel(self.next_space(), entries);
@@ -109,8 +110,9 @@ impl<H: Hardware, R: Rules> Engine<'_, H, R> {
                     self.hw.invalidate(Invalidate::Kernel { range, scope });
                 }
                 let own = matches!(self.features.tagging, Tagging::PerCpu { .. });
-                let tagged = own && entries == KernelEntries::Tagged;
-                if self.rules.other_tags_go(tagged) {
+                let tagged = entries == KernelEntries::Tagged
+                    || self.rules.tables_are_tagged(scope == Scope::Tables);
+                if self.rules.other_tags_go(own && tagged) {
                     self.forget_other_slots(me);
                 }
             }
@@ -143,9 +145,9 @@ impl<H: Hardware, R: Rules> Engine<'_, H, R> {
         }
     }
 
-    /// Makes every CPU that is online execute no instruction that it fetched before the call: after the text of
-    /// the kernel was written, mapped or unmapped, and the batch that was told of it has finished. What the machine's
-    /// instruction caches need is the embedder's and comes before. May wait for other CPUs.
+    /// When it returns, no CPU that is online executes an instruction that it fetched before the call. Called after the text of
+    /// the kernel was written, mapped or unmapped, and after the batch that was told of it has finished. If the machine's
+    /// instruction caches need maintenance, the embedder does that before. May wait for other CPUs.
     ///
     /// Calls [`Hardware::synchronize_text`] on every CPU, by interrupts, on machines that broadcast too. A CPU that is
     /// offline is not told, now or later: see [`Engine::cpu_online`].

@@ -17,42 +17,43 @@
 //! All four are one check, on the frame's [`Residue`]: one load, zero when nothing is owed. The
 //! four programs for which Linux refused this mechanism each break one of them.
 //!
-//! A *marker*, here and below, is what the embedder leaves in an entry that it has emptied so, to name the frame.
+//! A *marker*, here and below, is the non-present entry that the embedder leaves in place of one that it took away without a
+//! flush, to name the frame.
 //!
 //! # After a rescue
 //!
-//! A residue is one word, and a rescue clears it; but a frame may have been taken away from several places, and at
-//! those where it was not mapped again the stale entries are still in use. So the embedder does one of two things.
-//! Before it drops the lock of the page-cache slot it maps the frame again at *every* place whose marker names
-//! it. Or it goes on treating each such marker as a mapping of the frame: whatever takes the mapping away later, an
-//! unmap by the program as well as reclaim, lazy or not, reports the marker's range to its batch as if the entry
+//! A residue is one word, and a rescue clears it. But the frame may have been taken away from several places, and where it was not
+//! mapped again, CPUs may still use stale entries. So the embedder does one of two things.
+//! Before it drops the lock of the page-cache slot, it maps the frame again at *every* place whose marker names
+//! it. Or it goes on treating each such marker as a mapping of the frame: code that takes the mapping away later (an
+//! unmap by the program as well as reclaim, lazy or not) reports the marker's range to its batch as if the entry
 //! were present, or settles the space. (`quell-vm` does the second: its reverse map lists the markers.)
 //!
 //! # Participants
 //!
-//! The rules bind all code that could break them. Whatever changes the bytes of a file page by another way (a hole is
-//! punched, a server says that the file has changed) takes the lock of the page's slot too and keeps rules 3 and 4; the
-//! engine cannot see it. It knows of no translations but those of CPUs, either: a secondary MMU that maps the
+//! The rules bind all code that could break them. Code that changes the bytes of a file page in another way (it punches a
+//! hole, or a server says that the file has changed) takes the lock of the page's slot, too, and keeps rules 3 and 4; the
+//! engine cannot see it. Nor does the engine know of translations that are not a CPU's: a secondary MMU that maps the
 //! frame must be told as the entry is cleared, not when the debt is paid.
 //!
 //! # The flush clock
 //!
 //! A debt is a *stamp*: a tick of the flush clock, taken after the entries were cleared. Each CPU publishes
 //! what the clock showed before it last flushed its loaded tag whole. If that is the stamp or later, the CPU
-//! cannot hold what the debt is about, whatever that flush was for; so every flush pays debts, and a claim
-//! interrupts only CPUs that are behind. CPUs that keep entries under a tag that is not loaded are not asked at
-//! all: the space's debt word makes them flush as they load it again. Only CPUs that had the space loaded when
-//! the debt was taken could hold anything; the *ledger entry* of the stamp remembers them.
+//! holds none of the translations that the debt is about, whatever that flush was for. So every flush of a whole tag pays debts, and a
+//! claim interrupts only CPUs that are behind. It does not ask CPUs that keep entries under a tag that is not loaded:
+//! the space's debt word makes them flush as they load it again. Only CPUs that had the space loaded when
+//! the debt was taken can hold such translations; the *ledger entry* of the stamp remembers them.
 //!
 //! # What is shared
 //!
 //! Taking a debt ticks the clock, writes the debt into its spaces and then publishes one ledger entry; nothing is
-//! locked. A ledger entry is used again only after its debt was paid: a debtor that finds the ledger full pays for
-//! all at once, and a debt for which there is still no room is refused and flushed as without S3. A payer calls
-//! nothing paid that is not published: the spaces do not know that debt yet, so a lazy CPU that the payer
+//! locked. A ledger entry is used again only after its debt was paid. A debtor that finds the ledger full pays the debts in it
+//! first; if there is still no room, its own debt is refused, and it flushes as without S3. A payer marks
+//! no debt as paid that is not published: the spaces do not know that debt yet, so a lazy CPU that the payer
 //! leaves out could come back without flushing. A debtor that stalls between its stamp and its ledger entry (a
-//! preempted virtual CPU) leaves a gap: the debts around it are paid one by one, each ledger entry says so for itself,
-//! and the gap costs a CPU that looks at a debt behind it a second load, and no CPU an interrupt.
+//! preempted virtual CPU) leaves a gap. The debts around it are still paid, and each ledger entry says so for itself; a CPU that looks
+//! at a debt behind the gap needs a second load, and no CPU an interrupt.
 //!
 //! # What this does not guarantee
 //!
@@ -72,8 +73,7 @@ use crate::stats::Counter;
 use crate::word::Word;
 use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
-/// How many debts one payment covers; the oldest come first, and a payer goes on until
-/// its own debt is paid.
+/// How many debts one round of a payment covers, the oldest first; a payer goes on until its own debt is paid.
 const TOGETHER: usize = 64;
 
 /// Why a debt is paid.
@@ -208,7 +208,7 @@ impl<H: Hardware, R: Rules> Engine<'_, H, R> {
         }
     }
 
-    /// Whether a claim of this frame would interrupt no CPU: one load when nothing is owed. Never waits.
+    /// Whether a claim of this frame would interrupt no CPU: two loads when nothing is owed. Never waits.
     pub fn is_paid(&self, residue: &Residue<H>) -> bool {
         // Acquire pairs with `claim`: a frame that owes nothing any more has its debt paid.
         // Lost without it: a look at a frame that was claimed.
@@ -216,7 +216,7 @@ impl<H: Hardware, R: Rules> Engine<'_, H, R> {
         held != PENDING && self.ledger.is_paid(held >> OWED_SHIFT)
     }
 
-    /// Before an entry of `space` whose marker names the frame is rewritten, or a page-cache slot
+    /// Pays the frame's debt: called before an entry of `space` whose marker names the frame is rewritten, and before a page-cache slot
     /// that held the frame is filled again (rules 2 and 3). One load when nothing is owed. May wait for other CPUs.
     /// A residue that a rescue has cleared says nothing of other markers that name the frame.
     #[inline]
@@ -236,35 +236,41 @@ impl<H: Hardware, R: Rules> Engine<'_, H, R> {
         }
     }
 
-    /// Before a second actor relies on a cleared entry of `space` (rule 4, and the same for batches
+    /// For a second actor, before it relies on a cleared entry of `space` (rule 4, and the same for batches
     /// of reclaim and migration): after it, no CPU uses a translation of the space that was
-    /// cleared before the call. Two loads from one line when nothing is owed. May wait for other CPUs: its caller
-    /// holds the lock of the table, as far as [`Hardware::may_wait`] allows.
+    /// cleared before the call. Three loads from one line when nothing is owed. May wait for other CPUs; its caller
+    /// may hold the lock of the table if that is a lock under which [it may wait](Hardware::may_wait).
     #[inline]
     pub fn settle(&self, space: &AddressSpace<H>) {
         if !self.rules.second_actor_settles() {
             return;
         }
-        if space.flushes().deferred != 0 || space.owed() != 0 {
+        if self.is_deferred(space) || space.owed() != 0 {
             self.settle_owed(space);
         }
     }
 
     /// As [`Engine::settle`], but leaves alone what is owed until reuse: for a second actor that
     /// finds an entry cleared *without* a marker, so by a batch that is still to flush, and that
-    /// deals with markers one by one. One load when no batch is outstanding. May wait for other CPUs.
+    /// deals with markers one by one. Two loads when no batch is outstanding. May wait for other CPUs.
     #[inline]
     pub fn settle_deferred(&self, space: &AddressSpace<H>) {
-        if self.rules.second_actor_settles() && space.flushes().deferred != 0 {
+        if self.rules.second_actor_settles() && self.is_deferred(space) {
             self.settle_owed(space);
         }
     }
 
+    /// Whether a batch has still to flush a change of the space, or may have.
+    #[inline]
+    fn is_deferred(&self, space: &AddressSpace<H>) -> bool {
+        space.flushes().deferred != 0 || space.unplaced() != 0
+    }
+
     #[cold]
     fn settle_owed(&self, space: &AddressSpace<H>) {
-        let (deferred, owed) = (space.flushes().deferred, space.owed());
+        let (deferred, owed) = (self.is_deferred(space), space.owed());
         // An earlier debt of the space may be owed although its latest is paid.
-        if deferred == 0 && self.ledger.is_settled(owed) {
+        if !deferred && self.ledger.is_settled(owed) {
             return;
         }
         self.count(self.hw.this_cpu(), Counter::PaidBySettle, 1);
@@ -277,7 +283,12 @@ impl<H: Hardware, R: Rules> Engine<'_, H, R> {
         {
             self.complete_own();
         } else {
-            self.flush([(space, &Request::Full(Scope::Leaf))].into_iter());
+            // What is reported meanwhile is not flushed by this.
+            let unplaced = self.rules.read_unplaced_then_flush(
+                || space.unplaced(),
+                || self.flush([(space, &Request::Full(Scope::Leaf))].into_iter()),
+            );
+            space.unplaced_paid(unplaced);
         }
         // CPUs that had the space loaded have flushed it; the others will, by its generation.
         space.owed_paid(owed);
@@ -304,8 +315,8 @@ impl<H: Hardware, R: Rules> Engine<'_, H, R> {
         None
     }
 
-    /// Whether any flush may be owed until reuse. `false` is certain; `true` may be left over from a stamp that
-    /// came to nothing, because its place in the ledger was taken. Never waits.
+    /// Whether any flush may be owed until reuse. `false` is certain; `true` may be left over from a void stamp, for which the
+    /// ledger had no room. Never waits.
     pub fn owes_anything(&self) -> bool {
         !self.ledger.is_settled(self.ledger.now())
     }
@@ -319,10 +330,10 @@ impl<H: Hardware, R: Rules> Engine<'_, H, R> {
         self.pay_through(self.ledger.now());
     }
 
-    /// Before bytes change that frames unmapped as of `stamp`, or earlier, may still be read for (rule 3,
-    /// for a page that has moved): after it, no CPU uses a translation whose flush was owed by a
-    /// batch that ended, with that stamp or an earlier one, before the call began. One load when
-    /// nothing is owed. May wait for other CPUs.
+    /// Pays all debts up to `stamp`: after it, no CPU uses a translation whose flush a batch owed that ended, with this stamp or an
+    /// earlier one, before the call began. Called before the bytes of a page change whose former frame, unmapped as of `stamp`, CPUs
+    /// may still read (rule 3, for a page that has moved), and before addresses of the [kernel's half](crate::kernel) are given out
+    /// again. One load when nothing is owed. May wait for other CPUs.
     #[inline]
     pub fn settle_stamp(&self, stamp: Stamp) {
         self.pay_through(stamp.0);
@@ -382,9 +393,14 @@ impl<H: Hardware, R: Rules> Engine<'_, H, R> {
         let known = self.rules.flushes_are_known(self.broadcasts().is_some());
         let with_kernel = matches!(reason, Reason::Background) || self.ledger.is_of_kernel(through);
         let (mut paid, mut behind) = (Stack::<(u64, bool), TOGETHER>::new(), CpuSet::EMPTY);
-        let (mut more, mut kernel) = (false, false);
-        for debt in self.ledger.outstanding(self.count) {
-            let Some(debt) = debt else {
+        let (mut more, mut kernel, mut enough) = (false, false, false);
+        for place in self.ledger.unsettled() {
+            if place > through && (enough || paid.is_full()) {
+                // No ledger entry from here on holds a debt of `through` or earlier.
+                break;
+            }
+            let owed = self.ledger.owed_at(place, self.count);
+            let Some(debt) = &owed else {
                 if self.rules.payment_passes_gap() {
                     continue;
                 }
@@ -401,13 +417,14 @@ impl<H: Hardware, R: Rules> Engine<'_, H, R> {
             let told = behind.is_empty() && !paid.is_empty() && known;
             if stamp > through && told {
                 let mut late = CpuSet::EMPTY;
-                self.add_behind(me, &debt, &mut late);
+                self.add_behind(me, debt, &mut late);
                 if !late.is_empty() {
                     // Every CPU has flushed since what is asked for: younger debts can wait.
+                    enough = true;
                     continue;
                 }
             } else {
-                self.add_behind(me, &debt, &mut behind);
+                self.add_behind(me, debt, &mut behind);
             }
             kernel |= debt.kernel;
             paid.push((stamp, debt.kernel));

@@ -1,7 +1,7 @@
-//! The ledger of lazy unmap (S3): the flush clock, and what is owed as of which of its ticks.
+//! The ledger of lazy unmap (S3): the flush clock, and the flushes that are owed since its ticks.
 //!
-//! All words of it are here. [`lazy`](crate::lazy) says what they are for: a debt is a stamp, taken from the clock; its
-//! *ledger entry*, one of a ring that the embedder provides, remembers the CPUs that it is about.
+//! All of its words are here; [`lazy`](crate::lazy) says what they are for. A debt is a stamp, taken from the clock. Its
+//! *ledger entry*, one of a ring that the embedder provides, remembers the CPUs that may hold the translations.
 //!
 //! | ledger entry | meaning | next |
 //! | --- | --- | --- |
@@ -12,6 +12,7 @@
 use crate::cpu_set::{AtomicCpuSet, CpuSet};
 use crate::hardware::Hardware;
 use crate::word::Word;
+use core::ops::RangeInclusive;
 use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
 /// A tick of the flush clock at which a flush began to be owed.
@@ -33,8 +34,8 @@ impl<H: Hardware> Default for LedgerEntry<H> {
 }
 
 impl<H: Hardware> LedgerEntry<H> {
-    /// A ledger entry that belongs to no engine and no stamp. The engine that is given it keeps it for good: no other one
-    /// takes it, also when that engine is gone.
+    /// A ledger entry that belongs to no engine and no stamp. The first engine that gets it keeps it for ever: no other engine
+    /// accepts it, even when the first one is gone.
     pub fn new() -> Self {
         LedgerEntry {
             state: H::Word::new(State::FRESH.0),
@@ -185,12 +186,12 @@ impl<'m, H: Hardware> Ledger<'m, H> {
     /// No other CPU writes the ledger entry, which is this stamp's until the debt is paid.
     pub(crate) fn record(&self, stamp: u64, count: usize, cpus: &CpuSet, kernel: bool) {
         let entry = self.entry(stamp);
-        // Release pairs with the fence in `owed_in`: a payer that reads any CPU of the new set finds another
+        // Release pairs with the fence in `owed_at`: a payer that reads any CPU of the new set finds another
         // stamp in its second look.
         // Lost without it: a claim while the ledger is used again.
         H::Word::fence(Release);
         entry.cpus.assign(count, cpus, Relaxed);
-        // Release pairs with the first look in `owed_in`: a payer that sees the debt sees its CPUs, and the
+        // Release pairs with the first look in `owed_at`: a payer that sees the debt sees its CPUs, and the
         // spaces that were told of it before.
         // Lost without it: the background pays while a debt is taken.
         entry.state.store(State::owed(stamp, kernel).0, Release);
@@ -202,9 +203,10 @@ impl<'m, H: Hardware> Ledger<'m, H> {
         state.stamp() == stamp && state.is_of_kernel()
     }
 
-    /// The debt that is owed in this ledger entry, and the CPUs that it is about; `None` if there is none, or
-    /// none that is published.
-    fn owed_in(&self, entry: &LedgerEntry<H>, count: usize) -> Option<Debt> {
+    /// The debt that is owed in the ledger entry of this stamp, of whatever stamp it is itself, and the CPUs that it is
+    /// about; `None` if there is none, or none that is published.
+    pub(crate) fn owed_at(&self, stamp: u64, count: usize) -> Option<Debt> {
+        let entry = self.entry(stamp);
         loop {
             // Acquire pairs with `record`: the debt's CPUs are read as they were published, and the spaces
             // know of it.
@@ -247,7 +249,7 @@ impl<'m, H: Hardware> Ledger<'m, H> {
             settled += 1;
         }
         if settled > before {
-            // Release pairs with `is_settled` and `outstanding`: a CPU that finds a debt settled sees the
+            // Release pairs with `is_settled` and `unsettled`: a CPU that finds a debt settled sees the
             // flushes done, those that others have paid for too: they were acquired here, or their own
             // updates of this word come before this one.
             // Lost without it: a refill against a claim.
@@ -276,22 +278,20 @@ impl<'m, H: Hardware> Ledger<'m, H> {
 
     /// The debt that stands in the way of `stamp`, if it is published.
     pub(crate) fn in_the_way_of(&self, stamp: u64, count: usize) -> Option<u64> {
-        self.owed_in(self.entry(stamp), count)
-            .map(|debt| debt.stamp)
+        self.owed_at(stamp, count).map(|debt| debt.stamp)
     }
 
-    /// The debt in each ledger entry that may be owed, the oldest first: a debt and its CPUs, or `None` for a debt
-    /// that is paid or not published yet.
-    pub(crate) fn outstanding(&self, count: usize) -> impl Iterator<Item = Option<Debt>> + '_ {
+    /// The stamps of which something may be owed, the oldest first.
+    ///
+    /// Where another payer is ahead of this CPU, the ledger entry of such a stamp may hold a later debt, but never an
+    /// earlier one.
+    pub(crate) fn unsettled(&self) -> RangeInclusive<u64> {
         // Acquire pairs with `settle_on`: a payer that finds nothing outstanding relies on the flushes of
         // earlier payers.
         // Lost without it: a refill against a claim.
         let settled = self.settled.0.load(Acquire);
         // Stamps that are out of the ledger's reach share their ledger entries with later ones.
-        let places = self
-            .seen()
-            .saturating_sub(settled)
-            .min(self.entries.len() as u64);
-        (1..=places).map(move |place| self.owed_in(self.entry(settled + place), count))
+        let reach = settled.saturating_add(self.entries.len() as u64);
+        settled + 1..=self.seen().min(reach)
     }
 }

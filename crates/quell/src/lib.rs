@@ -92,25 +92,26 @@
 //! * **C7 Progress.** Every flush completes while its target CPUs take interrupts.
 //! * **C8 Zero.** Memory handed out as zeroed contains only zeros.
 //!
-//! # Where what is
+//! # Modules
 //!
-//! Each module owns the words that it is about; nothing else writes them.
+//! Only the module of a word writes it.
 //!
-//! | module | what happens there |
+//! | module | contents |
 //! | --- | --- |
-//! | [`hardware`], [`word`], [`features`] | what a machine must provide, and which machines are refused |
-//! | [`entry`] | what a page-table entry says, on any architecture |
+//! | [`hardware`], [`word`], [`features`] | the machine's interface, and which machines the engine refuses |
+//! | [`entry`] | a page-table entry, on any architecture |
 //! | [`change`] | does this change of an entry need a flush? |
 //! | [`request`] | what to invalidate |
-//! | [`pending`] | what a batch has gathered of one space |
+//! | [`pending`] | the changes of one space in a batch |
 //! | [`batch`] | batches, which own frames and yield them against proof of the flush (S0) |
-//! | [`flushed`] | what comes out of them: that proof, or a debt |
-//! | [`target`] | what a target does with a request |
-//! | [`in_flight`] | batches that finish without being waited for |
+//! | [`unplaced`] | changes that a batch has no place for |
+//! | [`flushed`] | frames that come out of batches: with that proof, or with a debt |
+//! | [`target`] | the handler of a request on its target |
+//! | [`in_flight`] | flushes that were started and are not waited for |
 //! | [`flush`] | the shootdown: generation, post, interrupt, local flush, wait (S4) |
 //! | [`inbox`], [`flush_info`] | how a request reaches a CPU and is acknowledged |
 //! | [`cpu`] | what a CPU is doing, and whether it must be interrupted |
-//! | [`broadcast`] | flushing where the machine reaches every CPU by itself |
+//! | [`broadcast`] | flushes on machines whose invalidations reach every CPU |
 //! | [`space`] | address spaces: generation, outstanding batches, the CPUs that have them loaded |
 //! | [`switch`] | the context switch, lazy CPUs, the end of a space |
 //! | [`kernel`] | spaces of the kernel's mappings, which every CPU has loaded |
@@ -118,29 +119,28 @@
 //! | [`hotplug`] | CPUs that come and go |
 //! | [`tags`], [`asid`] | PCIDs of each CPU's own, ASIDs that mean the same everywhere (S2) |
 //! | [`lazy`], [`ledger`] | flushes owed until reuse (S3) |
-//! | [`rules`] | what must never be forgotten |
-//! | [`engine`], [`per_cpu`] | what ties it together |
-//! | [`policy`], [`stats`] | which mechanisms are on; why and how often |
+//! | [`rules`] | the decisions that must never be forgotten |
+//! | [`engine`], [`per_cpu`] | the engine of one machine, its state of one CPU |
+//! | [`policy`], [`stats`] | which mechanisms are on; how often the engine did what |
 //! | [`language`] | how policies are written, on every command line and in every file |
 //!
-//! Imports go one way, downwards in this order: `in_flight`; `batch`, `lazy`, `switch`, `user_mode`, `hotplug`; `flush`, `broadcast`, `kernel`, `target`; `engine`,
+//! Imports go one way, downwards in this order: `in_flight`; `batch`, `lazy`, `switch`, `user_mode`, `hotplug`; `unplaced`; `flush`, `broadcast`, `kernel`, `target`; `engine`,
 //! `per_cpu`; `inbox`, `cpu`, `asid`, `tags`, `ledger`, `space`; `request`, `rules`, `hardware`, `features` and
 //! what those stand on.
 //!
 //! # Panics
 //!
 //! Calls whose arguments the types allow do not panic, with these exceptions: [`Engine::switch_to`](Engine::switch_to) on a CPU that is not
-//! online, [`Engine::retire`](Engine::retire) of a space that the caller runs or that is the kernel's, a frame for a [`Batch`] that is
-//! full, a CPU whose number an engine or a [`CpuSet`] has no room for, and
-//! [`Engine::synchronize_text`](Engine::synchronize_text) on a machine that does not define how. A [`Stamp`], a [`Residue`] or a
-//! space belongs to the engine that it came from: what another does with it is not defined, but reaches no memory.
-//! `tests/arguments.rs` calls everything with everything.
+//! online, or to a space of the kernel's mappings; [`Engine::retire`](Engine::retire) of a space that the caller runs or that is
+//! the kernel's; a frame for a [`Batch`] that is full, or behind a range of no page; a CPU whose number an engine or a [`CpuSet`] has
+//! no room for; [`Engine::synchronize_text`](Engine::synchronize_text) on a machine that does not define how; and, in debug builds,
+//! a call that waits where [`Hardware::may_wait`] says no. A [`Stamp`], a [`Residue`] or a space belongs to the engine that it came
+//! from: what another engine does with it is not defined, but reaches no memory. `tests/arguments.rs` calls everything with everything.
 //!
 //! # What the engine does not do
 //!
-//! It writes no page tables, frees no memory and zeroes none (`quell-zero` does); it does not know which entries a frame is mapped
-//! by. It does not recover from a CPU that never
-//! takes its interrupts.
+//! It writes no page tables, frees no memory and zeroes none (`quell-zero` does); it does not know which entries map a
+//! frame. It does not recover from a CPU that never takes its interrupts.
 #![cfg_attr(not(test), no_std)]
 #![deny(unsafe_code)]
 
@@ -180,6 +180,7 @@ pub mod stats;
 mod switch;
 pub mod tags;
 mod target;
+mod unplaced;
 pub mod user_mode;
 pub mod word;
 

@@ -1,9 +1,9 @@
-//! What a batch has gathered of one space.
+//! The changes of one space in a batch.
 //!
-//! Pages are mostly reported one after the other, in the order of their addresses, and a long unmap reports hundreds. So what
-//! takes a page is short: a neighbour makes the last range longer, a page behind it gets a range of its own, and with
-//! more pages than are worth an invalidation each, the request is everything and the rest of the pages cost nothing.
-//! Whatever is not like that goes through [`Request::grow`].
+//! Callers mostly report pages one after the other, in the order of their addresses, and a long unmap reports hundreds. So the
+//! path of a page is short: a neighbour makes the last range longer, a page further on gets a range of its own, and with
+//! more than `full_above` pages the request is everything, and further pages cost nothing.
+//! All other changes go through [`Request::grow`].
 
 use crate::addr::PageRange;
 use crate::engine::Engine;
@@ -62,7 +62,7 @@ impl<H: Hardware, S: Deref<Target = AddressSpace<H>>> Pending<S> {
 }
 
 impl<H: Hardware, R: Rules> Engine<'_, H, R> {
-    /// Tells second actors that a batch owes `space` a flush; `false` if it must not be owed.
+    /// Tells second actors that a batch owes `space` a flush; `false`, and nothing was counted, if too many do.
     #[inline]
     pub(crate) fn begin_debt(&self, space: &AddressSpace<H>) -> bool {
         let most = self.rules.most_batches(AddressSpace::<H>::MOST_BATCHES);
@@ -74,16 +74,5 @@ impl<H: Hardware, R: Rules> Engine<'_, H, R> {
         if self.rules.batch_is_counted() {
             space.end_batch();
         }
-    }
-
-    /// Flushes what was changed before the lock under which it was changed is dropped.
-    #[inline(never)]
-    pub(crate) fn flush_at_once(
-        &self,
-        space: &AddressSpace<H>,
-        range: Option<PageRange>,
-        scope: Scope,
-    ) {
-        self.flush([(space, &Request::of(range, scope))].into_iter());
     }
 }

@@ -7,7 +7,7 @@
 //! | --- | --- | --- |
 //! | [`Inbox`], requests | initiators | its CPU |
 //! | [`Inbox`], acknowledgements | its CPU | initiators that wait |
-//! | [`CpuState`], published | its CPU, rarely | initiators that choose targets |
+//! | [`CpuState`], published | its CPU, rarely; an initiator that leaves a flush to its entry into the kernel | initiators that choose targets |
 //! | [`CpuState`], private, and the slots | its CPU | its CPU |
 //! | [`Outbox`] | its CPU | its targets, when requests are not inlined |
 //! | [`RunningTag`] | its CPU, and a CPU that finds tags to have run out | the same |
@@ -19,7 +19,7 @@ use crate::inbox::{Inbox, Outbox};
 use crate::stats::CpuStats;
 use crate::tags::Slot;
 
-/// How many slots a CPU has without being given memory for more: Linux's six, and two to spare.
+/// How many slots a CPU has in [`PerCpu::new`]: Linux's six, and two to spare.
 pub const INLINE_SLOTS: usize = 8;
 
 enum Slots<'m, H: Hardware> {
@@ -27,8 +27,8 @@ enum Slots<'m, H: Hardware> {
     Given(&'m [Slot<H>]),
 }
 
-/// The engine's state for one CPU. The embedder provides one for each, for as long as the engine
-/// lives, touches nothing in it, and gives it to no other engine: names of spaces begin anew in each.
+/// The engine's state for one CPU. The embedder provides one for each CPU, for as long as the engine
+/// lives, touches nothing in it, and gives it to no other engine: each engine numbers its spaces from the start.
 pub struct PerCpu<'m, H: Hardware> {
     pub(crate) inbox: Inbox<H::Word>,
     pub(crate) state: CpuState<H::Word>,

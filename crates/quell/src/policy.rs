@@ -62,8 +62,8 @@ impl Mechanism {
 pub enum TagPolicy {
     /// None: every switch drops the user's entries.
     Off,
-    /// The most recent few, on machines whose tags have a meaning of their own on each CPU.
-    /// On machines with system-wide tags any number means "on". 0 is [`TagPolicy::Off`].
+    /// Up to so many, on machines whose tags have a meaning of their own on each CPU: up to eight are lent in turn, more by the
+    /// space's id. On machines with system-wide tags any number means "on". 0 is [`TagPolicy::Off`].
     Slots(u16),
     /// As many as the hardware has and [`PerCpu`](crate::PerCpu) was given slots for.
     All,
@@ -72,7 +72,8 @@ pub enum TagPolicy {
 /// Which mechanisms are on.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct Policy {
-    /// S0: a reclaim or migration batch is flushed once, at its end.
+    /// S0: a reclaim or migration batch is flushed once, at its end; without, each time that a lock is dropped
+    /// ([`Batch::unlocked`](crate::Batch::unlocked)).
     pub batch: bool,
     /// S1: extents are zeroed whole, up to a cap, not page by page. The memory manager passes it on to `quell-zero`.
     pub extents: bool,

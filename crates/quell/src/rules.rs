@@ -1,19 +1,19 @@
 //! The rules that must never be forgotten.
 //!
-//! A protocol is held together by small decisions: wait here, look again there, leave no CPU out. Those that no
-//! type and no compiler keeps stand in this file, and nowhere else, each as one line with the clause of the
+//! A protocol consists of small decisions: wait here, look again there, leave no CPU out. Those that no
+//! type and no compiler keeps stand in this file alone, each as one line with the clause of the
 //! contract that it keeps and the reason; the modules of the protocol call them by name.
 //!
 //! # Why they are gathered
 //!
-//! A test that passes with a rule taken out has not tested it. So each rule says, too, what an engine without
+//! A test that passes with a rule taken out has not tested it. So each rule also says what an engine without
 //! it does instead: its *mutant*. An engine asks its [`Rules`] which of the two it does. [`AllRules`], the
-//! default, is a constant "keep" and compiled away; a machine under test brings [`Rules`] that leave one out,
+//! default, is a constant "keep" and compiled away; a machine under test has [`Rules`] that leave one out,
 //! and a search must then find an interleaving that breaks the contract.
 //!
-//! Two other kinds of mistakes need no rule: those at the border to the machine (an interrupt that is not sent, a
-//! barrier left out) are made by a decorator of [`Hardware`](crate::Hardware), and orderings that are too weak by
-//! the machine's words. `docs/mutants.md` lists all three.
+//! Two other kinds of mistakes need no rule. A wrapper around [`Hardware`](crate::Hardware) makes those at the border to the machine
+//! (it sends no interrupt, or leaves a barrier out); the machine's words make orderings too weak.
+//! `docs/mutants.md` lists all three.
 //!
 //! A number (`bug 8`) is that of a bug which another system shipped, `L1` to `L4` are the programs for which Linux
 //! refused lazy unmap: `docs/mutants.md` has a table of them, too.
@@ -191,6 +191,11 @@ crate::rules! {
     "C1" fn other_tags_go(tagged: bool) -> bool { tagged }
         or KernelKeptUnderTags { false } "Entries of the kernel that are not global stay under the tags that are not loaded.";
 
+    /// Walker caches are tagged, above global entries too: a table of the kernel's half that goes is in them under every
+    /// tag that the CPU keeps.
+    "C6" fn tables_are_tagged(tables: bool) -> bool { tables }
+        or KernelTablesKeptUnderTags { false } "A table of the kernel's half whose entries are global is freed while walker caches lead to it under tags that are not loaded.";
+
     /// A CPU that comes online has the kernel's mappings loaded all the time: it takes requests from before it
     /// flushes.
     "C1" fn open_then_flush(open: impl FnOnce(), flush: impl FnOnce()) { open(); flush(); }
@@ -239,6 +244,10 @@ crate::rules! {
     "C5" fn reserved_tag_is_kept(reserved: bool) -> bool { reserved }
         or RolloverForgetsReserved { false } "A tag rollover deals out tags that CPUs are running on.";
 
+    /// A space that a CPU is just leaving when tags run out is under its old tag there until the new root is loaded.
+    "C6" fn left_root_is_awaited(leaving: bool) -> bool { leaving }
+        or RolloverForgetsLeaving { false } "Tags run out while a CPU changes its root: a table of the old one is freed under a tag that this CPU does not have.";
+
     /// An initiator sees a tag that a CPU walks under, or the CPU sees the entry that the initiator has cleared: two
     /// fences, this one and the next (bug 16).
     "C1" fn fence_before_walk(fence: impl FnOnce()) { fence(); }
@@ -271,6 +280,22 @@ crate::rules! {
     /// So many batches of one space are counted at once: more would run into its generation.
     "C1, C3" fn most_batches(most: u64) -> u64 { most }
         or BatchesCountedWithoutEnd { u64::MAX } "So many batches are outstanding that their number runs into the generation (C1, C3).";
+
+    /// A batch flushes what it had no place for, too.
+    "C1" fn unplaced_is_flushed() -> bool { true }
+        or UnplacedUnflushed { false } "A batch gives its frames out with what it had no place for unflushed (C1).";
+
+    /// Where tables were freed, lazy CPUs are asked and receipts are not enough, also for what a batch had no place for.
+    "C6" fn scope_of_unplaced(scope: Scope) -> Scope { scope }
+        or UnplacedTablesAreLeaves { Scope::Leaf } "A batch forgets that tables were freed of a space that it had no place for (C6).";
+
+    /// Second actors are told of a change that no batch counts.
+    "C3" fn unplaced_is_owed() -> bool { true }
+        or UnplacedNotOwed { false } "Second actors are not told of a change that no batch counts (C3).";
+
+    /// What is reported while a second actor flushes is not flushed by that.
+    "C3" fn read_unplaced_then_flush(read: impl FnOnce() -> u64, flush: impl FnOnce()) -> u64 { let unplaced = read(); flush(); unplaced }
+        or UnplacedReadAfterFlush { flush(); read() } "A second actor calls paid what was reported while it flushed (C3).";
 
     /// A second actor that finds an entry cleared and relies on it pays what is outstanding (bugs 3, 6, 19).
     "C3" fn second_actor_settles() -> bool { true }

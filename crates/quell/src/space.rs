@@ -4,24 +4,23 @@
 //!
 //! Each change of an entry that needs a flush takes the next *flush generation* of the space, after
 //! the table was written and before the set of CPUs is read. Each CPU remembers for each of its
-//! tags up to which generation it has caught up. So three numbers meet at a target (what the
-//! request says, what this CPU has done, what the space is at), and whatever happens to the
-//! message, lost sight of, merged, late or doubled, the comparison makes it harmless: a request
+//! tags up to which generation it has caught up. A target compares the request's generation with its own, so
+//! it does not matter if a request is merged, late or doubled: a request
 //! that is the next step is flushed as it says, one that is behind is ignored, a gap is closed by
 //! a flush of the whole tag.
 //!
 //! # Which CPUs are interrupted
 //!
 //! `loaded` names the CPUs that may have the space's root loaded. A CPU enters it *before* it reads
-//! the generation and loads the root, and leaves it after another root was loaded: it may be named
-//! in vain, never missed. CPUs that merely keep tagged entries are not named; they compare
+//! the generation and loads the root, and leaves it after another root was loaded: the set may name a CPU
+//! in vain, but never misses one. It does not name CPUs that merely keep tagged entries: they compare
 //! generations when they load the space again.
 //!
 //! # Debts
 //!
-//! A second actor that meets a cleared entry looks at two words of one line: zero batches that still
-//! have to flush (S0) and no stamp of the flush clock owed until reuse (S3) mean that every cleared
-//! entry of this space has been flushed.
+//! A second actor that meets a cleared entry looks at three words of one line: zero batches that still
+//! have to flush (S0), no change that none of these counts ([`unplaced`](crate::unplaced)) and no stamp of the flush clock owed
+//! until reuse (S3) mean that every cleared entry of this space has been flushed.
 //!
 //! # One word for both
 //!
@@ -32,10 +31,10 @@
 //! then drops what it kept of the space, or the new generation.
 //!
 //! The count must not run into the generation. Half of its range, 2048 batches, is for batches that are
-//! outstanding; a batch beyond them is not counted and flushes what it is told at once. The other half
-//! is for initiators that have counted themselves in and not yet looked: it is exhausted when 2048 of
-//! them stand between two instructions at the same moment. The 52 bits above last for 14 years of one
-//! flush each 100 ns, of one space.
+//! outstanding; a batch beyond them is not counted, and its change is one that no batch counts. The other half
+//! is for initiators that have counted themselves in and not yet looked: only if 2048 of
+//! them stand between those two instructions at the same moment is it exhausted. The 52 bits above last for 14 years of one
+//! flush each 100 ns, in one space.
 
 use crate::addr::Frame;
 use crate::asid::SpaceTag;
@@ -53,10 +52,10 @@ pub struct SpaceId(pub u64);
 /// What TLBs keep of the kernel's mappings.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum KernelEntries {
-    /// Global entries: one, whatever root is loaded.
+    /// Global entries only: a TLB keeps one translation, whatever root is loaded.
     Global,
-    /// Entries that are not global: where there are tags, one under each tag that the CPU has used since (x86 with
-    /// page-table isolation, whose kernel half is not global).
+    /// Entries that are not global, or of both kinds: a TLB with tags keeps a translation under each tag that was loaded as it was
+    /// used (x86 with page-table isolation, whose kernel half is not global).
     Tagged,
 }
 
@@ -98,6 +97,8 @@ pub struct AddressSpace<H: Hardware> {
     flushes: H::Word,
     /// The latest stamp owed until reuse; 0 if none.
     owed: H::Word,
+    /// The generation of the latest change that no batch counts and no second actor has flushed for; 0 if none.
+    unplaced: H::Word,
     /// The system-wide tag.
     pub(crate) tag: SpaceTag<H::Word>,
     id: SpaceId,
@@ -140,6 +141,7 @@ impl<H: Hardware> AddressSpace<H> {
         AddressSpace {
             flushes: H::Word::new(Self::ONE_GENERATION),
             owed: H::Word::new(0),
+            unplaced: H::Word::new(0),
             tag: SpaceTag::new(),
             id,
             root,
@@ -166,7 +168,7 @@ impl<H: Hardware> AddressSpace<H> {
         self.root
     }
 
-    /// Whether a batch that was told of the space has still to flush. A space is not retired before it has.
+    /// Whether a batch that refers to the space has still to flush. A space is not retired before it has.
     #[inline]
     pub fn is_in_batch(&self) -> bool {
         self.flushes().deferred != 0
@@ -190,6 +192,7 @@ impl<H: Hardware> AddressSpace<H> {
         match () {
             () if at(&self.flushes) => Some("generation"),
             () if at(&self.owed) => Some("debt"),
+            () if at(&self.unplaced) => Some("unplaced"),
             () if self.tag.has_word(address) => Some("tag"),
             () if (start..start + size_of_val(self)).contains(&address) => Some("loaded"),
             () => None,
@@ -277,6 +280,32 @@ impl<H: Hardware> AddressSpace<H> {
         // Release pairs with `owed`: the next second actor, which finds nothing owed, sees the flushes done.
         // Lost without it: two second actors meet a debt.
         let _ = self.owed.compare_exchange(stamp, 0, Release, Relaxed);
+    }
+
+    /// A change that no batch counts took this generation. Called under the lock of the table, as
+    /// [`AddressSpace::begin_batch`].
+    pub(crate) fn owe_unplaced(&self, generation: u64) {
+        // Relaxed: who reads it takes a generation of its own next, which comes after this one, and with it sees the tables
+        // as they were written before.
+        self.unplaced.fetch_max(generation, Relaxed);
+    }
+
+    /// The generation of the latest change that no batch counts and that may not be flushed; 0 if none.
+    #[inline]
+    pub(crate) fn unplaced(&self) -> u64 {
+        // Acquire pairs with `unplaced_paid`: a second actor that finds nothing owed sees the flush done.
+        // Lost without it: two second actors meet a change that no batch counts.
+        self.unplaced.load(Acquire)
+    }
+
+    /// All of the space was flushed since [`AddressSpace::unplaced`] said this.
+    pub(crate) fn unplaced_paid(&self, generation: u64) {
+        // A later change stays.
+        // Release pairs with `unplaced`: the next second actor, which finds nothing owed, sees the flush done.
+        // Lost without it: two second actors meet a change that no batch counts.
+        let _ = self
+            .unplaced
+            .compare_exchange(generation, 0, Release, Relaxed);
     }
 
     /// A CPU is about to load the root.

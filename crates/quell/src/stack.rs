@@ -181,6 +181,37 @@ mod tests {
     }
 
     #[test]
+    fn there_is_room_again_for_all() {
+        let token = Rc::new(());
+        let mut stack = Stack::<_, 2>::new();
+        assert!(stack.is_empty() && !stack.is_full() && stack.last_mut().is_none());
+        for _ in 0..3 {
+            stack.push((1, Rc::clone(&token)));
+            assert!(!stack.is_empty() && !stack.is_full());
+            stack.push((2, Rc::clone(&token))).0 += 1;
+            assert_eq!(stack.last_mut().map(|(number, _)| *number), Some(3));
+            // Taken one by one.
+            assert_eq!(stack.take_first().map(|(number, _)| number), Some(1));
+            assert_eq!(stack.take_first().map(|(number, _)| number), Some(3));
+            assert!(stack.is_empty() && stack.last_mut().is_none() && stack.take_first().is_none());
+            assert_eq!(Rc::strong_count(&token), 1);
+            // Dropped all at once.
+            stack.push((1, Rc::clone(&token)));
+            stack.push((2, Rc::clone(&token)));
+            stack.clear();
+            assert!(stack.is_empty());
+            assert_eq!(Rc::strong_count(&token), 1);
+        }
+        // Of values without a destructor, too.
+        let mut plain = Stack::<u8, 1>::new();
+        for number in 0..3 {
+            plain.push(number);
+            assert_eq!(plain.as_slice(), [number]);
+            plain.clear();
+        }
+    }
+
+    #[test]
     fn a_few_values_are_copied() {
         let mut few = Few::<u64, 3>::new();
         assert_eq!(few.as_slice(), []);

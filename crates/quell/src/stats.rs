@@ -1,4 +1,4 @@
-//! Why and how often: what the engine did, counted per CPU.
+//! Counters: how often the engine did what, and why, for each CPU.
 //!
 //! Statistics are no part of the protocol: each counter is written by its own CPU alone, with plain
 //! loads and stores, and read by any CPU at any time, so a sum is not one moment in time. They
@@ -62,7 +62,7 @@ counters! {
     EscalatedContention = "escalated_contention",
     /// Requests that became a whole tag because the target had missed one.
     EscalatedGap = "escalated_gap",
-    /// Batches flushed early because they touched too many spaces.
+    /// Changes that no batch counts: a space too many in one batch, or a batch too many of one space.
     EscalatedBatch = "escalated_batch",
     /// Waits for a target's acknowledgement.
     Waited = "waited",

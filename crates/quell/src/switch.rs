@@ -1,4 +1,4 @@
-//! The context switch: which space a CPU has loaded, and what it must have flushed before it uses it.
+//! The context switch: which space a CPU has loaded, and what it flushes before it uses that space.
 //!
 //! # The switch
 //!
@@ -6,19 +6,18 @@
 //! this CPU running, *then* read the generation and the debt, load the root, and only then leave
 //! the old space's set. An initiator does the opposite: table, generation (or debt), set. All are
 //! sequentially consistent, so either the initiator finds this CPU, or this CPU finds the change
-//! and flushes as it loads. The window in which a CPU has decided that no flush is needed but is
-//! not yet known to run the space, which cost Linux a CVE in 2025, does not exist.
+//! and flushes as it loads. There is no window in which a CPU has decided that it need not flush, but is
+//! not yet in the set of the space; such a window was a CVE of Linux (CVE-2025-37964).
 //!
-//! Between the two spaces this CPU belongs to both. A request for the old one is then ignored by
-//! the comparison of ids, since it is handled only after the switch; a request for the new one is
-//! compared by generation.
+//! During the switch this CPU is in the sets of both spaces. It handles requests only after the switch. Then it ignores a
+//! request for the old space, whose id it compares, and compares the generation of a request for the new one.
 //!
 //! # Lazy CPUs
 //!
-//! A CPU that goes idle or runs a kernel thread keeps the root it has, uses nothing of its user
-//! half and is not interrupted, except when page-table pages are freed, since its walker may still
-//! roam there. Interrupted, it leaves the root for good. Coming back it compares as if it had been
-//! away. One that will be idle for long leaves of its own accord ([`Engine::leave`]), and is interrupted for nothing.
+//! A CPU that goes idle or runs a kernel thread keeps its root and uses nothing of its user
+//! half. Flushes do not interrupt it, unless page-table pages are freed, which its walker may still
+//! read. When it is interrupted, it leaves the root. When it comes back, it compares generation and debt as if it had been
+//! away. A CPU that will be idle for long leaves the root by itself ([`Engine::leave`]); then no flush of the space interrupts it.
 
 use crate::cpu::{Activity, Concern, Loaded};
 use crate::cpu_set::CpuId;
@@ -34,18 +33,18 @@ use crate::stats::Counter;
 use crate::tags::slot_tag;
 
 impl<H: Hardware, R: Rules> Engine<'_, H, R> {
-    /// Context switch to a user thread of `to`. `from` is the space that this CPU had loaded last,
-    /// lazily or not and even if it was evicted from it; `None` only if there was none or if it
-    /// has been retired. It may be `to` itself. A space that is left out goes on naming this CPU: it is
-    /// interrupted in vain, and [`Engine::retire`] of that space does not end while it runs another one.
+    /// Context switch to a user thread of `to`. `from` is the space that this CPU loaded last,
+    /// even if it keeps that lazily or was evicted from it; `None` only if there was none or if it
+    /// has been retired. It may be `to` itself. A space that is left out goes on naming this CPU: until it is retired, its
+    /// flushes interrupt this CPU in vain.
     ///
     /// When it returns, user accesses go through the current tables of `to` (C5), and every flush
-    /// of `to` that was complete when the call began has taken effect here. Waits for no CPU's answer; where
-    /// system-wide tags are dealt, for another CPU that deals one.
+    /// of `to` that was complete when the call began has taken effect here. Waits for no CPU's answer; with
+    /// system-wide tags it spins while another CPU takes one.
     ///
     /// # Panics
     /// If this CPU is not online: no initiator would ask it to flush. If `to` is a space of the kernel's mappings: it has no
-    /// tag, and every CPU has it loaded already. (As `from` it says nothing.)
+    /// tag, and every CPU has it loaded already. (As `from` such a space counts as `None`.)
     pub fn switch_to(&self, from: Option<&AddressSpace<H>>, to: &AddressSpace<H>) {
         let were_on = self.hw.mask_interrupts();
         let me = self.hw.this_cpu();
@@ -178,6 +177,9 @@ impl<H: Hardware, R: Rules> Engine<'_, H, R> {
         cpu.state.use_tag(tag, None);
         self.count(me, Counter::SwitchKept, u64::from(self.keeps_tags()));
         to.load(self.hw, tag, self.keeps_tags());
+        if self.features.tagging != Tagging::None {
+            cpu.running.has_left();
+        }
         flushed_at
     }
 
@@ -187,9 +189,9 @@ impl<H: Hardware, R: Rules> Engine<'_, H, R> {
         self.cpu(self.hw.this_cpu()).state.go_lazy();
     }
 
-    /// The CPU comes back to `space`, which it has kept lazily: what a kernel thread calls before it accesses the space's
-    /// user memory, and the end of an idle period. `false`, and nothing was done, if it has left that root meanwhile
-    /// ([`Engine::switch_to`] then). [`Engine::enter_lazy`] ends it. Never waits.
+    /// The CPU comes back to `space`, whose root it has kept lazily: at the end of an idle period, or before a kernel thread accesses
+    /// the space's user memory. `false`, and nothing was done, if it has left that root meanwhile: then call
+    /// [`Engine::switch_to`]. [`Engine::enter_lazy`] ends it. Never waits.
     #[must_use = "if this CPU has left the root, user memory is another space's, or there is none"]
     pub fn resume(&self, space: &AddressSpace<H>) -> bool {
         let were_on = self.hw.mask_interrupts();
@@ -202,10 +204,10 @@ impl<H: Hardware, R: Rules> Engine<'_, H, R> {
         kept
     }
 
-    /// The CPU leaves the root of `space`, if it has that loaded, and has none: what a CPU does that will be idle for
-    /// long. It is asked for nothing of the space from here on, neither for freed tables nor for the end of the space,
-    /// also if it was evicted from it before;
-    /// where there are tags, [`Engine::switch_to`] finds the entries as they were, if nothing was flushed. Never waits.
+    /// The CPU leaves the root of `space`, if it has that loaded, and has no user root then: for a CPU that will be idle for
+    /// long. From here on nothing of the space interrupts it, neither freed tables nor the space's end,
+    /// also if it was evicted from the space before. With tags its entries stay, and [`Engine::switch_to`] uses them again if
+    /// the space was not flushed meanwhile. Never waits.
     pub fn leave(&self, space: &AddressSpace<H>) {
         let were_on = self.hw.mask_interrupts();
         let me = self.hw.this_cpu();
@@ -219,7 +221,7 @@ impl<H: Hardware, R: Rules> Engine<'_, H, R> {
         self.hw.restore_interrupts(were_on);
     }
 
-    /// The root that was loaded lazily is to be used again. Interrupts are masked.
+    /// The CPU uses the root again that it kept lazily. Interrupts are masked.
     #[inline(never)]
     fn come_back(&self, cpu: &PerCpu<'_, H>, space: &AddressSpace<H>) {
         let state = &cpu.state;
@@ -241,7 +243,7 @@ impl<H: Hardware, R: Rules> Engine<'_, H, R> {
     /// Flushes what a lazy CPU was not told of.
     #[inline]
     fn catch_up_with(&self, cpu: &PerCpu<'_, H>, space: &AddressSpace<H>) {
-        // Initiators count the generation up and then look at what we do; we do the opposite.
+        // Initiators count the generation up and then look at this CPU's activity; it does the opposite.
         let slot = &cpu.slots()[cpu.state.slot()];
         // An initiator that finds this CPU in the set, where it is all the time, does not end a batch alone.
         let generation = space.flushes().generation;
@@ -264,9 +266,9 @@ impl<H: Hardware, R: Rules> Engine<'_, H, R> {
     /// No user thread of `space` will ever run again: makes every CPU leave its root. Afterwards
     /// nothing walks its tables, and they, the root included, may be freed (C6). May wait for other CPUs.
     ///
-    /// The [`AddressSpace`] itself may still be in use: a CPU that was evicted from it, and is switching away from it
-    /// or going offline just now, takes itself out of its set of CPUs afterwards. The reference that it passes as
-    /// `from` or `current` keeps the memory alive.
+    /// The [`AddressSpace`] itself may still be in use when this returns: a CPU that was evicted from it, and is switching away or
+    /// going offline just now, still takes itself out of the space's set of CPUs. The reference that it passes as
+    /// `from` or `current` keeps that memory alive.
     ///
     /// # Panics
     /// If the space is running on the calling CPU, or is one of the kernel's mappings.
@@ -294,7 +296,7 @@ impl<H: Hardware, R: Rules> Engine<'_, H, R> {
         let everything = Request::Full(Scope::Tables);
         let info = FlushInfo::of(space.id(), generation, &everything);
         loop {
-            // Lazy ones leave when they are asked; one in the middle of a switch leaves by itself.
+            // A lazy CPU leaves when it is asked; one in the middle of a switch leaves by itself.
             let mut shootdown = self.begin_shootdown(me);
             let loaded = space.loaded_on(self.count);
             self.post(me, &loaded, &info, Concern::Retirement, &mut shootdown);
@@ -304,8 +306,8 @@ impl<H: Hardware, R: Rules> Engine<'_, H, R> {
             if !shootdown.has_targets() {
                 break;
             }
-            // Those that were evicted and went offline without naming the space would stay in its set for ever. One
-            // that has yet to leave its root takes itself out.
+            // A CPU that has left the space without naming it would stay in its set for ever. A CPU that has yet to leave
+            // its root takes itself out.
             for cpu in shootdown.targets.iter() {
                 let elsewhere = self.cpu(cpu).state.is_elsewhere(space.id());
                 if self
@@ -322,7 +324,7 @@ impl<H: Hardware, R: Rules> Engine<'_, H, R> {
         }
     }
 
-    /// Whether this CPU runs `space`, or is about to: it has it loaded, and not lazily. Never waits.
+    /// Whether this CPU has `space` loaded, and not lazily: it runs that space, or is about to. Never waits.
     pub fn runs(&self, space: &AddressSpace<H>) -> bool {
         let state = &self.cpu(self.hw.this_cpu()).state;
         state.has_loaded(space.id()) && state.activity() == Activity::Running

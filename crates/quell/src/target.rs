@@ -1,10 +1,10 @@
 //! The target's side of a flush: what a CPU does with a request, and what it may not do meanwhile.
 //!
-//! # Three numbers meet at a target
+//! # Generations
 //!
-//! The request's generation, the CPU's and the space's: whatever happens to a request on its
-//! way, merged, late or doubled, [`Engine::flush_here`] compares generations. A request that is the next step is
-//! flushed as it says, one that is behind is ignored, a gap is closed by a flush of the whole tag.
+//! A request may be merged, late or doubled on its way, so [`Engine::flush_here`] compares its generations with the one that this CPU
+//! has caught up with. If the request is the next step, the CPU flushes what it says; if it is behind, the CPU ignores it; if
+//! there is a gap, the CPU flushes the whole tag.
 
 use crate::addr::PageRange;
 use crate::cpu::{Activity, Loaded};
@@ -24,7 +24,7 @@ impl<H: Hardware, R: Rules> Engine<'_, H, R> {
     /// Takes and flushes every request in this CPU's inbox: the handler of the shootdown interrupt.
     ///
     /// May be called at any time, from any context that is not inside the engine on the same CPU
-    /// with interrupts masked; a spurious call costs two loads. Must not be called from an NMI. Never waits, and takes
+    /// with interrupts masked; a spurious call costs three loads. Must not be called from an NMI. Never waits, and takes
     /// no lock.
     pub fn on_interrupt(&self) {
         let were_on = self.hw.mask_interrupts();
@@ -56,8 +56,8 @@ impl<H: Hardware, R: Rules> Engine<'_, H, R> {
         }
     }
 
-    /// For loops that spin with interrupts off, for a lock that a flushing CPU may hold: serves what other
-    /// CPUs want of this one. Two loads when that is nothing. Never waits; not from an NMI.
+    /// For a loop that spins, with interrupts off, for a lock whose holder may be waiting in the engine: takes and flushes the
+    /// requests for this CPU. Two loads if there are none. Never waits; not from an NMI.
     #[inline]
     pub fn poll(&self) {
         let mail = self.cpu(self.hw.this_cpu()).inbox.has_mail();
@@ -135,9 +135,9 @@ impl<H: Hardware, R: Rules> Engine<'_, H, R> {
         state.flushed(now);
     }
 
-    /// Makes this CPU, if it runs `space` or that is of the kernel, forget the translations of a range that has gained rights:
-    /// after a fault, on machines whose TLBs may keep an entry that refused an access. Others find
-    /// out by faults of their own. Not for changes that need a flush. Never waits.
+    /// Makes this CPU, if it has `space` loaded or that is a kernel space, forget the translations of a range that has gained
+    /// rights: after a fault, on machines whose TLBs may keep an entry that refused an access. Other CPUs notice by
+    /// faults of their own. Not for changes that need a flush. Never waits.
     pub fn refresh(&self, space: &AddressSpace<H>, range: PageRange) {
         let were_on = self.hw.mask_interrupts();
         let state = &self.cpu(self.hw.this_cpu()).state;
@@ -151,13 +151,13 @@ impl<H: Hardware, R: Rules> Engine<'_, H, R> {
         self.hw.restore_interrupts(were_on);
     }
 
-    /// Whether user memory may be accessed from an NMI handler or a probe right now.
+    /// Whether an NMI handler or a probe may access user memory right now.
     ///
     /// `false` while this CPU has acknowledged a flush that it has not done yet, while it is
-    /// between two address spaces or on its way back to one that it had left alone, and as long as it keeps its
+    /// between two address spaces or comes back to one that it kept lazily, and as long as it keeps its
     /// root lazily, has none, or is offline; the caller then
-    /// gives up, as for an access that faults. Any other code need not ask: it never runs in the windows between
-    /// two spaces and between receipt and flush, and it accesses no user memory without a space that runs. Never waits.
+    /// gives up, as for an access that faults. Other code need not ask: it never runs between
+    /// two spaces or between receipt and flush, and it accesses no user memory unless a space runs. Never waits.
     pub fn user_access_allowed(&self) -> bool {
         let cpu = self.cpu(self.hw.this_cpu());
         self.rules.nmi_may_access(

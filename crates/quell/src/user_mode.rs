@@ -1,30 +1,31 @@
 //! CPUs that run programs and are not to be disturbed.
 //!
-//! A CPU that was given to one program alone (Linux's `nohz_full`) loses time by each interrupt. It must be interrupted for
-//! flushes of the space that it runs. For the kernel's own mappings it need not: a program cannot use them, so the flush can
-//! wait until the CPU comes back into the kernel. Such a CPU says [`Engine::enter_user`] as the last thing before it returns to
-//! its program, and [`Engine::enter_kernel`] as the first thing after. What was left to it meanwhile it flushes
-//! there, all of the kernel's mappings at once, however many flushes it was left out of.
+//! A CPU that runs one program alone (Linux's `nohz_full`) loses time by each interrupt. Flushes of its program's space must
+//! interrupt it. Flushes of the kernel's own mappings need not: a program cannot use these, so the flush can
+//! wait until the CPU enters the kernel. Such a CPU calls [`Engine::enter_user`] as the last thing before it returns to
+//! its program, and [`Engine::enter_kernel`] as the first thing after. If initiators have left flushes to it meanwhile, it flushes
+//! there, once, everything, however many they were.
 //!
 //! # The race
 //!
-//! An initiator changes the tables and then writes "owing" over "in user mode", in one step that fails if the CPU
-//! is not there any more; it then asks by an interrupt, as ever. The CPU takes "in user mode" back in one step that fails if
-//! an initiator has written "owing"; it then flushes. One of the two comes first, so a flush is neither
-//! forgotten nor left to an entry that is over. Flushing begins after the CPU has left that state: an initiator that comes then interrupts it.
+//! An initiator changes the tables and then replaces "in user mode" by "owing", in one step. If the step fails, the CPU is in the
+//! kernel, and the initiator interrupts it as usual. The CPU replaces "in user mode" by "running", in one step; if that fails,
+//! an initiator has written "owing", and the CPU flushes. One of the two comes first, so no flush is
+//! forgotten, nor left to an entry that is over. The CPU leaves the state before it flushes: an initiator that comes then interrupts it.
 //!
 //! # NMIs
 //!
-//! An NMI is an entry, too, and its handler calls [`Engine::enter_kernel`] before it uses a mapping of the kernel that may
-//! change. It may come in the middle of another entry, between the step and the flush: it finds that said, and flushes for itself.
+//! An NMI is an entry, too: its handler calls [`Engine::enter_kernel`] before it uses a mapping of the kernel that may
+//! change. If it comes in the middle of another entry, between that step and the flush, it sees so in the CPU's state, and flushes
+//! for itself.
 //!
 //! # What this does not guarantee
 //!
-//! A CPU in user mode is interrupted for flushes of its space and for the space's end; when tables of the kernel's half are
-//! freed, which its walker may read at any time; for [`Engine::synchronize_text`]; and when a claim or a refill
-//! has to pay for what its space owes. Speculation in user mode may go through old entries of the kernel's half until the entry: a frame whose
-//! memory type changes, or that leaves the machine, needs an interrupt of every CPU, which a change with
-//! [`Scope::Tables`] makes.
+//! These still interrupt a CPU in user mode: flushes of its space, and the space's end; freed tables of the kernel's half,
+//! which its walker may read at any time; [`Engine::synchronize_text`]; and a claim or a refill that
+//! pays a debt of its space. Speculation in user mode may use old entries of the kernel's half until the CPU enters the kernel: if an
+//! entry changes its size, the memory type of a frame changes, or the frame leaves the machine, report the change with
+//! [`Scope::Tables`], which interrupts every CPU, also where [`flush_needed`](crate::flush_needed) says that leaf entries are enough.
 
 use crate::cpu::Entry;
 use crate::cpu_set::{CpuId, CpuSet};
@@ -34,25 +35,26 @@ use crate::rules::{EngineRules, Rules};
 use crate::stats::Counter;
 
 impl<H: Hardware, R: Rules> Engine<'_, H, R> {
-    /// This CPU returns to its program and wants not to be interrupted for the kernel's mappings meanwhile. Without
+    /// This CPU returns to its program; until [`Engine::enter_kernel`], changes of the kernel's mappings do not interrupt it. Without
     /// effect on a CPU that runs no user space. Called with interrupts masked. Never waits, never flushes: one store.
     ///
     /// # Safety
-    /// From here on until [`Engine::enter_kernel`] this CPU uses no mapping that is ever reported to a batch of a
-    /// [kernel space](Engine::new_kernel_space), to execute, to load or to store: what lies on its way out of the kernel and
-    /// in again (text, stack, the engine and its words) is never unmapped or moved. Of the engine it calls
+    /// Until [`Engine::enter_kernel`] this CPU executes, loads and stores through no mapping that is ever reported to a batch of a
+    /// [kernel space](Engine::new_kernel_space): the text and the stack on its way out of the kernel and
+    /// in again, the engine and its words are never unmapped or moved. Of the engine it calls
     /// nothing but [`Engine::on_interrupt`].
     #[allow(unsafe_code)] // A declaration: there is nothing unsafe in here.
     pub unsafe fn enter_user(&self) {
         self.cpu(self.hw.this_cpu()).state.enter_user();
     }
 
-    /// This CPU has entered the kernel, from a program and by whatever way: flushes the kernel's mappings if that was left
-    /// to it. Called with interrupts masked, or from an NMI handler, before a mapping of the kernel is used that may
-    /// change. On a CPU that has not said [`Engine::enter_user`] since it costs one load. Never waits.
+    /// This CPU has entered the kernel from a program: flushes the kernel's mappings if an initiator has left that
+    /// to it. Every entry calls it (interrupt, exception, system call, NMI), with interrupts masked or in an NMI handler, before it
+    /// uses a mapping of the kernel that may change. On a CPU that has not called [`Engine::enter_user`] since it costs one load.
+    /// Never waits.
     ///
-    /// After an NMI handler has called it the CPU is in the kernel as far as others know, until it says
-    /// [`Engine::enter_user`] again: one that returns to its program says so.
+    /// After an NMI handler has called it, other CPUs take this one to be in the kernel, until it calls
+    /// [`Engine::enter_user`] again: a handler that returns to the program calls that.
     #[inline]
     pub fn enter_kernel(&self) {
         let me = self.hw.this_cpu();
@@ -62,7 +64,7 @@ impl<H: Hardware, R: Rules> Engine<'_, H, R> {
         }
     }
 
-    /// Leaves a flush of the kernel's mappings to the entry of those CPUs that run a program; the others, which must be asked.
+    /// Leaves a flush of the kernel's mappings to the CPUs that run a program, for their entry; returns the others, which must be asked.
     #[cold]
     pub(crate) fn without_programs(&self, me: CpuId, cpus: &CpuSet, scope: Scope) -> CpuSet {
         let mut asked = *cpus;

@@ -5,10 +5,13 @@
 mod support;
 
 use proptest::prelude::*;
+use quell::cpu_set::{AtomicCpuSet, MAX_CPUS};
 use quell::{
-    AllRules, Batch, CpuId, CpuSet, Extent, Features, Frame, KernelEntries, Outcome, Page,
-    PageRange, PageSize, Policy, Purpose, Request, Residue, Scope, Stamp, Tagging,
+    AllRules, Batch, Break, CpuId, CpuSet, Entry, Extent, Features, Frame, InPlace, KernelEntries,
+    Level, MemoryType, Need, Outcome, Page, PageRange, PageSize, Policy, Purpose, Request, Residue,
+    Scope, Stamp, TagPolicy, Tagging, TlbRules, flush_needed,
 };
+use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
 use support::{E, Machine, S, run_on_both, space, world};
 
 /// Numbers at which arithmetic goes wrong, and others.
@@ -46,13 +49,17 @@ enum Report {
     Unmapped(PageRange),
     Table(PageRange),
     Held,
+    Unlocked,
 }
 
 #[derive(Clone, Debug)]
 enum Call {
     /// From here on this CPU calls.
     On(u16),
-    Batch(Purpose, Vec<(usize, Report)>, Way),
+    /// With `true`, in a batch that has a place for one space.
+    Batch(Purpose, Vec<(usize, Report)>, Way, bool),
+    /// A space that no CPU runs ends, and another takes its place.
+    Retire(usize),
     SwitchTo(usize),
     EnterLazy,
     Leave(usize),
@@ -95,6 +102,7 @@ fn report() -> impl Strategy<Value = Report> {
         range().prop_map(Report::Unmapped),
         range().prop_map(Report::Table),
         Just(Report::Held),
+        Just(Report::Unlocked),
     ]
 }
 
@@ -117,7 +125,9 @@ fn call() -> impl Strategy<Value = Call> {
     let of = 0..SPACES;
     prop_oneof![
         2 => (0..2u16).prop_map(Call::On),
-        6 => (purpose, reports, way).prop_map(|(purpose, reports, way)| Call::Batch(purpose, reports, way)),
+        9 => (purpose, reports, way, any::<bool>())
+            .prop_map(|(purpose, reports, way, small)| Call::Batch(purpose, reports, way, small)),
+        1 => (0..USER).prop_map(Call::Retire),
         3 => (0..USER).prop_map(Call::SwitchTo),
         1 => Just(Call::EnterLazy),
         1 => of.clone().prop_map(Call::Leave),
@@ -139,6 +149,76 @@ fn call() -> impl Strategy<Value = Call> {
         1 => Just(Call::HotplugOther),
         1 => (USER..SPACES, range()).prop_map(|(space, range)| Call::EnterOther(space, range)),
     ]
+}
+
+/// Any of them: each mechanism and each of its parts on or off.
+fn policy() -> impl Strategy<Value = Policy> {
+    let tags = prop_oneof![
+        Just(TagPolicy::Off),
+        any::<u16>().prop_map(TagPolicy::Slots),
+        Just(TagPolicy::All)
+    ];
+    (any::<[bool; 6]>(), proptest::option::of(number()), tags).prop_map(
+        |(
+            [
+                batch,
+                extents,
+                lazy_unmap,
+                concurrent,
+                asynchronous,
+                inline_requests,
+            ],
+            cap_bytes,
+            tags,
+        )| {
+            Policy {
+                batch,
+                extents,
+                cap_bytes,
+                tags,
+                lazy_unmap,
+                concurrent,
+                asynchronous,
+                inline_requests,
+            }
+        },
+    )
+}
+
+/// Any entry: of the bits that no architecture has, too.
+fn entry() -> impl Strategy<Value = Entry> {
+    let bits = any::<[bool; 11]>();
+    (bits, number(), any::<(u8, u8, u8)>()).prop_map(|(bits, frame, (memory, key, special))| {
+        let [
+            present,
+            table,
+            writable,
+            user,
+            executable,
+            dirty,
+            accessed,
+            global,
+            encrypted,
+            contiguous,
+            _,
+        ] = bits;
+        Entry {
+            present,
+            table,
+            frame: Frame(frame),
+            writable,
+            user,
+            executable,
+            dirty,
+            accessed,
+            global,
+            encrypted,
+            contiguous,
+            memory: MemoryType(memory),
+            key,
+            special,
+        }
+    })
 }
 
 /// More spaces than a batch has room for, and two of the kernel.
@@ -181,9 +261,10 @@ impl World {
         }
     }
 
-    fn batch(&mut self, purpose: Purpose, reports: &[(usize, Report)], way: Way) {
+    fn batch<const N: usize>(&mut self, purpose: Purpose, reports: &[(usize, Report)], way: Way) {
         let engine = self.engine;
-        let mut batch: Batch<'_, '_, _, S, Frame, AllRules> = engine.batch(purpose);
+        let mut batch: Batch<'_, '_, _, S, Frame, AllRules, InPlace<Frame>, N> =
+            engine.batch_of_spaces(purpose, InPlace::new());
         for (of, report) in reports {
             let space = self.spaces[*of];
             if batch.is_full() {
@@ -197,6 +278,7 @@ impl World {
                 Report::Unmapped(range) => batch.unmapped(space, *range, Frame(range.pages)),
                 Report::Table(range) => batch.table_unlinked(space, *range, Frame(1)),
                 Report::Held => batch.hold(Frame(u64::MAX)),
+                Report::Unlocked => batch.unlocked(),
             }
         }
         match way {
@@ -221,7 +303,20 @@ impl World {
         let me = usize::from(self.machine.me.get());
         match call {
             Call::On(cpu) => self.machine.me.set(*cpu),
-            Call::Batch(purpose, reports, way) => self.batch(*purpose, reports, *way),
+            Call::Batch(purpose, reports, way, false) => {
+                self.batch::<8>(*purpose, reports, *way);
+            }
+            Call::Batch(purpose, reports, way, true) => self.batch::<1>(*purpose, reports, *way),
+            Call::Retire(of) => {
+                if self
+                    .loaded
+                    .iter()
+                    .all(|loaded| loaded.id() != self.spaces[*of].id())
+                {
+                    engine.retire(self.spaces[*of]);
+                    self.spaces[*of] = space(engine, *of as u64);
+                }
+            }
             Call::SwitchTo(to) => {
                 engine.switch_to(Some(self.loaded[me]), self.spaces[*to]);
                 self.loaded[me] = self.spaces[*to];
@@ -273,7 +368,7 @@ impl World {
                 unsafe { engine.enter_user() };
                 self.machine.me.set(me as u16);
                 let reports = [(*space, Report::Changed(*range, Scope::Leaf))];
-                self.batch(Purpose::Call, &reports, Way::Finish);
+                self.batch::<2>(Purpose::Call, &reports, Way::Finish);
                 self.machine.me.set(1 - me as u16);
                 engine.enter_kernel();
                 self.machine.me.set(me as u16);
@@ -286,8 +381,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(400))]
 
     #[test]
-    fn no_call_panics(global in any::<bool>(), all in any::<bool>(), calls in proptest::collection::vec(call(), 1..40)) {
-        let policy = if all { Policy::ALL } else { Policy::BASELINE };
+    fn no_call_panics(global in any::<bool>(), policy in policy(), calls in proptest::collection::vec(call(), 1..40)) {
         let mut world = World::new(global, policy);
         for call in &calls {
             world.call(call);
@@ -317,8 +411,44 @@ proptest! {
                 prop_assert!(!why.to_string().is_empty());
             }
         }
+        let level = Level(bits);
+        let _ = (level.size(), level.pages(), level.index(page), level.base(page));
         let mut set: CpuSet = [CpuId(count % 1024)].into_iter().collect();
         set.remove(CpuId(count));
         let _ = (set.contains(CpuId(count)), set.len(), set.is_empty(), set.iter().count());
+    }
+
+    #[test]
+    fn no_entry_and_no_word_panics(old in entry(), new in entry(), bits in any::<[bool; 4]>(), text in ".{0,40}", near in "[a-z0-9=, ]{0,30}") {
+        let breaks = [Break::Never, Break::Size, Break::Translation][usize::from(bits[0]) + usize::from(bits[1])];
+        let rules = TlbRules {
+            keeps_refused: bits[2],
+            keeps_absent: bits[3],
+            user_excludes_kernel: bits[0],
+            break_before_make: breaks,
+        };
+        let need = flush_needed(rules, &old, &new);
+        prop_assert!(old.present || !matches!(need, Need::Flush(_)));
+        for text in [text, near] {
+            if let Err(why) = text.parse::<Policy>() {
+                prop_assert!(!why.to_string().is_empty());
+            }
+        }
+    }
+
+    #[test]
+    fn no_set_panics_within_its_bounds(cpus in proptest::collection::vec(0..MAX_CPUS as u16, 0..9), count in 0..=MAX_CPUS) {
+        let shared = AtomicCpuSet::<AtomicU64>::new();
+        let mut set = CpuSet::first(count);
+        for cpu in cpus.into_iter().map(CpuId) {
+            shared.insert(cpu, SeqCst);
+            set.insert(cpu);
+            set.union(&shared.snapshot(count, SeqCst));
+            prop_assert!(shared.contains(cpu, SeqCst) && set.contains(cpu));
+            let _ = shared.is_within(cpu, count, SeqCst);
+            shared.assign(count, &set, SeqCst);
+            shared.remove(cpu, SeqCst);
+            set.remove(cpu);
+        }
     }
 }

@@ -197,13 +197,11 @@ fn calls_that_may_wait_are_noticed_where_they_must_not() {
             batch.changed(space, PAGE, Scope::Leaf);
             forbidden(machine, || drop(batch));
         }),
-        ("changed, where it flushes at once", |machine, _, _| {
-            let (machine, engine, space) = {
-                let _ = machine;
-                both_run(Policy::BASELINE)
-            };
+        ("unlocked, without S0", |_, _, _| {
+            let (machine, engine, space) = both_run(Policy::BASELINE);
             let mut batch = engine.batch::<_, Frame>(Purpose::Reclaim);
-            forbidden(machine, || batch.changed(space, PAGE, Scope::Leaf));
+            batch.changed(space, PAGE, Scope::Leaf);
+            forbidden(machine, || batch.unlocked());
         }),
         ("InFlight::finish", |machine, engine, space| {
             let mut batch = engine.batch::<_, Frame>(Purpose::Call);

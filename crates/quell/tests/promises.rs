@@ -227,6 +227,49 @@ fn retire_asks_whether_it_may_wait() {
     );
 }
 
+/// switch.rs: a space that a switch has left out goes on naming the CPU until it is retired, and its flushes interrupt that
+/// CPU in vain; its retirement ends.
+#[test]
+fn a_space_that_a_switch_left_out_is_retired() {
+    let (machine, engine) = world(Machine::default(), Policy::ALL);
+    let (x, y) = (space(engine, 1), space(engine, 2));
+    run_on_both(machine, engine, x);
+    machine.me.set(1);
+    engine.switch_to(None, y);
+    machine.me.set(0);
+    engine.switch_to(Some(x), y);
+    machine.limit.set(4);
+    let mut batch: Batch<'_, '_, _, S, Frame> = engine.batch(Purpose::Call);
+    batch.unmapped(x, PageRange::base(Page(5), 1), Frame(42));
+    assert_eq!(batch.finish().count(), 1);
+    assert_eq!(machine.interrupts.get(), 1, "CPU 1 is still named");
+    engine.retire(x);
+    assert_eq!(machine.interrupts.get(), 2);
+}
+
+/// in_flight.rs: if a flush in flight is forgotten, the batch still holds its frames, and flushes again.
+#[test]
+fn a_flush_in_flight_that_was_forgotten_is_made_again() {
+    let (machine, engine) = world(Machine::default(), Policy::ALL);
+    let x = space(engine, 1);
+    run_on_both(machine, engine, x);
+    let mut batch: Batch<'_, '_, _, S, Frame> = engine.batch(Purpose::Call);
+    batch.unmapped(x, PageRange::base(Page(5), 1), Frame(42));
+    std::mem::forget(batch.start());
+    assert!(x.is_in_batch(), "second actors are told of it");
+    machine.invalidated.borrow_mut().clear();
+    let free: Vec<Frame> = batch.finish().collect();
+    assert_eq!(free, [Frame(42)]);
+    let invalidated = machine.invalidated.borrow();
+    assert!(
+        [0, 1]
+            .iter()
+            .all(|me| invalidated.iter().any(|(cpu, _)| cpu == me)),
+        "{invalidated:?}"
+    );
+    assert!(!x.is_in_batch());
+}
+
 /// inbox.rs: the outbox is taken for a flush, and free when all targets have flushed.
 #[test]
 fn a_cpu_that_has_retired_a_space_goes_on_to_ask_for_pages() {

@@ -8,6 +8,7 @@
 
 mod api;
 mod cargo;
+mod mutate;
 mod package;
 
 use std::collections::VecDeque;
@@ -137,6 +138,13 @@ const STEPS: &[Step] = &[
         shows: "every known mistake is found",
         environment: &[],
         cargo: &["run", "--release", "--quiet", "--", "explore", "--mutants"],
+        boots: false,
+    },
+    Step {
+        name: "engine-mutants",
+        shows: "some mutants of the engine that nobody wrote are killed; `cargo xtask mutate` tries all",
+        environment: &[],
+        cargo: &["xtask", "mutate", "--sample", "12", "--seed", "1"],
         boots: false,
     },
     Step {
@@ -367,7 +375,13 @@ cargo xtask orderings
 cargo xtask api [--accept]
     compares the public interfaces with those kept in docs/api, or keeps the new ones
 cargo xtask package
-    builds the crates that others use from what would be published of them";
+    builds the crates that others use from what would be published of them
+cargo xtask mutate [--only N] [--file FILE.rs] [--sample K [--seed S]] [--tests] [--thorough] [--jobs N] [--json]
+    tries mutants of the engine that nobody wrote by hand, all or some; with --tests by the engine's tests alone
+cargo xtask mutate --list
+    says what they are
+cargo xtask mutate --markdown
+    prints docs/engine-mutants.md";
 
 /// What was asked for.
 enum Asked {
@@ -375,6 +389,7 @@ enum Asked {
     Orderings,
     Package,
     Api { accept: bool },
+    Mutate(mutate::Asked),
     Run(Vec<&'static Step>, Vec<&'static Step>),
 }
 
@@ -385,6 +400,7 @@ fn asked(arguments: &[String]) -> Result<Asked, String> {
         Some((first, [])) if first == "list" => Ok(Asked::List),
         Some((first, [])) if first == "orderings" => Ok(Asked::Orderings),
         Some((first, [])) if first == "package" => Ok(Asked::Package),
+        Some((first, rest)) if first == "mutate" => mutate::asked(rest).map(Asked::Mutate),
         Some((first, rest)) if first == "api" => match rest {
             [] => Ok(Asked::Api { accept: false }),
             [option] if option == "--accept" => Ok(Asked::Api { accept: true }),
@@ -441,12 +457,13 @@ fn main() -> ExitCode {
         Ok(Asked::Run(run, skipped)) => (run, skipped),
         Ok(Asked::List) => {
             for step in STEPS {
-                println!("{:10} {}\n           {step}", step.name, step.shows);
+                println!("{:14} {}\n               {step}", step.name, step.shows);
             }
             return ExitCode::SUCCESS;
         }
         Ok(Asked::Orderings) => return orderings(),
         Ok(Asked::Api { accept }) => return told(api::run(root(), accept)),
+        Ok(Asked::Mutate(asked)) => return told(mutate::run(root(), &asked)),
         Ok(Asked::Package) => return told(package::run(root())),
         Err(why) => {
             eprintln!("{why}\n{USAGE}");
@@ -473,11 +490,11 @@ fn main() -> ExitCode {
     println!();
     for (step, result, seconds) in &results {
         let verdict = if result.is_ok() { "passed" } else { "FAILED" };
-        println!("{:10} {verdict:8} {seconds:5} s", step.name);
+        println!("{:14} {verdict:8} {seconds:5} s", step.name);
     }
     for step in &skipped {
         println!(
-            "{:10} SKIPPED because of --without-emulators: {}",
+            "{:14} SKIPPED because of --without-emulators: {}",
             step.name, step.shows
         );
     }

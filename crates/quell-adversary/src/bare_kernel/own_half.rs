@@ -6,7 +6,9 @@ use crate::context;
 use crate::machine::Accessed;
 use crate::op::{AccessKind, Op};
 use crate::tables;
-use quell::{Batch, Frame, Hardware, Outcome, Page, PageRange, Purpose, Scope, Stamp, Word};
+use quell::{
+    Batch, Frame, Hardware, Outcome, Page, PageRange, PageSize, Purpose, Scope, Stamp, Word,
+};
 use quell_vm::machine::{Event, Machine};
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
@@ -33,7 +35,7 @@ impl BareKernel<'_> {
     }
 
     /// The space of a page of the kernel's half.
-    fn own_space(&self, page: u64) -> &Space {
+    pub(super) fn own_space(&self, page: u64) -> &Space {
         &self.own[usize::from(page >= OWN_TAGGED)]
     }
 
@@ -41,7 +43,7 @@ impl BareKernel<'_> {
         &self.hw.table(OWN_TABLE)[page as usize % 512]
     }
 
-    fn lock_own(&self) {
+    pub(super) fn lock_own(&self) {
         while self
             .own_lock
             .compare_exchange(0, 1, Acquire, Relaxed)
@@ -53,7 +55,7 @@ impl BareKernel<'_> {
         }
     }
 
-    fn unlock_own(&self) {
+    pub(super) fn unlock_own(&self) {
         self.own_lock.store(0, Release);
     }
 
@@ -69,6 +71,12 @@ impl BareKernel<'_> {
         self.own_entry(page).store(word, Release);
     }
 
+    /// Clears the entry of a page, under the lock; the frame that it mapped.
+    pub(super) fn take_own(&self, page: u64) -> Option<Frame> {
+        let old = self.own_entry(page).swap(0, ENTRY_ORDER);
+        (old & tables::PRESENT != 0).then_some(Frame(old >> 12))
+    }
+
     /// Clears the entry of a page, and tells a batch; the batch is full then.
     fn clear_own<'k>(
         &'k self,
@@ -79,11 +87,11 @@ impl BareKernel<'_> {
         ),
     ) {
         self.lock_own();
-        let old = self.own_entry(page).swap(0, ENTRY_ORDER);
+        let old = self.take_own(page);
         let mut batch = self.engine.batch(purpose);
-        if old & tables::PRESENT != 0 {
+        if let Some(frame) = old {
             let range = PageRange::base(Page(page), 1);
-            batch.unmapped(self.own_space(page), range, Frame(old >> 12));
+            batch.unmapped(self.own_space(page), range, frame);
         }
         if purpose == Purpose::Lazy {
             end(&mut batch);
@@ -195,12 +203,11 @@ impl BareKernel<'_> {
         self.lock_own();
         let mut batch = self.engine.batch(Purpose::Call);
         self.hw.table(OWN_ROOT)[(OWN / 512) as usize].swap(0, ENTRY_ORDER);
-        let range = PageRange::base(Page(OWN), 2);
-        batch.changed(
-            self.own_space(OWN_TAGGED),
-            PageRange::base(Page(OWN_TAGGED), 1),
-            Scope::Tables,
-        );
+        if self.own_entry(OWN_TAGGED).load(Relaxed) & tables::PRESENT != 0 {
+            let range = PageRange::base(Page(OWN_TAGGED), 1);
+            batch.changed(self.own_space(OWN_TAGGED), range, Scope::Leaf);
+        }
+        let range = PageRange::one(Page(OWN), PageSize::Large);
         batch.table_unlinked(self.own_space(OWN), range, OWN_TABLE);
         self.unlock_own();
         for table in batch.finish() {

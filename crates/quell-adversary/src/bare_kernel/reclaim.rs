@@ -26,6 +26,7 @@ impl BareKernel<'_> {
                 );
             }
             self.unlock(space);
+            batch.unlocked();
         }
         if let Some(frame) = taken {
             batch.hold(frame);

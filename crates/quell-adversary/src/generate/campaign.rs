@@ -12,7 +12,8 @@
 //! do not. Each program is drawn for one of them: changed from a program that comes by its rule, or from one that has
 //! killed another; and what does not come by the rule gets some schedules in which it might.
 
-use super::random;
+use super::effort::Efforts;
+use super::random::{self, LargePages};
 use super::search::{Spent, rule_of};
 use super::shrink::{Find, shrink};
 use super::text::Recorded;
@@ -21,6 +22,7 @@ use crate::clearing;
 use crate::footprint::{Asked, Seen, meetings_of};
 use crate::mistake::Mistake;
 use crate::schedule::Rng;
+use quell_sim::heap::Heap;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, Mutex};
 
@@ -61,6 +63,8 @@ pub struct Campaign {
     pub finds: Vec<Find>,
     /// What was spent.
     pub spent: Spent,
+    /// What of it went to programs that were drawn for each mutant.
+    efforts: Efforts,
     /// Once it is set, a round ends soon, with what it has found; what is found then depends on the moment.
     pub stop: Arc<AtomicBool>,
 }
@@ -68,7 +72,17 @@ pub struct Campaign {
 impl Campaign {
     /// A campaign. Nothing but `seed`, what is given in `corpus` and which mutants are sought decides what it
     /// finds; `threads` says how many threads it takes.
+    ///
+    /// # Panics
+    /// If [`LineAllocator`](quell_sim::LineAllocator) is not the program's `#[global_allocator]`: what a run over the manager
+    /// meets would depend on where the host's allocator has put things, so the same seed would draw other programs
+    /// each time.
     pub fn new(seed: u64, threads: usize, corpus: Vec<Recorded>, sought: &[Mistake]) -> Self {
+        assert!(
+            Heap::new().is_some(),
+            "a campaign draws the same programs from a seed each time only under `quell_sim::LineAllocator`: make that the \
+             program's `#[global_allocator]`"
+        );
         let mut campaign = Campaign {
             seed,
             threads: threads.max(1),
@@ -81,6 +95,7 @@ impl Campaign {
             killed: Vec::new(),
             finds: Vec::new(),
             spent: Spent::default(),
+            efforts: Efforts::default(),
             stop: Arc::default(),
         };
         // Promises that no program can break.
@@ -175,6 +190,7 @@ impl Campaign {
         self.spent.programs += outcome.spent.programs;
         self.spent.schedules += outcome.spent.schedules;
         self.spent.moments += outcome.spent.moments;
+        self.efforts.add(&outcome.efforts);
         self.seen.merge(&outcome.seen);
         for kept in outcome.kept {
             if !kept.recorded.program.uses_vm() {
@@ -201,10 +217,7 @@ impl Campaign {
         let enough =
             |outcome: &Outcome| outcome.spent.moments >= MOMENTS || outcome.finds.len() >= ENOUGH;
         while !self.stop.load(Relaxed) {
-            let wanted = match alive.len() as u64 {
-                0 => None,
-                count => Some(alive[rng.below(count) as usize]),
-            };
+            let wanted = self.efforts.next(&mut rng, &alive);
             let recorded = match given.next() {
                 Some(recorded) => recorded.clone(),
                 None if enough(&outcome) => break,
@@ -218,7 +231,12 @@ impl Campaign {
                 unshown: &unshown,
                 stop: &self.stop,
             };
+            let before = outcome.spent.moments;
             trial.run(&mut alive, &mut outcome);
+            if let Some(wanted) = wanted {
+                let moments = outcome.spent.moments - before;
+                outcome.efforts.count(wanted, moments);
+            }
         }
         outcome
     }
@@ -249,13 +267,24 @@ impl Campaign {
             None => rng.below(5) < 2,
         };
         let mut recorded = self.changed(rng, wanted, over_vm).unwrap_or_else(|| {
+            let like = self.one_that_comes_by(rng, wanted, over_vm);
             let program = if over_vm {
-                let far = wanted.is_some_and(|wanted| self.reaching(wanted) < REACHING);
-                random::calls_program(rng, far)
+                let few = wanted.is_some_and(|wanted| self.reaching(wanted) < REACHING);
+                let large = match like.map(|like| like.recorded.program.has_large_pages()) {
+                    Some(true) => LargePages::Always,
+                    Some(false) if !few => LargePages::Never,
+                    _ if few => LargePages::Often,
+                    _ => LargePages::Seldom,
+                };
+                random::calls_program(rng, large)
             } else {
                 random::engine_program(rng)
             };
-            random::place(rng, program)
+            let mut recorded = random::place(rng, program);
+            if let Some(like) = like {
+                recorded.kind = like.recorded.kind;
+            }
+            recorded
         });
         if let Some(Mistake::Ordering(_)) = wanted
             && !recorded.kind.reorders
@@ -264,6 +293,23 @@ impl Campaign {
             recorded.kind = random::reordering_machine(rng);
         }
         recorded
+    }
+
+    /// Mostly one of the programs that come by the rule of the mutant that is sought: a new program is as large, and runs
+    /// on the same machine.
+    fn one_that_comes_by(
+        &self,
+        rng: &mut Rng,
+        wanted: Option<Mistake>,
+        over_vm: bool,
+    ) -> Option<&Kept> {
+        let rule = rule_of(wanted).filter(|_| rng.below(4) > 0)?;
+        let fits = |kept: &&Arc<Kept>| {
+            kept.asked.contains(rule) && kept.recorded.program.uses_vm() == over_vm
+        };
+        let there: Vec<_> = self.corpus.iter().filter(fits).collect();
+        let at = rng.below(there.len().max(1) as u64) as usize;
+        there.get(at).map(|kept| &***kept)
     }
 
     /// A changed program of the corpus, in six cases of ten.

@@ -14,6 +14,7 @@
 //! | [`search`] | one program in many schedules |
 //! | [`trial`] | one program, as it is and with each mistake that may show in it |
 //! | [`campaign`] | the search through programs, and for mutants |
+//! | `effort` | which mutant the next program is drawn for |
 //! | [`mod@shrink`] | the smallest program and schedule that break the same clause |
 //! | [`text`] | programs as files and as one line |
 //!
@@ -23,6 +24,7 @@
 //! engines, CPUs that are never heard of again. And what the machine under the adversary does not do.
 
 pub mod campaign;
+mod effort;
 pub mod random;
 mod search;
 pub mod shrink;

@@ -4,6 +4,7 @@
 //! each, because the right program is rarer than the right schedule of it. Nothing here depends on other programs:
 //! what came of a lane's programs lies in its [`Outcome`].
 
+use super::effort::Efforts;
 use super::search::{Seeing, Share, Spent, rule_of, search};
 use super::shrink::{Find, case};
 use super::text::Recorded;
@@ -30,7 +31,7 @@ const SEEK: u64 = 32;
 const PROGRAM: u64 = 500_000;
 
 /// How many moments one search of a program may take, about.
-const SEARCH: u64 = 400_000;
+const SEARCH: u64 = 300_000;
 
 /// How many times as many schedules as others the mutant gets that a program was drawn for.
 const WANTED: u64 = 8;
@@ -41,7 +42,10 @@ const MORE: u64 = 12;
 const FEW: usize = 32;
 
 /// And that many runs at least, however long they are.
-const LONG_RUNS: u64 = 24;
+const LONG_RUNS: u64 = 16;
+
+/// With less than so many schedules a mutant is not tried.
+const FEWEST: u64 = 4;
 
 /// Runs of every schedule that a small program gets.
 const EVERY_SCHEDULE: u64 = 3_000;
@@ -81,6 +85,7 @@ pub(super) struct Outcome {
     pub(super) seen: Seen,
     pub(super) killed: Vec<Killed>,
     pub(super) finds: Vec<(Recorded, Violation, u64)>,
+    pub(super) efforts: Efforts,
 }
 
 /// Whether a mistake can make a difference where these rules were asked about, on this machine. At the boundary to
@@ -183,12 +188,17 @@ impl Trial<'_> {
             .iter()
             .filter(|mutant| may_show(**mutant, &asked, &self.recorded.kind));
         let share = (PROGRAM / (asking.count() as u64).max(1)).min(SEARCH);
+        // Where runs are long there is not enough for all: a few get what is their due, others nothing.
+        let due = count.min(FEWEST) * cost;
         let mut differing = Vec::new();
         alive.retain(|&mutant| {
             if !may_show(mutant, &asked, &self.recorded.kind) || self.stop.load(Relaxed) {
                 return true;
             }
             let wanted = self.wanted == Some(mutant);
+            if !wanted && rng.below(due.max(1)) > share {
+                return true;
+            }
             let plan = Share {
                 seed: self.seed,
                 count: if wanted { most } else { count },

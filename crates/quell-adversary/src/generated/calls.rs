@@ -56,6 +56,7 @@ impl Player<'_> {
         };
         let value = self.value(me);
         let place = self.expected(|expected| {
+            expected.acts(process);
             let place = expected.place(process, page);
             let before = place.and_then(|place| expected.places.get(&place).copied());
             if let Some(place) = place {

@@ -5,6 +5,7 @@
 //! of the machine.
 
 use crate::action::MAX_CPUS;
+use crate::vm_kernel::FIRST_PROCESS;
 use quell_vm::{FileId, ProcessId};
 use rustc_hash::FxHashMap;
 
@@ -44,6 +45,10 @@ pub(super) struct Expected {
     behind: FxHashMap<(ProcessId, u64), Behind>,
     /// The files that are being truncated: what is written there meanwhile may stay or go.
     cutting: Vec<FileId>,
+    /// Children whose forks have returned.
+    children: Vec<ProcessId>,
+    /// Processes that did something while nothing was known of them: a child may run before its fork has returned.
+    strange: Vec<ProcessId>,
 }
 
 impl Expected {
@@ -67,8 +72,26 @@ impl Expected {
         file.is_some_and(|file| self.cutting.contains(&file))
     }
 
+    /// A process is about to store, or to change what lies behind its pages. If nothing is known of it, nothing ever will
+    /// be, and any file may be what it stores to.
+    pub(super) fn acts(&mut self, process: ProcessId) {
+        if process == FIRST_PROCESS || self.children.contains(&process) {
+            return;
+        }
+        if self.strange.contains(&process) {
+            return;
+        }
+        self.strange.push(process);
+        for (place, known) in &mut self.places {
+            if matches!(place, Place::File(..)) {
+                *known = Known::Nothing;
+            }
+        }
+    }
+
     pub(super) fn writes(&mut self, place: Place, cpu: usize, value: u64) {
-        if self.is_cut(place) {
+        let elsewhere = matches!(place, Place::File(..)) && !self.strange.is_empty();
+        if elsewhere || self.is_cut(place) {
             return self.forget(place);
         }
         match self.places.get_mut(&place) {
@@ -101,6 +124,7 @@ impl Expected {
         pages: u64,
         anew: Option<Behind>,
     ) {
+        self.acts(process);
         for at in page..page + pages {
             if let Some(place) = self.place(process, at) {
                 self.forget(place);
@@ -161,7 +185,12 @@ impl Expected {
         }
     }
 
+    /// A fork has returned.
     pub(super) fn fork(&mut self, parent: ProcessId, child: ProcessId) {
+        if self.strange.contains(&parent) || self.strange.contains(&child) {
+            return;
+        }
+        self.children.push(child);
         let shared: Vec<_> = self
             .behind
             .iter()

@@ -425,6 +425,11 @@ impl Program {
         matches!(self, Program::Calls { .. })
     }
 
+    /// Whether it has the memory for large pages: its runs take long.
+    pub fn has_large_pages(&self) -> bool {
+        matches!(self, Program::Calls { memory, .. } if memory.fast > WINDOW)
+    }
+
     /// How many operations it has, those before the run included.
     pub fn operations(&self) -> usize {
         fn count<O>(lanes: &[Lane<O>]) -> usize {

@@ -18,6 +18,7 @@ const GRANTS: u64 = tables::WRITABLE | tables::USER | tables::EXECUTABLE | table
 impl Core {
     pub(crate) fn invalidate(&mut self, me: usize, what: Invalidate, at_once: bool) {
         self.check_invalidation(me, what);
+        self.leave_user_half(me);
         let sent = self.now;
         if at_once || self.kind.stores == Stores::Ordered {
             self.mmu.invalidate(me, what, sent);
@@ -48,6 +49,7 @@ impl Core {
 
     pub(crate) fn load_root(&mut self, me: usize, root: u32, tag: u16, keep: bool) {
         self.check_root(me, tag);
+        self.leave_user_half(me);
         let arena = Rc::clone(&self.arena);
         let keep = keep && self.kind.tagged();
         self.mmu.load_root(&arena, me, self.now, root, tag, keep);
@@ -55,6 +57,7 @@ impl Core {
     }
 
     pub(crate) fn unload_root(&mut self, me: usize) {
+        self.leave_user_half(me);
         let arena = Rc::clone(&self.arena);
         self.mmu.unload_root(&arena, me, self.now);
     }
@@ -106,6 +109,9 @@ impl Core {
             }
             return Accessed::Fault;
         };
+        if !self.in_nmi(me) {
+            self.enter_user_half(me, root);
+        }
         self.access_from(me, root, tables::USER, (page, word), what)
     }
 
@@ -123,6 +129,7 @@ impl Core {
         let Some(root) = self.mmu.kernel() else {
             unreachable!("the program has said that the kernel has a half of its own");
         };
+        self.leave_user_half(me);
         self.happen(Happening::KernelAccess);
         if what.0 == AccessKind::Fetch {
             self.check_fetched(me, page);

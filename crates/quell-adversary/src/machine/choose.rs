@@ -85,6 +85,9 @@ impl Core {
             Kind::Preempt => Verdict::Preempt,
             Kind::Step | Kind::Drain(_) => {
                 self.leave_program(me);
+                if !matches!(self.cpus[me].pending, Op::Access(_)) {
+                    self.leave_user_half(me);
+                }
                 if let Some(footprints) = &mut self.footprints {
                     footprints.step(me);
                 }

@@ -8,6 +8,7 @@ use crate::action::MAX_CPUS;
 use crate::cell::FRAME_WORDS;
 use crate::coverage::Happening;
 use crate::digest::{Locals, Sums};
+use crate::isolation::Halves;
 use crate::mmu;
 use crate::oracle::{Moment, Oracle};
 use std::rc::Rc;
@@ -15,6 +16,7 @@ use std::rc::Rc;
 /// See the module.
 pub(crate) struct Saved {
     text: Option<Text>,
+    halves: [Halves; MAX_CPUS],
     synchronized: [Moment; MAX_CPUS],
     cpus: Vec<Cpu>,
     mmu: mmu::Saved,
@@ -36,6 +38,7 @@ impl Core {
         let untouched = self.decisions == 0 && self.end.is_none() && !self.past.is_kept();
         untouched.then(|| Saved {
             text: self.text,
+            halves: self.halves,
             synchronized: self.synchronized,
             cpus: self.cpus[..self.count].to_vec(),
             mmu: self.mmu.save(&self.arena),
@@ -54,6 +57,7 @@ impl Core {
     /// Makes the machine what it was, as [`Core::reset`] makes it what it is before any program.
     pub(crate) fn restore(&mut self, saved: &Saved) {
         self.text = saved.text;
+        self.halves = saved.halves;
         self.synchronized = saved.synchronized;
         for (cpu, saved) in self.cpus.iter_mut().zip(&saved.cpus) {
             cpu.clone_from(saved);

@@ -46,6 +46,9 @@ impl Core {
         for cpu in &self.cpus[..self.count] {
             cpu.digest(&moments, digest);
         }
+        if self.kind.isolated {
+            (self.halves[..self.count].iter()).for_each(|halves| halves.state().hash(digest));
+        }
         let history = |(frame, history): (usize, &History)| {
             let History {
                 free, dead_table, ..

@@ -10,6 +10,9 @@ mod first_switch_unmap;
 mod idle_leave;
 mod idle_table_free;
 mod idle_unmap;
+mod isolated_table;
+mod isolated_tag;
+mod isolated_unmap;
 mod late_content;
 mod lazy_claim;
 mod lazy_gap;
@@ -53,6 +56,7 @@ mod own_program_table;
 mod own_reuse;
 mod own_switch;
 mod own_table_free;
+mod own_table_switch;
 mod own_text;
 mod own_unmap;
 mod protect_access;
@@ -64,16 +68,23 @@ mod retire_lazy;
 mod retire_offline;
 mod retire_running;
 mod rollover_switch;
+mod rollover_table;
 mod rollover_unmap;
 mod spurious;
 mod started_offline;
 mod started_unmap;
 mod switch_unmap;
+mod switch_unmap_range;
 mod table_free;
 mod table_move;
 mod tag_reuse;
 mod two_initiators;
 mod unmap_access;
+mod unplaced_access;
+mod unplaced_own;
+mod unplaced_switch;
+mod unplaced_tables;
+mod unplaced_unmap;
 mod vm_allocate_flush;
 mod vm_collapse_write;
 mod vm_copy_on_write;
@@ -135,6 +146,7 @@ impl Scenario<'static> {
         protect_access::SCENARIO,
         execute_access::SCENARIO,
         switch_unmap::SCENARIO,
+        switch_unmap_range::SCENARIO,
         first_switch_unmap::SCENARIO,
         idle_unmap::SCENARIO,
         table_free::SCENARIO,
@@ -157,6 +169,7 @@ impl Scenario<'static> {
         tag_reuse::SCENARIO,
         rollover_unmap::SCENARIO,
         rollover_switch::SCENARIO,
+        rollover_table::SCENARIO,
         offline_shootdown::SCENARIO,
         offline_answers::SCENARIO,
         offline_two::SCENARIO,
@@ -165,6 +178,11 @@ impl Scenario<'static> {
         nested_outbox::SCENARIO,
         nested_alone::SCENARIO,
         many_batches::SCENARIO,
+        unplaced_access::SCENARIO,
+        unplaced_unmap::SCENARIO,
+        unplaced_switch::SCENARIO,
+        unplaced_tables::SCENARIO,
+        unplaced_own::SCENARIO,
         retire_lazy::SCENARIO,
         retire_offline::SCENARIO,
         retire_running::SCENARIO,
@@ -195,12 +213,16 @@ impl Scenario<'static> {
         own_reuse::SCENARIO,
         own_claim::SCENARIO,
         own_table_free::SCENARIO,
+        own_table_switch::SCENARIO,
         own_text::SCENARIO,
         own_program::SCENARIO,
         own_program_nmi::SCENARIO,
         own_program_table::SCENARIO,
         own_program_debt::SCENARIO,
         own_mixed_debt::SCENARIO,
+        isolated_unmap::SCENARIO,
+        isolated_tag::SCENARIO,
+        isolated_table::SCENARIO,
         vm_unmap_access::SCENARIO,
         vm_table_free::SCENARIO,
         vm_table_free_idle::SCENARIO,

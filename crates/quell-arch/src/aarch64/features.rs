@@ -1,4 +1,4 @@
-//! What an AArch64 processor can do, read from its identification registers (Arm ARM, "AArch64
+//! The features of an AArch64 processor, read from its identification registers (Arm ARM, "AArch64
 //! system register descriptions").
 
 /// The features that matter for translation caches and zeroing.

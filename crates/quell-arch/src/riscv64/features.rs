@@ -1,5 +1,5 @@
-//! What a RISC-V processor can do. There is no register that says it to supervisor mode: the firmware's device
-//! tree names the extensions, and how wide ASIDs are is found out by writing one.
+//! The features of a RISC-V processor. Supervisor mode has no register for them: the firmware's device
+//! tree names the extensions, and writing an ASID shows how wide ASIDs are.
 
 /// The features that matter for translation caches.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -17,8 +17,7 @@ impl Features {
     /// Decodes the features: `isa` is what the device tree calls `riscv,isa` (`rv64imafdc_zicsr_svadu`), and
     /// `asid` what the field of satp holds after all ones were written to it.
     ///
-    /// A field that holds other than ones in its lowest bits is none of the specification's; what is above its
-    /// lowest zero is not counted.
+    /// Only the ones below the lowest zero of `asid` count: the specification has no other form.
     pub fn decode(isa: &str, asid: u16) -> Self {
         // Extensions of several letters follow the first underscore.
         let has = |name| isa.split('_').skip(1).any(|extension| extension == name);

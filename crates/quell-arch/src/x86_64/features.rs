@@ -1,4 +1,4 @@
-//! What an x86-64 processor can do, read from CPUID.
+//! The features of an x86-64 processor, read from CPUID.
 //!
 //! Leaf and bit numbers are those of the Intel SDM (volume 2, CPUID) and the AMD64 APM (volume 3,
 //! appendix E).

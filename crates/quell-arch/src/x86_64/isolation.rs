@@ -1,21 +1,21 @@
 //! Page-table isolation: a space has a root and a tag for the kernel, and a root and a tag for user mode.
 //!
-//! The kernel runs under a root that maps everything, user mode under one that maps of the kernel no more than the way in. Both
-//! halves of a space have entries of their own in the TLB, under two PCIDs: the engine's tag, and that with bit 11 set.
-//! The engine knows of the first alone. What it invalidates under a tag must go under the other too, but not at once:
-//! nothing is translated under the user's tag before the CPU returns to user mode, and loading CR3 for that
-//! can flush it on the way ([`UserHalves::cr3`]). So an invalidation only notes which user's halves are behind.
+//! The kernel runs under a root that maps everything, user mode under a root that maps only the entry code of the kernel. Both
+//! halves of a space have entries of their own in the TLB, under two PCIDs: the tag that the engine knows, and the same with bit 11
+//! set. When the engine invalidates under the first, the user's half must be invalidated, too, but not at once:
+//! nothing is translated under the user's tag before the CPU returns to user mode, and the load of CR3 for that
+//! can flush it ([`UserHalves::cr3`]). So an invalidation only notes which user's halves are behind.
 //!
 //! A [`UserHalves`] is one CPU's. The kernel's [`Hardware`](quell::Hardware) calls
 //! [`UserHalves::invalidated`] after it has invalidated the kernel's half, and [`UserHalves::loaded`] after it has
 //! loaded a root; every way back to user mode, from NMIs too, loads what [`UserHalves::cr3`] says. The
-//! contract then holds for user mode as it does without isolation: a request is *flushed* for programs when it is
+//! contract then holds for user mode as it does without isolation: for programs a request is *flushed* as soon as it is
 //! noted, because they run only after that load.
 //!
 //! # What this does not guarantee
 //!
-//! Nothing of kernel code that accesses user memory: it runs under the kernel's tag, which the engine flushes. On a processor
-//! without PCIDs there is nothing to note: each load of CR3 flushes. Broadcasts (INVLPGB) must name both tags.
+//! This module says nothing of kernel code that accesses user memory: that runs under the kernel's tag, which the engine flushes.
+//! A processor without PCIDs needs none of it: each load of CR3 flushes. Broadcasts (INVLPGB) must name both tags.
 
 use super::tlb;
 use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -37,8 +37,8 @@ pub const fn user_tag(tag: Tag) -> Tag {
     Tag(tag.0 | USER)
 }
 
-/// Which user's halves one CPU flushes before it uses them again. Only that CPU looks at it, with interrupts masked or in
-/// a handler that leaves it as it was, or behind.
+/// The user's halves that one CPU flushes before it uses them again. Only that CPU uses this value, with interrupts masked, or in
+/// a handler that adds marks and removes none.
 #[derive(Debug)]
 pub struct UserHalves {
     /// A bit for each tag.
@@ -55,10 +55,24 @@ impl UserHalves {
     /// How many tags the engine may lend: `Tagging::PerCpu { count }` must not be more.
     pub const TAGS: u16 = 63;
 
-    /// Of a CPU that has used none.
+    /// For a CPU that has used no tag yet: every user's half is behind.
     pub const fn new() -> Self {
         UserHalves {
             behind: AtomicU64::new(u64::MAX),
+        }
+    }
+
+    /// A bit for each tag whose user's half is behind: for machines in software, which are saved and compared.
+    #[doc(hidden)]
+    pub fn to_bits(&self) -> u64 {
+        self.behind.load(Relaxed)
+    }
+
+    /// What [`UserHalves::to_bits`] has told.
+    #[doc(hidden)]
+    pub const fn from_bits(behind: u64) -> Self {
+        UserHalves {
+            behind: AtomicU64::new(behind),
         }
     }
 
@@ -84,8 +98,8 @@ impl UserHalves {
         }
     }
 
-    /// What CR3 is loaded with on the way back to user mode: the user's root of the space that is loaded under `tag`, with
-    /// its entries kept unless they are behind. The caller loads it, and nothing is noted in between.
+    /// The value of CR3 for the way back to user mode: the user's root of the space that is loaded under `tag`, with
+    /// its entries kept unless they are behind. The caller loads it before it calls any other method of this value.
     ///
     /// # Panics
     /// As [`user_tag`] and [`tlb::cr3`].

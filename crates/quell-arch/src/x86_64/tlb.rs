@@ -13,9 +13,9 @@
 //!   that issued it* has executed TLBSYNC.
 //!
 //! Every instruction here that invalidates or switches is a compiler barrier (neither `nomem` nor
-//! `readonly`): table stores before it stay before it, and accesses after it stay after it. The processor orders them too: INVLPG, INVPCID and loads of CR3 are serializing, and
-//! INVLPGB is ordered after earlier stores. None of this reaches another processor except
-//! INVLPGB.
+//! `readonly`): table stores before it stay before it, and accesses after it stay after it. In the processor, INVLPG and loads of
+//! CR3 are serializing; INVPCID is used after table stores in the same way, without a fence, as in Linux; before an INVLPGB
+//! the engine executes a full barrier. Only INVLPGB reaches another processor.
 
 use quell::{Frame, PageRange, PageSize, Scope, Tag};
 
@@ -143,7 +143,7 @@ pub(crate) mod instructions {
     #[derive(Clone, Copy, PartialEq, Eq, Debug)]
     #[repr(u64)]
     pub enum Invpcid {
-        /// One address under one PCID (and that PCID's walker caches), global entries excepted.
+        /// One address under one PCID, and what walker caches keep of that address; global entries excepted.
         Address = 0,
         /// One PCID, global entries excepted.
         Tag = 1,

@@ -19,13 +19,13 @@ Examples:
   quell explore --generate --minutes 10    programs that the adversary writes itself
   quell explore --generate --mutants       the mistakes, found without any scenario
   quell explore found.toml                 search a program that was written down
-  quell explore mine.toml --param pages=2  search the runs of a workload file, made small
+  quell explore mine.toml --param rounds=2 search the runs of a workload file, made small
   quell explore --replay CODE              repeat a run, step by step")]
 pub struct ExploreArgs {
     /// Scenarios to search, workloads, or files with programs or workloads; with --mutants the mutants to test; all if none is named
     #[arg(value_name = "NAME")]
     pub names: Vec<String>,
-    /// Sets a parameter of the workloads, as in `--param iterations=2`; may be repeated. A run is to be short here
+    /// Sets a parameter of the workloads, as in `--param iterations=2`; may be repeated. Runs must be short here
     #[arg(long = "param", value_name = "NAME=VALUE", conflicts_with_all = ["mutants", "generate", "replay"])]
     pub parameters: Vec<String>,
     /// On how many CPUs workloads run, 1 to 4; 2, or less if that is their own number, unless given
@@ -35,14 +35,14 @@ pub struct ExploreArgs {
     #[arg(long, value_name = "NAME", value_delimiter = ',')]
     pub machine: Vec<String>,
     /// Only under this policy, may be repeated: baseline, all, S0+S4, all-S3 … (`quell list policies`);
-    /// nothing, each mechanism alone and everything unless given
+    /// unless given the baseline, each mechanism alone, and all of them
     #[arg(long, value_name = "POLICY")]
     pub policy: Vec<Policy>,
     /// Random schedules for each case, 1000 unless given; of scenarios whose runs are long, a fraction. With
     /// --generate: of all programs together
     #[arg(long, value_name = "N")]
     pub schedules: Option<u64>,
-    /// Run every schedule, equivalent ones and what follows a state once
+    /// Run every schedule, but only one of several equivalent ones, and what follows a state of the machine only once
     #[arg(long, conflicts_with = "minutes")]
     pub exhaustive: bool,
     /// With --exhaustive: give a case up after so many runs, those cut short included
@@ -57,8 +57,8 @@ pub struct ExploreArgs {
     /// long, one minute unless given
     #[arg(long, value_name = "M", conflicts_with = "schedules", value_parser = minutes)]
     pub minutes: Option<f64>,
-    /// The seed: what is drawn from it is the same on every host. Here the random schedules, and with
-    /// --generate the programs
+    /// The seed of all random choices, which are the same on every host: the schedules, and with --generate the
+    /// programs
     #[arg(long, value_name = "N", default_value_t = 1)]
     pub seed: u64,
     /// The greatest depth of priority-based search

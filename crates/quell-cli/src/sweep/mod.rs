@@ -93,7 +93,7 @@ pub struct MergeArgs {
     /// Files of results of one grid
     #[arg(required = true, value_name = "FILE")]
     parts: Vec<PathBuf>,
-    /// Where all of them go
+    /// The file to which all of them are written
     #[arg(long, value_name = "FILE")]
     results: PathBuf,
     #[command(flatten)]

@@ -59,8 +59,9 @@ pub fn reach(moment: Moment) {
 
 /// How many pages a space has, and how many frames are behind them.
 const PAGES: usize = 2;
-/// Tags 0 to 3.
-const TAGS: usize = 4;
+/// Tags 0 to 7.
+const TAG_BITS: u8 = 3;
+pub const TAGS: usize = 1 << TAG_BITS;
 /// The root of the space whose pages these are.
 const ROOT: u64 = 1;
 
@@ -148,7 +149,7 @@ impl Machine {
         Machine {
             features: Features {
                 tagging: match broadcast {
-                    true => Tagging::Global { bits: 2 },
+                    true => Tagging::Global { bits: TAG_BITS },
                     false => Tagging::PerCpu { count: 2 },
                 },
                 broadcast,

@@ -1,6 +1,6 @@
 //! The programs that race, as far as more than one race has them or they are too long for the table.
 
-use crate::machine::{Machine, World, be, leak, new_space};
+use crate::machine::{Machine, TAGS, World, be, leak, new_space};
 use crate::word::LoomWord;
 use loom::thread;
 use quell::{Extent, Frame, Purpose, Scope, Word};
@@ -46,6 +46,22 @@ pub fn owe_there(world: &World) {
     run_there(world);
     if world.me() == 0 {
         world.unmap_lazily();
+    }
+}
+
+/// A page went in a batch that has no place for its space, and that is not finished.
+pub fn unplaced_there(world: &World) {
+    run_there(world);
+    if world.me() == 0 {
+        let frames = quell::InPlace::<usize>::new();
+        let mut batch = (world.engine).batch_of_spaces::<_, _, _, 1>(Purpose::Reclaim, frames);
+        batch.changed(
+            &world.other,
+            quell::PageRange::base(quell::Page(1), 1),
+            Scope::Leaf,
+        );
+        batch.changed(&world.space, world.clear(0), Scope::Leaf);
+        core::mem::forget(batch);
     }
 }
 
@@ -213,10 +229,33 @@ pub fn tags_differ(world: &World) {
 pub fn use_up_tags(world: &World) {
     if world.me() == 1 {
         run_other_there(world);
-        let passing = leak(new_space(&world.engine, 9));
-        world.engine.switch_to(Some(&world.other), passing);
-        world.engine.switch_to(Some(passing), &world.other);
+        // The first is never dealt, and the space and the other have theirs.
+        for root in 3..TAGS as u64 {
+            let passing = leak(new_space(&world.engine, 6 + root));
+            world.engine.switch_to(Some(&world.other), passing);
+            world.engine.switch_to(Some(passing), &world.other);
+        }
     }
+}
+
+/// The same, and CPU 0 runs the space and has page 0 in its TLB.
+pub fn use_up_tags_elsewhere(world: &World) {
+    use_up_tags(world);
+    if world.me() == 0 {
+        world.engine.switch_to(None, &world.space);
+        world.hw.access(0);
+    }
+}
+
+/// Comes to the space under whatever tag it has now, and frees one of its tables.
+pub fn free_table_there(world: &World) {
+    world.engine.switch_to(None, &world.space);
+    world.unmap(0, Purpose::Call, Scope::Tables);
+    let (_, root) = world.hw.runs(0);
+    assert!(
+        root != world.space.root().0 || !world.hw.holds(0, 0),
+        "C6: a walker is below a root whose table was freed"
+    );
 }
 
 /// The only frame of the pool: its memory is a cell.

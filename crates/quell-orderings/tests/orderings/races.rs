@@ -164,6 +164,20 @@ pub const RACES: &[Race] = &[
         .after(owe_there),
     ),
     race(
+        "two second actors meet a change that no batch counts",
+        meet(&[
+            |w| {
+                settle(w);
+                w.hw.own(0);
+            },
+            |w| {
+                w.hw.access(0);
+                settle(w);
+            },
+        ])
+        .after(unplaced_there),
+    ),
+    race(
         "a claim against an access",
         meet(&[World::claim, use_page]).after(owe_there),
     ),
@@ -377,6 +391,16 @@ pub const RACES: &[Race] = &[
         .after(use_up_tags)
         .broadcasting()
         .then(tags_differ),
+    ),
+    race(
+        "a tag rollover while a CPU changes its root",
+        meet(&[
+            |w| w.engine.switch_to(Some(&w.space), &w.other),
+            |w| w.engine.switch_to(Some(&w.other), &w.third),
+            free_table_there,
+        ])
+        .after(use_up_tags_elsewhere)
+        .broadcasting(),
     ),
     free("zeroed frames change hands", pool),
     free("two CPUs take a lock", manager::lock),

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use quell::{
     AddressSpace, Broadcast, CpuId, CpuSet, Engine, Features, Frame, Hardware, Invalidate,
-    LedgerEntry, PerCpu, Policy, Tag, Tagging,
+    LedgerEntry, PageRange, PerCpu, Policy, Scope, Tag, Tagging,
 };
 
 #[derive(Default)]
@@ -18,47 +18,79 @@ pub struct Machine {
     pub limit: Cell<usize>,
     pub invalidated: RefCell<Vec<(u16, Invalidate)>>,
     pub kept: RefCell<Vec<bool>>,
+    /// What other users of tables were told: a root, or `None` where the end of it was waited for.
+    pub secondary: RefCell<Vec<Option<u64>>>,
+    /// The tag of the root that was loaded last.
+    pub tag: Cell<u16>,
     pub asked: Cell<usize>,
     pub forbidden: Cell<bool>,
     /// What an NMI is told that comes right after a root was left.
     pub nmis: RefCell<Vec<bool>>,
+    /// What an NMI is told that comes as a root is loaded.
+    pub nmis_at_load: RefCell<Vec<bool>>,
+    /// Whether interrupts are masked.
+    pub masked: Cell<bool>,
+    /// The CPUs that have forgotten what they have fetched.
+    pub synchronized: RefCell<Vec<u16>>,
     pub global: bool,
+    /// Whether it says that it broadcasts, and does not say how.
+    pub mute: bool,
+    /// How many tags each CPU has, or 6 if it is 0.
+    pub tags: u16,
+    /// [`Features::full_above`], or 33 if it is 0.
+    pub full_above: u64,
+    pub broadcast: Broadcasts,
     pub engine: OnceCell<&'static Engine<'static, Machine>>,
 }
 // SAFETY: each test has its machine to itself, on one thread.
 unsafe impl Sync for Machine {}
 
-pub struct Broadcasts;
+/// What was broadcast, and with `None` where the end of it was waited for.
+#[derive(Default)]
+pub struct Broadcasts(pub RefCell<Vec<Option<Invalidate>>>);
+// SAFETY: each test has its machine to itself, on one thread.
+unsafe impl Sync for Broadcasts {}
 impl Broadcast for Broadcasts {
-    fn start(&self, _what: Invalidate) {}
-    fn complete(&self) {}
+    fn start(&self, what: Invalidate) {
+        self.0.borrow_mut().push(Some(what));
+    }
+    fn complete(&self) {
+        self.0.borrow_mut().push(None);
+    }
 }
 
 // SAFETY: no memory is behind any frame: what a flush of this machine leaves behind harms nothing.
 unsafe impl Hardware for Machine {
     type Word = AtomicU64;
     type Broadcasts = Broadcasts;
+    const HAS_SECONDARY: bool = true;
 
     fn this_cpu(&self) -> CpuId {
         CpuId(self.me.get())
     }
     fn features(&self) -> Features {
+        let full_above = if self.full_above == 0 {
+            33
+        } else {
+            self.full_above
+        };
+        let count = if self.tags == 0 { 6 } else { self.tags };
         if self.global {
             Features {
                 tagging: Tagging::Global { bits: 8 },
                 broadcast: true,
-                full_above: 33,
+                full_above,
             }
         } else {
             Features {
-                tagging: Tagging::PerCpu { count: 6 },
+                tagging: Tagging::PerCpu { count },
                 broadcast: false,
-                full_above: 33,
+                full_above,
             }
         }
     }
     fn broadcasts(&self) -> Option<&Broadcasts> {
-        self.global.then_some(&Broadcasts)
+        (self.global && !self.mute).then_some(&self.broadcast)
     }
     fn fence(&self) {
         std::sync::atomic::fence(Ordering::SeqCst);
@@ -66,7 +98,13 @@ unsafe impl Hardware for Machine {
     fn invalidate(&self, what: Invalidate) {
         self.invalidated.borrow_mut().push((self.me.get(), what));
     }
-    unsafe fn load_root(&self, _root: Frame, _tag: Tag, keep: bool) {
+    unsafe fn load_root(&self, _root: Frame, tag: Tag, keep: bool) {
+        self.tag.set(tag.0);
+        if let Some(engine) = self.engine.get() {
+            self.nmis_at_load
+                .borrow_mut()
+                .push(engine.user_access_allowed());
+        }
         self.kept.borrow_mut().push(keep);
     }
     fn unload_root(&self) {
@@ -74,7 +112,15 @@ unsafe impl Hardware for Machine {
             self.nmis.borrow_mut().push(engine.user_access_allowed());
         }
     }
-    fn synchronize_text(&self) {}
+    fn start_secondary(&self, root: Frame, _range: Option<PageRange>, _scope: Scope) {
+        self.secondary.borrow_mut().push(Some(root.0));
+    }
+    fn complete_secondary(&self) {
+        self.secondary.borrow_mut().push(None);
+    }
+    fn synchronize_text(&self) {
+        self.synchronized.borrow_mut().push(self.me.get());
+    }
     fn interrupt(&self, targets: &CpuSet) {
         self.interrupts.set(self.interrupts.get() + 1);
         assert!(
@@ -87,9 +133,11 @@ unsafe impl Hardware for Machine {
         self.pending[usize::from(other)].set(true);
     }
     fn mask_interrupts(&self) -> bool {
-        false
+        !self.masked.replace(true)
     }
-    fn restore_interrupts(&self, _were_on: bool) {}
+    fn restore_interrupts(&self, were_on: bool) {
+        self.masked.set(!were_on);
+    }
     fn relax(&self) {
         let other = 1 - self.me.get();
         if self.pending[usize::from(other)].take() {
@@ -112,9 +160,19 @@ pub type E = &'static Engine<'static, Machine>;
 pub type S = &'static AddressSpace<Machine>;
 
 pub fn world(machine: Machine, policy: Policy) -> (&'static Machine, E) {
+    world_of(machine, policy, [PerCpu::new(), PerCpu::new()], 4)
+}
+
+/// With these CPUs, and so many entries in the ledger.
+pub fn world_of(
+    machine: Machine,
+    policy: Policy,
+    cpus: [PerCpu<'static, Machine>; 2],
+    entries: usize,
+) -> (&'static Machine, E) {
     let machine = leak(machine);
-    let cpus = leak([PerCpu::new(), PerCpu::new()]);
-    let ledger = leak([(); 4].map(|()| LedgerEntry::new()));
+    let cpus = leak(cpus);
+    let ledger: &[_] = Vec::leak((0..entries).map(|_| LedgerEntry::new()).collect());
     let engine = leak(Engine::new(machine, cpus, ledger, policy).expect("a machine that holds"));
     assert!(machine.engine.set(engine).is_ok());
     for cpu in [1, 0] {

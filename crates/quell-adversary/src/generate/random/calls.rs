@@ -1,37 +1,54 @@
-//! Programs over the memory manager, drawn.
+//! What programs over the memory manager may do, and the phrases that do it. [`whole_calls`](super::whole_calls) makes programs
+//! of them.
 
 use super::pages::few_of;
-use super::turns::take_turns;
-use crate::action::MAX_CPUS;
-use crate::generated::program::{CallOp, FLAGS, Lane, Memory, Program, WINDOW};
+use crate::generated::program::{CallOp, FLAGS, Lane, WINDOW};
 use crate::schedule::Rng;
 
 /// What a program over the manager may do.
 #[derive(Clone)]
 pub(super) struct CallSwarm {
-    kinds: Vec<u8>,
-    pages: Vec<u64>,
+    pub(super) kinds: Vec<u8>,
+    pub(super) pages: Vec<u64>,
     /// How many files there are when the run begins, and how long they are.
-    files: u32,
-    length: u64,
+    pub(super) files: u32,
+    pub(super) length: u64,
     pub(super) large: bool,
     /// Small pages are put together to a large one; else a large one is taken apart.
-    collapses: bool,
+    pub(super) collapses: bool,
     /// The range that most of it is about.
-    focus: (u64, u64),
+    pub(super) focus: (u64, u64),
+    pub(super) theme: Option<&'static [u8]>,
 }
 
 /// How many kinds of calls there are.
 const CALLS: u8 = 26;
 
 /// The kind that gives frames one life after another.
-const TURNOVER: u8 = 25;
+pub(super) const TURNOVER: u8 = 25;
+
+/// Kinds that are about one thing, as in programs over the engine.
+const THEMES: [&[u8]; 5] = [
+    // Memory is short: page out, discard, migrate, demote, reclaim, frames that come back.
+    &[7, 5, 18, 20, 21, TURNOVER],
+    // One life of a frame after another: page out, discard.
+    &[7, 5, TURNOVER],
+    // Files: map, page out, discard, write, read, truncate, sync, migrate.
+    &[3, 7, 5, 14, 15, 16, 17, 18],
+    // Processes that share: fork, another process, exit, unmap, protect, page out.
+    &[FORK, ENTER, 13, 4, 6, 7],
+    // What lies where: map, unmap, discard, remap, protect, code.
+    &[2, 4, 5, 9, 6, 23],
+];
 
 /// Where memory comes and goes that nothing else is about, and how much: all that there is where it is short.
-const ELSEWHERE: (u64, u64) = (100, 4);
+pub(super) const ELSEWHERE: (u64, u64) = (100, 4);
 
 /// The kind that forks.
-const FORK: u8 = 11;
+pub(super) const FORK: u8 = 11;
+
+/// The kind that goes on in another process.
+pub(super) const ENTER: u8 = 12;
 
 /// The kind that collapses pages.
 const COLLAPSE: u8 = 10;
@@ -42,7 +59,20 @@ const SPLITS: [u8; 7] = [4, 5, 6, 7, 11, 18, 21];
 
 /// Kinds that take entries or rights away: unmap, discard, protect, page out, remap, fork, truncate, migrate, demote,
 /// reclaim. What other calls must do is mostly about them.
-const CLEARS: [u8; 10] = [4, 5, 6, 7, 9, 11, 16, 18, 20, 21];
+pub(super) const CLEARS: [u8; 10] = [4, 5, 6, 7, 9, 11, 16, 18, 20, 21];
+
+/// How often a program over the manager is about large pages. Its runs take long then.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum LargePages {
+    /// One in sixteen.
+    Seldom,
+    /// One in three.
+    Often,
+    /// Each.
+    Always,
+    /// None.
+    Never,
+}
 
 impl CallSwarm {
     /// The same, about the pages that a program has used so far.
@@ -55,16 +85,20 @@ impl CallSwarm {
     }
 
     /// Other kinds of calls for one CPU of a duel: the kind that is its part, or accesses alone.
-    fn part(&self, kind: Option<u8>) -> Self {
+    pub(super) fn part(&self, kind: Option<u8>) -> Self {
         CallSwarm {
             kinds: kind.map_or(vec![0, 1], |kind| vec![kind; 1]),
             ..self.clone()
         }
     }
 
-    /// With `far` what is seldom drawn, because it takes long, is not.
-    pub(super) fn draw(rng: &mut Rng, far: bool) -> Self {
-        let large = rng.one_in(if far { 3 } else { 16 });
+    pub(super) fn draw(rng: &mut Rng, large: LargePages) -> Self {
+        let large = match large {
+            LargePages::Seldom => rng.one_in(16),
+            LargePages::Often => rng.one_in(3),
+            LargePages::Always => true,
+            LargePages::Never => false,
+        };
         let collapses = large && rng.one_in(3);
         let mut kinds = vec![0, 1];
         if large {
@@ -76,9 +110,13 @@ impl CallSwarm {
                 }; 3],
             );
         }
+        let theme = rng.one_in(3).then(|| rng.pick(&THEMES));
         for _ in 0..1 + rng.few(4) {
             // Each as often as the two that are always there.
-            let kind = rng.below(CALLS.into()) as u8;
+            let kind = match theme {
+                Some(theme) => rng.pick(theme),
+                None => rng.below(CALLS.into()) as u8,
+            };
             kinds.extend([kind; 2]);
         }
         let far = if large { WINDOW } else { 4 };
@@ -98,6 +136,7 @@ impl CallSwarm {
             large,
             collapses,
             focus,
+            theme,
         }
     }
 
@@ -105,8 +144,18 @@ impl CallSwarm {
         rng.pick(&self.pages)
     }
 
-    fn access(&self, rng: &mut Rng) -> CallOp {
+    /// A page to use: one that the program is about, or another that may lie in the same large one, or the same range.
+    fn used(&self, rng: &mut Rng) -> u64 {
         let page = self.page(rng);
+        match rng.below(if self.large { 4 } else { 16 }) {
+            0 => page ^ 1,
+            1 if self.large => rng.below(WINDOW),
+            _ => page,
+        }
+    }
+
+    pub(super) fn access(&self, rng: &mut Rng) -> CallOp {
+        let page = self.used(rng);
         if rng.one_in(2) {
             CallOp::Read { page }
         } else {
@@ -114,8 +163,11 @@ impl CallSwarm {
         }
     }
 
-    /// A kind for one side of a duel: of those of the swarm that do more than use memory, or any.
-    fn any_kind(&self, rng: &mut Rng) -> u8 {
+    /// A kind for one side of a duel: of those that it is about, of those of the swarm that do more than use memory, or any.
+    pub(super) fn any_kind(&self, rng: &mut Rng) -> u8 {
+        if let Some(theme) = self.theme {
+            return rng.pick(theme);
+        }
         match rng.pick(&self.kinds) {
             kind @ 2.. => kind,
             _ if rng.one_in(2) => rng.pick(&CLEARS),
@@ -127,6 +179,7 @@ impl CallSwarm {
         let page = self.page(rng);
         match rng.below(16) {
             0..6 => (page, 1),
+            12 if self.large => (0, WINDOW),
             12.. => self.focus,
             6..8 => (self.focus.0, 1),
             8..10 => (page, rng.few(4)),
@@ -136,7 +189,7 @@ impl CallSwarm {
         }
     }
 
-    fn map_file(&self, rng: &mut Rng, page: u64) -> CallOp {
+    pub(super) fn map_file(&self, rng: &mut Rng, page: u64) -> CallOp {
         let shared = rng.below(3) > 0;
         CallOp::MapFile {
             page,
@@ -163,8 +216,12 @@ impl CallSwarm {
         };
         let process = rng.weigh(&[(1, 1), (3, 2), (1, 3)]);
         let op = match rng.pick(&self.kinds) {
-            0 => CallOp::Read { page },
-            1 => CallOp::Write { page },
+            0 => CallOp::Read {
+                page: self.used(rng),
+            },
+            1 => CallOp::Write {
+                page: self.used(rng),
+            },
             2 => CallOp::Map {
                 page,
                 pages,
@@ -178,7 +235,12 @@ impl CallSwarm {
                 pages,
                 rights: rng.weigh(&[(1, 0), (4, 1), (2, 2), (1, 3), (1, 4)]),
             },
-            7 | 8 => CallOp::PageOut { page, pages },
+            7 | 8 => {
+                if rng.one_in(4) {
+                    into.push(CallOp::Write { page });
+                }
+                CallOp::PageOut { page, pages }
+            }
             9 => {
                 let to = rng.pick(&[8, 9, 64, WINDOW, 2 * WINDOW]) + rng.below(2);
                 into.push(CallOp::Remap { page, pages, to });
@@ -202,7 +264,7 @@ impl CallSwarm {
                     _ => CallOp::Write { page },
                 }
             }
-            12 => {
+            ENTER => {
                 into.push(CallOp::Enter { process });
                 if rng.one_in(2) {
                     CallOp::Read { page }
@@ -248,7 +310,7 @@ impl CallSwarm {
             }
             TURNOVER => {
                 // A page goes, its frame is used elsewhere, is free, and the page comes back.
-                if rng.one_in(2) {
+                if rng.below(3) > 0 {
                     into.push(CallOp::PageOut { page, pages });
                 }
                 let (elsewhere, most) = ELSEWHERE;
@@ -281,134 +343,4 @@ pub(super) fn pages_of(cpu: &[Lane<CallOp>]) -> Vec<u64> {
         CallOp::Read { page } | CallOp::Write { page } | CallOp::MapFile { page, .. } => Some(page),
         _ => None,
     })
-}
-
-/// A program over the memory manager. With `far` what is seldom drawn, because it takes long, is not.
-pub fn calls_program(rng: &mut Rng, far: bool) -> Program {
-    let mut swarm = CallSwarm::draw(rng, far);
-    // Every other program is a duel: one CPU does one kind of thing, another another, and the rest of them use
-    // what it is done to; perhaps not before one of the two says that it is done.
-    let duel = rng.one_in(2).then(|| {
-        let second = swarm.any_kind(rng);
-        let first = if rng.one_in(2) {
-            rng.pick(&CLEARS)
-        } else {
-            swarm.any_kind(rng)
-        };
-        [first, second]
-    });
-    if duel.is_some() && rng.one_in(2) {
-        swarm.pages.truncate(1);
-        swarm.focus.0 = swarm.pages[0];
-    }
-    let cpus = rng.weigh(&[(5, 2), (3, 3), (1, MAX_CPUS)]);
-    let mut cpu = vec![Lane::default(); cpus];
-    let first = &mut cpu[0].start;
-    for file in 0..swarm.files {
-        first.push(CallOp::Create {
-            pages: swarm.length,
-        });
-        if rng.below(4) > 0 {
-            first.push(CallOp::WriteFile { file, page: 0 });
-            if rng.below(3) > 0 {
-                first.push(CallOp::Sync { file });
-            }
-        }
-    }
-    if swarm.large {
-        let large = !swarm.collapses;
-        first.push(CallOp::Map {
-            page: 0,
-            pages: WINDOW,
-            large,
-        });
-        if large && rng.below(3) > 0 {
-            first.push(CallOp::Write { page: 0 });
-        } else if !large {
-            first.push(CallOp::Fill {
-                page: 0,
-                pages: if rng.one_in(3) { 4 } else { WINDOW },
-            });
-        }
-    }
-    for &page in &swarm.pages {
-        if swarm.files > 0 && rng.below(5) < 3 {
-            first.push(swarm.map_file(rng, page));
-        } else if !swarm.large {
-            let pages = rng.few(3);
-            first.push(CallOp::Map {
-                page,
-                pages,
-                large: false,
-            });
-        }
-        if rng.below(4) > 0 {
-            first.push(if rng.one_in(2) {
-                CallOp::Write { page }
-            } else {
-                CallOp::Read { page }
-            });
-        }
-    }
-    if swarm.kinds.contains(&FORK) && rng.one_in(3) {
-        first.push(CallOp::Fork);
-    }
-    // A page beside them, so that their table stays.
-    if !swarm.large && (swarm.kinds.contains(&TURNOVER) || rng.below(3) > 0) {
-        let (page, pages) = ELSEWHERE;
-        first.push(CallOp::Map {
-            page,
-            pages,
-            large: false,
-        });
-        first.push(CallOp::Write { page });
-    }
-    let told = (rng.below(2) as usize, rng.below(FLAGS as u64) as u8);
-    let waits = duel.is_some() && rng.one_in(2);
-    for (number, lane) in cpu.iter_mut().enumerate() {
-        let (part, most) = match duel {
-            Some(kinds) => {
-                // Now and then there are two on a side.
-                let side = if rng.one_in(3) { number % 2 } else { number };
-                (swarm.part(kinds.get(side).copied()), 2)
-            }
-            None => (swarm.clone(), 4),
-        };
-        // What lies behind the start of a run: pages taken out, moved, shared with a child.
-        if rng.one_in(3) {
-            swarm.phrase(rng, &mut lane.start);
-        }
-        for _ in 0..rng.few(most) {
-            part.phrase(rng, &mut lane.run);
-        }
-        // Who has done something uses it, too.
-        if duel.is_some() && rng.one_in(2) {
-            lane.run.push(swarm.access(rng));
-        }
-        if waits && number == told.0 {
-            lane.run.push(CallOp::Tell { flag: told.1 });
-        } else if waits {
-            lane.run.push(CallOp::Wait { flag: told.1 });
-            lane.run.push(swarm.access(rng));
-        }
-    }
-    if rng.one_in(8) {
-        let tells = [0, 1].map(|flag| CallOp::Tell { flag });
-        let waits = [0, 1].map(|flag| CallOp::Wait { flag });
-        take_turns(rng, &mut cpu, tells, waits);
-    }
-    let fast = if swarm.collapses {
-        2072
-    } else if swarm.large {
-        rng.pick(&[1040, 1110])
-    } else {
-        rng.weigh(&[(1, 6), (1, 7), (2, 8), (2, 10), (2, 12), (6, 32)])
-    };
-    let memory = Memory {
-        fast,
-        slow: rng.weigh(&[(3, 0), (3, 4), (1, 8)]),
-        ledger: rng.weigh(&[(1, 1), (2, 2), (4, 4)]),
-        nmis: rng.weigh(&[(12, 0), (1, 1)]),
-    };
-    Program::Calls { memory, cpu }
 }

@@ -1,6 +1,6 @@
 //! What programs over the engine may do, and the phrases that do it. [`whole`](super::whole) makes programs of them.
 
-use super::kinds::{KINDS, Kind, THEMES};
+use super::kinds::{KINDS, Kind, NESTED, THEMES};
 use super::pages::few_of;
 use crate::generated::program::{
     BATCHES, EngineOp, FILE_PAGES, FILES, FLAGS, For, HUGE, Lane, OWN_PAGES, PAGES, Reported,
@@ -20,6 +20,8 @@ pub(super) struct Swarm {
     pub(super) batches: std::ops::Range<u64>,
     /// Pages of the kernel's own half.
     pub(super) own: Vec<u8>,
+    /// It is about flushes in the middle of each other.
+    pub(super) nests: bool,
 }
 
 impl Swarm {
@@ -31,8 +33,12 @@ impl Swarm {
             kinds.push((8, Kind::Sweep));
         }
         let theme = rng.one_in(3).then(|| rng.pick(&THEMES));
-        let fits = |kind: Kind| theme.is_none_or(|theme| theme.contains(&kind));
-        let all = KINDS.map(|(weight, kind)| (if fits(kind) { weight } else { 0 }, (weight, kind)));
+        // Of a theme each is as likely: what is seldom drawn elsewhere meets there.
+        let likely = |(weight, kind): (u64, Kind)| match theme {
+            Some(theme) => u64::from(theme.contains(&kind)),
+            None => weight,
+        };
+        let all = KINDS.map(|one| (likely(one), one));
         for _ in 0..wanted {
             let kind = rng.weigh(&all);
             if !kinds.contains(&kind) {
@@ -44,7 +50,12 @@ impl Swarm {
             kinds.iter().any(|&(_, kind)| wanted(kind))
         };
         if about(|kind| kind == Kind::Undisturbed, &kinds) && !about(Kind::changes_own, &kinds) {
-            let takes = [Kind::UnmapOwn, Kind::OwnLazily, Kind::UnlinkOwn];
+            let takes = [
+                Kind::UnmapOwn,
+                Kind::OwnLazily,
+                Kind::UnlinkOwn,
+                Kind::Lazily,
+            ];
             kinds.push((4, rng.pick(&takes)));
         }
         let small = &PAGES[..9];
@@ -70,6 +81,7 @@ impl Swarm {
             home: 0,
             batches,
             own,
+            nests: theme == Some(NESTED),
         }
     }
 
@@ -107,7 +119,9 @@ impl Swarm {
     pub(super) fn any_kind(&self, rng: &mut Rng) -> (u64, Kind) {
         let (weight, kind) = rng.pick(&self.kinds);
         match kind {
-            Kind::Read | Kind::Write => rng.pick(&KINDS[2..]),
+            Kind::Read | Kind::Write if rng.one_in(2) => rng.pick(&KINDS[2..]),
+            // Mostly there is another.
+            Kind::Read | Kind::Write => self.kinds[self.kinds.len() - 1],
             kind => (weight, kind),
         }
     }
@@ -312,17 +326,21 @@ impl Swarm {
             }
             Kind::FileReclaim => into.push(EngineOp::Reclaim { file }),
             Kind::Lazily => {
-                let files = match rng.below(3) {
+                let others = match rng.below(3) {
                     0 => rng.below(1 << FILES) as u8,
-                    _ => 1 << file,
+                    _ => 0,
                 };
-                into.push(if self.uses_own_half() && rng.one_in(3) {
+                let files = 1 << file | others;
+                if self.uses_own_half() && rng.one_in(2) {
                     let own = rng.pick(&self.own);
-                    EngineOp::ReclaimWithOwn { files, own }
+                    into.push(EngineOp::ReclaimWithOwn { files, own });
+                    if rng.one_in(3) {
+                        into.push(EngineOp::ClaimOwn { own });
+                    }
                 } else {
-                    EngineOp::ReclaimLazily { files }
-                });
-                if rng.one_in(3) {
+                    into.push(EngineOp::ReclaimLazily { files });
+                }
+                if rng.one_in(2) {
                     into.push(EngineOp::Claim { file });
                 }
             }
@@ -332,18 +350,20 @@ impl Swarm {
             Kind::Pay => into.push(EngineOp::Pay),
             Kind::CatchUp => into.push(EngineOp::CatchUp),
             Kind::Hotplug => {
-                if rng.one_in(4) {
+                // Most kernels let an idle CPU go.
+                if rng.one_in(2) {
                     into.push(EngineOp::Lazy);
                 }
                 into.push(EngineOp::Offline);
                 if rng.below(3) > 0 {
                     into.push(EngineOp::Online);
+                    let space = rng.below(self.spaces) as u8;
                     into.push(EngineOp::Switch { space });
                 }
             }
             Kind::Retire => {
                 into.push(EngineOp::Lazy);
-                if rng.one_in(4) {
+                if rng.below(3) > 0 {
                     // What it maps goes first, with its tables.
                     into.push(open(For::Call));
                     into.push(EngineOp::Unlink {

@@ -103,7 +103,7 @@ pub(super) const KINDS: [(u64, Kind); 39] = [
 ];
 
 /// Kinds that are about one thing: what goes wrong there may take several of them.
-pub(super) const THEMES: [&[Kind]; 4] = [
+pub(super) const THEMES: [&[Kind]; 6] = [
     // CPUs and spaces that come and go.
     &[
         Kind::Switch,
@@ -114,6 +114,8 @@ pub(super) const THEMES: [&[Kind]; 4] = [
         Kind::Unmap,
         Kind::Unlink,
     ],
+    // What ends, and who idles there.
+    &[Kind::Retire, Kind::Hotplug, Kind::Idle, Kind::Unlink],
     // Flushes that are owed.
     &[
         Kind::FileReclaim,
@@ -123,6 +125,13 @@ pub(super) const THEMES: [&[Kind]; 4] = [
         Kind::WriteFile,
         Kind::Pay,
         Kind::CatchUp,
+        Kind::OwnLazily,
+        Kind::Undisturbed,
+    ],
+    // What is owed of both halves at once, and who is not to be disturbed for the one.
+    &[
+        Kind::Lazily,
+        Kind::Claim,
         Kind::OwnLazily,
         Kind::Undisturbed,
     ],
@@ -137,15 +146,17 @@ pub(super) const THEMES: [&[Kind]; 4] = [
         Kind::Idle,
         Kind::Hotplug,
     ],
-    // One CPU's flushes in the middle of another's.
-    &[
-        Kind::Unmap,
-        Kind::Reclaim,
-        Kind::Protect,
-        Kind::Start,
-        Kind::Mask,
-        Kind::Switch,
-        Kind::Tour,
-        Kind::Idle,
-    ],
+    NESTED,
+];
+
+/// Flushes in the middle of each other: there, threads that preempt others matter.
+pub(super) const NESTED: &[Kind] = &[
+    Kind::Unmap,
+    Kind::Reclaim,
+    Kind::Protect,
+    Kind::Start,
+    Kind::Mask,
+    Kind::Switch,
+    Kind::Tour,
+    Kind::Idle,
 ];

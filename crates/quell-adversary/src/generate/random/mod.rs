@@ -13,13 +13,15 @@ mod pages;
 mod shape;
 mod turns;
 mod whole;
+mod whole_calls;
 
-pub use calls::calls_program;
+pub use calls::LargePages;
 pub use whole::engine_program;
+pub use whole_calls::calls_program;
 
 use super::text::Recorded;
 use crate::action::MAX_CPUS;
-use crate::generated::program::{Lane, Program, Shape};
+use crate::generated::program::{Lane, Program, Shape, WINDOW};
 use crate::kind::MachineKind;
 use crate::schedule::Rng;
 use calls::CallSwarm;
@@ -40,7 +42,7 @@ impl Rng {
     }
 
     /// One of them, each as often as its weight says.
-    fn weigh<T: Copy>(&mut self, of: &[(u64, T)]) -> T {
+    pub(super) fn weigh<T: Copy>(&mut self, of: &[(u64, T)]) -> T {
         let mut at = self.below(of.iter().map(|(weight, _)| weight).sum());
         for (weight, one) in of {
             if at < *weight {
@@ -66,7 +68,7 @@ pub fn draw(rng: &mut Rng) -> Recorded {
     let program = if rng.below(5) < 3 {
         engine_program(rng)
     } else {
-        calls_program(rng, false)
+        calls_program(rng, LargePages::Seldom)
     };
     place(rng, program)
 }
@@ -84,7 +86,7 @@ pub(super) fn reordering_machine(rng: &mut Rng) -> MachineKind {
 /// Puts a program on some machine under some policy.
 pub fn place(rng: &mut Rng, program: Program) -> Recorded {
     Recorded {
-        kind: rng.pick(MachineKind::ALL),
+        kind: rng.pick(MachineKind::drawn()),
         policy: policy(rng),
         mistake: None,
         clause: None,
@@ -119,7 +121,7 @@ fn policy(rng: &mut Rng) -> Policy {
 pub fn change(rng: &mut Rng, recorded: &mut Recorded, other: &Recorded) {
     for _ in 0..rng.few(4) {
         match rng.below(16) {
-            0 => recorded.kind = rng.pick(MachineKind::ALL),
+            0 => recorded.kind = rng.pick(MachineKind::drawn()),
             1 => recorded.policy = policy(rng),
             _ => match (&mut recorded.program, &other.program) {
                 (Program::Engine { shape, cpu }, theirs) => {
@@ -144,8 +146,11 @@ pub fn change(rng: &mut Rng, recorded: &mut Recorded, other: &Recorded) {
                     }
                 }
                 (Program::Calls { memory, cpu }, theirs) => {
-                    let mut swarm = CallSwarm::draw(rng, false);
-                    swarm.large &= memory.fast > 500;
+                    let large = match memory.fast > WINDOW {
+                        true => LargePages::Always,
+                        false => LargePages::Never,
+                    };
+                    let mut swarm = CallSwarm::draw(rng, large);
                     if rng.below(4) > 0 {
                         swarm = swarm.about(&calls::pages_of(cpu), rng);
                     }

@@ -16,6 +16,9 @@ pub fn engine_program(rng: &mut Rng) -> Program {
     let mut shape = shape(rng);
     let swarm = Swarm::draw(rng, shape.spaces.into());
     shape.nmi_page = rng.pick(&swarm.pages);
+    if swarm.nests && rng.one_in(2) {
+        shape.preemptions = 1;
+    }
     let cpus = rng.weigh(&[(5, 2), (3, 3), (1, MAX_CPUS)]);
     let mut cpu = vec![Lane::default(); cpus];
     // What is mapped when the run begins.
@@ -101,7 +104,7 @@ pub fn engine_program(rng: &mut Rng) -> Program {
         }
         if swarm.leaves_alone() && rng.one_in(2) {
             lane.start.push(EngineOp::Undisturbed);
-        } else if part.goes_idle() && rng.one_in(3) {
+        } else if swarm.goes_idle() && rng.one_in(2) {
             lane.start.push(EngineOp::Lazy);
         } else if rng.one_in(6) {
             lane.start.push(rng.weigh(&[
@@ -136,7 +139,7 @@ pub fn engine_program(rng: &mut Rng) -> Program {
             }
         }
     }
-    if rng.one_in(8) {
+    if rng.one_in(5) {
         let tells = [0, 1].map(|flag| EngineOp::Tell { flag });
         let waits = [0, 1].map(|flag| EngineOp::Wait { flag });
         take_turns(rng, &mut cpu, tells, waits);

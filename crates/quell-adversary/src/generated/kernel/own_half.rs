@@ -14,7 +14,7 @@ use crate::hardware::RunRules;
 use crate::op::{AccessKind, Op};
 use crate::stage::Hw;
 use crate::tables;
-use quell::{Batch, Frame, Hardware, Page, PageRange, PageSize, Purpose, Scope, Stamp, Word};
+use quell::{Batch, Frame, Hardware, Page, PageRange, PageSize, Purpose, Stamp, Word};
 use quell_vm::machine::{Event, Machine};
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 
@@ -171,10 +171,7 @@ impl Kernel<'_> {
             self.own_link().swap(0, AcqRel);
             let range = PageRange::one(Page(FIRST), PageSize::Large);
             let what = What::Table(Frame(link >> 12));
-            // Walkers have come by the table for pages of both kinds.
-            let [global, tagged] = &self.own.spaces;
-            batch.changed(tagged, range, Scope::Tables);
-            batch.table_unlinked(global, range, Held { kernel: self, what });
+            batch.table_unlinked(&self.own.spaces[0], range, Held { kernel: self, what });
             drop(batch.finish());
             let me = self.me();
             context::with(|core| core.set_call_began(me, began));

@@ -30,7 +30,7 @@ pub struct ClearArgs {
     /// How long to measure; more time means more samples
     #[arg(long, value_name = "SECONDS", default_value_t = 40.0, value_parser = parse_seconds)]
     seconds: f64,
-    /// Leave out strategies that overwrite vector registers, as a kernel must that does not save them
+    /// Leave out strategies that overwrite vector registers, as kernels must that do not save these
     #[arg(long)]
     no_vectors: bool,
 }

@@ -1,7 +1,5 @@
 //! Each call alone: what programs see, and that every frame comes back.
 
-#[path = "../common/mod.rs"]
-mod common;
 mod errors;
 mod files;
 mod large;
@@ -9,7 +7,7 @@ mod lazy_unmap;
 mod memory;
 mod moves;
 
-use common::{Options, Program, be};
+use crate::common::{Options, Program, be};
 use quell::{Frame, Mechanism, PageSize, Policy, Rule, Tagging};
 use quell_vm::{Backing, Call, Error, Fault, MemoryMap, Node, Protection};
 

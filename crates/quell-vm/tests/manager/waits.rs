@@ -1,8 +1,6 @@
 //! How CPUs wait for each other.
 
-mod common;
-
-use common::{Options, Program, be};
+use crate::common::{Options, Program, be};
 use quell::{Extent, Frame, PageSize};
 use quell_vm::{Backing, Call, MemoryMap, Node, Protection};
 use std::sync::atomic::Ordering::Relaxed;

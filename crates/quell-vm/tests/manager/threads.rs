@@ -1,9 +1,7 @@
 //! CPUs as threads: everybody writes words of their own in pages that everybody else pages out,
 //! migrates, write-protects, forks and unmaps. No write may get lost.
 
-mod common;
-
-use common::{Options, Program, be, machine};
+use crate::common::{Options, Program, be, machine};
 use quell::{Extent, Frame, Mechanism, PageSize, Policy, Tagging};
 use quell_vm::{Backing, Call, Error, MemoryMap, Node, Protection};
 use rand::RngExt;

@@ -1,9 +1,9 @@
 //! A program and its model, run side by side.
 
-use super::common::{Options, Program, be};
 use super::model::{Model, ModelPage, ModelProcess};
 use super::program::{Kind, Op};
 use super::{BASE, FILE_PAGES, FILES, PAGE, PAGES};
+use crate::common::{Options, Program, be};
 use quell::PageSize;
 use quell_vm::{Backing, Call, Error, Protection};
 use std::collections::BTreeMap;

@@ -1,12 +1,10 @@
 //! Random programs against a model of what they should see: plain vectors.
 
-#[path = "../common/mod.rs"]
-mod common;
 mod model;
 mod program;
 mod run;
 
-use common::{Options, be, release_machines};
+use crate::common::{Options, be, release_machines};
 use program::op;
 use proptest::prelude::*;
 use proptest::test_runner::{RngAlgorithm, TestRng, TestRunner};

@@ -1,0 +1,346 @@
+//! Does this change of an entry need a flush, and how large? As [`quell::change`] answers, of entries as C has them.
+//!
+//! An entry comes as what it says ([`quell_entry`]): from a word of a table by [`quell_entry_of`], in the three formats
+//! that quell knows, or field by field from a kernel with another one. Nothing here needs an engine.
+
+use crate::place::reject;
+use crate::status::{answer, quell_status};
+use crate::values::quell_scope;
+use core::mem::MaybeUninit;
+use quell::{Break, Entry, Frame, Level, MemoryType, Need, TlbRules};
+use quell_arch::{aarch64, riscv64, x86_64};
+
+/// Whose page tables.
+#[repr(C)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum quell_architecture {
+    /// x86-64.
+    X86_64,
+    /// AArch64, 4 KB granule, stage 1.
+    Aarch64,
+    /// RISC-V, Sv39 and up.
+    Riscv64,
+}
+
+/// What an entry says that is yes or no: bits of `quell_entry.flags`.
+#[repr(C)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum quell_entry_flag {
+    /// Walkers may use the entry. If not, no other field means anything.
+    Present = 1,
+    /// It points to a table of the next level rather than mapping a page.
+    Table = 2,
+    /// May be stored to. For a table, as the next two: the pages below may, if their own entries say so, too.
+    Writable = 4,
+    /// User mode may use it.
+    User = 8,
+    /// Instructions may be fetched: by user mode if it may use it, else by the kernel.
+    Executable = 16,
+    /// An access was recorded.
+    Accessed = 32,
+    /// A store was recorded. Not for tables.
+    Dirty = 64,
+    /// The translation belongs to every address space.
+    Global = 128,
+    /// It is one of sixteen in an aligned row that map sixteen adjacent frames in the same way.
+    Contiguous = 256,
+    /// The memory is encrypted with the machine's key (AMD's C-bit).
+    Encrypted = 512,
+}
+
+const ALL_FLAGS: u32 = 1023;
+
+/// What a page-table entry says.
+#[repr(C)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct quell_entry {
+    /// The frame of the table, or the first of the page.
+    pub frame: u64,
+    /// Bits of an `enum quell_entry_flag`.
+    pub flags: u32,
+    /// How the memory is cached: a number that the architecture explains (PAT index, MAIR index, PBMT); 0 is ordinary memory.
+    pub memory: u8,
+    /// The protection key, or 0.
+    pub key: u8,
+    /// What only the architecture has a name for; 0 for ordinary pages and tables.
+    pub special: u8,
+}
+
+/// Which changes of a present entry must go through an absent one, with a flush in between.
+#[repr(C)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum quell_break {
+    /// None (RISC-V).
+    Never,
+    /// Those that may change the size of a translation (x86-64).
+    Size,
+    /// Those, and any other that makes two translations of one address contradict each other (AArch64).
+    Translation,
+}
+
+/// What the TLBs of a machine may keep, and what it forbids. Each but the last is 0 or 1.
+#[repr(C)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct quell_tlb_rules {
+    /// An entry that has refused an access may stay.
+    pub keeps_refused: u32,
+    /// It may be kept that an entry was absent.
+    pub keeps_absent: u32,
+    /// The kernel may not use what user mode may: a page that user mode gains is one that the kernel loses.
+    pub user_excludes_kernel: u32,
+    /// An `enum quell_break`.
+    pub break_before_make: u32,
+}
+
+/// Whom a change concerns.
+#[repr(C)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum quell_need_kind {
+    /// Nobody.
+    Nothing,
+    /// A CPU that was refused an access through the entry: it forgets it before it tries again (quell_refresh). No other
+    /// is told.
+    Local,
+    /// Every CPU that may hold the entry: report it to a batch.
+    Flush,
+}
+
+/// The least flush that a change needs.
+#[repr(C)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct quell_need {
+    /// Whom it concerns.
+    pub kind: quell_need_kind,
+    /// Leaf entries alone, or the walker caches and all that lies below the entry.
+    pub scope: quell_scope,
+    /// For a flush: under every tag. The entry was global, or is to become so.
+    pub every_tag: bool,
+    /// For a flush: between clearing the entry and writing the new one; otherwise after writing it.
+    pub break_first: bool,
+}
+
+impl From<Entry> for quell_entry {
+    fn from(entry: Entry) -> Self {
+        use quell_entry_flag as Flag;
+        let flags = [
+            (entry.present, Flag::Present),
+            (entry.table, Flag::Table),
+            (entry.writable, Flag::Writable),
+            (entry.user, Flag::User),
+            (entry.executable, Flag::Executable),
+            (entry.accessed, Flag::Accessed),
+            (entry.dirty, Flag::Dirty),
+            (entry.global, Flag::Global),
+            (entry.contiguous, Flag::Contiguous),
+            (entry.encrypted, Flag::Encrypted),
+        ];
+        let flags = flags.iter().filter(|(is, _)| *is);
+        quell_entry {
+            frame: entry.frame.0,
+            flags: flags.map(|&(_, flag)| flag as u32).sum(),
+            memory: entry.memory.0,
+            key: entry.key,
+            special: entry.special,
+        }
+    }
+}
+
+impl quell_entry {
+    /// # Errors
+    /// If a flag is none that the header names.
+    fn checked(self) -> Result<Entry, quell_status> {
+        use quell_entry_flag as Flag;
+        if self.flags & !ALL_FLAGS != 0 {
+            return Err(quell_status::Value);
+        }
+        let is = |flag: Flag| self.flags & flag as u32 != 0;
+        Ok(Entry {
+            present: is(Flag::Present),
+            table: is(Flag::Table),
+            frame: Frame(self.frame),
+            writable: is(Flag::Writable),
+            user: is(Flag::User),
+            executable: is(Flag::Executable),
+            accessed: is(Flag::Accessed),
+            dirty: is(Flag::Dirty),
+            global: is(Flag::Global),
+            contiguous: is(Flag::Contiguous),
+            memory: MemoryType(self.memory),
+            key: self.key,
+            encrypted: is(Flag::Encrypted),
+            special: self.special,
+        })
+    }
+}
+
+impl quell_tlb_rules {
+    /// # Errors
+    /// If a number is none that the header names.
+    fn checked(self) -> Result<TlbRules, quell_status> {
+        let yes_or_no = |number| match number {
+            0 => Ok(false),
+            1 => Ok(true),
+            _ => Err(quell_status::Value),
+        };
+        Ok(TlbRules {
+            keeps_refused: yes_or_no(self.keeps_refused)?,
+            keeps_absent: yes_or_no(self.keeps_absent)?,
+            user_excludes_kernel: yes_or_no(self.user_excludes_kernel)?,
+            break_before_make: match self.break_before_make {
+                0 => Break::Never,
+                1 => Break::Size,
+                2 => Break::Translation,
+                _ => return Err(quell_status::Value),
+            },
+        })
+    }
+}
+
+impl From<TlbRules> for quell_tlb_rules {
+    fn from(rules: TlbRules) -> Self {
+        quell_tlb_rules {
+            keeps_refused: rules.keeps_refused.into(),
+            keeps_absent: rules.keeps_absent.into(),
+            user_excludes_kernel: rules.user_excludes_kernel.into(),
+            break_before_make: match rules.break_before_make {
+                Break::Never => quell_break::Never as u32,
+                Break::Size => quell_break::Size as u32,
+                Break::Translation => quell_break::Translation as u32,
+            },
+        }
+    }
+}
+
+impl From<Need> for quell_need {
+    fn from(need: Need) -> Self {
+        let of = |kind, scope: quell::Scope| quell_need {
+            kind,
+            scope: scope.into(),
+            every_tag: false,
+            break_first: false,
+        };
+        match need {
+            Need::Nothing => of(quell_need_kind::Nothing, quell::Scope::Leaf),
+            Need::Local(scope) => of(quell_need_kind::Local, scope),
+            Need::Flush(flush) => quell_need {
+                every_tag: flush.every_tag,
+                break_first: flush.break_first,
+                ..of(quell_need_kind::Flush, flush.scope)
+            },
+        }
+    }
+}
+
+/// What the TLBs of an architecture (an `enum quell_architecture`) may keep, of the least that it promises: a kernel that knows
+/// more of its machine (RISC-V's Svvptc, Arm's FEAT_BBML1), or never touches user memory in place, changes `*rules`.
+///
+/// Context: any.
+///
+/// # Safety
+/// As the header says.
+#[unsafe(no_mangle)]
+#[must_use]
+pub unsafe extern "C" fn quell_tlb_rules_of(
+    architecture: u32,
+    rules: *mut quell_tlb_rules,
+) -> quell_status {
+    answer(|| {
+        // SAFETY: C vouches for its memory.
+        let place = unsafe { out(rules) }?;
+        let rules = match architecture {
+            0 => x86_64::entry::RULES,
+            1 => aarch64::entry::RULES,
+            2 => riscv64::entry::rules(false),
+            _ => return Err(quell_status::Value),
+        };
+        place.write(rules.into());
+        Ok(())
+    })
+}
+
+/// What a word of a table says: `architecture` is an `enum quell_architecture`, `level` counts from 0, the leaf tables, and
+/// `c_bit` is the number of the bit that says that memory is encrypted (AMD's C-bit, 12 to 51), or 0. A word that is not present is an entry without flags.
+///
+/// Context: any.
+///
+/// # Safety
+/// As the header says.
+#[unsafe(no_mangle)]
+#[must_use]
+pub unsafe extern "C" fn quell_entry_of(
+    architecture: u32,
+    level: u32,
+    word: u64,
+    c_bit: u32,
+    entry: *mut quell_entry,
+) -> quell_status {
+    answer(|| {
+        // SAFETY: C vouches for its memory.
+        let place = unsafe { out(entry) }?;
+        let level = match level {
+            0..=4 => Level(level as u8),
+            _ => return Err(quell_status::Value),
+        };
+        let entry = match (architecture, c_bit) {
+            (0, 0) => x86_64::entry::decode(word, level),
+            (0, 12..=51) => x86_64::entry::Format::with_encryption_bit(c_bit).decode(word, level),
+            (1, 0) => aarch64::entry::decode(word, level),
+            (2, 0) => riscv64::entry::decode(word, level),
+            _ => return Err(quell_status::Value),
+        };
+        place.write(entry.into());
+        Ok(())
+    })
+}
+
+/// The least flush that replacing `old` by `new`, in the same word of a table, needs. `old` is what the change took out (by an
+/// exchange, where hardware sets bits), not what was read some time before. Says nothing of accessed bits that a caller wants to be
+/// exact, and looks at one entry: whether leaves below a table are global is for the caller to know.
+///
+/// Context: any.
+///
+/// # Safety
+/// As the header says.
+#[unsafe(no_mangle)]
+#[must_use]
+pub unsafe extern "C" fn quell_flush_needed(
+    rules: *const quell_tlb_rules,
+    old: *const quell_entry,
+    new: *const quell_entry,
+    need: *mut quell_need,
+) -> quell_status {
+    answer(|| {
+        // SAFETY: C vouches for its memory, and has initialised what is read.
+        let (place, rules, old, new) =
+            unsafe { (out(need)?, *read(rules)?, *read(old)?, *read(new)?) };
+        let (rules, old, new) = (rules.checked()?, old.checked()?, new.checked()?);
+        place.write(quell::flush_needed(rules, &old, &new).into());
+        Ok(())
+    })
+}
+
+/// Memory for an answer.
+///
+/// # Errors
+/// If the pointer is refused.
+///
+/// # Safety
+/// It may be written, or is NULL.
+unsafe fn out<'a, T>(place: *mut T) -> Result<&'a mut MaybeUninit<T>, quell_status> {
+    reject(place)?;
+    // SAFETY: as the caller promises; it is not NULL, and aligned.
+    Ok(unsafe { &mut *place.cast() })
+}
+
+/// A value of C's.
+///
+/// # Errors
+/// If the pointer is refused.
+///
+/// # Safety
+/// It was initialised, or is NULL.
+unsafe fn read<'a, T>(place: *const T) -> Result<&'a T, quell_status> {
+    reject(place)?;
+    // SAFETY: as the caller promises; it is not NULL, and aligned.
+    Ok(unsafe { &*place })
+}

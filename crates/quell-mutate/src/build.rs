@@ -1,0 +1,193 @@
+//! What of the mutated engine compiles; tests and trial, built once.
+//!
+//! Whether a mutant has a type is left to the compiler: where it finds a mistake, the mutants there are taken out, and it is
+//! asked again. They are told apart from those that were tried.
+
+use crate::points::Piece;
+use crate::sources::Source;
+use crate::tree::{self, Place, Places};
+use serde_json::Value;
+use std::collections::BTreeMap;
+use std::env;
+use std::fs;
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::io;
+use std::ops::Range;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+/// A cargo in the copy, which builds where this workspace does: what is not ours is built already.
+fn cargo(root: &Path, arguments: &[&str]) -> Command {
+    let mut command = Command::new(env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
+    let target = env::var_os("CARGO_TARGET_DIR").map_or_else(|| root.join("target"), PathBuf::from);
+    command
+        .current_dir(tree::place(root))
+        .args(arguments)
+        .args(["--locked", "--message-format=json"])
+        .env("CARGO_TARGET_DIR", target);
+    command
+}
+
+/// Writes the mutated engine so that it compiles; the mutants that were taken out for that, and why.
+///
+/// # Errors
+/// If it does not compile for another reason than its mutants.
+pub fn compile(root: &Path, sources: &[Source]) -> io::Result<BTreeMap<u32, String>> {
+    // What the compiler has said of the same sources.
+    let kept = root.join("target/mutate/untyped.json");
+    let mut hasher = DefaultHasher::new();
+    for source in sources {
+        (&source.file, &source.text, source.points.len()).hash(&mut hasher);
+    }
+    let of = hasher.finish();
+    let before: Option<(u64, BTreeMap<u32, String>)> = fs::read(&kept)
+        .ok()
+        .and_then(|text| serde_json::from_slice(&text).ok());
+    let mut errors = before
+        .filter(|(same, _)| *same == of)
+        .map(|(_, errors)| errors)
+        .unwrap_or_default();
+    loop {
+        let places = tree::mutate(root, sources, &errors.keys().copied().collect())?;
+        let mut check = cargo(root, &["check", "--quiet", "--package", "quell", "--lib"]);
+        let checked = check.stderr(Stdio::null()).output()?;
+        if checked.status.success() {
+            fs::write(kept, serde_json::to_vec(&(of, &errors))?)?;
+            return Ok(errors);
+        }
+        let known = errors.len();
+        let mut said = Vec::new();
+        for message in String::from_utf8_lossy(&checked.stdout).lines() {
+            let message: Value = serde_json::from_str(message)?;
+            let message = &message["message"];
+            if message["level"] == "error" {
+                let why = message["message"].as_str().unwrap_or_default();
+                said.push(message["rendered"].as_str().unwrap_or(why).to_string());
+                for number in blamed(message, &places) {
+                    errors.insert(number, why.to_string());
+                }
+            }
+        }
+        if errors.len() == known {
+            let said = said.join("\n");
+            return Err(io::Error::other(format!(
+                "the mutated engine does not compile:\n{said}"
+            )));
+        }
+    }
+}
+
+/// The mutants at which the compiler points: those whose text it is; or the innermost one around; or one in what it shows;
+/// or the next one. Where a value is used that is gone or borrowed, the next one that keeps control from leaving. Who is
+/// blamed in error is lost, and the compiler asked again.
+fn blamed(message: &Value, places: &Places) -> Vec<u32> {
+    let mut spans: Vec<(&[Place], Range<usize>)> = Vec::new();
+    for span in message["spans"].as_array().into_iter().flatten() {
+        let file = Path::new(span["file_name"].as_str().unwrap_or_default())
+            .file_name()
+            .unwrap_or_default();
+        let [start, end] =
+            ["byte_start", "byte_end"].map(|name| span[name].as_u64().unwrap_or_default() as usize);
+        if let Some(places) = places.get(&*file.to_string_lossy()) {
+            let place = if span["is_primary"] == true {
+                0
+            } else {
+                spans.len()
+            };
+            spans.insert(place, (places, start..end));
+        }
+    }
+    if GONE.iter().any(|code| message["code"]["code"] == *code) {
+        let found = spans.iter().flat_map(|(places, span)| {
+            let after = places.iter().filter(|place| {
+                place.stays && place.piece.inserted && place.piece.at.start >= span.start
+            });
+            after.map(move |place| (place.piece.at.start - span.start, &place.numbers))
+        });
+        if let Some((_, numbers)) = found.min() {
+            return numbers.clone();
+        }
+    }
+    type Fits = fn(&Piece, &Range<usize>) -> bool;
+    let ways: [Fits; 4] = [
+        |piece, span| piece.inserted && piece.at.contains(&span.start),
+        |piece, span| !piece.inserted && piece.at.start <= span.start && span.end <= piece.at.end,
+        |piece, span| piece.inserted && span.contains(&piece.at.start),
+        |piece, span| piece.inserted && span.end <= piece.at.start,
+    ];
+    for (way, fits) in ways.into_iter().enumerate() {
+        for (places, span) in &spans {
+            let far = |piece: &Piece| {
+                if way == 3 {
+                    piece.at.start
+                } else {
+                    piece.at.len()
+                }
+            };
+            let found = places.iter().filter(|place| fits(&place.piece, span));
+            if let Some(place) = found.min_by_key(|place| far(&place.piece)) {
+                return place.numbers.clone();
+            }
+        }
+    }
+    Vec::new()
+}
+
+/// The compiler's codes for a value that was moved, or is borrowed.
+const GONE: [&str; 5] = ["E0382", "E0499", "E0502", "E0505", "E0506"];
+
+/// What decides on mutants, built.
+#[derive(Debug)]
+pub struct Judges {
+    /// The tests of the engine, and of the crate that says what entries of each architecture mean: the name and the program
+    /// of each.
+    pub tests: Vec<(String, PathBuf)>,
+    /// The program that runs the adversary's cases, if those are asked.
+    pub trial: Option<PathBuf>,
+}
+
+/// Builds what decides: with `cases` the adversary, too.
+///
+/// # Errors
+/// If it does not compile.
+pub fn judges(root: &Path, cases: bool) -> io::Result<Judges> {
+    let packages = ["--package", "quell", "--package", "quell-arch"];
+    let tests = built(
+        root,
+        &[&["test", "--lib", "--tests", "--no-run"], &packages[..]].concat(),
+    )?;
+    if !cases {
+        return Ok(Judges { tests, trial: None });
+    }
+    let trial = built(root, &["build", "--package", "quell-trial"])?;
+    let trial = trial.into_iter().find(|(name, _)| name == "quell-trial");
+    let (_, trial) = trial.ok_or_else(|| io::Error::other("cargo has built no quell-trial"))?;
+    Ok(Judges {
+        tests,
+        trial: Some(trial),
+    })
+}
+
+/// The programs that a call of cargo builds.
+fn built(root: &Path, arguments: &[&str]) -> io::Result<Vec<(String, PathBuf)>> {
+    let output = cargo(root, arguments).stderr(Stdio::inherit()).output()?;
+    let mut programs = Vec::new();
+    for message in String::from_utf8_lossy(&output.stdout).lines() {
+        let message: Value = serde_json::from_str(message)?;
+        if let Some(rendered) = message["message"]["rendered"].as_str()
+            && message["message"]["level"] == "error"
+        {
+            eprintln!("{rendered}");
+        }
+        if let (Some(name), Some(program)) = (
+            message["target"]["name"].as_str(),
+            message["executable"].as_str(),
+        ) {
+            programs.push((name.to_string(), program.into()));
+        }
+    }
+    if !output.status.success() {
+        return Err(io::Error::other("what decides on mutants does not build"));
+    }
+    Ok(programs)
+}

@@ -1,0 +1,414 @@
+//! The tests and the adversary's cases, one mutant after the other.
+//!
+//! Each mutant runs in processes of its own, the cheap ones first, until one fails: the engine's tests; some schedules of
+//! each of the adversary's cases; more of those with all mechanisms on. What a mutant cannot make a difference to is left
+//! out: a [`Record`] of the engine as it is says which tests and cases come by it (for many mutants: which would have seen
+//! another value there), and everything else would run as without it, because the machine in software repeats itself.
+
+use crate::build::Judges;
+use crate::process::{self, End};
+use indicatif::{ProgressBar, ProgressStyle};
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeSet;
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+use std::time::Instant;
+
+/// Processor time that a test, or the cases of one round, may take, in seconds.
+const SECONDS: u64 = 20;
+
+/// The same while the engine as it is runs, and for what is repeated on more schedules.
+const LONG: u64 = 600;
+
+/// What became of a mutant.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Verdict {
+    /// It fails this test or case.
+    Killed(String),
+    /// With it, this does not come to an end.
+    NeverEnded(String),
+    /// It passes everything that it could make a difference to.
+    Survived,
+    /// It makes no difference to anything that was run.
+    Unreached,
+}
+
+impl Verdict {
+    /// Whether it lives.
+    pub fn lives(&self) -> bool {
+        matches!(self, Verdict::Survived | Verdict::Unreached)
+    }
+}
+
+/// How thoroughly mutants are tried.
+#[derive(Clone, Copy, Debug)]
+pub struct Effort {
+    /// Schedules of each case, at first.
+    pub few: u64,
+    /// Schedules of each case with all mechanisms on, afterwards.
+    pub more: u64,
+    /// Of what lives, so many schedules of each such case, each transition that it demands fired; and rounds of generated
+    /// programs.
+    pub last: Option<(u64, u64)>,
+}
+
+/// A test, and the mutants that make a difference to it.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+struct Test {
+    file: String,
+    program: PathBuf,
+    name: String,
+    millis: u128,
+    reached: BTreeSet<u32>,
+}
+
+/// A case, and the mutants that make a difference to it.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+struct Case {
+    number: usize,
+    cost: u64,
+    all: bool,
+    name: String,
+    reached: BTreeSet<u32>,
+}
+
+/// Which tests and cases each mutant makes a difference to.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Record {
+    of: Vec<String>,
+    tests: Vec<Test>,
+    cases: Vec<Case>,
+}
+
+/// The environment of programs: tests that draw draw the same each time, and keep nothing.
+fn command(program: &Path) -> Command {
+    let mut command = Command::new(program);
+    command
+        .env_remove("QUELL_MUTANT")
+        .env("PROPTEST_RNG_SEED", "1")
+        .env("PROPTEST_DISABLE_FAILURE_PERSISTENCE", "true")
+        .env("PROPTEST_MAX_SHRINK_ITERS", "0")
+        .env("RUST_BACKTRACE", "0");
+    command
+}
+
+/// Does `task` for each of these on `jobs` threads, and shows how far it is; results in order.
+fn spread<T: Send, U: Sync>(
+    said: &str,
+    list: &[U],
+    jobs: usize,
+    task: impl Fn(&U) -> io::Result<T> + Sync,
+) -> io::Result<Vec<T>> {
+    let bar = ProgressBar::new(list.len() as u64);
+    if let Ok(style) = ProgressStyle::with_template("{msg} {wide_bar} {pos}/{len}, {eta}") {
+        bar.set_style(style);
+    }
+    bar.set_message(said.to_string());
+    let next = AtomicUsize::new(0);
+    let done = Mutex::new(Vec::with_capacity(list.len()));
+    std::thread::scope(|scope| {
+        for _ in 0..jobs.max(1) {
+            scope.spawn(|| {
+                while let index = next.fetch_add(1, Relaxed)
+                    && let Some(one) = list.get(index)
+                {
+                    let result = task(one);
+                    bar.inc(1);
+                    let mut done = done.lock().unwrap_or_else(|broken| broken.into_inner());
+                    done.push((index, result));
+                }
+            });
+        }
+    });
+    bar.finish_and_clear();
+    let mut done = done
+        .into_inner()
+        .unwrap_or_else(|broken| broken.into_inner());
+    done.sort_by_key(|(index, _)| *index);
+    done.into_iter().map(|(_, result)| result).collect()
+}
+
+/// The adversary, where there are cases.
+fn trial_of(judges: &Judges) -> &Path {
+    judges.trial.as_deref().unwrap_or(Path::new(""))
+}
+
+/// Everything that can be run, without a record.
+fn everything(judges: &Judges) -> io::Result<Record> {
+    let mut tests = Vec::new();
+    for (file, program) in &judges.tests {
+        let (end, list) = process::run(
+            command(program).args(["--list", "--format", "terse"]),
+            "",
+            SECONDS,
+        )?;
+        if end != End::Passed {
+            return Err(io::Error::other(format!(
+                "{} does not list its tests",
+                program.display()
+            )));
+        }
+        let names = list.lines().filter_map(|line| line.strip_suffix(": test"));
+        tests.extend(names.map(|name| Test {
+            file: file.clone(),
+            program: program.clone(),
+            name: name.to_string(),
+            millis: 0,
+            reached: BTreeSet::new(),
+        }));
+    }
+    let list = match &judges.trial {
+        Some(trial) => process::run(command(trial).arg("list"), "", SECONDS)?.1,
+        None => String::new(),
+    };
+    let case = |line: &str| {
+        let mut words = line.splitn(4, ' ');
+        Some(Case {
+            number: words.next()?.parse().ok()?,
+            cost: words.next()?.parse().ok()?,
+            all: words.next()? == "true",
+            name: words.next()?.to_string(),
+            reached: BTreeSet::new(),
+        })
+    };
+    let mut cases: Vec<Case> = list.lines().filter_map(case).collect();
+    cases.sort_by_key(|case| (!case.all, case.cost, case.number));
+    let mut of = vec![];
+    for program in judges
+        .tests
+        .iter()
+        .map(|(_, program)| program)
+        .chain(&judges.trial)
+    {
+        let file = fs::metadata(program)?;
+        of.push(format!(
+            "{} {} {:?}",
+            program.display(),
+            file.len(),
+            file.modified()?
+        ));
+    }
+    Ok(Record { of, tests, cases })
+}
+
+/// Runs the engine as it is and writes down what comes by which mutant; or reads what was written down of the same programs.
+///
+/// # Errors
+/// If a program does not start, or the engine as it is fails.
+pub fn record(root: &Path, judges: &Judges, effort: Effort, jobs: usize) -> io::Result<Record> {
+    let kept = root.join("target/mutate/record.json");
+    let mut record = everything(judges)?;
+    record.of.push(format!("{effort:?}"));
+    if let Some(before) = fs::read(&kept)
+        .ok()
+        .and_then(|text| serde_json::from_slice::<Record>(&text).ok())
+        && before.of == record.of
+    {
+        return Ok(before);
+    }
+    let folder = root.join("target/mutate/reached");
+    fs::create_dir_all(&folder)?;
+    let reached = |name: String, command: &mut Command, input: &str, what: &str| {
+        let file = folder.join(name);
+        if file.exists() {
+            fs::remove_file(&file)?;
+        }
+        let begun = Instant::now();
+        let (end, said) = process::run(command.env("QUELL_MUTANTS_REACHED", &file), input, LONG)?;
+        if end != End::Passed {
+            return Err(io::Error::other(format!(
+                "without any mutant {what} fails: {end:?}\n{said}"
+            )));
+        }
+        let text = fs::read_to_string(&file).unwrap_or_default();
+        let _ = fs::remove_file(&file);
+        Ok((
+            text.lines()
+                .filter_map(|line| line.parse().ok())
+                .collect::<BTreeSet<u32>>(),
+            begun.elapsed().as_millis(),
+        ))
+    };
+    let tests: Vec<(usize, &Test)> = record.tests.iter().enumerate().collect();
+    let found = spread("tests", &tests, jobs, |(index, test)| {
+        let mut command = command(&test.program);
+        command.args(["--exact", &test.name, "--test-threads=1"]);
+        reached(format!("test{index}"), &mut command, "", &test.name)
+    })?;
+    for (test, (reached, millis)) in record.tests.iter_mut().zip(found) {
+        (test.reached, test.millis) = (reached, millis);
+    }
+    record.tests.sort_by_key(|test| test.millis);
+    let found = spread("cases", &record.cases, jobs, |case| {
+        let most = if case.all { effort.more } else { effort.few };
+        let mut command = command(trial_of(judges));
+        command.args(["random", &most.to_string()]);
+        reached(
+            format!("case{}", case.number),
+            &mut command,
+            &format!("{}\n", case.number),
+            &case.name,
+        )
+    })?;
+    for (case, (reached, _)) in record.cases.iter_mut().zip(found) {
+        case.reached = reached;
+    }
+    fs::write(kept, serde_json::to_vec(&record)?)?;
+    Ok(record)
+}
+
+/// Tries mutants by their numbers; what became of each, in order, and told to `tell` as soon as it is known. Without a `record` everything is run for each.
+///
+/// # Errors
+/// If a program does not start.
+pub fn judge(
+    judges: &Judges,
+    record: Option<&Record>,
+    numbers: &[u32],
+    effort: Effort,
+    jobs: usize,
+    tell: impl Fn(u32, &Verdict) + Sync,
+) -> io::Result<Vec<Verdict>> {
+    let unknown;
+    let (all, filtered) = match record {
+        Some(record) => (record, true),
+        None => {
+            unknown = everything(judges)?;
+            (&unknown, false)
+        }
+    };
+    spread("mutants", numbers, jobs, |&number| {
+        let verdict = judge_one(judges, all, filtered, number, effort)?;
+        tell(number, &verdict);
+        Ok(verdict)
+    })
+}
+
+/// A test that takes as long as all others together: for what lives, where that is tried again.
+const LAST: &str = "no_call_panics";
+
+fn judge_one(
+    judges: &Judges,
+    record: &Record,
+    filtered: bool,
+    number: u32,
+    effort: Effort,
+) -> io::Result<Verdict> {
+    let chosen = |command: &mut Command, input: &str, what: &str| -> io::Result<Option<Verdict>> {
+        let (end, _) = process::run(
+            command.env("QUELL_MUTANT", number.to_string()),
+            input,
+            SECONDS,
+        )?;
+        Ok(match end {
+            End::Passed => None,
+            End::Failed(said) => {
+                let failed = said.lines().find_map(|line| {
+                    Some(
+                        line.strip_prefix("test ")?
+                            .strip_suffix(" ... FAILED")?
+                            .to_string(),
+                    )
+                });
+                let first = || {
+                    said.lines()
+                        .next()
+                        .unwrap_or_default()
+                        .chars()
+                        .take(200)
+                        .collect()
+                };
+                let by = if what == "case" {
+                    first()
+                } else {
+                    format!("{what}: {}", failed.unwrap_or_default())
+                };
+                Some(Verdict::Killed(by))
+            }
+            End::Never => Some(Verdict::NeverEnded(what.to_string())),
+        })
+    };
+    let tests: Vec<&Test> = record
+        .tests
+        .iter()
+        .filter(|test| !filtered || test.reached.contains(&number))
+        .collect();
+    let cases: Vec<&Case> = record
+        .cases
+        .iter()
+        .filter(|case| !filtered || case.reached.contains(&number))
+        .collect();
+    if tests.is_empty() && cases.is_empty() {
+        return Ok(Verdict::Unreached);
+    }
+    let run_tests = |last: bool| -> io::Result<Option<Verdict>> {
+        let mut programs: Vec<(&str, &PathBuf, Vec<&str>)> = Vec::new();
+        for test in tests.iter().filter(|test| (test.name == LAST) == last) {
+            match programs
+                .iter_mut()
+                .find(|(_, program, _)| **program == test.program)
+            {
+                Some((_, _, names)) => names.push(&test.name),
+                None => programs.push((&test.file, &test.program, vec![&test.name])),
+            }
+        }
+        for (file, program, names) in programs {
+            let mut command = command(program);
+            command.args(names).args(["--exact", "--test-threads=1"]);
+            if let Some(verdict) = chosen(&mut command, "", file)? {
+                return Ok(Some(verdict));
+            }
+        }
+        Ok(None)
+    };
+    let run_cases =
+        |kind: &str, most: u64, fits: &dyn Fn(&Case) -> bool| -> io::Result<Option<Verdict>> {
+            let numbers: Vec<String> = cases
+                .iter()
+                .filter(|case| fits(case))
+                .map(|case| case.number.to_string())
+                .collect();
+            if numbers.is_empty() {
+                return Ok(None);
+            }
+            chosen(
+                command(trial_of(judges)).args([kind, &most.to_string()]),
+                &numbers.join("\n"),
+                "case",
+            )
+        };
+    type Round<'r> = &'r dyn Fn() -> io::Result<Option<Verdict>>;
+    let quick = |case: &Case| case.all && case.cost == 1;
+    let rounds: [Round<'_>; 4] = [
+        &|| run_tests(false),
+        &|| run_cases("random", effort.few.min(8), &quick),
+        &|| run_cases("random", effort.few, &|_| true),
+        &|| run_cases("random", effort.more, &|case| case.all),
+    ];
+    let (schedules, programs) = effort.last.unwrap_or_default();
+    let generated = || match &judges.trial {
+        Some(trial) => chosen(
+            command(trial).args(["generate", &programs.to_string()]),
+            "",
+            "case",
+        ),
+        None => Ok(None),
+    };
+    let last: [Round<'_>; 3] = [
+        &|| run_tests(true),
+        &|| run_cases("reach", schedules, &|case| case.all),
+        &generated,
+    ];
+    let last = last.iter().filter(|_| effort.last.is_some());
+    for round in rounds.iter().chain(last) {
+        if let Some(verdict) = round()? {
+            return Ok(verdict);
+        }
+    }
+    Ok(Verdict::Survived)
+}

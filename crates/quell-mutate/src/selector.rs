@@ -1,0 +1,383 @@
+//! What chooses the mutant at run time. This file becomes a module of the engine's copy, whose code calls these
+//! functions where it can be mutated; each is told the number of its first mutant.
+//!
+//! The number comes from the variable `QUELL_MUTANT` of the environment; 0 or nothing is the engine as it is. With
+//! `QUELL_MUTANTS_REACHED` the engine stays as it is, and appends to the file of that name, one a line, the mutants that
+//! would have made a difference: where the mutated value can be compared with the right one, only those for which it was
+//! another. No word that CPUs share is read here ([`AtomicU32`] alone, relaxed), so no machine under test takes a choice
+//! for a point at which another CPU may step in.
+
+extern crate std;
+
+use core::ops::{
+    Add, AddAssign, BitAnd, BitAndAssign, BitOr, BitOrAssign, Not, Shl, Shr, Sub, SubAssign,
+};
+use core::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
+use std::fs::File;
+use std::io::Write;
+use std::sync::OnceLock;
+
+/// The mutant that was chosen, or one of the two below.
+static CHOSEN: AtomicU32 = AtomicU32::new(UNREAD);
+/// The environment was not read yet.
+const UNREAD: u32 = u32::MAX;
+/// None; what would be reached is written down.
+const RECORDS: u32 = u32::MAX - 1;
+
+/// Which were written down.
+static WRITTEN: [AtomicU64; 1024] = [const { AtomicU64::new(0) }; 1024];
+static RECORD: OnceLock<Option<File>> = OnceLock::new();
+
+/// Reads the environment.
+#[cold]
+fn read() -> u32 {
+    let record = std::env::var_os("QUELL_MUTANTS_REACHED");
+    let chosen = std::env::var("QUELL_MUTANT");
+    let chosen = match (&record, chosen.map(|number| number.parse())) {
+        (Some(_), _) => RECORDS,
+        (None, Ok(number)) => number.expect("QUELL_MUTANT is a number"),
+        (None, Err(_)) => 0,
+    };
+    RECORD.get_or_init(|| {
+        let mut file = File::options();
+        record.map(|name| {
+            file.append(true)
+                .create(true)
+                .open(name)
+                .expect("QUELL_MUTANTS_REACHED is a file")
+        })
+    });
+    CHOSEN.store(chosen, Relaxed);
+    chosen
+}
+
+#[cold]
+fn record(number: u32) {
+    let (word, bit) = (
+        &WRITTEN[number as usize / 64 % WRITTEN.len()],
+        1 << (number % 64),
+    );
+    if word.fetch_or(bit, Relaxed) & bit == 0
+        && let Some(mut file) = RECORD.get().and_then(Option::as_ref)
+    {
+        let mut line = [b'\n'; 8];
+        let mut rest = number;
+        for digit in line[..7].iter_mut().rev() {
+            *digit = b'0' + (rest % 10) as u8;
+            rest /= 10;
+        }
+        // What cannot be written is missed by the test of the record.
+        let _ = file.write_all(&line);
+    }
+}
+
+/// Whether this mutant was chosen; `differs` says whether that makes a difference.
+#[inline]
+fn is(number: u32, differs: impl FnOnce() -> bool) -> bool {
+    let mut chosen = CHOSEN.load(Relaxed);
+    if chosen == UNREAD {
+        chosen = read();
+    }
+    if chosen == RECORDS {
+        if differs() {
+            record(number);
+        }
+        return false;
+    }
+    chosen == number
+}
+
+/// Whether this mutant was chosen.
+#[inline]
+pub fn on(number: u32) -> bool {
+    is(number, || true)
+}
+
+/// A condition, made true.
+#[inline]
+pub fn or_true(number: u32, condition: bool) -> bool {
+    is(number, || !condition) || condition
+}
+
+/// A condition, made false.
+#[inline]
+pub fn or_false(number: u32, condition: bool) -> bool {
+    !is(number, || condition) && condition
+}
+
+/// A condition, made true or, by the next mutant, false.
+#[inline]
+pub fn or_forced(number: u32, condition: bool) -> bool {
+    or_false(number + 1, or_true(number, condition))
+}
+
+/// `a < b`, become `a <= b`.
+#[inline]
+pub fn less<A: PartialOrd<B> + ?Sized, B: ?Sized>(number: u32, a: &A, b: &B) -> bool {
+    if is(number, || (a < b) != (a <= b)) {
+        a <= b
+    } else {
+        a < b
+    }
+}
+
+/// `a <= b`, become `a < b`.
+#[inline]
+pub fn less_or_same<A: PartialOrd<B> + ?Sized, B: ?Sized>(number: u32, a: &A, b: &B) -> bool {
+    if is(number, || (a < b) != (a <= b)) {
+        a < b
+    } else {
+        a <= b
+    }
+}
+
+/// `a > b`, become `a >= b`.
+#[inline]
+pub fn more<A: PartialOrd<B> + ?Sized, B: ?Sized>(number: u32, a: &A, b: &B) -> bool {
+    if is(number, || (a > b) != (a >= b)) {
+        a >= b
+    } else {
+        a > b
+    }
+}
+
+/// `a >= b`, become `a > b`.
+#[inline]
+pub fn more_or_same<A: PartialOrd<B> + ?Sized, B: ?Sized>(number: u32, a: &A, b: &B) -> bool {
+    if is(number, || (a > b) != (a >= b)) {
+        a > b
+    } else {
+        a >= b
+    }
+}
+
+/// `a == b`, become `a <= b` or, by the next mutant, `a >= b`.
+#[inline]
+pub fn same<A: PartialOrd<B> + ?Sized, B: ?Sized>(number: u32, a: &A, b: &B) -> bool {
+    if is(number, || a < b) {
+        a <= b
+    } else if is(number + 1, || a > b) {
+        a >= b
+    } else {
+        a == b
+    }
+}
+
+/// `a != b`, become `a > b` or, by the next mutant, `a < b`.
+#[inline]
+pub fn other<A: PartialOrd<B> + ?Sized, B: ?Sized>(number: u32, a: &A, b: &B) -> bool {
+    if is(number, || a < b) {
+        a > b
+    } else if is(number + 1, || a > b) {
+        a < b
+    } else {
+        a != b
+    }
+}
+
+/// Two operators of which one becomes the other.
+macro_rules! swapped {
+    ($($name:ident, $other_name:ident: $one:ident::$first:ident, $other:ident::$second:ident;)*) => {$(
+        /// The first operator, become the second.
+        #[inline]
+        pub fn $name<A: $one<B, Output = A> + $other<B, Output = A>, B>(number: u32, a: A, b: B) -> A {
+            if on(number) { a.$second(b) } else { a.$first(b) }
+        }
+
+        /// The second operator, become the first.
+        #[inline]
+        pub fn $other_name<A: $one<B, Output = A> + $other<B, Output = A>, B>(number: u32, a: A, b: B) -> A {
+            if on(number) { a.$first(b) } else { a.$second(b) }
+        }
+    )*};
+}
+
+swapped! {
+    add, sub: Add::add, Sub::sub;
+    bit_and, bit_or: BitAnd::bitand, BitOr::bitor;
+    shl, shr: Shl::shl, Shr::shr;
+}
+
+/// The same, of operators that assign.
+macro_rules! swapped_assigning {
+    ($($name:ident, $other_name:ident: $one:ident::$first:ident, $other:ident::$second:ident;)*) => {$(
+        /// The first operator, become the second.
+        #[inline]
+        pub fn $name<A: $one<B> + $other<B>, B>(number: u32, a: &mut A, b: B) {
+            if on(number) { a.$second(b) } else { a.$first(b) }
+        }
+
+        /// The second operator, become the first.
+        #[inline]
+        pub fn $other_name<A: $one<B> + $other<B>, B>(number: u32, a: &mut A, b: B) {
+            if on(number) { a.$first(b) } else { a.$second(b) }
+        }
+    )*};
+}
+
+swapped_assigning! {
+    add_to, sub_from: AddAssign::add_assign, SubAssign::sub_assign;
+    and_into, or_into: BitAndAssign::bitand_assign, BitOrAssign::bitor_assign;
+}
+
+/// `!a`, become `a`.
+#[inline]
+pub fn not<A: Not<Output = A>>(number: u32, a: A) -> A {
+    if on(number) { a } else { !a }
+}
+
+/// The smaller one, become the larger one.
+#[inline]
+pub fn min<T: Ord>(number: u32, a: T, b: T) -> T {
+    if is(number, || a != b) {
+        a.max(b)
+    } else {
+        a.min(b)
+    }
+}
+
+/// The larger one, become the smaller one.
+#[inline]
+pub fn max<T: Ord>(number: u32, a: T, b: T) -> T {
+    if is(number, || a != b) {
+        a.min(b)
+    } else {
+        a.max(b)
+    }
+}
+
+/// Whether one element passes, become whether all do.
+#[inline]
+pub fn any<I: Iterator>(number: u32, mut list: I, test: impl FnMut(I::Item) -> bool) -> bool {
+    if on(number) {
+        list.all(test)
+    } else {
+        list.any(test)
+    }
+}
+
+/// Whether all elements pass, become whether one does.
+#[inline]
+pub fn all<I: Iterator>(number: u32, mut list: I, test: impl FnMut(I::Item) -> bool) -> bool {
+    if on(number) {
+        list.any(test)
+    } else {
+        list.all(test)
+    }
+}
+
+/// A number.
+pub trait Number: Copy {
+    /// One more, around the end.
+    fn up(self) -> Self;
+    /// One less, around the end.
+    fn down(self) -> Self;
+}
+
+macro_rules! numbers {
+    ($($kind:ident)*) => {$(
+        impl Number for $kind {
+            #[inline]
+            fn up(self) -> Self {
+                self.wrapping_add(1)
+            }
+            #[inline]
+            fn down(self) -> Self {
+                self.wrapping_sub(1)
+            }
+        }
+    )*};
+}
+
+numbers! { u8 u16 u32 u64 u128 usize i8 i16 i32 i64 i128 isize }
+
+/// A number, become one more.
+#[inline]
+pub fn up<T: Number>(number: u32, value: T) -> T {
+    if on(number) { value.up() } else { value }
+}
+
+/// A number, become one more or, by the next mutant, one less.
+#[inline]
+pub fn near<T: Number>(number: u32, value: T) -> T {
+    if on(number) {
+        value.up()
+    } else if on(number + 1) {
+        value.down()
+    } else {
+        value
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What each function says when the mutants 1 and 2 are chosen, and when none is. One test: there is one choice for
+    /// the whole process.
+    #[test]
+    fn a_choice_makes_its_own_difference_and_no_other() {
+        let all = || {
+            (
+                [
+                    or_true(1, false),
+                    or_false(1, true),
+                    or_forced(1, false),
+                    or_forced(1, true),
+                ],
+                [
+                    less(1, &2, &2),
+                    less_or_same(1, &2, &2),
+                    more(1, &2, &2),
+                    more_or_same(1, &2, &2),
+                ],
+                [
+                    same(1, &1, &2),
+                    same(1, &2, &1),
+                    other(1, &1, &2),
+                    other(1, &2, &1),
+                ],
+                [
+                    add(1, 5, 3),
+                    sub(1, 5, 3),
+                    bit_and(1, 5, 3),
+                    bit_or(1, 5, 3),
+                    shl(1, 5, 1),
+                    shr(1, 5, 1),
+                ],
+                [min(1, 5, 3), max(1, 5, 3), near(1, 5), up(1, 5), not(1, 5)],
+                [any(1, 0..2, |n| n == 0), all(1, 0..2, |n| n == 0)],
+            )
+        };
+        CHOSEN.store(0, Relaxed);
+        let right = (
+            [false, true, false, true],
+            [false, true, false, true],
+            [false, false, true, true],
+            [8, 2, 1, 7, 10, 2],
+            [3, 5, 5, 5, !5],
+            [true, false],
+        );
+        assert_eq!(all(), right);
+        CHOSEN.store(1, Relaxed);
+        let first = (
+            [true, false, true, true],
+            [true, false, true, false],
+            [true, false, false, true],
+            [2, 8, 7, 1, 2, 10],
+            [5, 3, 6, 6, 5],
+            [false, true],
+        );
+        assert_eq!(all(), first);
+        CHOSEN.store(2, Relaxed);
+        let second = (
+            [false, true, false, false],
+            right.1,
+            [false, true, true, false],
+            right.3,
+            [3, 5, 4, 5, !5],
+            right.5,
+        );
+        assert_eq!(all(), second);
+    }
+}

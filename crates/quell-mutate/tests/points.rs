@@ -1,0 +1,160 @@
+//! What the finder makes of snippets.
+
+use quell_mutate::points::{mutated, of_file};
+
+/// The mutants of a snippet, as "text: change", and the snippet with all of them in it.
+fn found(source: &str) -> (Vec<String>, String) {
+    let points = of_file(source).expect("Rust");
+    let mut number = 1;
+    let mut numbered = Vec::new();
+    let mut names = Vec::new();
+    for point in &points {
+        numbered.push((point, number));
+        number += point.changes.len() as u32;
+        names.extend(
+            point
+                .changes
+                .iter()
+                .map(|change| format!("{}: {change}", point.text)),
+        );
+    }
+    let (text, pieces) = mutated(source, &numbered);
+    for piece in pieces {
+        assert!(text.is_char_boundary(piece.at.start) && text.is_char_boundary(piece.at.end));
+    }
+    syn::parse_file(&text).expect("still Rust");
+    assert_eq!(
+        text.lines().count(),
+        source.lines().count(),
+        "lines stay where they are"
+    );
+    (names, text)
+}
+
+#[test]
+fn a_condition_and_its_parts_are_mutated_each_once() {
+    let (names, text) = found("fn f(a: u64, b: bool) { if a < 3 && b { g(); } }");
+    let expected = [
+        "f: returns ()",
+        "a < 3 && b: true",
+        "a < 3 && b: false",
+        "a < 3: true",
+        "b: true",
+        "g();: left out",
+        "a < 3 && b: `||` for `&&`",
+        "a < 3: `<=` for `<`",
+        "3: one more",
+        "3: one less",
+    ];
+    assert_eq!(names, expected);
+    let mutated = "fn f(a: u64, b: bool) { if crate::selector::on(1) { return; } if crate::selector::or_forced(2, \
+                   ({ let decided = (crate::selector::or_true(4, crate::selector::less(8, &(a ), &( \
+                   crate::selector::near(9, 3)))) ); if decided ^ crate::selector::on(7) {  \
+                   crate::selector::or_true(5, b) } else { decided } })) { if !crate::selector::on(6) { g(); } } }";
+    assert_eq!(text, mutated);
+}
+
+/// The mutants of the body of a function that returns nothing, without that the body is skipped.
+fn of_body(body: &str) -> Vec<String> {
+    let (names, _) = found(&format!("enum Kind {{ One, Two }} fn f() {{ {body} }}"));
+    names
+        .into_iter()
+        .filter(|name| name != "f: returns ()")
+        .collect()
+}
+
+#[test]
+fn statements_are_left_out() {
+    assert_eq!(of_body("g(); h();"), ["g();: left out", "h();: left out"]);
+    assert_eq!(of_body("x = y; g()"), ["x = y;: left out", "g(): left out"]);
+    assert_eq!(
+        of_body("x += y; g()"),
+        [
+            "x += y;: left out",
+            "g(): left out",
+            "x += y: `-=` for `+=`"
+        ]
+    );
+    assert_eq!(of_body("loop { break; }"), ["break;: left out"]);
+    assert_eq!(
+        of_body("for a in b { c(a); } g();"),
+        [
+            "for a in b { c(a); }: left out",
+            "g();: left out",
+            "c(a);: left out"
+        ]
+    );
+    // A block that must be left.
+    assert_eq!(
+        of_body("let Some(a) = b else { return; }; c(a);"),
+        ["c(a);: left out"]
+    );
+}
+
+#[test]
+fn operators_become_others() {
+    assert_eq!(of_body("let x = a + b;"), ["a + b: `-` for `+`"]);
+    assert_eq!(
+        of_body("let x = a & !b | c;"),
+        [
+            "a & !b | c: `&` for `|`",
+            "a & !b: `|` for `&`",
+            "!b: without `!`"
+        ]
+    );
+    assert_eq!(of_body("let x = a.min(b);"), ["a.min(b): `max` for `min`"]);
+    assert_eq!(of_body("let x = Kind::One;"), ["Kind::One: Kind::Two"]);
+    assert_eq!(of_body("let x = true;"), ["true: false"]);
+    assert_eq!(
+        of_body("let x = a == b;")[2..],
+        ["a == b: `<=` for `==`", "a == b: `>=` for `==`"]
+    );
+    // Nothing is less than 0.
+    assert_eq!(
+        of_body("let x = a == 0;"),
+        ["a == 0: true", "a == 0: false", "0: 1"]
+    );
+}
+
+#[test]
+fn arms_are_left_out_where_another_takes_the_rest() {
+    let names = of_body("match a { Some(1) => g(), Some(n) if n > m => h(), _ => i() }");
+    let expected = [
+        "g(): left out",
+        "h(): left out",
+        "i(): left out",
+        "Some(1): arm left out",
+        "n > m: true",
+        "n > m: false",
+        "n > m: `>=` for `>`",
+    ];
+    assert_eq!(names, expected);
+}
+
+#[test]
+fn functions_return_something_else() {
+    let results = |kind: &str| found(&format!("fn f() -> {kind} {{ g() }}")).0;
+    assert_eq!(results("bool"), ["f: returns true", "f: returns false"]);
+    assert_eq!(results("Option<u8>"), ["f: returns None"]);
+    assert_eq!(results("u64"), ["f: returns 0", "f: returns 1"]);
+    assert_eq!(results("&str"), [""; 0]);
+}
+
+#[test]
+fn what_is_not_the_protocol_is_left_alone() {
+    for source in [
+        "const A: u64 = 1 + 2;",
+        "const fn f() -> u64 { 1 + 2 }",
+        "#[cfg(test)] mod tests { fn f() -> bool { true } }",
+        "#[test] fn f() { g(); }",
+        "impl fmt::Debug for A { fn fmt(&self) -> bool { g(); true } }",
+        "fn word_name(a: usize) -> bool { a == 5 }",
+    ] {
+        assert_eq!(found(source).0, [""; 0], "{source}");
+    }
+    assert_eq!(of_body("debug_assert!(a == b);"), [""; 0]);
+    assert_eq!(of_body("self.count(me, Counter::Sent, 1);"), [""; 0]);
+    assert_eq!(of_body("cpu.stats.add(Counter::Sent, 1);"), [""; 0]);
+    // Decided by a rule, whose mutants are written by hand.
+    assert_eq!(of_body("if !self.rules.waits() { return; }"), [""; 0]);
+}

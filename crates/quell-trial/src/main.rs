@@ -1,0 +1,128 @@
+//! What decides on a mutant of the engine: the adversary's cases, as far as they are asked for.
+//!
+//! `cargo xtask mutate` builds this program once, over the engine that holds all mutants, and runs it once for each. Over
+//! the engine as it is it finds nothing, whatever it is asked.
+//!
+//! ```text
+//! quell-trial list                 the cases, one a line: a number, how costly it is, whether all mechanisms are on
+//! quell-trial random N             N schedules of each case whose number is on the standard input
+//! quell-trial reach N              the same, and every transition that the case demands must fire
+//! quell-trial exhaustive N         every schedule of these cases, but at most N
+//! quell-trial generate N           N rounds of programs that the adversary writes itself
+//! ```
+//!
+//! It ends with the exit code 1 at the first case that breaks the contract, and says which on its output.
+
+use quell::Policy;
+use quell_adversary::explore::{POLICIES, search};
+use quell_adversary::generate::Campaign;
+use quell_adversary::scenario::Script;
+use quell_adversary::{Budget, Case, Exploration, MachineKind, Scenario, Session};
+use std::io::{BufRead, stdin};
+use std::process::ExitCode;
+
+/// Searches know the states of programs over the memory manager through it.
+#[global_allocator]
+static ALLOCATOR: quell_sim::LineAllocator = quell_sim::LineAllocator;
+
+/// All cases with everything on; of those with less, each scenario on each machine under one or two policies.
+fn cases() -> Vec<Case<'static>> {
+    let mut cases = Vec::new();
+    for scenario in Scenario::ALL {
+        for (number, kind) in MachineKind::ALL
+            .iter()
+            .filter(|kind| scenario.runs_on(kind))
+            .enumerate()
+        {
+            for (other, policy) in POLICIES.into_iter().enumerate() {
+                if policy == Policy::ALL || number % 4 == other % 4 {
+                    cases.push(Case {
+                        scenario,
+                        kind: *kind,
+                        policy,
+                        mistake: None,
+                    });
+                }
+            }
+        }
+    }
+    cases
+}
+
+fn named(case: &Case<'_>) -> String {
+    format!(
+        "{} on {} under {}",
+        case.scenario.name, case.kind.name, case.policy
+    )
+}
+
+/// Whether these cases hold; says which does not.
+fn hold(numbers: impl Iterator<Item = usize>, budget: Budget, reach: bool) -> bool {
+    let cases = cases();
+    for number in numbers {
+        let case = cases[number];
+        let exploration = Exploration {
+            case,
+            budget,
+            seed: 1,
+            depth: 4,
+        };
+        let (report, violation) = search(&mut Session::new(case), &exploration, |_, _| true);
+        let violation = violation.or_else(|| report.failure.map(|failure| failure.violation));
+        if let Some(violation) = violation {
+            println!("{}: {violation}", named(&case));
+            return false;
+        }
+        if reach && !report.missed.is_empty() {
+            println!("{}: never reached {:?}", named(&case), report.missed);
+            return false;
+        }
+    }
+    true
+}
+
+/// Whether generated programs hold.
+fn generated_hold(rounds: u64) -> bool {
+    let mut campaign = Campaign::new(1, 1, Vec::new(), &[]);
+    for _ in 0..rounds {
+        campaign.go_round();
+        if let Some(find) = campaign.finds.first() {
+            println!("a generated program: {}", find.violation);
+            return false;
+        }
+    }
+    true
+}
+
+fn main() -> ExitCode {
+    let words: Vec<String> = std::env::args().skip(1).collect();
+    let words: Vec<&str> = words.iter().map(String::as_str).collect();
+    let asked = stdin()
+        .lock()
+        .lines()
+        .map_while(Result::ok)
+        .filter_map(|line| line.parse().ok());
+    let holds = match words[..] {
+        ["list"] => {
+            for (number, case) in cases().iter().enumerate() {
+                let engine = matches!(case.scenario.program, Script::Engine(_));
+                let cost = if engine { 1 } else { 4 * case.scenario.one_in };
+                println!(
+                    "{number} {cost} {} {}",
+                    case.policy == Policy::ALL,
+                    named(case)
+                );
+            }
+            true
+        }
+        [kind, most] => match (kind, most.parse()) {
+            ("random", Ok(most)) => hold(asked, Budget::Schedules(most), false),
+            ("reach", Ok(most)) => hold(asked, Budget::Schedules(most), true),
+            ("exhaustive", Ok(most)) => hold(asked, Budget::Exhaustive(most), false),
+            ("generate", Ok(rounds)) => generated_hold(rounds),
+            _ => return ExitCode::from(2),
+        },
+        _ => return ExitCode::from(2),
+    };
+    ExitCode::from(u8::from(!holds))
+}

@@ -1,0 +1,151 @@
+//! Changes that no batch counts: of a space for which a batch has no place left, and of one of which so many batches are outstanding
+//! that one more is not counted.
+//!
+//! They are reported under a lock like any other, so nothing is waited for: as little as that would need is kept of them. The
+//! space takes a generation at once, so a CPU that loads it later flushes; and it remembers that generation
+//! ([`AddressSpace::owe_unplaced`]), so a second actor flushes all of the space before it relies on a cleared
+//! entry. The batch keeps no reference to the space. It keeps which CPUs may have had it loaded, in 64 groups, and at its end
+//! these drop whatever they have loaded. A CPU that loads the space in between sees its generation, and one that has
+//! loaded another since compares as it comes back.
+//!
+//! Nobody takes the debt back when the batch is over, since nobody knows the space then: the next second actor flushes
+//! it once more, perhaps for nothing (as Linux's `flush_tlb_batched_pending` does after every batch). What it calls
+//! paid is what was reported before it flushed: generations do not come twice.
+//!
+//! Where invalidations are broadcast they are sent at once, and the batch's end waits for them, or, on another CPU than
+//! the one that has sent them, sends one for everything.
+
+use crate::cpu::Concern;
+use crate::cpu_set::{CpuId, CpuSet};
+use crate::engine::Engine;
+use crate::flush::Shootdown;
+use crate::flush_info::FlushInfo;
+use crate::hardware::{Hardware, Scope};
+use crate::request::Request;
+use crate::rules::{EngineRules, Rules};
+use crate::space::AddressSpace;
+use crate::stats::Counter;
+
+/// What a batch owes of spaces that it has no place for.
+pub(crate) struct Unplaced {
+    /// A bit for each group of CPUs, one of which may have such a space loaded.
+    groups: u64,
+    /// How much of them has changed.
+    scope: Scope,
+    /// Whether mappings of the kernel are among it.
+    kernel: bool,
+    /// The CPU that has sent the broadcasts; `None` if several have.
+    sender: Option<CpuId>,
+}
+
+impl<H: Hardware, R: Rules> Engine<'_, H, R> {
+    /// How many CPUs are in a group.
+    fn group(&self) -> usize {
+        self.count.div_ceil(64)
+    }
+
+    /// Notes a change for which a batch has no place. Called under the lock of the table, after it was written. Waits for no CPU.
+    pub(crate) fn report_unplaced(
+        &self,
+        space: &AddressSpace<H>,
+        request: &Request,
+        unplaced: &mut Option<Unplaced>,
+    ) {
+        let me = self.hw.this_cpu();
+        self.count(me, Counter::EscalatedBatch, 1);
+        let unplaced = unplaced.get_or_insert(Unplaced {
+            groups: 0,
+            scope: Scope::Leaf,
+            kernel: false,
+            sender: Some(me),
+        });
+        let scope = self.rules.scope_of_unplaced(request.scope());
+        unplaced.scope = unplaced.scope.max(scope);
+        unplaced.kernel |= space.id().is_kernel();
+        unplaced.sender = unplaced.sender.filter(|&sender| sender == me);
+        let generation = self
+            .rules
+            .generation_of_flush(|| space.next_generation(), || space.flushes().generation);
+        if self.rules.unplaced_is_owed() {
+            space.owe_unplaced(generation);
+        }
+        if self.broadcasts().is_some() {
+            self.broadcast_early(me, space, request);
+        } else {
+            self.start_secondary(space, request);
+            let mut loaded = space.loaded_on(self.count);
+            if space.id().is_kernel() {
+                loaded = self.without_programs(me, &loaded, scope);
+            }
+            let group = self.group();
+            let groups = loaded.iter().map(|cpu| 1u64 << (cpu.index() / group));
+            unplaced.groups = groups.fold(unplaced.groups, |all, one| all | one);
+        }
+        // The space is not known any more when the batch ends, and that may be on another CPU.
+        self.hw.complete_secondary();
+    }
+
+    /// The CPUs that may have had such a space loaded, and others.
+    fn cpus_of(&self, unplaced: &Unplaced) -> CpuSet {
+        let group = self.group();
+        let all = (0..self.count).filter(|cpu| unplaced.groups & 1 << (cpu / group) != 0);
+        all.map(|cpu| CpuId(cpu as u16)).collect()
+    }
+
+    /// Flushes all that a batch had no place for, on every CPU that may hold it, and waits.
+    #[cold]
+    pub(crate) fn flush_unplaced(&self, me: CpuId, unplaced: &Unplaced) {
+        if !self.rules.unplaced_is_flushed() {
+            return;
+        }
+        if self.broadcasts().is_some() {
+            if unplaced.sender == Some(me) {
+                self.complete(me);
+            } else {
+                self.broadcast_everything(me, unplaced.kernel);
+            }
+            return;
+        }
+        self.count(me, Counter::Requested, 1);
+        let mut shootdown = self.begin_shootdown(me);
+        let (scope, kernel) = self.post_unplaced(me, unplaced, &mut shootdown);
+        self.interrupt(me, &shootdown);
+        self.flush_unplaced_here(me, unplaced);
+        self.let_interrupts_in(&shootdown);
+        self.wait(me, &shootdown, scope, kernel);
+    }
+
+    /// Posts it to those CPUs that must be asked; how much has changed, and whether mappings of the kernel have.
+    pub(crate) fn post_unplaced(
+        &self,
+        me: CpuId,
+        unplaced: &Unplaced,
+        shootdown: &mut Shootdown,
+    ) -> (Scope, bool) {
+        let (scope, kernel) = (unplaced.scope, unplaced.kernel);
+        let concern = if kernel {
+            Concern::Kernel
+        } else {
+            Concern::Flush(scope)
+        };
+        let everything = FlushInfo::whole(scope);
+        self.post(me, &self.cpus_of(unplaced), &everything, concern, shootdown);
+        (scope, kernel)
+    }
+
+    /// Does this CPU's part. Interrupts are masked.
+    pub(crate) fn flush_unplaced_here(&self, me: CpuId, unplaced: &Unplaced) {
+        if !self.rules.initiator_flushes() {
+            return;
+        }
+        let everything = FlushInfo::whole(unplaced.scope);
+        match (
+            unplaced.groups & 1 << (me.index() / self.group()),
+            unplaced.kernel,
+        ) {
+            (0, _) => {}
+            (_, true) => self.flush_with_kernel(me, &everything),
+            (_, false) => self.flush_here(me, &everything),
+        }
+    }
+}

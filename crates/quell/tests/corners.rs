@@ -1,0 +1,842 @@
+//! Edges that no ordinary run comes by: the longest ranges, many slots, a long ledger, batches that change their CPU. This file is
+//! long because each edge has a machine of its own.
+
+mod support;
+
+use quell::cpu_set::AtomicCpuSet;
+use quell::{
+    Batch, Counter, CpuId, CpuSet, Engine, Features, Frame, InPlace, Invalidate, KernelEntries,
+    Mechanism, Outcome, Page, PageRange, PageSize, PerCpu, Policy, Purpose, Request, Residue,
+    Scope, Slot, TagPolicy, Unsupported,
+};
+use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
+use support::{E, Machine, S, leak, run_on_both, space, world, world_of};
+
+/// A machine on which no range is too long.
+fn patient() -> Machine {
+    Machine {
+        full_above: 1 << 40,
+        ..Machine::default()
+    }
+}
+
+/// What a machine flushes for one change, told as ranges of pages; nothing if it flushes a whole tag.
+fn flushed(
+    machine: &Machine,
+    engine: E,
+    space: S,
+    ranges: &[PageRange],
+) -> Option<Vec<(u64, u64)>> {
+    machine.invalidated.borrow_mut().clear();
+    let mut batch: Batch<'_, '_, _, S, Frame> = engine.batch(Purpose::Call);
+    for range in ranges {
+        batch.changed(space, *range, Scope::Leaf);
+    }
+    drop(batch);
+    let range = |(_, what): (u16, Invalidate)| match what {
+        Invalidate::Range { range, .. } => Some((range.start.0, range.pages)),
+        _ => None,
+    };
+    machine.invalidated.take().into_iter().map(range).collect()
+}
+
+/// request.rs: a range has at most 65535 strides, whether it comes as one or grows page by page.
+#[test]
+fn ranges_grow_to_65535_strides() {
+    let (machine, engine) = world(patient(), Policy::ALL);
+    let x = space(engine, 1);
+    engine.switch_to(None, x);
+    let base = |start, pages| PageRange::base(Page(start), pages);
+    let told = |ranges: &[PageRange]| flushed(machine, engine, x, ranges);
+    assert_eq!(told(&[base(7, 65535)]), Some(vec![(7, 65535)]));
+    assert_eq!(told(&[base(7, 65536)]), None);
+    // Behind the last one.
+    assert_eq!(
+        told(&[base(7, 65534), base(65541, 1)]),
+        Some(vec![(7, 65535)])
+    );
+    assert_eq!(told(&[base(7, 65535), base(65542, 1)]), None);
+    assert_eq!(
+        told(&[base(7, 1), base(100, 65535)]),
+        Some(vec![(7, 1), (100, 65535)])
+    );
+    assert_eq!(told(&[base(7, 1), base(100, 65536)]), None);
+    // In front of it, and over it.
+    assert_eq!(told(&[base(8, 65534), base(7, 1)]), Some(vec![(7, 65535)]));
+    assert_eq!(told(&[base(8, 65535), base(7, 1)]), None);
+    assert_eq!(told(&[base(8, 65535), base(1, 65535)]), None);
+    assert_eq!(
+        told(&[base(80000, 65535), base(1, 65535)]),
+        Some(vec![(80000, 65535), (1, 65535)])
+    );
+    let huge = PageRange {
+        start: Page(1 << 18),
+        pages: 3 << 18,
+        stride: PageSize::Huge,
+    };
+    assert_eq!(told(&[huge]), Some(vec![(1 << 18, 3 << 18)]));
+    // Large pages are strides, too.
+    let large = |start: u64, strides: u64| PageRange {
+        start: Page(start * 512),
+        pages: strides * 512,
+        stride: PageSize::Large,
+    };
+    assert_eq!(told(&[large(3, 65535)]), Some(vec![(3 * 512, 65535 * 512)]));
+    assert_eq!(told(&[large(3, 65536)]), None);
+    assert_eq!(
+        told(&[large(3, 65534), large(65537, 1)]),
+        Some(vec![(3 * 512, 65535 * 512)])
+    );
+    assert_eq!(told(&[large(3, 65535), large(65538, 1)]), None);
+}
+
+/// A request that is empty covers nothing, and counts no invalidation.
+#[test]
+fn requests_know_what_they_cover() {
+    assert!(!Request::Empty.covers(Page(5)));
+    assert_eq!(Request::Empty.strides(), Some(0));
+    let range = Request::range(PageRange::base(Page(5), 2), Scope::Tables);
+    let covered: Vec<u64> = (0..10).filter(|&page| range.covers(Page(page))).collect();
+    assert_eq!(covered, [5, 6]);
+    assert_ne!(
+        range,
+        Request::range(PageRange::base(Page(5), 3), Scope::Tables)
+    );
+    assert_ne!(
+        range,
+        Request::range(PageRange::base(Page(4), 2), Scope::Tables)
+    );
+    assert_eq!(range, Request::Empty.merge(range));
+    assert_eq!(
+        Request::range(PageRange::base(Page(5), 0), Scope::Tables),
+        Request::Empty
+    );
+    assert!(Request::Full(Scope::Leaf).covers(Page(5)));
+}
+
+/// switch.rs: "Thousands of slots are not searched: each id has its place."
+#[test]
+fn with_many_slots_each_space_has_its_place() {
+    let slots = |count: usize| -> &'static [Slot<Machine>] {
+        Vec::leak((0..count).map(|_| Slot::new()).collect())
+    };
+    let cpu = || PerCpu::with_slots(slots(12));
+    let policy = Policy {
+        tags: TagPolicy::All,
+        ..Policy::ALL
+    };
+    let machine = Machine {
+        tags: 64,
+        ..Machine::default()
+    };
+    let (machine, engine) = world_of(machine, policy, [cpu(), cpu()], 4);
+    let spaces: Vec<S> = (0..13).map(|root| space(engine, root)).collect();
+    let mut last = None;
+    for &space in &spaces[..12] {
+        engine.switch_to(last.replace(space), space);
+    }
+    machine.kept.borrow_mut().clear();
+    for &space in &spaces[..12] {
+        engine.switch_to(last.replace(space), space);
+    }
+    assert_eq!(machine.kept.take(), [true; 12]);
+    // The thirteenth has the place of the first, and of no other.
+    engine.switch_to(last.replace(spaces[12]), spaces[12]);
+    for &space in &spaces[..12] {
+        engine.switch_to(last.replace(space), space);
+    }
+    let kept = machine.kept.take();
+    assert_eq!(kept.iter().filter(|keep| !**keep).count(), 2, "{kept:?}");
+    assert!(!kept[0]);
+}
+
+/// lazy.rs: a payment that has more debts than it takes at once goes on.
+#[test]
+fn many_debts_are_paid_together() {
+    let (machine, engine) = world_of(
+        Machine::default(),
+        Policy::ALL,
+        [PerCpu::new(), PerCpu::new()],
+        200,
+    );
+    let x = space(engine, 1);
+    run_on_both(machine, engine, x);
+    for together in [1, 63, 64, 65, 150, 200] {
+        let owe = |page: u64| {
+            let residue = Residue::new();
+            residue.begin();
+            let mut batch: Batch<'_, '_, _, S, Frame> = engine.batch(Purpose::Lazy);
+            batch.unmapped(x, PageRange::base(Page(page), 1), Frame(page));
+            match batch.finish_owed() {
+                Outcome::Owed(owed) => residue.owe(owed.stamp()),
+                Outcome::Flushed(_) => panic!("there is room in the ledger"),
+            }
+            residue
+        };
+        let owed: Vec<Residue<Machine>> = (0..together).map(owe).collect();
+        assert!(owed.iter().all(|residue| !engine.is_paid(residue)));
+        machine.interrupts.set(0);
+        engine.pay_all();
+        assert!(
+            owed.iter().all(|residue| engine.is_paid(residue)),
+            "{together}"
+        );
+        assert!(!engine.owes_anything());
+        // One interrupt, unless a second round finds a CPU that has not flushed since.
+        assert_eq!(machine.interrupts.get(), 1, "{together}");
+    }
+}
+
+/// batch.rs: what was sent by another CPU's broadcasts is sent again by the one that waits for it.
+#[test]
+fn a_batch_that_changes_its_cpu_is_sent_by_the_cpu_that_waits() {
+    let page = |page: u64| PageRange::base(Page(page), 1);
+    for (first, second, last) in [
+        (0, 1, 0),
+        (1, 0, 1),
+        (0, 0, 1),
+        (1, 1, 0),
+        (0, 1, 1),
+        (1, 0, 0),
+        (0, 0, 0),
+    ] {
+        for (started, same) in [(false, false), (true, false), (false, true), (true, true)] {
+            let hardware = Machine {
+                global: true,
+                ..Machine::default()
+            };
+            let (machine, engine) = world(hardware, Policy::ALL);
+            let x = space(engine, 1);
+            let y = if same { x } else { space(engine, 2) };
+            machine.me.set(1);
+            engine.switch_to(None, y);
+            machine.me.set(0);
+            engine.switch_to(None, x);
+            let mut batch: Batch<'_, '_, _, S, Frame> = engine.batch(Purpose::Reclaim);
+            machine.me.set(first);
+            batch.unmapped(x, page(5), Frame(1));
+            machine.me.set(second);
+            batch.unmapped(y, page(6), Frame(2));
+            machine.me.set(last);
+            machine.broadcast.0.borrow_mut().clear();
+            let came_out = match started {
+                true => batch.start().finish().count(),
+                false => batch.finish().count(),
+            };
+            assert_eq!(came_out, 2);
+            let sent = machine.broadcast.0.take();
+            assert_eq!(sent.last(), Some(&None), "it is waited for");
+            let again = |page: u64| {
+                let is = |what: &Option<Invalidate>| matches!(what, Some(Invalidate::Range { range, .. }) if range.contains(Page(page)));
+                sent.iter().filter(|what| is(what)).count()
+            };
+            let case = format!("{first} {second} {last}, started {started}: {sent:?}");
+            // What this CPU has sent itself, while it was the batch's, it has only to wait for.
+            let (first_again, second_again) = (first != last, first != last || second != first);
+            assert_eq!(
+                again(5),
+                usize::from(first_again || same && second_again),
+                "{case}"
+            );
+            assert_eq!(again(6), usize::from(second_again), "{case}");
+        }
+    }
+}
+
+/// engine.rs: what a machine must have.
+#[test]
+fn machines_that_lack_something_are_refused() {
+    let ledger =
+        || -> &'static [_] { Vec::leak((0..4).map(|_| quell::LedgerEntry::new()).collect()) };
+    let without: &'static [Slot<Machine>] = &[];
+    let cpus = leak([PerCpu::new(), PerCpu::with_slots(without)]);
+    let made = Engine::new(leak(Machine::default()), cpus, ledger(), Policy::ALL);
+    assert_eq!(made.err(), Some(Unsupported::NoSlots { cpu: 1 }));
+    let mute = Machine {
+        global: true,
+        mute: true,
+        ..Machine::default()
+    };
+    assert!(mute_features(&mute).broadcast);
+    let made = Engine::new(
+        leak(mute),
+        leak([PerCpu::new(), PerCpu::new()]),
+        ledger(),
+        Policy::ALL,
+    );
+    assert_eq!(made.err(), Some(Unsupported::NoBroadcasts));
+}
+
+fn mute_features(machine: &Machine) -> Features {
+    quell::Hardware::features(machine)
+}
+
+/// addr.rs: an invalidation for each stride names its first page.
+#[test]
+fn a_range_names_the_first_page_of_each_stride() {
+    let range = PageRange {
+        start: Page(512),
+        pages: 1500,
+        stride: PageSize::Large,
+    };
+    let named: Vec<u64> = range.each().map(|page| page.0).collect();
+    assert_eq!(named, [512, 1024, 1536]);
+}
+
+/// A frame that is counted as it is dropped.
+struct Counted(&'static std::cell::Cell<usize>);
+
+impl Drop for Counted {
+    fn drop(&mut self) {
+        self.0.set(self.0.get() + 1);
+    }
+}
+
+/// batch.rs: "Frames of an `InFlight` or an `Owed` that was forgotten never come out: they are leaked, which is safe."
+#[test]
+fn frames_of_a_forgotten_debt_are_lost_and_no_others() {
+    let dropped: &std::cell::Cell<usize> = leak(std::cell::Cell::new(0));
+    let (machine, engine) = world(Machine::default(), Policy::ALL);
+    let x = space(engine, 1);
+    run_on_both(machine, engine, x);
+    let page = PageRange::base(Page(5), 1);
+    let mut batch: Batch<'_, '_, _, S, Counted> = engine.batch(Purpose::Lazy);
+    let forget = |batch: &mut Batch<'_, '_, _, S, Counted>| {
+        batch.unmapped(x, page, Counted(dropped));
+        let outcome = batch.finish_owed();
+        assert!(matches!(outcome, Outcome::Owed(_)));
+        std::mem::forget(outcome);
+    };
+    // Neither as flushed nor as owed, and only once.
+    forget(&mut batch);
+    assert_eq!(batch.finish().count(), 0);
+    batch.unmapped(x, page, Counted(dropped));
+    assert_eq!(batch.finish().count(), 1);
+    forget(&mut batch);
+    match batch.finish_owed() {
+        Outcome::Owed(owed) => assert_eq!(owed.count(), 0),
+        Outcome::Flushed(_) => panic!("there is room in the ledger"),
+    }
+    batch.unmapped(x, page, Counted(dropped));
+    assert_eq!(batch.finish().count(), 1);
+    assert_eq!(dropped.replace(0), 2);
+    forget(&mut batch);
+    drop(batch);
+    assert_eq!(
+        dropped.get(),
+        0,
+        "a frame was dropped, and no CPU has flushed"
+    );
+}
+
+/// batch.rs: a batch that holds frames alone is not empty, and its list comes out flushed.
+#[test]
+fn a_list_comes_out_behind_the_flush() {
+    let (machine, engine) = world(Machine::default(), Policy::ALL);
+    let x = space(engine, 1);
+    run_on_both(machine, engine, x);
+    let mut batch: Batch<'_, '_, _, S, Frame> = engine.batch(Purpose::Call);
+    assert!(batch.is_empty());
+    batch.changed(x, PageRange::base(Page(4), 1), Scope::Leaf);
+    assert!(!batch.is_empty() && batch.finish().count() == 0);
+    batch.hold(Frame(1));
+    assert!(!batch.is_empty());
+    batch.changed(x, PageRange::base(Page(5), 1), Scope::Leaf);
+    machine.invalidated.borrow_mut().clear();
+    let _list = batch.finish_list();
+    let flushed: Vec<u16> = machine
+        .invalidated
+        .borrow()
+        .iter()
+        .map(|(cpu, _)| *cpu)
+        .collect();
+    assert_eq!(flushed, [0, 1]);
+}
+
+/// batch.rs: "or the range is of no page".
+#[test]
+#[should_panic(expected = "behind a range of no page")]
+fn no_table_spans_no_page() {
+    let (_, engine) = world(Machine::default(), Policy::ALL);
+    let x = space(engine, 1);
+    let mut batch: Batch<'_, '_, _, S, Frame> = engine.batch(Purpose::Call);
+    batch.table_unlinked(x, PageRange::base(Page(5), 0), Frame(42));
+}
+
+/// batch.rs: "A batch with an unlinked table is flushed", whatever else is in it.
+#[test]
+fn one_table_among_pages_is_not_owed() {
+    let (machine, engine) = world(Machine::default(), Policy::ALL);
+    let (x, y) = (space(engine, 1), space(engine, 2));
+    run_on_both(machine, engine, x);
+    let mut batch: Batch<'_, '_, _, S, Frame> = engine.batch(Purpose::Lazy);
+    batch.table_unlinked(x, PageRange::base(Page(0), 1), Frame(7));
+    batch.unmapped(y, PageRange::base(Page(5), 1), Frame(8));
+    assert!(matches!(batch.finish_owed(), Outcome::Flushed(_)));
+}
+
+/// A space that is flushed whole hides no other one.
+#[test]
+fn what_follows_a_whole_space_is_flushed() {
+    let (machine, engine) = world(Machine::default(), Policy::ALL);
+    let (x, y) = (space(engine, 1), space(engine, 2));
+    machine.me.set(1);
+    engine.switch_to(None, y);
+    machine.me.set(0);
+    engine.switch_to(None, x);
+    machine.interrupts.set(0);
+    let mut batch: Batch<'_, '_, _, S, Frame> = engine.batch(Purpose::Call);
+    batch.changed_all(x, Scope::Leaf);
+    batch.changed(x, PageRange::base(Page(5), 1), Scope::Leaf);
+    batch.changed(y, PageRange::base(Page(6), 1), Scope::Leaf);
+    drop(batch);
+    assert_eq!(machine.interrupts.get(), 1, "CPU 1 runs the other space");
+}
+
+/// batch.rs: "one more flushes what the batch has of the others".
+#[test]
+fn a_batch_that_is_full_of_spaces_is_flushed() {
+    let (machine, engine) = world(Machine::default(), Policy::ALL);
+    let spaces: Vec<S> = (0..5).map(|root| space(engine, root)).collect();
+    run_on_both(machine, engine, spaces[0]);
+    let frames: InPlace<Frame> = InPlace::new();
+    let mut batch: Batch<'_, '_, _, S, Frame, _, _, 2> =
+        engine.batch_of_spaces(Purpose::Call, frames);
+    for (number, &space) in spaces.iter().enumerate() {
+        batch.unmapped(space, PageRange::base(Page(5), 1), Frame(number as u64));
+        assert_eq!(machine.interrupts.get(), usize::from(number >= 2));
+    }
+    assert_eq!(engine.stats().get(Counter::EscalatedBatch), 2);
+    assert_eq!(batch.finish().count(), 5);
+    assert_eq!(engine.stats().get(Counter::Requested), 5);
+}
+
+/// asid.rs: where tags mean the same everywhere, a space has one, a CPU that runs it keeps it over rollovers, none has the
+/// kernel's, and who takes a used one flushes first.
+#[test]
+fn tags_that_run_out_are_dealt_again() {
+    let (machine, engine) = world(
+        Machine {
+            global: true,
+            ..Machine::default()
+        },
+        Policy::ALL,
+    );
+    let stays = space(engine, 1000);
+    machine.me.set(1);
+    engine.switch_to(None, stays);
+    let own = machine.tag.get();
+    machine.me.set(0);
+    let spaces: Vec<S> = (0..260).map(|root| space(engine, root)).collect();
+    let mut owner = vec![None; 256];
+    let mut last = None;
+    let mut flushes = Vec::new();
+    for turn in 0..1100 {
+        machine.invalidated.borrow_mut().clear();
+        let number = turn % 260;
+        engine.switch_to(last.replace(spaces[number]), spaces[number]);
+        let tag = machine.tag.get();
+        assert!(tag != 0 && tag != own, "turn {turn}: tag {tag}");
+        if !machine.invalidated.borrow().is_empty() {
+            flushes.push(turn);
+            // The same tag on every CPU.
+            machine.me.set(1);
+            engine.switch_to(Some(stays), spaces[number]);
+            assert_eq!(machine.tag.get(), tag, "turn {turn}");
+            engine.switch_to(Some(spaces[number]), stays);
+            assert_eq!(machine.tag.get(), own, "turn {turn}");
+            machine.me.set(0);
+            owner.fill(None);
+        }
+        let before = owner[usize::from(tag)].replace(number);
+        assert!(
+            before.is_none() || before == Some(number),
+            "turn {turn}: tag {tag} is another's"
+        );
+        // What another CPU runs keeps its tag, also here.
+        if turn % 100 == 99 {
+            engine.switch_to(last.replace(stays), stays);
+            assert_eq!(machine.tag.get(), own, "turn {turn}");
+            engine.switch_to(last.replace(spaces[number]), spaces[number]);
+            assert_eq!(machine.tag.get(), tag, "turn {turn}");
+        }
+    }
+    // 255 tags but for the one that is kept, and the one that runs as they are dealt again.
+    assert_eq!(flushes, FLUSHES);
+    assert_eq!(engine.stats().get(Counter::Rollovers), FLUSHES.len() as u64);
+}
+
+/// The turns at which tags had run out.
+const FLUSHES: [usize; 4] = [254, 507, 760, 1013];
+
+/// hardware.rs: other users of the tables are told "for every change that needs" a flush, and waited for.
+#[test]
+fn devices_hear_of_every_flush() {
+    for global in [false, true] {
+        for purpose in [Purpose::Call, Purpose::Reclaim, Purpose::Lazy] {
+            for runs in [0, 1, 2] {
+                for started in [false, true] {
+                    let (machine, engine) = world(
+                        Machine {
+                            global,
+                            ..Machine::default()
+                        },
+                        Policy::ALL,
+                    );
+                    let x = space(engine, 77);
+                    match runs {
+                        0 => {}
+                        1 => engine.switch_to(None, x),
+                        _ => run_on_both(machine, engine, x),
+                    }
+                    let mut batch: Batch<'_, '_, _, S, Frame> = engine.batch(purpose);
+                    batch.unmapped(x, PageRange::base(Page(5), 1), Frame(1));
+                    match (purpose, started) {
+                        (Purpose::Lazy, _) => {
+                            assert!(matches!(batch.finish_owed(), Outcome::Owed(_)))
+                        }
+                        (_, true) => assert_eq!(batch.start().finish().count(), 1),
+                        (_, false) => assert_eq!(batch.finish().count(), 1),
+                    }
+                    let told = machine.secondary.take();
+                    let case = format!(
+                        "global {global}, {purpose:?}, on {runs} CPUs, started {started}: {told:?}"
+                    );
+                    assert!(told.contains(&Some(77)), "{case}");
+                    assert_eq!(told.last(), Some(&None), "{case}");
+                }
+            }
+        }
+    }
+}
+
+/// hardware.rs: "Asked ... by every call that may wait: a batch that finishes", and by none that cannot.
+#[test]
+fn a_batch_asks_whether_it_may_wait_if_it_has_something_to_flush() {
+    let (machine, engine) = world(Machine::default(), Policy::ALL);
+    let x = space(engine, 1);
+    engine.switch_to(None, x);
+    let mut batch: Batch<'_, '_, _, S, Frame> = engine.batch(Purpose::Call);
+    machine.asked.set(0);
+    machine.forbidden.set(true);
+    batch.hold(Frame(1));
+    assert_eq!(batch.finish().count(), 1);
+    machine.forbidden.set(false);
+    assert_eq!(machine.asked.take(), 0);
+    batch.unmapped(x, PageRange::base(Page(5), 1), Frame(2));
+    assert_eq!(batch.finish().count(), 1);
+    assert_eq!(machine.asked.take(), 1);
+}
+
+/// policy.rs: each mechanism works alone: a flush is owed also where batches are off.
+#[test]
+fn flushes_are_owed_without_batches() {
+    for global in [false, true] {
+        let policy = Policy::only(Mechanism::LazyUnmap);
+        let (machine, engine) = world(
+            Machine {
+                global,
+                ..Machine::default()
+            },
+            policy,
+        );
+        let x = space(engine, 1);
+        run_on_both(machine, engine, x);
+        machine.interrupts.set(0);
+        machine.broadcast.0.borrow_mut().clear();
+        let mut batch: Batch<'_, '_, _, S, Frame> = engine.batch(Purpose::Lazy);
+        batch.unmapped(x, PageRange::base(Page(5), 1), Frame(1));
+        batch.unmapped(x, PageRange::base(Page(3), 1), Frame(2));
+        assert!(matches!(batch.finish_owed(), Outcome::Owed(_)));
+        assert_eq!(machine.interrupts.get(), 0);
+        assert!(machine.broadcast.0.borrow().is_empty());
+    }
+}
+
+/// cpu_set.rs, at the edges of words.
+#[test]
+fn sets_know_whether_a_cpu_is_alone() {
+    const CPUS: u16 = 192;
+    let mut emptied = CpuSet::first(65);
+    (0..65).for_each(|cpu| emptied.remove(CpuId(cpu)));
+    assert!(emptied.is_empty() && emptied == CpuSet::EMPTY && emptied.len() == 0);
+    let edges = [0, 1, 2, 62, 63, 64, 65, 66, 126, 127, 128, 129, 191];
+    for cpu in edges.map(CpuId) {
+        let set = AtomicCpuSet::<AtomicU64>::new();
+        assert!(set.is_within(cpu, CPUS.into(), SeqCst));
+        set.insert(cpu, SeqCst);
+        assert!(set.is_within(cpu, CPUS.into(), SeqCst), "{cpu:?} is alone");
+        for other in (0..CPUS).map(CpuId).filter(|other| *other != cpu) {
+            assert!(
+                !set.is_within(other, CPUS.into(), SeqCst),
+                "{cpu:?} is not {other:?}"
+            );
+            set.insert(other, SeqCst);
+            assert!(
+                !set.is_within(cpu, CPUS.into(), SeqCst),
+                "{cpu:?} and {other:?}"
+            );
+            set.remove(other, SeqCst);
+        }
+    }
+    for cpus in [0, 1, 63, 64, 65, 127, 128, 129, 192] {
+        let set = AtomicCpuSet::<AtomicU64>::new();
+        set.assign(192, &CpuSet::first(192), SeqCst);
+        set.assign(cpus, &CpuSet::EMPTY, SeqCst);
+        let left: Vec<usize> = set.snapshot(192, SeqCst).iter().map(CpuId::index).collect();
+        assert!(
+            left.into_iter().eq(cpus.next_multiple_of(64)..192),
+            "{cpus}"
+        );
+    }
+}
+
+/// policy.rs: so many slots, and no more.
+#[test]
+fn with_one_slot_a_cpu_remembers_one_space() {
+    for slots in [1, 2] {
+        let policy = Policy {
+            tags: TagPolicy::Slots(slots),
+            ..Policy::ALL
+        };
+        let (machine, engine) = world(Machine::default(), policy);
+        let (x, y) = (space(engine, 1), space(engine, 2));
+        for (from, to) in [(None, x), (Some(x), y), (Some(y), x), (Some(x), y)] {
+            engine.switch_to(from, to);
+        }
+        let kept = slots == 2;
+        assert_eq!(machine.kept.take(), [false, false, kept, kept]);
+    }
+}
+
+/// switch.rs: a space that dies waits for no CPU that has left it, whatever that runs now.
+#[test]
+fn a_space_is_retired_from_a_cpu_that_runs_another() {
+    for order in [[1, 2], [2, 1]] {
+        let (machine, engine) = world(
+            Machine {
+                limit: 10.into(),
+                ..Machine::default()
+            },
+            Policy::ALL,
+        );
+        let spaces = [1, 2].map(|root| space(engine, root));
+        let [dying, other] = order.map(|number: usize| spaces[number - 1]);
+        machine.me.set(1);
+        engine.switch_to(None, dying);
+        // It does not say what it had loaded: the set goes on naming it.
+        engine.cpu_offline(None);
+        engine.cpu_online();
+        engine.switch_to(None, other);
+        machine.me.set(0);
+        engine.retire(dying);
+        machine.me.set(1);
+        assert!(engine.runs(other));
+    }
+}
+
+/// inbox.rs: a CPU to which an interrupt is on its way is not interrupted for the next request.
+#[test]
+fn requests_share_an_interrupt() {
+    let (machine, engine) = world(Machine::default(), Policy::ALL);
+    let x = space(engine, 1);
+    run_on_both(machine, engine, x);
+    let mut batches: [Batch<'_, '_, _, S, Frame>; 2] =
+        [engine.batch(Purpose::Call), engine.batch(Purpose::Call)];
+    machine.interrupts.set(0);
+    let flights: Vec<_> = (batches.iter_mut().zip(5..))
+        .map(|(batch, page)| {
+            batch.unmapped(x, PageRange::base(Page(page), 1), Frame(page));
+            batch.start()
+        })
+        .collect();
+    assert_eq!(machine.interrupts.get(), 1);
+    for flight in flights {
+        assert_eq!(flight.finish().count(), 1);
+    }
+    assert_eq!(engine.stats().get(Counter::Merged), 1);
+}
+
+/// target.rs: `user_access_allowed` is `false` while a CPU "is between two address spaces".
+#[test]
+fn an_nmi_between_two_spaces_is_refused() {
+    for global in [false, true] {
+        let (machine, engine) = world(
+            Machine {
+                global,
+                ..Machine::default()
+            },
+            Policy::ALL,
+        );
+        let (x, y) = (space(engine, 1), space(engine, 2));
+        engine.switch_to(None, x);
+        assert!(engine.user_access_allowed());
+        engine.enter_lazy();
+        assert!(!engine.user_access_allowed());
+        engine.switch_to(Some(x), y);
+        engine.switch_to(Some(y), x);
+        assert_eq!(machine.nmis_at_load.take(), [false; 3]);
+        assert!(engine.user_access_allowed() && !machine.masked.get());
+    }
+}
+
+/// inbox.rs: requests that meet are one request, which is everything if it is too long.
+#[test]
+fn requests_that_meet_are_limited() {
+    for (pages, whole) in [(16, false), (17, true)] {
+        let (machine, engine) = world(Machine::default(), Policy::ALL);
+        let x = space(engine, 1);
+        run_on_both(machine, engine, x);
+        let mut batches: [Batch<'_, '_, _, S, Frame>; 2] =
+            [engine.batch(Purpose::Call), engine.batch(Purpose::Call)];
+        let flights: Vec<_> = (batches.iter_mut().zip([100, 200]))
+            .map(|(batch, page)| {
+                batch.changed(x, PageRange::base(Page(page), pages), Scope::Leaf);
+                batch.start()
+            })
+            .collect();
+        machine.invalidated.borrow_mut().clear();
+        for flight in flights {
+            assert_eq!(flight.finish().count(), 0);
+        }
+        let tag = |(cpu, what): &(u16, Invalidate)| *cpu == 1 && matches!(what, Invalidate::Tag(_));
+        assert_eq!(machine.invalidated.borrow().iter().any(tag), whole);
+    }
+}
+
+/// in_flight.rs: what only this CPU has to hear of is over at once, and done once.
+#[test]
+fn a_flush_that_starts_alone_is_over() {
+    let (machine, engine) = world(Machine::default(), Policy::ALL);
+    let x = space(engine, 1);
+    engine.switch_to(None, x);
+    machine.invalidated.borrow_mut().clear();
+    for _ in 0..3 {
+        let mut batch: Batch<'_, '_, _, S, Frame> = engine.batch(Purpose::Call);
+        batch.unmapped(x, PageRange::base(Page(5), 1), Frame(1));
+        assert_eq!(batch.start().finish().count(), 1);
+        assert_eq!(machine.invalidated.take().len(), 1);
+        engine.settle(x);
+        assert!(machine.invalidated.borrow().is_empty(), "no debt is left");
+    }
+}
+
+/// lazy.rs: "Flushes this CPU's loaded tag whole if the flush clock has run a sixteenth of the ledger ahead of it".
+#[test]
+fn a_cpu_catches_up_after_a_sixteenth_of_the_ledger() {
+    for (entries, far) in [(64, 4), (85, 6)] {
+        let (machine, engine) = world_of(
+            Machine::default(),
+            Policy::ALL,
+            [PerCpu::new(), PerCpu::new()],
+            entries,
+        );
+        let x = space(engine, 1);
+        engine.switch_to(None, x);
+        machine.invalidated.borrow_mut().clear();
+        for debt in 1..=far {
+            let mut batch: Batch<'_, '_, _, S, Frame> = engine.batch(Purpose::Lazy);
+            batch.unmapped(x, PageRange::base(Page(5), 1), Frame(1));
+            assert!(matches!(batch.finish_owed(), Outcome::Owed(_)));
+            engine.catch_up();
+            assert_eq!(
+                !machine.invalidated.borrow().is_empty(),
+                debt == far,
+                "{debt} of {entries}"
+            );
+        }
+    }
+}
+
+/// lazy.rs: the background pays for the kernel's mappings, too, and a claim for a user's page does not.
+#[test]
+fn the_background_pays_for_everything() {
+    let (machine, engine) = world(Machine::default(), Policy::ALL);
+    let x = space(engine, 1);
+    // SAFETY: no memory is behind any frame.
+    let kernel: S = leak(unsafe { engine.new_kernel_space(Frame(2), KernelEntries::Global) });
+    run_on_both(machine, engine, x);
+    let owe = |space: S| {
+        let residue = Residue::new();
+        assert!(engine.is_paid(&residue), "nothing is owed");
+        residue.begin();
+        let mut batch: Batch<'_, '_, _, S, Frame> = engine.batch(Purpose::Lazy);
+        batch.unmapped(space, PageRange::base(Page(5), 1), Frame(1));
+        match batch.finish_owed() {
+            Outcome::Owed(owed) => residue.owe(owed.stamp()),
+            Outcome::Flushed(_) => panic!("there is room in the ledger"),
+        }
+        residue
+    };
+    let [own, user] = [kernel, x].map(owe);
+    assert!(engine.claim(&user).is_some());
+    assert!(!engine.is_paid(&own) && engine.owes_anything());
+    owe(x);
+    engine.pay_all();
+    assert!(engine.is_paid(&own) && !engine.owes_anything());
+}
+
+/// lazy.rs: a frame whose debt has no stamp yet is settled with its space.
+#[test]
+fn a_residue_that_has_begun_is_settled_with_its_space() {
+    let (machine, engine) = world(Machine::default(), Policy::ALL);
+    let x = space(engine, 1);
+    run_on_both(machine, engine, x);
+    let residue = Residue::new();
+    residue.begin();
+    let mut batch: Batch<'_, '_, _, S, Frame> = engine.batch(Purpose::Reclaim);
+    batch.unmapped(x, PageRange::base(Page(5), 1), Frame(1));
+    machine.invalidated.borrow_mut().clear();
+    engine.settle_residue(&residue, x);
+    let flushed: Vec<u16> = machine
+        .invalidated
+        .borrow()
+        .iter()
+        .map(|(cpu, _)| *cpu)
+        .collect();
+    assert_eq!(flushed, [0, 1]);
+    assert_eq!(batch.finish().count(), 1);
+}
+
+/// kernel.rs: entries of the kernel that are not global go from every tag, and global ones from all at once.
+#[test]
+fn other_tags_lose_the_kernel_s_entries_only_where_those_have_tags() {
+    for (entries, kept) in [
+        (KernelEntries::Global, true),
+        (KernelEntries::Tagged, false),
+    ] {
+        let (machine, engine) = world(Machine::default(), Policy::ALL);
+        let (x, y) = (space(engine, 1), space(engine, 2));
+        // SAFETY: no memory is behind any frame.
+        let kernel: S = leak(unsafe { engine.new_kernel_space(Frame(3), entries) });
+        engine.switch_to(None, x);
+        engine.switch_to(Some(x), y);
+        let mut batch: Batch<'_, '_, _, S, Frame> = engine.batch(Purpose::Call);
+        batch.unmapped(kernel, PageRange::base(Page(0x7_ffff_f000), 1), Frame(1));
+        assert_eq!(batch.finish().count(), 1);
+        machine.kept.borrow_mut().clear();
+        engine.switch_to(Some(y), x);
+        engine.switch_to(Some(x), y);
+        // The loaded one has lost what it had to lose.
+        assert_eq!(machine.kept.take(), [kept, true], "{entries:?}");
+    }
+}
+
+/// kernel.rs: a lazy CPU that is told of a table and of the kernel's mappings at once leaves its root.
+#[test]
+fn a_lazy_cpu_leaves_its_root_for_whatever_may_be_a_table() {
+    let (machine, engine) = world(Machine::default(), Policy::ALL);
+    let x = space(engine, 1);
+    // SAFETY: no memory is behind any frame.
+    let kernel: S = leak(unsafe { engine.new_kernel_space(Frame(3), KernelEntries::Global) });
+    run_on_both(machine, engine, x);
+    machine.me.set(1);
+    engine.enter_lazy();
+    machine.me.set(0);
+    let mut batch: Batch<'_, '_, _, S, Frame> = engine.batch(Purpose::Call);
+    batch.unmapped(kernel, PageRange::base(Page(0x7_ffff_f000), 1), Frame(1));
+    batch.table_unlinked(x, PageRange::base(Page(0), 1), Frame(7));
+    assert_eq!(batch.finish().count(), 2);
+    machine.me.set(1);
+    assert!(engine.is_detached(), "its walker may read the table");
+}

@@ -1,0 +1,545 @@
+//! What the engine does for each call, and no more: interrupts, invalidations, loads, and what it counts. A flush too many
+//! keeps the contract, so nothing else would notice it. This file is long because it is one story, in which every step finds what the last
+//! one has left.
+//!
+//! `counts/*.txt` are these steps with all that they came to, on two CPUs of a machine with tags, of one on which nothing is
+//! on, and of one that broadcasts. Whoever changes one of them says why it costs more, or less.
+
+mod support;
+
+use quell::{
+    Batch, Counter, CpuId, Frame, Invalidate, KernelEntries, Outcome, Page, PageRange, PageSize,
+    Policy, Purpose, Residue, Scope, Stats,
+};
+use std::fmt::Write;
+use support::{E, Machine, S, leak, space, world};
+
+/// The machine, and what was told of it.
+struct Told {
+    machine: &'static Machine,
+    engine: E,
+    before: [Stats; 2],
+    text: String,
+}
+
+fn scope_of(scope: Scope) -> &'static str {
+    match scope {
+        Scope::Leaf => "",
+        Scope::Tables => " and tables",
+    }
+}
+
+fn named(what: Invalidate) -> String {
+    let pages =
+        |range: PageRange| format!("{:#x}+{} of {:?}", range.start.0, range.pages, range.stride);
+    match what {
+        Invalidate::Range { tag, range, scope } => {
+            format!("tag {}: {}{}", tag.0, pages(range), scope_of(scope))
+        }
+        Invalidate::Tag(tag) => format!("tag {}", tag.0),
+        Invalidate::Kernel { range, scope } => {
+            format!("kernel: {}{}", pages(range), scope_of(scope))
+        }
+        Invalidate::All => "all".to_string(),
+        Invalidate::Everything => "everything".to_string(),
+    }
+}
+
+impl Told {
+    fn new(machine: Machine, policy: Policy) -> Told {
+        let (machine, engine) = world(machine, policy);
+        let before = [0, 1].map(|cpu| engine.cpu_stats(CpuId(cpu)));
+        let mut told = Told {
+            machine,
+            engine,
+            before,
+            text: String::new(),
+        };
+        told.step("online", |_| {});
+        told
+    }
+
+    /// Does something on CPU 0, and tells what it came to.
+    fn step<T>(&mut self, name: &str, does: impl FnOnce(&Told) -> T) -> T {
+        let result = does(self);
+        assert!(!self.machine.masked.get(), "{name}: interrupts stay masked");
+        let text = &mut self.text;
+        let _ = writeln!(text, "{name}");
+        let sent = self.machine.interrupts.take();
+        if sent > 0 {
+            let _ = writeln!(text, "    {sent} interrupts");
+        }
+        for (cpu, what) in self.machine.invalidated.take() {
+            let _ = writeln!(text, "    CPU {cpu} flushes {}", named(what));
+        }
+        for what in self.machine.broadcast.0.take() {
+            let _ = writeln!(
+                text,
+                "    broadcast {}",
+                what.map_or("is over".to_string(), named)
+            );
+        }
+        for keep in self.machine.kept.take() {
+            let _ = writeln!(
+                text,
+                "    a root is loaded, and entries {}",
+                if keep { "stay" } else { "go" }
+            );
+        }
+        for cpu in [0, 1] {
+            let now = self.engine.cpu_stats(CpuId(cpu));
+            let counted: Vec<String> = now
+                .since(&self.before[usize::from(cpu)])
+                .iter()
+                .filter(|(_, count)| *count > 0)
+                .map(|(counter, count)| format!("{} {count}", Counter::label(counter)))
+                .collect();
+            if !counted.is_empty() {
+                let _ = writeln!(text, "    CPU {cpu} counts {}", counted.join(", "));
+            }
+            self.before[usize::from(cpu)] = now;
+        }
+        result
+    }
+
+    /// Does something on CPU 1.
+    fn other<T>(&mut self, name: &str, does: impl FnOnce(&Told) -> T) -> T {
+        self.machine.me.set(1);
+        let result = self.step(name, does);
+        self.machine.me.set(0);
+        result
+    }
+
+    fn batch(&self, purpose: Purpose) -> Batch<'static, 'static, Machine, S, Frame> {
+        self.engine.batch(purpose)
+    }
+
+    /// A flush of these ranges, for a call.
+    fn unmap(&self, space: S, ranges: &[PageRange]) {
+        let mut batch = self.batch(Purpose::Call);
+        for (number, range) in ranges.iter().enumerate() {
+            batch.unmapped(space, *range, Frame(number as u64));
+        }
+        assert!(!batch.is_empty());
+        let came_out = batch.finish().count();
+        assert_eq!(came_out, ranges.len());
+        assert!(batch.is_empty());
+    }
+
+    /// A page that is owed.
+    fn owe(&self, space: S) -> Residue<Machine> {
+        let residue = Residue::new();
+        residue.begin();
+        assert!(!self.engine.is_paid(&residue));
+        let mut batch = self.batch(Purpose::Lazy);
+        batch.unmapped(space, base(5), Frame(42));
+        match batch.finish_owed() {
+            Outcome::Owed(owed) => residue.owe(owed.stamp()),
+            Outcome::Flushed(_) => residue.settle_flushed(),
+        }
+        residue
+    }
+}
+
+fn base(page: u64) -> PageRange {
+    PageRange::base(Page(page), 1)
+}
+
+/// Every step, one after the other.
+fn story(machine: Machine, policy: Policy) -> String {
+    let mut told = Told::new(machine, policy);
+    let engine = told.engine;
+    let (x, y) = (space(engine, 1), space(engine, 2));
+    assert!(engine.is_online() && engine.is_detached());
+    told.step("CPU 0 switches to x", |_| engine.switch_to(None, x));
+    told.step("a page, while CPU 1 runs nothing", |told| {
+        told.unmap(x, &[base(5)])
+    });
+    told.other("CPU 1 switches to x", |_| engine.switch_to(None, x));
+    told.step("a page", |told| told.unmap(x, &[base(5)]));
+    told.step("no page", |told| {
+        let mut batch = told.batch(Purpose::Call);
+        batch.changed(x, PageRange::base(Page(5), 0), Scope::Leaf);
+        assert!(batch.is_empty());
+    });
+    told.step("neighbours", |told| {
+        told.unmap(x, &[base(5), base(6), base(7)])
+    });
+    told.step("pages apart", |told| told.unmap(x, &[base(5), base(7)]));
+    told.step("pages in another order", |told| {
+        told.unmap(x, &[base(7), base(5), base(6)])
+    });
+    told.step("the same page twice", |told| {
+        told.unmap(x, &[base(7), base(7)])
+    });
+    told.step("more ranges than are remembered", |told| {
+        told.unmap(x, &[1, 3, 5, 7, 9, 11, 13, 15, 17].map(base));
+    });
+    told.step("33 pages", |told| {
+        told.unmap(x, &[PageRange::base(Page(5), 33)])
+    });
+    told.step("34 pages", |told| {
+        told.unmap(x, &[PageRange::base(Page(5), 34)])
+    });
+    told.step("33 pages one by one", |told| {
+        told.unmap(x, &(0..33).map(base).collect::<Vec<_>>())
+    });
+    told.step("34 pages one by one", |told| {
+        told.unmap(x, &(0..34).map(base).collect::<Vec<_>>())
+    });
+    let large = PageRange {
+        start: Page(512),
+        pages: 1024,
+        stride: PageSize::Large,
+    };
+    told.step("two large pages", |told| told.unmap(x, &[large]));
+    told.step("a large page and a base page", |told| {
+        told.unmap(x, &[large, base(5)])
+    });
+    told.step("more strides than are packed", |told| {
+        told.unmap(
+            x,
+            &[
+                PageRange::base(Page(0), 65535),
+                PageRange::base(Page(65535), 1),
+            ],
+        );
+    });
+    told.step("rights, and a table", |told| {
+        let mut batch = told.batch(Purpose::Call);
+        batch.changed(x, base(5), Scope::Leaf);
+        batch.changed(x, base(6), Scope::Tables);
+        batch.changed(x, base(9), Scope::Leaf);
+        assert_eq!(batch.finish().count(), 0);
+    });
+    told.step("all of x", |told| {
+        let mut batch = told.batch(Purpose::Call);
+        batch.changed_all(x, Scope::Leaf);
+        batch.changed(x, base(5), Scope::Leaf);
+        batch.changed(x, base(5), Scope::Tables);
+    });
+    told.step("x and y", |told| {
+        let mut batch = told.batch(Purpose::Call);
+        batch.unmapped(x, base(5), Frame(1));
+        batch.unmapped(y, base(5), Frame(2));
+        batch.unmapped(x, base(6), Frame(3));
+        assert_eq!(batch.finish().count(), 3);
+    });
+    told.step("y, which no CPU runs", |told| told.unmap(y, &[base(5)]));
+    told.step("reclaim", |told| {
+        let mut batch = told.batch(Purpose::Reclaim);
+        batch.unmapped(x, base(5), Frame(1));
+        batch.unmapped(x, base(8), Frame(2));
+        batch.unmapped(x, base(2), Frame(3));
+        assert_eq!(batch.finish().count(), 3);
+    });
+    told.step("a batch that is forgotten", |told| {
+        let mut batch = told.batch(Purpose::Call);
+        batch.changed(x, base(5), Scope::Leaf);
+    });
+    told.step("x settles, and owes nothing", |_| engine.settle(x));
+    told.step("x settles a batch", |told| {
+        let mut batch = told.batch(Purpose::Reclaim);
+        batch.unmapped(x, base(5), Frame(1));
+        engine.settle_deferred(x);
+        engine.settle(x);
+        assert_eq!(batch.finish().count(), 1);
+    });
+    told.step("in flight", |told| {
+        let mut batch = told.batch(Purpose::Call);
+        batch.unmapped(x, base(5), Frame(1));
+        let mut flight = batch.start();
+        let at_once = flight.is_done();
+        told.machine.pending[1].set(false);
+        told.machine.me.set(1);
+        engine.on_interrupt();
+        told.machine.me.set(0);
+        assert!(flight.is_done());
+        assert_eq!(flight.finish().count(), 1);
+        assert_eq!(at_once, engine.hw().global);
+    });
+    told.step("refresh", |_| {
+        engine.refresh(x, base(5));
+        engine.refresh(y, base(5));
+    });
+
+    told.other("CPU 1 is lazy", |_| engine.enter_lazy());
+    told.step("a page, while CPU 1 is lazy", |told| {
+        told.unmap(x, &[base(5)])
+    });
+    told.other("CPU 1 comes back", |_| {
+        assert!(engine.resume(x) && engine.runs(x))
+    });
+    told.other("CPU 1 is lazy and comes back", |_| {
+        engine.enter_lazy();
+        assert!(!engine.runs(x) && engine.resume(x));
+    });
+    told.other("CPU 1 is lazy", |_| engine.enter_lazy());
+    told.step("a table, while CPU 1 is lazy", |told| {
+        let mut batch = told.batch(Purpose::Call);
+        batch.table_unlinked(x, base(0), Frame(7));
+        assert_eq!(batch.finish().count(), 1);
+    });
+    let evicted = !engine.hw().global;
+    told.other("CPU 1 has left", |_| {
+        assert_eq!(engine.is_detached(), evicted);
+        engine.enter_lazy();
+    });
+    told.step("a page and a table, which CPU 1 has left", |told| {
+        told.unmap(x, &[base(5)]);
+        let mut batch = told.batch(Purpose::Call);
+        batch.table_unlinked(x, base(0), Frame(7));
+        assert_eq!(batch.finish().count(), 1);
+    });
+    told.other("CPU 1 switches to x again", |_| engine.switch_to(None, x));
+    told.other("CPU 1 switches to y", |_| engine.switch_to(Some(x), y));
+    told.other("CPU 1 switches to x and back", |_| {
+        engine.switch_to(Some(y), x);
+        engine.switch_to(Some(x), y);
+    });
+    told.step("a page, which CPU 1 does not run", |told| {
+        told.unmap(x, &[base(5)])
+    });
+    told.other("CPU 1 switches to x, which has changed", |_| {
+        engine.switch_to(Some(y), x)
+    });
+    told.other("CPU 1 leaves", |_| engine.leave(x));
+    told.step("a page, while CPU 1 has none", |told| {
+        told.unmap(x, &[base(5)])
+    });
+    told.other("CPU 1 is offline", |_| {
+        engine.cpu_offline(None);
+        assert!(!engine.is_online() && engine.is_detached());
+    });
+    told.step("a page, while CPU 1 is offline", |told| {
+        told.unmap(x, &[base(5)])
+    });
+    told.other("CPU 1 is online", |_| engine.cpu_online());
+    told.other("CPU 1 switches to x", |_| engine.switch_to(None, x));
+
+    let residue = told.step("a page is owed", |told| told.owe(x));
+    told.step("it is claimed", |_| {
+        assert_eq!(engine.claim(&residue).is_some(), engine.policy().lazy_unmap);
+        assert!(residue.is_clear() && engine.claim(&residue).is_none());
+    });
+    let residue = told.step("a page is owed", |told| told.owe(x));
+    told.step("it is rescued", |_| {
+        assert_eq!(residue.rescue(engine), engine.policy().lazy_unmap);
+        assert!(residue.is_clear() && !residue.rescue(engine));
+    });
+    let residue = told.step("a page is owed", |told| told.owe(x));
+    told.step("its slot is filled again", |_| {
+        engine.settle_residue(&residue, x);
+        assert!(engine.is_paid(&residue) || !engine.policy().lazy_unmap);
+        engine.settle_residue(&residue, x);
+    });
+    let residue = told.step("a page is owed", |told| told.owe(x));
+    told.step("it is claimed when all is paid", |_| {
+        engine.pay_all();
+        drop(engine.claim(&residue));
+    });
+    told.step("two pages are owed and everything is paid", |told| {
+        told.owe(x);
+        told.owe(y);
+        engine.pay_all();
+        assert!(!engine.owes_anything());
+        engine.pay_all();
+    });
+    told.step("a page is owed, and no batch is outstanding", |told| {
+        told.owe(x);
+        engine.settle_deferred(x);
+    });
+    told.step("x settles", |_| {
+        engine.settle(x);
+        engine.settle(x);
+    });
+    told.step("more is owed than the ledger holds", |told| {
+        for _ in 0..6 {
+            told.owe(x);
+        }
+    });
+    told.step("CPU 0 catches up", |_| {
+        engine.catch_up();
+        engine.catch_up();
+    });
+    told.other("CPU 1 catches up", |_| engine.catch_up());
+    told.step("everything is paid, which all have flushed", |_| {
+        engine.pay_all()
+    });
+    let residue = told.step("a page is owed", |told| told.owe(x));
+    told.other("CPU 1 flushes its tag", |_| {
+        engine.switch_to(Some(x), y);
+        engine.switch_to(Some(y), x);
+    });
+    told.step("it is claimed", |_| drop(engine.claim(&residue)));
+
+    let residue = told.step("a page is owed", |told| told.owe(x));
+    told.other("CPU 1 is lazy", |_| engine.enter_lazy());
+    told.step("it is claimed", |_| drop(engine.claim(&residue)));
+    told.other("CPU 1 comes back", |_| assert!(engine.resume(x)));
+    told.step("CPU 0 is lazy, and does not catch up", |told| {
+        engine.enter_lazy();
+        (0..4).for_each(|_| drop(told.owe(y)));
+        engine.catch_up();
+        assert!(engine.resume(x));
+        engine.pay_all();
+    });
+    told.step("CPU 0 is lazy", |_| engine.enter_lazy());
+    told.step("a page, while CPU 0 is lazy", |told| {
+        told.unmap(x, &[base(5)])
+    });
+    told.step("CPU 0 catches up with nothing", |told| {
+        (0..4).for_each(|_| drop(told.owe(y)));
+        engine.catch_up();
+        engine.pay_all();
+    });
+    told.step("CPU 0 comes back", |_| engine.switch_to(None, x));
+    told.other("CPU 1 leaves", |_| engine.leave(x));
+    told.step("CPU 0 is lazy", |_| engine.enter_lazy());
+    told.step("a page, while CPU 0 is lazy and alone", |told| {
+        told.unmap(x, &[base(5)])
+    });
+    told.step("CPU 0 comes back", |_| engine.switch_to(None, x));
+    told.other("CPU 1 catches up with nothing", |told| {
+        (0..4).for_each(|_| drop(told.owe(y)));
+        engine.catch_up();
+        engine.pay_all();
+    });
+    told.other("CPU 1 switches to x", |_| engine.switch_to(None, x));
+
+    for entries in [KernelEntries::Global, KernelEntries::Tagged] {
+        // SAFETY: no memory is behind any frame.
+        let kernel: S = leak(unsafe { engine.new_kernel_space(Frame(3), entries) });
+        let page = base(0x7_ffff_f000);
+        told.step(&format!("a page of the kernel, {entries:?}"), |told| {
+            told.unmap(kernel, &[page])
+        });
+        told.step("34 pages of the kernel", |told| {
+            told.unmap(kernel, &[PageRange::base(page.start, 34)])
+        });
+        told.step("of the kernel and of x", |told| {
+            let mut batch = told.batch(Purpose::Call);
+            batch.unmapped(kernel, page, Frame(1));
+            batch.unmapped(x, base(5), Frame(2));
+            assert_eq!(batch.finish().count(), 2);
+        });
+        // SAFETY: as above.
+        told.other("CPU 1 runs a program", |_| unsafe { engine.enter_user() });
+        told.step("a page of the kernel, while CPU 1 runs a program", |told| {
+            told.unmap(kernel, &[page])
+        });
+        told.step(
+            "a page of the kernel is owed while CPU 1 runs a program",
+            |told| {
+                told.owe(kernel);
+                engine.pay_all();
+            },
+        );
+        told.step("a page of the program", |told| told.unmap(x, &[base(5)]));
+        told.other("CPU 1 enters the kernel", |_| engine.enter_kernel());
+        // SAFETY: as above.
+        told.other("CPU 1 runs a program and enters the kernel", |_| unsafe {
+            engine.enter_user();
+            engine.enter_kernel();
+        });
+        told.step(
+            "a page of the kernel is owed, and CPU 1 flushes everything",
+            |told| {
+                let residue = told.owe(kernel);
+                told.unmap(kernel, &[PageRange::base(page.start, 34)]);
+                assert_eq!(engine.claim(&residue).is_some(), engine.policy().lazy_unmap);
+            },
+        );
+        told.step(
+            "a page of the kernel is owed, and one of x is claimed",
+            |told| {
+                told.owe(kernel);
+                let residue = told.owe(x);
+                drop(engine.claim(&residue));
+                assert_eq!(engine.owes_anything(), engine.policy().lazy_unmap);
+            },
+        );
+        told.step("a page of the kernel is owed and all is paid", |told| {
+            told.owe(kernel);
+            engine.pay_all();
+        });
+    }
+    // SAFETY: no memory is behind any frame.
+    let kernel: S = leak(unsafe { engine.new_kernel_space(Frame(3), KernelEntries::Global) });
+    let residue = told.step("a page is owed", |told| told.owe(x));
+    told.step("34 pages of the kernel", |told| {
+        told.unmap(kernel, &[PageRange::base(Page(0x7_ffff_f000), 34)]);
+    });
+    told.step("it is claimed", |_| drop(engine.claim(&residue)));
+    told.other("CPU 1 is offline, and has left x", |_| {
+        engine.cpu_offline(Some(x));
+    });
+    told.step("a page of the kernel, while CPU 1 is offline", |told| {
+        told.unmap(kernel, &[base(0x7_ffff_f000)]);
+    });
+    let residue = told.step("a page of the kernel is owed", |told| told.owe(kernel));
+    told.other("CPU 1 is online", |_| engine.cpu_online());
+    told.step("it is claimed", |_| drop(engine.claim(&residue)));
+    told.step("a page of x, which CPU 1 has left", |told| {
+        told.unmap(x, &[base(5)])
+    });
+    told.other("CPU 1 switches to x", |_| engine.switch_to(None, x));
+    told.step("text", |told| {
+        engine.synchronize_text();
+        let mut cpus = told.machine.synchronized.take();
+        cpus.sort_unstable();
+        assert_eq!(cpus, [0, 1]);
+    });
+    told.other("CPU 1 runs y", |_| engine.switch_to(Some(x), y));
+    told.step("y is retired by nobody that runs it", |_| engine.leave(x));
+    told.other("x is retired", |_| engine.retire(x));
+    told.other("CPU 1 is lazy", |_| engine.enter_lazy());
+    told.step("CPU 0 runs y and is lazy", |_| {
+        engine.switch_to(None, y);
+        engine.enter_lazy();
+    });
+    told.step("y is retired", |_| engine.retire(y));
+    assert!(engine.is_detached());
+    told.text
+}
+
+#[track_caller]
+fn same(told: &str, expected: &str) {
+    let first = told
+        .lines()
+        .zip(expected.lines())
+        .position(|(one, other)| one != other);
+    assert!(
+        told == expected,
+        "from line {} on it differs; it is now\n{told}",
+        first.map_or(0, |line| line + 1)
+    );
+}
+
+#[test]
+fn a_machine_with_tags() {
+    same(
+        &story(Machine::default(), Policy::ALL),
+        include_str!("counts/tags.txt"),
+    );
+}
+
+#[test]
+fn a_machine_on_which_nothing_is_on() {
+    same(
+        &story(Machine::default(), Policy::BASELINE),
+        include_str!("counts/baseline.txt"),
+    );
+}
+
+#[test]
+fn a_machine_that_broadcasts() {
+    let machine = Machine {
+        global: true,
+        ..Machine::default()
+    };
+    same(
+        &story(machine, Policy::ALL),
+        include_str!("counts/broadcast.txt"),
+    );
+}

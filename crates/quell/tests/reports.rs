@@ -1,0 +1,117 @@
+//! A report to a batch waits for no CPU: under every policy, of more spaces than there are places for, and of more batches of a
+//! space than are counted. What the batch has no place for is flushed at its end, and second actors hear of it.
+
+mod support;
+
+use quell::{AllRules, Batch, Counter, Frame, InPlace, Page, PageRange, Policy, Purpose, Scope};
+use support::{E, Machine, S, run_on_both, space, world};
+
+const PAGE: PageRange = PageRange::base(Page(5), 1);
+
+/// Both CPUs run the space; the other one is on no CPU.
+fn both_run(policy: Policy) -> (&'static Machine, E, S, S) {
+    let (machine, engine) = world(Machine::default(), policy);
+    let (shared, other) = (space(engine, 1), space(engine, 2));
+    run_on_both(machine, engine, shared);
+    (machine, engine, shared, other)
+}
+
+/// With a place for one space.
+fn small(
+    engine: E,
+    purpose: Purpose,
+) -> Batch<'static, 'static, Machine, S, Frame, AllRules, InPlace<Frame>, 1> {
+    engine.batch_of_spaces(purpose, InPlace::new())
+}
+
+/// Does it where no call may wait, and where a debug build asks at each that may.
+fn without_waiting<R>(machine: &Machine, act: impl FnOnce() -> R) -> R {
+    let (asked, sent) = (machine.asked.get(), machine.interrupts.get());
+    machine.forbidden.set(true);
+    let done = act();
+    machine.forbidden.set(false);
+    assert_eq!(
+        machine.asked.get(),
+        asked,
+        "a report asks whether it may wait"
+    );
+    assert_eq!(machine.interrupts.get(), sent, "a report interrupts");
+    done
+}
+
+#[test]
+fn reports_of_a_space_too_many_do_not_wait() {
+    for policy in [Policy::BASELINE, Policy::ALL] {
+        for purpose in [Purpose::Call, Purpose::Reclaim, Purpose::Migration] {
+            let (machine, engine, space, other) = both_run(policy);
+            let interrupts = || machine.interrupts.get();
+            let mut batch = without_waiting(machine, || {
+                let mut batch = small(engine, purpose);
+                batch.changed(other, PAGE, Scope::Leaf);
+                batch.unmapped(space, PAGE, Frame(42));
+                batch.changed_all(space, Scope::Leaf);
+                batch
+            });
+            assert_eq!(engine.stats().get(Counter::EscalatedBatch), 2);
+            engine.settle(space);
+            assert_eq!(interrupts(), 1, "the second actor was not told");
+            engine.settle(space);
+            assert_eq!(interrupts(), 1, "what was paid is paid again");
+            without_waiting(machine, || batch.changed(space, PAGE, Scope::Leaf));
+            assert!(batch.finish().eq([Frame(42)]));
+            assert_eq!(interrupts(), 2, "nothing was flushed at the end");
+            engine.settle_deferred(space);
+            assert_eq!(
+                interrupts(),
+                3,
+                "the debt of the last report is gone unpaid"
+            );
+            assert!(batch.is_empty());
+            // Begun and not waited for.
+            batch.changed(other, PAGE, Scope::Leaf);
+            batch.changed(space, PAGE, Scope::Tables);
+            let mut flight = batch.start();
+            assert!(!flight.is_done());
+            flight.finish().for_each(drop);
+            assert_eq!(interrupts(), 4);
+            drop(batch);
+            assert_eq!(interrupts(), 4);
+        }
+    }
+}
+
+#[test]
+fn more_batches_than_are_counted_do_not_wait() {
+    let (machine, engine, space, _) = both_run(Policy::ALL);
+    let mut batches: Vec<_> = without_waiting(machine, || {
+        let batch = |_| {
+            let mut batch = small(engine, Purpose::Call);
+            batch.changed(space, PAGE, Scope::Leaf);
+            batch
+        };
+        (0..2049).map(batch).collect()
+    });
+    assert_eq!(engine.stats().get(Counter::EscalatedBatch), 1);
+    let last = batches.pop();
+    drop(batches);
+    let before = machine.interrupts.get();
+    assert!(before >= 1 && !space.is_in_batch());
+    drop(last);
+    assert_eq!(machine.interrupts.get(), before + 1);
+}
+
+/// A simple kernel, that says when its lock is dropped, flushes once for each change; with S0 it flushes once.
+#[test]
+fn without_s0_each_change_is_flushed() {
+    for (policy, flushes) in [(Policy::BASELINE, 3), (Policy::ALL, 1)] {
+        let (machine, engine, space, _) = both_run(policy);
+        let mut batch = small(engine, Purpose::Reclaim);
+        for page in 0..3 {
+            let page = PageRange::base(Page(page), 1);
+            without_waiting(machine, || batch.changed(space, page, Scope::Leaf));
+            batch.unlocked();
+        }
+        batch.finish().for_each(drop);
+        assert_eq!(machine.interrupts.get(), flushes, "{policy:?}");
+    }
+}

@@ -1,0 +1,216 @@
+//! `cargo xtask mutate`: mutants of the engine that nobody wrote by hand.
+
+use quell_mutate::judge::{Effort, Verdict, judge, record};
+use quell_mutate::kept::{self, PLACE};
+use quell_mutate::sources::{self, Mutant};
+use quell_mutate::{build, document, tree};
+use serde_json::json;
+use std::collections::{BTreeMap, BTreeSet};
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::num::NonZeroUsize;
+use std::path::Path;
+use std::{fmt, io, thread};
+
+/// What was asked for.
+#[derive(Debug, Default)]
+pub struct Asked {
+    /// Mutants by number; all if there are none.
+    only: Vec<u32>,
+    /// Those of this file alone.
+    file: Option<String>,
+    /// So many of those that are not kept, drawn by the seed.
+    sample: Option<usize>,
+    seed: u64,
+    jobs: Option<usize>,
+    json: bool,
+    list: bool,
+    markdown: bool,
+    thorough: bool,
+    /// By the engine's tests alone.
+    tests: bool,
+}
+
+/// Reads the arguments.
+///
+/// # Errors
+/// What is wrong with them, in a line.
+pub fn asked(words: &[String]) -> Result<Asked, String> {
+    let mut asked = Asked::default();
+    let mut words = words.iter();
+    while let Some(word) = words.next() {
+        let mut value = || words.next().ok_or_else(|| format!("{word} wants a value"));
+        fn number<T: std::str::FromStr>(text: &str) -> Result<T, String> {
+            text.parse().map_err(|_| format!("`{text}` is no number"))
+        }
+        match &**word {
+            "--only" => asked.only.push(number(value()?)?),
+            "--file" => asked.file = Some(value()?.clone()),
+            "--sample" => asked.sample = Some(number(value()?)?),
+            "--seed" => asked.seed = number(value()?)?,
+            "--jobs" => asked.jobs = Some(number(value()?)?),
+            "--json" => asked.json = true,
+            "--list" => asked.list = true,
+            "--markdown" => asked.markdown = true,
+            "--tests" => asked.tests = true,
+            "--thorough" => asked.thorough = true,
+            unknown => return Err(format!("mutate knows no {unknown}")),
+        }
+    }
+    Ok(asked)
+}
+
+/// What went wrong.
+#[derive(Debug)]
+pub enum Wrong {
+    /// Something could not be read, built or run.
+    Failed(io::Error),
+    /// The list of survivors does not tell the truth; a line for each.
+    Untrue(Vec<String>),
+}
+
+impl From<io::Error> for Wrong {
+    fn from(error: io::Error) -> Self {
+        Wrong::Failed(error)
+    }
+}
+
+impl fmt::Display for Wrong {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Wrong::Failed(error) => write!(f, "{error}"),
+            Wrong::Untrue(lines) => write!(f, "{}", lines.join("\n")),
+        }
+    }
+}
+
+fn told(number: u32, mutant: &Mutant) -> String {
+    let Mutant { name, line } = mutant;
+    let nth = if name.nth > 1 {
+        format!(", number {}", name.nth)
+    } else {
+        String::new()
+    };
+    format!(
+        "{number}: {}:{line}, {}, `{}`: {}{nth}",
+        name.file, name.function, name.text, name.change
+    )
+}
+
+/// Does what was asked for.
+///
+/// # Errors
+/// If something fails, if a mutant lives that is not kept, and if one is kept that dies or is none.
+pub fn run(root: &Path, asked: &Asked) -> Result<(), Wrong> {
+    let sources = sources::read(root)?;
+    let mutants = sources::mutants(&sources);
+    let entries = kept::read(root)?;
+    let kept = kept::numbers(&entries, &mutants).map_err(Wrong::Untrue)?;
+    if asked.markdown {
+        print!("{}", document::document(&entries));
+        return Ok(());
+    }
+    if asked.list {
+        for (number, mutant) in (1..).zip(&mutants) {
+            println!("{}", told(number, mutant));
+        }
+        return Ok(());
+    }
+    tree::copy(root, &sources)?;
+    let untyped = build::compile(root, &sources)?;
+    let mut wrong: Vec<String> = Vec::new();
+    for (number, entry) in &kept {
+        if let Some(why) = untyped.get(number) {
+            wrong.push(format!(
+                "{PLACE} names what does not compile ({why}): {}, `{}`",
+                entry.file, entry.text
+            ));
+        }
+    }
+    let judges = build::judges(root, !asked.tests)?;
+    let fits = |(number, mutant): &(u32, &Mutant)| {
+        !untyped.contains_key(number)
+            && (asked.only.is_empty() || asked.only.contains(number))
+            && asked
+                .file
+                .as_ref()
+                .is_none_or(|file| mutant.name.file == *file)
+            && (asked.sample.is_none() || !kept.contains_key(number))
+    };
+    let mut numbers: Vec<u32> = (1..)
+        .zip(&mutants)
+        .filter(fits)
+        .map(|(number, _)| number)
+        .collect();
+    if let Some(most) = asked.sample {
+        let drawn = |number: &u32| {
+            let mut hasher = DefaultHasher::new();
+            (asked.seed, &mutants[*number as usize - 1].name.text, number).hash(&mut hasher);
+            hasher.finish()
+        };
+        numbers.sort_by_key(drawn);
+        numbers.truncate(most);
+        numbers.sort_unstable();
+    }
+    let jobs = asked
+        .jobs
+        .unwrap_or_else(|| thread::available_parallelism().map_or(1, NonZeroUsize::get));
+    let effort = Effort {
+        few: 12,
+        more: 60,
+        last: asked.thorough.then_some((2000, 2)),
+    };
+    // A record of everything costs more than it saves a few.
+    let record = match numbers.len() > 60 {
+        true => Some(record(root, &judges, effort, jobs)?),
+        false => None,
+    };
+    let tell = |number: u32, verdict: &Verdict| {
+        if asked.json {
+            let Mutant { name, line } = &mutants[number as usize - 1];
+            let line = json!({
+                "number": number, "file": name.file, "line": line, "function": name.function, "text": name.text,
+                "change": name.change, "nth": name.nth, "kept": kept.contains_key(&number), "verdict": verdict,
+            });
+            println!("{line}");
+        }
+    };
+    let verdicts = judge(&judges, record.as_ref(), &numbers, effort, jobs, tell)?;
+    let became: BTreeMap<u32, Verdict> = numbers.into_iter().zip(verdicts).collect();
+    for (number, verdict) in &became {
+        let mutant = told(*number, &mutants[*number as usize - 1]);
+        match (verdict.lives(), kept.contains_key(number)) {
+            (true, false) => wrong.push(format!("lives, and {PLACE} does not say why: {mutant}")),
+            (false, true) => wrong.push(format!(
+                "dies, though {PLACE} keeps it ({verdict:?}): {mutant}"
+            )),
+            _ => {}
+        }
+    }
+    if !asked.json {
+        let count = |fits: &dyn Fn(&Verdict) -> bool| {
+            became.values().filter(|verdict| fits(verdict)).count()
+        };
+        let never: BTreeSet<u32> = became
+            .iter()
+            .filter(|(_, verdict)| matches!(verdict, Verdict::NeverEnded(_)))
+            .map(|(number, _)| *number)
+            .collect();
+        println!(
+            "{} mutants tried: {} killed, {} never ended, {} live, of which {} are kept; {} do not compile",
+            became.len(),
+            count(&|verdict| matches!(verdict, Verdict::Killed(_))),
+            never.len(),
+            count(&Verdict::lives),
+            became
+                .iter()
+                .filter(|(number, verdict)| verdict.lives() && kept.contains_key(number))
+                .count(),
+            untyped.len(),
+        );
+    }
+    if wrong.is_empty() {
+        Ok(())
+    } else {
+        Err(Wrong::Untrue(wrong))
+    }
+}
