@@ -147,7 +147,7 @@ fn is_small(case: &Case) -> bool {
             | ("nested-posting" | "nested-outbox" | "nested-alone" | "many-batches", _)
             // The one that retires asks again and again until the other has left.
             | ("retire-running", _) => false,
-            ("own-nmi" | "own-program" | "own-program-debt", _)
+            ("own-nmi" | "own-program" | "own-program-debt" | "lazy-late-unmap", _)
             | ("unplaced-access" | "unplaced-tables", _) => !riscv,
             ("unplaced-unmap" | "unplaced-switch" | "unplaced-own", _) => broadcast,
             ("spurious", _) => case.kind.name != "riscv-svinval",
