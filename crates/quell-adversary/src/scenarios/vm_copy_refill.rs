@@ -41,12 +41,14 @@ fn body(k: &VmKernel<'_>, cpu: usize) {
             k.write(PRIVATE, 3);
         }
         1 => {
-            for _ in 0..3 {
+            for _ in 0..6 {
                 k.read(PRIVATE);
             }
         }
         _ => {
-            k.page_out(PRIVATE, 1);
+            for _ in 0..2 {
+                k.page_out(PRIVATE, 1);
+            }
         }
     }
 }
