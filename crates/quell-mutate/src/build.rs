@@ -159,9 +159,9 @@ pub fn judges(root: &Path, cases: bool) -> io::Result<Judges> {
     if !cases {
         return Ok(Judges { tests, trial: None });
     }
-    let trial = built(root, &["build", "--package", "quell-trial"])?;
-    let trial = trial.into_iter().find(|(name, _)| name == "quell-trial");
-    let (_, trial) = trial.ok_or_else(|| io::Error::other("cargo has built no quell-trial"))?;
+    let trial = built(root, &["build", "--package", "quell-judge"])?;
+    let trial = trial.into_iter().find(|(name, _)| name == "quell-judge");
+    let (_, trial) = trial.ok_or_else(|| io::Error::other("cargo has built no quell-judge"))?;
     Ok(Judges {
         tests,
         trial: Some(trial),

@@ -20,6 +20,12 @@ pub enum Kind {
     Slower,
     /// It keeps the contract, and keeps it in another way that costs no more.
     Allowed,
+    /// It leaves out a fence of the memory model, which no test here can miss: under loom its race is lost.
+    Fence,
+    /// It dies with `--thorough`, by what the reason names; less may not find it.
+    Deep,
+    /// It lives, and nobody has said yet why it may, or found what kills it.
+    Open,
 }
 
 /// Some survivors that live for one reason.

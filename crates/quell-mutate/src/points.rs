@@ -1,4 +1,5 @@
-//! Where a source file can be mutated, and the text that holds all of its mutants.
+//! Where a source file can be mutated, and the text that holds all of its mutants. This file is long because one visitor knows
+//! every kind of place.
 //!
 //! A file is read as Rust; each place where it can be mutated becomes a [`Point`] with one or more mutants, and text that is
 //! inserted around it: calls of the [selector](crate::selector), which get the number of the point's first mutant. No

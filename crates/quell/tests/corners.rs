@@ -69,6 +69,18 @@ fn ranges_grow_to_65535_strides() {
         told(&[base(80000, 65535), base(1, 65535)]),
         Some(vec![(80000, 65535), (1, 65535)])
     );
+    // Base pages are no part of a large stride, also where they touch.
+    let mixed = [(1536, 512), (2048, 1)];
+    let large_page = PageRange {
+        start: Page(1536),
+        pages: 512,
+        stride: PageSize::Large,
+    };
+    assert_eq!(told(&[large_page, base(2048, 1)]), Some(mixed.into()));
+    assert_eq!(
+        told(&[base(2048, 1), large_page]),
+        Some(vec![mixed[1], mixed[0]])
+    );
     let huge = PageRange {
         start: Page(1 << 18),
         pages: 3 << 18,
@@ -112,6 +124,16 @@ fn requests_know_what_they_cover() {
         Request::Empty
     );
     assert!(Request::Full(Scope::Leaf).covers(Page(5)));
+    for scope in [Scope::Leaf, Scope::Tables] {
+        assert_eq!(
+            range.merge(Request::Full(scope)),
+            Request::Full(Scope::Tables)
+        );
+        assert_eq!(
+            Request::Full(scope).merge(range),
+            Request::Full(Scope::Tables)
+        );
+    }
 }
 
 /// switch.rs: "Thousands of slots are not searched: each id has its place."
@@ -840,4 +862,84 @@ fn a_lazy_cpu_leaves_its_root_for_whatever_may_be_a_table() {
     assert_eq!(batch.finish().count(), 2);
     machine.me.set(1);
     assert!(engine.is_detached(), "its walker may read the table");
+}
+
+/// switch.rs: calls that name another space than the one that is loaded change nothing of that.
+#[test]
+fn what_is_said_of_another_space_changes_nothing() {
+    let (machine, engine) = world(Machine::default(), Policy::ALL);
+    let (x, y) = (space(engine, 1), space(engine, 2));
+    run_on_both(machine, engine, y);
+    assert!(engine.runs(y) && !engine.runs(x));
+    engine.leave(x);
+    assert!(engine.runs(y));
+    engine.enter_lazy();
+    assert!(!engine.resume(x) && !engine.runs(y) && !engine.user_access_allowed());
+    // A lazy CPU that switches to what it has loaded catches up.
+    machine.me.set(1);
+    let mut batch: Batch<'_, '_, _, S, Frame> = engine.batch(Purpose::Call);
+    batch.unmapped(y, PageRange::base(Page(5), 1), Frame(1));
+    assert_eq!(batch.finish().count(), 1);
+    machine.me.set(0);
+    machine.invalidated.borrow_mut().clear();
+    engine.switch_to(None, y);
+    assert!(engine.runs(y));
+    assert_eq!(machine.invalidated.take().len(), 1);
+}
+
+/// target.rs: a request for a space that the CPU has left flushes nothing of the one that it runs now.
+#[test]
+fn requests_for_another_space_are_ignored() {
+    for order in [[0, 1], [1, 0]] {
+        let (machine, engine) = world(Machine::default(), Policy::ALL);
+        let spaces = [1, 2].map(|root| space(engine, root));
+        let [old, new] = order.map(|number: usize| spaces[number]);
+        run_on_both(machine, engine, old);
+        let mut batch: Batch<'_, '_, _, S, Frame> = engine.batch(Purpose::Call);
+        batch.unmapped(old, PageRange::base(Page(5), 1), Frame(1));
+        let flight = batch.start();
+        machine.me.set(1);
+        engine.switch_to(Some(old), new);
+        machine.invalidated.borrow_mut().clear();
+        engine.on_interrupt();
+        assert!(machine.invalidated.borrow().is_empty());
+        machine.me.set(0);
+        assert_eq!(flight.finish().count(), 1);
+    }
+}
+
+/// flushed.rs: what nobody takes out is dropped, behind the flush; what is owed comes out frame by frame.
+#[test]
+fn frames_come_out_one_way_or_the_other() {
+    let dropped: &std::cell::Cell<usize> = leak(std::cell::Cell::new(0));
+    let (machine, engine) = world(Machine::default(), Policy::ALL);
+    let x = space(engine, 1);
+    run_on_both(machine, engine, x);
+    let mut batch: Batch<'_, '_, _, S, Counted> = engine.batch(Purpose::Lazy);
+    for page in [5, 9] {
+        batch.unmapped(x, PageRange::base(Page(page), 1), Counted(dropped));
+    }
+    drop(batch.finish());
+    assert_eq!(dropped.take(), 2);
+    batch.unmapped(x, PageRange::base(Page(5), 1), Counted(dropped));
+    match batch.finish_owed() {
+        Outcome::Owed(owed) => assert_eq!(owed.count(), 1),
+        Outcome::Flushed(_) => panic!("there is room in the ledger"),
+    }
+    assert_eq!(dropped.take(), 1);
+}
+
+/// target.rs: "or that is of the kernel".
+#[test]
+fn the_kernel_s_entries_are_refreshed() {
+    let (machine, engine) = world(Machine::default(), Policy::ALL);
+    // SAFETY: no memory is behind any frame.
+    let kernel: S = leak(unsafe { engine.new_kernel_space(Frame(3), KernelEntries::Global) });
+    machine.invalidated.borrow_mut().clear();
+    engine.refresh(kernel, PageRange::base(Page(0x7_ffff_f000), 1));
+    let done = machine.invalidated.take();
+    assert!(
+        matches!(done[..], [(0, Invalidate::Kernel { .. })]),
+        "{done:?}"
+    );
 }

@@ -1,4 +1,4 @@
-//! `cargo xtask ci`: what a change must pass beyond `cargo test`.
+//! `cargo xtask ci`: what a change must pass beyond `cargo test`. This file is long because the table of steps is in it.
 //!
 //! `cargo test` checks what can be checked in a few minutes on a machine with nothing but a Rust
 //! toolchain. Whatever takes longer, or needs an emulator, is a step of this command, so that there is

@@ -4,11 +4,11 @@
 //! the engine as it is it finds nothing, whatever it is asked.
 //!
 //! ```text
-//! quell-trial list                 the cases, one a line: a number, how costly it is, whether all mechanisms are on
-//! quell-trial random N             N schedules of each case whose number is on the standard input
-//! quell-trial reach N              the same, and every transition that the case demands must fire
-//! quell-trial exhaustive N         every schedule of these cases, but at most N
-//! quell-trial generate N           N rounds of programs that the adversary writes itself
+//! quell-judge list                 the cases, one a line: a number, how costly it is, whether all mechanisms are on
+//! quell-judge random N             N schedules of each case whose number is on the standard input
+//! quell-judge reach N              the same, and every transition that the case demands must fire
+//! quell-judge exhaustive N         every schedule of these cases, but at most N
+//! quell-judge generate N           N rounds of programs that the adversary writes itself
 //! ```
 //!
 //! It ends with the exit code 1 at the first case that breaks the contract, and says which on its output.
