@@ -9,10 +9,8 @@
 //! in, all under the table's lock: another CPU must not read the old page after this one has
 //! written the new (C4), and machines may not see two frames behind one address.
 //!
-//! A page that is *new* is put where an entry is empty, also if that was emptied by a discard which another CPU has still to
-//! flush: a program that discards a page and touches it at the same time may read either. The machine may then hold two
-//! translations of the address until that flush, which Arm's break-before-make forbids to the letter, and which Linux
-//! does too; a machine that faults on it needs the flush first.
+//! A *new* page goes where an entry is empty, also if a discard on another CPU has emptied it and has still to flush, as in
+//! Linux: until then a machine may hold two translations of the address, which Arm's break-before-make forbids to the letter.
 
 use crate::entry::EntryKind;
 use crate::frame::{Owner, order_of, size_of};
@@ -373,9 +371,8 @@ impl<'m, M: Machine> FaultHandler<'m, M> {
             };
         };
         // The CPU that write-protected the page may not have flushed yet, and then it may still change.
-        self.machine()
-            .rules()
-            .flush_pending_before_copy(|| self.tables.flush_pending(process));
+        let rules = self.machine().rules();
+        rules.flush_pending_before_copy(|| self.tables.flush_pending(process));
         // A file's page goes on being stored to where it is mapped shared: the copy is what it was then.
         if !original.of_file {
             machine.note(Event::Captured {
