@@ -582,7 +582,7 @@ fn sets_know_whether_a_cpu_is_alone() {
     const CPUS: u16 = 192;
     let mut emptied = CpuSet::first(65);
     (0..65).for_each(|cpu| emptied.remove(CpuId(cpu)));
-    assert!(emptied.is_empty() && emptied == CpuSet::EMPTY && emptied.len() == 0);
+    assert!(emptied.is_empty() && emptied == CpuSet::EMPTY);
     let edges = [0, 1, 2, 62, 63, 64, 65, 66, 126, 127, 128, 129, 191];
     for cpu in edges.map(CpuId) {
         let set = AtomicCpuSet::<AtomicU64>::new();
