@@ -16,10 +16,11 @@ use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-/// A cargo in the copy, which builds where this workspace does: what is not ours is built already.
+/// A cargo in the copy. It builds in a folder of its own: a package at the same place in two workspaces has one name there, and
+/// the mutated engine would be taken for the engine.
 fn cargo(root: &Path, arguments: &[&str]) -> Command {
     let mut command = Command::new(env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
-    let target = env::var_os("CARGO_TARGET_DIR").map_or_else(|| root.join("target"), PathBuf::from);
+    let target = root.join("target/mutate/build");
     command
         .current_dir(tree::place(root))
         .args(arguments)

@@ -331,9 +331,9 @@ impl<H: Hardware> AddressSpace<H> {
     /// The CPUs, of so many, that may have the root loaded.
     #[inline]
     pub(crate) fn loaded_on(&self, cpus: usize) -> CpuSet {
-        // SeqCst pairs with `enter` and `leave`: the initiator has taken its generation before, so it sees a
-        // CPU that loads the space, or that CPU sees the generation.
-        // Lost without it: a space is loaded while one page of it after the other is flushed.
+        // SeqCst pairs with `enter` and `leave`: the initiator has taken its generation before, or written the debt, so
+        // it sees a CPU that loads the space, or that CPU sees the generation or the debt.
+        // Lost without it: a space is loaded while a debt is taken.
         self.loaded.snapshot(cpus, SeqCst)
     }
 

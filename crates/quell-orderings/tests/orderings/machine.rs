@@ -13,6 +13,7 @@ use quell::{
 };
 use quell_zero::{Clear, Strategy};
 use std::cell::{Cell, RefCell};
+use std::mem::ManuallyDrop;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release, SeqCst};
 
 loom::thread_local! {
@@ -376,7 +377,8 @@ impl World {
 
     /// Takes a page away, waits for the flush, and gives the frame away.
     pub fn unmap(&self, page: usize, purpose: Purpose, scope: Scope) {
-        let mut batch = self.engine.batch(purpose);
+        // Not dropped: where a wait is given up as lost, the batch would flush and wait again.
+        let mut batch = ManuallyDrop::new(self.engine.batch(purpose));
         let range = self.clear(page);
         match scope {
             Scope::Leaf => batch.unmapped(&self.space, range, page),
