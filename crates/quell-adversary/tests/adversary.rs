@@ -150,7 +150,7 @@ fn is_small(case: &Case) -> bool {
             ("own-nmi" | "own-program" | "own-program-debt" | "lazy-late-unmap", _)
             | ("unplaced-access" | "unplaced-tables", _) => !riscv,
             ("unplaced-unmap" | "unplaced-switch" | "unplaced-own", _) => broadcast,
-            ("spurious", _) => case.kind.name != "riscv-svinval",
+            ("spurious", _) => !riscv,
             (_, Script::Engine(_)) => true,
             // Over the manager, of which one call is as long as a whole program over the engine.
             ("vm-unmap-access", _) => !riscv,
