@@ -144,11 +144,16 @@ pub fn processes<T: Serialize + DeserializeOwned>(
             }
         }
     }
-    let mut failure = None;
-    for _ in 0..count {
+    let (mut failure, mut running) = (None, count);
+    while running > 0 {
         let ended = wait(WaitOptions::empty()).context("waiting for a process")?;
-        let killed = ended.and_then(|(id, status)| Some((id, status.terminating_signal()?)));
-        if let (Some((id, signal)), None) = (killed, &failure) {
+        let Some((id, status)) = ended else { continue };
+        // What a process of the job has made is ended by a signal when its parent ends, and comes here as an orphan.
+        if !children.iter().any(|child| child.id == id) {
+            continue;
+        }
+        running -= 1;
+        if let (Some(signal), None) = (status.terminating_signal(), &failure) {
             failure = Some(anyhow!("process {id} was ended by signal {signal}"));
             // They would wait for it.
             end(&children);
