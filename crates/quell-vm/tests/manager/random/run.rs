@@ -52,6 +52,11 @@ impl Run {
             .pages
     }
 
+    /// What a call says that is refused where not all of the pages are mapped.
+    fn if_covered(&mut self, at: u64, n: u64) -> Result<u64, Error> {
+        self.covered(at, n).then_some(0).ok_or(Error::NotMapped)
+    }
+
     fn covered(&mut self, at: u64, n: u64) -> bool {
         (at..at + n).all(|page| self.mine().contains_key(&page))
     }
@@ -121,11 +126,7 @@ impl Run {
                     bytes: n * PAGE,
                     protection,
                 };
-                let expected = if self.covered(at, n) {
-                    Ok(0)
-                } else {
-                    Err(Error::NotMapped)
-                };
+                let expected = self.if_covered(at, n);
                 assert_eq!(program.call(call), expected);
                 if expected.is_ok() {
                     for page in at..at + n {
@@ -138,11 +139,7 @@ impl Run {
                     address: address(at),
                     bytes: n * PAGE,
                 };
-                let expected = if self.covered(at, n) {
-                    Ok(0)
-                } else {
-                    Err(Error::NotMapped)
-                };
+                let expected = self.if_covered(at, n);
                 assert_eq!(program.call(call), expected);
                 if expected.is_ok() {
                     for page in at..at + n {
