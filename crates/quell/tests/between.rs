@@ -1,24 +1,24 @@
-//! Two calls meet: the second runs whole between any two steps of the first.
+//! Two calls meet: the second runs whole between any two steps of the first. This file is long because it has a machine with
+//! TLBs of its own, and calls enough that each meets each.
 //!
 //! Each word of this machine's memory counts its accesses. Between any two of them a hook can make another CPU do
 //! something. So every call of CPU 1 is met by every call of CPU 0, at every place where it can be. It is the
 //! smallest part of what the adversary searches, with one switch there and one back; but all of it is run each time, in a
-//! second. What CPU 0 does must be possible without an answer of CPU 1 where that has interrupts masked: where
+//! few seconds. What CPU 0 does must be possible without an answer of CPU 1 where that has interrupts masked: where
 //! it is not, the meeting is left out.
 //!
 //! Walkers are as eager as the architecture lets them be: between any two steps every CPU fills its TLB with everything
 //! that its root leads to. At the end no CPU may use a page whose frame was given out, neither at once nor after it has been
-//! through its other space and back, and a frame whose flush was owed has one taker. This file is long because it has a
-//! machine with TLBs, and calls enough that each meets each.
+//! through its other space and back, and a frame whose flush was owed has one taker.
 
 use std::cell::{Cell, OnceCell, RefCell};
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use quell::{
-    AddressSpace, Batch, CpuId, CpuSet, Engine, Features, Frame, Hardware, InFlight, Invalidate,
-    LedgerEntry, NoBroadcasts, Outcome, Page, PageRange, PerCpu, Policy, Purpose, Residue, Tag,
-    TagPolicy, Tagging, Word,
+    AddressSpace, Batch, Counter, CpuId, CpuSet, Engine, Features, Frame, Hardware, InFlight,
+    Invalidate, LedgerEntry, NoBroadcasts, Outcome, Page, PageRange, PerCpu, Policy, Purpose,
+    Residue, Tag, TagPolicy, Tagging, Word,
 };
 
 const CPUS: usize = 3;
@@ -30,6 +30,8 @@ thread_local! {
     /// The machine that this thread is, and in how many steps the second call comes.
     static MACHINE: Cell<Option<&'static Machine>> = const { Cell::new(None) };
     static STEPS_LEFT: Cell<Option<usize>> = const { Cell::new(None) };
+    /// How often an initiator has met another one that was writing.
+    static CONTENDED: Cell<u64> = const { Cell::new(0) };
     static SECOND_CALL: RefCell<Option<Box<dyn FnOnce()>>> = const { RefCell::new(None) };
 }
 
@@ -673,6 +675,8 @@ fn meet(start: Start, first: &Call, second: &'static Call, steps: usize) -> Met 
     if !met {
         return Met::Not;
     }
+    let contended = world.engine.stats().get(Counter::EscalatedContention);
+    CONTENDED.set(CONTENDED.get() + contended);
     world.end();
     Met::Whole
 }
@@ -704,6 +708,10 @@ fn meet_everywhere(how: &str, start: Start) {
         }
     }
     println!("{how}: {whole} meetings, {stuck} that cannot be");
+    assert!(
+        CONTENDED.take() > 0 || start.alone || start.same,
+        "an initiator that finds another one writing into an inbox counts that"
+    );
     assert!(whole > stuck, "most meetings are possible");
 }
 

@@ -989,12 +989,11 @@ fn each_nmi_in_an_entry_flushes_for_itself() {
     machine.me.set(1);
     machine.invalidated.borrow_mut().clear();
     *machine.nmi.borrow_mut() = Some(|engine| {
-        engine.enter_kernel();
-        engine.enter_kernel();
+        (0..3).for_each(|_| engine.enter_kernel());
     });
     engine.enter_kernel();
     let everything = (1, Invalidate::Everything);
-    assert_eq!(machine.invalidated.take(), [everything; 3]);
+    assert_eq!(machine.invalidated.take(), [everything; 4]);
     engine.enter_kernel();
     assert_eq!(machine.invalidated.take(), []);
 }
