@@ -36,8 +36,8 @@ pub struct MachineKind {
     /// (Arm's level hint).
     pub level_hints: bool,
     /// Whether user mode runs under a tag of its own (page-table isolation): the kernel's half of a space is what the engine
-    /// flushes, the user's is flushed on the way back to user mode ([`isolation`](crate::isolation)). Only scenarios that say so
-    /// run there.
+    /// flushes, the user's is flushed on the way back to user mode ([`isolation`](crate::isolation)). Of the scenarios only
+    /// those that say so run there.
     pub isolated: bool,
     /// Whether a range is invalidated piece by piece, complete only at the end.
     pub pieces: bool,
@@ -108,11 +108,6 @@ impl MachineKind {
             ..X86
         },
     ];
-
-    /// The machines that generated programs run on: all but the last, which differs in what a port of the engine does.
-    pub fn drawn() -> &'static [MachineKind] {
-        &Self::ALL[..Self::ALL.len() - 1]
-    }
 
     /// The machine of this name.
     pub fn named(name: &str) -> Option<&'static MachineKind> {

@@ -43,6 +43,9 @@ impl Core {
     pub(crate) fn enter_program(&mut self, me: usize) {
         if !self.searches {
             self.programs |= 1 << me;
+            if let (true, Some(root)) = (self.in_program(me), self.mmu.root(me)) {
+                self.enter_user_half(me, root);
+            }
             self.judge_program(me);
         }
     }

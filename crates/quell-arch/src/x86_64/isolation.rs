@@ -77,7 +77,8 @@ impl UserHalves {
     }
 
     fn mark(&self, tags: u64) {
-        self.behind.store(self.behind.load(Relaxed) | tags, Relaxed);
+        // In one step, because an NMI handler may mark in the middle.
+        self.behind.fetch_or(tags, Relaxed);
     }
 
     /// The kernel's half was invalidated; the user's is behind.
@@ -101,6 +102,9 @@ impl UserHalves {
     /// The value of CR3 for the way back to user mode: the user's root of the space that is loaded under `tag`, with
     /// its entries kept unless they are behind. The caller loads it before it calls any other method of this value.
     ///
+    /// What an NMI handler marks between this call and the load is flushed on the way back to user mode after this one: a handler that
+    /// invalidates what user mode relies on does so for the user's half itself.
+    ///
     /// # Panics
     /// As [`user_tag`] and [`tlb::cr3`].
     #[inline]
@@ -108,7 +112,7 @@ impl UserHalves {
         let user = user_tag(tag);
         let (held, bit) = (self.behind.load(Relaxed), 1 << tag.0);
         if held & bit != 0 {
-            self.behind.store(held & !bit, Relaxed);
+            self.behind.fetch_and(!bit, Relaxed);
         }
         tlb::cr3(root, user, held & bit == 0)
     }

@@ -86,7 +86,7 @@ pub(super) fn reordering_machine(rng: &mut Rng) -> MachineKind {
 /// Puts a program on some machine under some policy.
 pub fn place(rng: &mut Rng, program: Program) -> Recorded {
     Recorded {
-        kind: rng.pick(MachineKind::drawn()),
+        kind: rng.pick(MachineKind::ALL),
         policy: policy(rng),
         mistake: None,
         clause: None,
@@ -121,7 +121,7 @@ fn policy(rng: &mut Rng) -> Policy {
 pub fn change(rng: &mut Rng, recorded: &mut Recorded, other: &Recorded) {
     for _ in 0..rng.few(4) {
         match rng.below(16) {
-            0 => recorded.kind = rng.pick(MachineKind::drawn()),
+            0 => recorded.kind = rng.pick(MachineKind::ALL),
             1 => recorded.policy = policy(rng),
             _ => match (&mut recorded.program, &other.program) {
                 (Program::Engine { shape, cpu }, theirs) => {
