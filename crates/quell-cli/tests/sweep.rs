@@ -169,3 +169,86 @@ fn a_sweep_goes_on_where_it_was_interrupted() {
         "some\ntext\n"
     );
 }
+
+/// What a command that was built without the writer says of it.
+#[cfg(not(feature = "parquet"))]
+#[test]
+fn a_command_without_parquet_says_how_to_get_it_before_it_runs_anything() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let refused = sweep(
+        folder.path(),
+        &["--results", "x.jsonl", "--parquet", "x.parquet"],
+    );
+    assert_eq!(refused.status.code(), Some(2));
+    let said = errors(&refused);
+    assert!(said.contains("--features parquet"), "{said}");
+    let left = fs::read_dir(folder.path()).expect("a folder").count();
+    assert_eq!(left, 0, "nothing was run");
+}
+
+/// Parquet has the columns of the CSV, in order, with the same values under types that fit them.
+#[cfg(feature = "parquet")]
+#[test]
+fn parquet_has_what_csv_has_with_types() {
+    use parquet::file::reader::{FileReader, SerializedFileReader};
+    use parquet::record::Field;
+
+    let folder = tempfile::tempdir().expect("a folder");
+    let at = folder.path();
+    let grid = [
+        &["sweep"],
+        GRID,
+        &["--set", "interrupt.send=500ns,2us", "--results", "x.jsonl"],
+        &["--csv", "x.csv", "--parquet", "x.parquet"],
+    ];
+    let said = good(quell(at, &grid.concat()));
+    assert!(said.contains("Parquet: x.parquet"), "{said}");
+    let csv = fs::read_to_string(at.join("x.csv")).expect("CSV");
+    assert!(!csv.contains('"'), "a comma is what separates");
+    let mut lines = csv.lines().map(|line| line.split(',').collect::<Vec<_>>());
+    let names = lines.next().expect("a head");
+    let file = fs::File::open(at.join("x.parquet")).expect("Parquet");
+    let file = SerializedFileReader::new(file).expect("Parquet");
+    let fields = file.metadata().file_metadata().schema_descr();
+    let found: Vec<_> = fields
+        .columns()
+        .iter()
+        .map(|c| c.name().to_owned())
+        .collect();
+    assert_eq!(found, names);
+    let mut rows = 0;
+    for row in file.get_row_iter(None).expect("rows") {
+        let cells = lines.next().expect("a line for each row");
+        let row = row.expect("a row");
+        for ((name, field), cell) in row.get_column_iter().zip(cells) {
+            let same = match (field, name.as_str()) {
+                (Field::ULong(count), "param.interrupt.send") => {
+                    [(500, "500ns"), (2000, "2us")].contains(&(*count, cell))
+                }
+                (Field::ULong(count), _) => cell.parse() == Ok(*count),
+                (Field::Double(value), "value" | "window_ns") => cell.parse() == Ok(*value),
+                (Field::Str(text), "workload" | "machine" | "policy") => cell == text,
+                (Field::Null, "error") => cell.is_empty(),
+                _ => false,
+            };
+            assert!(same, "{name}: {field:?} is not {cell:?}");
+        }
+        rows += 1;
+    }
+    assert_eq!((rows, lines.count()), (2 * RUNS, 0));
+    let again = at.join("y.parquet");
+    let place = again.to_str().expect("a path");
+    good(quell(
+        at,
+        &[
+            "merge",
+            "x.jsonl",
+            "--results",
+            "y.jsonl",
+            "--parquet",
+            place,
+        ],
+    ));
+    let [first, again] = ["x.parquet", "y.parquet"].map(|name| fs::read(at.join(name)));
+    assert!(first.expect("it") == again.expect("it"));
+}

@@ -127,6 +127,22 @@ const STEPS: &[Step] = &[
         boots: false,
     },
     Step {
+        name: "parquet",
+        shows: "what a sweep writes as Parquet is what it writes as CSV",
+        environment: &[],
+        cargo: &[
+            "test",
+            "--package",
+            "quell-cli",
+            "--features",
+            "parquet",
+            "--test",
+            "sweep",
+            "--lib",
+        ],
+        boots: false,
+    },
+    Step {
         name: "c",
         shows: "the C interface is built for kernels, and programs in C run on it",
         environment: &[("QUELL_REQUIRE_C", "1")],

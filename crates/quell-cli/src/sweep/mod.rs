@@ -4,6 +4,9 @@
 //! a part of a grid is a file of the same kind, and parts that are merged are the file that one machine writes, bit by
 //! bit.
 
+mod columns;
+#[cfg(feature = "parquet")]
+mod parquet;
 mod results;
 mod summary;
 

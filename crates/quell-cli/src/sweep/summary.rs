@@ -1,4 +1,5 @@
-//! What a sweep came to: the median over seeds and how far they lie apart, as a table, as CSV and as a plot.
+//! What a sweep came to: the median over seeds and how far they lie apart, as a table and as a plot; every run as CSV and
+//! as Parquet.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -8,9 +9,11 @@ use clap::Args;
 use quell_experiments::charts::{COLORS, Chart, Line, Upward};
 use quell_experiments::numbers::{digits, median};
 
+use super::columns::{self, Column};
 use super::results::{Record, Results};
 use crate::output::{Destination, note, say};
 use crate::table::{Table, number, words};
+use crate::usage::usage;
 
 /// Where else a sweep's results go.
 #[derive(Debug, Args)]
@@ -18,6 +21,9 @@ pub struct SummaryArgs {
     /// Writes every run as a line of comma-separated values to this file
     #[arg(long, value_name = "FILE")]
     csv: Option<PathBuf>,
+    /// Writes the same columns with their types to this file, as Parquet (if built with `--features parquet`)
+    #[arg(long, value_name = "FILE")]
+    parquet: Option<PathBuf>,
     /// Draws the medians to this file, as SVG
     #[arg(long, value_name = "FILE")]
     plot: Option<PathBuf>,
@@ -26,20 +32,29 @@ pub struct SummaryArgs {
 /// These places, tried before the work.
 pub struct Places {
     csv: Option<Destination>,
+    #[cfg(feature = "parquet")]
+    parquet: Option<Destination>,
     plot: Option<Destination>,
 }
 
 impl SummaryArgs {
     /// # Errors
-    /// If one cannot be written.
+    /// If one cannot be written, or this command was built without what writes Parquet.
     pub fn open(&self) -> Result<Places> {
         let open = |option, path: &Option<PathBuf>| {
             path.as_deref()
                 .map(|path| Destination::open(option, Some(path), ""))
                 .transpose()
         };
+        if self.parquet.is_some() && !cfg!(feature = "parquet") {
+            return Err(usage(
+                "--parquet: this quell was built without Parquet; build it with `--features parquet`, or use --csv",
+            ));
+        }
         Ok(Places {
             csv: open("--csv", &self.csv)?,
+            #[cfg(feature = "parquet")]
+            parquet: open("--parquet", &self.parquet)?,
             plot: open("--plot", &self.plot)?,
         })
     }
@@ -117,6 +132,11 @@ pub fn print(results: &Results, places: &Places) -> Result<bool> {
         place.write(&csv(&records))?;
         say!("CSV: {}", place.shown());
     }
+    #[cfg(feature = "parquet")]
+    if let Some(place) = &places.parquet {
+        place.write_with(|to| super::parquet::write(&columns::of(&records), to))?;
+        say!("Parquet: {}", place.shown());
+    }
     if let Some(place) = &places.plot {
         match plot(&points, &results.head.metric) {
             Some(drawn) => {
@@ -185,80 +205,25 @@ fn quoted(text: &str) -> String {
 
 /// Every run as a line; counts that no run has are left out.
 fn csv(records: &[Record]) -> String {
-    let names = |of: fn(&Record) -> &BTreeMap<String, u64>| {
-        let mut names: Vec<_> = records
-            .iter()
-            .flat_map(|record| of(record).keys())
-            .collect();
-        names.sort();
-        names.dedup();
-        names
-    };
-    let (engine, machine) = (names(|r| &r.engine), names(|r| &r.machine_counts));
-    let parameters: Vec<_> = records
-        .first()
-        .map_or(Vec::new(), |record| record.parameters.keys().collect());
+    let columns = columns::of(records);
     let mut text = String::new();
-    let mut line = |cells: Vec<String>| {
-        let cells: Vec<_> = cells.iter().map(|cell| quoted(cell)).collect();
+    let mut line = |of: &dyn Fn(&Column) -> String| {
+        let cells: Vec<_> = columns.iter().map(|column| quoted(&of(column))).collect();
         text.push_str(&cells.join(","));
         text.push('\n');
     };
-    let head = ["workload", "machine", "policy", "cpus", "seed"].map(String::from);
-    line(
-        head.into_iter()
-            .chain(parameters.iter().map(|name| format!("param.{name}")))
-            .chain(["value", "window_ns", "violations", "error"].map(String::from))
-            .chain(engine.iter().map(|name| format!("engine.{name}")))
-            .chain(machine.iter().map(|name| format!("machine.{name}")))
-            .collect(),
-    );
-    for record in records {
-        let count = |of: &BTreeMap<String, u64>, name: &String| {
-            of.get(name).copied().unwrap_or_default().to_string()
-        };
-        line(
-            [
-                record.workload.clone(),
-                record.machine.clone(),
-                record.policy.clone(),
-                record.cpus.to_string(),
-                record.seed.to_string(),
-            ]
-            .into_iter()
-            .chain(
-                parameters
-                    .iter()
-                    .map(|name| record.parameters[*name].clone()),
-            )
-            .chain([
-                record
-                    .value
-                    .map_or(String::new(), |value| value.to_string()),
-                record.window_ns.to_string(),
-                record.violations.to_string(),
-                record.error.clone().unwrap_or_default(),
-            ])
-            .chain(engine.iter().map(|name| count(&record.engine, name)))
-            .chain(
-                machine
-                    .iter()
-                    .map(|name| count(&record.machine_counts, name)),
-            )
-            .collect(),
-        );
+    line(&|column| column.name.clone());
+    for run in 0..records.len() {
+        line(&|column| column.shown(run));
     }
     text
 }
 
 /// A number that a parameter was set to, in its least unit.
-fn amount(text: &str) -> Option<f64> {
+pub fn amount(text: &str) -> Option<u64> {
     use quell_workloads::Unit;
     let units = [Unit::Count, Unit::Bytes, Unit::Time];
-    units
-        .iter()
-        .find_map(|unit| unit.parse(text))
-        .map(|value| value as f64)
+    units.iter().find_map(|unit| unit.parse(text))
 }
 
 /// The medians over what has the most values: CPUs, or a parameter that is a number.
@@ -271,7 +236,12 @@ fn plot(points: &[Point], metric: &str) -> Option<String> {
         all.len()
     };
     let cpus = |point: &Point| Some(point.cpus as f64);
-    let of = |point: &Point, name: &str| point.parameters.get(name).and_then(|text| amount(text));
+    let of = |point: &Point, name: &str| {
+        point
+            .parameters
+            .get(name)
+            .and_then(|text| Some(amount(text)? as f64))
+    };
     let mut best = ("CPUs", different(&cpus));
     for name in first.parameters.keys() {
         let count = different(&|point| of(point, name));

@@ -1,0 +1,107 @@
+//! The columns in which a sweep's results are written: one list of them for CSV and for Parquet, so that both have the same.
+//!
+//! A column has one type. What CSV writes as an empty field is no value in Parquet. The parameters that the grid names are
+//! text where they are written as text only (`page=large`, `interrupt.send=2cycles`); a parameter whose values are all
+//! whole numbers, sizes or times is the number, in bytes or nanoseconds where it has a unit.
+
+use std::collections::BTreeMap;
+
+use super::results::Record;
+use super::summary::amount;
+
+/// The values of a column, one for each run.
+pub enum Cells {
+    /// Words; `None` where there are none.
+    Text(Vec<Option<String>>),
+    /// Whole numbers, and how CSV writes each, if in another way.
+    Count(Vec<u64>, Option<Vec<String>>),
+    /// Real numbers; `None` where nothing was measured.
+    Real(Vec<Option<f64>>),
+}
+
+/// A column.
+pub struct Column {
+    /// Its name, the same in every format.
+    pub name: String,
+    pub cells: Cells,
+}
+
+impl Column {
+    fn text<'r>(name: &str, cells: impl Iterator<Item = Option<&'r String>>) -> Column {
+        Column {
+            name: name.into(),
+            cells: Cells::Text(cells.map(Option::<&String>::cloned).collect()),
+        }
+    }
+
+    fn count(name: String, cells: impl Iterator<Item = u64>) -> Column {
+        Column {
+            name,
+            cells: Cells::Count(cells.collect(), None),
+        }
+    }
+
+    fn parameter(records: &[Record], name: &str) -> Column {
+        let texts = || records.iter().map(|record| record.parameters.get(name));
+        let amounts = texts().map(|text| text.and_then(|text| amount(text)));
+        let cells = match amounts.collect::<Option<Vec<_>>>() {
+            Some(amounts) => Cells::Count(amounts, Some(texts().flatten().cloned().collect())),
+            None => Cells::Text(texts().map(Option::<&String>::cloned).collect()),
+        };
+        Column {
+            name: format!("param.{name}"),
+            cells,
+        }
+    }
+
+    /// What CSV writes of a run, before quoting.
+    pub fn shown(&self, run: usize) -> String {
+        match &self.cells {
+            Cells::Text(cells) => cells[run].clone().unwrap_or_default(),
+            Cells::Count(_, Some(written)) => written[run].clone(),
+            Cells::Count(cells, None) => cells[run].to_string(),
+            Cells::Real(cells) => cells[run].map_or(String::new(), |value| value.to_string()),
+        }
+    }
+}
+
+/// Every run in columns, in order; counts that no run has are left out.
+pub fn of(records: &[Record]) -> Vec<Column> {
+    let runs = || records.iter();
+    let mut columns = vec![
+        Column::text("workload", runs().map(|run| Some(&run.workload))),
+        Column::text("machine", runs().map(|run| Some(&run.machine))),
+        Column::text("policy", runs().map(|run| Some(&run.policy))),
+        Column::count("cpus".into(), runs().map(|run| run.cpus as u64)),
+        Column::count("seed".into(), runs().map(|run| run.seed)),
+    ];
+    if let Some(first) = records.first() {
+        let names = first.parameters.keys();
+        columns.extend(names.map(|name| Column::parameter(records, name)));
+    }
+    columns.push(Column {
+        name: "value".into(),
+        cells: Cells::Real(runs().map(|run| run.value).collect()),
+    });
+    columns.push(Column {
+        name: "window_ns".into(),
+        cells: Cells::Real(runs().map(|run| Some(run.window_ns)).collect()),
+    });
+    columns.push(Column::count(
+        "violations".into(),
+        runs().map(|run| run.violations),
+    ));
+    columns.push(Column::text("error", runs().map(|run| run.error.as_ref())));
+    let mut counts = |kind: &str, of: fn(&Record) -> &BTreeMap<String, u64>| {
+        let mut names: Vec<_> = runs().flat_map(|run| of(run).keys()).collect();
+        names.sort();
+        names.dedup();
+        for name in names {
+            let count = |run| of(run).get(name).copied().unwrap_or_default();
+            columns.push(Column::count(format!("{kind}.{name}"), runs().map(count)));
+        }
+    };
+    counts("engine", |run| &run.engine);
+    counts("machine", |run| &run.machine_counts);
+    columns
+}

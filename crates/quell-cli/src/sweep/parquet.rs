@@ -1,0 +1,193 @@
+//! A sweep's results as Parquet: the columns of the CSV with their types, in one row group.
+//!
+//! Words are strings, counts unsigned numbers of 64 bits, figures doubles. Only a figure and the reason why there is
+//! none may be missing. Nothing is compressed but by the format's own dictionaries and runs. The same results are the
+//! same bytes, on every host and with every version of quell that writes with the same version of the library.
+
+use std::io::{self, Write};
+use std::sync::Arc;
+
+use parquet::basic::{LogicalType, Repetition, Type as Physical};
+use parquet::column::writer::{ColumnWriterImpl, get_typed_column_writer_mut};
+use parquet::data_type::{ByteArray, ByteArrayType, DataType, DoubleType, Int64Type};
+use parquet::errors::ParquetError;
+use parquet::file::properties::WriterProperties;
+use parquet::file::writer::SerializedFileWriter;
+use parquet::schema::types::Type;
+
+use super::columns::{Cells, Column};
+
+/// Whether each run has a value.
+fn is_whole(cells: &Cells) -> bool {
+    match cells {
+        Cells::Text(cells) => cells.iter().all(Option::is_some),
+        Cells::Count(..) => true,
+        Cells::Real(cells) => cells.iter().all(Option::is_some),
+    }
+}
+
+/// Whether a value may be missing: a matter of the column alone, so that files of different results have one schema.
+fn may_miss(column: &Column) -> bool {
+    matches!(column.name.as_str(), "value" | "error") || !is_whole(&column.cells)
+}
+
+fn field(column: &Column) -> Result<Type, ParquetError> {
+    let (physical, logical) = match &column.cells {
+        Cells::Text(_) => (Physical::BYTE_ARRAY, Some(LogicalType::String)),
+        Cells::Count(..) => (Physical::INT64, Some(LogicalType::integer(64, false))),
+        Cells::Real(_) => (Physical::DOUBLE, None),
+    };
+    let repetition = match may_miss(column) {
+        true => Repetition::OPTIONAL,
+        false => Repetition::REQUIRED,
+    };
+    Type::primitive_type_builder(&column.name, physical)
+        .with_repetition(repetition)
+        .with_logical_type(logical)
+        .build()
+}
+
+/// Writes those values that are there, and where they are.
+fn put<T: DataType>(
+    to: &mut ColumnWriterImpl<'_, T>,
+    cells: impl Iterator<Item = Option<T::T>> + Clone,
+    may_miss: bool,
+) -> Result<(), ParquetError> {
+    let values: Vec<_> = cells.clone().flatten().collect();
+    let levels: Option<Vec<i16>> =
+        may_miss.then(|| cells.map(|cell| i16::from(cell.is_some())).collect());
+    to.write_batch(&values, levels.as_deref(), None).map(|_| ())
+}
+
+fn written(columns: &[Column], to: &mut Vec<u8>) -> Result<(), ParquetError> {
+    let fields: Vec<_> = columns
+        .iter()
+        .map(|column| field(column).map(Arc::new))
+        .collect::<Result<_, _>>()?;
+    let schema = Type::group_type_builder("run")
+        .with_fields(fields)
+        .build()?;
+    let properties = Arc::new(WriterProperties::builder().build());
+    let mut file = SerializedFileWriter::new(to, Arc::new(schema), properties)?;
+    let mut group = file.next_row_group()?;
+    for column in columns {
+        let may_miss = may_miss(column);
+        let Some(mut open) = group.next_column()? else {
+            return Err(ParquetError::General("fewer columns than fields".into()));
+        };
+        let to = open.untyped();
+        match &column.cells {
+            Cells::Text(cells) => {
+                let cells = cells.iter();
+                put::<ByteArrayType>(
+                    get_typed_column_writer_mut(to),
+                    cells.map(|cell| cell.as_deref().map(ByteArray::from)),
+                    may_miss,
+                )?;
+            }
+            Cells::Count(cells, _) => {
+                // The bits of an unsigned number: that is how the format keeps it.
+                let cells = cells.iter().map(|&count| Some(count as i64));
+                put::<Int64Type>(get_typed_column_writer_mut(to), cells, may_miss)?;
+            }
+            Cells::Real(cells) => {
+                let cells = cells.iter().copied();
+                put::<DoubleType>(get_typed_column_writer_mut(to), cells, may_miss)?;
+            }
+        }
+        open.close()?;
+    }
+    group.close()?;
+    file.close()?;
+    Ok(())
+}
+
+/// Writes the columns as a Parquet file.
+///
+/// # Errors
+/// If it cannot be written, or two columns have one name.
+pub fn write(columns: &[Column], to: &mut dyn Write) -> io::Result<()> {
+    let mut bytes = Vec::new();
+    written(columns, &mut bytes).map_err(io::Error::other)?;
+    to.write_all(&bytes)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::sweep::columns;
+    use crate::sweep::results::Record;
+    use parquet::file::reader::{FileReader, SerializedFileReader};
+    use parquet::record::Field;
+    use std::collections::BTreeMap;
+
+    fn record(seed: u64, value: Option<f64>, size: &str) -> Record {
+        let text = |name: &str, value: &str| (name.to_owned(), value.to_owned());
+        Record {
+            index: 0,
+            workload: "w".into(),
+            machine: "m".into(),
+            policy: "S0,inline=no".into(),
+            cpus: 2,
+            seed,
+            parameters: BTreeMap::from([text("size", size), text("how", "fast, or not")]),
+            value,
+            window_ns: 1.5,
+            violations: 0,
+            engine: BTreeMap::from([("flushes".into(), u64::MAX - seed)]),
+            machine_counts: BTreeMap::new(),
+            error: value.is_none().then(|| "it \"broke\",\nüber".into()),
+        }
+    }
+
+    #[test]
+    fn what_is_read_back_is_what_was_there() {
+        let records = [
+            record(1, Some(0.1), "64K"),
+            record(2, None, "512"),
+            record(3, Some(-3e300), "1M"),
+        ];
+        let mut bytes = Vec::new();
+        write(&columns::of(&records), &mut bytes).unwrap();
+        let mut at = tempfile::tempfile().unwrap();
+        at.write_all(&bytes).unwrap();
+        let file = SerializedFileReader::new(at).unwrap();
+        let rows: Vec<_> = file
+            .get_row_iter(None)
+            .unwrap()
+            .map(|row| {
+                row.unwrap()
+                    .into_columns()
+                    .into_iter()
+                    .collect::<BTreeMap<_, _>>()
+            })
+            .collect();
+        assert_eq!(rows.len(), records.len());
+        for (row, record) in rows.iter().zip(&records) {
+            let text = |text: &str| Field::Str(text.to_owned());
+            let expected = [
+                ("workload", text("w")),
+                ("machine", text("m")),
+                ("policy", text("S0,inline=no")),
+                ("cpus", Field::ULong(2)),
+                ("seed", Field::ULong(record.seed)),
+                ("param.how", text("fast, or not")),
+                (
+                    "param.size",
+                    Field::ULong(match record.seed {
+                        1 => 64 << 10,
+                        2 => 512,
+                        _ => 1 << 20,
+                    }),
+                ),
+                ("value", record.value.map_or(Field::Null, Field::Double)),
+                ("window_ns", Field::Double(1.5)),
+                ("violations", Field::ULong(0)),
+                ("error", record.error.as_deref().map_or(Field::Null, text)),
+                ("engine.flushes", Field::ULong(u64::MAX - record.seed)),
+            ];
+            let expected = expected.map(|(name, field)| (name.to_owned(), field));
+            assert_eq!(*row, BTreeMap::from(expected));
+        }
+    }
+}
