@@ -9,6 +9,7 @@
 
 mod boot;
 mod explore;
+mod held_out;
 #[cfg(test)]
 mod layout;
 mod list;
@@ -51,6 +52,8 @@ struct Cli {
 enum Command {
     /// Put every published headline beside what the model predicts (what `quell` alone does)
     Reproduce(reproduce::ReproduceArgs),
+    /// Put published tables that the model was not made for beside what it predicts
+    HeldOut(held_out::HeldOutArgs),
     /// Run one workload on one machine with one policy
     Run(run::RunArgs),
     /// Run one workload on 1 to 1024 CPUs, without and with mechanisms
@@ -99,6 +102,7 @@ fn execute(cli: Cli) -> anyhow::Result<ExitCode> {
     match cli.command {
         None => reproduce::run(&cli.reproduce),
         Some(Command::Reproduce(args)) => reproduce::run(&args),
+        Some(Command::HeldOut(args)) => held_out::run(&args),
         Some(Command::Run(args)) => run::run(args),
         Some(Command::Scale(args)) => scale::run(&args),
         Some(Command::Sweep(args)) => sweep::run(&args),

@@ -62,3 +62,9 @@ fn the_guards_cost_what_reproduce_prints() {
 fn the_mutants_die_as_explore_prints() {
     holds("docs/mutants.md", &["explore", "--mutants", "--markdown"]);
 }
+
+#[test]
+#[ignore = "builds the optimised command: cargo xtask ci figures"]
+fn the_held_out_tables_are_what_held_out_prints() {
+    holds("docs/held-out.md", &["held-out", "--markdown"]);
+}

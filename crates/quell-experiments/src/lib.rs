@@ -2,7 +2,7 @@
 //!
 //! A [`trial`] is one run of a workload on a machine under a policy; [`jobs`] runs many of them on all cores
 //! of the host, each different one once. On those stand the published [`headlines`] beside their predictions
-//! ([`reproduce`]), what each guard costs ([`guards`]), one workload on a growing number of CPUs ([`scale`]), grids of runs ([`sweep`]),
+//! ([`reproduce`]), published tables that nothing was calibrated for ([`held_out`]), what each guard costs ([`guards`]), one workload on a growing number of CPUs ([`scale`]), grids of runs ([`sweep`]),
 //! and the [`report`] that shows it all on a page.
 //!
 //! Nothing here reads a command line or prints: progress goes to standard error where that is a terminal,
@@ -13,6 +13,7 @@
 pub mod charts;
 pub mod guards;
 pub mod headlines;
+pub mod held_out;
 pub mod jobs;
 pub mod machines;
 pub mod numbers;

@@ -1,0 +1,472 @@
+//! Published tables that nothing here was made or calibrated for, beside what the model predicts.
+//!
+//! A table is a folder of files and no code: `published.toml` says who measured what, before and after which change, and
+//! names for each side the machine, the workload, the policy, the CPUs and the parameters that stand for it; machine
+//! files and workload files lie beside it, or are built in. [`Table::read`] reads one, [`Table::jobs`] are its runs,
+//! [`Table::rows`] sets the change that was published beside the change that the model shows.
+//!
+//! What is compared is a ratio, after over before: the published unit need not be the model's. A figure may ask for the
+//! difference instead, where both have the same unit. Each side is run with [`SEEDS`] seeds, and the median counts. A row
+//! is a hit if the prediction is within [`NEAR`] of what was published, whichever is the greater; nothing else is asked,
+//! and a miss is no failure.
+//!
+//! # What is not guaranteed
+//!
+//! That the files say what the source says: a person wrote them. That a side which stands for a kernel that the engine
+//! cannot be, such as one that flushes needlessly, is the same in everything else: its workload file says what it is.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use quell::Policy;
+use quell_clock::MachineFile;
+use quell_clock::file::built_in;
+use quell_workloads::Workload;
+use serde::{Deserialize, Serialize};
+
+use crate::jobs::{Job, Results, SEED};
+use crate::machines;
+use crate::numbers::median;
+use crate::trial::Outcome;
+use crate::workloads;
+
+/// With how many seeds each side is run.
+pub const SEEDS: u64 = 3;
+
+/// How far a predicted ratio may be from the published one: a share of it.
+pub const NEAR: f64 = 0.15;
+
+/// The file of a table, in its folder.
+const FILE: &str = "published.toml";
+
+/// Why there is no such table.
+#[derive(Debug, thiserror::Error)]
+#[error("{path}: {what}")]
+pub struct ReadError {
+    /// The file or folder.
+    pub path: String,
+    /// What is wrong with it, and what would be right.
+    pub what: String,
+}
+
+impl ReadError {
+    fn new(path: &Path, what: impl ToString) -> Self {
+        ReadError {
+            path: path.display().to_string(),
+            what: what.to_string(),
+        }
+    }
+}
+
+/// What is read off a run.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Deserialize)]
+enum Reads {
+    /// The workload's own figure.
+    #[default]
+    #[serde(rename = "figure")]
+    Figure,
+    /// One over the workload's own figure: a rate where that is a time.
+    #[serde(rename = "1 / figure")]
+    Inverse,
+    /// Interrupts taken in the measured window.
+    #[serde(rename = "interrupts")]
+    Interrupts,
+    /// The same for each second of it.
+    #[serde(rename = "interrupts a second")]
+    InterruptRate,
+}
+
+impl Reads {
+    fn of(self, outcome: &Outcome) -> f64 {
+        let interrupts = outcome.machine.interrupts_taken as f64;
+        match self {
+            Reads::Figure => outcome.measure.value,
+            Reads::Inverse => 1.0 / outcome.measure.value,
+            Reads::Interrupts => interrupts,
+            Reads::InterruptRate => interrupts / (outcome.window_nanoseconds / 1e9),
+        }
+    }
+}
+
+/// What of the two sides is compared.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Deserialize)]
+#[serde(rename_all = "lowercase")]
+enum Compare {
+    /// After over before.
+    #[default]
+    Ratio,
+    /// After less before: both must have the published unit.
+    Difference,
+}
+
+impl Compare {
+    fn of(self, [before, after]: [f64; 2]) -> f64 {
+        match self {
+            Compare::Ratio => after / before,
+            Compare::Difference => after - before,
+        }
+    }
+}
+
+/// A file as it is written.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Written {
+    name: String,
+    title: String,
+    source: String,
+    seen: String,
+    workload: String,
+    machine: Option<String>,
+    #[serde(default)]
+    parameters: Vec<String>,
+    before: WrittenSide,
+    after: WrittenSide,
+    figure: Vec<WrittenFigure>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct WrittenSide {
+    label: String,
+    policy: String,
+    machine: Option<String>,
+    cpus: Option<u16>,
+    #[serde(default)]
+    parameters: Vec<String>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct WrittenFigure {
+    case: String,
+    machine: Option<String>,
+    cpus: Option<u16>,
+    #[serde(default)]
+    reads: Reads,
+    #[serde(default)]
+    compare: Compare,
+    #[serde(default)]
+    parameters: Vec<String>,
+    #[serde(default)]
+    before_parameters: Vec<String>,
+    #[serde(default)]
+    after_parameters: Vec<String>,
+    published: Option<[f64; 2]>,
+    unit: Option<String>,
+    change: Option<f64>,
+}
+
+/// What was published.
+#[derive(Clone, Debug)]
+struct Published {
+    /// Before and after, if both were printed, with their unit.
+    values: Option<([f64; 2], String)>,
+    /// After over before.
+    ratio: f64,
+}
+
+impl Published {
+    fn compared(&self, compare: Compare) -> f64 {
+        match &self.values {
+            Some((values, _)) => compare.of(*values),
+            None => self.ratio,
+        }
+    }
+}
+
+#[derive(Debug)]
+struct Figure {
+    case: String,
+    reads: Reads,
+    compare: Compare,
+    published: Published,
+    /// Before and after, one run for each seed.
+    sides: [Vec<Job>; 2],
+}
+
+/// A published table, ready to be run.
+#[derive(Debug)]
+pub struct Table {
+    /// One word.
+    pub name: String,
+    /// What was measured, in a sentence.
+    pub title: String,
+    /// Who published it, and where in the publication it stands.
+    pub source: String,
+    /// What of the source was read, and what is not said there.
+    pub seen: String,
+    /// What stands before and after the change, in a few words each.
+    pub labels: [String; 2],
+    figures: Vec<Figure>,
+}
+
+/// A published figure beside the predicted one.
+#[derive(Clone, Debug, Serialize)]
+pub struct Row {
+    /// The table's name.
+    pub table: String,
+    /// Which figure of it.
+    pub case: String,
+    /// The unit of the published values; absent if only their ratio was published.
+    pub unit: Option<String>,
+    /// Published before the change; absent if only the ratio was published.
+    pub published_before: Option<f64>,
+    /// Published after it, likewise.
+    pub published_after: Option<f64>,
+    /// The model's figure before, in the model's unit; absent if a run came to no end.
+    pub model_before: Option<f64>,
+    /// After, likewise.
+    pub model_after: Option<f64>,
+    /// The published change: -0.357 is 35.7 % less.
+    pub change_published: f64,
+    /// The predicted one; absent if a run came to no end, or counted nothing before.
+    pub change_predicted: Option<f64>,
+    /// The predicted ratio over the published ratio, less 1: 0.1 says that the model's ratio is a tenth too large.
+    /// Where differences are compared, of the differences.
+    pub off: Option<f64>,
+    /// `hit`, `miss`, or `failed` where there is no prediction.
+    pub verdict: &'static str,
+    /// Breaches of the contract in these runs.
+    pub violations: u64,
+    /// What went wrong, if a run came to no end.
+    pub reason: Option<String>,
+}
+
+/// The tables in a folder of tables, in the order of their names; or the one of a folder or file of its own.
+///
+/// # Errors
+/// If there is none there, or one of them is wrong.
+pub fn find(path: &Path) -> Result<Vec<Table>, ReadError> {
+    if path.is_file() {
+        return Ok(vec![Table::read(path)?]);
+    }
+    let own = path.join(FILE);
+    if own.is_file() {
+        return Ok(vec![Table::read(&own)?]);
+    }
+    let entries = fs::read_dir(path).map_err(|error| {
+        ReadError::new(
+            path,
+            format_args!(
+                "{error}; name a folder with {FILE} or with folders of that kind, such as held-out in a checkout"
+            ),
+        )
+    })?;
+    let mut files: Vec<PathBuf> = entries
+        .filter_map(|entry| Some(entry.ok()?.path().join(FILE)))
+        .filter(|file| file.is_file())
+        .collect();
+    files.sort();
+    if files.is_empty() {
+        return Err(ReadError::new(
+            path,
+            format_args!("no folder in it has a {FILE}"),
+        ));
+    }
+    files.iter().map(|file| Table::read(file)).collect()
+}
+
+/// A machine or workload that a file names: built in, or a path from the file's folder on.
+fn beside(file: &Path, name: &str) -> String {
+    let folder = file.parent().unwrap_or(Path::new(""));
+    folder.join(name).display().to_string()
+}
+
+impl Table {
+    /// Reads a table and whatever it names.
+    ///
+    /// # Errors
+    /// If a file cannot be read or is wrong, if a policy or parameter does not exist, or a figure has no published value.
+    pub fn read(file: &Path) -> Result<Table, ReadError> {
+        let wrong = |what: &dyn ToString| ReadError::new(file, what.to_string());
+        let text = machines::read(file).map_err(|error| wrong(&error))?;
+        let written: Written = toml::from_str(&text).map_err(|error| wrong(&error))?;
+        let workload = match Workload::from_name(&written.workload) {
+            Some(workload) => workload,
+            None => {
+                workloads::find(&beside(file, &written.workload)).map_err(|error| wrong(&error))?
+            }
+        };
+        let figures = written.figure.iter().map(|figure| {
+            let of = |what: String| wrong(&format!("{}: {what}", figure.case));
+            let published = figure.published().map_err(of)?;
+            let side = |side: &WrittenSide, own: &[String]| {
+                written.side(file, workload, figure, side, own).map_err(of)
+            };
+            Ok(Figure {
+                case: figure.case.clone(),
+                reads: figure.reads,
+                compare: figure.compare,
+                published,
+                sides: [
+                    side(&written.before, &figure.before_parameters)?,
+                    side(&written.after, &figure.after_parameters)?,
+                ],
+            })
+        });
+        let figures = figures.collect::<Result<Vec<_>, ReadError>>()?;
+        if figures.is_empty() {
+            return Err(wrong(&"no [[figure]]: a table has at least one"));
+        }
+        Ok(Table {
+            figures,
+            name: written.name,
+            title: written.title,
+            source: written.source,
+            seen: written.seen,
+            labels: [written.before.label, written.after.label],
+        })
+    }
+
+    /// Its runs.
+    pub fn jobs(&self) -> impl Iterator<Item = Job> {
+        let sides = self.figures.iter().flat_map(|figure| &figure.sides);
+        sides.flatten().cloned()
+    }
+
+    /// Its figures beside what came of the runs.
+    pub fn rows(&self, results: &Results) -> Vec<Row> {
+        let row = |figure: &Figure| figure.row(&self.name, results);
+        self.figures.iter().map(row).collect()
+    }
+}
+
+impl Written {
+    /// The runs of one side of a figure.
+    fn side(
+        &self,
+        file: &Path,
+        mut workload: Workload,
+        figure: &WrittenFigure,
+        side: &WrittenSide,
+        own: &[String],
+    ) -> Result<Vec<Job>, String> {
+        let name = [&figure.machine, &side.machine, &self.machine]
+            .into_iter()
+            .find_map(|machine| machine.as_deref())
+            .ok_or("no machine: write `machine` here, in [before] and [after], or for all")?;
+        let (machine, variant): (MachineFile, String) = match built_in(name) {
+            Some(machine) => (machine, String::new()),
+            None => {
+                let path = beside(file, name);
+                let machine = machines::find(&path).map_err(|error| error.to_string())?;
+                (machine, path)
+            }
+        };
+        let policy: Policy = side
+            .policy
+            .parse()
+            .map_err(|wrong| format!("policy {}: {wrong}", side.policy))?;
+        let parameters = [&self.parameters, &figure.parameters, &side.parameters];
+        for pair in parameters.into_iter().flatten().chain(own) {
+            workload
+                .set(pair)
+                .map_err(|wrong| format!("parameter {pair}: {wrong}"))?;
+        }
+        let cpus = match (figure.cpus, side.cpus) {
+            (Some(_), Some(_)) => {
+                return Err("cpus stands both here and in [before] or [after]".into());
+            }
+            (Some(cpus), None) | (None, Some(cpus)) => usize::from(cpus),
+            (None, None) => workload.cpus(),
+        };
+        let machine = Arc::new(machine);
+        let job = |seed| Job {
+            seed,
+            variant: variant.clone(),
+            ..Job::new(machine.clone(), workload, policy, cpus)
+        };
+        Ok((SEED..SEED + SEEDS).map(job).collect())
+    }
+}
+
+impl WrittenFigure {
+    fn published(&self) -> Result<Published, String> {
+        let good = |value: f64| value.is_finite() && value > 0.0;
+        match (self.published, &self.unit, self.change) {
+            (Some([before, after]), Some(unit), None) if good(before) && good(after) => {
+                Ok(Published {
+                    values: Some(([before, after], unit.clone())),
+                    ratio: after / before,
+                })
+            }
+            (None, None, Some(change))
+                if good(1.0 + change / 100.0) && self.compare == Compare::Ratio =>
+            {
+                Ok(Published {
+                    values: None,
+                    ratio: 1.0 + change / 100.0,
+                })
+            }
+            _ => Err(
+                "expected either `published = [before, after]`, both above 0, with their `unit`, or `change` \
+                 in percent, above -100; a difference is compared only with the former"
+                    .into(),
+            ),
+        }
+    }
+}
+
+impl Figure {
+    /// The median over the seeds of what a side's runs show.
+    fn value(&self, side: &[Job], results: &Results) -> Result<f64, String> {
+        let one = |job: &Job| Ok(self.reads.of(results.get(job)?));
+        let mut values = side.iter().map(one).collect::<Result<Vec<f64>, &str>>()?;
+        values.sort_by(f64::total_cmp);
+        median(&values)
+            .filter(|value| value.is_finite())
+            .ok_or_else(|| "the figure is no number".into())
+    }
+
+    fn row(&self, table: &str, results: &Results) -> Row {
+        let sides = self.sides.each_ref();
+        let [before, after] = sides.map(|side| self.value(side, results));
+        let runs = self.sides.iter().flatten();
+        let violations = runs
+            .filter_map(|job| results.get(job).ok())
+            .map(|outcome| outcome.violations)
+            .sum();
+        let model = match (&before, &after) {
+            (Ok(before), Ok(after)) if *before > 0.0 => Some([*before, *after]),
+            _ => None,
+        };
+        let ratio = model.map(|model| Compare::Ratio.of(model));
+        let off =
+            model.map(|model| self.compare.of(model) / self.published.compared(self.compare) - 1.0);
+        let values = self.published.values.as_ref();
+        let nothing = || "nothing was counted before the change".to_owned();
+        Row {
+            table: table.into(),
+            case: self.case.clone(),
+            unit: values.map(|(_, unit)| unit.clone()),
+            published_before: values.map(|(values, _)| values[0]),
+            published_after: values.map(|(values, _)| values[1]),
+            model_before: before.as_ref().ok().copied(),
+            model_after: after.as_ref().ok().copied(),
+            change_published: self.published.ratio - 1.0,
+            change_predicted: ratio.map(|ratio| ratio - 1.0),
+            off,
+            verdict: match off {
+                None => "failed",
+                Some(off) if near(off) => "hit",
+                Some(_) => "miss",
+            },
+            violations,
+            reason: match (off, before.err().or(after.err())) {
+                (Some(_), _) => None,
+                (None, reason) => Some(reason.unwrap_or_else(nothing)),
+            },
+        }
+    }
+}
+
+/// Whether what is off by so much is near enough: too small by a factor counts as too large by it.
+fn near(off: f64) -> bool {
+    let factor = 1.0 + off;
+    factor > 0.0 && factor.max(1.0 / factor) <= 1.0 + NEAR
+}
+
+#[cfg(test)]
+mod tests;
