@@ -67,6 +67,13 @@ const STEPS: &[Step] = &[
         boots: false,
     },
     Step {
+        name: "python",
+        shows: "the Python module gives what the command gives; skipped, and told, where there is no Python",
+        environment: &[],
+        cargo: &["xtask", "python"],
+        boots: false,
+    },
+    Step {
         name: "large",
         shows: "the engine holds with sets of 8192 CPUs",
         environment: &[],
@@ -376,6 +383,8 @@ cargo xtask api [--accept]
     compares the public interfaces with those kept in docs/api, or keeps the new ones
 cargo xtask package
     builds the crates that others use from what would be published of them
+cargo xtask python
+    tests the Python module, by scripts/test-python
 cargo xtask mutate [--only N] [--file FILE.rs] [--sample K [--seed S]] [--tests] [--thorough] [--jobs N] [--json]
     tries mutants of the engine that nobody wrote by hand, all or some; with --tests by the engine's tests alone
 cargo xtask mutate --list
@@ -388,6 +397,7 @@ enum Asked {
     List,
     Orderings,
     Package,
+    Python,
     Api { accept: bool },
     Mutate(mutate::Asked),
     Run(Vec<&'static Step>, Vec<&'static Step>),
@@ -400,6 +410,7 @@ fn asked(arguments: &[String]) -> Result<Asked, String> {
         Some((first, [])) if first == "list" => Ok(Asked::List),
         Some((first, [])) if first == "orderings" => Ok(Asked::Orderings),
         Some((first, [])) if first == "package" => Ok(Asked::Package),
+        Some((first, [])) if first == "python" => Ok(Asked::Python),
         Some((first, rest)) if first == "mutate" => mutate::asked(rest).map(Asked::Mutate),
         Some((first, rest)) if first == "api" => match rest {
             [] => Ok(Asked::Api { accept: false }),
@@ -440,6 +451,19 @@ fn orderings() -> ExitCode {
     told(quell_orderings::read(root()).map(|sites| print!("{}", quell_orderings::document(&sites))))
 }
 
+/// Tests the Python module.
+///
+/// # Errors
+/// If the script does not start, or does not end well.
+fn python() -> Result<(), String> {
+    let script = root().join("scripts/test-python");
+    match std::process::Command::new(&script).status() {
+        Ok(status) if status.success() => Ok(()),
+        Ok(status) => Err(format!("{}: {status}", script.display())),
+        Err(error) => Err(format!("{} does not start: {error}", script.display())),
+    }
+}
+
 /// Says what is wrong, if anything is.
 fn told<E: fmt::Display>(result: Result<(), E>) -> ExitCode {
     match result {
@@ -465,6 +489,7 @@ fn main() -> ExitCode {
         Ok(Asked::Api { accept }) => return told(api::run(root(), accept)),
         Ok(Asked::Mutate(asked)) => return told(mutate::run(root(), &asked)),
         Ok(Asked::Package) => return told(package::run(root())),
+        Ok(Asked::Python) => return told(python()),
         Err(why) => {
             eprintln!("{why}\n{USAGE}");
             return ExitCode::from(2);

@@ -8,9 +8,10 @@ use clap::Args;
 use quell_experiments::charts::{COLORS, Chart, Line, Upward};
 use quell_experiments::numbers::{digits, median};
 
-use super::results::{Record, Results};
+use super::results::Results;
 use crate::output::{Destination, note, say};
 use crate::table::{Table, number, words};
+use quell_experiments::sweep::Record;
 
 /// Where else a sweep's results go.
 #[derive(Debug, Args)]
