@@ -138,16 +138,15 @@ impl Stage<'_> {
         self.context.weaken(words.collect());
     }
 
-    /// Runs `body` as CPU `cpu`, while no other CPU runs: for what lies before the run. Interrupts
-    /// are taken as they are sent.
-    pub(crate) fn prepare<R>(
-        &self,
-        cpu: usize,
-        kernel: &dyn Kernel,
-        body: impl FnOnce() -> R,
-    ) -> R {
+    /// Runs `body` as CPU `cpu`, while no other CPU runs: for what lies before the run, or behind it. Interrupts
+    /// are taken as they are sent. A panic is a violation, as in the run.
+    pub(crate) fn prepare(&self, cpu: usize, kernel: &dyn Kernel, body: impl FnOnce()) {
         self.context.on_cpu(cpu);
-        self.context.with_kernel(kernel, body)
+        self.context.with_kernel(kernel, || {
+            let quiet = QUIET_PANICS.replace(true);
+            judge_panics(cpu, body);
+            QUIET_PANICS.set(quiet);
+        });
     }
 
     /// Sets all CPUs in motion until the run ends. If all programs came to their end, `after` looks
@@ -221,7 +220,16 @@ impl Stage<'_> {
 /// The whole life of a CPU in a run.
 fn act(cpu: usize, body: &dyn Fn(usize)) {
     context::begin(cpu);
-    if catch_unwind(AssertUnwindSafe(|| body(cpu))).is_err() {
+    judge_panics(cpu, || body(cpu));
+    context::with(|core| core.check_end(cpu));
+    loop {
+        context::point(Op::Park);
+    }
+}
+
+/// Runs what a CPU does; a panic is a violation.
+fn judge_panics(cpu: usize, body: impl FnOnce()) {
+    if catch_unwind(AssertUnwindSafe(body)).is_err() {
         let account = PANIC.take().unwrap_or_else(|| "the code panicked".into());
         context::with(|core| {
             core.fail(
@@ -229,9 +237,5 @@ fn act(cpu: usize, body: &dyn Fn(usize)) {
                 Violation::new(Clause::C7, account).by(CpuId(cpu as u16)),
             );
         });
-    }
-    context::with(|core| core.check_end(cpu));
-    loop {
-        context::point(Op::Park);
     }
 }

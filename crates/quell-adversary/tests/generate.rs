@@ -254,3 +254,41 @@ fn a_cpu_that_has_left_still_tells_those_that_wait_for_it() {
     holds(LEFT, 50);
     holds(&LEFT.replace("engine", "calls"), 50);
 }
+
+/// The kernel's text is written before a CPU comes online for the first time.
+const PATCHED: &str = r#"
+machine = "riscv-reordering"
+policy = "all"
+[program.engine.shape]
+files = [3, 3, 3]
+ledger = 2
+spaces = 1
+tags = 2
+[[program.engine.cpu]]
+start = [{ do = "map-own", own = 1 }, { do = "patch", own = 1 }]
+run = []
+[[program.engine.cpu]]
+run = [{ do = "run-own", own = 1 }]
+"#;
+
+#[test]
+fn a_cpu_that_comes_online_fetches_the_text_as_it_is() {
+    holds(PATCHED, 50);
+}
+
+/// A CPU ends the process that the others would begin in.
+const ENDED: &str = r#"
+machine = "x86"
+policy = "all"
+[program.calls.memory]
+[[program.calls.cpu]]
+start = [{ do = "spawn" }, { do = "enter", process = 2 }, { do = "exit", process = 1 }]
+run = [{ do = "write", page = 1 }]
+[[program.calls.cpu]]
+run = [{ do = "write", page = 1 }, { do = "enter", process = 2 }]
+"#;
+
+#[test]
+fn a_cpu_whose_process_has_ended_begins_in_none() {
+    holds(ENDED, 50);
+}

@@ -183,3 +183,30 @@ fn what_the_machine_does_not_allow_is_named() {
     says!("x86", |k| k.online(), Some("comes online twice"));
     says!("x86", |k| k.offline(), None);
 }
+
+#[test]
+fn a_panic_before_the_run_is_a_violation() {
+    static BEFORE: Scenario = Scenario {
+        program: Script::Engine(BareProgram {
+            start: |_, cpu| assert!(cpu == 0, "nothing begins here"),
+            body: |_, _| {},
+            ledger: 2,
+            preempts: |_, _| {},
+        }),
+        ..scenario(|_, _| {})
+    };
+    let mut session = Session::new(Case {
+        scenario: &BEFORE,
+        kind: *MachineKind::named("x86").expect("a machine"),
+        policy: Policy::ALL,
+        mistake: None,
+    });
+    // The session is as good as before afterwards.
+    for _ in 0..2 {
+        let End::Violated(violation) = session.run(Strategy::script(Vec::new())).0.end else {
+            panic!("the run ends as if nothing had happened");
+        };
+        assert_eq!(violation.cpu, Some(CpuId(1)));
+        assert!(violation.account.contains("nothing begins here"));
+    }
+}

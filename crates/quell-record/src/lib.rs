@@ -5,7 +5,7 @@
 //! flush, from which place in which program, how long the initiator waited, and how long the targets were kept from their
 //! work. The result is a [`report::Report`], with the advice of [`advise`]; [`show`] writes it in other formats.
 //!
-//! [`top`] does the same second by second, while it happens.
+//! [`top`] does the same second by second, while it happens; [`workload`] makes a recording a workload that runs again.
 //!
 //! Events are not kept after they were added up: memory grows with the number of different places and stacks, not with the length of
 //! the recording.
@@ -21,6 +21,7 @@ pub mod show;
 mod stack;
 pub mod top;
 mod understand;
+pub mod workload;
 
 use quell_perf::{Source, SourceError};
 

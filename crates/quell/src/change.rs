@@ -232,6 +232,18 @@ mod tests {
             ..LEAF
         };
         assert_eq!(flush_needed(RULES, &LEAF, &unused), Need::Nothing);
+        // The user gains, and the kernel loses where the two exclude each other.
+        let kernels = Entry {
+            user: false,
+            ..LEAF
+        };
+        assert_eq!(flush_needed(RULES, &kernels, &LEAF), Need::Flush(FLUSH));
+        let shared = TlbRules {
+            user_excludes_kernel: false,
+            ..RULES
+        };
+        let refused = Need::Local(Scope::Leaf);
+        assert_eq!(flush_needed(shared, &kernels, &LEAF), refused);
     }
 
     /// Every loss of a right or exchange of an attribute, of leaves and of tables.

@@ -84,6 +84,19 @@ pub(crate) enum Concern {
     Text,
 }
 
+impl Concern {
+    /// Of a flush: if the `kernel`'s mappings are among what it covers, every CPU that is online is concerned, and that
+    /// includes those that a user's mappings of this scope concern.
+    #[inline]
+    pub(crate) fn of_flush(scope: Scope, kernel: bool) -> Self {
+        if kernel {
+            Concern::Kernel
+        } else {
+            Concern::Flush(scope)
+        }
+    }
+}
+
 /// Whether a CPU that has the space loaded must be asked to flush, or why not.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Asked {

@@ -140,12 +140,8 @@ impl<H: Hardware, R: Rules> Engine<'_, H, R> {
                 .rules
                 .generation_of_flush(|| space.next_generation(), || space.flushes().generation);
             let info = mine.push(FlushInfo::of(space.id(), generation, request));
-            let concern = if info.is_kernel() {
-                kernel = true;
-                Concern::Kernel
-            } else {
-                Concern::Flush(scope)
-            };
+            let concern = Concern::of_flush(scope, info.is_kernel());
+            kernel |= info.is_kernel();
             let mut loaded = space.loaded_on(self.count);
             loaded.remove(me);
             if info.is_kernel() {
@@ -246,7 +242,6 @@ impl<H: Hardware, R: Rules> Engine<'_, H, R> {
     /// Makes these CPUs, and this one if it is among them, flush whatever they have loaded whole, and with `kernel`
     /// all that they have of the kernel's mappings: they may hold what is owed.
     pub(crate) fn flush_loaded(&self, me: CpuId, cpus: &CpuSet, kernel: bool) {
-        let everything = FlushInfo::EVERYTHING;
         let left;
         let mut cpus = cpus;
         // None of them is left to its entry: it may be among them for what is owed of a user space.
@@ -254,21 +249,43 @@ impl<H: Hardware, R: Rules> Engine<'_, H, R> {
             left = self.without_programs(me, cpus, Scope::Leaf);
             cpus = &left;
         }
+        self.flush_whole(me, cpus, Scope::Leaf, kernel);
+    }
+
+    /// Makes these CPUs, and this one if it is among them, flush whatever they have loaded, and waits. This much has changed, and with
+    /// `kernel` of the kernel's mappings, too.
+    pub(crate) fn flush_whole(&self, me: CpuId, cpus: &CpuSet, scope: Scope, kernel: bool) {
         let mut shootdown = self.begin_shootdown(me);
-        let concern = if kernel {
-            Concern::Kernel
-        } else {
-            Concern::Flush(Scope::Leaf)
-        };
-        self.post(me, cpus, &everything, concern, &mut shootdown);
+        self.post_whole(me, cpus, scope, kernel, &mut shootdown);
         self.interrupt(me, &shootdown);
-        match (cpus.contains(me), kernel) {
-            (false, _) => {}
-            (true, true) => self.flush_with_kernel(me, &everything),
-            (true, false) => self.flush_here(me, &everything),
-        }
+        self.flush_whole_here(me, cpus, scope, kernel);
         self.let_interrupts_in(&shootdown);
-        self.wait(me, &shootdown, Scope::Leaf, kernel);
+        self.wait(me, &shootdown, scope, kernel);
+    }
+
+    /// Posts such a flush to those CPUs that must be asked.
+    pub(crate) fn post_whole(
+        &self,
+        me: CpuId,
+        cpus: &CpuSet,
+        scope: Scope,
+        kernel: bool,
+        shootdown: &mut Shootdown,
+    ) {
+        let concern = Concern::of_flush(scope, kernel);
+        self.post(me, cpus, &FlushInfo::whole(scope), concern, shootdown);
+    }
+
+    /// Does this CPU's part of such a flush, if it is among them. Interrupts are masked.
+    pub(crate) fn flush_whole_here(&self, me: CpuId, cpus: &CpuSet, scope: Scope, kernel: bool) {
+        if cpus.contains(me) && self.rules.initiator_flushes() {
+            let everything = FlushInfo::whole(scope);
+            if kernel {
+                self.flush_with_kernel(me, &everything);
+            } else {
+                self.flush_here(me, &everything);
+            }
+        }
     }
 
     /// The same on a machine that broadcasts: no other CPU is waited for, only this one's barrier.

@@ -74,14 +74,15 @@ impl<H: Hardware, R: Rules> Engine<'_, H, R> {
         // Relaxed: a target that sees a post of this flush sees it started.
         self.started.fetch_add(1, Relaxed);
         let (mut scope, mut kernel) = self.post_all(me, requests, &mut mine, &mut shootdown);
-        if let Some(unplaced) = unplaced {
-            let (more, of_kernel) = self.post_unplaced(me, unplaced, &mut shootdown);
-            (scope, kernel) = (scope.max(more), kernel || of_kernel);
+        let unplaced = unplaced.map(|unplaced| (self.cpus_of(unplaced), unplaced));
+        if let Some((cpus, more)) = &unplaced {
+            self.post_whole(me, cpus, more.scope, more.kernel, &mut shootdown);
+            (scope, kernel) = (scope.max(more.scope), kernel || more.kernel);
         }
         self.interrupt(me, &shootdown);
         self.flush_own(me, mine.as_slice());
-        if let Some(unplaced) = unplaced {
-            self.flush_unplaced_here(me, unplaced);
+        if let Some((cpus, more)) = &unplaced {
+            self.flush_whole_here(me, cpus, more.scope, more.kernel);
         }
         self.let_interrupts_in(&shootdown);
         Awaited {

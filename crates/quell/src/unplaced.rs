@@ -15,11 +15,8 @@
 //! Where invalidations are broadcast they are sent at once, and the batch's end waits for them, or, on another CPU than
 //! the one that has sent them, sends one for everything.
 
-use crate::cpu::Concern;
 use crate::cpu_set::{CpuId, CpuSet};
 use crate::engine::Engine;
-use crate::flush::Shootdown;
-use crate::flush_info::FlushInfo;
 use crate::hardware::{Hardware, Scope};
 use crate::request::Request;
 use crate::rules::{EngineRules, Rules};
@@ -31,9 +28,9 @@ pub(crate) struct Unplaced {
     /// A bit for each group of CPUs, one of which may have such a space loaded.
     groups: u64,
     /// How much of them has changed.
-    scope: Scope,
+    pub(crate) scope: Scope,
     /// Whether mappings of the kernel are among it.
-    kernel: bool,
+    pub(crate) kernel: bool,
     /// The CPU that has sent the broadcasts; `None` if several have.
     sender: Option<CpuId>,
 }
@@ -86,7 +83,7 @@ impl<H: Hardware, R: Rules> Engine<'_, H, R> {
     }
 
     /// The CPUs that may have had such a space loaded, and others.
-    fn cpus_of(&self, unplaced: &Unplaced) -> CpuSet {
+    pub(crate) fn cpus_of(&self, unplaced: &Unplaced) -> CpuSet {
         let group = self.group();
         let all = (0..self.count).filter(|cpu| unplaced.groups & 1 << (cpu / group) != 0);
         all.map(|cpu| CpuId(cpu as u16)).collect()
@@ -107,45 +104,7 @@ impl<H: Hardware, R: Rules> Engine<'_, H, R> {
             return;
         }
         self.count(me, Counter::Requested, 1);
-        let mut shootdown = self.begin_shootdown(me);
-        let (scope, kernel) = self.post_unplaced(me, unplaced, &mut shootdown);
-        self.interrupt(me, &shootdown);
-        self.flush_unplaced_here(me, unplaced);
-        self.let_interrupts_in(&shootdown);
-        self.wait(me, &shootdown, scope, kernel);
-    }
-
-    /// Posts it to those CPUs that must be asked; how much has changed, and whether mappings of the kernel have.
-    pub(crate) fn post_unplaced(
-        &self,
-        me: CpuId,
-        unplaced: &Unplaced,
-        shootdown: &mut Shootdown,
-    ) -> (Scope, bool) {
-        let (scope, kernel) = (unplaced.scope, unplaced.kernel);
-        let concern = if kernel {
-            Concern::Kernel
-        } else {
-            Concern::Flush(scope)
-        };
-        let everything = FlushInfo::whole(scope);
-        self.post(me, &self.cpus_of(unplaced), &everything, concern, shootdown);
-        (scope, kernel)
-    }
-
-    /// Does this CPU's part. Interrupts are masked.
-    pub(crate) fn flush_unplaced_here(&self, me: CpuId, unplaced: &Unplaced) {
-        if !self.rules.initiator_flushes() {
-            return;
-        }
-        let everything = FlushInfo::whole(unplaced.scope);
-        match (
-            unplaced.groups & 1 << (me.index() / self.group()),
-            unplaced.kernel,
-        ) {
-            (0, _) => {}
-            (_, true) => self.flush_with_kernel(me, &everything),
-            (_, false) => self.flush_here(me, &everything),
-        }
+        let cpus = self.cpus_of(unplaced);
+        self.flush_whole(me, &cpus, unplaced.scope, unplaced.kernel);
     }
 }

@@ -943,3 +943,85 @@ fn the_kernel_s_entries_are_refreshed() {
         "{done:?}"
     );
 }
+
+/// user_mode.rs: a CPU that runs no program, or says so while it is idle, is not one.
+#[test]
+fn an_idle_cpu_runs_no_program() {
+    let (machine, engine) = world(Machine::default(), Policy::ALL);
+    let x = space(engine, 1);
+    run_on_both(machine, engine, x);
+    machine.me.set(1);
+    engine.enter_lazy();
+    // SAFETY: nothing is mapped on this machine.
+    unsafe { engine.enter_user() };
+    machine.me.set(0);
+    machine.interrupts.set(0);
+    let mut batch: Batch<'_, '_, _, S, Frame> = engine.batch(Purpose::Call);
+    batch.unmapped(x, PageRange::base(Page(5), 1), Frame(5));
+    assert_eq!(batch.finish().count(), 1);
+    assert_eq!(machine.interrupts.get(), 0, "an idle CPU is interrupted");
+    // Nor does an entry flush where nothing was left to it.
+    machine.me.set(1);
+    machine.invalidated.borrow_mut().clear();
+    engine.enter_kernel();
+    assert!(engine.resume(x));
+    machine.invalidated.borrow_mut().clear();
+    engine.enter_kernel();
+    assert_eq!(machine.invalidated.take(), []);
+}
+
+/// user_mode.rs: "an NMI in the middle of an entry flushes for itself", each one, and nothing else.
+#[test]
+fn each_nmi_in_an_entry_flushes_for_itself() {
+    let (machine, engine) = world(Machine::default(), Policy::ALL);
+    // SAFETY: a root is a number on this machine.
+    let kernel: S = leak(unsafe { engine.new_kernel_space(Frame(9), KernelEntries::Tagged) });
+    let x = space(engine, 1);
+    run_on_both(machine, engine, x);
+    machine.me.set(1);
+    // SAFETY: nothing is mapped on this machine.
+    unsafe { engine.enter_user() };
+    machine.me.set(0);
+    let mut batch: Batch<'_, '_, _, S, Frame> = engine.batch(Purpose::Call);
+    batch.unmapped(kernel, PageRange::base(Page(5), 1), Frame(5));
+    assert_eq!(batch.finish().count(), 1);
+    assert_eq!(machine.interrupts.get(), 0, "a program is interrupted");
+    machine.me.set(1);
+    machine.invalidated.borrow_mut().clear();
+    *machine.nmi.borrow_mut() = Some(|engine| {
+        (0..3).for_each(|_| engine.enter_kernel());
+    });
+    engine.enter_kernel();
+    let everything = (1, Invalidate::Everything);
+    assert_eq!(machine.invalidated.take(), [everything; 4]);
+    engine.enter_kernel();
+    assert_eq!(machine.invalidated.take(), []);
+}
+
+/// in_flight.rs: a flush by broadcasts is over once, and devices hear of it once.
+#[test]
+fn a_broadcast_flush_that_was_started_ends_once() {
+    let told = |started: bool| {
+        let hardware = Machine {
+            global: true,
+            ..Machine::default()
+        };
+        let (machine, engine) = world(hardware, Policy::ALL);
+        let x = space(engine, 1);
+        run_on_both(machine, engine, x);
+        let mut batch: Batch<'_, '_, _, S, Frame> = engine.batch(Purpose::Call);
+        batch.unmapped(x, PageRange::base(Page(5), 1), Frame(5));
+        let count = match started {
+            true => batch.start().finish().count(),
+            false => batch.finish().count(),
+        };
+        assert_eq!(count, 1);
+        let secondary = machine.secondary.take();
+        (
+            secondary.iter().filter(|told| told.is_some()).count(),
+            x.is_in_batch(),
+        )
+    };
+    assert_eq!(told(true), told(false));
+    assert!(!told(true).1);
+}

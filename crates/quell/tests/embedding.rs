@@ -230,3 +230,10 @@ fn a_cpu_that_no_initiator_asks_loads_nothing() {
     engine.cpu_offline(Some(space));
     engine.switch_to(None, space);
 }
+
+/// A kernel that forgets how its machine drops what it has fetched hears of it before text changes under a CPU.
+#[test]
+#[should_panic(expected = "does not define synchronize_text")]
+fn text_is_not_changed_on_machines_that_do_not_say_how() {
+    Machine::default().synchronize_text();
+}

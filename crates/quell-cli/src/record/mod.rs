@@ -33,6 +33,7 @@ use quell_record::show::folded::By;
 use quell_record::show::perfetto::Perfetto;
 use quell_record::show::timeline::Timeline;
 use quell_record::show::{folded, page};
+use quell_record::workload::Listening;
 
 use crate::output::Destination;
 use crate::usage::usage;
@@ -76,6 +77,9 @@ pub struct ShowArgs {
     /// Write one page with flame graph, timeline, matrix and advice
     #[arg(long, value_name = "FILE")]
     html: Option<PathBuf>,
+    /// Write a workload that makes the calls of the busiest process (of --program) again, for `quell run FILE`
+    #[arg(long, value_name = "FILE")]
+    workload: Option<PathBuf>,
 }
 
 /// What the width of a flame stands for.
@@ -132,6 +136,7 @@ impl ShowArgs {
         };
         let html = place("--html", &self.html)?;
         let trace = place("--perfetto", &self.perfetto)?;
+        let workload = place("--workload", &self.workload)?;
         let perfetto = match &self.perfetto {
             Some(path) => {
                 let file = File::create(path).with_context(|| path.display().to_string())?;
@@ -142,7 +147,8 @@ impl ShowArgs {
         let timeline = html.is_some().then(Timeline::default);
         let mut observer = (perfetto, timeline);
         let bar = bar();
-        let all = quell_record::analyse(source, &mut observer, &mut |share, events| {
+        let mut heard = Listening::new(source);
+        let all = quell_record::analyse(&mut heard, &mut observer, &mut |share, events| {
             if let Some(share) = share {
                 bar.set_position((share * 1000.0) as u64);
             }
@@ -151,7 +157,12 @@ impl ShowArgs {
         });
         bar.finish_and_clear();
         let (perfetto, timeline) = observer;
+        let calls = heard.calls;
         let report = Report::new(all?, self.program.as_deref());
+        if let Some(workload) = &workload {
+            let text = calls.workload(self.program.as_deref());
+            workload.write(&text.with_context(|| format!("--workload: {name}"))?)?;
+        }
         if let Some(perfetto) = perfetto {
             perfetto.finish().with_context(|| {
                 format!(
@@ -178,7 +189,7 @@ impl ShowArgs {
             crate::output::write(&String::from_utf8_lossy(&text));
         } else {
             show::report(&report);
-            for (what, place) in [("page", html), ("trace", trace)] {
+            for (what, place) in [("page", html), ("trace", trace), ("workload", workload)] {
                 if let Some(place) = place {
                     crate::output::say!("The {what} is {}.", place.shown());
                 }

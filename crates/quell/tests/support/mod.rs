@@ -17,6 +17,8 @@ pub struct Machine {
     pub interrupts: Cell<usize>,
     pub limit: Cell<usize>,
     pub invalidated: RefCell<Vec<(u16, Invalidate)>>,
+    /// Comes in the middle of the next invalidation.
+    pub nmi: RefCell<Option<fn(E)>>,
     pub kept: RefCell<Vec<bool>>,
     /// What other users of tables were told: a root, or `None` where the end of it was waited for.
     pub secondary: RefCell<Vec<Option<u64>>>,
@@ -96,6 +98,9 @@ unsafe impl Hardware for Machine {
         std::sync::atomic::fence(Ordering::SeqCst);
     }
     fn invalidate(&self, what: Invalidate) {
+        if let Some(nmi) = self.nmi.take() {
+            nmi(self.engine.get().expect("an engine"));
+        }
         self.invalidated.borrow_mut().push((self.me.get(), what));
     }
     unsafe fn load_root(&self, _root: Frame, tag: Tag, keep: bool) {

@@ -122,11 +122,7 @@ impl<'k, 'm> Desk<'k, 'm> {
             EngineOp::Offline => self.offline(),
             EngineOp::Online => {
                 if kernel.here().offline {
-                    kernel.hw.online();
-                    kernel.engine.cpu_online();
-                    if kernel.layout.own {
-                        kernel.hw.synchronize_text();
-                    }
+                    kernel.come_online();
                     kernel.hw.restore_interrupts(true);
                     kernel.update(|here| here.offline = false);
                 }

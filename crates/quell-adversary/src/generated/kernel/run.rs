@@ -111,8 +111,7 @@ pub(in crate::generated) fn perform(
     let mut preempted: Vec<ManuallyDrop<Batch<'_, '_, Hw, &Space, Frame, RunRules>>> = Vec::new();
     for (cpu, lane) in lanes.iter().enumerate() {
         stage.prepare(cpu, &desk, || {
-            kernel.hw.online();
-            kernel.engine.cpu_online();
+            kernel.come_online();
             context::faultlessly(|| hw.faultlessly(|| desk.run(&lane.start)));
         });
     }

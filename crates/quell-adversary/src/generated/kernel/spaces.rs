@@ -37,6 +37,16 @@ impl Kernel<'_> {
         self.lives[slot].fetch_add(0u64.wrapping_sub(ONE_USER), Release);
     }
 
+    /// This CPU joins the protocol, for the first time or again.
+    pub(super) fn come_online(&self) {
+        self.hw.online();
+        self.engine.cpu_online();
+        // Nobody told it of text that was written until now.
+        if self.layout.own {
+            self.hw.synchronize_text();
+        }
+    }
+
     pub(super) fn loaded(&self) -> Option<&Space> {
         let (slot, life) = self.here().loaded?;
         Some(&self.spaces[usize::from(slot)][usize::from(life)])

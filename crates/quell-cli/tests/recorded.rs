@@ -1,0 +1,212 @@
+//! A recording as a workload: it asks as often as the recording did, and whatever was recorded, the file can be read.
+
+use std::path::Path;
+
+use assert_cmd::Command;
+use predicates::str::contains;
+use proptest::prelude::*;
+use quell_perf::{Item, Sample, Value};
+use quell_record::workload::Calls;
+use quell_workloads::Workload;
+
+const PERF: &str = include_str!("../../quell-record/tests/recordings/perf.txt");
+const CALLS: [&str; 3] = ["madvise", "munmap", "mprotect"];
+
+fn quell(args: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_quell"));
+    command.args(args);
+    command
+}
+
+fn document(args: &[&str]) -> serde_json::Value {
+    let output = quell(args).output().unwrap();
+    assert!(output.status.success(), "{output:?}");
+    serde_json::from_slice(&output.stdout).unwrap()
+}
+
+/// The recording without the lines of system calls that are not wanted.
+fn calls_of(wanted: &[&str]) -> String {
+    let mut kept = String::new();
+    let mut keeps = true;
+    for line in PERF.lines() {
+        if !line.starts_with('\t') && !line.is_empty() {
+            let call = ["syscalls:sys_enter_", "syscalls:sys_exit_"]
+                .iter()
+                .find_map(|end| line.split_once(end));
+            keeps = call.is_none_or(|(_, call)| wanted.iter().any(|name| call.starts_with(name)));
+        }
+        if keeps {
+            kept.push_str(line);
+            kept.push('\n');
+        }
+    }
+    kept
+}
+
+/// How often the thread that works asked others to flush during such a call, counted in the text itself.
+fn asked(call: &str) -> u64 {
+    let mut within = false;
+    let mut count = 0;
+    for line in PERF.lines().filter(|line| line.contains("/16075 ")) {
+        if line.contains("syscalls:sys_") {
+            within = line.contains(&format!("sys_enter_{call}:"));
+        }
+        count += u64::from(within && line.contains("reason:remote IPI send (4)"));
+    }
+    count
+}
+
+fn text(path: &Path) -> &str {
+    path.to_str().unwrap()
+}
+
+#[test]
+fn a_workload_asks_as_often_as_the_recording_did_with_each_call() {
+    let folder = tempfile::tempdir().unwrap();
+    let recording = folder.path().join("recording.txt");
+    let workload = folder.path().join("recorded.toml");
+    for call in CALLS {
+        std::fs::write(&recording, calls_of(&[call])).unwrap();
+        let recorded = asked(call);
+        let record = [
+            "record",
+            "--import",
+            text(&recording),
+            "--program",
+            "churn",
+            "--workload",
+            text(&workload),
+        ];
+        quell(&record).assert().success();
+        assert!(recorded > 0, "{call}");
+        for policy in ["baseline", "all-S3"] {
+            let run = document(&[
+                "run",
+                text(&workload),
+                "--policy",
+                policy,
+                "--seeds",
+                "1",
+                "--json",
+            ]);
+            assert_eq!(run["violations"], 0);
+            let made = run["engine"]["shootdowns"].as_u64().unwrap();
+            assert!(
+                made.abs_diff(recorded) * 10 <= recorded,
+                "{call}, {policy}: {made} shootdowns, recorded were {recorded}"
+            );
+        }
+    }
+}
+
+#[test]
+fn the_whole_recording_runs_under_the_adversary_and_in_a_sweep_too() {
+    let folder = tempfile::tempdir().unwrap();
+    let recording = folder.path().join("recording.txt");
+    let workload = folder.path().join("recorded.toml");
+    std::fs::write(&recording, PERF).unwrap();
+    let recorded = [
+        "record",
+        "--import",
+        text(&recording),
+        "--workload",
+        text(&workload),
+    ];
+    quell(&recorded)
+        .assert()
+        .success()
+        .stdout(contains("The workload is"));
+    let results = folder.path().join("results.jsonl");
+    let sweep = ["sweep", text(&workload), "--results", text(&results)];
+    quell(&sweep).assert().success();
+    let explore = [
+        "explore",
+        text(&workload),
+        "--param",
+        "rounds=1",
+        "--schedules",
+        "5",
+    ];
+    quell(&explore).assert().success();
+}
+
+#[test]
+fn a_recording_without_calls_is_refused_with_the_way_out() {
+    let folder = tempfile::tempdir().unwrap();
+    let recording = folder.path().join("recording.txt");
+    let workload = folder.path().join("recorded.toml");
+    std::fs::write(&recording, calls_of(&[])).unwrap();
+    let args = [
+        "record",
+        "--import",
+        text(&recording),
+        "--workload",
+        text(&workload),
+    ];
+    quell(&args)
+        .assert()
+        .code(1)
+        .stderr(contains("recording.txt"))
+        .stderr(contains("syscalls:sys_enter_"));
+    assert!(!workload.exists());
+}
+
+fn sample() -> impl Strategy<Value = Item> {
+    let event = prop_oneof![
+        (
+            prop::sample::select(vec!["madvise", "munmap", "mprotect", "mremap", "brk"]),
+            prop_oneof![any::<u64>(), 0..100_000u64],
+            0..22u64
+        )
+            .prop_map(|(call, bytes, how)| {
+                let fields = vec![
+                    ("len".into(), Value::Unsigned(bytes)),
+                    ("behavior".into(), Value::Unsigned(how)),
+                ];
+                (format!("syscalls:sys_enter_{call}"), fields)
+            }),
+        Just(("syscalls:sys_exit_any".to_owned(), Vec::new())),
+        prop_oneof![any::<u64>(), 0..64u64].prop_map(|pages| {
+            let fields = vec![
+                ("reason".into(), Value::Unsigned(4)),
+                ("pages".into(), Value::Unsigned(pages)),
+            ];
+            ("tlb:tlb_flush".to_owned(), fields)
+        }),
+    ];
+    let time = prop_oneof![any::<u64>(), 0..1_000_000u64];
+    (event, 0..3u32, 0..60u32, ".{0,4}", time).prop_map(|((event, fields), pid, tid, comm, at)| {
+        Item::Sample(Sample {
+            time_ns: at,
+            cpu: 0,
+            pid,
+            tid,
+            comm: comm.into(),
+            event: event.into(),
+            fields,
+            stack: [].into(),
+        })
+    })
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(64))]
+
+    /// Whatever was recorded: the file is one that can be read and run, or there was no call in it.
+    #[test]
+    fn any_recording_gives_a_workload_or_an_error(items in prop::collection::vec(sample(), 1..400)) {
+        let mut calls = Calls::default();
+        for item in &items {
+            calls.item(item);
+        }
+        match calls.workload(None) {
+            Ok(text) => {
+                let read = Workload::parse("recorded.toml", &text);
+                let workload = read.map_err(|error| TestCaseError::fail(format!("{error}\n{text}")))?;
+                prop_assert_eq!(workload.check(workload.cpus()), Ok(()));
+                prop_assert!(workload.touched(workload.cpus()).is_ok());
+            }
+            Err(error) => prop_assert!(error.to_string().contains("no call")),
+        }
+    }
+}

@@ -1,0 +1,777 @@
+//! Two calls meet: the second runs whole between any two steps of the first. This file is long because it has a machine with
+//! TLBs of its own, and calls enough that each meets each.
+//!
+//! Each word of this machine's memory counts its accesses. Between any two of them a hook can make another CPU do
+//! something. So every call of CPU 1 is met by every call of CPU 0, at every place where it can be. It is the
+//! smallest part of what the adversary searches, with one switch there and one back; but all of it is run each time, in a
+//! few seconds. What CPU 0 does must be possible without an answer of CPU 1 where that has interrupts masked: where
+//! it is not, the meeting is left out.
+//!
+//! Walkers are as eager as the architecture lets them be: between any two steps every CPU fills its TLB with everything
+//! that its root leads to. At the end no CPU may use a page whose frame was given out, neither at once nor after it has been
+//! through its other space and back, and a frame whose flush was owed has one taker.
+
+use std::cell::{Cell, OnceCell, RefCell};
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use quell::{
+    AddressSpace, Batch, Counter, CpuId, CpuSet, Engine, Features, Frame, Hardware, InFlight,
+    Invalidate, LedgerEntry, NoBroadcasts, Outcome, Page, PageRange, PerCpu, Policy, Purpose,
+    Residue, Tag, TagPolicy, Tagging, Word,
+};
+
+const CPUS: usize = 3;
+/// CPU 0, or a handler on CPU 1 itself, meets CPU 1. CPU 2 answers when it is asked.
+const SECOND: u16 = 0;
+const FIRST: u16 = 1;
+
+thread_local! {
+    /// The machine that this thread is, and in how many steps the second call comes.
+    static MACHINE: Cell<Option<&'static Machine>> = const { Cell::new(None) };
+    static STEPS_LEFT: Cell<Option<usize>> = const { Cell::new(None) };
+    /// How often an initiator has met another one that was writing.
+    static CONTENDED: Cell<u64> = const { Cell::new(0) };
+    static SECOND_CALL: RefCell<Option<Box<dyn FnOnce()>>> = const { RefCell::new(None) };
+}
+
+/// A word that lets the hook in before each access.
+struct Stepped(AtomicU64);
+
+fn step() {
+    let Some(machine) = MACHINE.get() else {
+        return;
+    };
+    machine.fill();
+    let me = machine.me.get();
+    if me == machine.second.get() && (me != FIRST || machine.cpu().masked.get()) {
+        // In its own handler, or with interrupts masked: its call comes before or after.
+        return;
+    }
+    match STEPS_LEFT.get() {
+        Some(0) => {
+            STEPS_LEFT.set(None);
+            let call = SECOND_CALL.take();
+            call.expect("a second call was set")();
+        }
+        Some(left) => STEPS_LEFT.set(Some(left - 1)),
+        None => {}
+    }
+}
+
+// SAFETY: each operation is that of the word inside.
+unsafe impl Word for Stepped {
+    /// Two batches of a space are counted at once, and no more.
+    const BATCH_BITS: u32 = 2;
+
+    fn new(value: u64) -> Self {
+        Stepped(AtomicU64::new(value))
+    }
+    fn fence(order: Ordering) {
+        std::sync::atomic::fence(order);
+    }
+    fn load(&self, order: Ordering) -> u64 {
+        step();
+        self.0.load(order)
+    }
+    fn store(&self, value: u64, order: Ordering) {
+        step();
+        self.0.store(value, order);
+    }
+    fn swap(&self, value: u64, order: Ordering) -> u64 {
+        step();
+        self.0.swap(value, order)
+    }
+    fn compare_exchange(
+        &self,
+        current: u64,
+        new: u64,
+        success: Ordering,
+        failure: Ordering,
+    ) -> Result<u64, u64> {
+        step();
+        self.0.compare_exchange(current, new, success, failure)
+    }
+    fn fetch_add(&self, value: u64, order: Ordering) -> u64 {
+        step();
+        self.0.fetch_add(value, order)
+    }
+    fn fetch_or(&self, value: u64, order: Ordering) -> u64 {
+        step();
+        self.0.fetch_or(value, order)
+    }
+    fn fetch_and(&self, value: u64, order: Ordering) -> u64 {
+        step();
+        self.0.fetch_and(value, order)
+    }
+}
+
+/// What a CPU has beside the engine's words: its root and the pages in its TLB, a bit each, by tag.
+#[derive(Default)]
+struct Cpu {
+    root: Cell<Option<(usize, usize)>>,
+    tlb: [Cell<u64>; 8],
+    masked: Cell<bool>,
+    pending: Cell<bool>,
+}
+
+struct Machine {
+    me: Cell<u16>,
+    /// The CPU whose call comes between.
+    second: Cell<u16>,
+    tagged: bool,
+    cpus: [Cpu; CPUS],
+    /// The second call runs.
+    met: Cell<bool>,
+    /// The pages that are mapped in the tables of each root.
+    tables: [Cell<u64>; 3],
+    engine: OnceCell<E>,
+}
+// SAFETY: each test has its machine to itself, on one thread.
+unsafe impl Sync for Machine {}
+// SAFETY: as above.
+unsafe impl Send for Machine {}
+
+/// The second call needs an answer that the first one's CPU cannot give now.
+struct Stuck;
+
+impl Machine {
+    fn cpu(&self) -> &Cpu {
+        &self.cpus[usize::from(self.me.get())]
+    }
+
+    fn fill(&self) {
+        for cpu in &self.cpus {
+            if let Some((root, tag)) = cpu.root.get() {
+                cpu.tlb[tag].set(cpu.tlb[tag].get() | self.tables[root].get());
+            }
+        }
+    }
+
+    /// Does it as this CPU.
+    fn on<T>(&self, cpu: u16, act: impl FnOnce() -> T) -> T {
+        let me = self.me.replace(cpu);
+        let done = act();
+        self.me.set(me);
+        done
+    }
+
+    /// This CPU takes its interrupt, if it can.
+    fn answer(&self, cpu: u16) -> bool {
+        let state = &self.cpus[usize::from(cpu)];
+        if state.masked.get() || !state.pending.take() {
+            return false;
+        }
+        state.masked.set(true);
+        self.on(cpu, || self.engine.get().expect("an engine").on_interrupt());
+        state.masked.set(false);
+        true
+    }
+}
+
+// SAFETY: no memory is behind any frame.
+unsafe impl Hardware for Machine {
+    type Word = Stepped;
+    type Broadcasts = NoBroadcasts;
+
+    fn this_cpu(&self) -> CpuId {
+        CpuId(self.me.get())
+    }
+    fn features(&self) -> Features {
+        Features {
+            tagging: match self.tagged {
+                true => Tagging::PerCpu { count: 7 },
+                false => Tagging::None,
+            },
+            broadcast: false,
+            full_above: 33,
+        }
+    }
+    fn fence(&self) {}
+    fn invalidate(&self, what: Invalidate) {
+        let tlb = &self.cpu().tlb;
+        let tag = |tag: Tag| usize::from(if self.tagged { tag.0 } else { 0 });
+        match what {
+            Invalidate::Range { tag: of, range, .. } => {
+                let tlb = &tlb[tag(of)];
+                (range.start.0..range.start.0 + range.pages)
+                    .for_each(|page| tlb.set(tlb.get() & !(1 << page)));
+            }
+            Invalidate::Tag(of) => tlb[tag(of)].set(0),
+            Invalidate::All | Invalidate::Everything => tlb.iter().for_each(|tlb| tlb.set(0)),
+            Invalidate::Kernel { .. } => panic!("there is no space of the kernel"),
+        }
+        self.fill();
+    }
+    unsafe fn load_root(&self, root: Frame, tag: Tag, keep: bool) {
+        let tag = usize::from(if self.tagged { tag.0 } else { 0 });
+        if !(keep && self.tagged) {
+            self.cpu().tlb[tag].set(0);
+        }
+        self.cpu().root.set(Some((root.0 as usize, tag)));
+        self.fill();
+    }
+    fn unload_root(&self) {
+        self.cpu().root.set(None);
+        self.cpu().tlb[0].set(0);
+    }
+    fn interrupt(&self, targets: &CpuSet) {
+        let targets = targets.iter().map(|target| &self.cpus[target.index()]);
+        targets.for_each(|target| target.pending.set(true));
+    }
+    fn mask_interrupts(&self) -> bool {
+        !self.cpu().masked.replace(true)
+    }
+    fn restore_interrupts(&self, were_on: bool) {
+        if were_on {
+            self.cpu().masked.set(false);
+            self.answer(self.me.get());
+        }
+    }
+    fn relax(&self) {
+        let others = (0..CPUS as u16).filter(|&cpu| cpu != self.me.get());
+        let answered = others.filter(|&cpu| self.answer(cpu)).count();
+        if answered == 0 && self.met.get() {
+            resume_unwind(Box::new(Stuck));
+        }
+    }
+}
+
+type E = &'static Engine<'static, Machine>;
+type S = &'static AddressSpace<Machine>;
+type B = Batch<'static, 'static, Machine, S, Frame>;
+
+/// The pages of each space, and one whose frame is unmapped and owes its flush.
+const PAGES: u64 = 0b1111_1110;
+const OWED: u64 = 5;
+
+struct World {
+    machine: &'static Machine,
+    engine: E,
+    x: S,
+    y: S,
+    /// Of the frame of page [`OWED`], which two may want.
+    residue: &'static Residue<Machine>,
+    takers: Cell<usize>,
+    /// How many debts there is room for.
+    room: usize,
+    /// The pages of each root whose frames were given out.
+    given_out: [Cell<u64>; 3],
+    /// The space that each CPU loaded last.
+    last: [Cell<Option<S>>; CPUS],
+    /// What is still to be done when both calls have returned.
+    rest: RefCell<Vec<Rest>>,
+}
+
+/// By this CPU.
+type Rest = (u16, Box<dyn FnOnce(&World)>);
+
+impl World {
+    fn new(policy: Policy, tagged: bool, entries: usize) -> &'static World {
+        let machine = leak(Machine {
+            me: Cell::new(0),
+            second: Cell::new(SECOND),
+            tagged,
+            cpus: Default::default(),
+            met: Cell::new(false),
+            tables: Default::default(),
+            engine: OnceCell::new(),
+        });
+        let cpus = leak([PerCpu::new(), PerCpu::new(), PerCpu::new()]);
+        let ledger: &[_] = Vec::leak((0..entries).map(|_| LedgerEntry::new()).collect());
+        let engine =
+            leak(Engine::new(machine, cpus, ledger, policy).expect("a machine that holds"));
+        assert!(machine.engine.set(engine).is_ok());
+        for cpu in 0..CPUS as u16 {
+            machine.on(cpu, || engine.cpu_online());
+        }
+        machine.tables.iter().for_each(|table| table.set(PAGES));
+        // SAFETY: a root is a number on this machine.
+        let space = |root| leak(unsafe { engine.new_space(Frame(root)) });
+        let world = leak(World {
+            machine,
+            engine,
+            x: space(1),
+            y: space(2),
+            residue: leak(Residue::new()),
+            takers: Cell::new(0),
+            room: if policy.lazy_unmap { entries } else { 0 },
+            given_out: Default::default(),
+            last: Default::default(),
+            rest: RefCell::default(),
+        });
+        for cpu in 0..CPUS as u16 {
+            machine.on(cpu, || world.go(world.x));
+        }
+        machine.fill();
+        world
+    }
+
+    fn go(&self, to: S) {
+        let last = &self.last[usize::from(self.machine.me.get())];
+        self.engine.switch_to(last.replace(Some(to)), to);
+    }
+
+    fn go_offline(&self) {
+        let last = &self.last[usize::from(self.machine.me.get())];
+        self.engine.cpu_offline(last.take());
+    }
+
+    fn wake_up(&self) {
+        let last = &self.last[usize::from(self.machine.me.get())];
+        if !last.get().is_some_and(|last| self.engine.resume(last)) {
+            self.go(self.x);
+        }
+    }
+
+    /// A page of its own for each of the two calls.
+    fn page(&self) -> u64 {
+        1 + u64::from(self.machine.met.get())
+    }
+
+    /// Clears the page's entry and reports it.
+    fn unmap(&self, batch: &mut B, space: S, page: u64) {
+        let root = space.root().0;
+        let table = &self.machine.tables[root as usize];
+        table.set(table.get() & !(1 << page));
+        batch.unmapped(space, PageRange::base(Page(page), 1), frame(root, page));
+    }
+
+    fn batch(&self, purpose: Purpose) -> &'static mut B {
+        leak(self.engine.batch(purpose))
+    }
+
+    fn give_out(&self, frames: impl Iterator<Item = Frame>) {
+        for Frame(frame) in frames {
+            let given_out = &self.given_out[frame as usize / 64];
+            given_out.set(given_out.get() | 1 << (frame % 64));
+        }
+    }
+
+    fn owe(&self, residue: &Residue<Machine>, space: S, page: u64) {
+        residue.begin();
+        let batch = self.batch(Purpose::Lazy);
+        self.unmap(batch, space, page);
+        match batch.finish_owed() {
+            Outcome::Owed(owed) => {
+                residue.owe(owed.stamp());
+                assert_eq!(owed.count(), 1);
+            }
+            Outcome::Flushed(frames) => {
+                residue.settle_flushed();
+                self.give_out(frames);
+            }
+        }
+    }
+
+    fn claim(&self) {
+        if self.engine.claim(self.residue).is_some() {
+            self.takers.set(self.takers.get() + 1);
+            self.give_out([frame(1, OWED)].into_iter());
+        }
+    }
+
+    fn rescue(&self) {
+        if self.residue.rescue(self.engine) {
+            self.takers.set(self.takers.get() + 1);
+            let table = &self.machine.tables[1];
+            table.set(table.get() | 1 << OWED);
+        }
+    }
+
+    fn later(&self, rest: impl FnOnce(&World) + 'static) {
+        let me = self.machine.me.get();
+        self.rest.borrow_mut().push((me, Box::new(rest)));
+    }
+
+    /// No CPU that may use its space uses what was given out.
+    fn judge(&self, when: &str) {
+        for cpu in 0..CPUS as u16 {
+            let Some((root, tag)) = self.machine.cpus[usize::from(cpu)].root.get() else {
+                continue;
+            };
+            let space = if root == 1 { self.x } else { self.y };
+            if self.machine.on(cpu, || self.engine.runs(space)) {
+                let held = self.machine.cpus[usize::from(cpu)].tlb[tag].get();
+                let mapped = self.machine.tables[root].get();
+                let stale = held & self.given_out[root].get() & !mapped;
+                assert_eq!(
+                    stale, 0,
+                    "CPU {cpu} uses pages whose frames were given out, {when}"
+                );
+            }
+        }
+    }
+
+    fn end(&self) {
+        self.judge("when both calls have returned");
+        loop {
+            let rest = self.rest.borrow_mut().pop();
+            let Some((cpu, rest)) = rest else {
+                break;
+            };
+            self.machine.on(cpu, || rest(self));
+            self.judge("when what they have begun is over");
+        }
+        self.machine.on(2, || self.claim());
+        assert!(self.takers.get() < 2, "a frame has two takers");
+        self.judge("when the frame that owed its flush is claimed");
+        (0..CPUS as u16).for_each(|cpu| {
+            self.machine.answer(cpu);
+        });
+        for cpu in 0..CPUS as u16 {
+            self.machine.on(cpu, || {
+                if !self.engine.is_online() {
+                    self.engine.cpu_online();
+                }
+                self.go(self.y);
+                self.judge("when each CPU has been to its other space");
+                self.go(self.x);
+            });
+        }
+        self.judge("when each CPU has been through its other space and back");
+        // No stamp is left behind, also if it came to nothing.
+        for _ in 0..self.room {
+            let residue = Residue::new();
+            self.owe(&residue, self.x, 3);
+            assert!(self.engine.claim(&residue).is_some());
+        }
+        self.engine.pay_all();
+        assert!(!self.engine.owes_anything(), "a debt is never paid");
+        // Nothing stays outstanding.
+        for cpu in 0..CPUS as u16 {
+            self.machine.on(cpu, || self.engine.settle(self.x));
+        }
+        assert!(!self.x.is_in_batch(), "a batch is outstanding for ever");
+        let interrupts = || self.machine.cpus.iter().any(|cpu| cpu.pending.get());
+        self.machine.on(2, || self.engine.settle(self.x));
+        assert!(!interrupts(), "an interrupt is sent for what is paid");
+    }
+}
+
+/// Of a page of a root.
+fn frame(root: u64, page: u64) -> Frame {
+    Frame(root * 64 + page)
+}
+
+fn leak<T>(value: T) -> &'static mut T {
+    Box::leak(Box::new(value))
+}
+
+/// What a CPU does, and before that, on its own, so that it can.
+struct Call {
+    name: &'static str,
+    before: fn(&World),
+    act: fn(&'static World),
+    /// Whether threads do it: another one may come between on the same CPU, and this one between another's steps.
+    by_threads: bool,
+}
+
+const fn by_scheduler(name: &'static str, before: fn(&World), act: fn(&'static World)) -> Call {
+    Call {
+        name,
+        before,
+        act,
+        by_threads: false,
+    }
+}
+
+const fn by_thread(name: &'static str, act: fn(&'static World)) -> Call {
+    Call {
+        name,
+        before: |_| {},
+        act,
+        by_threads: true,
+    }
+}
+
+const CALLS: [Call; 20] = [
+    by_scheduler(
+        "switches to the space",
+        |world| world.go(world.y),
+        |world| world.go(world.x),
+    ),
+    by_scheduler(
+        "switches to another",
+        |world| world.go(world.x),
+        |world| world.go(world.y),
+    ),
+    by_scheduler(
+        "catches up and switches to the space",
+        |world| world.go(world.y),
+        |world| {
+            world.engine.catch_up();
+            world.go(world.x);
+        },
+    ),
+    by_scheduler("goes idle", |_| {}, |world| world.engine.enter_lazy()),
+    by_scheduler(
+        "comes back",
+        |world| world.engine.enter_lazy(),
+        |world| world.wake_up(),
+    ),
+    by_scheduler(
+        "looks into its inbox",
+        |_| {},
+        |world| world.engine.on_interrupt(),
+    ),
+    by_scheduler("goes offline", |_| {}, |world| world.go_offline()),
+    by_scheduler(
+        "goes offline, lazily",
+        |world| world.engine.enter_lazy(),
+        |world| world.go_offline(),
+    ),
+    by_scheduler(
+        "comes online",
+        |world| world.go_offline(),
+        |world| {
+            world.engine.cpu_online();
+            world.go(world.x);
+        },
+    ),
+    by_thread("yields to another space and back", |world| {
+        let last = world.last[usize::from(world.machine.me.get())].get();
+        world.go(world.y);
+        world.go(last.unwrap_or(world.x));
+    }),
+    by_thread("catches up", |world| world.engine.catch_up()),
+    by_thread("starts a flush", |world| {
+        let batch = world.batch(Purpose::Call);
+        world.unmap(batch, world.x, world.page());
+        // Kept: it is looked at when the other call has returned.
+        let started: &'static mut Option<InFlight<'_, '_, '_, _, _, _>> = leak(Some(batch.start()));
+        if started.as_mut().expect("it was put there").is_done() {
+            world.give_out(started.take().expect("as above").finish());
+        } else {
+            world.later(|world| world.give_out(started.take().expect("as above").finish()));
+        }
+    }),
+    by_thread("flushes", |world| {
+        let batch = world.batch(Purpose::Call);
+        world.unmap(batch, world.x, world.page());
+        world.give_out(batch.finish());
+    }),
+    by_thread("flushes two pages for reclaim", |world| {
+        let batch = world.batch(Purpose::Reclaim);
+        world.unmap(batch, world.x, world.page());
+        batch.unlocked();
+        world.unmap(batch, world.x, world.page() + 5);
+        world.give_out(batch.finish());
+    }),
+    by_thread("unmaps lazily", |world| {
+        let residue = leak(Residue::new());
+        let page = world.page();
+        world.owe(residue, world.x, page);
+        world.later(move |world| {
+            if world.engine.claim(residue).is_some() {
+                world.give_out([frame(1, page)].into_iter());
+            }
+        });
+    }),
+    by_thread("unmaps lazily and claims", |world| {
+        let residue = leak(Residue::new());
+        let page = world.page();
+        world.owe(residue, world.x, page);
+        if world.engine.claim(residue).is_some() {
+            world.give_out([frame(1, page)].into_iter());
+        }
+    }),
+    by_thread(
+        "unmaps a page of the other space lazily and claims",
+        |world| {
+            let residue = leak(Residue::new());
+            let page = world.page();
+            world.owe(residue, world.y, page);
+            if world.engine.claim(residue).is_some() {
+                world.give_out([frame(2, page)].into_iter());
+            }
+        },
+    ),
+    by_thread("settles the space", |world| world.engine.settle(world.x)),
+    by_thread("pays everything", |world| world.engine.pay_all()),
+    by_thread("claims or rescues the frame", |world| {
+        if world.machine.met.get() {
+            world.claim();
+        } else {
+            world.rescue();
+        }
+    }),
+];
+
+/// How a meeting begins.
+#[derive(Clone, Copy)]
+struct Start {
+    policy: Policy,
+    tagged: bool,
+    /// How many debts there is room for.
+    entries: usize,
+    /// Whether the space owes the flush of a page.
+    owing: bool,
+    /// Whether the other CPUs run the other space.
+    alone: bool,
+    /// The second call comes on the same CPU.
+    same: bool,
+}
+
+/// What became of a meeting.
+#[derive(PartialEq)]
+enum Met {
+    /// The second call has run, and could.
+    Whole,
+    /// It needs an answer that it cannot get there.
+    Stuck,
+    /// The first call has not so many steps.
+    Not,
+}
+
+fn meet(start: Start, first: &Call, second: &'static Call, steps: usize) -> Met {
+    let world = World::new(start.policy, start.tagged, start.entries);
+    let machine = world.machine;
+    if start.owing {
+        machine.on(2, || world.owe(world.residue, world.x, OWED));
+    }
+    if start.alone {
+        [0, 2]
+            .into_iter()
+            .for_each(|cpu| machine.on(cpu, || world.go(world.y)));
+    }
+    machine.on(FIRST, || (first.before)(world));
+    if start.same {
+        machine.second.set(FIRST);
+    }
+    machine.on(machine.second.get(), || (second.before)(world));
+    let stuck: &'static Cell<bool> = leak(Cell::new(false));
+    STEPS_LEFT.set(Some(steps));
+    SECOND_CALL.set(Some(Box::new(move || {
+        let me = machine.me.get();
+        machine.met.set(true);
+        let done = catch_unwind(AssertUnwindSafe(|| {
+            machine.on(machine.second.get(), || (second.act)(world))
+        }));
+        machine.met.set(false);
+        machine.me.set(me);
+        if let Err(why) = done {
+            match why.is::<Stuck>() {
+                // What follows is no meeting: nothing of it is judged.
+                true => stuck.set(true),
+                false => resume_unwind(why),
+            }
+        }
+    })));
+    MACHINE.set(Some(machine));
+    // A call that is stuck holds what the first may wait for: it ends where it was met.
+    let unwinds = catch_unwind(AssertUnwindSafe(|| {
+        machine.on(FIRST, || (first.act)(world));
+    }));
+    MACHINE.set(None);
+    let met = STEPS_LEFT.take().is_none();
+    SECOND_CALL.set(None);
+    if stuck.get() {
+        return Met::Stuck;
+    }
+    if let Err(why) = unwinds {
+        resume_unwind(why);
+    }
+    if !met {
+        return Met::Not;
+    }
+    let contended = world.engine.stats().get(Counter::EscalatedContention);
+    CONTENDED.set(CONTENDED.get() + contended);
+    world.end();
+    Met::Whole
+}
+
+/// All meetings that begin so.
+fn meet_everywhere(how: &str, start: Start) {
+    let (mut whole, mut stuck) = (0, 0);
+    let takes_part = |call: &&Call| call.by_threads || !start.same;
+    for first in CALLS.iter().filter(takes_part) {
+        for second in CALLS.iter().filter(takes_part) {
+            for steps in 0.. {
+                assert!(steps < 10_000, "{} does not end", first.name);
+                let met = catch_unwind(|| meet(start, first, second, steps));
+                let met = met.unwrap_or_else(|why| {
+                    eprintln!(
+                        "{how}: CPU 1 {}; after {steps} steps {} {}",
+                        first.name,
+                        if start.same { "the same" } else { "CPU 0" },
+                        second.name
+                    );
+                    resume_unwind(why)
+                });
+                match met {
+                    Met::Whole => whole += 1,
+                    Met::Stuck => stuck += 1,
+                    Met::Not => break,
+                }
+            }
+        }
+    }
+    println!("{how}: {whole} meetings, {stuck} that cannot be");
+    assert!(
+        CONTENDED.take() > 0 || start.alone || start.same,
+        "an initiator that finds another one writing into an inbox counts that"
+    );
+    assert!(whole > stuck, "most meetings are possible");
+}
+
+fn meet_under(how: &str, policy: Policy, tagged: bool, entries: usize) {
+    for (owing, alone, same) in [
+        (true, false, false),
+        (false, false, false),
+        (true, true, false),
+        (false, true, false),
+        (true, false, true),
+        (false, true, true),
+    ] {
+        let start = Start {
+            policy,
+            tagged,
+            entries,
+            owing: owing && policy.lazy_unmap,
+            alone,
+            same,
+        };
+        meet_everywhere(how, start);
+    }
+}
+
+#[test]
+fn with_everything() {
+    meet_under("with everything", Policy::ALL, true, 4);
+}
+
+#[test]
+fn without_tags() {
+    meet_under("without tags", Policy::ALL, false, 4);
+}
+
+#[test]
+fn with_one_place_in_the_ledger() {
+    meet_under("with one place in the ledger", Policy::ALL, true, 1);
+}
+
+#[test]
+fn with_nothing() {
+    meet_under("with nothing", Policy::BASELINE, true, 0);
+}
+
+#[test]
+fn with_one_tag_and_outboxes() {
+    let policy = Policy {
+        tags: TagPolicy::Slots(1),
+        inline_requests: false,
+        ..Policy::ALL
+    };
+    meet_under("with one tag and outboxes", policy, true, 4);
+}
+
+#[test]
+fn with_waits_for_the_end() {
+    let policy = Policy {
+        asynchronous: false,
+        concurrent: false,
+        ..Policy::ALL
+    };
+    meet_under("with waits for the end", policy, true, 4);
+}
