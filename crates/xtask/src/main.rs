@@ -318,7 +318,7 @@ impl Step {
     ///
     /// # Errors
     /// If the command does not end well: the last lines of what it said, where nobody watches it on a terminal.
-    fn run(&self) -> Result<(), Vec<String>> {
+    fn run(&self) -> Result<Passed, Vec<String>> {
         let mut command = cargo::command();
         command
             .args(self.cargo)
@@ -342,7 +342,8 @@ impl Step {
         });
         let mut last: Vec<String> = last.into_inner().unwrap_or_default().into();
         match status {
-            Ok(status) if status.success() => return Ok(()),
+            Ok(status) if status.success() => return Ok(Passed::Whole),
+            Ok(status) if status.code() == Some(SKIPPED.into()) => return Ok(Passed::Skipped),
             Ok(status) if !watched => last.push(status.to_string()),
             Ok(_) => {}
             Err(error) => last.push(format!("cargo does not start: {error}")),
@@ -350,6 +351,19 @@ impl Step {
         Err(last)
     }
 }
+
+/// What came of a step that did not fail.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Passed {
+    /// It has shown what it shows.
+    Whole,
+    /// It has shown nothing: a tool is missing, and it has said which.
+    Skipped,
+}
+
+/// What a step ends with that lacks a tool. It is automake's number; the smaller ones mean failures of cargo, pytest and
+/// `quell`.
+const SKIPPED: u8 = 77;
 
 /// How many lines of a step that failed are repeated at the end.
 const REPEATED: usize = 30;
@@ -451,17 +465,15 @@ fn orderings() -> ExitCode {
     told(quell_orderings::read(root()).map(|sites| print!("{}", quell_orderings::document(&sites))))
 }
 
-/// Tests the Python module.
-///
-/// # Errors
-/// If the script does not start, or does not end well.
-fn python() -> Result<(), String> {
+/// Tests the Python module; ends with [`SKIPPED`] where the script has no Python to do so with.
+fn python() -> ExitCode {
     let script = root().join("scripts/test-python");
-    match std::process::Command::new(&script).status() {
+    told(match std::process::Command::new(&script).status() {
+        Ok(status) if status.code() == Some(SKIPPED.into()) => return SKIPPED.into(),
         Ok(status) if status.success() => Ok(()),
         Ok(status) => Err(format!("{}: {status}", script.display())),
         Err(error) => Err(format!("{} does not start: {error}", script.display())),
-    }
+    })
 }
 
 /// Says what is wrong, if anything is.
@@ -489,7 +501,7 @@ fn main() -> ExitCode {
         Ok(Asked::Api { accept }) => return told(api::run(root(), accept)),
         Ok(Asked::Mutate(asked)) => return told(mutate::run(root(), &asked)),
         Ok(Asked::Package) => return told(package::run(root())),
-        Ok(Asked::Python) => return told(python()),
+        Ok(Asked::Python) => return python(),
         Err(why) => {
             eprintln!("{why}\n{USAGE}");
             return ExitCode::from(2);
@@ -514,8 +526,14 @@ fn main() -> ExitCode {
     }
     println!();
     for (step, result, seconds) in &results {
-        let verdict = if result.is_ok() { "passed" } else { "FAILED" };
-        println!("{:14} {verdict:8} {seconds:5} s", step.name);
+        match result {
+            Ok(Passed::Whole) => println!("{:14} passed   {seconds:5} s", step.name),
+            Ok(Passed::Skipped) => println!(
+                "{:14} SKIPPED  {seconds:5} s, a tool is missing, as it says: {}",
+                step.name, step.shows
+            ),
+            Err(_) => println!("{:14} FAILED   {seconds:5} s", step.name),
+        }
     }
     for step in &skipped {
         println!(
