@@ -1,6 +1,5 @@
 //! `quell run`: one workload, one machine, one policy.
 
-use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -9,12 +8,12 @@ use anyhow::Result;
 use clap::Args;
 use quell::Policy;
 use quell::Rule;
-use quell_clock::{Latency, Progress};
+use quell_clock::Progress;
 use quell_experiments::jobs::{Job, Results};
 use quell_experiments::numbers::{digits, median};
 use quell_experiments::progress;
+use quell_experiments::run::{CallLatency, Report};
 use quell_experiments::trial::{Outcome, Trial, TrialError};
-use serde::Serialize;
 
 use crate::options::{MachineArgs, WorkloadArgs};
 use crate::output::{Destination, note, paragraph, say};
@@ -61,55 +60,6 @@ pub struct RunArgs {
 fn guard(name: &str) -> Result<&'static Rule, String> {
     quell_vm::rules::named(name)
         .ok_or_else(|| "no mutant of that name; docs/mutants.md lists them".into())
-}
-
-/// What `--json` prints.
-#[derive(Serialize)]
-struct Report<'a> {
-    workload: &'a str,
-    machine: &'a str,
-    policy: String,
-    cpus: usize,
-    seed: u64,
-    without: Vec<&'static str>,
-    parameters: BTreeMap<&'static str, u64>,
-    metric: &'static str,
-    value: Option<f64>,
-    /// The figure with each seed, the first included.
-    values: Vec<Option<f64>>,
-    window_ns: f64,
-    elapsed_ns: f64,
-    latencies: Vec<CallLatency>,
-    engine: BTreeMap<&'static str, u64>,
-    machine_counts: BTreeMap<&'static str, u64>,
-    violations: u64,
-    breaches: &'a [String],
-    accesses_per_second: f64,
-    host_seconds: f64,
-}
-
-/// How long one kind of call took, in nanoseconds.
-#[derive(Serialize)]
-struct CallLatency {
-    call: &'static str,
-    count: u64,
-    median_ns: f64,
-    p99_ns: f64,
-    worst_ns: f64,
-}
-
-impl CallLatency {
-    fn all(outcome: &Outcome) -> Vec<CallLatency> {
-        let nanoseconds = |time: u64| time as f64 / 1e3;
-        let of = |latency: &Latency| CallLatency {
-            call: latency.call,
-            count: latency.count,
-            median_ns: nanoseconds(latency.percentile(50)),
-            p99_ns: nanoseconds(latency.percentile(99)),
-            worst_ns: nanoseconds(latency.worst),
-        };
-        outcome.latencies.iter().map(of).collect()
-    }
 }
 
 /// From what spread over seeds on it is told: a hundredth of the median.
@@ -203,7 +153,7 @@ pub fn run(args: RunArgs) -> Result<ExitCode> {
     if args.json {
         say!(
             "{}",
-            serde_json::to_string_pretty(&report(&trial, &args.without, &outcome, &values))?
+            serde_json::to_string_pretty(&Report::of(&trial, &args.without, &outcome, &values))?
         );
     } else {
         print(&trial, &args.without, &outcome, &values);
@@ -213,49 +163,6 @@ pub fn run(args: RunArgs) -> Result<ExitCode> {
     } else {
         ExitCode::FAILURE
     })
-}
-
-fn report<'a>(
-    trial: &Trial<'a>,
-    without: &[&'static Rule],
-    outcome: &'a Outcome,
-    values: &[f64],
-) -> Report<'a> {
-    let finite = |value: f64| Some(value).filter(|value| value.is_finite());
-    let workload = &trial.workload;
-    Report {
-        workload: workload.name(),
-        machine: trial.machine.name(),
-        policy: trial.policy.to_string(),
-        cpus: trial.cpus,
-        seed: trial.seed,
-        without: without.iter().map(|guard| guard.name).collect(),
-        parameters: workload
-            .parameters()
-            .iter()
-            .filter_map(|parameter| Some((parameter.name, workload.get(parameter.name)?)))
-            .collect(),
-        metric: outcome.measure.metric,
-        value: finite(outcome.measure.value),
-        values: values.iter().copied().map(finite).collect(),
-        window_ns: outcome.window_nanoseconds,
-        elapsed_ns: outcome.elapsed_nanoseconds,
-        latencies: CallLatency::all(outcome),
-        engine: outcome
-            .engine
-            .iter()
-            .map(|(counter, count)| (counter.label(), count))
-            .collect(),
-        machine_counts: outcome
-            .machine
-            .rows()
-            .map(|(name, _, count)| (name, count))
-            .collect(),
-        violations: outcome.violations,
-        breaches: &outcome.breaches,
-        accesses_per_second: outcome.accesses_per_second,
-        host_seconds: outcome.host_seconds,
-    }
 }
 
 fn print(trial: &Trial<'_>, without: &[&'static Rule], outcome: &Outcome, values: &[f64]) {

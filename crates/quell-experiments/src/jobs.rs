@@ -67,8 +67,8 @@ impl Job {
         )
     }
 
-    /// Runs it.
-    pub(crate) fn run(&self, progress: &Progress) -> Result<Outcome, TrialError> {
+    /// The trial, guards aside.
+    pub(crate) fn trial(&self) -> Trial<'_> {
         Trial {
             machine: &self.machine,
             workload: self.workload,
@@ -77,7 +77,11 @@ impl Job {
             seed: self.seed,
             trace: self.trace,
         }
-        .run_watched(self.without, progress)
+    }
+
+    /// Runs it.
+    pub(crate) fn run(&self, progress: &Progress) -> Result<Outcome, TrialError> {
+        self.trial().run_watched(self.without, progress)
     }
 }
 

@@ -1,6 +1,6 @@
 //! Experiments on the machine in software.
 //!
-//! A [`trial`] is one run of a workload on a machine under a policy; [`jobs`] runs many of them on all cores
+//! A [`trial`] is one run of a workload on a machine under a policy, [`run`] makes data of it; [`jobs`] runs many of them on all cores
 //! of the host, each different one once. On those stand the published [`headlines`] beside their predictions
 //! ([`reproduce`]), published tables that nothing was calibrated for ([`held_out`]), what each guard costs ([`guards`]), one workload on a growing number of CPUs ([`scale`]), grids of runs ([`sweep`]),
 //! and the [`report`] that shows it all on a page.
@@ -20,6 +20,7 @@ pub mod numbers;
 pub mod progress;
 pub mod report;
 pub mod reproduce;
+pub mod run;
 pub mod scale;
 pub mod sweep;
 pub mod trial;

@@ -6,12 +6,13 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
 
 use quell::Policy;
 use quell_clock::{MachineFile, Progress};
 use quell_workloads::Workload;
 use rayon::prelude::*;
+use serde::{Deserialize, Serialize};
 
 use crate::jobs::Job;
 use crate::progress::{self, Glance};
@@ -55,7 +56,23 @@ pub struct Cell {
     pub values: BTreeMap<String, String>,
 }
 
+/// No grid that a person asks for may have more runs.
+pub const MOST_CELLS: usize = 1_000_000;
+
 impl Grid {
+    /// How many cells it has, or `usize::MAX` if there are more than that: known without making them.
+    pub fn size(&self) -> usize {
+        let values = self.axes.iter().chain(&self.figures);
+        let numbers = [
+            self.machines.len(),
+            self.policies.len(),
+            self.cpus.len().max(1),
+            usize::try_from(self.seeds).unwrap_or(usize::MAX),
+        ];
+        let lengths = values.map(|(_, values)| values.len()).chain(numbers);
+        lengths.fold(1, usize::saturating_mul)
+    }
+
     /// Every cell, in order: seeds change first, then the last parameter, CPUs, policies, the last figure, machines.
     ///
     /// # Errors
@@ -137,9 +154,82 @@ fn each<T: Clone>(
     Ok(all)
 }
 
+/// What came of one run: nothing in it depends on the host or on the time.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+pub struct Record {
+    /// Its place in the grid.
+    pub index: usize,
+    /// The workload's name.
+    pub workload: String,
+    /// The machine's name.
+    pub machine: String,
+    /// With which mechanisms.
+    pub policy: String,
+    /// On how many CPUs.
+    pub cpus: usize,
+    /// The seed.
+    pub seed: u64,
+    /// The parameters that the grid names, the workload's and the machine's.
+    pub parameters: BTreeMap<String, String>,
+    /// The figure; absent if the run failed or measured nothing.
+    pub value: Option<f64>,
+    /// How long the measured window was.
+    pub window_ns: f64,
+    /// How often the contract was broken.
+    pub violations: u64,
+    /// What the engine counted in the measured window; what is not there is 0.
+    pub engine: BTreeMap<String, u64>,
+    /// What the machine counted there.
+    pub machine_counts: BTreeMap<String, u64>,
+    /// Why there is no figure.
+    pub error: Option<String>,
+}
+
+impl Record {
+    /// What came of a cell of a grid.
+    pub fn of(grid: &Grid, cell: &Cell, outcome: Result<Outcome, String>) -> Record {
+        let mut record = Record {
+            index: cell.index,
+            workload: grid.workload.name().into(),
+            machine: cell.machine.clone(),
+            policy: cell.policy.to_string(),
+            cpus: cell.cpus,
+            seed: cell.seed,
+            parameters: cell.values.clone(),
+            value: None,
+            window_ns: 0.0,
+            violations: 0,
+            engine: BTreeMap::new(),
+            machine_counts: BTreeMap::new(),
+            error: None,
+        };
+        match outcome {
+            Err(why) => record.error = Some(why),
+            Ok(outcome) => {
+                record.value = Some(outcome.measure.value).filter(|value| value.is_finite());
+                record.window_ns = outcome.window_nanoseconds;
+                record.violations = outcome.violations;
+                let engine = outcome.engine.iter().filter(|&(_, count)| count != 0);
+                record.engine = engine
+                    .map(|(counter, count)| (counter.label().to_owned(), count))
+                    .collect();
+                let machine = outcome.machine.rows().filter(|&(.., count)| count != 0);
+                record.machine_counts = machine
+                    .map(|(name, _, count)| (name.to_owned(), count))
+                    .collect();
+            }
+        }
+        record
+    }
+}
+
 /// Runs cells on all cores of the host and [shows](progress::show) how far it is. `each` is told of each cell as it is
-/// done, on the core that did it.
-pub fn run(cells: &[Cell], each: impl Fn(&Cell, Result<Outcome, String>) + Sync) {
+/// done, on the core that did it. Once `stop` is set no further cell begins; those that have begun come to their end.
+pub fn run(
+    cells: &[Cell],
+    stop: &AtomicBool,
+    each: impl Fn(&Cell, Result<Outcome, String>) + Sync,
+) {
     let mut order: Vec<(&Cell, Progress)> =
         cells.iter().map(|cell| (cell, Progress::new())).collect();
     order.sort_by_key(|(cell, _)| std::cmp::Reverse(cell.cpus));
@@ -153,6 +243,9 @@ pub fn run(cells: &[Cell], each: impl Fn(&Cell, Result<Outcome, String>) + Sync)
             .par_iter()
             .with_max_len(1)
             .for_each(|(cell, progress)| {
+                if stop.load(Relaxed) {
+                    return;
+                }
                 let outcome = match &cell.job {
                     Ok(job) => job.run(progress).map_err(|error| error.to_string()),
                     Err(why) => Err(why.clone()),
@@ -188,6 +281,7 @@ mod tests {
     fn every_cell_is_there_once_and_in_order() {
         let cells = grid().cells().unwrap();
         assert_eq!(cells.len(), 2 * 2 * 2 * 2);
+        assert_eq!(grid().size(), cells.len());
         for (index, cell) in cells.iter().enumerate() {
             assert_eq!(cell.index, index);
             assert!(cell.job.is_ok());
@@ -210,6 +304,14 @@ mod tests {
     }
 
     #[test]
+    fn a_sweep_that_is_stopped_begins_no_further_cell() {
+        let cells = grid().cells().unwrap();
+        run(&cells, &AtomicBool::new(true), |cell, _| {
+            panic!("{} was run", cell.index);
+        });
+    }
+
+    #[test]
     fn figures_of_the_machine_are_an_axis() {
         let slower = Grid {
             figures: vec![("interrupt.send".into(), vec!["500ns".into(), "5us".into()])],
@@ -226,7 +328,7 @@ mod tests {
             ["500ns", "500ns", "5us", "5us"]
         );
         let took = Mutex::new([f64::NAN; 4]);
-        run(&cells, |cell, outcome| {
+        run(&cells, &AtomicBool::new(false), |cell, outcome| {
             took.lock().unwrap()[cell.index] = outcome.unwrap().measure.value;
         });
         let took = took.into_inner().unwrap();
@@ -238,7 +340,7 @@ mod tests {
         let cells = grid().cells().unwrap();
         let figures = |cells: &[Cell]| {
             let found = Mutex::new(BTreeMap::new());
-            run(cells, |cell, outcome| {
+            run(cells, &AtomicBool::new(false), |cell, outcome| {
                 let value = outcome.unwrap().measure.value;
                 found.lock().unwrap().insert(cell.index, value.to_bits());
             });

@@ -67,6 +67,13 @@ const STEPS: &[Step] = &[
         boots: false,
     },
     Step {
+        name: "python",
+        shows: "the Python module gives what the command gives; skipped, and told, where there is no Python",
+        environment: &[],
+        cargo: &["xtask", "python"],
+        boots: false,
+    },
+    Step {
         name: "large",
         shows: "the engine holds with sets of 8192 CPUs",
         environment: &[],
@@ -327,7 +334,7 @@ impl Step {
     ///
     /// # Errors
     /// If the command does not end well: the last lines of what it said, where nobody watches it on a terminal.
-    fn run(&self) -> Result<(), Vec<String>> {
+    fn run(&self) -> Result<Passed, Vec<String>> {
         let mut command = cargo::command();
         command
             .args(self.cargo)
@@ -351,7 +358,8 @@ impl Step {
         });
         let mut last: Vec<String> = last.into_inner().unwrap_or_default().into();
         match status {
-            Ok(status) if status.success() => return Ok(()),
+            Ok(status) if status.success() => return Ok(Passed::Whole),
+            Ok(status) if status.code() == Some(SKIPPED.into()) => return Ok(Passed::Skipped),
             Ok(status) if !watched => last.push(status.to_string()),
             Ok(_) => {}
             Err(error) => last.push(format!("cargo does not start: {error}")),
@@ -359,6 +367,19 @@ impl Step {
         Err(last)
     }
 }
+
+/// What came of a step that did not fail.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Passed {
+    /// It has shown what it shows.
+    Whole,
+    /// It has shown nothing: a tool is missing, and it has said which.
+    Skipped,
+}
+
+/// What a step ends with that lacks a tool. It is automake's number; the smaller ones mean failures of cargo, pytest and
+/// `quell`.
+const SKIPPED: u8 = 77;
 
 /// How many lines of a step that failed are repeated at the end.
 const REPEATED: usize = 30;
@@ -392,6 +413,8 @@ cargo xtask api [--accept]
     compares the public interfaces with those kept in docs/api, or keeps the new ones
 cargo xtask package
     builds the crates that others use from what would be published of them
+cargo xtask python
+    tests the Python module, by scripts/test-python
 cargo xtask mutate [--only N] [--file FILE.rs] [--sample K [--seed S]] [--tests] [--thorough] [--jobs N] [--json]
     tries mutants of the engine that nobody wrote by hand, all or some; with --tests by the engine's tests alone
 cargo xtask mutate --list
@@ -404,6 +427,7 @@ enum Asked {
     List,
     Orderings,
     Package,
+    Python,
     Api { accept: bool },
     Mutate(mutate::Asked),
     Run(Vec<&'static Step>, Vec<&'static Step>),
@@ -416,6 +440,7 @@ fn asked(arguments: &[String]) -> Result<Asked, String> {
         Some((first, [])) if first == "list" => Ok(Asked::List),
         Some((first, [])) if first == "orderings" => Ok(Asked::Orderings),
         Some((first, [])) if first == "package" => Ok(Asked::Package),
+        Some((first, [])) if first == "python" => Ok(Asked::Python),
         Some((first, rest)) if first == "mutate" => mutate::asked(rest).map(Asked::Mutate),
         Some((first, rest)) if first == "api" => match rest {
             [] => Ok(Asked::Api { accept: false }),
@@ -456,6 +481,17 @@ fn orderings() -> ExitCode {
     told(quell_orderings::read(root()).map(|sites| print!("{}", quell_orderings::document(&sites))))
 }
 
+/// Tests the Python module; ends with [`SKIPPED`] where the script has no Python to do so with.
+fn python() -> ExitCode {
+    let script = root().join("scripts/test-python");
+    told(match std::process::Command::new(&script).status() {
+        Ok(status) if status.code() == Some(SKIPPED.into()) => return SKIPPED.into(),
+        Ok(status) if status.success() => Ok(()),
+        Ok(status) => Err(format!("{}: {status}", script.display())),
+        Err(error) => Err(format!("{} does not start: {error}", script.display())),
+    })
+}
+
 /// Says what is wrong, if anything is.
 fn told<E: fmt::Display>(result: Result<(), E>) -> ExitCode {
     match result {
@@ -481,6 +517,7 @@ fn main() -> ExitCode {
         Ok(Asked::Api { accept }) => return told(api::run(root(), accept)),
         Ok(Asked::Mutate(asked)) => return told(mutate::run(root(), &asked)),
         Ok(Asked::Package) => return told(package::run(root())),
+        Ok(Asked::Python) => return python(),
         Err(why) => {
             eprintln!("{why}\n{USAGE}");
             return ExitCode::from(2);
@@ -505,8 +542,14 @@ fn main() -> ExitCode {
     }
     println!();
     for (step, result, seconds) in &results {
-        let verdict = if result.is_ok() { "passed" } else { "FAILED" };
-        println!("{:14} {verdict:8} {seconds:5} s", step.name);
+        match result {
+            Ok(Passed::Whole) => println!("{:14} passed   {seconds:5} s", step.name),
+            Ok(Passed::Skipped) => println!(
+                "{:14} SKIPPED  {seconds:5} s, a tool is missing, as it says: {}",
+                step.name, step.shows
+            ),
+            Err(_) => println!("{:14} FAILED   {seconds:5} s", step.name),
+        }
     }
     for step in &skipped {
         println!(

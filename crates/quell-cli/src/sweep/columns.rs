@@ -6,7 +6,7 @@
 
 use std::collections::BTreeMap;
 
-use super::results::Record;
+use quell_experiments::sweep::Record;
 use super::summary::amount;
 
 /// The values of a column, one for each run.

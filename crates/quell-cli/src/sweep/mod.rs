@@ -13,19 +13,20 @@ mod summary;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::str::FromStr;
+use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex};
 
 use anyhow::Result;
 use clap::Args;
 use quell::Policy;
-use quell_experiments::sweep::{self, Grid};
+use quell_experiments::sweep::{self, Grid, MOST_CELLS, Record};
 use quell_experiments::{machines, workloads};
 use quell_workloads::{Unit, Workload};
 
 use crate::numbers::Listed;
 use crate::output::{Destination, note, say};
 use crate::usage::usage;
-use results::{Head, Record, Results};
+use results::{Head, Results};
 
 /// A part of a grid: `2/5` are the second of five, whose cells are 1, 6, 11 … from 0.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -102,9 +103,6 @@ pub struct MergeArgs {
     #[command(flatten)]
     summary: summary::SummaryArgs,
 }
-
-/// No grid is larger.
-const MOST_CELLS: usize = 1_000_000;
 
 /// The values of a machine's parameter.
 ///
@@ -183,16 +181,7 @@ impl SweepArgs {
             asked => asked.to_vec(),
         };
         let cpus = self.cpus.as_ref().map_or(Vec::new(), |cpus| cpus.0.clone());
-        let of_axes = axes.iter().chain(&figures);
-        let of_axes: usize = of_axes.map(|(_, values)| values.len()).product();
-        let all = [self.machines.len(), policies.len(), cpus.len().max(1)];
-        let all = all.iter().product::<usize>().saturating_mul(of_axes);
-        if all.saturating_mul(self.seeds as usize) > MOST_CELLS {
-            return Err(usage(format_args!(
-                "more than {MOST_CELLS} runs: take fewer values or seeds"
-            )));
-        }
-        Ok(Grid {
+        let grid = Grid {
             workload,
             machines,
             figures,
@@ -200,7 +189,13 @@ impl SweepArgs {
             cpus,
             axes,
             seeds: self.seeds,
-        })
+        };
+        if grid.size() > MOST_CELLS {
+            return Err(usage(format_args!(
+                "more than {MOST_CELLS} runs: take fewer values or seeds"
+            )));
+        }
+        Ok(grid)
     }
 }
 
@@ -228,7 +223,7 @@ pub fn run(args: &SweepArgs) -> Result<ExitCode> {
         note!("{known} runs are in {} already", place.shown());
     }
     let kept = Mutex::new((&mut results, None));
-    sweep::run(&missing, |cell, outcome| {
+    sweep::run(&missing, &AtomicBool::new(false), |cell, outcome| {
         let record = Record::of(&grid, cell, outcome);
         // A poisoned lock means that another run's record could not be kept, and that error is told.
         let mut kept = kept.lock().unwrap_or_else(|poisoned| poisoned.into_inner());

@@ -1,8 +1,8 @@
 //! A sweep's results as Parquet: the columns of the CSV with their types, in one row group.
 //!
 //! Words are strings, counts unsigned numbers of 64 bits, figures doubles. Only a figure and the reason why there is
-//! none may be missing. Nothing is compressed but by the format's own dictionaries and runs. The same results are the
-//! same bytes, on every host and with every version of quell that writes with the same version of the library.
+//! none may be missing. Nothing is compressed but by the format's own dictionaries and runs. Nothing in the
+//! file says when or where it was written.
 
 use std::io::{self, Write};
 use std::sync::Arc;
@@ -116,7 +116,7 @@ pub fn write(columns: &[Column], to: &mut dyn Write) -> io::Result<()> {
 mod tests {
     use super::*;
     use crate::sweep::columns;
-    use crate::sweep::results::Record;
+    use quell_experiments::sweep::Record;
     use parquet::file::reader::{FileReader, SerializedFileReader};
     use parquet::record::Field;
     use std::collections::BTreeMap;

@@ -13,8 +13,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result};
 use fnv::FnvHasher;
 use quell_boot::files;
-use quell_experiments::sweep::{Cell, Grid};
-use quell_experiments::trial::Outcome;
+use quell_experiments::sweep::{Cell, Grid, Record};
 use serde::{Deserialize, Serialize};
 
 use crate::usage::usage;
@@ -68,66 +67,6 @@ fn digest(text: &str) -> u64 {
     let mut hasher = FnvHasher::default();
     hasher.write(text.as_bytes());
     hasher.finish()
-}
-
-/// What came of one run.
-#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
-pub struct Record {
-    /// Its place in the grid.
-    pub index: usize,
-    pub workload: String,
-    pub machine: String,
-    pub policy: String,
-    pub cpus: usize,
-    pub seed: u64,
-    /// The parameters that the grid names, the workload's and the machine's.
-    pub parameters: BTreeMap<String, String>,
-    /// The figure; absent if the run failed or measured nothing.
-    pub value: Option<f64>,
-    pub window_ns: f64,
-    pub violations: u64,
-    /// Counts of the measured window: the engine's and the machine's.
-    pub engine: BTreeMap<String, u64>,
-    pub machine_counts: BTreeMap<String, u64>,
-    /// Why there is no figure.
-    pub error: Option<String>,
-}
-
-impl Record {
-    pub fn of(grid: &Grid, cell: &Cell, outcome: Result<Outcome, String>) -> Record {
-        let mut record = Record {
-            index: cell.index,
-            workload: grid.workload.name().into(),
-            machine: cell.machine.clone(),
-            policy: cell.policy.to_string(),
-            cpus: cell.cpus,
-            seed: cell.seed,
-            parameters: cell.values.clone(),
-            value: None,
-            window_ns: 0.0,
-            violations: 0,
-            engine: BTreeMap::new(),
-            machine_counts: BTreeMap::new(),
-            error: None,
-        };
-        match outcome {
-            Err(why) => record.error = Some(why),
-            Ok(outcome) => {
-                record.value = Some(outcome.measure.value).filter(|value| value.is_finite());
-                record.window_ns = outcome.window_nanoseconds;
-                record.violations = outcome.violations;
-                let engine = outcome.engine.iter().filter(|&(_, count)| count != 0);
-                record.engine = engine
-                    .map(|(counter, count)| (counter.label().to_owned(), count))
-                    .collect();
-                let machine = outcome.machine.rows().filter(|&(.., count)| count != 0);
-                record.machine_counts = machine
-                    .map(|(name, _, count)| (name.to_owned(), count))
-                    .collect();
-            }
-        }
-        record
-    }
 }
 
 /// Results on their way into a file.

@@ -10,10 +10,11 @@ use quell_experiments::charts::{COLORS, Chart, Line, Upward};
 use quell_experiments::numbers::{digits, median};
 
 use super::columns::{self, Column};
-use super::results::{Record, Results};
+use super::results::Results;
 use crate::output::{Destination, note, say};
 use crate::table::{Table, number, words};
 use crate::usage::usage;
+use quell_experiments::sweep::Record;
 
 /// Where else a sweep's results go.
 #[derive(Debug, Args)]

@@ -1,0 +1,171 @@
+//! One run as data: what `quell run --json` prints, and what other languages are given.
+//!
+//! A [`Report`] holds the figures of one seed, and beside them the workload's figure with others, so that a reader sees
+//! how far it depends on the seed. All but two of its figures are the same on every host: how fast the host was, and how
+//! long it took.
+
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
+
+use quell::Rule;
+use quell_clock::{Latency, Progress};
+use rayon::prelude::*;
+use serde::Serialize;
+
+use crate::jobs::Job;
+use crate::progress::{self, Glance};
+use crate::trial::{Outcome, Trial, TrialError};
+
+/// A run and what came of it.
+#[derive(Serialize)]
+pub struct Report {
+    workload: &'static str,
+    machine: String,
+    policy: String,
+    cpus: usize,
+    seed: u64,
+    without: Vec<&'static str>,
+    parameters: BTreeMap<&'static str, u64>,
+    metric: &'static str,
+    value: Option<f64>,
+    /// The figure with each seed, the first included.
+    values: Vec<Option<f64>>,
+    window_ns: f64,
+    elapsed_ns: f64,
+    latencies: Vec<CallLatency>,
+    engine: BTreeMap<&'static str, u64>,
+    machine_counts: BTreeMap<&'static str, u64>,
+    violations: u64,
+    breaches: Vec<String>,
+    accesses_per_second: f64,
+    host_seconds: f64,
+}
+
+/// How long one kind of call took, in nanoseconds.
+#[derive(Serialize)]
+pub struct CallLatency {
+    /// Its name.
+    pub call: &'static str,
+    /// How often it was made.
+    pub count: u64,
+    /// Half of the calls took no longer.
+    pub median_ns: f64,
+    /// 99 of 100 calls took no longer.
+    pub p99_ns: f64,
+    /// The longest of all.
+    pub worst_ns: f64,
+}
+
+impl CallLatency {
+    /// Those of every kind of call that a run's measured window had.
+    pub fn all(outcome: &Outcome) -> Vec<CallLatency> {
+        let nanoseconds = |time: u64| time as f64 / 1e3;
+        let of = |latency: &Latency| CallLatency {
+            call: latency.call,
+            count: latency.count,
+            median_ns: nanoseconds(latency.percentile(50)),
+            p99_ns: nanoseconds(latency.percentile(99)),
+            worst_ns: nanoseconds(latency.worst),
+        };
+        outcome.latencies.iter().map(of).collect()
+    }
+}
+
+impl Report {
+    /// What came of a trial. `values` are the workload's figures with each seed, the trial's own first; one that is no
+    /// finite number is left empty.
+    pub fn of(trial: &Trial<'_>, without: &[&Rule], outcome: &Outcome, values: &[f64]) -> Report {
+        let finite = |value: f64| Some(value).filter(|value| value.is_finite());
+        let workload = &trial.workload;
+        Report {
+            workload: workload.name(),
+            machine: trial.machine.name().to_owned(),
+            policy: trial.policy.to_string(),
+            cpus: trial.cpus,
+            seed: trial.seed,
+            without: without.iter().map(|guard| guard.name).collect(),
+            parameters: workload
+                .parameters()
+                .iter()
+                .filter_map(|parameter| Some((parameter.name, workload.get(parameter.name)?)))
+                .collect(),
+            metric: outcome.measure.metric,
+            value: finite(outcome.measure.value),
+            values: values.iter().copied().map(finite).collect(),
+            window_ns: outcome.window_nanoseconds,
+            elapsed_ns: outcome.elapsed_nanoseconds,
+            latencies: CallLatency::all(outcome),
+            engine: outcome
+                .engine
+                .iter()
+                .map(|(counter, count)| (counter.label(), count))
+                .collect(),
+            machine_counts: outcome
+                .machine
+                .rows()
+                .map(|(name, _, count)| (name, count))
+                .collect(),
+            violations: outcome.violations,
+            breaches: outcome.breaches.clone(),
+            accesses_per_second: outcome.accesses_per_second,
+            host_seconds: outcome.host_seconds,
+        }
+    }
+}
+
+/// Runs a job with `seeds` seeds, from its own on, on all cores of the host, and [shows](progress::show) how far it is.
+/// The figures are those of the first seed. `each` is told when another seed is done, on the core that did it.
+///
+/// Once `stop` is set no further seed begins, and there is no report; those that have begun come to their end.
+///
+/// # Errors
+/// What went wrong with the first seed. One of the others that fails has no figure.
+pub fn with_seeds(
+    job: &Job,
+    seeds: u16,
+    stop: &AtomicBool,
+    each: impl Fn() + Sync,
+) -> Result<Option<Report>, TrialError> {
+    let jobs: Vec<_> = (0..seeds.max(1))
+        .map(|step| Job {
+            seed: job.seed.wrapping_add(step.into()),
+            ..job.clone()
+        })
+        .map(|job| (job, Progress::new()))
+        .collect();
+    let ended = AtomicUsize::new(0);
+    let look = || {
+        Glance::of_runs(
+            jobs.iter().map(|(job, far)| (job.cpus, far)),
+            ended.load(Relaxed),
+        )
+    };
+    let outcomes: Vec<_> = progress::show("running", look, || {
+        let run = |(job, far): &(Job, Progress)| {
+            if stop.load(Relaxed) {
+                return None;
+            }
+            let outcome = job.run(far);
+            far.end();
+            ended.fetch_add(1, Relaxed);
+            each();
+            Some(outcome)
+        };
+        jobs.par_iter().with_max_len(1).map(run).collect()
+    });
+    let Some(outcomes) = outcomes.into_iter().collect::<Option<Vec<_>>>() else {
+        return Ok(None);
+    };
+    let values: Vec<f64> = outcomes
+        .iter()
+        .map(|outcome| match outcome {
+            Ok(outcome) => outcome.measure.value,
+            Err(_) => f64::NAN,
+        })
+        .collect();
+    let Some(first) = outcomes.into_iter().next() else {
+        return Ok(None);
+    };
+    let trial = job.trial();
+    Ok(Some(Report::of(&trial, job.without, &first?, &values)))
+}
