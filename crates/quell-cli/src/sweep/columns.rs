@@ -6,8 +6,8 @@
 
 use std::collections::BTreeMap;
 
-use quell_experiments::sweep::Record;
 use super::summary::amount;
+use quell_experiments::sweep::Record;
 
 /// The values of a column, one for each run.
 pub enum Cells {

@@ -116,9 +116,9 @@ pub fn write(columns: &[Column], to: &mut dyn Write) -> io::Result<()> {
 mod tests {
     use super::*;
     use crate::sweep::columns;
-    use quell_experiments::sweep::Record;
     use parquet::file::reader::{FileReader, SerializedFileReader};
     use parquet::record::Field;
+    use quell_experiments::sweep::Record;
     use std::collections::BTreeMap;
 
     fn record(seed: u64, value: Option<f64>, size: &str) -> Record {
