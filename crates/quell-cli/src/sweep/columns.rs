@@ -6,8 +6,8 @@
 
 use std::collections::BTreeMap;
 
-use super::summary::amount;
 use quell_experiments::sweep::Record;
+use quell_workloads::Unit;
 
 /// The values of a column, one for each run.
 pub enum Cells {
@@ -104,4 +104,10 @@ pub fn of(records: &[Record]) -> Vec<Column> {
     counts("engine", |run| &run.engine);
     counts("machine", |run| &run.machine_counts);
     columns
+}
+
+/// A number that a parameter was set to, in its least unit.
+pub fn amount(text: &str) -> Option<u64> {
+    let units = [Unit::Count, Unit::Bytes, Unit::Time];
+    units.iter().find_map(|unit| unit.parse(text))
 }

@@ -9,7 +9,7 @@ use clap::Args;
 use quell_experiments::charts::{COLORS, Chart, Line, Upward};
 use quell_experiments::numbers::{digits, median};
 
-use super::columns::{self, Column};
+use super::columns::{self, Column, amount};
 use super::results::Results;
 use crate::output::{Destination, note, say};
 use crate::table::{Table, number, words};
@@ -218,13 +218,6 @@ fn csv(records: &[Record]) -> String {
         line(&|column| column.shown(run));
     }
     text
-}
-
-/// A number that a parameter was set to, in its least unit.
-pub fn amount(text: &str) -> Option<u64> {
-    use quell_workloads::Unit;
-    let units = [Unit::Count, Unit::Bytes, Unit::Time];
-    units.iter().find_map(|unit| unit.parse(text))
 }
 
 /// The medians over what has the most values: CPUs, or a parameter that is a number.
