@@ -292,3 +292,21 @@ run = [{ do = "write", page = 1 }, { do = "enter", process = 2 }]
 fn a_cpu_whose_process_has_ended_begins_in_none() {
     holds(ENDED, 50);
 }
+
+/// The kernel's text is written while a CPU comes online, which looks at whether it did as early as a fence allows.
+const PATCHED_MEANWHILE: &str = r#"
+machine = "arm-reordering"
+policy = "all"
+[program.engine.shape]
+spaces = 1
+[[program.engine.cpu]]
+start = [{ do = "map-own", own = 2 }]
+run = [{ do = "offline" }, { do = "online" }, { do = "wait", flag = 0 }, { do = "run-own", own = 2 }]
+[[program.engine.cpu]]
+run = [{ do = "patch", own = 2 }, { do = "tell", flag = 0 }]
+"#;
+
+#[test]
+fn no_load_after_a_fence_is_satisfied_before_a_frame_was_written() {
+    holds(PATCHED_MEANWHILE, 60_000);
+}

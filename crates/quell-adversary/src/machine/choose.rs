@@ -102,6 +102,9 @@ impl Core {
                         self.cpus[me].woken = false;
                     }
                     Op::Barrier | Op::Complete => {
+                        if self.has_to_wait(me) {
+                            self.past.took_effect(me, self.now);
+                        }
                         self.past.fence(me);
                         self.mmu.barrier(self.now);
                     }
@@ -407,6 +410,11 @@ impl Core {
             .fold(0, |set, (place, _)| set | Action::drain(index, place).bit())
     }
 
+    /// Whether something takes effect only by a barrier of this CPU: what it has written to tables, or broadcast.
+    fn has_to_wait(&self, cpu: usize) -> bool {
+        self.mmu.lags() || !self.cpus[cpu].broadcasts.is_empty()
+    }
+
     pub(crate) fn footprint(&self, action: Action) -> Footprint {
         let index = action.cpu();
         let cpu = &self.cpus[index];
@@ -469,8 +477,9 @@ impl Core {
                     print.translation = 2 * u8::from(self.arena.place(word).is_some());
                 }
                 Op::Barrier | Op::Complete => {
-                    let waits = self.mmu.lags() || !cpu.broadcasts.is_empty();
+                    let waits = self.has_to_wait(index);
                     print.translation = 2 * u8::from(waits);
+                    print.looks = waits && self.kind.reorders;
                 }
                 Op::Invalidate | Op::Root | Op::Broadcast => print.translation = 1,
                 Op::Note => print.translation = 2,

@@ -20,7 +20,8 @@
 //! | --- | --- |
 //! | a load or an exchange that acquires | the value that it has read became visible |
 //! | a fence that acquires | that of every value read before |
-//! | a full fence, a barrier of the machine | the same, and the CPU's own stores |
+//! | a full fence | the same, and the CPU's own stores, to words and to frames, and its invalidations took effect |
+//! | a barrier of the machine | the same, and so did what the barrier waited for: walkers see the tables as they are |
 //! | an interrupt | all that its senders had read or stored |
 //! | a turn of a waiting loop | the values went that were read early: a CPU does not miss them for ever |
 //! | anything else: invalidations, roots, other exceptions | as before |
@@ -74,7 +75,7 @@ struct Horizon {
     floor: Moment,
     /// The same after a fence that acquires.
     seen: Moment,
-    /// When the last of its stores became visible.
+    /// When the last of its stores became visible, or something else that it did took effect.
     stored: Moment,
     /// When the last of those did that were sequentially consistent.
     consistent: Moment,
@@ -162,6 +163,14 @@ impl Past {
         view.stored = now;
         if consistent {
             view.consistent = now;
+        }
+    }
+
+    /// What a CPU has done, other than to a word, took effect just now: its store to a frame, its invalidation, or
+    /// what its barrier has waited for.
+    pub(super) fn took_effect(&mut self, cpu: usize, now: Moment) {
+        if self.kept {
+            self.horizons[cpu].stored = now;
         }
     }
 

@@ -464,3 +464,20 @@ fn an_interrupt_tells_what_was_stored() {
     past.hear(1);
     assert_eq!(older(&past), [0; 0]);
 }
+
+/// What took effect by a barrier, or in a frame, comes before what is loaded after a fence.
+#[test]
+fn a_fence_waits_for_more_than_words() {
+    let mut past = Past::default();
+    past.keep();
+    x().poke(1);
+    past.written(x(), (0, 1), 5);
+    let older = |past: &Past| past.older(1, x(), Relaxed).collect::<Vec<_>>();
+    past.took_effect(1, 4);
+    past.fence(1);
+    assert_eq!(older(&past), [0], "it took effect before");
+    past.took_effect(1, 6);
+    assert_eq!(older(&past), [0], "nothing orders the load");
+    past.fence(1);
+    assert_eq!(older(&past), [0; 0]);
+}
