@@ -110,7 +110,7 @@ impl CallSwarm {
                 }; 3],
             );
         }
-        let theme = rng.one_in(3).then(|| rng.pick(&THEMES));
+        let theme = rng.one_in(2).then(|| rng.pick(&THEMES));
         for _ in 0..1 + rng.few(4) {
             // Each as often as the two that are always there.
             let kind = match theme {

@@ -16,8 +16,12 @@ pub fn engine_program(rng: &mut Rng) -> Program {
     let mut shape = shape(rng);
     let swarm = Swarm::draw(rng, shape.spaces.into());
     shape.nmi_page = rng.pick(&swarm.pages);
-    if swarm.nests && rng.one_in(2) {
+    // A thread that preempts a flush, and the code that it comes back to, are then of two spaces: what the flush knows of
+    // one must not be taken for the other's.
+    let strangers = swarm.nests && shape.spaces > 1 && rng.one_in(2);
+    if strangers || swarm.nests && rng.one_in(2) {
         shape.preemptions = 1;
+        shape.leaves_space |= strangers;
     }
     let cpus = rng.weigh(&[(5, 2), (3, 3), (1, MAX_CPUS)]);
     let mut cpu = vec![Lane::default(); cpus];
@@ -56,7 +60,7 @@ pub fn engine_program(rng: &mut Rng) -> Program {
     }
     // In some programs each CPU is mostly about a space of its own, and who preempts it about another's: what goes wrong
     // there must not be mended by what they do to each other.
-    let apart = shape.spaces > 1 && rng.one_in(4);
+    let apart = strangers || shape.spaces > 1 && rng.one_in(4);
     // In some it is mostly about one that no CPU has had loaded before.
     let fresh = shape.spaces > 1 && !apart && rng.one_in(6);
     let home = |number: usize| match apart {
@@ -130,7 +134,7 @@ pub fn engine_program(rng: &mut Rng) -> Program {
         }
         if shape.preemptions > 0 {
             // Mostly it is a thread of another space.
-            if rng.one_in(2) {
+            if strangers || rng.one_in(2) {
                 let space = preempting.space(rng);
                 lane.preempts.push(EngineOp::Switch { space });
             }

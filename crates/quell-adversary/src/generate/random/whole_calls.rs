@@ -149,6 +149,10 @@ pub fn calls_program(rng: &mut Rng, large: LargePages) -> Program {
         if forked && child {
             lane.start.push(CallOp::Enter { process: 2 });
         }
+        // Those that a duel is not left to have used what it is about: what is left behind is in their TLBs.
+        if duel.is_some() && number > 1 && rng.one_in(2) {
+            lane.start.push(swarm.access(rng));
+        }
         // What lies behind the start of a run: pages taken out, moved, shared with a child.
         if rng.one_in(3) {
             swarm.phrase(rng, &mut lane.start);
