@@ -13,8 +13,10 @@
 use crate::action::MAX_CPUS;
 use serde::{Deserialize, Serialize};
 
-/// The most address spaces of a program: two more than a batch takes before it flushes early.
+/// The most address spaces of a program.
 pub const SPACES: usize = 10;
+/// How many of them a batch has room for: so few that programs come by what is done about one more.
+pub const PLACES: usize = 2;
 /// The greatest number that the first CPU of a program may have.
 pub const FIRST_CPU: usize = 128;
 /// The most debts that can be owed at once.

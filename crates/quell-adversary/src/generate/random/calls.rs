@@ -35,8 +35,8 @@ const THEMES: [&[u8]; 5] = [
     &[7, 5, TURNOVER],
     // Files: map, page out, discard, write, read, truncate, sync, migrate.
     &[3, 7, 5, 14, 15, 16, 17, 18],
-    // Processes that share: fork, another process, exit, unmap, protect, page out.
-    &[FORK, ENTER, 13, 4, 6, 7],
+    // Processes that share: fork, twice as often, another process, exit, unmap, protect, page out, reclaim.
+    &[FORK, FORK, ENTER, 13, 4, 6, 7, 21],
     // What lies where: map, unmap, discard, remap, protect, code.
     &[2, 4, 5, 9, 6, 23],
 ];

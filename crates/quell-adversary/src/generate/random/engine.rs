@@ -3,8 +3,8 @@
 use super::kinds::{KINDS, Kind, NESTED, THEMES};
 use super::pages::few_of;
 use crate::generated::program::{
-    BATCHES, EngineOp, FILE_PAGES, FILES, FLAGS, For, HUGE, Lane, OWN_PAGES, PAGES, Reported,
-    Right, SPACES, WINDOW,
+    BATCHES, EngineOp, FILE_PAGES, FILES, FLAGS, For, HUGE, Lane, OWN_PAGES, PAGES, PLACES,
+    Reported, Right, WINDOW,
 };
 use crate::schedule::Rng;
 
@@ -28,9 +28,10 @@ impl Swarm {
     pub(super) fn draw(rng: &mut Rng, spaces: u64) -> Self {
         let wanted = 2 + rng.few(6);
         let mut kinds = vec![(8, Kind::Read)];
-        if spaces == SPACES as u64 {
-            // More than a batch takes: what is about all of them at once.
-            kinds.push((8, Kind::Sweep));
+        let crowded = spaces > PLACES as u64 && rng.one_in(4);
+        if crowded {
+            // More than a batch takes: what is about all of them at once, and who finds it done.
+            kinds.extend([(8, Kind::Sweep), (6, Kind::Confirm)]);
         }
         let theme = rng.one_in(3).then(|| rng.pick(&THEMES));
         // Of a theme each is as likely: what is seldom drawn elsewhere meets there.
@@ -59,7 +60,8 @@ impl Swarm {
             kinds.push((4, rng.pick(&takes)));
         }
         let small = &PAGES[..9];
-        let count = rng.weigh(&[(6, 1), (3, 2), (1, 3)]);
+        let one = if crowded { 2 } else { 6 };
+        let count = rng.weigh(&[(one, 1), (3, 2), (1, 3)]);
         let pages = (0..count).map(|_| match rng.below(24) {
             0 => rng.pick(&[HUGE, HUGE + 1]),
             1..12 => rng.below(3),

@@ -7,7 +7,7 @@ use super::shape::shape;
 use super::turns::take_turns;
 use crate::action::MAX_CPUS;
 use crate::generated::program::{
-    BATCHES, EngineOp, FILE_PAGES, FLAGS, HUGE, Lane, Program, SPACES, WINDOW,
+    BATCHES, EngineOp, FILE_PAGES, FLAGS, HUGE, Lane, PLACES, Program, SPACES, WINDOW,
 };
 use crate::schedule::Rng;
 
@@ -63,9 +63,11 @@ pub fn engine_program(rng: &mut Rng) -> Program {
     let apart = strangers || shape.spaces > 1 && rng.one_in(4);
     // In some it is mostly about one that no CPU has had loaded before.
     let fresh = shape.spaces > 1 && !apart && rng.one_in(6);
+    // In some it is about the last of more spaces than a batch has room for.
+    let last = fresh || usize::from(shape.spaces) > PLACES && rng.one_in(4);
     let home = |number: usize| match apart {
         true => (number % usize::from(shape.spaces)) as u8,
-        false if fresh => shape.spaces - 1,
+        false if last => shape.spaces - 1,
         false => 0,
     };
     let loaded = u64::from(shape.spaces - u8::from(fresh));

@@ -1,18 +1,14 @@
 //! Batches, wherever they are open, and what their end means.
 
-use super::state::{Held, Kernel, Space, What, peek, set};
+use super::state::{Held, Kernel, SmallBatch, What, peek, set};
 use crate::cell::AdversaryWord;
 use crate::context;
 use crate::generated::program::{
     BATCHES, EngineOp, For, HUGE, Lane, PAGES, Reported, Right, WINDOW,
 };
-use crate::hardware::RunRules;
 use crate::oracle::Moment;
-use crate::stage::Hw;
 use crate::tables;
-use quell::{
-    Batch, Frame, Hardware, Outcome, Page, PageRange, PageSize, Purpose, Scope, Stamp, Word,
-};
+use quell::{Frame, Hardware, Outcome, Page, PageRange, PageSize, Purpose, Scope, Stamp, Word};
 use rustc_hash::FxBuildHasher;
 use std::cell::{Cell, RefCell};
 use std::hash::BuildHasher;
@@ -58,7 +54,7 @@ struct Capture {
 const KEPT: usize = 8;
 
 /// Ends a batch whose flush may be owed; as of which stamp it is. What becomes of the frames is the caller's to say.
-pub(super) fn owe(batch: &mut Batch<'_, '_, Hw, &Space, Frame, RunRules>) -> Option<Stamp> {
+pub(super) fn owe(batch: &mut SmallBatch<'_, '_, Frame>) -> Option<Stamp> {
     match batch.finish_owed() {
         Outcome::Owed(owed) => {
             let stamp = owed.stamp();
@@ -74,7 +70,7 @@ pub(super) fn owe(batch: &mut Batch<'_, '_, Hw, &Space, Frame, RunRules>) -> Opt
 
 /// A batch, and what its end means.
 pub(super) struct Open<'k, 'm> {
-    batch: Batch<'k, 'm, Hw, &'k Space, Held<'k, 'm>, RunRules>,
+    batch: SmallBatch<'k, 'm, Held<'k, 'm>>,
     purpose: Purpose,
     /// When the first call began that it is for.
     began: Moment,
@@ -166,7 +162,7 @@ impl<'k, 'm> Desk<'k, 'm> {
             }
             let purpose = purpose.into();
             *place = Some(Open {
-                batch: self.kernel.engine.batch(purpose),
+                batch: self.kernel.batch(purpose),
                 purpose,
                 began: 0,
                 changed: [None; KEPT],
@@ -420,7 +416,7 @@ impl<'k, 'm> Desk<'k, 'm> {
             } = open;
             drop(batch);
             let mut end = Open {
-                batch: self.kernel.engine.batch(purpose),
+                batch: self.kernel.batch(purpose),
                 purpose,
                 began,
                 changed,

@@ -51,7 +51,7 @@ impl<'m> Kernel<'m> {
     pub(super) fn reclaim(&self, file: usize) {
         self.lock_word(&self.file_locks[file]);
         if let frame @ 1.. = peek(&self.slots[file]) {
-            let mut batch = self.engine.batch::<_, Held<'_, '_>>(Purpose::Reclaim);
+            let mut batch = self.batch::<Held<'_, '_>>(Purpose::Reclaim);
             let mut unsettled = 0u16;
             for slot in self.mappers(file) {
                 let Some(space) = self.lock(slot) else {
@@ -105,7 +105,7 @@ impl<'m> Kernel<'m> {
                 held |= 1 << slot;
             }
         }
-        let mut batch = self.engine.batch::<_, Frame>(Purpose::Lazy);
+        let mut batch = self.batch::<Frame>(Purpose::Lazy);
         let mut taken = [None; FILES];
         for file in (0..FILES).filter(|&file| wanted(file)) {
             let slots = || {

@@ -90,7 +90,7 @@ impl<'m> Kernel<'m> {
     }
 
     fn flush_now(&self, space: &Space, ranges: &[PageRange]) {
-        let mut batch = self.engine.batch::<_, Held<'_, '_>>(Purpose::Migration);
+        let mut batch = self.batch::<Held<'_, '_>>(Purpose::Migration);
         for &range in ranges {
             batch.changed(space, range, Scope::Leaf);
         }
@@ -189,7 +189,7 @@ impl<'m> Kernel<'m> {
             && let Some(index) = self.take_bit(&self.free_blocks)
         {
             let block = self.layout.block(index);
-            let mut batch = self.engine.batch(Purpose::Call);
+            let mut batch = self.batch(Purpose::Call);
             let mut old = [None; PAGES.len()];
             for ((page, entry), old) in entries().zip(&mut old) {
                 let word = entry.load(Relaxed);

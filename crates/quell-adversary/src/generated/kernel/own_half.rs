@@ -5,16 +5,14 @@
 
 use super::batches::owe;
 use super::own_state::Taken;
-use super::state::{Held, Kernel, Mode, SECRET, Space, What};
+use super::state::{Held, Kernel, Mode, SECRET, SmallBatch, Space, What};
 use crate::cell::AdversaryWord;
 use crate::context;
 use crate::coverage::Happening;
 use crate::generated::program::{HUGE, OWN_PAGES};
-use crate::hardware::RunRules;
 use crate::op::{AccessKind, Op};
-use crate::stage::Hw;
 use crate::tables;
-use quell::{Batch, Frame, Hardware, Page, PageRange, PageSize, Purpose, Stamp, Word};
+use quell::{Frame, Hardware, Page, PageRange, PageSize, Purpose, Stamp, Word};
 use quell_vm::machine::{Event, Machine};
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 
@@ -132,7 +130,7 @@ impl Kernel<'_> {
         self.with_own(|| {
             let began = context::with(|core| core.now);
             let range = PageRange::base(Page(page_of(own)), 1);
-            let mut batch = self.engine.batch(purpose);
+            let mut batch = self.batch(purpose);
             let Some(frame) = self.clear_own(own) else {
                 return;
             };
@@ -158,7 +156,7 @@ impl Kernel<'_> {
             if link & tables::PRESENT == 0 {
                 return;
             }
-            let mut batch = self.engine.batch(Purpose::Call);
+            let mut batch = self.batch(Purpose::Call);
             let mut unmapped = [None; OWN_PAGES];
             for (own, unmapped) in unmapped.iter_mut().enumerate() {
                 if let Some(frame) = self.clear_own(own) {
@@ -189,7 +187,7 @@ impl Kernel<'_> {
                 return;
             }
             self.give_away_own(own);
-            let mut batch = self.engine.batch(Purpose::Lazy);
+            let mut batch = self.batch(Purpose::Lazy);
             if let Some(frame) = self.take_own_lazily(own, &mut batch) {
                 let stamp = owe(&mut batch);
                 self.has_taken_own(own, frame, stamp);
@@ -209,7 +207,7 @@ impl Kernel<'_> {
     pub(super) fn take_own_lazily<'k>(
         &'k self,
         own: usize,
-        batch: &mut Batch<'_, '_, Hw, &'k Space, Frame, RunRules>,
+        batch: &mut SmallBatch<'k, '_, Frame>,
     ) -> Option<Frame> {
         if self.own_word(own) & tables::PRESENT == 0 {
             return None;

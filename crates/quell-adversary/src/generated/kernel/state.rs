@@ -6,12 +6,14 @@ use crate::action::MAX_CPUS;
 use crate::cell::AdversaryWord;
 use crate::context;
 use crate::generated::program::{
-    BATCHES, FILE_PAGES, FILES, FLAGS, Flags, Right, SPACES, Shape, WINDOW,
+    BATCHES, FILE_PAGES, FILES, FLAGS, Flags, PLACES, Right, SPACES, Shape, WINDOW,
 };
 use crate::hardware::RunRules;
 use crate::stage::Hw;
 use crate::tables;
-use quell::{AddressSpace, Engine, Extent, Frame, Hardware, Residue, Word};
+use quell::{
+    AddressSpace, Batch, Engine, Extent, Frame, Hardware, InPlace, Purpose, Residue, Word,
+};
 use quell_vm::machine::{Event, Level, Machine};
 use quell_zero::Clear;
 use std::cell::Cell;
@@ -143,7 +145,15 @@ pub(super) fn life_of(word: u64) -> usize {
     (word >> LIFE_SHIFT) as usize & 0xff
 }
 
+/// A batch with room for [`PLACES`] spaces.
+pub(super) type SmallBatch<'k, 'm, F> =
+    Batch<'k, 'm, Hw, &'k Space, F, RunRules, InPlace<F>, PLACES>;
+
 impl<'m> Kernel<'m> {
+    pub(super) fn batch<F>(&self, purpose: Purpose) -> SmallBatch<'_, 'm, F> {
+        self.engine.batch_of_spaces(purpose, InPlace::new())
+    }
+
     pub(super) fn me(&self) -> usize {
         context::this_cpu()
     }
