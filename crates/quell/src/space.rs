@@ -30,11 +30,12 @@
 //! a CPU that enters the set later reads this word later still, and finds either the debt, and
 //! then drops what it kept of the space, or the new generation.
 //!
-//! The count must not run into the generation. Half of its range, 2048 batches, is for batches that are
-//! outstanding; a batch beyond them is not counted, and its change is one that no batch counts. The other half
-//! is for initiators that have counted themselves in and not yet looked: only if 2048 of
-//! them stand between those two instructions at the same moment is it exhausted. The 52 bits above last for 14 years of one
-//! flush each 100 ns, in one space.
+//! The count must not run into the generation. Half of its range, two batches for each CPU that the engine handles, is for
+//! batches that are outstanding; a batch beyond them is not counted, and its change is one that no batch counts. The other half
+//! is for initiators that have counted themselves in and not yet looked: it is enough for two on each CPU, one that an interrupt
+//! handler has preempted and that handler. Where the lock of a table lets its holder be preempted, threads that are stopped between
+//! these two instructions count as well. The 52 bits above last for 14 years of one flush each 100 ns, in one space; the 49
+//! bits that sets of 8192 CPUs leave, for one year and nine months.
 
 use crate::addr::Frame;
 use crate::asid::SpaceTag;

@@ -15,10 +15,10 @@ use core::sync::atomic::Ordering;
 /// effect that its name and its `Ordering` say, and a word holds what was last written to it.
 #[allow(unsafe_code)] // A declaration: there is nothing unsafe in here.
 pub unsafe trait Word: Send + Sync + Sized {
-    /// How many bits of the word that counts a space's flushes count its outstanding batches. Machines
-    /// under test make them few, so that their end is reached.
+    /// How many bits of the word that counts a space's flushes count its outstanding batches: enough for the
+    /// CPUs that the engine handles. Machines under test make them few, so that their end is reached.
     #[doc(hidden)]
-    const BATCH_BITS: u32 = 12;
+    const BATCH_BITS: u32 = if cfg!(feature = "cpus-8192") { 15 } else { 12 };
     /// So many ranges a request may have, if it has room for as many; as above.
     #[doc(hidden)]
     const RANGES: usize = usize::MAX;
