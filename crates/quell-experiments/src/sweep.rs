@@ -5,6 +5,7 @@
 //! no core waits for one of them at the end.
 
 use std::collections::BTreeMap;
+use std::str::FromStr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
 
@@ -58,6 +59,39 @@ pub struct Cell {
 
 /// No grid that a person asks for may have more runs.
 pub const MOST_CELLS: usize = 1_000_000;
+
+/// A part of a grid, or of any list: `2/5` is the second of five, which has 1, 6, 11 … of what is counted from 0.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Shard {
+    /// Which, from 1.
+    part: usize,
+    /// Of how many.
+    of: usize,
+}
+
+impl Shard {
+    /// All of it, as the only part.
+    pub const WHOLE: Shard = Shard { part: 1, of: 1 };
+
+    /// Whether this part has what is at that place.
+    pub fn has(self, index: usize) -> bool {
+        index % self.of == self.part - 1
+    }
+}
+
+impl FromStr for Shard {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let expected = "expected a part and how many there are, as in 2/5";
+        let (part, of) = text.split_once('/').ok_or(expected)?;
+        let [part, of] = [part, of].map(str::parse::<usize>);
+        match (part, of) {
+            (Ok(part), Ok(of)) if (1..=of).contains(&part) => Ok(Shard { part, of }),
+            _ => Err(expected.into()),
+        }
+    }
+}
 
 impl Grid {
     /// How many cells it has, or `usize::MAX` if there are more than that: known without making them.
@@ -301,6 +335,17 @@ mod tests {
             ..grid()
         };
         assert!(wrong.cells().unwrap_err().contains("interrupt.send"));
+    }
+
+    #[test]
+    fn a_shard_is_one_of_several() {
+        let second: Shard = "2/5".parse().unwrap();
+        let has: Vec<_> = (0..12).filter(|&index| second.has(index)).collect();
+        assert_eq!(has, [1, 6, 11]);
+        assert!((0..12).all(|index| Shard::WHOLE.has(index)));
+        for wrong in ["0/5", "6/5", "2", "2/", "a/b", "1/0"] {
+            assert!(wrong.parse::<Shard>().is_err(), "{wrong}");
+        }
     }
 
     #[test]

@@ -4,6 +4,7 @@ use std::path::PathBuf;
 
 use clap::Args;
 use quell::Policy;
+use quell_adversary::cases::Effort;
 
 /// Search for interleavings that break the contract, and test that known mistakes are found
 #[derive(Debug, Args)]
@@ -49,7 +50,7 @@ pub struct ExploreArgs {
     #[arg(
         long,
         value_name = "N",
-        default_value_t = 5_000_000,
+        default_value_t = Effort::MOST,
         requires = "exhaustive"
     )]
     pub most: u64,
