@@ -5,6 +5,7 @@
 //! no core waits for one of them at the end.
 
 use std::collections::BTreeMap;
+use std::fmt::{self, Display, Formatter};
 use std::str::FromStr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
@@ -70,12 +71,20 @@ pub struct Shard {
 }
 
 impl Shard {
-    /// All of it, as the only part.
-    pub const WHOLE: Shard = Shard { part: 1, of: 1 };
-
     /// Whether this part has what is at that place.
     pub fn has(self, index: usize) -> bool {
         index % self.of == self.part - 1
+    }
+
+    /// What this part has of a list.
+    pub fn of<T>(self, list: Vec<T>) -> impl Iterator<Item = T> {
+        list.into_iter().skip(self.part - 1).step_by(self.of)
+    }
+}
+
+impl Display for Shard {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        write!(f, "{}/{}", self.part, self.of)
     }
 }
 
@@ -342,7 +351,8 @@ mod tests {
         let second: Shard = "2/5".parse().unwrap();
         let has: Vec<_> = (0..12).filter(|&index| second.has(index)).collect();
         assert_eq!(has, [1, 6, 11]);
-        assert!((0..12).all(|index| Shard::WHOLE.has(index)));
+        assert_eq!(second.of((0..12).collect()).collect::<Vec<_>>(), has);
+        assert_eq!(second.to_string(), "2/5");
         for wrong in ["0/5", "6/5", "2", "2/", "a/b", "1/0"] {
             assert!(wrong.parse::<Shard>().is_err(), "{wrong}");
         }

@@ -88,12 +88,7 @@ pub fn explore_json(
     let cases = asked.cases()?;
     let (effort, part): (Effort, Shard) = (effort(searched)?, shard(part)?);
     let all = cases.len();
-    let mine: Vec<_> = cases
-        .into_iter()
-        .enumerate()
-        .filter(|(index, _)| part.has(*index))
-        .map(|(_, case)| case)
-        .collect();
+    let mine: Vec<_> = part.of(cases).collect();
     let listeners = Listeners { progress, found };
     let rows = watched(py, listeners, threads, mine.len(), |work| {
         let search = |&case: &Case<'static>| {

@@ -75,7 +75,16 @@ pub fn run(args: ExploreArgs) -> anyhow::Result<ExitCode> {
         machines: &args.machine,
         policies: &args.policy,
     };
-    let cases = choice.cases(&machines::read).map_err(usage)?;
+    let mut cases = choice.cases(&machines::read).map_err(usage)?;
+    if let Some(shard) = args.shard {
+        let all = cases.len();
+        cases = shard.of(cases).collect();
+        if cases.is_empty() {
+            return Err(usage(format_args!(
+                "--shard {shard}: there are no more than {all} cases: make fewer parts"
+            )));
+        }
+    }
     let effort = match (args.minutes, args.exhaustive) {
         (Some(minutes), _) => Effort::Minutes(minutes),
         (None, true) => Effort::Exhaustive(args.most),
