@@ -27,7 +27,7 @@ Value = Union[str, int, float, bool]
 """A value as the command reads it: ``"64M"``, ``512``; ``True`` is ``yes``."""
 
 Progress = Union[bool, Callable[[int, int], object]]
-"""``True`` shows a bar (with tqdm); a function is told how many runs are done, and of how many."""
+"""``True`` shows a bar (with tqdm); a function is told how many runs, or cases of a search, are done, and of how many."""
 
 Found = Optional[Callable[[dict[str, Any]], object]]
 """Is told of each result as soon as it is there, in any order."""

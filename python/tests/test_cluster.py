@@ -21,6 +21,7 @@ except ImportError:
     pytest.skip("there is no Ray for this Python", allow_module_level=True)
 
 WORKERS = 3
+BROKEN = Path(__file__).parent / "broken.toml"
 GRID = dict(policy=["baseline", "all"], cpus=[1, 2], seeds=3, params={"iterations": [5, 20]},
             set={"interrupt.send": ["500ns", "5us"]}, frame="records")
 SEARCH = dict(machine=["x86", "riscv"], schedules=200, seed=3)
@@ -93,7 +94,7 @@ def test_a_worker_needs_none_of_this_hosts_files(tmp_path, monkeypatch):
     machine = tmp_path / "machine.toml"
     machine.write_text(quell.Machine("milan").set("interrupt.send", "1us").to_toml())
     broken = tmp_path / "broken.toml"
-    broken.write_text((Path(__file__).parent / "broken.toml").read_text())
+    broken.write_text(BROKEN.read_text())
     real = _cluster.work
 
     def work(*arguments):
@@ -111,6 +112,21 @@ def test_a_worker_needs_none_of_this_hosts_files(tmp_path, monkeypatch):
         file.write_text(text)
     there = quell.explore("broken.toml", on="ray")["scenarios"][0]
     assert (there["violation"], there["replay"]) == (found["violation"], found["replay"])
+
+
+def test_a_call_that_ends_early_leaves_the_workers_to_others():
+    """The first part finds a breach, what is told of it raises, and the other parts would never end."""
+
+    def enough(row):
+        raise LookupError(row["name"])
+
+    with pytest.raises(LookupError, match="broken.toml"):
+        quell.explore([BROKEN, "unmap-access"], machine="x86", schedules=10**12, on="ray", found=enough)
+    assert len(quell.sweep("dontneed", on="ray", **GRID)) == 48
+    ends = time.monotonic() + 60
+    while ray.available_resources().get("CPU", 0) < WORKERS and time.monotonic() < ends:
+        time.sleep(0.2)
+    assert ray.available_resources().get("CPU", 0) == WORKERS
 
 
 def test_what_is_wrong_is_told_before_anything_is_sent(monkeypatch):

@@ -15,8 +15,8 @@ use quell_experiments::machines;
 use quell_experiments::sweep::Shard;
 use rayon::prelude::*;
 
+use crate::asked::{policy, refused, shard};
 use crate::watched::{Listeners, watched};
-use crate::{policy, refused, shard};
 
 /// What is searched.
 #[derive(FromPyObject)]

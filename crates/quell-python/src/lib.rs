@@ -10,6 +10,7 @@
 //! by their names. What comes out of a part of a grid or of the adversary's cases depends on the part alone, so it may be
 //! run anywhere, and again.
 
+mod asked;
 mod explore;
 mod record;
 mod reproduce;
@@ -17,63 +18,19 @@ mod watched;
 
 use std::sync::{Arc, Mutex, PoisonError};
 
-use pyo3::exceptions::{PyRuntimeError, PyValueError};
+use pyo3::exceptions::PyRuntimeError;
 use pyo3::prelude::*;
-use quell::Policy;
 use quell_clock::MachineFile;
 use quell_experiments::jobs::Job;
-use quell_experiments::sweep::{self, Grid, MOST_CELLS, Record, Shard};
-use quell_experiments::trial::TrialError;
+use quell_experiments::sweep::{self, Grid, MOST_CELLS, Record};
 use quell_experiments::{machines, run, workloads};
-use quell_workloads::Workload;
 
+use asked::{cpus, failed, policy, refused, shard, workload};
 use watched::{Listeners, watched};
 
 /// A run's figures do not depend on where Python's heap is: what this module allocates comes from here.
 #[global_allocator]
 static ALLOCATOR: quell_sim::LineAllocator = quell_sim::LineAllocator;
-
-/// No machine has more CPUs.
-const MOST_CPUS: usize = 1024;
-
-fn refused(why: impl std::fmt::Display) -> PyErr {
-    PyValueError::new_err(why.to_string())
-}
-
-fn failed(error: &TrialError) -> PyErr {
-    match error.is_usage() {
-        true => refused(error),
-        false => PyRuntimeError::new_err(error.to_string()),
-    }
-}
-
-fn policy(text: &str) -> PyResult<Policy> {
-    text.parse()
-        .map_err(|why| refused(format_args!("policy {text}: {why}")))
-}
-
-fn cpus(number: usize) -> PyResult<usize> {
-    match number {
-        1..=MOST_CPUS => Ok(number),
-        _ => Err(refused(format_args!(
-            "cpus {number}: expected 1 to {MOST_CPUS}"
-        ))),
-    }
-}
-
-/// A part of a list, as `--shard` takes it.
-fn shard(text: &str) -> PyResult<Shard> {
-    text.parse()
-        .map_err(|why| refused(format_args!("part {text}: {why}")))
-}
-
-/// A workload whose file's text is given, or that is found on this host.
-fn workload(name: &str, text: Option<&str>) -> PyResult<Workload> {
-    match text {
-        Some(text) => Workload::parse(name, text).map_err(refused),
-        None => workloads::find(name).map_err(refused),
-    }
-}
 
 /// A machine: every figure of a machine file, built in or a file.
 #[pyclass(module = "quell._native", from_py_object)]
@@ -141,7 +98,7 @@ fn run_json(
     parameters: Vec<String>,
     progress: Option<&Bound<'_, PyAny>>,
 ) -> PyResult<String> {
-    let mut workload = self::workload(workload, None)?;
+    let mut workload = asked::workload(workload, None)?;
     for pair in &parameters {
         workload
             .set(pair)

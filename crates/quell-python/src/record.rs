@@ -10,7 +10,7 @@ use quell_record::analyse;
 use quell_record::import::Import;
 use quell_record::report::Report;
 
-use crate::refused;
+use crate::asked::refused;
 use crate::watched::{Listeners, watched};
 
 /// Reads a recording, or the text of one, to its end.

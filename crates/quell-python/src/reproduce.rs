@@ -7,7 +7,7 @@ use pyo3::prelude::*;
 use quell_experiments::jobs::Results;
 use quell_experiments::reproduce::Experiment;
 
-use crate::refused;
+use crate::asked::refused;
 use crate::watched::{Listeners, watched};
 
 /// Runs the experiments of a mechanism or a workload, or all: the JSON of each row of `quell reproduce --json`.
