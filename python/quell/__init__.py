@@ -1,7 +1,7 @@
 """quell from Python: what TLB shootdowns cost, on the machine in software.
 
-`run` is one workload on one machine, `sweep` a grid of runs as a table, `Machine` a machine whose figures can be
-changed. They give what the command `quell` gives, figure by figure.
+`run` is one workload on one machine, `sweep` a grid of runs as a table, `explore` the adversary's search, `Machine` a
+machine whose figures can be changed, `read` a recording. They give what the command `quell` gives, figure by figure.
 
 What is asked for wrongly raises `ValueError`, what goes wrong in a run `RuntimeError`. While a call works, other threads
 of Python run. Ctrl-C raises `KeyboardInterrupt` as soon as the runs under way have ended; no further one begins.
@@ -11,22 +11,26 @@ from __future__ import annotations
 
 import json
 import os
+import time
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Callable, Optional, Union
 
-from . import _native
+from . import _cluster, _native
 
 if TYPE_CHECKING:
     import pandas
     import polars
 
-__all__ = ["Machine", "machines", "run", "sweep", "workloads"]
+__all__ = ["Machine", "explore", "machines", "read", "reproduce", "run", "sweep", "workloads"]
 
 Value = Union[str, int, float, bool]
 """A value as the command reads it: ``"64M"``, ``512``; ``True`` is ``yes``."""
 
 Progress = Union[bool, Callable[[int, int], object]]
-"""``True`` shows a bar (with tqdm); a function is told how many runs are done, and of how many."""
+"""``True`` shows a bar (with tqdm); a function is told how many runs, or cases of a search, are done, and of how many."""
+
+Found = Optional[Callable[[dict[str, Any]], object]]
+"""Is told of each result as soon as it is there, in any order."""
 
 
 class Machine:
@@ -55,6 +59,20 @@ class Machine:
         """
         self._native.set_text(f"{key}={_text(value)}")
         return self
+
+    @classmethod
+    def from_toml(cls, text: str) -> Machine:
+        """The machine of a machine file's text, which may be based on a built-in machine."""
+        machine = cls.__new__(cls)
+        machine._native = _native.Machine.from_toml("text", text)
+        return machine
+
+    def to_toml(self) -> str:
+        """The text of a machine file that says all of its figures, each with its source."""
+        return self._native.to_toml()
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Machine.from_toml, (self.to_toml(),)
 
     def copy(self) -> Machine:
         """Another one with the same figures."""
@@ -164,13 +182,19 @@ def sweep(
     params: Optional[Mapping[str, Union[Value, Iterable[Value]]]] = None,
     set: Optional[Mapping[str, Union[Value, Iterable[Value]]]] = None,
     progress: Progress = False,
+    found: Found = None,
     frame: str = "pandas",
+    on: Optional[str] = None,
+    address: Optional[str] = None,
 ) -> Union[pandas.DataFrame, polars.DataFrame, list[dict[str, Any]]]:
     """Runs a grid, each with each, on all cores: a row for each run, in the order of ``quell sweep``.
 
     `frame` is ``"pandas"``, ``"polars"``, or ``"records"``: a list of the objects in the lines of ``quell sweep``'s
     results. In a frame a parameter is a column of its name, a count one like ``engine.flushes`` (0 where nothing was
     counted), a value that is not there is empty. A run that failed has an ``error`` and no ``value``.
+
+    With ``on="ray"`` the runs are made on the workers of a cluster of Ray: of the one that this process is connected to
+    (``ray.init``), of the one at `address` or ``RAY_ADDRESS``, or else of this host. The rows are the same.
     """
     if frame not in ("pandas", "polars", "records"):
         raise ValueError(f"frame {frame}: expected pandas, polars or records")
@@ -181,21 +205,146 @@ def sweep(
             library = __import__(frame)
         except ImportError as missing:
             raise ImportError(f"frame={frame!r} needs it: pip install {frame}, or ask for records") from missing
-    with _Bar(progress) as tell:
-        lines = _native.sweep_json(
-            os.fspath(workload),
-            [_machine(one)._native for one in _listed(machine)],
-            _listed(policy),
-            [] if cpus is None else _listed(cpus),
-            seeds,
-            _axes(params),
-            _axes(set),
-            tell,
-        )
+    asked = {
+        "workload": os.fspath(workload),
+        "text": None,
+        "machines": [_machine(one) for one in _listed(machine)],
+        "policies": _listed(policy),
+        "cpus": [] if cpus is None else _listed(cpus),
+        "seeds": seeds,
+        "axes": _axes(params),
+        "figures": _axes(set),
+    }
+    if _on_ray(on, address):
+        asked["text"] = _native.file_text(asked["workload"])
+    lines = _parts("sweep", asked, lambda _: (), on, address, progress, found, json.loads)
     records = [json.loads(line) for line in lines]
     if library is None:
         return records
     return library.DataFrame(_columns(records))
+
+
+def explore(
+    names: Union[str, os.PathLike[str], Iterable[Union[str, os.PathLike[str]]]] = (),
+    *,
+    machine: Union[str, Iterable[str]] = (),
+    policy: Union[str, Iterable[str]] = (),
+    schedules: Optional[int] = None,
+    minutes: Optional[float] = None,
+    exhaustive: bool = False,
+    most: int = 5_000_000,
+    seed: int = 1,
+    depth: int = 4,
+    params: Optional[Mapping[str, Value]] = None,
+    cpus: Optional[int] = None,
+    progress: Progress = False,
+    found: Found = None,
+    on: Optional[str] = None,
+    address: Optional[str] = None,
+) -> dict[str, Any]:
+    """Searches for interleavings that break the contract: the object that ``quell explore --json`` prints.
+
+    `names` are scenarios, workloads, or files with workloads or programs; all scenarios if none is given, on every
+    machine of the adversary and under the usual policies if none of these is. A case has 1000 random schedules, or
+    `schedules` of them, or all cases share `minutes`; with `exhaustive` it has every schedule, until there were `most`. A
+    breach is no exception: a row of ``scenarios`` with ``violations`` has the ``violation`` and its ``replay`` code.
+    `found` is told of each such row, and of the others.
+
+    `on` and `address` are those of `sweep`; a case is searched by one worker.
+    """
+    if (schedules is not None) + (minutes is not None) + exhaustive > 1:
+        raise ValueError("schedules, minutes and exhaustive: expected one of them")
+    # No search takes longer than a year.
+    for name, amount, limit in (("schedules", schedules, 10**15), ("minutes", minutes, 525_600), ("most", most, 10**15)):
+        if amount is not None and not 0 < amount <= limit:
+            raise ValueError(f"{name} {amount}: expected a number above 0, at most {limit}")
+
+    def arguments(cpus: int) -> tuple[Any, ...]:
+        if minutes is not None:
+            # The native part shares them among its own threads: on a cluster one of a worker.
+            searched = ("minutes", minutes * cpus)
+        elif exhaustive:
+            searched = ("exhaustive", most)
+        else:
+            searched = ("schedules", 1000 if schedules is None else schedules)
+        return searched, seed, depth
+
+    asked = {
+        "names": [os.fspath(name) for name in _listed(names)],
+        "files": {},
+        "machines": _listed(machine),
+        "policies": _listed(policy),
+        "parameters": [f"{name}={_text(value)}" for name, value in (params or {}).items()],
+        "cpus": cpus,
+    }
+    if _on_ray(on, address):
+        texts = {name: _native.file_text(name) for name in asked["names"]}
+        asked["files"] = {name: text for name, text in texts.items() if text is not None}
+    began = time.monotonic()
+    rows = _parts("explore", asked, arguments, on, address, progress, found, lambda row: json.loads(_row_text(row)))
+    elapsed = time.monotonic() - began
+    searched = sum(count for _, count, _ in rows)
+    spent = [time for *_, time in rows if time is not None]
+    known = len(spent) == len(rows) and sum(spent) > 0
+    return {
+        "scenarios": [json.loads(text) for text, *_ in rows],
+        "schedules_per_second": float(round(searched / elapsed)),
+        "schedules_per_cpu_second": float(round(searched / sum(spent))) if known else None,
+    }
+
+
+def _row_text(row: Any) -> str:
+    """What is told of a row: on this host its text alone."""
+    return row if isinstance(row, str) else row[0]
+
+
+def _on_ray(on: Optional[str], address: Optional[str]) -> bool:
+    if on not in (None, "ray"):
+        raise ValueError(f'on {on}: expected "ray", or nothing for this host')
+    if on is None and address is not None:
+        raise ValueError(f'address {address}: it is for on="ray"')
+    return on == "ray"
+
+
+def _parts(
+    call: str,
+    asked: dict[str, Any],
+    arguments: Callable[[int], tuple[Any, ...]],
+    on: Optional[str],
+    address: Optional[str],
+    progress: Progress,
+    found: Found,
+    read: Callable[[Any], dict[str, Any]],
+) -> list[Any]:
+    """What a call comes to, in order: here as a whole, on a cluster in parts."""
+
+    def each(row: Any) -> None:
+        if found is not None:
+            found(read(row))
+
+    with _Bar(progress) as tell:
+        if on == "ray":
+            # Asked before anything is sent: what is wrong is told in a sentence.
+            size = getattr(_native, f"{call}_size")(_cluster.native(asked))
+            return _cluster.work(f"{call}_json", asked, arguments, size, address, tell, each)
+        whole = getattr(_native, f"{call}_json")
+        return whole(_cluster.native(asked), *arguments(1), "1/1", None, tell, each if found else None)
+
+
+def reproduce(only: Optional[str] = None, *, progress: Progress = False) -> list[dict[str, Any]]:
+    """The published figures beside the model's: the ``rows`` of ``quell reproduce --json``, all, or of one mechanism
+    (``"S2"``) or one workload (``"swap"``)."""
+    with _Bar(progress) as tell:
+        return [json.loads(row) for row in _native.reproduce_json(only, tell)]
+
+
+def read(path: Union[str, os.PathLike[str]], *, program: Optional[str] = None) -> dict[str, Any]:
+    """What a recording says: the object that ``quell record --import PATH --json`` prints, of sites of `program` alone if
+    that is named.
+
+    A recording is what ``quell record -o`` kept, or what ``perf script`` or ``trace-cmd report`` printed.
+    """
+    return json.loads(_native.read_json(os.fspath(path), program))
 
 
 _COUNTS = {"engine": "engine.", "machine_counts": "machine."}

@@ -5,11 +5,13 @@
 
 import json
 import os
+import pickle
 import signal
 import subprocess
 import sys
 import threading
 import time
+from pathlib import Path
 
 import pytest
 
@@ -87,6 +89,94 @@ def test_a_frame_has_a_row_for_each_run():
         assert list(pandas[name]) == [record["engine"].get(name[len("engine."):], 0) for record in records]
 
 
+def test_what_a_sweep_finds_is_told_as_it_is_found():
+    found = []
+    records = quell.sweep("dontneed", frame="records", found=found.append, **GRID)
+    assert sorted(found, key=lambda record: record["index"]) == records
+
+
+def without_rates(report):
+    """A search without how fast the host was."""
+    assert report["schedules_per_second"] > 0
+    rows = report["scenarios"]
+    assert all("schedules_per_cpu_second" in row for row in [report, *rows])
+    return [{key: value for key, value in row.items() if key != "schedules_per_cpu_second"} for row in rows]
+
+
+def explored(*arguments):
+    """What the command finds; a breach is one of its exit codes."""
+    ran = subprocess.run([os.environ["QUELL_COMMAND"], "explore", *arguments, "--json"], capture_output=True, text=True)
+    assert ran.returncode in (0, 1), ran.stderr
+    return without_rates(json.loads(ran.stdout))
+
+
+BROKEN = Path(__file__).parent / "broken.toml"
+
+
+def test_a_search_is_what_the_command_prints():
+    told, found = [], []
+    ours = quell.explore(["unmap-access", "table-free"], machine=["x86", "riscv"], policy=["baseline", "all"], schedules=300,
+                         seed=5, depth=2, progress=lambda *now: told.append(now), found=found.append)
+    theirs = explored("unmap-access", "table-free", "--machine", "x86,riscv", "--policy", "baseline", "--policy", "all",
+                      "--schedules", "300", "--seed", "5", "--depth", "2")
+    assert without_rates(ours) == theirs and len(theirs) > 4
+    assert told[-1] == (len(theirs), len(theirs)) and told == sorted(told)
+    assert sorted(map(str, found)) == sorted(map(str, ours["scenarios"]))
+    ours = quell.explore("unmap-access", machine="x86", policy="all", exhaustive=True)
+    assert ours["scenarios"][0]["exhaustive"]
+    assert without_rates(ours) == explored("unmap-access", "--machine", "x86", "--policy", "all", "--exhaustive")
+    ours = quell.explore("dontneed", machine="x86", policy="all", schedules=20, cpus=2, params={"iterations": 1})
+    assert without_rates(ours) == explored("dontneed", "--machine", "x86", "--policy", "all", "--schedules", "20",
+                                           "--cpus", "2", "--param", "iterations=1")
+
+
+def test_a_breach_is_found_and_its_code_replays_it():
+    ours = quell.explore(BROKEN)
+    assert without_rates(ours) == explored(str(BROKEN))
+    (row,) = ours["scenarios"]
+    assert row["violations"] == 1
+    # The code names no program: a file's name is what stands in it.
+    assert row["replay"].startswith(str(BROKEN)) and row["violation"]["clause"]
+
+
+def test_minutes_end_a_search():
+    began = time.monotonic()
+    ours = quell.explore("unmap-access", machine="x86", policy="all", minutes=0.01)
+    assert ours["scenarios"][0]["schedules"] > 0 and time.monotonic() - began < 30
+
+
+def test_published_figures_stand_beside_the_models():
+    theirs = json.loads(command("reproduce", "--only", "S2", "--no-report", "--json"))
+    ours = quell.reproduce("S2")
+    assert ours == theirs["rows"] and len(ours) == 3
+    with pytest.raises(ValueError, match="S9"):
+        quell.reproduce("S9")
+
+
+RECORDINGS = Path(__file__).parents[2] / "crates/quell-record/tests/recordings"
+
+
+@pytest.mark.parametrize("name", ["perf.txt", "trace-cmd.txt", "trace.txt"])
+def test_a_recording_is_what_the_command_reads(name):
+    path = RECORDINGS / name
+    ours = quell.read(path)
+    assert ours == json.loads(command("record", "--import", str(path), "--json"))
+    assert ours["sites"]
+    program = ours["sites"][0]["stack"][-1].strip("[]")
+    of_one = quell.read(path, program=program)
+    assert of_one == json.loads(command("record", "--import", str(path), "--program", program, "--json"))
+
+
+def test_a_machine_is_written_and_read_again(tmp_path):
+    file = tmp_path / "mine.toml"
+    machine = quell.Machine("milan").set("interrupt.send", "901ns").set("cpu.frequency", "2.9GHz")
+    file.write_text(machine.to_toml())
+    assert quell.Machine(file) == quell.Machine.from_toml(machine.to_toml()) == machine != quell.Machine("milan")
+    assert pickle.loads(pickle.dumps(machine)) == machine
+    report = json.loads(command("run", "dontneed", "--machine", str(file), "--param", "iterations=20", "--json"))
+    assert of_the_model(report) == of_the_model(quell.run("dontneed", machine=machine, params=SMALL))
+
+
 @pytest.mark.parametrize(
     ("call", "culprit"),
     [
@@ -104,6 +194,19 @@ def test_a_frame_has_a_row_for_each_run():
         (lambda: quell.sweep("dontneed", params={"pages": []}), "no runs"),
         (lambda: quell.sweep("dontneed", seeds=10**12), "more than 1000000 runs"),
         (lambda: quell.sweep("dontneed", frame="table"), "table"),
+        (lambda: quell.sweep("dontneed", on="mars"), "mars"),
+        (lambda: quell.sweep("dontneed", address="auto"), "auto"),
+        (lambda: quell.explore("unmap-acces"), "unmap-acces"),
+        (lambda: quell.explore("no/such.toml"), "no/such.toml"),
+        (lambda: quell.explore(machine="pdp-11"), "pdp-11"),
+        (lambda: quell.explore(policy="S9"), "S9"),
+        (lambda: quell.explore(cpus=2), "workloads"),
+        (lambda: quell.explore("dontneed", params={"page": 1}), "page"),
+        (lambda: quell.explore(schedules=1, exhaustive=True), "one of them"),
+        (lambda: quell.explore(schedules=0), "schedules 0"),
+        (lambda: quell.explore(minutes=float("nan")), "minutes nan"),
+        (lambda: quell.read("no-such.txt"), "no-such.txt"),
+        (lambda: quell.Machine.from_toml("name ="), "text:1"),
     ],
 )
 def test_what_is_wrong_is_a_value_error_that_names_it(call, culprit):
@@ -151,19 +254,27 @@ INTERRUPTED = """
 import quell
 print("begun", flush=True)
 try:
-    quell.sweep("dontneed", frame="records", seeds=1000, params={"iterations": 20000})
+    quell.{}
 except KeyboardInterrupt:
     print("interrupted", flush=True)
 """
 
 
 @pytest.mark.skipif(os.name != "posix", reason="signals are sent")
-def test_an_interrupt_ends_a_sweep():
-    child = subprocess.Popen([sys.executable, "-c", INTERRUPTED], stdout=subprocess.PIPE, text=True)
+@pytest.mark.parametrize(
+    "call",
+    [
+        'sweep("dontneed", frame="records", seeds=1000, params={"iterations": 20000})',
+        # Cases that take longer than the test waits: a search ends in the middle of one.
+        'explore("unmap-access", machine="x86", schedules=10**12)',
+    ],
+)
+def test_an_interrupt_ends_a_call(call):
+    child = subprocess.Popen([sys.executable, "-c", INTERRUPTED.format(call)], stdout=subprocess.PIPE, text=True)
     try:
         assert child.stdout.readline() == "begun\n"
         time.sleep(0.5)
-        assert child.poll() is None, "the sweep is too short to be interrupted"
+        assert child.poll() is None, "the call is too short to be interrupted"
         child.send_signal(signal.SIGINT)
         rest, _ = child.communicate(timeout=60)
     finally:

@@ -34,6 +34,7 @@
 //! | [`mod@replay`] | replay codes |
 //! | [`generate`] | programs that the adversary writes itself |
 //! | [`mutants`], [`clearing`] | each mistake must be found |
+//! | [`cases`] | what a person asks to be searched, and what came of it as data |
 //!
 //! # What is not covered
 //!
@@ -46,6 +47,7 @@
 pub mod action;
 pub mod bare_kernel;
 pub mod broken;
+pub mod cases;
 pub mod cell;
 pub mod clearing;
 pub mod context;

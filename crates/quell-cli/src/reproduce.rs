@@ -12,7 +12,7 @@ use clap::Args;
 use quell::Mechanism;
 use quell_experiments::guards;
 use quell_experiments::headlines::Headline;
-use quell_experiments::jobs::{Job, Results};
+use quell_experiments::jobs::Results;
 use quell_experiments::numbers::digits;
 use quell_experiments::report;
 use quell_experiments::reproduce::{Experiment, Row, worse_with_all};
@@ -138,16 +138,11 @@ pub fn summary_table(rows: &[Row]) -> Table {
 /// What the experiments are called while they run.
 const RUNNING: &str = "running the experiments";
 
-/// The runs of an experiment.
-fn jobs(plan: &Experiment) -> [Job; 4] {
-    [plan.before(), plan.after(), plan.alone(), plan.all_on()]
-}
-
 /// Runs the experiments, those of the first row first, and prints each row as soon as it and those above it are known.
 fn print_summary(plans: &[Experiment], results: &mut Results) {
     let of = |mechanism: Mechanism| {
         let of_it = move |plan: &&Experiment| plan.headline.mechanism == mechanism;
-        plans.iter().filter(of_it).flat_map(jobs)
+        plans.iter().filter(of_it).flat_map(Experiment::runs)
     };
     let shown: Vec<Mechanism> = Mechanism::ALL
         .into_iter()
@@ -175,7 +170,7 @@ fn print_summary(plans: &[Experiment], results: &mut Results) {
     let first = shown.first().into_iter().copied().flat_map(of);
     let groups = [
         first.collect::<Vec<_>>(),
-        plans.iter().flat_map(jobs).collect(),
+        plans.iter().flat_map(Experiment::runs).collect(),
     ];
     results.run_groups(RUNNING, groups, print);
 }
@@ -304,7 +299,7 @@ pub fn run(args: &ReproduceArgs) -> Result<ExitCode> {
     if !(args.details || args.markdown || args.json || args.guards) {
         print_summary(&plans, &mut results);
     }
-    results.run(RUNNING, plans.iter().flat_map(jobs));
+    results.run(RUNNING, plans.iter().flat_map(Experiment::runs));
     let rows: Vec<Row> = plans.iter().map(|plan| plan.row(&results)).collect();
     let worse = worse_with_all(&plans, &results);
     if args.markdown && !args.guards {

@@ -252,3 +252,139 @@ fn parquet_has_what_csv_has_with_types() {
     let [first, again] = ["x.parquet", "y.parquet"].map(|name| fs::read(at.join(name)));
     assert!(first.expect("it") == again.expect("it"));
 }
+
+/// Runs what the folder `docs/cluster` has for the jobs of a queue, as the queue would: a shell with the number of the part.
+#[cfg(unix)]
+mod queues {
+    use super::*;
+
+    fn example(name: &str) -> String {
+        let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/cluster");
+        fs::read_to_string(file.join(name)).expect("an example")
+    }
+
+    /// What stands behind these words in the only line that has them.
+    fn behind<'t>(text: &'t str, words: &str) -> &'t str {
+        let mut found = text
+            .lines()
+            .filter_map(|line| Some(line.split_once(words)?.1));
+        let one = found.next().expect("the words");
+        assert_eq!(found.next(), None);
+        one
+    }
+
+    fn part(folder: &Path, script: &str, variables: &[(&str, usize)]) {
+        let command = Path::new(env!("CARGO_BIN_EXE_quell"));
+        let mut path = command.parent().expect("a folder").as_os_str().to_owned();
+        path.push(":/usr/bin:/bin");
+        let mut shell = Command::new("bash");
+        shell
+            .args(["-euc", script])
+            .current_dir(folder)
+            .env("PATH", path);
+        for (name, value) in variables {
+            shell.env(name, value.to_string());
+        }
+        good(shell.output().expect("a shell"));
+    }
+
+    fn merged(folder: &Path) -> Vec<u8> {
+        let parts = (0..6).map(|part| format!("part-{part}.jsonl"));
+        let parts: Vec<_> = parts.filter(|part| folder.join(part).exists()).collect();
+        assert_eq!(parts.len(), 5);
+        let parts = parts.iter().map(String::as_str);
+        let merge: Vec<_> = ["merge"].into_iter().chain(parts).collect();
+        good(quell(
+            folder,
+            &[&merge[..], &["--results", "all.jsonl"]].concat(),
+        ));
+        fs::read(folder.join("all.jsonl")).expect("results")
+    }
+
+    #[test]
+    fn the_examples_for_queues_come_to_what_one_machine_does() {
+        let folders = [(); 3].map(|()| tempfile::tempdir().expect("a folder"));
+        let [one, slurm, kubernetes] =
+            [&folders[0], &folders[1], &folders[2]].map(|dir| dir.path());
+
+        let script = example("sweep.sbatch");
+        assert_eq!(behind(&script, "--array="), "1-5");
+        let of = |id, count| {
+            [
+                ("SLURM_ARRAY_TASK_ID", id),
+                ("SLURM_ARRAY_TASK_COUNT", count),
+            ]
+        };
+        part(one, &script, &of(1, 1));
+        for id in 1..=5 {
+            part(slurm, &script, &of(id, 5));
+        }
+        let whole = fs::read(one.join("part-1.jsonl")).expect("results");
+        assert!(whole.len() > 1000 && merged(slurm) == whole);
+
+        let job = example("sweep.yaml");
+        assert_eq!(behind(&job, "  completions: "), "5");
+        let block = job.split_once("- |\n").expect("a script").1;
+        let block = block
+            .lines()
+            .take_while(|line| line.starts_with("              "));
+        let script = block.collect::<Vec<_>>().join("\n");
+        for index in 0..5 {
+            part(kubernetes, &script, &[("JOB_COMPLETION_INDEX", index)]);
+        }
+        assert!(merged(kubernetes) == whole);
+    }
+}
+
+/// What a search finds in parts is what it finds as a whole: a row for each case, in turn.
+#[test]
+fn parts_of_a_search_are_the_whole() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let search = [
+        "explore",
+        "unmap-access",
+        "table-free",
+        "--schedules",
+        "20",
+        "--json",
+    ];
+    let rows = |more: &[&str]| {
+        let text = good(quell(folder.path(), &[&search, more].concat()));
+        let mut found: serde_json::Value = serde_json::from_str(&text).expect("JSON");
+        let rows = found["scenarios"].as_array_mut().expect("rows");
+        for row in &mut *rows {
+            row["schedules_per_cpu_second"].take();
+        }
+        std::mem::take(rows)
+    };
+    let whole = rows(&[]);
+    let [mut odd, mut even] = ["1/2", "2/2"].map(|part| rows(&["--shard", part]).into_iter());
+    let merged: Vec<_> = (0..whole.len())
+        .map(|index| {
+            if index % 2 == 0 {
+                odd.next()
+            } else {
+                even.next()
+            }
+        })
+        .map(|row| row.expect("a row"))
+        .collect();
+    assert!(merged == whole && odd.next().is_none() && even.next().is_none());
+    let of_one = [
+        "explore",
+        "unmap-access",
+        "--machine",
+        "x86",
+        "--policy",
+        "all",
+        "--shard",
+        "2/2",
+    ];
+    let refused = quell(folder.path(), &of_one);
+    assert_eq!(refused.status.code(), Some(2));
+    assert!(
+        errors(&refused).contains("--shard 2/2"),
+        "{}",
+        errors(&refused)
+    );
+}

@@ -21,6 +21,7 @@ mod machine;
 mod parameter;
 mod parse;
 mod set;
+mod write;
 
 pub use builtin::BUILT_IN;
 pub use machine::{MachineFile, Time, Value};

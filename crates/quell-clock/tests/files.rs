@@ -340,3 +340,35 @@ fn parameters_are_set_as_text() {
         assert_eq!(message.lines().count(), 1, "{message}");
     }
 }
+
+/// What is written of a machine needs no other file, whatever it was made of.
+#[test]
+fn a_machine_that_is_written_is_read_as_the_same() {
+    let mine = "name = \"mine\"\ntitle = \"\"\"a \"quoted\" \u{ad}\nline\"\"\"\nbased_on = \"milan\"\n\
+                [cpu]\nfrequency = { value = 3.3, unit = \"GHz\", source = \"'mine'\" }\n\
+                [interrupt]\nsend = { value = 0.7, unit = \"us\", assumed = true }";
+    let mine = MachineFile::parse("mine.toml", mine).unwrap();
+    let set = [
+        "cpu.frequency=2.9GHz",
+        "interrupt.exit=37ns",
+        "tlb.replacement=lru",
+    ];
+    let moved = mine.with(Parameter::InterruptEntry, 123_456.0).unwrap();
+    let mut machines: Vec<_> = BUILT_IN
+        .iter()
+        .map(|(name, _)| built_in(name).unwrap())
+        .collect();
+    machines.extend([mine.with_text("set", &set).unwrap(), mine]);
+    for machine in machines {
+        let text = machine.to_toml();
+        assert_eq!(MachineFile::parse("w.toml", &text), Ok(machine), "{text}");
+    }
+    // What was set as an amount is written in a file's unit.
+    let text = moved.to_toml();
+    assert!(
+        text.contains("entry = { value = 123.456, unit = \"ns\""),
+        "{text}"
+    );
+    let read = MachineFile::parse("w.toml", &text).unwrap();
+    assert_eq!(read.time(Parameter::InterruptEntry), 123_456);
+}

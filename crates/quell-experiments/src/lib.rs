@@ -11,6 +11,7 @@
 //! share a cache line is part of the model.
 
 pub mod charts;
+pub mod cpu_time;
 pub mod guards;
 pub mod headlines;
 pub mod held_out;

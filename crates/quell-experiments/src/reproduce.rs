@@ -130,6 +130,11 @@ impl Experiment {
         self.job("all")
     }
 
+    /// The runs that its [row](Experiment::row) needs.
+    pub fn runs(&self) -> [Job; 4] {
+        [self.before(), self.after(), self.alone(), self.all_on()]
+    }
+
     /// The run that the report compares mechanisms by: the headline's own, but for readers on fewer
     /// CPUs, because without batches each page would interrupt all of them.
     pub fn compared(&self, policy: &str) -> Job {

@@ -5,6 +5,8 @@
 //! no core waits for one of them at the end.
 
 use std::collections::BTreeMap;
+use std::fmt::{self, Display, Formatter};
+use std::str::FromStr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
 
@@ -58,6 +60,47 @@ pub struct Cell {
 
 /// No grid that a person asks for may have more runs.
 pub const MOST_CELLS: usize = 1_000_000;
+
+/// A part of a grid, or of any list: `2/5` is the second of five, which has 1, 6, 11 … of what is counted from 0.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Shard {
+    /// Which, from 1.
+    part: usize,
+    /// Of how many.
+    of: usize,
+}
+
+impl Shard {
+    /// Whether this part has what is at that place.
+    pub fn has(self, index: usize) -> bool {
+        index % self.of == self.part - 1
+    }
+
+    /// What this part has of a list.
+    pub fn of<T>(self, list: Vec<T>) -> impl Iterator<Item = T> {
+        list.into_iter().skip(self.part - 1).step_by(self.of)
+    }
+}
+
+impl Display for Shard {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        write!(f, "{}/{}", self.part, self.of)
+    }
+}
+
+impl FromStr for Shard {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let expected = "expected a part and how many there are, as in 2/5";
+        let (part, of) = text.split_once('/').ok_or(expected)?;
+        let [part, of] = [part, of].map(str::parse::<usize>);
+        match (part, of) {
+            (Ok(part), Ok(of)) if (1..=of).contains(&part) => Ok(Shard { part, of }),
+            _ => Err(expected.into()),
+        }
+    }
+}
 
 impl Grid {
     /// How many cells it has, or `usize::MAX` if there are more than that: known without making them.
@@ -301,6 +344,18 @@ mod tests {
             ..grid()
         };
         assert!(wrong.cells().unwrap_err().contains("interrupt.send"));
+    }
+
+    #[test]
+    fn a_shard_is_one_of_several() {
+        let second: Shard = "2/5".parse().unwrap();
+        let has: Vec<_> = (0..12).filter(|&index| second.has(index)).collect();
+        assert_eq!(has, [1, 6, 11]);
+        assert_eq!(second.of((0..12).collect()).collect::<Vec<_>>(), has);
+        assert_eq!(second.to_string(), "2/5");
+        for wrong in ["0/5", "6/5", "2", "2/", "a/b", "1/0"] {
+            assert!(wrong.parse::<Shard>().is_err(), "{wrong}");
+        }
     }
 
     #[test]

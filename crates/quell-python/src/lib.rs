@@ -4,112 +4,33 @@
 //! objects of it. So there is one description of a result, and no figure is rounded on its way. Arguments are checked by
 //! the same code as the command's; what is wrong with them is a `ValueError`, what goes wrong in a run a `RuntimeError`.
 //!
-//! While a call works Python's other threads run, and its own looks for signals every few hundredths of a second. After
-//! Ctrl-C no further run begins, and `KeyboardInterrupt` is raised when those under way have ended.
+//! While a call works Python's other threads run, and its own looks for signals ([`watched`]).
+//!
+//! What is asked of another host carries the texts of the files that it names: machines as TOML, workloads and programs
+//! by their names. What comes out of a part of a grid or of the adversary's cases depends on the part alone, so it may be
+//! run anywhere, and again.
 
-use std::any::Any;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
+mod asked;
+mod explore;
+mod record;
+mod reproduce;
+mod watched;
+
 use std::sync::{Arc, Mutex, PoisonError};
-use std::thread;
-use std::time::Duration;
 
-use pyo3::exceptions::{PyRuntimeError, PyValueError};
+use pyo3::exceptions::PyRuntimeError;
 use pyo3::prelude::*;
-use quell::Policy;
 use quell_clock::MachineFile;
 use quell_experiments::jobs::Job;
 use quell_experiments::sweep::{self, Grid, MOST_CELLS, Record};
-use quell_experiments::trial::TrialError;
 use quell_experiments::{machines, run, workloads};
+
+use asked::{cpus, failed, policy, refused, shard, workload};
+use watched::{Listeners, watched};
 
 /// A run's figures do not depend on where Python's heap is: what this module allocates comes from here.
 #[global_allocator]
 static ALLOCATOR: quell_sim::LineAllocator = quell_sim::LineAllocator;
-
-/// How often signals are looked for.
-const LOOK: Duration = Duration::from_millis(50);
-
-/// No machine has more CPUs.
-const MOST_CPUS: usize = 1024;
-
-fn refused(why: impl std::fmt::Display) -> PyErr {
-    PyValueError::new_err(why.to_string())
-}
-
-fn failed(error: &TrialError) -> PyErr {
-    match error.is_usage() {
-        true => refused(error),
-        false => PyRuntimeError::new_err(error.to_string()),
-    }
-}
-
-fn policy(text: &str) -> PyResult<Policy> {
-    text.parse()
-        .map_err(|why| refused(format_args!("policy {text}: {why}")))
-}
-
-fn cpus(number: usize) -> PyResult<usize> {
-    match number {
-        1..=MOST_CPUS => Ok(number),
-        _ => Err(refused(format_args!(
-            "cpus {number}: expected 1 to {MOST_CPUS}"
-        ))),
-    }
-}
-
-/// What a panic said.
-fn said(panic: &(dyn Any + Send)) -> String {
-    let text = panic.downcast_ref::<String>().map(String::as_str);
-    let text = text.or_else(|| panic.downcast_ref::<&str>().copied());
-    format!(
-        "the machine in software has failed: {}",
-        text.unwrap_or("it does not say why")
-    )
-}
-
-/// Works beside Python's thread, which looks for signals meanwhile and tells `progress` how many pieces are done, of
-/// how many.
-///
-/// # Errors
-/// What a signal's handler or `progress` raised; then `work` was told to stop, and has ended.
-fn watched<T: Send>(
-    py: Python<'_>,
-    progress: Option<&Bound<'_, PyAny>>,
-    pieces: usize,
-    work: impl FnOnce(&AtomicBool, &AtomicUsize) -> T + Send,
-) -> PyResult<T> {
-    let (stop, done) = (AtomicBool::new(false), AtomicUsize::new(0));
-    let told = |last: &mut usize| {
-        let now = done.load(Relaxed);
-        match progress {
-            Some(progress) if now != *last => {
-                *last = now;
-                progress.call1((now, pieces)).map(|_| ())
-            }
-            _ => Ok(()),
-        }
-    };
-    thread::scope(|scope| {
-        let caller = thread::current();
-        let (stop, done) = (&stop, &done);
-        let worker = scope.spawn(move || {
-            let result = work(stop, done);
-            caller.unpark();
-            result
-        });
-        let mut last = 0;
-        let mut raised = Ok(());
-        while raised.is_ok() && !worker.is_finished() {
-            py.detach(|| thread::park_timeout(LOOK));
-            raised = py.check_signals().and_then(|()| told(&mut last));
-        }
-        stop.store(raised.is_err(), Relaxed);
-        let result = py.detach(|| worker.join());
-        raised?;
-        told(&mut last)?;
-        result.map_err(|panic| PyRuntimeError::new_err(said(&*panic)))
-    })
-}
 
 /// A machine: every figure of a machine file, built in or a file.
 #[pyclass(module = "quell._native", from_py_object)]
@@ -124,6 +45,17 @@ impl Machine {
     fn new(name: &str) -> PyResult<Self> {
         let file = machines::find(name).map_err(refused)?;
         Ok(Machine { file })
+    }
+
+    /// The machine that such a text says, which needs no other file.
+    #[staticmethod]
+    fn from_toml(name: &str, text: &str) -> PyResult<Self> {
+        let file = MachineFile::parse(name, text).map_err(refused)?;
+        Ok(Machine { file })
+    }
+
+    fn to_toml(&self) -> String {
+        self.file.to_toml()
     }
 
     #[getter]
@@ -166,7 +98,7 @@ fn run_json(
     parameters: Vec<String>,
     progress: Option<&Bound<'_, PyAny>>,
 ) -> PyResult<String> {
-    let mut workload = workloads::find(workload).map_err(refused)?;
+    let mut workload = asked::workload(workload, None)?;
     for pair in &parameters {
         workload
             .set(pair)
@@ -185,10 +117,12 @@ fn run_json(
             number,
         )
     };
-    let report = watched(py, progress, seeds.into(), |stop, done| {
-        run::with_seeds(&job, seeds, stop, || {
-            done.fetch_add(1, Relaxed);
-        })
+    let listeners = Listeners {
+        progress,
+        found: None,
+    };
+    let report = watched(py, listeners, None, seeds.into(), |work| {
+        run::with_seeds(&job, seeds, &work.stop, || work.done())
     })?;
     let report = report.map_err(|error| failed(&error))?;
     serde_json::to_string(&report).map_err(|error| PyRuntimeError::new_err(error.to_string()))
@@ -197,60 +131,96 @@ fn run_json(
 /// Names with the values that each takes.
 type Axes = Vec<(String, Vec<String>)>;
 
-/// Runs a grid: a line of JSON for each run, those of `quell sweep`'s results, in the grid's order.
-#[pyfunction]
-#[pyo3(signature = (workload, machines, policies, numbers, seeds, axes, figures, progress))]
-#[expect(clippy::too_many_arguments, reason = "python/quell names each of them")]
-fn sweep_json(
-    py: Python<'_>,
-    workload: &str,
+/// A grid that is asked for.
+#[derive(FromPyObject)]
+#[pyo3(from_item_all)]
+struct Asked {
+    workload: String,
+    /// The text of its file, if it is none of this host.
+    text: Option<String>,
     machines: Vec<Machine>,
     policies: Vec<String>,
-    numbers: Vec<usize>,
+    cpus: Vec<usize>,
     seeds: u64,
     axes: Axes,
     figures: Axes,
-    progress: Option<&Bound<'_, PyAny>>,
-) -> PyResult<Vec<String>> {
-    let grid = Grid {
-        workload: workloads::find(workload).map_err(refused)?,
-        machines: machines
-            .into_iter()
-            .map(|machine| Arc::new(machine.file))
-            .collect(),
-        figures,
-        policies: policies
-            .iter()
-            .map(|text| policy(text))
-            .collect::<PyResult<_>>()?,
-        cpus: numbers.into_iter().map(cpus).collect::<PyResult<_>>()?,
-        axes,
-        seeds,
-    };
-    match grid.size() {
-        0 => return Err(refused("no runs: a list of values is empty, or seeds is 0")),
-        size if size > MOST_CELLS => {
-            return Err(refused(format_args!(
+}
+
+impl Asked {
+    /// The grid, if it can be run.
+    fn grid(self) -> PyResult<Grid> {
+        let policies = self.policies.iter().map(|text| policy(text));
+        let machines = self.machines.into_iter();
+        let grid = Grid {
+            workload: workload(&self.workload, self.text.as_deref())?,
+            machines: machines.map(|machine| Arc::new(machine.file)).collect(),
+            figures: self.figures,
+            policies: policies.collect::<PyResult<_>>()?,
+            cpus: self.cpus.into_iter().map(cpus).collect::<PyResult<_>>()?,
+            axes: self.axes,
+            seeds: self.seeds,
+        };
+        match grid.size() {
+            0 => Err(refused("no runs: a list of values is empty, or seeds is 0")),
+            size if size > MOST_CELLS => Err(refused(format_args!(
                 "more than {MOST_CELLS} runs: take fewer values or seeds"
-            )));
+            ))),
+            _ => Ok(grid),
         }
-        _ => {}
     }
-    let cells = grid.cells().map_err(refused)?;
+}
+
+/// How many runs a grid has.
+#[pyfunction]
+fn sweep_size(asked: Asked) -> PyResult<usize> {
+    Ok(asked.grid()?.cells().map_err(refused)?.len())
+}
+
+/// Runs a part of a grid: a line of JSON for each run, those of `quell sweep`'s results, in the grid's order.
+#[pyfunction]
+#[pyo3(signature = (asked, part, threads, progress, found))]
+fn sweep_json(
+    py: Python<'_>,
+    asked: Asked,
+    part: &str,
+    threads: Option<usize>,
+    progress: Option<&Bound<'_, PyAny>>,
+    found: Option<&Bound<'_, PyAny>>,
+) -> PyResult<Vec<String>> {
+    let grid = asked.grid()?;
+    let part = shard(part)?;
+    let mut cells = grid.cells().map_err(refused)?;
+    cells.retain(|cell| part.has(cell.index));
     let records = Mutex::new(Vec::with_capacity(cells.len()));
-    watched(py, progress, cells.len(), |stop, done| {
-        sweep::run(&cells, stop, |cell, outcome| {
+    let listeners = Listeners { progress, found };
+    watched(py, listeners, threads, cells.len(), |work| {
+        sweep::run(&cells, &work.stop, |cell, outcome| {
             let line = serde_json::to_string(&Record::of(&grid, cell, outcome));
+            if let Ok(line) = &line {
+                work.found(line);
+            }
             // A list is never half pushed to: another run's panic has not harmed it.
             let mut records = records.lock().unwrap_or_else(PoisonError::into_inner);
             records.push((cell.index, line));
-            done.fetch_add(1, Relaxed);
         });
     })?;
     let mut records = records.into_inner().unwrap_or_else(PoisonError::into_inner);
     records.sort_by_key(|(index, _)| *index);
     let lines: Result<_, _> = records.into_iter().map(|(_, line)| line).collect();
     lines.map_err(|error| PyRuntimeError::new_err(error.to_string()))
+}
+
+/// The text of the file that a workload's or a program's name stands for; `None` if it is no file.
+#[pyfunction]
+fn file_text(name: &str) -> PyResult<Option<String>> {
+    let is_file = quell_adversary::cases::is_file(name)
+        || workloads::is_path(name) && quell_adversary::Scenario::named(name).is_none();
+    if !is_file {
+        return Ok(None);
+    }
+    let text = machines::read(name.as_ref());
+    text.map(Some)
+        .map_err(|error| refused(format_args!("{name}: {error}")))
 }
 
 /// The names of the built-in machines.
@@ -270,7 +240,13 @@ fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<Machine>()?;
     for function in [
         wrap_pyfunction!(run_json, module)?,
+        wrap_pyfunction!(sweep_size, module)?,
         wrap_pyfunction!(sweep_json, module)?,
+        wrap_pyfunction!(explore::explore_size, module)?,
+        wrap_pyfunction!(explore::explore_json, module)?,
+        wrap_pyfunction!(record::read_json, module)?,
+        wrap_pyfunction!(reproduce::reproduce_json, module)?,
+        wrap_pyfunction!(file_text, module)?,
         wrap_pyfunction!(machine_names, module)?,
         wrap_pyfunction!(workload_names, module)?,
     ] {

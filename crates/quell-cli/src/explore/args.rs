@@ -4,6 +4,8 @@ use std::path::PathBuf;
 
 use clap::Args;
 use quell::Policy;
+use quell_adversary::cases::Effort;
+use quell_experiments::sweep::Shard;
 
 /// Search for interleavings that break the contract, and test that known mistakes are found
 #[derive(Debug, Args)]
@@ -42,6 +44,9 @@ pub struct ExploreArgs {
     /// --generate: of all programs together
     #[arg(long, value_name = "N")]
     pub schedules: Option<u64>,
+    /// Searches a part of the cases alone, as 2/5: the second of five
+    #[arg(long, value_name = "PART/ALL", conflicts_with_all = ["mutants", "generate", "replay", "list"])]
+    pub shard: Option<Shard>,
     /// Run every schedule, but only one of several equivalent ones, and what follows a state of the machine only once
     #[arg(long, conflicts_with = "minutes")]
     pub exhaustive: bool,
@@ -49,7 +54,7 @@ pub struct ExploreArgs {
     #[arg(
         long,
         value_name = "N",
-        default_value_t = 5_000_000,
+        default_value_t = Effort::MOST,
         requires = "exhaustive"
     )]
     pub most: u64,

@@ -4,18 +4,19 @@
 //! printed.
 
 use super::args::ExploreArgs;
-use super::{cpu_time, output, survival};
+use super::{output, survival};
 use crate::output::{Destination, say, write};
 use crate::table::{Table, number, words};
 use crate::usage::usage;
 use anyhow::Context;
 use quell_adversary::Mistake;
+use quell_adversary::cases;
 use quell_adversary::generate::campaign::Killed;
 use quell_adversary::generate::{Campaign, Recorded, shrink};
 use quell_boot::files;
 use quell_contract::timeline;
-use quell_experiments::machines;
 use quell_experiments::progress::{self, Glance};
+use quell_experiments::{cpu_time, machines};
 use serde_json::json;
 use std::path::Path;
 use std::process::ExitCode;
@@ -123,9 +124,7 @@ fn load(folder: &Path) -> anyhow::Result<Vec<Recorded>> {
 /// # Errors
 /// If it cannot be read, or is none.
 pub fn read(path: &Path) -> anyhow::Result<Recorded> {
-    let wrong = |error: &dyn std::fmt::Display| usage(format!("{}: {error}", path.display()));
-    let text = machines::read(path).map_err(|error| wrong(&error))?;
-    Recorded::parse(&text).map_err(|error| wrong(&error))
+    cases::recorded(&path.display().to_string(), &machines::read).map_err(usage)
 }
 
 /// Lets Ctrl-C, and whatever else asks the command to end, end the search with what it has found. Asked twice,

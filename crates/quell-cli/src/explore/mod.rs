@@ -4,31 +4,26 @@
 //! own and the same way on every host, so a failure that is found once is found again.
 
 mod args;
-mod cpu_time;
 mod generate;
 mod output;
 mod survival;
 pub mod tables;
 pub mod work;
-mod workload;
 
 use std::path::Path;
 use std::process::ExitCode;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 pub use args::ExploreArgs;
 
 use crate::output::{Destination, say};
 use crate::usage::usage;
-use quell_adversary::Scenario;
-use quell_adversary::explore::POLICIES;
+use quell_adversary::Mistake;
+use quell_adversary::cases::{Choice, Effort, is_file, workload, workload_of};
 use quell_adversary::generate::Recorded;
 use quell_adversary::replay::{parse_code, parse_code_of, replay};
-use quell_adversary::{Budget, Case, MachineKind, Mistake};
 use quell_contract::timeline;
-
-/// Random schedules for each case, unless something else is said.
-const SCHEDULES: u64 = 1000;
+use quell_experiments::machines;
 
 /// Runs the subcommand.
 ///
@@ -73,17 +68,29 @@ pub fn run(args: ExploreArgs) -> anyhow::Result<ExitCode> {
         let tested = work::test_all(&args, &mutants(&args)?, jobs.max(1));
         return Ok(output::mutants(&args, &tested, began.elapsed()));
     }
-    let cases = cases(&args)?;
-    let share = args.minutes.map(|minutes| {
-        let total = Duration::from_secs_f64(minutes.max(0.0) * 60.0);
-        total.mul_f64(jobs.max(1) as f64 / cases.len() as f64)
-    });
-    let budget = |now: Instant| match share {
-        Some(share) => Budget::Until(now + share),
-        None if args.exhaustive => Budget::Exhaustive(args.most),
-        None => Budget::Schedules(args.schedules.unwrap_or(SCHEDULES)),
+    let choice = Choice {
+        names: &args.names,
+        parameters: &args.parameters,
+        cpus: args.cpus,
+        machines: &args.machine,
+        policies: &args.policy,
     };
-    let results = work::explore_all(&args, &cases, budget, jobs.max(1));
+    let mut cases = choice.cases(&machines::read).map_err(usage)?;
+    if let Some(shard) = args.shard {
+        let all = cases.len();
+        cases = shard.of(cases).collect();
+        if cases.is_empty() {
+            return Err(usage(format_args!(
+                "--shard {shard}: there are no more than {all} cases: make fewer parts"
+            )));
+        }
+    }
+    let effort = match (args.minutes, args.exhaustive) {
+        (Some(minutes), _) => Effort::Minutes(minutes),
+        (None, true) => Effort::Exhaustive(args.most),
+        (None, false) => args.schedules.map_or(Effort::USUAL, Effort::Schedules),
+    };
+    let results = work::explore_all(&args, &cases, effort, jobs.max(1));
     let failed = output::results(&args, &results, began.elapsed());
     if let (Some(place), Some(first)) = (
         &trace,
@@ -122,11 +129,11 @@ fn run_replay(
         let recorded = Recorded::parse(code).map_err(usage)?;
         return generate::replay(args, &recorded, trace);
     }
-    if workload::is_file(code) {
+    if is_file(code) {
         return generate::replay(args, &generate::read(Path::new(code))?, trace);
     }
-    let (case, deviations) = match workload::of_code(code) {
-        Some(name) => parse_code_of(code, |_| workload::named(name)),
+    let (case, deviations) = match workload_of(code) {
+        Some(name) => parse_code_of(code, |_| workload(name, &machines::read)),
         None => parse_code(code),
     }
     .map_err(usage)?;
@@ -150,84 +157,4 @@ fn run_replay(
         )?;
     }
     Ok(ExitCode::from(u8::from(violation.is_some())))
-}
-
-/// A program that was written down, on the machine that it names.
-fn written(name: &str) -> anyhow::Result<Case<'static>> {
-    // As long as the command lives.
-    let recorded: &'static Recorded = Box::leak(Box::new(generate::read(Path::new(name))?));
-    let name: &'static str = Box::leak(name.into());
-    Ok(Case {
-        scenario: Box::leak(Box::new(Scenario::generated(name, &recorded.program))),
-        kind: recorded.kind,
-        policy: recorded.policy,
-        mistake: recorded.mistake,
-    })
-}
-
-/// The cases that the arguments name.
-fn cases(args: &ExploreArgs) -> anyhow::Result<Vec<Case<'static>>> {
-    let mut scenarios = Vec::new();
-    let mut cases = Vec::new();
-    let mut workloads = 0;
-    for name in &args.names {
-        match Scenario::named(name) {
-            Some(scenario) => scenarios.push(scenario),
-            None if workload::is_one(name)? => {
-                let whole = workload::whole_name(name, &args.parameters, args.cpus);
-                scenarios.push(workload::named(&whole).map_err(usage)?);
-                workloads += 1;
-            }
-            None if workload::is_file(name) => cases.push(written(name)?),
-            None => {
-                return Err(usage(format!(
-                    "there is no scenario or workload `{name}`; quell explore --list and quell list workloads name them all"
-                )));
-            }
-        }
-    }
-    if workloads == 0 && (args.cpus.is_some() || !args.parameters.is_empty()) {
-        return Err(usage(
-            "--param and --cpus are for workloads, and none is named".to_string(),
-        ));
-    }
-    if args.names.is_empty() {
-        scenarios.extend(Scenario::ALL);
-    }
-    let mut machines = Vec::new();
-    for name in &args.machine {
-        match MachineKind::named(name) {
-            Some(kind) => machines.push(*kind),
-            None => {
-                return Err(usage(format!(
-                    "there is no machine `{name}`; quell explore --list names them all"
-                )));
-            }
-        }
-    }
-    if machines.is_empty() {
-        machines.extend(MachineKind::ALL);
-    }
-    let policies = match &args.policy[..] {
-        [] => POLICIES.to_vec(),
-        named => named.to_vec(),
-    };
-    for scenario in &scenarios {
-        for kind in machines.iter().filter(|kind| scenario.runs_on(kind)) {
-            for policy in &policies {
-                cases.push(Case {
-                    scenario,
-                    kind: *kind,
-                    policy: *policy,
-                    mistake: None,
-                });
-            }
-        }
-    }
-    if cases.is_empty() {
-        return Err(usage(
-            "none of these scenarios runs on these machines".to_string(),
-        ));
-    }
-    Ok(cases)
 }

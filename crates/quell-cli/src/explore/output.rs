@@ -1,16 +1,17 @@
 //! Results for people and for programs.
 
 use super::args::ExploreArgs;
-use super::cpu_time;
 use super::tables::{self, finds, killer};
 use super::work::Searched;
 use crate::output::{Destination, note, paragraph, say, write};
 use quell_adversary::Scenario;
+use quell_adversary::cases;
 use quell_adversary::explore::POLICIES;
 use quell_adversary::mutants::{Kill, Tested};
 use quell_adversary::replay::{replay, replay_code};
 use quell_adversary::{Case, Coverage, Failure, MachineKind, Mistake};
 use quell_contract::{Violation, timeline};
+use quell_experiments::cpu_time;
 use serde_json::json;
 use std::process::ExitCode;
 use std::time::Duration;
@@ -68,24 +69,9 @@ pub fn results(args: &ExploreArgs, results: &[Searched], elapsed: Duration) -> b
         let scenarios: Vec<_> = results
             .iter()
             .map(|r| {
-                let mut row = json!({
-                    "name": r.case.scenario.name,
-                    "machine": r.case.kind.name,
-                    "policy": r.case.policy.to_string(),
-                    "schedules": r.report.schedules,
-                    "exhaustive": r.report.exhaustive,
-                    "violations": u64::from(r.report.failure.is_some()),
-                    "pruned": r.report.pruned,
-                    "states": r.report.states,
-                    "stands_for": r.report.stands_for,
-                    "never_fired": r.report.missed.iter().map(|m| m.label()).collect::<Vec<_>>(),
-                    "fired": fired(&r.report.coverage),
-                    "schedules_per_cpu_second": cpu_time::rate(r.report.schedules, r.spent),
-                });
-                if let Some(failure) = &r.report.failure {
-                    row["violation"] = violation(&failure.violation);
-                    row["replay"] = replay_code(&r.case, &failure.deviations).into();
-                }
+                let mut row = cases::row(&r.case, &r.report);
+                row["schedules_per_cpu_second"] =
+                    cpu_time::rate(r.report.schedules, r.spent).into();
                 row
             })
             .collect();
@@ -146,25 +132,6 @@ pub fn results(args: &ExploreArgs, results: &[Searched], elapsed: Duration) -> b
     failed
 }
 
-fn fired(coverage: &Coverage) -> serde_json::Value {
-    let pairs = coverage.iter().filter(|(_, count)| *count > 0);
-    pairs
-        .map(|(reach, count)| (reach.label().to_string(), count.into()))
-        .collect::<serde_json::Map<_, _>>()
-        .into()
-}
-
-fn violation(violation: &Violation) -> serde_json::Value {
-    json!({
-        "clause": violation.clause.to_string(),
-        "cpu": violation.cpu.map(|cpu| cpu.0),
-        "other_cpu": violation.other.map(|cpu| cpu.0),
-        "frame": violation.frame.map(|frame| frame.0),
-        "address": violation.address,
-        "account": violation.account,
-    })
-}
-
 /// A replayed run for programs.
 pub fn replay_json(case: &Case<'_>, found: Option<&Violation>, lines: &[timeline::Line]) {
     let mutant = case.mistake.map(|mistake| mistake.name());
@@ -191,7 +158,7 @@ pub fn steps_json(
         "machine": machine,
         "policy": policy,
         "mutant": mutant,
-        "violation": found.map(violation),
+        "violation": found.map(cases::violation),
         "steps": steps,
     });
     say!("{all:#}");

@@ -1,9 +1,10 @@
 //! Cases over threads, and progress.
 
 use super::args::ExploreArgs;
-use super::cpu_time;
+use quell_adversary::cases::Effort;
 use quell_adversary::mutants::{self, Tested};
 use quell_adversary::{Budget, Case, Exploration, Mistake, Report, Session, explore};
+use quell_experiments::cpu_time;
 use quell_experiments::progress::{self, Glance};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
@@ -47,7 +48,7 @@ fn spread<T: Send>(count: usize, jobs: usize, task: impl Fn(usize) -> T + Sync) 
 pub fn explore_all(
     args: &ExploreArgs,
     cases: &[Case<'static>],
-    budget: impl Fn(Instant) -> Budget + Sync,
+    effort: Effort,
     jobs: usize,
 ) -> Vec<Searched> {
     let cases: Vec<_> = cases.iter().map(|&case| (case, Spent::default())).collect();
@@ -73,7 +74,7 @@ pub fn explore_all(
         let (case, spent): &(Case<'static>, Spent) = &cases[index];
         let exploration = Exploration {
             case: *case,
-            budget: budget(Instant::now()),
+            budget: effort.budget(cases.len(), jobs),
             seed: args.seed,
             depth: args.depth,
         };

@@ -12,14 +12,13 @@ mod summary;
 
 use std::path::PathBuf;
 use std::process::ExitCode;
-use std::str::FromStr;
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex};
 
 use anyhow::Result;
 use clap::Args;
 use quell::Policy;
-use quell_experiments::sweep::{self, Grid, MOST_CELLS, Record};
+use quell_experiments::sweep::{self, Grid, MOST_CELLS, Record, Shard};
 use quell_experiments::{machines, workloads};
 use quell_workloads::{Unit, Workload};
 
@@ -27,29 +26,6 @@ use crate::numbers::Listed;
 use crate::output::{Destination, note, say};
 use crate::usage::usage;
 use results::{Head, Results};
-
-/// A part of a grid: `2/5` are the second of five, whose cells are 1, 6, 11 … from 0.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-struct Shard {
-    /// Which, from 1.
-    part: usize,
-    /// Of how many.
-    of: usize,
-}
-
-impl FromStr for Shard {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Self, String> {
-        let expected = "expected a part and how many there are, as in 2/5";
-        let (part, of) = text.split_once('/').ok_or(expected)?;
-        let [part, of] = [part, of].map(str::parse::<usize>);
-        match (part, of) {
-            (Ok(part), Ok(of)) if (1..=of).contains(&part) => Ok(Shard { part, of }),
-            _ => Err(expected.into()),
-        }
-    }
-}
 
 /// What `quell sweep` takes.
 #[derive(Debug, Args)]
@@ -210,10 +186,7 @@ pub fn run(args: &SweepArgs) -> Result<ExitCode> {
     let place = Destination::open("--results", args.results.as_deref(), "quell-sweep.jsonl")?;
     let places = args.summary.open()?;
     let mut results = Results::open(place.path(), &head)?;
-    let mine = |index: usize| match args.shard {
-        Some(Shard { part, of }) => index % of == part - 1,
-        None => true,
-    };
+    let mine = |index: usize| args.shard.is_none_or(|shard| shard.has(index));
     let missing: Vec<_> = cells
         .into_iter()
         .filter(|cell| mine(cell.index) && !results.has(cell.index))
@@ -289,13 +262,5 @@ mod tests {
         }
         let most = u64::MAX;
         assert!(of(&format!("rounds=1..{most}")).unwrap().split(' ').count() == 64);
-    }
-
-    #[test]
-    fn a_shard_is_one_of_several() {
-        assert_eq!("2/5".parse(), Ok(Shard { part: 2, of: 5 }));
-        for wrong in ["0/5", "6/5", "2", "2/", "a/b", "1/0"] {
-            assert!(wrong.parse::<Shard>().is_err(), "{wrong}");
-        }
     }
 }

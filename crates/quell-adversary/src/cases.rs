@@ -1,0 +1,329 @@
+//! What is searched when a person asks: names of scenarios, workloads and written programs, each on every machine and
+//! under every policy that are asked for; how much each gets; and what came of one, as data.
+//!
+//! The command and other languages choose here and write the same rows, so one description of a result serves all. Names
+//! that are files are read by the caller, who knows where they lie: on this host, or in a message from another.
+//!
+//! A workload is named by all that its runs depend on, `mine.toml,cpus=2,pages=4`: the name stands in replay codes, and is
+//! read back from them.
+
+use crate::explore::{Budget, POLICIES, Report};
+use crate::generate::Recorded;
+use crate::kind::MachineKind;
+use crate::rehearsal::rehearse;
+use crate::replay::replay_code;
+use crate::scenario::Scenario;
+use crate::session::Case;
+use crate::workload::Performance;
+use quell::Policy;
+use quell_contract::Violation;
+use quell_workloads::Workload;
+use serde_json::{Map, Value, json};
+use std::path::Path;
+use std::time::{Duration, Instant};
+use toml::de::DeTable;
+
+/// On how many CPUs a workload runs unless told otherwise, if it runs on as many.
+const CPUS: usize = 2;
+
+/// Gives the text of a file, or says why it cannot be read.
+pub type Read<'r> = &'r dyn Fn(&Path) -> std::io::Result<String>;
+
+/// What a person asks to be searched; what is left empty is everything.
+#[derive(Clone, Copy, Debug)]
+pub struct Choice<'a> {
+    /// Scenarios, workloads, and files with workloads or programs.
+    pub names: &'a [String],
+    /// Parameters of the workloads, like `pages=4`.
+    pub parameters: &'a [String],
+    /// On how many CPUs the workloads run.
+    pub cpus: Option<usize>,
+    /// Machines.
+    pub machines: &'a [String],
+    /// Policies: [`POLICIES`] unless given.
+    pub policies: &'a [Policy],
+}
+
+impl Choice<'_> {
+    /// Every case, in an order that depends on nothing else. What they name is kept until the process ends.
+    ///
+    /// # Errors
+    /// Names what there is not, or what is wrong in a file.
+    pub fn cases(&self, read: Read<'_>) -> Result<Vec<Case<'static>>, String> {
+        let mut scenarios: Vec<&'static Scenario<'static>> = Vec::new();
+        let mut cases = Vec::new();
+        let mut workloads = 0;
+        for name in self.names {
+            match Scenario::named(name) {
+                Some(scenario) => scenarios.push(scenario),
+                None if is_workload(name, read)? => {
+                    let whole = whole_name(name, self.parameters, self.cpus);
+                    scenarios.push(workload(&whole, read)?);
+                    workloads += 1;
+                }
+                None if is_file(name) => cases.push(written(name, read)?),
+                None => {
+                    return Err(format!(
+                        "there is no scenario or workload `{name}`; quell explore --list and quell list workloads name them all"
+                    ));
+                }
+            }
+        }
+        if workloads == 0 && (self.cpus.is_some() || !self.parameters.is_empty()) {
+            return Err("--param and --cpus are for workloads, and none is named".into());
+        }
+        if self.names.is_empty() {
+            scenarios.extend(Scenario::ALL);
+        }
+        let machines = match self.machines {
+            [] => MachineKind::ALL.to_vec(),
+            named => named
+                .iter()
+                .map(|name| {
+                    MachineKind::named(name).copied().ok_or_else(|| {
+                        format!("there is no machine `{name}`; quell explore --list names them all")
+                    })
+                })
+                .collect::<Result<_, _>>()?,
+        };
+        let policies = match self.policies {
+            [] => &POLICIES[..],
+            named => named,
+        };
+        for scenario in scenarios {
+            for kind in machines.iter().filter(|kind| scenario.runs_on(kind)) {
+                cases.extend(policies.iter().map(|&policy| Case {
+                    scenario,
+                    kind: *kind,
+                    policy,
+                    mistake: None,
+                }));
+            }
+        }
+        match cases.is_empty() {
+            true => Err("none of these scenarios runs on these machines".into()),
+            false => Ok(cases),
+        }
+    }
+}
+
+/// How much is searched.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub enum Effort {
+    /// So many random schedules of each case.
+    Schedules(u64),
+    /// Random schedules, for so many minutes in all.
+    Minutes(f64),
+    /// Every schedule, until a case has had so many.
+    Exhaustive(u64),
+}
+
+impl Effort {
+    /// The random schedules of a case, unless something else is said.
+    pub const USUAL: Effort = Effort::Schedules(1000);
+    /// How many schedules a case has before a search for all of them gives it up, unless something else is said.
+    pub const MOST: u64 = 5_000_000;
+
+    /// What one case gets that begins now, of so many that share `jobs` threads.
+    pub fn budget(self, cases: usize, jobs: usize) -> Budget {
+        match self {
+            Effort::Schedules(count) => Budget::Schedules(count),
+            Effort::Exhaustive(most) => Budget::Exhaustive(most),
+            Effort::Minutes(minutes) => {
+                let total = Duration::from_secs_f64(minutes.max(0.0) * 60.0);
+                Budget::Until(Instant::now() + total.mul_f64(jobs as f64 / cases.max(1) as f64))
+            }
+        }
+    }
+}
+
+/// What came of a case, without what depends on the host: the keys stay what they are.
+pub fn row(case: &Case<'_>, report: &Report) -> Value {
+    let fired = report.coverage.iter().filter(|(_, count)| *count > 0);
+    let fired: Map<_, _> = fired
+        .map(|(reach, count)| (reach.label().to_string(), count.into()))
+        .collect();
+    let mut row = json!({
+        "name": case.scenario.name,
+        "machine": case.kind.name,
+        "policy": case.policy.to_string(),
+        "schedules": report.schedules,
+        "exhaustive": report.exhaustive,
+        "violations": u64::from(report.failure.is_some()),
+        "pruned": report.pruned,
+        "states": report.states,
+        "stands_for": report.stands_for,
+        "never_fired": report.missed.iter().map(|reach| reach.label()).collect::<Vec<_>>(),
+        "fired": fired,
+    });
+    if let Some(failure) = &report.failure {
+        row["violation"] = violation(&failure.violation);
+        row["replay"] = replay_code(case, &failure.deviations).into();
+    }
+    row
+}
+
+/// A breach of the contract as data.
+pub fn violation(violation: &Violation) -> Value {
+    json!({
+        "clause": violation.clause.to_string(),
+        "cpu": violation.cpu.map(|cpu| cpu.0),
+        "other_cpu": violation.other.map(|cpu| cpu.0),
+        "frame": violation.frame.map(|frame| frame.0),
+        "address": violation.address,
+        "account": violation.account,
+    })
+}
+
+/// Whether a name is that of a file.
+pub fn is_file(name: &str) -> bool {
+    Path::new(name)
+        .extension()
+        .is_some_and(|extension| extension == "toml")
+}
+
+fn text(name: &str, read: Read<'_>) -> Result<String, String> {
+    read(Path::new(name)).map_err(|error| format!("{name}: {error}"))
+}
+
+/// A program that was written down.
+///
+/// # Errors
+/// If its file cannot be read, or is none.
+pub fn recorded(name: &str, read: Read<'_>) -> Result<Recorded, String> {
+    Recorded::parse(&text(name, read)?).map_err(|error| format!("{name}: {error}"))
+}
+
+/// The same on the machine that it names.
+fn written(name: &str, read: Read<'_>) -> Result<Case<'static>, String> {
+    let recorded: &'static Recorded = Box::leak(Box::new(recorded(name, read)?));
+    let name: &'static str = Box::leak(name.into());
+    Ok(Case {
+        scenario: Box::leak(Box::new(Scenario::generated(name, &recorded.program))),
+        kind: recorded.kind,
+        policy: recorded.policy,
+        mistake: recorded.mistake,
+    })
+}
+
+/// Whether a name is that of a workload, built in or in a file; a file may also be a program.
+fn is_workload(name: &str, read: Read<'_>) -> Result<bool, String> {
+    if !is_file(name) {
+        return Ok(Workload::from_name(name).is_some());
+    }
+    let text = text(name, read)?;
+    // What is no TOML is told by who reads programs.
+    Ok(DeTable::parse(&text).is_ok_and(|table| !table.get_ref().contains_key("program")))
+}
+
+/// The name of a workload with its parameters.
+fn whole_name(name: &str, parameters: &[String], cpus: Option<usize>) -> String {
+    let mut whole = name.to_owned();
+    if let Some(cpus) = cpus {
+        whole += &format!(",cpus={cpus}");
+    }
+    for pair in parameters {
+        whole += &format!(",{pair}");
+    }
+    whole
+}
+
+/// The name of the workload in a replay code, if it is of one.
+pub fn workload_of(code: &str) -> Option<&str> {
+    // The machine, the policy and the choices have no colons.
+    let name = code.rsplitn(4, ':').nth(3)?;
+    let plain = name.split(',').next()?;
+    (is_file(plain) || Workload::from_name(plain).is_some()).then_some(name)
+}
+
+/// The workload of a whole name as a scenario.
+///
+/// # Errors
+/// If there is no such workload, a parameter is wrong, or it does not run under the adversary.
+pub fn workload(whole: &str, read: Read<'_>) -> Result<&'static Scenario<'static>, String> {
+    let mut parts = whole.split(',');
+    let name = parts.next().unwrap_or_default();
+    let mut workload = match Workload::from_name(name) {
+        Some(workload) => workload,
+        None => Workload::parse(name, &text(name, read)?).map_err(|wrong| wrong.to_string())?,
+    };
+    let mut cpus = workload.cpus().min(CPUS);
+    for pair in parts {
+        match pair.split_once('=') {
+            Some(("cpus", number)) if workload.get("cpus").is_none() => {
+                let wrong = || format!("{whole}: expected a number of CPUs, not {number}");
+                cpus = number.parse().map_err(|_| wrong())?;
+            }
+            _ => workload
+                .set(pair)
+                .map_err(|wrong| format!("--param {pair}: {wrong}"))?,
+        }
+    }
+    let refused = |why: String| format!("{whole}: {why}");
+    let performance: &'static Performance =
+        Box::leak(Box::new(Performance::new(workload, cpus).map_err(refused)?));
+    let name: &'static str = Box::leak(whole.into());
+    let scenario = rehearse(performance, name).map_err(refused)?;
+    Ok(Box::leak(Box::new(scenario)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn nothing(_: &Path) -> std::io::Result<String> {
+        Err(std::io::ErrorKind::NotFound.into())
+    }
+
+    #[test]
+    fn a_workload_is_found_again_by_its_whole_name() {
+        let whole = whole_name("dontneed", &["iterations=2".into()], Some(3));
+        assert_eq!(whole, "dontneed,cpus=3,iterations=2");
+        let scenario = workload(&whole, &nothing).expect("it runs");
+        assert_eq!((scenario.name, scenario.cpus), (&whole[..], 3));
+        let code = format!("{whole}:x86:S0+S4:12.3-4.5");
+        assert_eq!(workload_of(&code), Some(&whole[..]));
+        assert_eq!(
+            workload_of("c:/mine.toml,a=1:x86:all:"),
+            Some("c:/mine.toml,a=1")
+        );
+        assert_eq!(workload_of("unmap-access:x86:all:1.2"), None);
+        for wrong in ["dontneed,pages", "dontneed,page=1", "dontneed,cpus=9"] {
+            assert!(workload(wrong, &nothing).is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn what_is_left_empty_is_everything() {
+        let all = Choice {
+            names: &[],
+            parameters: &[],
+            cpus: None,
+            machines: &[],
+            policies: &[],
+        };
+        let cases = all.cases(&nothing).expect("all of them");
+        for scenario in Scenario::ALL {
+            let of = |case: &&Case<'_>| case.scenario.name == scenario.name;
+            let machines = MachineKind::ALL.iter();
+            let machines = machines.filter(|kind| scenario.runs_on(kind)).count();
+            assert_eq!(cases.iter().filter(of).count(), machines * POLICIES.len());
+        }
+        let one = Choice {
+            names: &["unmap-access".into()],
+            machines: &["x86".into()],
+            policies: &[Policy::ALL],
+            ..all
+        };
+        assert_eq!(one.cases(&nothing).expect("it runs there").len(), 1);
+    }
+
+    #[test]
+    fn minutes_are_shared_by_the_cases_that_run_at_once() {
+        let share = |cases, jobs| match Effort::Minutes(2.0).budget(cases, jobs) {
+            Budget::Until(end) => end.duration_since(Instant::now()).as_secs_f64(),
+            other => panic!("{other:?}"),
+        };
+        assert!((14.0..=15.0).contains(&share(16, 2)) && share(1, 1) > 119.0);
+    }
+}

@@ -1,0 +1,68 @@
+//! From a machine back to the text of a file: every parameter with its source, so that it needs no other file.
+
+use super::machine::{MachineFile, Value};
+use super::parameter::{Parameter, Unit};
+use std::fmt::Write;
+
+impl MachineFile {
+    /// The text of a file that is read as this machine.
+    pub fn to_toml(&self) -> String {
+        let quoted = |text: &str| toml::Value::from(text).to_string();
+        let mut file = format!(
+            "name = {}\ntitle = {}\n",
+            quoted(&self.name),
+            quoted(&self.title)
+        );
+        let mut section = "";
+        for &parameter in Parameter::ALL {
+            let description = parameter.description();
+            if description.section != section {
+                section = description.section;
+                let _ = write!(file, "\n[{section}]\n");
+            }
+            let value = self.value(parameter);
+            let number = match description.unit {
+                Unit::Choice(_) => quoted(self.choice(parameter)),
+                unit => {
+                    let (number, unit) = self.written(unit, value);
+                    format!("{number}, unit = {}", quoted(unit))
+                }
+            };
+            let assumed = if value.assumed {
+                ", assumed = true"
+            } else {
+                ""
+            };
+            let _ = writeln!(
+                file,
+                "{} = {{ value = {number}{assumed}, source = {} }}",
+                description.key,
+                quoted(&value.source)
+            );
+        }
+        file
+    }
+
+    /// A number and its unit: as they were written, if that is still what holds.
+    fn written<'v>(&self, unit: Unit, value: &'v Value) -> (f64, &'v str) {
+        let factor = |name: &str| match name {
+            "cycles" => Some(1000.0 / self.amount(Parameter::Frequency)),
+            _ => {
+                let mut known = unit.spellings().iter();
+                known
+                    .find(|(known, _)| *known == name)
+                    .map(|&(_, factor)| factor)
+            }
+        };
+        if let (Ok(number), Some(factor)) = (value.written.parse::<f64>(), factor(&value.unit))
+            && number * factor == value.amount
+        {
+            return (number, &value.unit);
+        }
+        let mut plain = unit.spellings().iter().filter(|(_, factor)| *factor != 0.0);
+        match plain.next() {
+            Some((unit, factor)) => (value.amount / factor, unit),
+            None => (value.amount, ""),
+        }
+    }
+}

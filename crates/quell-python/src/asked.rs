@@ -1,0 +1,55 @@
+//! What is asked for, read from text by the code that the command reads it with, and what is wrong with it, raised.
+
+use pyo3::exceptions::{PyRuntimeError, PyValueError};
+use pyo3::prelude::*;
+use quell::Policy;
+use quell_experiments::sweep::Shard;
+use quell_experiments::trial::TrialError;
+use quell_experiments::workloads;
+use quell_workloads::Workload;
+
+/// No machine has more CPUs.
+const MOST_CPUS: usize = 1024;
+
+/// What was asked for is wrong.
+pub fn refused(why: impl std::fmt::Display) -> PyErr {
+    PyValueError::new_err(why.to_string())
+}
+
+/// What became of a trial that has no figure.
+pub fn failed(error: &TrialError) -> PyErr {
+    match error.is_usage() {
+        true => refused(error),
+        false => PyRuntimeError::new_err(error.to_string()),
+    }
+}
+
+/// A policy, as `--policy` takes it.
+pub fn policy(text: &str) -> PyResult<Policy> {
+    text.parse()
+        .map_err(|why| refused(format_args!("policy {text}: {why}")))
+}
+
+/// A number of CPUs that a machine can have.
+pub fn cpus(number: usize) -> PyResult<usize> {
+    match number {
+        1..=MOST_CPUS => Ok(number),
+        _ => Err(refused(format_args!(
+            "cpus {number}: expected 1 to {MOST_CPUS}"
+        ))),
+    }
+}
+
+/// A part of a list, as `--shard` takes it.
+pub fn shard(text: &str) -> PyResult<Shard> {
+    text.parse()
+        .map_err(|why| refused(format_args!("part {text}: {why}")))
+}
+
+/// A workload whose file's text is given, or that is found on this host.
+pub fn workload(name: &str, text: Option<&str>) -> PyResult<Workload> {
+    match text {
+        Some(text) => Workload::parse(name, text).map_err(refused),
+        None => workloads::find(name).map_err(refused),
+    }
+}

@@ -1,0 +1,119 @@
+//! The adversary's search.
+//!
+//! A case is searched on its own and the same way on every host, so it is the piece that is handed to a core, or to
+//! another machine. A part of the cases is a [`Shard`] of their list, as a part of a sweep is of its grid.
+
+use std::collections::HashMap;
+use std::path::Path;
+use std::sync::atomic::Ordering::Relaxed;
+
+use pyo3::prelude::*;
+use quell_adversary::cases::{Choice, Effort, row};
+use quell_adversary::{Case, Exploration, Session, explore};
+use quell_experiments::cpu_time;
+use quell_experiments::machines;
+use quell_experiments::sweep::Shard;
+use rayon::prelude::*;
+
+use crate::asked::{policy, refused, shard};
+use crate::watched::{Listeners, watched};
+
+/// What is searched.
+#[derive(FromPyObject)]
+#[pyo3(from_item_all)]
+pub struct Asked {
+    names: Vec<String>,
+    /// Texts of files that are not on this host, by name.
+    files: HashMap<String, String>,
+    machines: Vec<String>,
+    policies: Vec<String>,
+    parameters: Vec<String>,
+    cpus: Option<usize>,
+}
+
+impl Asked {
+    fn cases(&self) -> PyResult<Vec<Case<'static>>> {
+        let policies = self.policies.iter().map(|text| policy(text));
+        let choice = Choice {
+            names: &self.names,
+            parameters: &self.parameters,
+            cpus: self.cpus,
+            machines: &self.machines,
+            policies: &policies.collect::<PyResult<Vec<_>>>()?,
+        };
+        let read = |path: &Path| match path.to_str().and_then(|name| self.files.get(name)) {
+            Some(text) => Ok(text.clone()),
+            None => machines::read(path),
+        };
+        choice.cases(&read).map_err(refused)
+    }
+}
+
+/// How many cases there are.
+#[pyfunction]
+pub fn explore_size(asked: Asked) -> PyResult<usize> {
+    Ok(asked.cases()?.len())
+}
+
+/// How a case is searched: `schedules`, `minutes` or `exhaustive`, and how many.
+type Searched = (String, f64);
+
+fn effort((kind, amount): Searched) -> PyResult<Effort> {
+    Ok(match kind.as_str() {
+        "schedules" => Effort::Schedules(amount as u64),
+        "minutes" => Effort::Minutes(amount),
+        "exhaustive" => Effort::Exhaustive(amount as u64),
+        _ => return Err(refused(format_args!("{kind}: no effort"))),
+    })
+}
+
+/// What came of a case: the JSON of its row in `quell explore --json`, the schedules, and the processor time in seconds.
+type Row = (String, u64, Option<f64>);
+
+/// Searches a part of the cases: a row for each, in order.
+#[pyfunction]
+#[pyo3(signature = (asked, searched, seed, depth, part, threads, progress, found))]
+#[expect(clippy::too_many_arguments, reason = "python/quell names each of them")]
+pub fn explore_json(
+    py: Python<'_>,
+    asked: Asked,
+    searched: Searched,
+    seed: u64,
+    depth: u32,
+    part: &str,
+    threads: Option<usize>,
+    progress: Option<&Bound<'_, PyAny>>,
+    found: Option<&Bound<'_, PyAny>>,
+) -> PyResult<Vec<Row>> {
+    let cases = asked.cases()?;
+    let (effort, part): (Effort, Shard) = (effort(searched)?, shard(part)?);
+    let all = cases.len();
+    let mine: Vec<_> = part.of(cases).collect();
+    let listeners = Listeners { progress, found };
+    let rows = watched(py, listeners, threads, mine.len(), |work| {
+        let search = |&case: &Case<'static>| {
+            if work.stop.load(Relaxed) {
+                return None;
+            }
+            let exploration = Exploration {
+                case,
+                budget: effort.budget(all, rayon::current_num_threads()),
+                seed,
+                depth,
+            };
+            let before = cpu_time::of_thread();
+            let go_on = |_, _: &_| !work.stop.load(Relaxed);
+            let report = explore(&mut Session::new(case), &exploration, go_on);
+            let spent = before.zip(cpu_time::of_thread());
+            let spent = spent.map(|(before, after)| after - before);
+            let mut row = row(&case, &report);
+            row["schedules_per_cpu_second"] = cpu_time::rate(report.schedules, spent).into();
+            let text = row.to_string();
+            work.found(&text);
+            Some((text, report.schedules, spent.map(|time| time.as_secs_f64())))
+        };
+        let rows = mine.par_iter().with_max_len(1).filter_map(search);
+        rows.collect()
+    })?;
+    Ok(rows)
+}

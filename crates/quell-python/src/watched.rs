@@ -1,0 +1,131 @@
+//! Work beside Python's thread, which looks for signals meanwhile and tells of what is done.
+//!
+//! The work is done in pieces on other threads. Python's thread wakes every few hundredths of a second, so a handler of
+//! signals runs soon, and calls into Python are made on no other thread. What a handler raises
+//! (`KeyboardInterrupt` after Ctrl-C), or whatever is told, ends the call: no further piece begins, and the exception is
+//! raised when those under way have ended.
+
+use std::any::Any;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
+use std::sync::{Mutex, PoisonError};
+use std::thread;
+use std::time::Duration;
+
+use pyo3::exceptions::PyRuntimeError;
+use pyo3::prelude::*;
+
+/// How often signals are looked for.
+const LOOK: Duration = Duration::from_millis(50);
+
+/// Whom to tell, on Python's thread.
+#[derive(Clone, Copy, Default)]
+pub struct Listeners<'a, 'py> {
+    /// How many pieces are done, and of how many.
+    pub progress: Option<&'a Bound<'py, PyAny>>,
+    /// What came of a piece, as soon as it is done.
+    pub found: Option<&'a Bound<'py, PyAny>>,
+}
+
+/// What is known of work under way.
+#[derive(Default)]
+pub struct Work {
+    /// Whether no further piece is to begin.
+    pub stop: AtomicBool,
+    done: AtomicUsize,
+    found: Mutex<Vec<String>>,
+}
+
+impl Work {
+    /// Another piece is done.
+    pub fn done(&self) {
+        self.done.fetch_add(1, Relaxed);
+    }
+
+    /// This came of it.
+    pub fn found(&self, text: &str) {
+        self.list().push(text.to_owned());
+        self.done();
+    }
+
+    /// A list is never half pushed to: another piece's panic has not harmed it.
+    fn list(&self) -> std::sync::MutexGuard<'_, Vec<String>> {
+        self.found.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Tells what was not told yet.
+    fn tell(&self, listeners: Listeners<'_, '_>, pieces: usize, last: &mut usize) -> PyResult<()> {
+        let now = self.done.load(Relaxed);
+        let found = std::mem::take(&mut *self.list());
+        if let Some(hears) = listeners.found {
+            for text in found {
+                hears.call1((text,))?;
+            }
+        }
+        if let Some(progress) = listeners.progress
+            && now != *last
+        {
+            *last = now;
+            progress.call1((now, pieces))?;
+        }
+        Ok(())
+    }
+}
+
+/// Works in so many pieces on `threads` threads, on all cores unless said otherwise.
+///
+/// # Errors
+/// What a signal's handler or a listener raised; then the work was told to stop, and has ended.
+pub fn watched<T: Send>(
+    py: Python<'_>,
+    listeners: Listeners<'_, '_>,
+    threads: Option<usize>,
+    pieces: usize,
+    work: impl FnOnce(&Work) -> T + Send,
+) -> PyResult<T> {
+    let wrong = |error: &dyn std::fmt::Display| PyRuntimeError::new_err(error.to_string());
+    // A core that has no thread of its own has one that all calls share.
+    let pool = threads
+        .map(|threads| {
+            rayon::ThreadPoolBuilder::new()
+                .num_threads(threads)
+                .build()
+                .map_err(|error| wrong(&error))
+        })
+        .transpose()?;
+    let state = Work::default();
+    thread::scope(|scope| {
+        let caller = thread::current();
+        let (state, pool) = (&state, &pool);
+        let worker = scope.spawn(move || {
+            let result = match pool {
+                Some(pool) => pool.install(|| work(state)),
+                None => work(state),
+            };
+            caller.unpark();
+            result
+        });
+        let mut last = 0;
+        let mut raised = Ok(());
+        while raised.is_ok() && !worker.is_finished() {
+            py.detach(|| thread::park_timeout(LOOK));
+            raised = py
+                .check_signals()
+                .and_then(|()| state.tell(listeners, pieces, &mut last));
+        }
+        state.stop.store(raised.is_err(), Relaxed);
+        let result = py.detach(|| worker.join());
+        raised?;
+        state.tell(listeners, pieces, &mut last)?;
+        result.map_err(|panic| wrong(&said(&*panic)))
+    })
+}
+
+/// What a panic said.
+fn said(panic: &(dyn Any + Send)) -> String {
+    let text = panic.downcast_ref::<String>().map(String::as_str);
+    let text = text.or_else(|| panic.downcast_ref::<&str>().copied());
+    format!(
+        "the machine in software has failed: {}",
+        text.unwrap_or("it does not say why")
+    )
+}
