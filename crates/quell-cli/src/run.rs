@@ -158,7 +158,17 @@ pub fn run(args: RunArgs) -> Result<ExitCode> {
     } else {
         print(&trial, &args.without, &outcome, &values);
     }
-    Ok(if outcome.violations + others.violations() == 0 {
+    let figure = &outcome.measure;
+    if !figure.value.is_finite() {
+        note!(
+            "{}: its figure `{}` came out as {}: it divides by something that was zero in this run",
+            workload.name(),
+            figure.metric,
+            figure.value
+        );
+    }
+    let holds = outcome.violations + others.violations() == 0;
+    Ok(if holds && figure.value.is_finite() {
         ExitCode::SUCCESS
     } else {
         ExitCode::FAILURE

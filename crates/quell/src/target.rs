@@ -98,8 +98,7 @@ impl<H: Hardware, R: Rules> Engine<'_, H, R> {
             self.count(me, Counter::IgnoredGeneration, 1);
             return;
         }
-        let next = self.rules.is_next(info.first <= caught_up + 1);
-        if next || info.request == Request::Empty {
+        if self.rules.is_next(info.first <= caught_up + 1) {
             self.invalidate_here(me, slot, &info.request);
         } else {
             self.count(me, Counter::EscalatedGap, 1);
