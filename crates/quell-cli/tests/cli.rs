@@ -345,3 +345,17 @@ run = [{ do = "read", page = 0 }]
         .code(2)
         .stderr(contains("--mutants"));
 }
+
+#[test]
+fn a_figure_that_divides_by_nothing_is_no_success() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("nothing.toml");
+    let built_in = include_str!("../../../workloads/munmap.toml");
+    let divided = built_in.replace("nanoseconds / done / pages", "nanoseconds / (done - done)");
+    assert_ne!(divided, built_in);
+    std::fs::write(&path, divided).unwrap();
+    quell(&["run", path.to_str().unwrap(), "--param", "iterations=2"])
+        .assert()
+        .code(1)
+        .stderr(contains("divides by something that was zero"));
+}

@@ -282,7 +282,11 @@ impl Table {
     pub fn read(file: &Path) -> Result<Table, ReadError> {
         let wrong = |what: &dyn ToString| ReadError::new(file, what.to_string());
         let text = machines::read(file).map_err(|error| wrong(&error))?;
-        let written: Written = toml::from_str(&text).map_err(|error| wrong(&error))?;
+        let written: Written = toml::from_str(&text).map_err(|error| {
+            let before = &text[..error.span().map_or(0, |span| span.start)];
+            let line = 1 + before.matches('\n').count();
+            wrong(&format!("line {line}: {}", error.message()))
+        })?;
         let workload = match Workload::from_name(&written.workload) {
             Some(workload) => workload,
             None => {
