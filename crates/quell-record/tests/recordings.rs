@@ -4,7 +4,7 @@
 use std::io::Cursor;
 
 use proptest::prelude::*;
-use quell_perf::{Item, Source};
+use quell_perf::{Item, Source, Statistics, When, Window};
 use quell_record::attribute::{Attribution, Evidence};
 use quell_record::import::Import;
 use quell_record::report::Report;
@@ -358,4 +358,34 @@ proptest! {
         }
         report.json();
     }
+}
+
+/// A reading of the counters.
+fn read(when: When, time_ns: u64) -> Item {
+    Item::Statistics(Statistics {
+        when,
+        time_ns,
+        interrupts: Vec::new(),
+        vmstat: Vec::new(),
+        cpu_ns: Vec::new(),
+    })
+}
+
+#[test]
+fn a_recording_lasts_as_long_as_it_ran_not_as_its_one_stretch() {
+    let mut all = analysed(PERF);
+    let stretch = all.elapsed_ns();
+    let whole = 10 * stretch;
+    let window = Item::Window(Window {
+        start_ns: 0,
+        end_ns: stretch,
+    });
+    for item in [read(When::Before, 1), window, read(When::After, 1 + whole)] {
+        all.item(item, &mut ());
+    }
+    let cpu = |report: &Report| report.programs[0].cpu_ns.unwrap();
+    let (once, report) = (Report::new(analysed(PERF), None), Report::new(all, None));
+    assert_eq!((once.ns, report.ns), (stretch, whole));
+    // A stretch of a tenth of the time stands for ten times its CPU time.
+    assert!((cpu(&report) / cpu(&once) - 10.0).abs() < 0.1, "{report:?}");
 }

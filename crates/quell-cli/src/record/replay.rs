@@ -121,7 +121,11 @@ pub fn run(
         .targets()
         .map(|targets| targets.round() as usize + 1);
     let cpus = seen.unwrap_or(report.cpus).min(report.cpus).max(2);
-    let process = process.on_cpus(cpus).thinned(thinned);
+    let waited = price.map_or(0.0, |price| (price.waited_ns.0 + price.waited_ns.1) / 2.0);
+    let process = process
+        .timed(report.pace, waited)
+        .on_cpus(cpus)
+        .thinned(thinned);
     let now = process.workload();
     let workload = |text: &str| Ok::<_, anyhow::Error>(Workload::parse("recording", text)?);
     let merged = MERGED
@@ -164,7 +168,7 @@ impl Replayed {
         };
         paragraph(format_args!(
             "The calls of {}{share}, made again on a machine in software ({}; {price}), by a kernel like Linux {} (policy {}): \
-             {} interrupts, recorded were {}.",
+             {} interrupts, recorded of these calls were {}.",
             self.program,
             self.title,
             replay.kernel,

@@ -61,6 +61,12 @@ impl Calls {
                 self.lost = self.lost.saturating_add(lost.count);
                 return;
             }
+            Item::Window(_) => {
+                for (_, threads) in self.processes.values_mut() {
+                    threads.values_mut().for_each(Thread::interrupted);
+                }
+                return;
+            }
             _ => return,
         };
         let event = of(sample);
@@ -86,6 +92,7 @@ impl Calls {
                 let bytes = bytes.min(LARGEST).next_multiple_of(PAGE);
                 let kind = Kind::of(call, how).filter(|_| bytes > 0);
                 thread.open = Some(Open {
+                    entered_ns: sample.time_ns,
                     alike: kind.map(|kind| Alike {
                         kind,
                         bytes,

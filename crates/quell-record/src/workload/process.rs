@@ -76,8 +76,23 @@ impl Process {
         });
         for thread in &mut thinned.threads {
             thread.between_ns /= by;
+            thread.within_ns /= by;
         }
         thinned
+    }
+
+    /// What it did, had everything come `pace` times faster; and all that its calls took beside `waited_ns` for each that asked
+    /// others is computing, because a replay has the time of these waits alone from elsewhere.
+    #[must_use]
+    pub fn timed(mut self, pace: f64, waited_ns: f64) -> Process {
+        for thread in &mut self.threads {
+            let all = thread.between_ns.saturating_add(thread.within_ns);
+            let of_asked = thread.calls.iter().filter(|(alike, _)| alike.asked);
+            let asked: u64 = of_asked.map(|(_, made)| made.count).sum();
+            thread.between_ns = (all as f64 / pace - asked as f64 * waited_ns).max(0.0) as u64;
+            thread.within_ns = 0;
+        }
+        self
     }
 
     /// How many CPUs one of its calls that asked others interrupted, on average; `None` if the recording does not tell.

@@ -10,6 +10,7 @@ pub const PAGES: u64 = 1024;
 /// A call that has not returned.
 #[derive(Clone, Debug)]
 pub struct Open {
+    pub entered_ns: u64,
     pub alike: Option<Alike>,
     pub pages: u64,
     pub interrupts: u64,
@@ -24,6 +25,8 @@ pub struct Thread {
     pub others: u64,
     pub returned_ns: Option<u64>,
     pub between_ns: u64,
+    /// How long it was in calls.
+    pub within_ns: u64,
 }
 
 impl Thread {
@@ -34,6 +37,8 @@ impl Thread {
     pub fn returned(&mut self, time_ns: u64) {
         let Some(open) = self.open.take() else { return };
         self.returned_ns = Some(time_ns);
+        let within = time_ns.saturating_sub(open.entered_ns);
+        self.within_ns = self.within_ns.saturating_add(within);
         match open.alike {
             Some(alike) => self.calls.entry(alike).or_default().add(Made {
                 count: 1,
@@ -51,12 +56,19 @@ impl Thread {
         }
         self.others += other.others;
         self.between_ns = self.between_ns.max(other.between_ns);
+        self.within_ns = self.within_ns.saturating_add(other.within_ns);
     }
 
     /// A call that had not returned when the recording ended has.
     pub fn end(&mut self) {
         let last = self.returned_ns.unwrap_or(0);
         self.returned(last);
+    }
+
+    /// What follows was not recorded: neither how a call went on nor how long it was until the next.
+    pub fn interrupted(&mut self) {
+        self.end();
+        self.returned_ns = None;
     }
 
     /// A flush of so many pages is under way, for which `interrupts` were sent; `asks` if that means that others were asked.
