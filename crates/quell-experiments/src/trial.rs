@@ -209,6 +209,8 @@ impl Trial<'_> {
                 config.demotion = memory.demotion;
                 config.reclaim_ahead = memory.ahead.unwrap_or(config.reclaim_ahead);
                 config.reclaim_idle = memory.idle_reclaims;
+                let together = memory.together.map(|pages| pages as usize);
+                config.flush_together = together.unwrap_or(config.flush_together);
                 config.clear = clear;
             },
             ..Run::new(setup, self.policy)

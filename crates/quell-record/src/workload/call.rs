@@ -35,6 +35,8 @@ impl Kind {
 pub struct Alike {
     pub kind: Kind,
     pub bytes: u64,
+    /// Whether it said that it asks others ("remote IPI send"), which the kernel does before it leaves out lazy CPUs.
+    pub said: bool,
     /// Whether it asked other CPUs to flush.
     pub asked: bool,
 }

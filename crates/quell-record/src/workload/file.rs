@@ -7,6 +7,8 @@ use super::thread::Thread;
 
 /// How many different calls a thread has in the file; the most frequent ones.
 const KINDS: usize = 12;
+/// How many pages Linux takes out behind one flush (`MAX_GATHER_BATCH_COUNT` pages of 510 pointers).
+const TOGETHER: u64 = 10_000;
 /// How long a thread computes in a round at most.
 const LONGEST_NS: u64 = 100_000_000;
 
@@ -171,6 +173,7 @@ rounds = {{ unit = \"count\", default = {most}, least = 1, most = {most}, meanin
 
 [memory]
 touched = {touched}
+together = {TOGETHER}
 
 [figure]
 says = \"ns per call\"

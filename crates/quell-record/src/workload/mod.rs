@@ -47,8 +47,7 @@ type Threads = BTreeMap<u32, Thread>;
 pub struct Calls {
     processes: BTreeMap<u32, (String, Threads)>,
     lost: u64,
-    /// Whether it was recorded which CPUs were interrupted. Then "remote IPI send", which the kernel says before it leaves
-    /// out lazy CPUs, asks nobody.
+    /// Whether it was recorded which CPUs were interrupted. If not, who says that others are asked asks them.
     queued: bool,
 }
 
@@ -96,6 +95,7 @@ impl Calls {
                     alike: kind.map(|kind| Alike {
                         kind,
                         bytes,
+                        said: false,
                         asked: false,
                     }),
                     pages: 1,
@@ -106,10 +106,10 @@ impl Calls {
             Event::Flush {
                 reason: reason::SEND,
                 pages,
-            } => thread.asked(pages.unwrap_or(PAGES), !self.queued, 0),
+            } => thread.asked(pages.unwrap_or(PAGES), 0),
             Event::Queue { function, .. } if flushes(function) => {
                 self.queued = true;
-                thread.asked(1, true, 1);
+                thread.asked(1, 1);
             }
             _ => {}
         }
@@ -139,6 +139,20 @@ impl Calls {
         };
         let busiest = all.into_iter().map(of).max_by_key(Process::count);
         let busiest = busiest.filter(|process| process.count() > 0);
+        let busiest = busiest.map(|process| {
+            process.each(|alike, made| {
+                let asked = alike.asked || alike.said && !queued;
+                let said = false;
+                (
+                    Alike {
+                        said,
+                        asked,
+                        ..alike
+                    },
+                    made,
+                )
+            })
+        });
         busiest.ok_or_else(|| NoWorkload::NoCalls(only.map(str::to_owned)))
     }
 }

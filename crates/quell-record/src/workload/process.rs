@@ -119,7 +119,7 @@ impl Process {
     }
 
     /// With every kind of call of every thread changed.
-    fn each(mut self, change: impl Fn(Alike, Made) -> (Alike, Made)) -> Process {
+    pub(super) fn each(mut self, change: impl Fn(Alike, Made) -> (Alike, Made)) -> Process {
         for thread in &mut self.threads {
             let calls = std::mem::take(&mut thread.calls);
             for (alike, made) in calls {

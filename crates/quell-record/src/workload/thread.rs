@@ -71,12 +71,13 @@ impl Thread {
         self.returned_ns = None;
     }
 
-    /// A flush of so many pages is under way, for which `interrupts` were sent; `asks` if that means that others were asked.
-    pub fn asked(&mut self, pages: u64, asks: bool, interrupts: u64) {
+    /// A flush of so many pages is under way, for which `interrupts` were sent; without any, it is said that others are asked.
+    pub fn asked(&mut self, pages: u64, interrupts: u64) {
         if let Some(open) = &mut self.open
             && let Some(alike) = &mut open.alike
         {
-            alike.asked |= asks;
+            alike.said |= interrupts == 0;
+            alike.asked |= interrupts > 0;
             open.interrupts += interrupts;
             open.pages = pages.max(open.pages).min(alike.bytes / PAGE).min(PAGES);
         }
