@@ -363,6 +363,7 @@ pub(crate) fn perform(
         reclaim_idle: false,
         catch_up: true,
         migrate_together: 32,
+        flush_together: 64,
         clear: ClearPolicy::cooperative(Plan::default()),
         zero_ahead: 1,
         reclaim_attempts: 3,

@@ -43,7 +43,7 @@ fn calls_of(wanted: &[&str]) -> String {
     kept
 }
 
-/// How often the thread that works asked others to flush during such a call, counted in the text itself.
+/// How often the thread that works had another CPU interrupted to flush during such a call, counted in the text itself.
 fn asked(call: &str) -> u64 {
     let mut within = false;
     let mut count = 0;
@@ -51,7 +51,8 @@ fn asked(call: &str) -> u64 {
         if line.contains("syscalls:sys_") {
             within = line.contains(&format!("sys_enter_{call}:"));
         }
-        count += u64::from(within && line.contains("reason:remote IPI send (4)"));
+        let queues = line.contains("csd:csd_queue_cpu:") && line.contains("func=flush_tlb_func");
+        count += u64::from(within && queues);
     }
     count
 }
@@ -130,6 +131,98 @@ fn the_whole_recording_runs_under_the_adversary_and_in_a_sweep_too() {
     quell(&explore).assert().success();
 }
 
+/// What `--replay` says of a recording.
+fn replay(recording: &str, options: &[&str]) -> serde_json::Value {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("recording.txt");
+    std::fs::write(&path, recording).unwrap();
+    let args = ["record", "--import", text(&path), "--replay", "--json"];
+    document(&[&args, options].concat())["replay"].clone()
+}
+
+/// The change of that kernel mechanism, or of so many calls that become one.
+fn change(replay: &serde_json::Value, wanted: &serde_json::Value) -> serde_json::Value {
+    let all = replay["changes"].as_array().unwrap();
+    let is = |change: &&serde_json::Value| {
+        let what = &change["what"];
+        &what["mechanism"]["name"] == wanted || &what["merged"]["calls"] == wanted
+    };
+    all.iter().find(is).unwrap().clone()
+}
+
+#[test]
+fn a_replay_sends_the_recorded_interrupts_and_fewer_for_larger_calls() {
+    let found = replay(PERF, &["--machine", "haswell-server"]);
+    let recorded: u64 = CALLS.iter().map(|call| asked(call)).sum();
+    assert_eq!(found["recorded"], recorded);
+    let made = found["replayed"].as_u64().unwrap();
+    assert!(made.abs_diff(recorded) * 10 <= recorded, "{found}");
+    assert_eq!(found["violations"], 0);
+    let merged = change(&found, &16.into());
+    let least = |of: &str| merged[of][0].as_f64().unwrap();
+    assert!(merged["matters"].as_bool().unwrap(), "{merged}");
+    assert!(least("interrupts") > 0.8 && least("time") > 0.3, "{merged}");
+    // 16 times one page, thrown away by one thread: neither batches of reclaim nor lazy unmap find anything.
+    for mechanism in ["S0", "S3"] {
+        assert_eq!(
+            change(&found, &mechanism.into())["matters"],
+            false,
+            "{found}"
+        );
+    }
+}
+
+#[test]
+fn a_replay_follows_what_interrupts_cost_in_the_recording() {
+    let told = replay(PERF, &[]);
+    // Without the ends of flushes and interrupts, nobody knows.
+    let mut keeps = true;
+    let mut untold = String::new();
+    for line in PERF.lines() {
+        if !line.starts_with('\t') && !line.is_empty() {
+            keeps = !line.contains("csd:csd_function") && !line.contains("irq_vectors:");
+        }
+        if keeps {
+            untold.push_str(line);
+            untold.push('\n');
+        }
+    }
+    let untold = replay(&untold, &[]);
+    assert!(told["price"].is_object() && untold["price"].is_null());
+    let saved = |replay| change(replay, &16.into())["time"].clone();
+    let width = |range: serde_json::Value| range[1].as_f64().unwrap() - range[0].as_f64().unwrap();
+    // The recording is of a virtual machine, the machine file of real hardware, where an interrupt is cheap.
+    assert!(
+        saved(&told)[0].as_f64() > saved(&untold)[1].as_f64(),
+        "{told} {untold}"
+    );
+    assert!(width(saved(&told)) > 0.0 && width(saved(&untold)) > 0.0);
+}
+
+#[test]
+fn what_a_replay_finds_is_said_in_words() {
+    let folder = tempfile::tempdir().unwrap();
+    let recording = folder.path().join("recording.txt");
+    std::fs::write(&recording, PERF).unwrap();
+    let args = ["record", "--import", text(&recording), "--replay"];
+    quell(&args)
+        .assert()
+        .success()
+        .stdout(contains("What a change would do"))
+        .stdout(contains("one call for 16"))
+        .stdout(contains("limits next"));
+    // Of the program that only looks on there is nothing to replay.
+    std::fs::write(&recording, calls_of(&[])).unwrap();
+    quell(&args)
+        .assert()
+        .success()
+        .stdout(contains("Nothing is predicted: no call of madvise"));
+    quell(&["record", "--import", text(&recording), "--machine", "milan"])
+        .assert()
+        .code(2)
+        .stderr(contains("--replay"));
+}
+
 #[test]
 fn a_recording_without_calls_is_refused_with_the_way_out() {
     let folder = tempfile::tempdir().unwrap();
@@ -199,8 +292,9 @@ proptest! {
         for item in &items {
             calls.item(item);
         }
-        match calls.workload(None) {
-            Ok(text) => {
+        match calls.busiest(None) {
+            Ok(process) => {
+                let text = process.workload().text;
                 let read = Workload::parse("recorded.toml", &text);
                 let workload = read.map_err(|error| TestCaseError::fail(format!("{error}\n{text}")))?;
                 prop_assert_eq!(workload.check(workload.cpus()), Ok(()));

@@ -209,6 +209,8 @@ impl Trial<'_> {
                 config.demotion = memory.demotion;
                 config.reclaim_ahead = memory.ahead.unwrap_or(config.reclaim_ahead);
                 config.reclaim_idle = memory.idle_reclaims;
+                let together = memory.together.map(|pages| pages as usize);
+                config.flush_together = together.unwrap_or(config.flush_together);
                 config.clear = clear;
             },
             ..Run::new(setup, self.policy)
@@ -268,6 +270,54 @@ impl Program {
 mod tests {
     use super::*;
     use quell_clock::built_in;
+
+    /// One flush for a discard of 256 pages if a file asks for that, and one for each 64 of them if not.
+    #[test]
+    fn a_file_says_how_many_pages_one_flush_serves() {
+        let machine = built_in("haswell-server").unwrap();
+        let shootdowns = |together: &str| {
+            let text = format!(
+                r#"
+name = "large"
+title = "discards"
+mechanism = "S4"
+cpus = 2
+[memory]
+touched = "2M"
+{together}
+[figure]
+says = "ns"
+value = "nanoseconds"
+[operation]
+is = "discard"
+[[threads]]
+when = "cpu == 0"
+program = [
+    {{ map = "a", bytes = "1M" }},
+    {{ write = "a", bytes = "1M" }},
+    {{ open = true }},
+    {{ discard = "a", bytes = "1M" }},
+    {{ close = true }},
+]
+[[threads]]
+program = [ {{ bystand = "1us" }} ]
+"#
+            );
+            let workload = Workload::parse("large.toml", &text).unwrap();
+            let trial = Trial {
+                machine: &machine,
+                workload,
+                policy: Policy::BASELINE,
+                cpus: 2,
+                seed: 1,
+                trace: 0,
+            };
+            let outcome = trial.run().unwrap();
+            assert_eq!(outcome.violations, 0);
+            outcome.engine.get(quell::Counter::Shootdowns)
+        };
+        assert_eq!((shootdowns(""), shootdowns("together = 10_000")), (4, 1));
+    }
 
     /// The figures of a run do not depend on where the host's allocator puts what the run allocates.
     #[test]

@@ -63,7 +63,7 @@ pub fn advise(
 ) -> Vec<Advice> {
     let all: u64 = from.sites.iter().map(|site| site.interrupts).sum();
     let mut advice: Vec<Advice> = Vec::new();
-    for site in sites {
+    for site in &subjects(sites) {
         if site.interrupts < LEAST {
             continue;
         }
@@ -119,6 +119,24 @@ pub fn advise(
         worth(b).total_cmp(&worth(a)).then(fewer(b).cmp(&fewer(a)))
     });
     advice
+}
+
+/// What is advised on: each site; but what the kernel does for one reason to one program is one, because one change removes it
+/// wherever in the program it happens.
+fn subjects(sites: &[&Site]) -> Vec<Site> {
+    let mut subjects: Vec<Site> = Vec::new();
+    for &site in sites {
+        let alike = |known: &&mut Site| {
+            known.kernel
+                && known.place.program == site.place.program
+                && known.place.call == site.place.call
+        };
+        match subjects.iter_mut().find(alike).filter(|_| site.kernel) {
+            Some(known) => known.add(site),
+            None => subjects.push(site.clone()),
+        }
+    }
+    subjects
 }
 
 fn place(site: &Site) -> String {

@@ -125,6 +125,8 @@ pub struct Report {
     pub cpus: usize,
     /// How long was recorded, in nanoseconds.
     pub ns: u64,
+    /// How many times faster interrupts came than where they were recorded: recording slows a program down.
+    pub pace: f64,
     /// What else a reader should know.
     pub notes: Vec<String>,
 }

@@ -103,7 +103,8 @@ impl Report {
             lost: from.lost,
             samples: from.samples,
             cpus: from.cpu_count(),
-            ns: from.times.map_or(0, |(first, last)| last - first),
+            ns: from.elapsed_ns(),
+            pace: (scale / scale_of_time(&from)).max(1.0),
             notes: Vec::new(),
         };
         report.notes = answer::notes(&from, scale, &report);
@@ -192,10 +193,8 @@ fn programs(from: &Attribution, scale: f64) -> Vec<ProgramRow> {
 
 /// What a recorded second stands for.
 fn scale_of_time(from: &Attribution) -> f64 {
-    match (from.windows_ns, from.times) {
-        (Some(windows), Some((first, last))) if windows > 0 => {
-            ((last - first) as f64 / windows as f64).max(1.0)
-        }
+    match from.windows_ns {
+        Some(windows) if windows > 0 => (from.elapsed_ns() as f64 / windows as f64).max(1.0),
         _ => 1.0,
     }
 }

@@ -4,10 +4,10 @@
 use std::io::Cursor;
 
 use proptest::prelude::*;
-use quell_perf::{Item, Source};
+use quell_perf::{Item, Source, Statistics, When, Window};
 use quell_record::attribute::{Attribution, Evidence};
 use quell_record::import::Import;
-use quell_record::report::Report;
+use quell_record::report::{Report, SiteRow};
 
 const PERF: &str = include_str!("recordings/perf.txt");
 const TRACE_CMD: &str = include_str!("recordings/trace-cmd.txt");
@@ -358,4 +358,66 @@ proptest! {
         }
         report.json();
     }
+}
+
+/// A reading of the counters.
+fn read(when: When, time_ns: u64) -> Item {
+    Item::Statistics(Statistics {
+        when,
+        time_ns,
+        interrupts: Vec::new(),
+        vmstat: Vec::new(),
+        cpu_ns: Vec::new(),
+    })
+}
+
+#[test]
+fn a_recording_lasts_as_long_as_it_ran_not_as_its_one_stretch() {
+    let mut all = analysed(PERF);
+    let stretch = all.elapsed_ns();
+    let whole = 10 * stretch;
+    let window = Item::Window(Window {
+        start_ns: 0,
+        end_ns: stretch,
+    });
+    for item in [read(When::Before, 1), window, read(When::After, 1 + whole)] {
+        all.item(item, &mut ());
+    }
+    let cpu = |report: &Report| report.programs[0].cpu_ns.unwrap();
+    let (once, report) = (Report::new(analysed(PERF), None), Report::new(all, None));
+    assert_eq!((once.ns, report.ns), (stretch, whole));
+    // A stretch of a tenth of the time stands for ten times its CPU time.
+    assert!((cpu(&report) / cpu(&once) - 10.0).abs() < 0.1, "{report:?}");
+}
+
+#[test]
+fn what_one_change_removes_everywhere_in_a_program_is_advised_once() {
+    // The same flushes, as if each came from copying a page after a fork, in two functions of the program by turns.
+    let mut copies = String::new();
+    for (at, line) in PERF.lines().enumerate() {
+        if line.contains(" __madvise (") || line.contains("syscalls:sys_") {
+            continue;
+        }
+        let function = if at % 2 == 0 { " main (" } else { " other (" };
+        let line = line.replace("do_madvise", "do_wp_page");
+        let line = line.replace("__x64_sys_madvise", "exc_page_fault");
+        copies.push_str(&line.replace(" main (", function));
+        copies.push('\n');
+    }
+    let report = Report::new(analysed(&copies), None);
+    let copying = |site: &&SiteRow| site.call == "copy-on-write" && site.interrupts > 0;
+    let sites: Vec<u64> = report
+        .sites
+        .iter()
+        .filter(copying)
+        .map(|site| site.interrupts)
+        .collect();
+    assert!(sites.len() > 1, "{:#?}", report.sites);
+    let forks: Vec<_> = report
+        .advice
+        .iter()
+        .filter(|advice| advice.kind == "fork")
+        .collect();
+    assert_eq!(forks.len(), 1, "{:#?}", report.advice);
+    assert_eq!(forks[0].interrupts, sites.iter().sum::<u64>());
 }

@@ -29,6 +29,9 @@ pub struct VmConfig {
     /// a thread that touches one of them meanwhile waits until it was copied, behind all others at
     /// worst. Linux takes 512.
     pub migrate_together: usize,
+    /// How many frames a call takes out behind one flush. Up to 64 wait on the stack, more on the heap, which then grows under
+    /// the lock of a page table. Linux takes some ten thousand.
+    pub flush_together: usize,
     /// How large pages are zeroed. Whole extents or pages (S1) is the engine's policy, not this.
     pub clear: ClearPolicy,
     /// How many frames an idle CPU zeroes ahead each time it goes idle.
@@ -50,6 +53,7 @@ impl VmConfig {
             reclaim_idle: false,
             catch_up: false,
             migrate_together: 512,
+            flush_together: 64,
             clear: ClearPolicy::cooperative(Plan::default()),
             zero_ahead: 0,
             reclaim_attempts: 8,

@@ -9,7 +9,8 @@ use crate::machine::{Event, Machine};
 use crate::process::{Process, SpaceBatch, SpaceRef};
 use crate::rules::{Moment, VmRules};
 use alloc::sync::Arc;
-use quell::{Batch, Frame, Page, PageRange, Purpose, Scope};
+use alloc::vec::Vec;
+use quell::{Batch, Frame, FrameList, InPlace, Page, PageRange, Purpose, Scope};
 
 /// What waits for a flush.
 pub(crate) enum Held<M: Machine> {
@@ -38,26 +39,79 @@ pub(crate) enum Hold {
 pub(crate) struct MmuGather<'v, 'm, M: Machine> {
     frames: &'v Frames<'m, M>,
     purpose: Purpose,
-    batch: Option<SpaceBatch<'v, 'm, M, Held<M>>>,
+    room: usize,
+    batch: Option<GatherBatch<'v, 'm, M>>,
+}
+
+type GatherBatch<'v, 'm, M> = SpaceBatch<'v, 'm, M, Held<M>, Waiting<Held<M>>>;
+
+/// What waits for its flush: in place as long as there is room there, then on the heap, up to `room` in all.
+pub(crate) struct Waiting<T> {
+    first: InPlace<T>,
+    more: Vec<T>,
+    count: usize,
+    room: usize,
+}
+
+impl<T> Waiting<T> {
+    fn new(room: usize) -> Self {
+        Waiting {
+            first: InPlace::new(),
+            more: Vec::new(),
+            count: 0,
+            room: room.max(1),
+        }
+    }
+}
+
+impl<T> FrameList<T> for Waiting<T> {
+    #[inline]
+    fn is_full(&self) -> bool {
+        self.count >= self.room
+    }
+
+    #[inline]
+    fn is_empty(&self) -> bool {
+        self.count == 0
+    }
+
+    #[inline]
+    fn push(&mut self, held: T) {
+        self.count += 1;
+        if self.first.is_full() {
+            self.more.push(held);
+        } else {
+            self.first.push(held);
+        }
+    }
+
+    #[inline]
+    fn take(&mut self) -> Option<T> {
+        let held = self.first.take().or_else(|| self.more.pop())?;
+        self.count -= 1;
+        Some(held)
+    }
 }
 
 impl<'v, 'm, M: Machine> MmuGather<'v, 'm, M> {
-    pub(crate) fn new(frames: &'v Frames<'m, M>, purpose: Purpose) -> Self {
+    /// Flushes when `room` frames wait for it, if not before.
+    pub(crate) fn new(frames: &'v Frames<'m, M>, purpose: Purpose, room: usize) -> Self {
         MmuGather {
             frames,
             purpose,
+            room,
             batch: None,
         }
     }
 
     /// The batch, with room for one more.
-    fn batch(&mut self) -> &mut SpaceBatch<'v, 'm, M, Held<M>> {
+    fn batch(&mut self) -> &mut GatherBatch<'v, 'm, M> {
         if self.batch.as_ref().is_some_and(Batch::is_full) {
             self.flush();
         }
-        let (frames, purpose) = (self.frames, self.purpose);
+        let (frames, purpose, room) = (self.frames, self.purpose, self.room);
         self.batch
-            .get_or_insert_with(|| frames.engine().batch(purpose))
+            .get_or_insert_with(|| frames.engine().batch_into(purpose, Waiting::new(room)))
     }
 
     /// An entry lost rights, under the lock of its table.

@@ -8,7 +8,7 @@ use crate::vma::VmaTree;
 use alloc::sync::Arc;
 use core::ops::Deref;
 use core::sync::atomic::Ordering;
-use quell::{AddressSpace, Batch, Frame};
+use quell::{AddressSpace, Batch, Frame, InPlace};
 
 /// A process. Whatever may still have to flush its space holds it: a batch, or a mapping in a reverse
 /// map.
@@ -88,5 +88,5 @@ impl<M: Machine> Deref for SpaceRef<M> {
 }
 
 /// A batch of the engine over processes' spaces.
-pub(crate) type SpaceBatch<'v, 'm, M, F> =
-    Batch<'v, 'm, M, SpaceRef<M>, F, &'m <M as Machine>::Rules>;
+pub(crate) type SpaceBatch<'v, 'm, M, F, L = InPlace<F>> =
+    Batch<'v, 'm, M, SpaceRef<M>, F, &'m <M as Machine>::Rules, L>;

@@ -34,11 +34,15 @@ pub(crate) enum Migrating {
 /// The page tables of all processes.
 pub(crate) struct Tables<'m, M: Machine> {
     frames: Arc<Frames<'m, M>>,
+    flush_together: usize,
 }
 
 impl<'m, M: Machine> Tables<'m, M> {
-    pub(crate) fn new(frames: Arc<Frames<'m, M>>) -> Self {
-        Tables { frames }
+    pub(crate) fn new(frames: Arc<Frames<'m, M>>, flush_together: usize) -> Self {
+        Tables {
+            frames,
+            flush_together,
+        }
     }
 
     pub(crate) fn machine(&self) -> &'m M {
@@ -47,7 +51,7 @@ impl<'m, M: Machine> Tables<'m, M> {
 
     /// Begins to gather changes of entries.
     pub(crate) fn gather(&self, purpose: Purpose) -> MmuGather<'_, 'm, M> {
-        MmuGather::new(&self.frames, purpose)
+        MmuGather::new(&self.frames, purpose, self.flush_together)
     }
 
     /// Flushes the process's space if entries of it were cleared by a CPU that has not flushed them

@@ -68,6 +68,7 @@ impl<'m, M: Machine> Vm<'m, M> {
             reclaim_idle,
             catch_up,
             migrate_together,
+            flush_together,
             mut clear,
             zero_ahead,
             reclaim_attempts,
@@ -82,7 +83,7 @@ impl<'m, M: Machine> Vm<'m, M> {
 
         let engine = Arc::new(engine);
         let frames = Arc::new(Frames::new(engine.clone(), cache_batch, clear));
-        let tables = Arc::new(Tables::new(frames.clone()));
+        let tables = Arc::new(Tables::new(frames.clone(), flush_together));
         let cache = Arc::new(PageCache::new(frames.clone()));
         let swap = Arc::new(Swap::new(frames.clone(), swap_pages));
         let pages = Arc::new(Pages::new(frames.clone(), tables.clone(), cache.clone()));

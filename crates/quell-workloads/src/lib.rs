@@ -306,6 +306,7 @@ impl Workload {
     fn try_memory(&self, cpus: usize) -> Result<Memory, Nothing> {
         let before = self.before(cpus as u64, 0);
         let of = |expression: &Expression| expression.evaluate(&before);
+        let together = self.script.together.as_ref().map(of).transpose()?;
         Ok(match &self.script.memory {
             MemoryOf::Touched { bytes, nodes } => {
                 let bytes = of(bytes)?;
@@ -314,6 +315,7 @@ impl Workload {
                 }
                 Memory {
                     nodes: of(nodes)?,
+                    together,
                     ..Memory::roomy(bytes, cpus as u64)
                 }
             }
@@ -332,6 +334,7 @@ impl Workload {
                     demotion: slow.is_some(),
                     ahead: ahead.as_ref().map(of).transpose()?,
                     idle_reclaims: of(idle_reclaims)? != 0,
+                    together,
                 }
             }
         })

@@ -17,6 +17,8 @@ pub struct Memory {
     pub ahead: Option<u64>,
     /// Whether CPUs that the workload leaves idle are to free them, not those that allocate.
     pub idle_reclaims: bool,
+    /// How many pages a call takes out behind one flush; `None` leaves it to the kernel.
+    pub together: Option<u64>,
 }
 
 impl Memory {
@@ -29,6 +31,7 @@ impl Memory {
             demotion: false,
             ahead: None,
             idle_reclaims: false,
+            together: None,
         }
     }
 }

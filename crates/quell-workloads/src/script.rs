@@ -32,6 +32,8 @@ pub(crate) struct Script {
     /// Parameters that follow the number of CPUs where that is chosen for a workload.
     pub fits: Vec<(u8, Expression)>,
     pub memory: MemoryOf,
+    /// How many pages a call takes out behind one flush.
+    pub together: Option<Expression>,
     pub figure: Figure,
     pub operation: Operation,
     pub refusals: Vec<Refusal>,

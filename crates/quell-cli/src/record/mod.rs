@@ -10,6 +10,7 @@ mod events;
     any(target_arch = "x86_64", target_arch = "aarch64")
 ))]
 mod live;
+mod replay;
 mod show;
 #[cfg(all(
     target_os = "linux",
@@ -35,7 +36,7 @@ use quell_record::show::timeline::Timeline;
 use quell_record::show::{folded, page};
 use quell_record::workload::Listening;
 
-use crate::output::Destination;
+use crate::output::{Destination, paragraph};
 use crate::usage::usage;
 
 /// What TLB shootdowns cost: which calls cause them, who pays, and what would remove them
@@ -80,6 +81,8 @@ pub struct ShowArgs {
     /// Write a workload that makes the calls of the busiest process (of --program) again, for `quell run FILE`
     #[arg(long, value_name = "FILE")]
     workload: Option<PathBuf>,
+    #[command(flatten)]
+    replay: replay::ReplayArgs,
 }
 
 /// What the width of a flame stands for.
@@ -129,6 +132,7 @@ impl ShowArgs {
     /// # Errors
     /// If it cannot be read, or what was asked for cannot be written.
     pub fn of(&self, source: &mut dyn Source, name: &str) -> anyhow::Result<ExitCode> {
+        let machine = self.replay.machine()?;
         let place = |option, path: &Option<PathBuf>| {
             let path = path.as_deref();
             path.map(|path| Destination::open(option, Some(path), ""))
@@ -158,10 +162,13 @@ impl ShowArgs {
         bar.finish_and_clear();
         let (perfetto, timeline) = observer;
         let calls = heard.calls;
-        let report = Report::new(all?, self.program.as_deref());
+        let all = all?;
+        let host = all.host.clone();
+        let report = Report::new(all, self.program.as_deref());
         if let Some(workload) = &workload {
-            let text = calls.workload(self.program.as_deref());
-            workload.write(&text.with_context(|| format!("--workload: {name}"))?)?;
+            let busiest = calls.clone().busiest(self.program.as_deref());
+            let busiest = busiest.with_context(|| format!("--workload: {name}"))?;
+            workload.write(&busiest.workload().text)?;
         }
         if let Some(perfetto) = perfetto {
             perfetto.finish().with_context(|| {
@@ -176,8 +183,17 @@ impl ShowArgs {
             let slices = timeline.map(Timeline::finish).unwrap_or_default();
             html.write(&page::page(&report, &slices, &title))?;
         }
+        let only = self.program.as_deref();
+        let replayed =
+            machine.map(|machine| replay::run(calls, only, &machine, host.as_ref(), &report));
         if self.json {
-            crate::output::say!("{}", serde_json::to_string_pretty(&report.json())?);
+            let mut json = report.json();
+            match &replayed {
+                Some(Ok(replayed)) => json["replay"] = serde_json::to_value(&replayed.replay)?,
+                Some(Err(why)) => json["replay"] = serde_json::json!({"refused": why.to_string()}),
+                None => {}
+            }
+            crate::output::say!("{}", serde_json::to_string_pretty(&json)?);
         } else if let Some(weigh) = self.folded {
             let by = match weigh {
                 Weigh::Interrupts => By::Interrupts,
@@ -189,6 +205,11 @@ impl ShowArgs {
             crate::output::write(&String::from_utf8_lossy(&text));
         } else {
             show::report(&report);
+            match &replayed {
+                Some(Ok(replayed)) => replayed.show(),
+                Some(Err(why)) => paragraph(format_args!("\nNothing is predicted: {why}.")),
+                None => {}
+            }
             for (what, place) in [("page", html), ("trace", trace), ("workload", workload)] {
                 if let Some(place) = place {
                     crate::output::say!("The {what} is {}.", place.shown());

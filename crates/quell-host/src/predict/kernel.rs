@@ -11,7 +11,7 @@
 //! | S4 concurrent flush | x86 since 5.13; early acknowledgement was not merged |
 
 use crate::processor::Processor;
-use quell::Policy;
+use quell::{Mechanism, Policy};
 
 /// A kernel as the model sees it.
 #[derive(Clone, Debug)]
@@ -111,6 +111,16 @@ impl Kernel {
         let arm = std::env::consts::ARCH == "aarch64";
         let tags = arm || Processor::of_this_host().has("pcid");
         Kernel::linux(release.trim(), std::env::consts::ARCH, tags)
+    }
+}
+
+/// A kernel without and with all of the mechanism, and whether it has all of it.
+pub(crate) fn pair(policy: Policy, mechanism: Mechanism) -> (Policy, Policy, bool) {
+    let with = policy.with(mechanism);
+    if with == policy {
+        (policy.without(mechanism), policy, true)
+    } else {
+        (policy, with, false)
     }
 }
 

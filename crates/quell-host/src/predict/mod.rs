@@ -8,16 +8,17 @@
 //! printed with them.
 
 pub mod kernel;
+pub mod replay;
 
 use std::sync::Arc;
 
 use anyhow::Result;
-use quell::{Mechanism, Policy};
+use quell::Mechanism;
 use quell_clock::{MachineFile, Parameter};
 use quell_workloads::Workload;
 use serde::Serialize;
 
-use kernel::Kernel;
+use kernel::{Kernel, pair};
 use quell_experiments::jobs::{Job, Results};
 
 /// The machine file that `quell measure host` writes and `quell predict` reads unless told otherwise.
@@ -160,16 +161,6 @@ pub struct Line {
     pub interrupts_with: Option<u64>,
     /// Why there is no prediction.
     pub refused: Option<String>,
-}
-
-/// The host's kernel without and with all of the mechanism, and whether it has all of it.
-fn pair(policy: Policy, mechanism: Mechanism) -> (Policy, Policy, bool) {
-    let with = policy.with(mechanism);
-    if with == policy {
-        (policy.without(mechanism), policy, true)
-    } else {
-        (policy, with, false)
-    }
 }
 
 impl Case {

@@ -1064,6 +1064,19 @@ impl Attribution {
         }
     }
 
+    /// How long the recording ran, in nanoseconds: between the two readings of the counters, if it has their times, because
+    /// events may have been recorded during a part of that alone; else from the first event to the last.
+    pub fn elapsed_ns(&self) -> u64 {
+        let read = |statistics: &Option<Statistics>| {
+            let time = statistics.as_ref().map(|statistics| statistics.time_ns);
+            time.filter(|&time| time > 0)
+        };
+        let read = read(&self.before).zip(read(&self.after));
+        let from_to = |(first, last): (u64, u64)| last.saturating_sub(first);
+        let events = self.times.map_or(0, from_to);
+        read.map_or(0, from_to).max(events)
+    }
+
     /// By how much a row of `/proc/interrupts` grew between the two readings, over all CPUs.
     pub fn row(&self, name: &str) -> Option<u64> {
         let sum = |statistics: &Statistics| {

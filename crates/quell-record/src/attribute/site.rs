@@ -154,6 +154,16 @@ impl Site {
         }
     }
 
+    /// Adds what was seen of another, as far as a change that serves both is judged by it: flushes, what they cost, and what limits next.
+    pub(crate) fn add(&mut self, other: &Site) {
+        self.requests += other.requests;
+        self.remote += other.remote;
+        self.interrupts += other.interrupts;
+        self.stolen.add(other.stolen.least, other.stolen.most);
+        self.waited.add(other.waited.least, other.waited.most);
+        self.locked_ns += other.locked_ns;
+    }
+
     /// The time of all refaults, from those of which it is known; `None` if it is of none.
     pub fn refill_ns(&self) -> Option<f64> {
         let timed = self.refaults_timed;

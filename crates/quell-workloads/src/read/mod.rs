@@ -21,7 +21,7 @@ use parameters::{Draft, parameters};
 use quell::Mechanism;
 use quell_files::{FileError, Reader, in_order};
 use reader::{Expressions, keep, list};
-use sections::{figure, memory, operation, refusals};
+use sections::{figure, memory, operation, refusals, together};
 use toml::de::DeTable;
 
 pub use forms::{STATEMENTS, Statement as StatementForm};
@@ -91,6 +91,7 @@ fn script(reader: &mut Reader<'_>, path: &str) -> Option<Script> {
     );
     let fits = fits(reader, document, &names, &parameters);
     let memory = memory(reader, document, &names);
+    let together = together(reader, document, &names);
     let figure = figure(reader, document, &names);
     let operation = operation(reader, document, &names);
     let refusals = refusals(reader, document, &names, &parameters);
@@ -109,6 +110,7 @@ fn script(reader: &mut Reader<'_>, path: &str) -> Option<Script> {
         processes,
         fits,
         memory: memory?,
+        together,
         figure: figure?,
         operation: operation?,
         refusals,

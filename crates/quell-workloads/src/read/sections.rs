@@ -24,7 +24,15 @@ pub(super) fn memory(
         );
         return None;
     };
-    let known = ["touched", "nodes", "node", "slow", "ahead", "idle_reclaims"];
+    let known = [
+        "touched",
+        "nodes",
+        "node",
+        "slow",
+        "ahead",
+        "idle_reclaims",
+        "together",
+    ];
     let table = reader.table("memory", item, &known)?;
     let context = Context::Static;
     let nodes = reader.or("memory.nodes", table.get("nodes"), names, context, 1);
@@ -72,6 +80,17 @@ pub(super) fn memory(
             None
         }
     }
+}
+
+/// How many pages a call takes out behind one flush, if the file says.
+pub(super) fn together(
+    reader: &mut Reader<'_>,
+    document: &DeTable<'_>,
+    names: &Names,
+) -> Option<Expression> {
+    let memory = document.get("memory")?.get_ref().as_table()?;
+    let item = memory.get("together")?;
+    reader.expression("memory.together", item, names, Context::Static)
 }
 
 pub(super) fn figure(

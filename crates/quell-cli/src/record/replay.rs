@@ -1,0 +1,265 @@
+//! `--replay`: the recorded calls on the machine in software, as they were made, and with the kernel or the calls changed.
+
+use std::path::Path;
+
+use clap::Args;
+use quell::Mechanism;
+use quell_clock::{Architecture, MachineFile, Parameter};
+use quell_experiments::machines;
+use quell_host::predict::HOST_FILE;
+use quell_host::predict::kernel::Kernel;
+use quell_host::predict::replay::{Price, Recorded, Recording, Replay, What, replay};
+use quell_perf::Host;
+use quell_record::figures::{Range, count, percent, times};
+use quell_record::report::Report;
+use quell_record::workload::{Calls, Process};
+use quell_workloads::Workload;
+
+use crate::output::{paragraph, say};
+use crate::table::{Table, number, words};
+use crate::usage::usage;
+
+/// How many calls become one, where calls are made larger.
+const MERGED: [u64; 3] = [4, 16, 64];
+/// How many calls a replay makes, so that it takes seconds; of more, one in so many is made.
+const CALLS: u64 = 10_000;
+/// On which machine recordings are replayed where no file says what this host is.
+const BUILT_IN: &str = "haswell-server";
+
+/// Whether the recording is replayed, and where.
+#[derive(Debug, Args)]
+pub struct ReplayArgs {
+    /// Predict what kernels with other mechanisms (S0 to S4), and larger calls, would change: the calls of the busiest
+    /// process (of --program) run again on the machine in software
+    #[arg(long)]
+    replay: bool,
+    /// The machine of --replay: a file as `quell measure host` writes it, or a built-in name [default: quell-host.toml if there
+    /// is one here, else haswell-server]
+    #[arg(long, value_name = "FILE", requires = "replay")]
+    machine: Option<String>,
+}
+
+/// A replay, and what it stands for.
+pub struct Replayed {
+    /// The program.
+    program: String,
+    /// The machine, in words.
+    title: String,
+    /// One of how many calls of each kind was replayed.
+    thinned: u64,
+    /// What came of it.
+    pub replay: Replay,
+}
+
+impl ReplayArgs {
+    /// The machine, if a replay is wanted.
+    ///
+    /// # Errors
+    /// If there is no such machine, or its file is wrong.
+    pub fn machine(&self) -> anyhow::Result<Option<MachineFile>> {
+        let name = match &self.machine {
+            _ if !self.replay => return Ok(None),
+            Some(name) => name,
+            None if Path::new(HOST_FILE).exists() => HOST_FILE,
+            None => BUILT_IN,
+        };
+        Ok(Some(machines::find(name).map_err(usage)?))
+    }
+}
+
+/// The kernel that was recorded; of the release that runs here if the recording names none.
+fn kernel(host: Option<&Host>, machine: &MachineFile) -> anyhow::Result<Kernel> {
+    let architecture = match machine.architecture() {
+        Architecture::X86_64 => "x86_64",
+        Architecture::Aarch64 => "aarch64",
+    };
+    let tags = machine.amount(Parameter::Tags) > 0.0;
+    Ok(match host {
+        Some(host) if !host.kernel.is_empty() => Kernel::linux(&host.kernel, architecture, tags)?,
+        _ => Kernel::running()?,
+    })
+}
+
+/// What flushes of that program cost in the recording, if it tells.
+fn price(report: &Report, process: &Process) -> Option<Price> {
+    let mut sum = (Range::default(), Range::default());
+    let (mut remote, mut interrupts) = (0, 0);
+    for site in &report.sites {
+        if site.program == process.name() && !site.kernel {
+            sum = (sum.0.plus(site.initiator), sum.1.plus(site.stolen));
+            remote += site.remote;
+            interrupts += site.interrupts;
+        }
+    }
+    let each = |sum: Range, of: u64| {
+        let each = sum.times(1.0 / of.max(1) as f64);
+        (each.least, each.most)
+    };
+    (sum.0.most > 0.0 && sum.1.most > 0.0).then(|| Price {
+        waited_ns: each(sum.0, remote),
+        taken_ns: each(sum.1, interrupts),
+        targets: interrupts as f64 / remote.max(1) as f64,
+    })
+}
+
+/// Replays the calls of the busiest process.
+///
+/// # Errors
+/// If there is nothing to replay, or a run came to no end.
+pub fn run(
+    calls: Calls,
+    only: Option<&str>,
+    machine: &MachineFile,
+    host: Option<&Host>,
+    report: &Report,
+) -> anyhow::Result<Replayed> {
+    let process = calls.busiest(only)?;
+    let thinned = process.count().div_ceil(CALLS).max(1);
+    let price = price(report, &process);
+    // As many CPUs as were interrupted, and the one that asked.
+    let seen = process
+        .targets()
+        .map(|targets| targets.round() as usize + 1);
+    let cpus = seen.unwrap_or(report.cpus).min(report.cpus).max(2);
+    let waited = price.map_or(0.0, |price| (price.waited_ns.0 + price.waited_ns.1) / 2.0);
+    let process = process
+        .timed(report.pace, waited)
+        .on_cpus(cpus)
+        .thinned(thinned);
+    let now = process.workload();
+    let workload = |text: &str| Ok::<_, anyhow::Error>(Workload::parse("recording", text)?);
+    let merged = MERGED
+        .iter()
+        .map(|&by| Ok((by, workload(&process.clone().merged(by).workload().text)?)))
+        .collect::<anyhow::Result<_>>()?;
+    let recording = Recording {
+        calls: workload(&now.text)?,
+        merged,
+        sent: match now.interrupts {
+            Some(interrupts) => Recorded::Interrupts(interrupts),
+            None => Recorded::Flushes(now.asked),
+        },
+        price,
+    };
+    Ok(Replayed {
+        replay: replay(machine, &kernel(host, machine)?, &recording)?,
+        program: now.program,
+        title: machine.title().to_owned(),
+        thinned,
+    })
+}
+
+impl Replayed {
+    /// Prints it.
+    pub fn show(&self) {
+        let replay = &self.replay;
+        say!("\nWhat a change would do");
+        let price = match &replay.price {
+            Some(price) => format!(
+                "an initiator waits {}, a target loses {}, as recorded",
+                range(price.waited_ns),
+                range(price.taken_ns)
+            ),
+            None => "interrupts cost half to twice what that machine's do, because the recording does not tell".into(),
+        };
+        let share = match self.thinned {
+            1 => String::new(),
+            by => format!(", one in {} of each kind", count(by)),
+        };
+        paragraph(format_args!(
+            "The calls of {}{share}, made again on a machine in software ({}; {price}), by a kernel like Linux {} (policy {}): \
+             {} interrupts, recorded of these calls were {}.",
+            self.program,
+            self.title,
+            replay.kernel,
+            replay.kernel_policy,
+            count(replay.replayed),
+            count(replay.recorded),
+        ));
+        if replay.violations > 0 {
+            paragraph(format_args!(
+                "The contract was broken {} times: do not trust this, and report it.",
+                replay.violations
+            ));
+        }
+        if !replay.reproduces() {
+            paragraph(
+                "That is too far from what was recorded (a quarter) for anything to be predicted by it.",
+            );
+            return;
+        }
+        let mattering = || replay.changes.iter().filter(|change| change.matters);
+        if mattering().next().is_some() {
+            say!("{}", self.table());
+        }
+        let by_kernel = |what: &What| {
+            matches!(
+                what,
+                What::Mechanism {
+                    in_kernel: false,
+                    ..
+                }
+            )
+        };
+        if !mattering().any(|change| by_kernel(&change.what)) {
+            paragraph("Nothing that a kernel could do is above the noise here.");
+        }
+        let by_calls = |what: &What| matches!(what, What::Merged { .. });
+        if !mattering().any(|change| by_calls(&change.what)) {
+            paragraph("Nothing that larger calls could do is above the noise here.");
+        }
+    }
+
+    /// The changes that matter.
+    pub fn table(&self) -> Table {
+        let mut table = Table::new([
+            words("change"),
+            number("interrupts gone"),
+            number("time saved"),
+            words("limits next"),
+        ]);
+        for change in self.replay.changes.iter().filter(|change| change.matters) {
+            table.row([
+                said(change.what),
+                shares(change.interrupts),
+                shares(change.time),
+                change.next.unwrap_or("the program itself").to_owned(),
+            ]);
+        }
+        table
+    }
+}
+
+fn said(what: What) -> String {
+    let title = |name: &str| {
+        let of = Mechanism::ALL.into_iter().find(|of| of.name() == name);
+        of.map_or("", Mechanism::title)
+    };
+    match what {
+        What::Mechanism { name, in_kernel } => {
+            let has = if in_kernel {
+                " (this kernel has it: saved already)"
+            } else {
+                ""
+            };
+            format!("{name}: {}{has}", title(name))
+        }
+        What::Merged { calls } => format!("one call for {calls}"),
+    }
+}
+
+fn range((least, most): (f64, f64)) -> String {
+    times(Range { least, most })
+}
+
+/// Shares for people; negative where something is added.
+fn shares((least, most): (f64, f64)) -> String {
+    let one = |share: f64| match share < 0.0 {
+        true => format!("-{}", percent(-share)),
+        false => percent(share),
+    };
+    match (one(least), one(most)) {
+        (least, most) if least == most => most,
+        (least, most) => format!("{} to {most}", least.trim_end_matches(" %")),
+    }
+}

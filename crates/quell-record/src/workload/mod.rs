@@ -1,0 +1,187 @@
+//! A recording as a workload: what one process did with its memory, as a file that quell runs again.
+//!
+//! A recording has too many calls to write each of them down, and their addresses mean nothing elsewhere. What makes a
+//! shootdown expensive is how often each thread makes which call, of how much memory, with how many pages in it, how long
+//! it computes in between, and who else runs in the process. That is kept. A thread becomes one loop; in each round,
+//! each kind of its calls advances by its share, so that over the whole loop it is made exactly as often as it
+//! was recorded. A call that asked other CPUs to flush finds pages there when it is made again; one that
+//! asked nobody finds none. Which of both is all that decides whether it asks again.
+//!
+//! The order of different calls, which memory they shared, and the reads and writes of the program are lost;
+//! [`Process::workload`] writes that into the file, together with what it left out of this recording.
+
+mod call;
+mod file;
+mod process;
+mod thread;
+
+use std::collections::BTreeMap;
+
+use quell_perf::{Item, Source, SourceError};
+
+use call::{Alike, Kind, LARGEST, PAGE};
+pub use process::{Process, Written};
+use thread::{Open, PAGES, Thread};
+
+use crate::event::{Event, flushes, of, reason};
+
+/// Why a recording cannot become a workload.
+#[derive(Debug, thiserror::Error, PartialEq, Eq)]
+pub enum NoWorkload {
+    /// No process called anything that becomes a statement.
+    #[error(
+        "no call of madvise, munmap, mprotect or mremap is in this recording{}; record the events syscalls:sys_enter_* and \
+         syscalls:sys_exit_* of these calls, too (docs/record.md says how)", of_program(.0.as_deref())
+    )]
+    NoCalls(Option<String>),
+}
+
+fn of_program(program: Option<&str>) -> String {
+    program.map_or_else(String::new, |name| format!(" of the program {name}"))
+}
+
+type Threads = BTreeMap<u32, Thread>;
+
+/// The calls of a recording, by process and thread; grows with the number of different calls, not of calls.
+#[derive(Clone, Debug, Default)]
+pub struct Calls {
+    processes: BTreeMap<u32, (String, Threads)>,
+    lost: u64,
+    /// Whether it was recorded which CPUs were interrupted. If not, who says that others are asked asks them.
+    queued: bool,
+}
+
+impl Calls {
+    /// Adds an item of the recording; in the recording's order.
+    pub fn item(&mut self, item: &Item) {
+        let sample = match item {
+            Item::Sample(sample) => sample,
+            Item::Lost(lost) => {
+                self.lost = self.lost.saturating_add(lost.count);
+                return;
+            }
+            Item::Window(_) => {
+                for (_, threads) in self.processes.values_mut() {
+                    threads.values_mut().for_each(Thread::interrupted);
+                }
+                return;
+            }
+            _ => return,
+        };
+        let event = of(sample);
+        if sample.pid == 0 {
+            return;
+        }
+        let (name, threads) = self.processes.entry(sample.pid).or_default();
+        // A process that executes another program goes on under its name.
+        if name.is_empty() || sample.pid == sample.tid && **name != *sample.comm {
+            *name = sample.comm.to_string();
+        }
+        let thread = threads.entry(sample.tid).or_default();
+        match event {
+            Event::Enter {
+                call, bytes, how, ..
+            } => {
+                // One whose return was not recorded.
+                thread.returned(sample.time_ns);
+                if let Some(returned) = thread.returned_ns {
+                    let between = sample.time_ns.saturating_sub(returned);
+                    thread.between_ns = thread.between_ns.saturating_add(between);
+                }
+                let bytes = bytes.min(LARGEST).next_multiple_of(PAGE);
+                let kind = Kind::of(call, how).filter(|_| bytes > 0);
+                thread.open = Some(Open {
+                    entered_ns: sample.time_ns,
+                    alike: kind.map(|kind| Alike {
+                        kind,
+                        bytes,
+                        said: false,
+                        asked: false,
+                    }),
+                    pages: 1,
+                    interrupts: 0,
+                });
+            }
+            Event::Exit { .. } => thread.returned(sample.time_ns),
+            Event::Flush {
+                reason: reason::SEND,
+                pages,
+            } => thread.asked(pages.unwrap_or(PAGES), 0),
+            Event::Queue { function, .. } if flushes(function) => {
+                self.queued = true;
+                thread.asked(1, 1);
+            }
+            _ => {}
+        }
+    }
+
+    /// The process that made most calls, of the program `only` if one is named.
+    ///
+    /// # Errors
+    /// If no process made a call that a statement of a workload stands for.
+    pub fn busiest(self, only: Option<&str>) -> Result<Process, NoWorkload> {
+        let (queued, lost) = (self.queued, self.lost);
+        let mut all = Vec::from_iter(self.processes.into_values());
+        let mut calls = 0;
+        for (_, threads) in &mut all {
+            for thread in threads.values_mut() {
+                thread.end();
+                calls += thread.count();
+            }
+        }
+        all.retain(|(name, _)| only.is_none_or(|only| name == only));
+        let of = |(name, threads): (String, Threads)| Process {
+            elsewhere: calls - threads.values().map(Thread::count).sum::<u64>(),
+            name,
+            threads: threads.into_values().collect(),
+            queued,
+            lost,
+        };
+        let busiest = all.into_iter().map(of).max_by_key(Process::count);
+        let busiest = busiest.filter(|process| process.count() > 0);
+        let busiest = busiest.map(|process| {
+            process.each(|alike, made| {
+                let asked = alike.asked || alike.said && !queued;
+                let said = false;
+                (
+                    Alike {
+                        said,
+                        asked,
+                        ..alike
+                    },
+                    made,
+                )
+            })
+        });
+        busiest.ok_or_else(|| NoWorkload::NoCalls(only.map(str::to_owned)))
+    }
+}
+
+/// A source that hands on what another has, and keeps its calls.
+pub struct Listening<'a> {
+    source: &'a mut dyn Source,
+    /// What was heard.
+    pub calls: Calls,
+}
+
+impl<'a> Listening<'a> {
+    /// Of this source.
+    pub fn new(source: &'a mut dyn Source) -> Self {
+        let calls = Calls::default();
+        Listening { source, calls }
+    }
+}
+
+impl Source for Listening<'_> {
+    fn next(&mut self) -> Result<Option<Item>, SourceError> {
+        let item = self.source.next()?;
+        if let Some(item) = &item {
+            self.calls.item(item);
+        }
+        Ok(item)
+    }
+
+    fn progress(&self) -> Option<f64> {
+        self.source.progress()
+    }
+}

@@ -1,0 +1,85 @@
+//! What one thread did, call by call.
+
+use std::collections::BTreeMap;
+
+use super::call::{Alike, Made, PAGE};
+
+/// How many pages a call finds whose flush named none.
+pub const PAGES: u64 = 1024;
+
+/// A call that has not returned.
+#[derive(Clone, Debug)]
+pub struct Open {
+    pub entered_ns: u64,
+    pub alike: Option<Alike>,
+    pub pages: u64,
+    pub interrupts: u64,
+}
+
+/// What a thread did.
+#[derive(Clone, Debug, Default)]
+pub struct Thread {
+    pub open: Option<Open>,
+    pub calls: BTreeMap<Alike, Made>,
+    /// Calls that no statement stands for.
+    pub others: u64,
+    pub returned_ns: Option<u64>,
+    pub between_ns: u64,
+    /// How long it was in calls.
+    pub within_ns: u64,
+}
+
+impl Thread {
+    pub fn count(&self) -> u64 {
+        self.calls.values().map(|made| made.count).sum()
+    }
+
+    pub fn returned(&mut self, time_ns: u64) {
+        let Some(open) = self.open.take() else { return };
+        self.returned_ns = Some(time_ns);
+        let within = time_ns.saturating_sub(open.entered_ns);
+        self.within_ns = self.within_ns.saturating_add(within);
+        match open.alike {
+            Some(alike) => self.calls.entry(alike).or_default().add(Made {
+                count: 1,
+                pages: open.pages,
+                interrupts: open.interrupts,
+            }),
+            None => self.others += 1,
+        }
+    }
+
+    /// Has the calls of another thread, too, which computed between its own at the same time.
+    pub fn join(&mut self, other: Thread) {
+        for (alike, made) in other.calls {
+            self.calls.entry(alike).or_default().add(made);
+        }
+        self.others += other.others;
+        self.between_ns = self.between_ns.max(other.between_ns);
+        self.within_ns = self.within_ns.saturating_add(other.within_ns);
+    }
+
+    /// A call that had not returned when the recording ended has.
+    pub fn end(&mut self) {
+        let last = self.returned_ns.unwrap_or(0);
+        self.returned(last);
+    }
+
+    /// What follows was not recorded: neither how a call went on nor how long it was until the next.
+    pub fn interrupted(&mut self) {
+        self.end();
+        self.returned_ns = None;
+    }
+
+    /// A flush of so many pages is under way, for which `interrupts` were sent; without any, it is said that others are asked.
+    pub fn asked(&mut self, pages: u64, interrupts: u64) {
+        if let Some(open) = &mut self.open
+            && let Some(alike) = &mut open.alike
+        {
+            alike.said |= interrupts == 0;
+            alike.asked |= interrupts > 0;
+            open.interrupts += interrupts;
+            open.pages = pages.max(open.pages).min(alike.bytes / PAGE).min(PAGES);
+        }
+    }
+}
