@@ -17,11 +17,12 @@ use quell_experiments::trial::Trial;
 use quell_experiments::{guards, machines};
 use quell_host::predict::Line;
 use quell_threads::cost::{Cost, Row as CostRow};
+use quell_threads::managed::Performance;
 use quell_workloads::Workload;
 use quell_zero::{Plan, Strategy};
 
 use crate::explore::{tables, work::Searched};
-use crate::{list, measure, predict, reproduce, run, scale, versus};
+use crate::{list, measure, predict, reproduce, run, scale, stress, versus};
 
 #[test]
 fn the_lists() {
@@ -113,6 +114,14 @@ fn one_run_and_many() {
         trace: 0,
     };
     run::count_table(&trial.run().unwrap()).assert_laid_out("counts");
+    let on_threads = Performance {
+        workload,
+        policy: Policy::ALL,
+        cpus: 2,
+        seed: 1,
+        without: None,
+    };
+    stress::count_table(&on_threads.run().unwrap()).assert_laid_out("counts on threads");
     let points: Vec<Point> = (0..=10)
         .map(|power| Point {
             cpus: 1 << power,

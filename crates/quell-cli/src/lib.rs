@@ -23,6 +23,7 @@ mod refusal;
 mod reproduce;
 mod run;
 mod scale;
+mod stress;
 mod sweep;
 mod table;
 mod usage;
@@ -66,6 +67,8 @@ enum Command {
     List(list::ListArgs),
     /// Search for interleavings that break the contract, and show that known mistakes are found
     Explore(explore::ExploreArgs),
+    /// Run one workload on threads of this host, each a CPU, with every access checked
+    Stress(stress::StressArgs),
     /// Boot the engine on a real MMU, x86-64, AArch64 and RISC-V, in an emulator
     Boot(boot::BootArgs),
     /// Measure this machine: zeroing, and what shootdowns cost the running kernel
@@ -109,6 +112,7 @@ fn execute(cli: Cli) -> anyhow::Result<ExitCode> {
         Some(Command::Merge(args)) => sweep::merge(&args),
         Some(Command::List(args)) => list::run(args).map(|()| ExitCode::SUCCESS),
         Some(Command::Explore(args)) => explore::run(args),
+        Some(Command::Stress(args)) => stress::run(&args),
         Some(Command::Boot(args)) => boot::run(args),
         Some(Command::Measure(args)) => measure::run(args),
         Some(Command::Predict(args)) => predict::run(&args),

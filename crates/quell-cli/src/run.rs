@@ -6,8 +6,7 @@ use std::sync::Arc;
 
 use anyhow::Result;
 use clap::Args;
-use quell::Policy;
-use quell::Rule;
+use quell::{Counter, Policy, Rule, Stats};
 use quell_clock::Progress;
 use quell_experiments::jobs::{Job, Results};
 use quell_experiments::numbers::{digits, median};
@@ -57,7 +56,10 @@ pub struct RunArgs {
 }
 
 /// The rule with the mutant of that name.
-fn guard(name: &str) -> Result<&'static Rule, String> {
+///
+/// # Errors
+/// If there is none.
+pub fn guard(name: &str) -> Result<&'static Rule, String> {
     quell_vm::rules::named(name)
         .ok_or_else(|| "no mutant of that name; docs/mutants.md lists them".into())
 }
@@ -250,16 +252,23 @@ fn latency_table(outcome: &Outcome) -> Table {
 
 /// What was counted, without what did not happen.
 pub fn count_table(outcome: &Outcome) -> Table {
+    table_of(engine_rows(&outcome.engine).chain(outcome.machine.rows()))
+}
+
+/// What the engine counted, with what each count means.
+pub fn engine_rows(engine: &Stats) -> impl Iterator<Item = (&'static str, &'static str, u64)> + '_ {
+    let row = |(counter, count): (Counter, u64)| (counter.label(), counter.meaning(), count);
+    engine.iter().map(row)
+}
+
+/// Names, meanings and counts, without those that are 0.
+pub fn table_of<'a>(counts: impl Iterator<Item = (&'a str, &'a str, u64)>) -> Table {
     let mut rows = Table::new([
         words("counted while measured"),
         number("times"),
         words("meaning"),
     ]);
-    let engine = outcome
-        .engine
-        .iter()
-        .map(|(counter, count)| (counter.label(), counter.meaning(), count));
-    for (name, meaning, count) in engine.chain(outcome.machine.rows()) {
+    for (name, meaning, count) in counts {
         if count != 0 {
             rows.row([name, &count.to_string(), meaning.trim()]);
         }

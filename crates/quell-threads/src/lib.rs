@@ -8,29 +8,33 @@
 //! | part | what it is |
 //! | --- | --- |
 //! | [`machine`] | [`Threads`]: threads as CPUs, mailboxes as interrupts, `Hardware` for the engine |
+//! | [`handler`] | what serves a CPU's interrupts wherever it waits |
 //! | [`life`] | when a CPU waits without end |
 //! | [`cores`] | the cores of the host, and pinning threads to them |
-//! | [`tables`] | page tables of one level: each space's, and the kernel's half |
-//! | [`tlb`] | a TLB per CPU, for entries with tags and global ones, which other CPUs can invalidate where the machine broadcasts |
+//! | [`tables`] | what walkers read; page tables of one level: each space's, and the kernel's half |
+//! | [`tlb`] | a TLB per CPU, for entries with tags and global ones, of any size, which other CPUs can invalidate where the machine broadcasts |
+//! | [`managed`] | the memory manager on this machine, and workload files on that |
 //! | [`world`] | spaces, the kernel's half, frames, a page cache, and the oracle that checks each access |
 //! | [`stress`] | programs that do everything at random, and a verdict |
 //! | [`cost`] | what the engine itself costs, in nanoseconds and cycles |
 //! | [`pulse`] | whether a neighbour shared the core while something was measured |
 //!
-//! It has two uses: the stress test (`cargo test -p quell-threads`; longer with
-//! `QUELL_STRESS_OPERATIONS`; the conformance suite runs there, too), and measuring the engine's own cost, since here nothing but the
-//! engine takes time.
+//! It has three uses: the stress test (`cargo test -p quell-threads`; longer with
+//! `QUELL_STRESS_OPERATIONS`; the conformance suite runs there, too), workload files (`quell stress`), and measuring the engine's own
+//! cost, since here nothing but the engine takes time.
 //!
 //! # What it does not show
 //!
 //! Interrupts are taken at access points and in waiting loops, not between any two instructions.
-//! Tables have one level, so walker caches (C6) are not modelled. A processor with strong ordering
+//! There are no walker caches: of C6 only a walk that reads a freed table shows. A processor with strong ordering
 //! passes code that a weaker one would break; `quell-orderings` looks for that, under loom.
 
 pub mod cores;
 pub mod cost;
+pub mod handler;
 pub mod life;
 pub mod machine;
+pub mod managed;
 pub mod pulse;
 pub mod stress;
 pub mod tables;

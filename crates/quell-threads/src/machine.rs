@@ -9,7 +9,7 @@
 //! inside, and completing a broadcast waits until every CPU has left the access in which it was; a
 //! walk that overlapped an invalidation is not kept. Without broadcasts none of this is paid for.
 //!
-//! The kernel's half is one table of its own, which every CPU walks whatever root it has loaded.
+//! What walkers read is [`PageTables`]; a page of the kernel's half has entries whatever root is loaded.
 //!
 //! A wait without end is a violation (C7); what that is, [`life`] says.
 //!
@@ -22,8 +22,9 @@
 //! root: in the middle of what has windows.
 
 use crate::cores;
+use crate::handler;
 use crate::life::{self, Life};
-use crate::tables::{FIRST_KERNEL_PAGE, GLOBAL, KERNEL_PAGES, KernelTable, PAGES, PRESENT, Table};
+use crate::tables::{Flat, PageTables};
 use crate::tlb::{Cached, Tlb, Under};
 use quell::{
     Broadcast, CpuId, CpuSet, Features, Frame, Hardware, Invalidate, Rule, Rules, Tag, Tagging,
@@ -53,11 +54,18 @@ struct Cpu {
     access: AtomicU64,
     /// Counts broadcasts that reached this CPU.
     broadcasts: AtomicU64,
+    /// The page that its program used last.
+    last: AtomicU64,
     life: Life,
     tlb: Tlb,
 }
 
 impl Cpu {
+    fn loaded_root(&self) -> Option<Frame> {
+        let root = self.root.load(Ordering::Relaxed);
+        (root != NO_ROOT).then_some(Frame(root))
+    }
+
     fn loaded_tag(&self) -> Tag {
         Tag(self.tag.load(Ordering::Relaxed) as u16)
     }
@@ -70,26 +78,24 @@ thread_local! {
 }
 
 /// The machine. With `STRESS`, TLBs fill speculatively and the machine, as the engine's [`Rules`], may
-/// leave one out; without, both are compiled away and the engine's own cost remains.
-pub struct Threads<const STRESS: bool> {
+/// leave one out; without, both are compiled away and the engine's own cost remains. Its walkers read `T`.
+pub struct Threads<const STRESS: bool, T = Flat> {
     features: Features,
     cpus: Box<[Cpu]>,
-    tables: Box<[Table]>,
-    kernel: KernelTable,
-    /// Whether TLBs fill from the kernel's half as they like.
-    speculates_in_kernel: bool,
+    tables: T,
     forgotten: Option<&'static Rule>,
     skips_barrier: bool,
     crowded: bool,
     hung: AtomicBool,
+    mended: AtomicBool,
 }
 
-impl<const STRESS: bool> Threads<STRESS> {
-    /// A machine of `cpus` CPUs with `tables` page tables. Root `Frame(n)` is table `n`.
+impl<const STRESS: bool, T: PageTables> Threads<STRESS, T> {
+    /// A machine of `cpus` CPUs, whose walkers read these tables.
     ///
     /// # Panics
     /// If there is no CPU.
-    pub fn new(cpus: usize, tables: usize, features: Features) -> Self {
+    pub fn with_tables(cpus: usize, tables: T, features: Features) -> Self {
         assert!(cpus > 0, "a machine needs a CPU");
         let cpu = |_| Cpu {
             mailbox: AtomicBool::new(false),
@@ -98,22 +104,25 @@ impl<const STRESS: bool> Threads<STRESS> {
             tag: AtomicU64::new(0),
             access: AtomicU64::new(0),
             broadcasts: AtomicU64::new(0),
+            last: AtomicU64::new(0),
             life: Life::default(),
             tlb: Tlb::default(),
         };
         Threads {
             features,
             cpus: (0..cpus).map(cpu).collect(),
-            tables: (0..tables)
-                .map(|_| std::array::from_fn(|_| AtomicU64::new(0)))
-                .collect(),
-            kernel: std::array::from_fn(|_| AtomicU64::new(0)),
-            speculates_in_kernel: false,
+            tables,
             forgotten: None,
             skips_barrier: false,
             crowded: may_use().len() < cpus,
             hung: AtomicBool::new(false),
+            mended: AtomicBool::new(false),
         }
+    }
+
+    /// What its walkers read.
+    pub fn tables(&self) -> &T {
+        &self.tables
     }
 
     /// The same machine, whose broadcasts are never waited for if `skips` says so. Without `STRESS` it has no
@@ -131,21 +140,9 @@ impl<const STRESS: bool> Threads<STRESS> {
         self
     }
 
-    /// The same machine, whose TLBs fill from the kernel's half as they like, too. Without `STRESS` it has no effect.
-    #[must_use]
-    pub fn with_kernel(mut self, has: bool) -> Self {
-        self.speculates_in_kernel = has;
-        self
-    }
-
-    /// The table of the kernel's half: page [`FIRST_KERNEL_PAGE`] and those that follow.
-    pub fn kernel_table(&self) -> &KernelTable {
-        &self.kernel
-    }
-
-    /// Page table `index`.
-    pub fn table(&self, index: usize) -> &Table {
-        &self.tables[index]
+    /// The root that this CPU has loaded, if it has one.
+    pub fn root(&self) -> Option<Frame> {
+        self.me().loaded_root()
     }
 
     /// How many CPUs there are.
@@ -184,6 +181,17 @@ impl<const STRESS: bool> Threads<STRESS> {
         &self.cpus[usize::from(THIS_CPU.get())]
     }
 
+    /// Serves the interrupt that is pending for this CPU, if one is, they are on, and [`handler`] has what serves it;
+    /// whether it did.
+    #[inline]
+    pub fn poll(&self) -> bool {
+        let served = handler::is_set() && self.interrupt_pending();
+        if served {
+            handler::call();
+        }
+        served
+    }
+
     /// This CPU has made a step of its program: a sign of life, and the end of its wait.
     #[inline]
     pub fn progress(&self) {
@@ -196,6 +204,11 @@ impl<const STRESS: bool> Threads<STRESS> {
     /// that a program can end.
     pub fn is_hung(&self) -> bool {
         self.hung.load(Ordering::Relaxed)
+    }
+
+    /// From now on the engine keeps every rule, so that what is broken comes to an end.
+    pub fn mend(&self) {
+        self.mended.store(true, Ordering::Relaxed);
     }
 
     /// Takes the interrupt that is pending for this CPU, if there is one and they are on: the caller
@@ -211,22 +224,13 @@ impl<const STRESS: bool> Threads<STRESS> {
             && me.mailbox.swap(false, Ordering::Acquire)
     }
 
-    /// Makes one user access: translates `page` as this CPU's TLB or a walk of the loaded table has
-    /// it, and calls `access` with the translation while that is in use. `None` if the entry is
-    /// not present or no root is loaded.
-    pub fn access<R>(&self, page: u32, access: impl FnOnce(Cached) -> R) -> Option<R> {
-        self.in_access(|me| self.translate(me, page), access)
-    }
-
-    /// Makes one access of the kernel's to its own half, whatever root is loaded: as [`Threads::access`], to the page that
-    /// has this number.
-    pub fn access_kernel<R>(&self, page: u32, access: impl FnOnce(Cached) -> R) -> Option<R> {
-        self.in_access(|me| self.translate_kernel(me, page), access)
-    }
-
-    fn in_access<R>(
+    /// Makes one access, a store or not: translates `page` as this CPU's TLB or a walk of the loaded table has
+    /// it, and calls `access` with the translation while that is in use. `None` if the walk faults, or if no root is loaded
+    /// and the page is not the kernel's.
+    pub fn access_for<R>(
         &self,
-        translate: impl FnOnce(&Cpu) -> Option<Cached>,
+        page: u64,
+        store: bool,
         access: impl FnOnce(Cached) -> R,
     ) -> Option<R> {
         let me = self.me();
@@ -235,7 +239,7 @@ impl<const STRESS: bool> Threads<STRESS> {
             me.access.fetch_add(1, Ordering::SeqCst);
             fence(Ordering::SeqCst);
         }
-        let cached = translate(me);
+        let cached = self.translate(me, page, store);
         if STRESS && inside && roll(64) == 0 {
             // An access takes its time between translation and memory.
             std::thread::yield_now();
@@ -247,55 +251,47 @@ impl<const STRESS: bool> Threads<STRESS> {
         result
     }
 
-    fn translate(&self, me: &Cpu, page: u32) -> Option<Cached> {
-        let root = me.root.load(Ordering::Relaxed);
-        if root == NO_ROOT {
+    /// As [`Threads::access_for`], for an access of which the tables need not know whether it is a store.
+    pub fn access<R>(&self, page: u32, access: impl FnOnce(Cached) -> R) -> Option<R> {
+        self.access_for(page.into(), false, access)
+    }
+
+    fn translate(&self, me: &Cpu, page: u64, store: bool) -> Option<Cached> {
+        let root = me.loaded_root();
+        let (tag, in_kernel) = (Under::Tag(me.loaded_tag()), T::is_kernels(page));
+        if root.is_none() && !in_kernel {
             return None;
         }
-        let under = Under::Tag(me.loaded_tag());
-        if let Some(cached) = me.tlb.find(under, page) {
-            return Some(cached);
+        if STRESS {
+            me.last.store(page, Ordering::Relaxed);
         }
-        let word = &self.tables[root as usize][page as usize % PAGES];
-        self.walk(me, word, page, root as u16, |_| under)
-    }
-
-    fn translate_kernel(&self, me: &Cpu, page: u32) -> Option<Cached> {
-        let under = [Under::All, Under::Tag(me.loaded_tag())];
-        let found = under.into_iter().find_map(|under| me.tlb.find(under, page));
-        if found.is_some() {
-            return found;
+        for under in [tag, Under::All] {
+            if under == Under::All && !in_kernel {
+                continue;
+            }
+            if let Some(cached) = me.tlb.find(under, page, T::SIZES) {
+                if !store || self.tables.takes_stores(cached.entry) {
+                    return Some(cached);
+                }
+                // Hardware drops what it would fault through, and walks.
+                me.tlb.forget(under, page, cached.size);
+            }
         }
-        let [global, tagged] = under;
-        let word = &self.kernel[(page - FIRST_KERNEL_PAGE) as usize];
-        self.walk(me, word, page, 0, |entry| match entry & GLOBAL {
-            0 => tagged,
-            _ => global,
-        })
-    }
-
-    /// Reads an entry of a table, and keeps it.
-    fn walk(
-        &self,
-        me: &Cpu,
-        word: &AtomicU64,
-        page: u32,
-        root: u16,
-        under: impl FnOnce(u64) -> Under,
-    ) -> Option<Cached> {
         let broadcasts = me.broadcasts.load(Ordering::SeqCst);
-        // A walker follows a pointer that it has just read: acquire stands for that dependency.
-        let entry = word.load(Ordering::Acquire);
-        if entry & PRESENT == 0 {
-            return None;
-        }
-        let (under, cached) = (under(entry), Cached { entry, root });
+        let walked = self.tables.walk(root, page, store)?;
+        let under = if walked.global { Under::All } else { tag };
+        let cached = Cached {
+            entry: walked.entry,
+            size: walked.size,
+            root: root.unwrap_or_default().0,
+            since: walked.since,
+        };
         me.tlb.fill(under, page, cached);
         if self.features.broadcast {
             // Either the sender's scan finds the line, or we find that there was a broadcast.
             fence(Ordering::SeqCst);
             if me.broadcasts.load(Ordering::SeqCst) != broadcasts {
-                me.tlb.forget(under, page);
+                me.tlb.forget(under, page, cached.size);
             }
         }
         Some(cached)
@@ -307,15 +303,12 @@ impl<const STRESS: bool> Threads<STRESS> {
         own.then(|| cpu.loaded_tag())
     }
 
-    /// Lets the TLB fill from the loaded table as it likes: for the stress test.
+    /// Lets the TLB fill from the tables as it likes: for the stress test.
     fn speculate(&self) {
         if STRESS {
-            if self.speculates_in_kernel && roll(2) == 0 {
-                let page = u32::from(roll(KERNEL_PAGES as u16));
-                self.access_kernel(FIRST_KERNEL_PAGE + page, |_| ());
-            } else {
-                self.access(roll(PAGES as u16).into(), |_| ());
-            }
+            let last = self.me().last.load(Ordering::Relaxed);
+            self.access_for(self.tables.stray(last, roll), false, |_| ());
+            self.me().last.store(last, Ordering::Relaxed);
         }
     }
 
@@ -332,6 +325,7 @@ impl<const STRESS: bool> Threads<STRESS> {
         let waits_for_ever = life::patience_lost(self.cpus.iter().map(|cpu| &cpu.life));
         if waits_for_ever > 0 {
             self.hung.store(true, Ordering::Relaxed);
+            self.mend();
         }
         if waits_for_ever > LAST_RESORT {
             // Past the test harness, which would keep the line to itself.
@@ -345,20 +339,20 @@ impl<const STRESS: bool> Threads<STRESS> {
     }
 }
 
-impl<const STRESS: bool> Rules for Threads<STRESS> {
+impl<const STRESS: bool, T: PageTables> Rules for Threads<STRESS, T> {
     #[inline(always)]
     fn keeps(&self, rule: &'static Rule) -> bool {
-        !STRESS || self.forgotten != Some(rule) || self.is_hung()
+        !STRESS || self.forgotten != Some(rule) || self.mended.load(Ordering::Relaxed)
     }
 }
 
-impl<const STRESS: bool> Broadcast for Threads<STRESS> {
+impl<const STRESS: bool, T: PageTables> Broadcast for Threads<STRESS, T> {
     fn start(&self, what: Invalidate) {
         assert!(self.features.broadcast, "{WITHOUT_BROADCASTS}");
         for cpu in &self.cpus {
             cpu.broadcasts.fetch_add(1, Ordering::SeqCst);
             fence(Ordering::SeqCst);
-            cpu.tlb.invalidate(what, self.reaches(cpu));
+            cpu.tlb.invalidate(what, self.reaches(cpu), T::SIZES);
         }
     }
 
@@ -384,7 +378,7 @@ impl<const STRESS: bool> Broadcast for Threads<STRESS> {
 
 // SAFETY: a TLB in software, whose entries reach no memory but the words of the world; what it must
 // invalidate, it invalidates, and each CPU is one thread.
-unsafe impl<const STRESS: bool> Hardware for Threads<STRESS> {
+unsafe impl<const STRESS: bool, T: PageTables> Hardware for Threads<STRESS, T> {
     type Word = AtomicU64;
     type Broadcasts = Self;
 
@@ -412,7 +406,7 @@ unsafe impl<const STRESS: bool> Hardware for Threads<STRESS> {
         self.stop_sometimes();
         self.speculate();
         let me = self.me();
-        me.tlb.invalidate(what, self.reaches(me));
+        me.tlb.invalidate(what, self.reaches(me), T::SIZES);
     }
 
     #[inline]
@@ -421,7 +415,7 @@ unsafe impl<const STRESS: bool> Hardware for Threads<STRESS> {
         self.stop_sometimes();
         self.speculate();
         if !keep || self.features.tagging == quell::Tagging::None {
-            me.tlb.invalidate(Invalidate::Tag(tag), None);
+            me.tlb.invalidate(Invalidate::Tag(tag), None, T::SIZES);
         }
         me.tag.store(tag.0.into(), Ordering::Relaxed);
         me.root.store(root.0, Ordering::Relaxed);
@@ -434,7 +428,8 @@ unsafe impl<const STRESS: bool> Hardware for Threads<STRESS> {
         // What is filled without a root stands under the kernel's tag, of which nothing was kept.
         me.tag.store(Tag::KERNEL.0.into(), Ordering::Relaxed);
         if STRESS {
-            me.tlb.invalidate(Invalidate::Tag(Tag::KERNEL), None);
+            me.tlb
+                .invalidate(Invalidate::Tag(Tag::KERNEL), None, T::SIZES);
         }
     }
 
@@ -463,6 +458,9 @@ unsafe impl<const STRESS: bool> Hardware for Threads<STRESS> {
 
     fn relax(&self) {
         std::hint::spin_loop();
+        if STRESS {
+            self.poll();
+        }
         if let Some(signs) = self.me().life.turn() {
             self.speculate();
             if self.crowded && life::is_time_to_nap() {
@@ -476,7 +474,7 @@ unsafe impl<const STRESS: bool> Hardware for Threads<STRESS> {
 }
 
 /// A number below `bound`, drawn for this CPU.
-fn roll(bound: u16) -> u16 {
+pub(crate) fn roll(bound: u16) -> u16 {
     DICE.with_borrow_mut(|dice| dice.random_range(0..bound))
 }
 
@@ -485,5 +483,6 @@ fn may_use() -> Vec<usize> {
     cores::allowed().unwrap_or_default()
 }
 
+mod flat;
 #[cfg(test)]
 mod tests;

@@ -1,11 +1,45 @@
-//! The page tables: how large they are, and what of an entry word the hardware looks at.
+//! The page tables: what walkers read.
 //!
-//! Tables have one level. They are written under the embedder's locks and walked by all CPUs; what else is in a word is the
-//! embedder's.
+//! The machine asks [`PageTables`] for a walk and for nothing else, so that programs of a few pages and a memory manager run
+//! on the same threads. [`Flat`] is for the former: one level of entry words for each space, and one table for the kernel's
+//! half. They are written under the embedder's locks and walked by all CPUs; what else is in a word is the embedder's.
 
-use std::sync::atomic::AtomicU64;
+use quell::{Frame, PageSize};
+use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Pages of each address space.
+/// What the machine's walkers read.
+pub trait PageTables: Send + Sync {
+    /// How large the pages are that entries map.
+    const SIZES: &'static [PageSize];
+
+    /// Whether a page is one of the kernel's half, which every CPU walks whatever root it has loaded.
+    fn is_kernels(page: u64) -> bool;
+
+    /// What a walk of a page from this root finds, on behalf of a store if it is one; `None` if that faults.
+    fn walk(&self, root: Option<Frame>, page: u64, store: bool) -> Option<Walked>;
+
+    /// Whether a store may go through this entry; if not, it is walked for again.
+    fn takes_stores(&self, entry: u64) -> bool;
+
+    /// Which page a walker looks up of its own accord, on a CPU whose program used `last`. `roll` draws a number below
+    /// another.
+    fn stray(&self, last: u64, roll: fn(u16) -> u16) -> u64;
+}
+
+/// What a walk has found.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Walked {
+    /// The entry word.
+    pub entry: u64,
+    /// The size of the page that it maps.
+    pub size: PageSize,
+    /// Whether it is one for all tags.
+    pub global: bool,
+    /// When it was read, for an oracle that counts moments.
+    pub since: u64,
+}
+
+/// Pages of each address space of [`Flat`].
 pub const PAGES: usize = 24;
 
 /// A page table: one level of entry words, written under the embedder's lock, walked by all.
@@ -24,3 +58,67 @@ pub type KernelTable = [AtomicU64; KERNEL_PAGES];
 pub const PRESENT: u64 = 1;
 /// The bit of an entry word of the kernel's half with which it is one for all tags.
 pub const GLOBAL: u64 = 1 << 2;
+
+/// Tables of one level.
+pub struct Flat {
+    /// Those of the spaces: root `Frame(n)` is number `n`.
+    pub(crate) spaces: Box<[Table]>,
+    /// That of the kernel's half.
+    pub(crate) kernel: KernelTable,
+    /// Whether TLBs fill from the kernel's half as they like.
+    pub(crate) speculates_in_kernel: bool,
+}
+
+impl Flat {
+    /// So many empty tables, and an empty one for the kernel's half.
+    pub(crate) fn new(spaces: usize) -> Self {
+        Flat {
+            spaces: (0..spaces)
+                .map(|_| std::array::from_fn(|_| AtomicU64::new(0)))
+                .collect(),
+            kernel: std::array::from_fn(|_| AtomicU64::new(0)),
+            speculates_in_kernel: false,
+        }
+    }
+}
+
+impl PageTables for Flat {
+    const SIZES: &'static [PageSize] = &[PageSize::Base];
+
+    #[inline]
+    fn is_kernels(page: u64) -> bool {
+        page >= u64::from(FIRST_KERNEL_PAGE)
+    }
+
+    #[inline]
+    fn walk(&self, root: Option<Frame>, page: u64, _store: bool) -> Option<Walked> {
+        let in_kernel = Self::is_kernels(page);
+        let word = if in_kernel {
+            &self.kernel[(page - u64::from(FIRST_KERNEL_PAGE)) as usize]
+        } else {
+            &self.spaces[root?.0 as usize][page as usize % PAGES]
+        };
+        // A walker follows a pointer that it has just read: acquire stands for that dependency.
+        let entry = word.load(Ordering::Acquire);
+        (entry & PRESENT != 0).then_some(Walked {
+            entry,
+            size: PageSize::Base,
+            global: in_kernel && entry & GLOBAL != 0,
+            since: 0,
+        })
+    }
+
+    /// The embedder looks at its own bits.
+    #[inline]
+    fn takes_stores(&self, _entry: u64) -> bool {
+        true
+    }
+
+    fn stray(&self, _last: u64, roll: fn(u16) -> u16) -> u64 {
+        if self.speculates_in_kernel && roll(2) == 0 {
+            u64::from(FIRST_KERNEL_PAGE) + u64::from(roll(KERNEL_PAGES as u16))
+        } else {
+            roll(PAGES as u16).into()
+        }
+    }
+}

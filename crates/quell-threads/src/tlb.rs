@@ -1,30 +1,33 @@
 //! A TLB in software: what one CPU remembers of the page tables.
 //!
-//! Direct-mapped, one key and one entry word per line. Only the owner fills a line; it writes the
-//! entry before the key. Others may only empty lines (broadcast invalidation), which touches the
+//! Direct-mapped, a key and what was walked per line. Only the owner fills a line; it writes the rest
+//! before the key. Others may only empty lines (broadcast invalidation), which touches the
 //! key alone, so the owner never pairs a key with another line's entry.
 //!
 //! Entries of the kernel's half are global, or stand under the tag that was loaded when they were filled, and stay
 //! there when it is loaded no more. Only what reaches them takes them away: [`Invalidate::Kernel`], which leaves those
 //! under other tags alone, and [`Invalidate::Everything`].
 //!
-//! All lines hold base pages. An invalidation by address reaches the one that it names: of a range
-//! with a larger stride the first page of each stride goes, and nothing else.
+//! A line holds one page, of any size that the tables have. An invalidation by address reaches the one that it names: of a
+//! range with a larger stride, what translates the first page of each stride goes, and nothing else.
 
-use quell::{Invalidate, Page, Tag};
+use quell::{Invalidate, Page, PageSize, Tag};
 use std::sync::atomic::{AtomicU64, Ordering};
 
 const LINES: usize = 256;
 const VALID: u64 = 1;
 /// The entry is one for all tags; the key has none.
 const GLOBAL: u64 = 2;
-const ROOT_BITS: u32 = 14;
-const ROOT_SHIFT: u32 = 2;
+const SIZE_SHIFT: u32 = 2;
+const TAG_SHIFT: u32 = 4;
+const PAGE_SHIFT: u32 = 20;
 
 struct Line {
-    /// 0, or valid bit, global bit, tag, page and, for the oracle alone, the root it was walked from.
+    /// 0, or valid bit, global bit, size, tag and page.
     key: AtomicU64,
     entry: AtomicU64,
+    root: AtomicU64,
+    since: AtomicU64,
 }
 
 /// One CPU's TLB.
@@ -37,8 +40,12 @@ pub struct Tlb {
 pub struct Cached {
     /// The entry word, as it stood in the table when it was walked.
     pub entry: u64,
+    /// The size of the page that it maps.
+    pub size: PageSize,
     /// The root from which it was walked. The hardware does not know this; the oracle does.
-    pub root: u16,
+    pub root: u64,
+    /// When it was walked, as the tables say; likewise.
+    pub since: u64,
 }
 
 /// What an entry stands under.
@@ -51,36 +58,42 @@ pub enum Under {
 }
 
 impl Under {
-    fn bits(self) -> u64 {
-        match self {
-            Under::Tag(tag) => VALID | u64::from(tag.0) << 16,
-            Under::All => VALID | GLOBAL,
-        }
+    fn key(self, page: u64, size: PageSize) -> u64 {
+        let page = page & !(size.pages() - 1);
+        debug_assert!(
+            page >> (64 - PAGE_SHIFT) == 0,
+            "the key has no room for page {page:#x}"
+        );
+        let under = match self {
+            Under::Tag(tag) => u64::from(tag.0) << TAG_SHIFT,
+            Under::All => GLOBAL,
+        };
+        VALID | under | (size as u64) << SIZE_SHIFT | page << PAGE_SHIFT
     }
 
-    fn index(self, page: u32) -> usize {
+    fn index(self, page: u64, size: PageSize) -> usize {
         let tag = match self {
             Under::Tag(tag) => usize::from(tag.0),
             Under::All => 0,
         };
-        (tag * 37 + page as usize) % LINES
+        (tag * 37 + (page / size.pages()) as usize) % LINES
     }
 }
 
-fn key(under: Under, page: u32, root: u16) -> u64 {
-    debug_assert!(
-        root >> ROOT_BITS == 0,
-        "the key has no room for root {root}"
-    );
-    under.bits() | u64::from(page) << 32 | u64::from(root) << ROOT_SHIFT
-}
-
 fn key_tag(key: u64) -> Tag {
-    Tag((key >> 16) as u16)
+    Tag((key >> TAG_SHIFT) as u16)
 }
 
 fn key_page(key: u64) -> Page {
-    Page(key >> 32)
+    Page(key >> PAGE_SHIFT)
+}
+
+fn key_size(key: u64) -> PageSize {
+    match key >> SIZE_SHIFT & 3 {
+        0 => PageSize::Base,
+        1 => PageSize::Large,
+        _ => PageSize::Huge,
+    }
 }
 
 fn key_is_global(key: u64) -> bool {
@@ -89,9 +102,12 @@ fn key_is_global(key: u64) -> bool {
 
 impl Default for Tlb {
     fn default() -> Self {
+        let word = || AtomicU64::new(0);
         let line = || Line {
-            key: AtomicU64::new(0),
-            entry: AtomicU64::new(0),
+            key: word(),
+            entry: word(),
+            root: word(),
+            since: word(),
         };
         Tlb {
             lines: (0..LINES).map(|_| line()).collect(),
@@ -100,44 +116,53 @@ impl Default for Tlb {
 }
 
 impl Tlb {
-    /// What is cached for `page`. Called by the owner.
-    pub fn find(&self, under: Under, page: u32) -> Option<Cached> {
-        let line = &self.lines[under.index(page)];
-        let held = line.key.load(Ordering::Relaxed);
-        let root = (held >> ROOT_SHIFT) as u16 & ((1 << ROOT_BITS) - 1);
-        (held == key(under, page, root)).then(|| Cached {
-            entry: line.entry.load(Ordering::Relaxed),
-            root,
+    /// What is cached for `page`, as a page of one of these sizes. Called by the owner.
+    #[inline]
+    pub fn find(&self, under: Under, page: u64, sizes: &[PageSize]) -> Option<Cached> {
+        sizes.iter().find_map(|&size| {
+            let line = &self.lines[under.index(page, size)];
+            let held = line.key.load(Ordering::Relaxed);
+            (held == under.key(page, size)).then(|| Cached {
+                entry: line.entry.load(Ordering::Relaxed),
+                size,
+                root: line.root.load(Ordering::Relaxed),
+                since: line.since.load(Ordering::Relaxed),
+            })
         })
     }
 
     /// Caches an entry. Called by the owner.
-    pub fn fill(&self, under: Under, page: u32, cached: Cached) {
-        let line = &self.lines[under.index(page)];
+    #[inline]
+    pub fn fill(&self, under: Under, page: u64, cached: Cached) {
+        let line = &self.lines[under.index(page, cached.size)];
         line.key.store(0, Ordering::Relaxed);
         line.entry.store(cached.entry, Ordering::Relaxed);
+        line.root.store(cached.root, Ordering::Relaxed);
+        line.since.store(cached.since, Ordering::Relaxed);
         line.key
-            .store(key(under, page, cached.root), Ordering::Relaxed);
+            .store(under.key(page, cached.size), Ordering::Relaxed);
     }
 
-    /// Forgets one page. Called by the owner.
-    pub fn forget(&self, under: Under, page: u32) {
-        self.lines[under.index(page)]
+    /// Forgets what the line has in which a page of this size would be. Called by the owner.
+    #[inline]
+    pub fn forget(&self, under: Under, page: u64, size: PageSize) {
+        self.lines[under.index(page, size)]
             .key
             .store(0, Ordering::Relaxed);
     }
 
-    /// Empties the lines that `what` covers. `loaded` is the tag whose entries of the kernel's half go with the global ones;
-    /// `None` where those of all tags do. May be called by any CPU.
-    pub fn invalidate(&self, what: Invalidate, loaded: Option<Tag>) {
+    /// Empties the lines that `what` covers, in a TLB of pages of these sizes. `loaded` is the tag whose entries of the
+    /// kernel's half go with the global ones; `None` where those of all tags do. May be called by any CPU.
+    pub fn invalidate(&self, what: Invalidate, loaded: Option<Tag>, sizes: &[PageSize]) {
         let tagged = |key: u64, tag: Tag| !key_is_global(key) && key_tag(key) == tag;
+        let pages = |key: u64| key_size(key).pages();
         let covers = |key: u64| match what {
             Invalidate::Range { tag, range, .. } => {
-                tagged(key, tag) && range.names(key_page(key), 1)
+                tagged(key, tag) && range.names(key_page(key), pages(key))
             }
             Invalidate::Kernel { range, .. } => {
                 let of_tag = loaded.is_none_or(|tag| tagged(key, tag));
-                (key_is_global(key) || of_tag) && range.names(key_page(key), 1)
+                (key_is_global(key) || of_tag) && range.names(key_page(key), pages(key))
             }
             Invalidate::Tag(tag) => tagged(key, tag),
             Invalidate::All => !key_is_global(key),
@@ -155,9 +180,11 @@ impl Tlb {
         match what {
             // Hardware does not search for a few pages either.
             Invalidate::Range { tag, range, .. } if range.strides() < LINES as u64 => {
-                let stride = range.stride.pages();
-                let pages = (0..range.strides()).map(|at| range.start.0 + at * stride);
-                pages.for_each(|page| empty(&self.lines[Under::Tag(tag).index(page as u32)]));
+                for page in range.each() {
+                    for &size in sizes {
+                        empty(&self.lines[Under::Tag(tag).index(page.0, size)]);
+                    }
+                }
             }
             _ => self.lines.iter().for_each(empty),
         }
@@ -167,14 +194,22 @@ impl Tlb {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use quell::{PageRange, PageSize, Scope};
+    use quell::{PageRange, Scope};
+
+    const BASE: Cached = Cached {
+        entry: 5,
+        size: PageSize::Base,
+        root: 2,
+        since: 0,
+    };
+    const SIZES: &[PageSize] = &[PageSize::Base, PageSize::Large];
 
     #[test]
     fn a_large_stride_takes_one_base_page() {
         let tlb = Tlb::default();
         let pages = [0, 2, 515];
         for page in pages {
-            tlb.fill(Under::Tag(Tag(1)), page, Cached { entry: 5, root: 2 });
+            tlb.fill(Under::Tag(Tag(1)), page, BASE);
         }
         let left_by = |start| {
             tlb.invalidate(
@@ -188,8 +223,9 @@ mod tests {
                     scope: Scope::Leaf,
                 },
                 None,
+                SIZES,
             );
-            pages.map(|page| tlb.find(Under::Tag(Tag(1)), page).is_some())
+            pages.map(|page| tlb.find(Under::Tag(Tag(1)), page, SIZES).is_some())
         };
         assert_eq!(left_by(0), [false, true, true]);
         assert_eq!(left_by(3), [false, true, false]);
@@ -198,7 +234,7 @@ mod tests {
     #[test]
     fn invalidation_takes_what_it_covers_and_leaves_the_rest() {
         let tlb = Tlb::default();
-        let cached = Cached { entry: 5, root: 2 };
+        let cached = BASE;
         for page in 0..4 {
             tlb.fill(Under::Tag(Tag(1)), page, cached);
             tlb.fill(Under::Tag(Tag(2)), page, cached);
@@ -210,24 +246,25 @@ mod tests {
                 scope: Scope::Leaf,
             },
             None,
+            SIZES,
         );
         let left = |tag| {
             (0..4)
-                .map(|page| tlb.find(Under::Tag(tag), page).is_some())
+                .map(|page| tlb.find(Under::Tag(tag), page, SIZES).is_some())
                 .collect::<Vec<_>>()
         };
         assert_eq!(left(Tag(1)), [true, false, false, true]);
         assert_eq!(left(Tag(2)), [true; 4]);
-        tlb.invalidate(Invalidate::Tag(Tag(2)), None);
+        tlb.invalidate(Invalidate::Tag(Tag(2)), None, SIZES);
         assert_eq!(left(Tag(2)), [false; 4]);
-        tlb.invalidate(Invalidate::All, None);
+        tlb.invalidate(Invalidate::All, None, SIZES);
         assert_eq!(left(Tag(1)), [false; 4]);
     }
 
     #[test]
     fn what_is_the_kernels_stays_until_it_is_meant() {
         let tlb = Tlb::default();
-        let cached = Cached { entry: 5, root: 2 };
+        let cached = BASE;
         let unders = [Under::All, Under::Tag(Tag(1)), Under::Tag(Tag(2))];
         let kernel = Invalidate::Kernel {
             range: PageRange::base(Page(7), 1),
@@ -235,13 +272,34 @@ mod tests {
         };
         let left_by = |what, loaded| {
             (unders.iter()).for_each(|&under| tlb.fill(under, 7, cached));
-            tlb.invalidate(what, loaded);
-            unders.map(|under| tlb.find(under, 7).is_some())
+            tlb.invalidate(what, loaded, SIZES);
+            unders.map(|under| tlb.find(under, 7, SIZES).is_some())
         };
         assert_eq!(left_by(kernel, Some(Tag(1))), [false, false, true]);
         assert_eq!(left_by(kernel, None), [false; 3]);
         assert_eq!(left_by(Invalidate::All, None), [true, false, false]);
         assert_eq!(left_by(Invalidate::Tag(Tag(1)), None), [true, false, true]);
         assert_eq!(left_by(Invalidate::Everything, None), [false; 3]);
+    }
+
+    #[test]
+    fn a_large_page_goes_with_any_of_its_pages_that_is_named() {
+        let large = Cached {
+            size: PageSize::Large,
+            ..BASE
+        };
+        for (start, goes) in [(512, true), (700, true), (511, false), (1024, false)] {
+            let tlb = Tlb::default();
+            tlb.fill(Under::Tag(Tag(1)), 600, large);
+            let found = |page| tlb.find(Under::Tag(Tag(1)), page, SIZES);
+            assert_eq!((found(1023), found(1024)), (Some(large), None));
+            let what = Invalidate::Range {
+                tag: Tag(1),
+                range: PageRange::base(Page(start), 1),
+                scope: Scope::Leaf,
+            };
+            tlb.invalidate(what, None, SIZES);
+            assert_eq!(found(512).is_none(), goes, "{start}");
+        }
     }
 }

@@ -174,7 +174,7 @@ unsafe impl Bench for Kernel {
         self.poll();
         let page = number(Page::containing(address));
         self.hw
-            .access_kernel(page, |held| self.at(held.entry, address).load(SeqCst))
+            .access(page, |held| self.at(held.entry, address).load(SeqCst))
     }
     fn word(&self, frame: Frame, index: usize) -> u64 {
         self.frame(frame.0)[index].load(SeqCst)

@@ -45,6 +45,12 @@ use quell_vm::User;
 use script::{MemoryOf, PARAMETERS, Said, Script};
 use team::{Team, word};
 
+/// Ends the run of all CPUs of a workload early: those that wait, or come to a barrier, return [`Failure::Elsewhere`]. For a
+/// machine that finds that none of them will get on. May be called in the middle of [`Workload::run`].
+pub fn abandon<U: User + ?Sized>(user: &U) {
+    Team::new(user).fail();
+}
+
 /// The figure that a workload is about.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct Measure {

@@ -313,7 +313,11 @@ impl Core {
             Op::Broadcast => true,
             // What a kernel frees it hands on by a release, which an invalidation of its own precedes.
             Op::Note => !cpu.invalidates(),
-            Op::Relax => cpu.woken || cpu.watch.changed().any(|word| !cpu.holds(word)),
+            Op::Relax => {
+                cpu.woken
+                    || cpu.watch.has_overflowed()
+                    || cpu.watch.changed().any(|word| !cpu.holds(word))
+            }
             Op::Park => false,
         }
     }

@@ -31,6 +31,8 @@ pub(super) struct Watch {
     keys: [u64; WORDS],
     /// A bit for each word that was read since the last turn of a loop: they stay.
     fresh: u32,
+    /// Whether one of those had to go nevertheless.
+    overflowed: bool,
     /// How many of the words have an address of each kind: most that are looked for are not there.
     kinds: [u8; KINDS],
 }
@@ -54,6 +56,7 @@ impl Watch {
             turns: [0; WORDS],
             keys: [0; WORDS],
             fresh: 0,
+            overflowed: false,
             kinds: [0; KINDS],
         }
     }
@@ -62,6 +65,7 @@ impl Watch {
     pub(super) fn clear(&mut self, origin: usize, heap: Range<usize>) {
         self.count = 0;
         self.fresh = 0;
+        self.overflowed = false;
         self.origin = origin;
         self.heap = heap;
         self.kinds = [0; KINDS];
@@ -105,6 +109,7 @@ impl Watch {
             self.count - 1
         } else {
             let gap = self.dispensable();
+            self.overflowed |= self.fresh >> gap & 1 != 0;
             self.kinds[kind(self.words[gap])] -= 1;
             gap
         };
@@ -189,6 +194,14 @@ impl Watch {
         }
         self.retain(|watch, place| watch.turns[place] < TURNS);
         self.fresh = 0;
+        self.overflowed = false;
+    }
+
+    /// Whether the CPU has read more since the last turn of a loop than is remembered. It then goes round once more, since
+    /// what the loop waits for may be among the words that were forgotten, and after that it is not.
+    #[inline]
+    pub(super) fn has_overflowed(&self) -> bool {
+        self.overflowed
     }
 
     /// A word goes.
@@ -220,7 +233,8 @@ impl Watch {
         (0..self.count).map(move |place| {
             let changed = self.has_changed(place).then_some(self.seen[place]);
             let stays = fresh >> place & 1;
-            (self.words[place], self.turns[place], changed, stays)
+            let turns = self.turns[place];
+            (self.words[place], turns, changed, stays, self.overflowed)
         })
     }
 }
@@ -247,5 +261,20 @@ mod tests {
             word.poke(99);
         }
         assert_eq!(watch.changed().count(), waited_for.len());
+    }
+
+    #[test]
+    fn a_loop_that_may_have_been_forgotten_is_gone_round_once_more() {
+        let words: Vec<_> = (0..=WORDS as u64).map(AdversaryWord::holding).collect();
+        let mut watch = Watch::new();
+        watch.clear(words.as_ptr().addr(), 0..0);
+        let (last, before) = words.split_last().expect("some");
+        before.iter().for_each(|word| watch.read(word, word.peek()));
+        assert!(!watch.has_overflowed());
+        watch.read(last, last.peek());
+        assert!(watch.has_overflowed());
+        watch.turn();
+        watch.read(&words[0], words[0].peek());
+        assert!(!watch.has_overflowed());
     }
 }

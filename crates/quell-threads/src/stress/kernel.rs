@@ -52,19 +52,18 @@ impl<'a> Program<'a> {
         let page = self.roll(KERNEL_PAGES);
         let (world, me) = (self.world, self.me);
         let completed = world.kernel.pages[page].completed.load(Ordering::Relaxed);
-        self.hw
-            .access_kernel(FIRST_KERNEL_PAGE + page as u32, |cached| {
-                let entry = EntryWord(cached.entry);
-                let content = world.content(entry.frame());
-                let breaks = |clause, account: String| {
-                    let account = format!("{account} (page {page} of the kernel's half)");
-                    let violation = Violation::new(clause, account).by(me);
-                    world.report(violation.in_frame(Frame(entry.frame() as u64)));
-                };
-                if let Some((clause, account)) = entry.breaks(content, completed) {
-                    breaks(clause, account);
-                }
-            });
+        self.hw.access(FIRST_KERNEL_PAGE + page as u32, |cached| {
+            let entry = EntryWord(cached.entry);
+            let content = world.content(entry.frame());
+            let breaks = |clause, account: String| {
+                let account = format!("{account} (page {page} of the kernel's half)");
+                let violation = Violation::new(clause, account).by(me);
+                world.report(violation.in_frame(Frame(entry.frame() as u64)));
+            };
+            if let Some((clause, account)) = entry.breaks(content, completed) {
+                breaks(clause, account);
+            }
+        });
     }
 
     /// Uses an address, which may be owed for, with a frame.

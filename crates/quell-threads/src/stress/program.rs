@@ -86,7 +86,7 @@ impl<'a> Program<'a> {
                 let violation = Violation::new(clause, account).by(me);
                 world.report(violation.in_frame(Frame(frame as u64)));
             };
-            if usize::from(cached.root) != space.table {
+            if cached.root != space.table as u64 {
                 breaks(Clause::C5, format!("walked from root {}", cached.root));
             } else if let Some((clause, account)) = entry.breaks(content, completed) {
                 breaks(clause, account);

@@ -1,0 +1,161 @@
+//! `quell stress`: one workload on threads of the host, each a CPU.
+//!
+//! The processor's own memory ordering decides what a CPU sees, so no run repeats, and nothing is said of time.
+
+use std::collections::BTreeMap;
+use std::process::ExitCode;
+
+use anyhow::Result;
+use clap::Args;
+use quell::{Counter, Policy, Rule};
+use quell_threads::managed::{Performance, Report, RunError};
+use serde::Serialize;
+
+use crate::options::WorkloadArgs;
+use crate::output::{paragraph, say};
+use crate::run::{engine_rows, guard, table_of};
+use crate::table::Table;
+use crate::usage::usage;
+
+/// What `quell stress` takes.
+#[derive(Debug, Args)]
+pub struct StressArgs {
+    #[command(flatten)]
+    workload: WorkloadArgs,
+    /// Which mechanisms are on: baseline, all, S0+S4, all-S3, all,tags=64 … (`quell list policies`)
+    #[arg(long, default_value = "all")]
+    policy: Policy,
+    /// How many CPUs, each a thread, 1 to 256; the workload's own number unless given. More than the host has cores are
+    /// taken off them at any point
+    #[arg(long, value_parser = clap::value_parser!(u16).range(1..=256))]
+    cpus: Option<u16>,
+    /// The seed of the workload's random choices; how the CPUs interleave is up to the host
+    #[arg(long, default_value_t = 1)]
+    seed: u64,
+    /// Prints one JSON object instead of a table
+    #[arg(long)]
+    json: bool,
+    /// Leaves a guard out until what it guards against is seen, to see that it is: the name of a mutant of
+    /// docs/mutants.md. The run ends there
+    #[arg(long, value_name = "GUARD", value_parser = guard)]
+    without: Option<&'static Rule>,
+}
+
+#[derive(Serialize)]
+struct Json<'a> {
+    workload: &'a str,
+    policy: String,
+    cpus: usize,
+    seed: u64,
+    without: Option<&'a str>,
+    parameters: BTreeMap<&'a str, u64>,
+    operation: &'a str,
+    operations: u64,
+    accesses: u64,
+    faults: u64,
+    calls: u64,
+    shootdowns: u64,
+    interrupts: u64,
+    /// What the engine counted while measured, and over the whole run.
+    engine: BTreeMap<&'a str, u64>,
+    engine_in_all: BTreeMap<&'a str, u64>,
+    violation: Option<String>,
+}
+
+/// Runs and prints.
+///
+/// # Errors
+/// If something asked for does not exist, or the workload came to no end.
+pub fn run(args: &StressArgs) -> Result<ExitCode> {
+    let workload = args.workload.resolve()?;
+    let performance = Performance {
+        workload,
+        cpus: args.cpus.map_or(workload.cpus(), usize::from),
+        policy: args.policy,
+        seed: args.seed,
+        without: args.without,
+    };
+    let report = performance.run().map_err(|error| match error {
+        RunError::Unfit { .. } => usage(error),
+        RunError::Failed { .. } | RunError::Stuck { .. } => error.into(),
+    })?;
+    if args.json {
+        let json = json(&performance, &report);
+        say!("{}", serde_json::to_string_pretty(&json)?);
+    } else {
+        print(&performance, &report);
+    }
+    Ok(match report.violation {
+        None => ExitCode::SUCCESS,
+        Some(_) => ExitCode::FAILURE,
+    })
+}
+
+fn json<'a>(performance: &'a Performance, report: &'a Report) -> Json<'a> {
+    let workload = &performance.workload;
+    let parameters = workload.parameters().iter();
+    let counts = |engine| {
+        engine_rows(engine)
+            .map(|(name, _, count)| (name, count))
+            .collect()
+    };
+    Json {
+        workload: workload.name(),
+        policy: performance.policy.to_string(),
+        cpus: performance.cpus,
+        seed: performance.seed,
+        without: performance.without.map(|guard| guard.name),
+        parameters: parameters
+            .filter_map(|parameter| Some((parameter.name, workload.get(parameter.name)?)))
+            .collect(),
+        operation: workload.operation(),
+        operations: report.operations,
+        accesses: report.accesses,
+        faults: report.faults,
+        calls: report.calls,
+        shootdowns: report.engine_window.get(Counter::Shootdowns),
+        interrupts: report.engine_window.get(Counter::Sent),
+        engine: counts(&report.engine_window),
+        engine_in_all: counts(&report.engine),
+        violation: report.violation.as_ref().map(ToString::to_string),
+    }
+}
+
+fn print(performance: &Performance, report: &Report) {
+    let (workload, cpus) = (&performance.workload, performance.cpus);
+    let plural = if cpus == 1 { "" } else { "s" };
+    paragraph(format_args!(
+        "{} on {cpus} thread{plural} of this host, policy {}, seed {}",
+        workload.name(),
+        performance.policy,
+        performance.seed
+    ));
+    if let Some(guard) = performance.without {
+        let mistake = guard.mistake.trim();
+        paragraph(format_args!("  left out: {}: {mistake}", guard.name));
+    }
+    let per = workload.operation();
+    say!(
+        "  operations while measured: {} (one is: {per})",
+        report.operations
+    );
+    say!(
+        "  in all: {} accesses, {} faults, {} calls",
+        report.accesses,
+        report.faults,
+        report.calls
+    );
+    match &report.violation {
+        None => say!("  contract: kept, every access checked"),
+        Some(violation) => {
+            say!("  contract: BROKEN; the run ended there");
+            paragraph(format_args!("    {violation}"));
+        }
+    }
+    say!("\n{}", count_table(report));
+}
+
+/// What the engine counted.
+pub fn count_table(report: &Report) -> Table {
+    table_of(engine_rows(&report.engine_window))
+}

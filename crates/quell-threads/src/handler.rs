@@ -1,0 +1,61 @@
+//! What serves a CPU's interrupts wherever it waits.
+//!
+//! Programs of the stress test look for interrupts themselves. A memory manager waits in places that it alone knows, with
+//! interrupts on, and there the machine serves them: by what the CPU's thread has set here. The machine cannot hold it,
+//! because it borrows the engine, which borrows the machine.
+
+use std::cell::Cell;
+
+thread_local! {
+    /// Set only while what it points to is borrowed.
+    static HANDLER: Cell<Option<*const dyn Fn()>> = const { Cell::new(None) };
+}
+
+/// Runs `body` on a thread whose interrupts `handler` serves.
+pub fn with<R>(handler: &dyn Fn(), body: impl FnOnce() -> R) -> R {
+    struct Back(Option<*const dyn Fn()>);
+    impl Drop for Back {
+        fn drop(&mut self) {
+            HANDLER.set(self.0);
+        }
+    }
+    // SAFETY: the lifetime alone changes. The pointer is followed by `call` alone, on this thread, before `_back` takes it
+    // away, and all that time `handler` is borrowed.
+    let handler: &'static dyn Fn() = unsafe { std::mem::transmute(handler) };
+    let _back = Back(HANDLER.replace(Some(handler)));
+    body()
+}
+
+/// Whether something serves this thread's interrupts.
+#[inline]
+pub fn is_set() -> bool {
+    HANDLER.get().is_some()
+}
+
+/// Lets it serve one.
+pub fn call() {
+    if let Some(handler) = HANDLER.get() {
+        // SAFETY: it is set only while what it points to is borrowed, by `with`.
+        unsafe { (*handler)() };
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_handler_is_gone_with_what_it_was_set_for() {
+        let served = Cell::new(0);
+        with(&|| served.set(served.get() + 1), || {
+            assert!(is_set());
+            call();
+            let inner = std::panic::catch_unwind(|| with(&|| (), || panic!("on purpose")));
+            assert!(inner.is_err());
+            call();
+        });
+        assert!(!is_set());
+        call();
+        assert_eq!(served.get(), 2);
+    }
+}

@@ -1,0 +1,32 @@
+//! The machine with tables of one level, for programs that write entries themselves.
+
+use super::Threads;
+use crate::tables::{Flat, KernelTable, Table};
+use quell::Features;
+
+impl<const STRESS: bool> Threads<STRESS> {
+    /// A machine of `cpus` CPUs with `tables` page tables. Root `Frame(n)` is table `n`.
+    ///
+    /// # Panics
+    /// If there is no CPU.
+    pub fn new(cpus: usize, tables: usize, features: Features) -> Self {
+        Threads::with_tables(cpus, Flat::new(tables), features)
+    }
+
+    /// The same machine, whose TLBs fill from the kernel's half as they like, too. Without `STRESS` it has no effect.
+    #[must_use]
+    pub fn with_kernel(mut self, has: bool) -> Self {
+        self.tables.speculates_in_kernel = has;
+        self
+    }
+
+    /// The table of the kernel's half: page [`FIRST_KERNEL_PAGE`](crate::tables::FIRST_KERNEL_PAGE) and those that follow.
+    pub fn kernel_table(&self) -> &KernelTable {
+        &self.tables.kernel
+    }
+
+    /// Page table `index`.
+    pub fn table(&self, index: usize) -> &Table {
+        &self.tables.spaces[index]
+    }
+}

@@ -1,0 +1,198 @@
+//! Memory: the words of each frame, what happened to it, and the walk of the page tables that lie in it.
+//!
+//! The host gives memory for 512 frames at a time, when one of them is first touched, so a large memory of which little is
+//! used costs little. What lies there at first is no zero: whoever relies on zeros is found out.
+//!
+//! What happened is told in *moments*, which one counter numbers. All of this is read and written relaxed: what the contract
+//! promises to be over when an access begins is over before it by the order that the engine makes, and where the engine
+//! makes none the oracle must not.
+
+use quell::entry::TABLE_WORDS;
+use quell::{Entry, Frame, Level, Page};
+use quell_arch::x86_64::entry::decode;
+use quell_vm::MemoryMap;
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+/// The words of a frame.
+pub type Words = [AtomicU64; TABLE_WORDS];
+
+/// Frames that the host gives memory for at once.
+const CHUNK: u64 = 512;
+/// What memory holds at first.
+const JUNK: u64 = 0x5a5a_5a5a_5a5a_5a5a;
+
+/// What happened to a frame: the moment of each, 0 if never.
+#[derive(Default)]
+pub struct History {
+    /// It got its present owner.
+    pub allocated: AtomicU64,
+    /// It lost its owner, and has got none since.
+    pub freed: AtomicU64,
+    /// Its content was captured.
+    pub captured: AtomicU64,
+    /// Whether it is a page-table page now.
+    pub is_table: AtomicBool,
+}
+
+struct Chunk {
+    words: Box<[Words]>,
+    histories: Box<[History]>,
+}
+
+/// All memory.
+pub struct Frames {
+    map: MemoryMap,
+    first: u64,
+    chunks: Box<[OnceLock<Chunk>]>,
+    moment: AtomicU64,
+}
+
+/// Where a walk has come to: the word of a present entry that maps a page.
+pub struct Leaf<'f> {
+    /// The word.
+    pub word: &'f AtomicU64,
+    /// What it held.
+    pub raw: u64,
+    /// The level of the table that it lies in.
+    pub level: Level,
+}
+
+impl Frames {
+    /// The memory of a map.
+    pub fn new(map: MemoryMap) -> Self {
+        let ends = |node: &quell_vm::Node| node.extent.first.0 + node.extent.frames;
+        let first = map.nodes().iter().map(|node| node.extent.first.0).min();
+        let first = first.unwrap_or_default();
+        let end = map.nodes().iter().map(ends).max().unwrap_or_default();
+        Frames {
+            map,
+            first,
+            chunks: (0..(end - first).div_ceil(CHUNK))
+                .map(|_| OnceLock::new())
+                .collect(),
+            moment: AtomicU64::new(0),
+        }
+    }
+
+    /// Where its nodes are.
+    pub fn map(&self) -> MemoryMap {
+        self.map
+    }
+
+    /// The number of the moment that begins now.
+    pub fn next_moment(&self) -> u64 {
+        self.moment.fetch_add(1, Ordering::Relaxed) + 1
+    }
+
+    /// The number of the last moment that began.
+    pub fn moment(&self) -> u64 {
+        self.moment.load(Ordering::Relaxed)
+    }
+
+    fn place(&self, frame: Frame) -> Option<(&Chunk, usize)> {
+        self.map.node_of(frame)?;
+        let number = frame.0 - self.first;
+        let chunk = self.chunks[(number / CHUNK) as usize].get_or_init(|| Chunk {
+            words: (0..CHUNK)
+                .map(|_| [const { AtomicU64::new(JUNK) }; TABLE_WORDS])
+                .collect(),
+            histories: (0..CHUNK).map(|_| History::default()).collect(),
+        });
+        Some((chunk, (number % CHUNK) as usize))
+    }
+
+    /// The words of a frame, if there is such a frame.
+    pub fn find(&self, frame: Frame) -> Option<&Words> {
+        let (chunk, index) = self.place(frame)?;
+        Some(&chunk.words[index])
+    }
+
+    /// The words of a frame.
+    ///
+    /// # Panics
+    /// If there is no such frame.
+    pub fn words(&self, frame: Frame) -> &Words {
+        match self.find(frame) {
+            Some(words) => words,
+            None => panic!("frame {:#x} is outside the machine's memory", frame.0),
+        }
+    }
+
+    /// What happened to a frame.
+    ///
+    /// # Panics
+    /// If there is no such frame.
+    pub fn history(&self, frame: Frame) -> &History {
+        match self.place(frame) {
+            Some((chunk, index)) => &chunk.histories[index],
+            None => panic!("frame {:#x} is outside the machine's memory", frame.0),
+        }
+    }
+
+    /// Walks from a root to the entry that maps a page, showing `visit` each table; `None` if no present entry does.
+    pub fn walk(&self, root: Frame, page: Page, mut visit: impl FnMut(Frame)) -> Option<Leaf<'_>> {
+        let (mut table, mut level) = (root, Level::ROOT);
+        loop {
+            visit(table);
+            let word = &self.find(table)?[level.index(page)];
+            // A walker follows a pointer that it has just read: acquire stands for that dependency.
+            let raw = word.load(Ordering::Acquire);
+            let entry = decode(raw, level);
+            if !entry.present {
+                return None;
+            }
+            if !entry.table {
+                return Some(Leaf { word, raw, level });
+            }
+            table = entry.frame;
+            // A word of a leaf table that is read as one of another table ends the walk: it comes from broken tables.
+            level = Level(level.0.checked_sub(1)?);
+        }
+    }
+}
+
+/// What an entry word in a table of this level says, and the frame that it has for one of its pages.
+pub fn resolve(raw: u64, level: Level, page: Page) -> (Entry, Frame) {
+    let entry = decode(raw, level);
+    let frame = entry.frame.plus(page.0 & (level.pages() - 1));
+    (entry, frame)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use quell_arch::x86_64::entry::encode;
+
+    #[test]
+    fn a_walk_goes_down_to_the_entry_that_maps() {
+        let frames = Frames::new(MemoryMap::flat(Frame(1 << 18), 1024));
+        let frame = |index: u64| Frame((1 << 18) + index);
+        let page = Page(3 << 27 | 5 << 18 | 7 << 9 | 9);
+        let set = |table: u64, level: Level, entry: Entry| {
+            frames
+                .words(frame(table))
+                .iter()
+                .for_each(|word| word.store(0, Ordering::Relaxed));
+            let word = &frames.words(frame(table))[level.index(page)];
+            word.store(encode(entry, level), Ordering::Relaxed);
+        };
+        set(0, Level::ROOT, Entry::table(frame(1)));
+        set(1, Level::HUGE, Entry::table(frame(2)));
+        set(
+            2,
+            Level::LARGE,
+            Entry {
+                table: false,
+                ..Entry::table(frame(512))
+            },
+        );
+        let mut seen = Vec::new();
+        let leaf = frames.walk(frame(0), page, |table| seen.push(table));
+        let leaf = leaf.expect("it is mapped");
+        assert_eq!(seen, [frame(0), frame(1), frame(2)]);
+        assert_eq!(leaf.level, Level::LARGE);
+        assert_eq!(resolve(leaf.raw, leaf.level, page).1, frame(512 + 9));
+        assert!(frames.walk(frame(0), Page(page.0 + 512), |_| ()).is_none());
+    }
+}

@@ -1,0 +1,303 @@
+//! The judge of each access, in the middle of threads that run at once.
+//!
+//! Every translation knows at which moment it was walked ([`frames`](super::frames)). An access through it
+//!
+//! * breaks **C5** if it was walked from another root than the one that is loaded, or the root has become another's since;
+//! * **C1** if its frame got a new owner since, or it stores to a frame that lost its owner since;
+//! * **C2** if it stores, and the frame's content was captured since.
+//!
+//! If the tables still say what the translation says, that is all. If not, it
+//!
+//! * breaks **C3** if a call has returned that took the page or the right away and began after the walk;
+//! * **C4** if the tables now have another frame, the load has returned something else than that frame holds, and no call
+//!   or fault under way explains it.
+//!
+//! A walk that reads a table which is none any more breaks **C6**, memory handed out as zeroed that is not **C8**; C7 is the
+//! run's ([`perform`](super::perform)).
+//!
+//! # Why it needs no lock
+//!
+//! An access is a few steps of one thread between two looks for interrupts. What must not happen during it is just what the
+//! engine delays until this CPU has answered: the frame's next owner, the capture, the return of the call. So whatever has
+//! happened by the time the oracle looks had happened, or should not have. A translation that was filled while
+//! the call that must take it away was already under way is given the benefit of the doubt.
+
+use super::frames::{Frames, History, resolve};
+use crate::tlb::Cached;
+use quell::{CpuId, Frame, Page, PageRange};
+use quell_contract::{Clause, Violation};
+use quell_sim::may_change;
+use quell_vm::{Call, Event};
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+/// What a CPU is doing in the kernel.
+#[derive(Clone, Copy, Debug)]
+pub enum Doing {
+    /// A call.
+    Call(Call),
+    /// A page fault.
+    Fault,
+}
+
+#[derive(Clone, Copy)]
+struct UnderWay {
+    root: Option<Frame>,
+    doing: Doing,
+    began: u64,
+}
+
+/// Rights to a range that calls took away: since which moment each, 0 if never.
+#[derive(Clone, Copy, Default)]
+struct Taken {
+    loads: u64,
+    stores: u64,
+}
+
+/// An access that was made.
+pub struct Used {
+    /// By which CPU.
+    pub cpu: CpuId,
+    /// With which root loaded.
+    pub root: Frame,
+    /// Where.
+    pub address: u64,
+    /// Through what.
+    pub cached: Cached,
+    /// To which frame.
+    pub frame: Frame,
+    /// Whether it was a store.
+    pub store: bool,
+    /// What a load has returned.
+    pub held: u64,
+}
+
+/// What the oracle remembers.
+#[derive(Default)]
+pub struct Oracle {
+    under_way: Box<[Mutex<Option<UnderWay>>]>,
+    taken: Mutex<HashMap<Frame, HashMap<PageRange, Taken>>>,
+    first: Mutex<Option<Violation>>,
+    found: AtomicBool,
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Oracle {
+    /// For so many CPUs.
+    pub fn new(cpus: usize) -> Self {
+        Oracle {
+            under_way: (0..cpus).map(|_| Mutex::default()).collect(),
+            ..Oracle::default()
+        }
+    }
+
+    /// Keeps the first violation.
+    pub fn report(&self, violation: Violation) {
+        lock(&self.first).get_or_insert(violation);
+        self.found.store(true, Ordering::Relaxed);
+    }
+
+    /// Whether something was found.
+    pub fn has_found(&self) -> bool {
+        self.found.load(Ordering::Relaxed)
+    }
+
+    /// What was found first.
+    pub fn verdict(&self) -> Option<Violation> {
+        lock(&self.first).clone()
+    }
+
+    /// This CPU, which runs the space of this root, does something in the kernel for as long as `body` takes.
+    pub fn during<R>(
+        &self,
+        frames: &Frames,
+        (cpu, root): (CpuId, Option<Frame>),
+        doing: Doing,
+        body: impl FnOnce() -> R,
+    ) -> R {
+        let began = frames.next_moment();
+        *lock(&self.under_way[cpu.index()]) = Some(UnderWay { root, doing, began });
+        let result = body();
+        *lock(&self.under_way[cpu.index()]) = None;
+        result
+    }
+
+    /// Judges an access that was just made.
+    pub fn judge(&self, frames: &Frames, used: &Used) {
+        let since = used.cached.since;
+        let moment = |of: &AtomicU64| of.load(Ordering::Relaxed);
+        let history = frames.history(used.frame);
+        let broken = if Frame(used.cached.root) != used.root {
+            Some((Clause::C5, "through a translation of another space"))
+        } else if moment(&frames.history(used.root).allocated) > since {
+            Some((
+                Clause::C5,
+                "through a translation of an earlier space with this root",
+            ))
+        } else if moment(&history.allocated) > since {
+            Some((
+                Clause::C1,
+                "through a translation walked before the frame got a new owner",
+            ))
+        } else if used.store && moment(&history.freed) > since {
+            Some((Clause::C1, "to a frame that has no owner any more"))
+        } else if used.store && moment(&history.captured) > since {
+            Some((
+                Clause::C2,
+                "through a translation walked before the content was captured",
+            ))
+        } else {
+            self.judge_stale(frames, used)
+        };
+        if let Some((clause, what)) = broken {
+            let access = if used.store { "store" } else { "load" };
+            let violation = Violation::new(clause, format!("{access} {what}"));
+            let violation = violation.by(used.cpu).in_frame(used.frame);
+            self.report(violation.through(used.address));
+        }
+    }
+
+    /// Judges an access by what the tables say now.
+    fn judge_stale(&self, frames: &Frames, used: &Used) -> Option<(Clause, &'static str)> {
+        let page = Page::containing(used.address);
+        let leaf = frames.walk(used.root, page, |_| ());
+        let now = leaf.map(|leaf| resolve(leaf.raw, leaf.level, page));
+        let now = now.filter(|(entry, _)| entry.user && (entry.writable || !used.store));
+        if now.is_some_and(|(_, frame)| frame == used.frame) {
+            return None;
+        }
+        if self.was_taken(used.root, page, used.store) > used.cached.since {
+            return Some((
+                Clause::C3,
+                "through the old translation after the call that took it away returned",
+            ));
+        }
+        let (_, frame) = now.filter(|_| !used.store)?;
+        let word = (used.address % 4096 / 8) as usize;
+        let holds = frames.find(frame)?[word].load(Ordering::Relaxed);
+        let breaks = holds != used.held && !self.explained(used.root, used.address);
+        breaks.then_some((
+            Clause::C4,
+            "through a translation left behind returned other bytes than the page holds",
+        ))
+    }
+
+    /// Since when no access of this kind may go through a translation of the page.
+    fn was_taken(&self, root: Frame, page: Page, store: bool) -> u64 {
+        let taken = lock(&self.taken);
+        let of_root = taken.get(&root).into_iter().flatten();
+        let covering = of_root.filter(|(range, _)| range.contains(page));
+        let moments = covering.map(|(_, taken)| if store { taken.stores } else { taken.loads });
+        moments.max().unwrap_or(0)
+    }
+
+    /// Whether something under way explains that an address of a space reads old for a moment.
+    fn explained(&self, root: Frame, address: u64) -> bool {
+        self.under_way.iter().any(|slot| {
+            let Some(under_way) = *lock(slot) else {
+                return false;
+            };
+            let here = under_way.root == Some(root);
+            match under_way.doing {
+                Doing::Fault => here,
+                Doing::Call(call) => may_change(call, |start, bytes| {
+                    here && (start..start.saturating_add(bytes)).contains(&address)
+                }),
+            }
+        })
+    }
+
+    /// Takes note of what the manager says on a CPU.
+    pub fn note(&self, memory: &Frames, cpu: CpuId, event: Event) {
+        let now = memory.next_moment();
+        let each = |first: Frame, frames: u64, what: &dyn Fn(&History)| {
+            (0..frames).for_each(|offset| what(memory.history(first.plus(offset))));
+        };
+        match event {
+            Event::FrameAllocated { frame, frames } => each(frame, frames, &|history| {
+                history.freed.store(0, Ordering::Relaxed);
+                history.captured.store(0, Ordering::Relaxed);
+                history.allocated.store(now, Ordering::Relaxed);
+            }),
+            Event::FrameFreed { frame, frames } => each(frame, frames, &|history| {
+                history.freed.store(now, Ordering::Relaxed);
+            }),
+            Event::FrameRescued { frame } => each(frame, 1, &|history| {
+                history.freed.store(0, Ordering::Relaxed);
+            }),
+            Event::Captured { frame, frames } => each(frame, frames, &|history| {
+                history.captured.store(now, Ordering::Relaxed);
+            }),
+            Event::FrameZeroed { frame, frames } => {
+                for offset in 0..frames {
+                    self.must_be_zero(memory, frame.plus(offset), cpu);
+                }
+            }
+            Event::TableAllocated { frame, .. } => {
+                self.must_be_zero(memory, frame, cpu);
+                each(frame, 1, &|history| {
+                    history.allocated.store(now, Ordering::Relaxed);
+                    history.is_table.store(true, Ordering::Relaxed);
+                });
+            }
+            Event::TableFreed { frame } => each(frame, 1, &|history| {
+                history.is_table.store(false, Ordering::Relaxed);
+            }),
+            Event::ReturnedUnmap { root, range } => {
+                self.take(root, range, [true, true], cpu, now);
+            }
+            Event::ReturnedProtect {
+                root,
+                range,
+                readable,
+                writable,
+                executable: _,
+            } => self.take(root, range, [!readable, !writable], cpu, now),
+            Event::SpaceRetired { root } => {
+                lock(&self.taken).remove(&root);
+            }
+        }
+    }
+
+    /// A call that took the right to load, or to store, away from a range is about to return.
+    fn take(
+        &self,
+        root: Frame,
+        range: PageRange,
+        [loads, stores]: [bool; 2],
+        cpu: CpuId,
+        now: u64,
+    ) {
+        let began = lock(&self.under_way[cpu.index()]).map_or(now, |call| call.began);
+        let mut taken = lock(&self.taken);
+        let known = taken.entry(root).or_default().entry(range).or_default();
+        for (moment, took) in [(&mut known.loads, loads), (&mut known.stores, stores)] {
+            if took {
+                *moment = began.max(*moment);
+            }
+        }
+    }
+
+    fn must_be_zero(&self, memory: &Frames, frame: Frame, cpu: CpuId) {
+        let words = memory.words(frame);
+        if words.iter().any(|word| word.load(Ordering::Relaxed) != 0) {
+            let what = "memory handed out as zeroed is not zero";
+            self.report(Violation::new(Clause::C8, what).by(cpu).in_frame(frame));
+        }
+    }
+
+    /// A walker reads a table.
+    pub fn judge_table(&self, memory: &Frames, table: Frame, page: Page) {
+        let is_table =
+            memory.find(table).is_some() && memory.history(table).is_table.load(Ordering::Relaxed);
+        if !is_table {
+            let what = "a walker reads a page-table page that was freed";
+            let violation = Violation::new(Clause::C6, what).in_frame(table);
+            self.report(violation.through(page.address()));
+        }
+    }
+}

@@ -1,0 +1,406 @@
+//! A workload file on all CPUs, and what came of it.
+
+use super::memory::{Machine, Memory};
+use super::oracle::Doing;
+use super::watch::{Seen, Watch};
+use crate::{cores, handler};
+use quell::{
+    Engine, Extent, Features, Frame, Hardware, LedgerEntry, PerCpu, Policy, Rule, Stats, Tagging,
+};
+use quell_contract::{Clause, Violation};
+use quell_vm::{Access, Call, Error, Fault, Mark, MemoryMap, Node, User, Vm, VmConfig};
+use quell_workloads::{Failure, WORDS, Window, Workload, abandon};
+use std::cell::{Cell, RefCell};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Mutex, PoisonError};
+
+/// The most memory that a workload may touch, in all nodes: the host has to have it.
+const MOST_BYTES: u64 = 4 << 30;
+/// Ledger entries of the flush clock.
+const LEDGER_ENTRIES: usize = 64;
+/// Frames from the beginning of one node to that of the next, or a multiple: aligned for the largest page.
+const NODE_ALIGNMENT: u64 = 1 << 18;
+
+/// What is to be performed.
+#[derive(Clone, Copy, Debug)]
+pub struct Performance {
+    /// What.
+    pub workload: Workload,
+    /// On how many CPUs.
+    pub cpus: usize,
+    /// With which mechanisms.
+    pub policy: Policy,
+    /// What decides everything random in the workload; how CPUs interleave is up to the host.
+    pub seed: u64,
+    /// A rule of the engine or the manager that is not kept, until that is noticed.
+    pub without: Option<&'static Rule>,
+}
+
+/// Why there is no report.
+#[derive(Debug, thiserror::Error)]
+pub enum RunError {
+    /// The workload does not run here as it is.
+    #[error("{workload}: {why}")]
+    Unfit {
+        /// Its name.
+        workload: &'static str,
+        /// Why not, and what to change.
+        why: String,
+    },
+    /// The workload could not go on.
+    #[error("{workload}, CPU {cpu}: {failure}")]
+    Failed {
+        /// Its name.
+        workload: &'static str,
+        /// Where.
+        cpu: usize,
+        /// Why.
+        failure: Failure,
+    },
+    /// All CPUs wait.
+    #[error(
+        "{workload}: every CPU waits for another: all of them must come to the same barriers, and one must close the window"
+    )]
+    Stuck {
+        /// Its name.
+        workload: &'static str,
+    },
+}
+
+/// What came of it.
+#[derive(Clone, Debug)]
+pub struct Report {
+    /// The clause that broke first, if one did; the run has ended early then.
+    pub violation: Option<Violation>,
+    /// How many operations there were in the measured window, as the workload counts them.
+    pub operations: u64,
+    /// Accesses of programs, each of which was judged.
+    pub accesses: u64,
+    /// Page faults.
+    pub faults: u64,
+    /// System calls.
+    pub calls: u64,
+    /// What the engine counted over the whole run.
+    pub engine: Stats,
+    /// What it counted while the window was open; over the whole run if there was none.
+    pub engine_window: Stats,
+}
+
+impl Performance {
+    fn unfit(&self, why: String) -> RunError {
+        RunError::Unfit {
+            workload: self.workload.name(),
+            why,
+        }
+    }
+
+    /// The memory that it needs.
+    fn map(&self) -> Result<MemoryMap, RunError> {
+        self.workload
+            .check(self.cpus)
+            .map_err(|why| self.unfit(why))?;
+        let touched = self.workload.touched(self.cpus);
+        let [bytes, nodes, slow] =
+            touched.map_err(|why| self.unfit(format!("the memory that it needs: {why}")))?;
+        let touched = bytes.saturating_mul(nodes).saturating_add(slow);
+        if touched > MOST_BYTES {
+            let (needed, most) = (touched.div_ceil(1 << 20), MOST_BYTES >> 20);
+            return Err(self.unfit(format!(
+                "needs {needed} MB of memory; a machine of threads has at most {most} MB: let it touch less"
+            )));
+        }
+        let memory = self.workload.memory(self.cpus);
+        let mut first = NODE_ALIGNMENT;
+        let mut nodes: Vec<Node> = Vec::new();
+        let near = (0..memory.nodes).map(|_| (memory.node, false));
+        for (bytes, slow) in near.chain(memory.slow.map(|bytes| (bytes, true))) {
+            let frames = bytes.div_ceil(4096);
+            let extent = Extent {
+                first: Frame(first),
+                frames,
+            };
+            nodes.push(Node { extent, slow });
+            first += frames.next_multiple_of(NODE_ALIGNMENT);
+        }
+        Ok(MemoryMap::new(&nodes))
+    }
+
+    /// Performs it.
+    ///
+    /// # Errors
+    /// See [`RunError`]. A broken contract is no error, but part of the report.
+    ///
+    /// # Panics
+    /// If the manager does: its records were wrong.
+    pub fn run(&self) -> Result<Report, RunError> {
+        let map = self.map()?;
+        // As an x86-64 with few tags.
+        let features = Features {
+            tagging: Tagging::PerCpu { count: 6 },
+            broadcast: false,
+            full_above: 33,
+        };
+        let hw = Machine::with_tables(self.cpus, Memory::new(map, self.cpus), features)
+            .forgetting(self.without);
+        let cpus: Vec<_> = (0..self.cpus).map(|_| PerCpu::new()).collect();
+        let ledger: Vec<_> = (0..LEDGER_ENTRIES).map(|_| LedgerEntry::new()).collect();
+        let engine = Engine::with_rules(&hw, &cpus, &ledger, self.policy, &hw);
+        let engine = engine.map_err(|why| self.unfit(why.to_string()))?;
+        let memory = self.workload.memory(self.cpus);
+        let mut config = VmConfig::for_memory(&map, self.cpus);
+        config.demotion = memory.demotion;
+        config.reclaim_ahead = memory.ahead.unwrap_or(config.reclaim_ahead);
+        config.reclaim_idle = memory.idle_reclaims;
+        let stage = Stage {
+            hw: &hw,
+            vm: Vm::new(engine, config),
+            words: [const { AtomicU64::new(0) }; WORDS],
+            watch: Watch::new(self.cpus),
+            stuck: AtomicBool::new(false),
+            counts: [const { AtomicU64::new(0) }; 3],
+            failure: Mutex::new(None),
+            window: Mutex::new([None; 2]),
+        };
+        self.perform_on(&stage)
+    }
+
+    fn perform_on(&self, stage: &Stage<'_>) -> Result<Report, RunError> {
+        let (hw, vm) = (stage.hw, &stage.vm);
+        let process = vm.spawn();
+        let handler = || vm.engine().on_interrupt();
+        let results = hw.run(|me| {
+            handler::with(&handler, || {
+                vm.online();
+                let user = Program::new(stage, me.index());
+                match process.and_then(|process| vm.enter(process)) {
+                    Ok(()) => user.perform(&self.workload, self.seed),
+                    Err(error) => panic!("the first process could not be made: {error}"),
+                }
+                vm.offline();
+            });
+        });
+        if let Some(panic) = results.into_iter().find_map(Result::err) {
+            std::panic::resume_unwind(panic);
+        }
+        let oracle = &hw.tables().oracle;
+        if hw.is_hung() {
+            oracle.report(Violation::new(Clause::C7, "a CPU waits for ever"));
+        }
+        if let Err(account) = vm.check() {
+            // A manager that trusts such records hands out memory that is in use.
+            oracle.report(Violation::new(Clause::C1, account));
+        }
+        let violation = oracle.verdict();
+        let workload = self.workload.name();
+        if violation.is_none() {
+            if stage.stuck.load(Ordering::Relaxed) {
+                return Err(RunError::Stuck { workload });
+            }
+            if let Some((cpu, failure)) = *stage.failed() {
+                return Err(RunError::Failed {
+                    workload,
+                    cpu,
+                    failure,
+                });
+            }
+        }
+        let words = std::array::from_fn(|index| stage.words[index].load(Ordering::SeqCst));
+        let done = Window::of(&words).map_or(0, |window| window.done);
+        let engine = vm.engine().stats();
+        let window = *stage.window.lock().unwrap_or_else(PoisonError::into_inner);
+        let [accesses, faults, calls] =
+            [0, 1, 2].map(|index| stage.counts[index].load(Ordering::Relaxed));
+        Ok(Report {
+            violation,
+            operations: self.workload.operations(done),
+            accesses,
+            faults,
+            calls,
+            engine,
+            engine_window: match window {
+                [Some(begin), Some(end)] => end.since(&begin),
+                _ => engine,
+            },
+        })
+    }
+}
+
+/// What all programs of a run share.
+struct Stage<'m> {
+    hw: &'m Machine,
+    vm: Vm<'m, Machine>,
+    words: [AtomicU64; WORDS],
+    watch: Watch,
+    stuck: AtomicBool,
+    /// Accesses, faults, calls.
+    counts: [AtomicU64; 3],
+    /// Why the first CPU that could not go on could not.
+    failure: Mutex<Option<(usize, Failure)>>,
+    /// What the engine had counted when the window was opened, and when it was closed.
+    window: Mutex<[Option<Stats>; 2]>,
+}
+
+impl Stage<'_> {
+    fn failed(&self) -> std::sync::MutexGuard<'_, Option<(usize, Failure)>> {
+        self.failure.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Whether the programs are to end.
+    fn is_over(&self) -> bool {
+        self.hw.tables().oracle.has_found()
+            || self.hw.is_hung()
+            || self.stuck.load(Ordering::Relaxed)
+    }
+}
+
+/// A program's view of one CPU.
+struct Program<'s> {
+    stage: &'s Stage<'s>,
+    cpu: usize,
+    seen: RefCell<Seen>,
+    counts: [Cell<u64>; 3],
+}
+
+impl<'s> Program<'s> {
+    fn new(stage: &'s Stage<'s>, cpu: usize) -> Self {
+        Program {
+            stage,
+            cpu,
+            seen: RefCell::default(),
+            counts: Default::default(),
+        }
+    }
+
+    fn perform(&self, workload: &Workload, seed: u64) {
+        if let Err(failure) = workload.run(self, seed) {
+            let mut kept = self.stage.failed();
+            // What is wrong says more than that another CPU knows.
+            if kept.is_none_or(|(_, known)| known == Failure::Elsewhere) {
+                *kept = Some((self.cpu, failure));
+            }
+        }
+        self.stage.watch.ends(self.cpu);
+        for (all, own) in self.stage.counts.iter().zip(&self.counts) {
+            all.fetch_add(own.get(), Ordering::Relaxed);
+        }
+    }
+
+    /// The program looks at something that others change: it is alive, and takes interrupts.
+    fn look(&self) {
+        self.stage.hw.progress();
+        self.stage.hw.poll();
+    }
+
+    /// The program makes a step.
+    fn step(&self) {
+        self.stage.hw.progress();
+        self.stage.watch.does(self.cpu);
+        if self.stage.hw.tables().oracle.has_found() {
+            self.stage.hw.mend();
+        }
+    }
+
+    fn count(&self, kind: usize) {
+        self.counts[kind].set(self.counts[kind].get() + 1);
+    }
+
+    /// Does something in the kernel, which the oracle knows of.
+    fn in_kernel<R>(&self, doing: Doing, body: impl FnOnce() -> R) -> R {
+        let Memory { frames, oracle, .. } = self.stage.hw.tables();
+        let at = (self.stage.hw.this_cpu(), self.stage.hw.root());
+        oracle.during(frames, at, doing, body)
+    }
+
+    fn access(&self, address: u64, store: Option<u64>) -> Result<u64, Fault> {
+        let hw = self.stage.hw;
+        self.step();
+        loop {
+            if self.stage.is_over() {
+                return Err(Fault::NotMapped);
+            }
+            hw.poll_sometimes();
+            self.count(0);
+            if let Some(held) = hw.access_word(address, store) {
+                return Ok(held);
+            }
+            self.count(1);
+            let access = match store {
+                Some(_) => Access::Write,
+                None => Access::Read,
+            };
+            self.in_kernel(Doing::Fault, || self.stage.vm.fault(address, access))?;
+        }
+    }
+}
+
+impl User for Program<'_> {
+    fn cpu(&self) -> usize {
+        self.cpu
+    }
+
+    fn cpus(&self) -> usize {
+        self.stage.hw.cpus()
+    }
+
+    fn try_read(&self, address: u64) -> Result<u64, Fault> {
+        self.access(address, None)
+    }
+
+    fn try_write(&self, address: u64, value: u64) -> Result<(), Fault> {
+        self.access(address, Some(value)).map(|_| ())
+    }
+
+    fn call(&self, call: Call) -> Result<u64, Error> {
+        self.step();
+        self.stage.hw.poll();
+        if self.stage.is_over() {
+            return Err(Error::NoProcess);
+        }
+        self.count(2);
+        self.in_kernel(Doing::Call(call), || self.stage.vm.call(call))
+    }
+
+    fn compute(&self, _nanoseconds: u64) {
+        self.step();
+        self.stage.hw.poll();
+    }
+
+    fn wait(&self, _nanoseconds: u64) {
+        let watch = &self.stage.watch;
+        self.look();
+        cores::nap();
+        if watch.waits(self.cpu, &mut self.seen.borrow_mut()) {
+            self.stage.stuck.store(true, Ordering::Relaxed);
+        }
+        if self.stage.is_over() {
+            abandon(self);
+        }
+    }
+
+    fn now(&self) -> u64 {
+        self.look();
+        self.stage.hw.tables().look_at_clock()
+    }
+
+    fn mark(&self, mark: Mark) {
+        let now = self.stage.vm.engine().stats();
+        let window = self.stage.window.lock();
+        let mut window = window.unwrap_or_else(PoisonError::into_inner);
+        window[usize::from(mark == Mark::End)] = Some(now);
+    }
+
+    fn shared(&self, index: usize) -> u64 {
+        self.look();
+        self.stage.words[index].load(Ordering::SeqCst)
+    }
+
+    fn set_shared(&self, index: usize, value: u64) {
+        self.step();
+        self.stage.words[index].store(value, Ordering::SeqCst);
+    }
+
+    fn add_shared(&self, index: usize, value: u64) -> u64 {
+        self.step();
+        self.stage.words[index].fetch_add(value, Ordering::SeqCst)
+    }
+}

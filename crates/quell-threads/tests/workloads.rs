@@ -1,0 +1,224 @@
+//! Workload files on threads: every file there is keeps the contract, and what is left out of the engine or the manager is
+//! noticed.
+//!
+//! `QUELL_MUTANT_ROUNDS` is how often a file is performed at most until a mutant is found, 50 if not set.
+
+use quell::{Counter, Mechanism, Policy, Rule, rules};
+use quell_contract::Clause::{self, C1, C2, C3, C4};
+use quell_threads::managed::{Performance, Report, RunError};
+use quell_workloads::{Failure, Workload};
+use std::path::Path;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+/// Machines run one after the other: where several share a few cores, their CPUs hardly ever run at the same time.
+fn turn() -> MutexGuard<'static, ()> {
+    static TURN: Mutex<()> = Mutex::new(());
+    TURN.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+fn performance(workload: Workload, cpus: usize) -> Performance {
+    Performance {
+        workload,
+        cpus,
+        policy: Policy::ALL,
+        seed: 1,
+        without: None,
+    }
+}
+
+fn run(performance: &Performance) -> Result<Report, RunError> {
+    let _turn = turn();
+    performance.run()
+}
+
+#[track_caller]
+fn holds(performance: &Performance) -> Report {
+    let report = run(performance).unwrap_or_else(|error| panic!("{error}"));
+    let name = performance.workload.name();
+    if let Some(violation) = &report.violation {
+        panic!("{name}, {}: {violation}", performance.policy);
+    }
+    report
+}
+
+/// Every file of the folder, on at most four CPUs; each with its defaults.
+fn files() -> Vec<Workload> {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../workloads");
+    let entries = std::fs::read_dir(folder).expect("the workloads");
+    let paths = entries.map(|entry| entry.expect("a file").path());
+    let mut files: Vec<_> = paths
+        .map(|path| {
+            let text = std::fs::read_to_string(&path).expect("a file of text");
+            let path = path.to_str().expect("a path of text");
+            Workload::parse(path, &text).unwrap_or_else(|error| panic!("{error}"))
+        })
+        .collect();
+    files.sort_by_key(Workload::name);
+    files
+}
+
+#[test]
+fn every_file_keeps_the_contract() {
+    let files = files();
+    assert!(files.len() >= Workload::all().len(), "{files:?}");
+    for file in files {
+        let cpus = file.cpus().min(4);
+        let fitted = file.fitted(cpus);
+        let file = fitted.unwrap_or_else(|why| panic!("{}: {why}", file.name()));
+        let report = holds(&performance(file, cpus));
+        assert!(report.operations > 0, "{} did nothing", file.name());
+        assert!(report.accesses > 0 && report.calls > 0, "{report:?}");
+    }
+}
+
+/// CPU 0 takes pages away in every way that programs have, while the others use them.
+const SHARED: &str = r#"
+name = "shared"
+title = "pages go while others use them"
+mechanism = "S4"
+cpus = 3
+
+[parameters]
+rounds = { unit = "count", default = 40, least = 1, most = 1_000_000, meaning = "How often each of them is done." }
+pages = { unit = "count", default = 8, least = 1, most = 64, meaning = "How many pages there are." }
+
+[shared]
+place = 1
+file = 1
+reader = 1
+
+[memory]
+touched = "4 * pages * 4K"
+
+[figure]
+says = "ns per round"
+value = "nanoseconds / done"
+
+[operation]
+is = "round"
+
+[[threads]]
+when = "cpu == 0"
+program = [
+    { map = "area", bytes = "pages * 4K" },
+    { create = "id", bytes = "pages * 4K" },
+    { map = "mapped", bytes = "pages * 4K", shared = "id" },
+    { write = "area", bytes = "pages * 4K" },
+    { write = "mapped", bytes = "pages * 4K" },
+    { let = "file", be = "mapped" },
+    { let = "place", be = "area" },
+    { begin = true },
+    { repeat = "rounds", do = [
+        { let = "page", be = "random(pages) * 4K" },
+        { discard = "area + page", bytes = "4K" },
+        { map = "other", bytes = "4K" },
+        { write = "other" },
+        { unmap = "other", bytes = "4K" },
+        { page_out = "area", bytes = "pages * 4K" },
+        { sync = "id" },
+        { page_out = "mapped", bytes = "pages * 4K" },
+        { write = "mapped + page", value = "page" },
+        { nothing = true },
+    ] },
+    { done = "rounds" },
+    { close = true },
+]
+
+[[threads]]
+program = [
+    { begin = true },
+    { let = "area", be = "place" },
+    { let = "mapped", be = "file" },
+    { while = "!stopped", do = [
+        { write = "area + random(pages) * 4K", value = "cpu" },
+        { read = "mapped + random(pages) * 4K" },
+        { write = "mapped + random(pages) * 4K + 8 * cpu", value = "cpu" },
+    ] },
+]
+"#;
+
+fn shared() -> Performance {
+    let workload = Workload::parse("shared.toml", SHARED).unwrap_or_else(|error| panic!("{error}"));
+    performance(workload, 3)
+}
+
+#[test]
+fn every_policy_keeps_the_contract() {
+    let alone = Mechanism::ALL.into_iter().map(Policy::only);
+    for policy in alone.chain([Policy::BASELINE, Policy::ALL]) {
+        let report = holds(&Performance { policy, ..shared() });
+        let sent = report.engine.get(Counter::Sent);
+        assert!(sent > 0, "{policy}: no CPU was interrupted");
+    }
+}
+
+/// The mutant must be found, by one of the clauses that it breaks.
+#[track_caller]
+fn found(rule: &'static Rule, clauses: &[Clause]) {
+    let rounds = std::env::var("QUELL_MUTANT_ROUNDS");
+    let rounds = rounds.map_or(50, |text| {
+        text.parse().expect("QUELL_MUTANT_ROUNDS is a number")
+    });
+    for seed in 0..rounds {
+        let performance = Performance {
+            seed,
+            without: Some(rule),
+            ..shared()
+        };
+        let report = run(&performance).unwrap_or_else(|error| panic!("{}: {error}", rule.name));
+        if let Some(violation) = report.violation {
+            println!("{}, seed {seed}: {violation}", rule.name);
+            assert!(clauses.contains(&violation.clause), "{violation}");
+            return;
+        }
+    }
+    panic!("{} was not found", rule.name);
+}
+
+macro_rules! mutants {
+    ($($name:ident: $mutant:path, breaks $clauses:expr;)*) => {
+        $(#[test] fn $name() {
+            found(&$mutant, &$clauses);
+        })*
+    };
+}
+
+mutants! {
+    a_handler_that_does_not_flush: rules::HandlerSkipsFlush, breaks [C1, C2, C3, C4];
+    a_generation_not_bumped: rules::SkipGenerationBump, breaks [C1, C2, C3, C4];
+    a_wait_left_out: rules::SkipWait, breaks [C1, C2, C3, C4];
+}
+
+#[test]
+fn programs_that_wait_for_each_other_are_told() {
+    let text = SHARED
+        .replace("{ close = true },", "{ barrier = true },")
+        .replace("{ while = \"!stopped\", do = [", "{ while = \"0\", do = [");
+    let workload = Workload::parse("stuck.toml", &text).unwrap_or_else(|error| panic!("{error}"));
+    let told = run(&performance(workload, 3)).expect_err("no CPU comes to the barrier");
+    assert!(matches!(told, RunError::Stuck { .. }), "{told}");
+}
+
+#[test]
+fn a_file_that_cannot_go_on_says_where() {
+    let text = SHARED.replace("{ nothing = true },", "{ read = \"64K\" },");
+    let workload = Workload::parse("bad.toml", &text).unwrap_or_else(|error| panic!("{error}"));
+    let told = run(&performance(workload, 3)).expect_err("nothing is mapped there");
+    let failed = matches!(
+        told,
+        RunError::Failed {
+            cpu: 0,
+            failure: Failure::Access { .. },
+            ..
+        }
+    );
+    assert!(failed, "{told}");
+    let mut large = Workload::from_name("demand").expect("it is built in");
+    large.set("size=8G").expect("a size");
+    let told = run(&performance(large, 1)).expect_err("too much");
+    assert!(
+        told.to_string()
+            .contains("at most 4096 MB: let it touch less"),
+        "{told}"
+    );
+}
