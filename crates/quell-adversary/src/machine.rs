@@ -21,7 +21,8 @@
 //! | module | what happens there |
 //! | --- | --- |
 //! | here | the state, and interrupts |
-//! | [`choose`] | what may happen next, and what it touches |
+//! | [`choose`] | what may happen next |
+//! | [`touched`] | what that touches |
 //! | [`memory`] | words, frames, store buffers |
 //! | [`access`] | translations, and accesses through them |
 //! | [`bystanders`] | what programs could do at a moment, without doing it |
@@ -43,6 +44,7 @@ mod note;
 mod past;
 mod saved;
 mod state;
+mod touched;
 mod user_half;
 mod watch;
 
