@@ -9,6 +9,7 @@
 mod api;
 mod cargo;
 mod mutate;
+mod output;
 mod package;
 
 use std::collections::VecDeque;
@@ -478,7 +479,9 @@ fn root() -> &'static Path {
 
 /// Prints what `docs/orderings.md` must be.
 fn orderings() -> ExitCode {
-    told(quell_orderings::read(root()).map(|sites| print!("{}", quell_orderings::document(&sites))))
+    told(
+        quell_orderings::read(root()).map(|sites| output::print(quell_orderings::document(&sites))),
+    )
 }
 
 /// Tests the Python module; ends with [`SKIPPED`] where the script has no Python to do so with.
@@ -509,7 +512,10 @@ fn main() -> ExitCode {
         Ok(Asked::Run(run, skipped)) => (run, skipped),
         Ok(Asked::List) => {
             for step in STEPS {
-                println!("{:14} {}\n               {step}", step.name, step.shows);
+                output::print(format_args!(
+                    "{:14} {}\n               {step}\n",
+                    step.name, step.shows
+                ));
             }
             return ExitCode::SUCCESS;
         }

@@ -1,5 +1,6 @@
 //! `cargo xtask mutate`: mutants of the engine that nobody wrote by hand.
 
+use crate::output;
 use quell_mutate::judge::{Effort, Verdict, judge, record};
 use quell_mutate::kept::{self, Kind, PLACE};
 use quell_mutate::sources::{self, Mutant};
@@ -106,12 +107,12 @@ pub fn run(root: &Path, asked: &Asked) -> Result<(), Wrong> {
     let entries = kept::read(root)?;
     let kept = kept::numbers(&entries, &mutants).map_err(Wrong::Untrue)?;
     if asked.markdown {
-        print!("{}", document::document(&entries));
+        output::print(document::document(&entries));
         return Ok(());
     }
     if asked.list {
         for (number, mutant) in (1..).zip(&mutants) {
-            println!("{}", told(number, mutant));
+            output::print(format_args!("{}\n", told(number, mutant)));
         }
         return Ok(());
     }
