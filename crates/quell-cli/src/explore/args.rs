@@ -42,7 +42,7 @@ pub struct ExploreArgs {
     pub policy: Vec<Policy>,
     /// Random schedules for each case, 1000 unless given; of scenarios whose runs are long, a fraction. With
     /// --generate: of all programs together
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
     pub schedules: Option<u64>,
     /// Searches a part of the cases alone, as 2/5: the second of five
     #[arg(long, value_name = "PART/ALL", conflicts_with_all = ["mutants", "generate", "replay", "list"])]
@@ -55,6 +55,7 @@ pub struct ExploreArgs {
         long,
         value_name = "N",
         default_value_t = Effort::MOST,
+        value_parser = clap::value_parser!(u64).range(1..),
         requires = "exhaustive"
     )]
     pub most: u64,
