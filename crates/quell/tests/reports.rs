@@ -3,7 +3,10 @@
 
 mod support;
 
-use quell::{AllRules, Batch, Counter, Frame, InPlace, Page, PageRange, Policy, Purpose, Scope};
+use quell::{
+    AllRules, Batch, Counter, Frame, Hardware, InPlace, Page, PageRange, Policy, Purpose, Scope,
+    Word,
+};
 use support::{E, Machine, S, run_on_both, space, world};
 
 const PAGE: PageRange = PageRange::base(Page(5), 1);
@@ -89,7 +92,9 @@ fn more_batches_than_are_counted_do_not_wait() {
             batch.changed(space, PAGE, Scope::Leaf);
             batch
         };
-        (0..2049).map(batch).collect()
+        // Half of the count is for batches, the other for those who have counted and not yet looked.
+        let counted = 1u32 << (<<Machine as Hardware>::Word as Word>::BATCH_BITS - 1);
+        (0..=counted).map(batch).collect()
     });
     assert_eq!(engine.stats().get(Counter::EscalatedBatch), 1);
     let last = batches.pop();
