@@ -3,8 +3,19 @@
 
 use std::time::Duration;
 
-/// Of the calling thread, so far; `None` where the host does not say.
-pub fn of_thread() -> Option<Duration> {
+/// What a body gives, and the time that the calling thread spends on it; `None` where the host does not say.
+pub fn spent_on<T>(body: impl FnOnce() -> T) -> (T, Option<Duration>) {
+    let before = of_thread();
+    let given = body();
+    (
+        given,
+        before
+            .zip(of_thread())
+            .map(|(before, after)| after - before),
+    )
+}
+
+fn of_thread() -> Option<Duration> {
     #[cfg(unix)]
     return Some(read(rustix::time::ClockId::ThreadCPUTime));
     #[cfg(not(unix))]

@@ -101,11 +101,9 @@ pub fn explore_json(
                 seed,
                 depth,
             };
-            let before = cpu_time::of_thread();
             let go_on = |_, _: &_| !work.stop.load(Relaxed);
-            let report = explore(&mut Session::new(case), &exploration, go_on);
-            let spent = before.zip(cpu_time::of_thread());
-            let spent = spent.map(|(before, after)| after - before);
+            let (report, spent) =
+                cpu_time::spent_on(|| explore(&mut Session::new(case), &exploration, go_on));
             let mut row = row(&case, &report);
             row["schedules_per_cpu_second"] = cpu_time::rate(report.schedules, spent).into();
             let text = row.to_string();

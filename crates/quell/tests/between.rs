@@ -13,13 +13,16 @@
 
 use std::cell::{Cell, OnceCell, RefCell};
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
-use std::sync::atomic::{AtomicU64, Ordering};
 
 use quell::{
     AddressSpace, Batch, Counter, CpuId, CpuSet, Engine, Features, Frame, Hardware, InFlight,
     Invalidate, LedgerEntry, NoBroadcasts, Outcome, Page, PageRange, PerCpu, Policy, Purpose,
-    Residue, Tag, TagPolicy, Tagging, Word,
+    Residue, Tag, TagPolicy, Tagging,
 };
+
+#[path = "support/word.rs"]
+mod word;
+use word::{Around, Surrounded};
 
 const CPUS: usize = 3;
 /// CPU 0, or a handler on CPU 1 itself, meets CPU 1. CPU 2 answers when it is asked.
@@ -35,8 +38,17 @@ thread_local! {
     static SECOND_CALL: RefCell<Option<Box<dyn FnOnce()>>> = const { RefCell::new(None) };
 }
 
-/// A word that lets the hook in before each access.
-struct Stepped(AtomicU64);
+/// Lets the hook in before each access.
+struct Steps;
+
+impl Around for Steps {
+    /// Two batches of a space are counted at once, and no more.
+    const BATCH_BITS: u32 = 2;
+
+    fn before() {
+        step();
+    }
+}
 
 fn step() {
     let Some(machine) = MACHINE.get() else {
@@ -56,53 +68,6 @@ fn step() {
         }
         Some(left) => STEPS_LEFT.set(Some(left - 1)),
         None => {}
-    }
-}
-
-// SAFETY: each operation is that of the word inside.
-unsafe impl Word for Stepped {
-    /// Two batches of a space are counted at once, and no more.
-    const BATCH_BITS: u32 = 2;
-
-    fn new(value: u64) -> Self {
-        Stepped(AtomicU64::new(value))
-    }
-    fn fence(order: Ordering) {
-        std::sync::atomic::fence(order);
-    }
-    fn load(&self, order: Ordering) -> u64 {
-        step();
-        self.0.load(order)
-    }
-    fn store(&self, value: u64, order: Ordering) {
-        step();
-        self.0.store(value, order);
-    }
-    fn swap(&self, value: u64, order: Ordering) -> u64 {
-        step();
-        self.0.swap(value, order)
-    }
-    fn compare_exchange(
-        &self,
-        current: u64,
-        new: u64,
-        success: Ordering,
-        failure: Ordering,
-    ) -> Result<u64, u64> {
-        step();
-        self.0.compare_exchange(current, new, success, failure)
-    }
-    fn fetch_add(&self, value: u64, order: Ordering) -> u64 {
-        step();
-        self.0.fetch_add(value, order)
-    }
-    fn fetch_or(&self, value: u64, order: Ordering) -> u64 {
-        step();
-        self.0.fetch_or(value, order)
-    }
-    fn fetch_and(&self, value: u64, order: Ordering) -> u64 {
-        step();
-        self.0.fetch_and(value, order)
     }
 }
 
@@ -171,7 +136,7 @@ impl Machine {
 
 // SAFETY: no memory is behind any frame.
 unsafe impl Hardware for Machine {
-    type Word = Stepped;
+    type Word = Surrounded<Steps>;
     type Broadcasts = NoBroadcasts;
 
     fn this_cpu(&self) -> CpuId {

@@ -6,13 +6,16 @@
 //! would be one that no flush has taken. With the feature `cpus-8192` there are the most of them.
 
 use std::cell::Cell;
-use std::sync::atomic::{AtomicU64, Ordering};
 
 use quell::cpu_set::MAX_CPUS;
 use quell::{
     AddressSpace, Batch, CpuId, CpuSet, Engine, Features, Frame, Hardware, InPlace, Invalidate,
     NoBroadcasts, Page, PageRange, PerCpu, Policy, Purpose, Scope, Tag, Tagging, Word,
 };
+
+#[path = "support/word.rs"]
+mod word;
+use word::{Around, Surrounded};
 
 type E = &'static Engine<'static, Machine>;
 type S = &'static AddressSpace<Machine>;
@@ -26,47 +29,14 @@ thread_local! {
     static FOUND_NOTHING: Cell<Option<u16>> = const { Cell::new(None) };
 }
 
-/// A word after whose additions other CPUs come.
-struct Crowded(AtomicU64);
+/// After additions other CPUs come.
+struct Crowd;
 
-// SAFETY: each operation is that of the word inside.
-unsafe impl Word for Crowded {
-    fn new(value: u64) -> Self {
-        Crowded(AtomicU64::new(value))
-    }
-    fn fence(order: Ordering) {
-        std::sync::atomic::fence(order);
-    }
-    fn load(&self, order: Ordering) -> u64 {
-        self.0.load(order)
-    }
-    fn store(&self, value: u64, order: Ordering) {
-        self.0.store(value, order);
-    }
-    fn swap(&self, value: u64, order: Ordering) -> u64 {
-        self.0.swap(value, order)
-    }
-    fn compare_exchange(
-        &self,
-        current: u64,
-        new: u64,
-        success: Ordering,
-        failure: Ordering,
-    ) -> Result<u64, u64> {
-        self.0.compare_exchange(current, new, success, failure)
-    }
-    fn fetch_add(&self, value: u64, order: Ordering) -> u64 {
-        let before = self.0.fetch_add(value, order);
+impl Around for Crowd {
+    fn after_addition() {
         if let Some((engine, space)) = AT_ADDITION.get() {
             next_cpu(engine, space);
         }
-        before
-    }
-    fn fetch_or(&self, value: u64, order: Ordering) -> u64 {
-        self.0.fetch_or(value, order)
-    }
-    fn fetch_and(&self, value: u64, order: Ordering) -> u64 {
-        self.0.fetch_and(value, order)
     }
 }
 
@@ -99,7 +69,7 @@ struct Machine;
 
 // SAFETY: no memory is behind any frame: what a flush of this machine leaves behind harms nothing.
 unsafe impl Hardware for Machine {
-    type Word = Crowded;
+    type Word = Surrounded<Crowd>;
     type Broadcasts = NoBroadcasts;
 
     fn this_cpu(&self) -> CpuId {
@@ -137,7 +107,7 @@ fn all_cpus_at_once_do_not_exhaust_the_count_of_batches() {
         // SAFETY: this machine walks no tables, so a root is nothing but a name.
         let space: S = Box::leak(Box::new(unsafe { engine.new_space(Frame(1)) }));
         // More than are counted: the rest are refused, as the crowd's will be.
-        let most = 1 << <Crowded as Word>::BATCH_BITS;
+        let most = 1 << <Surrounded<Crowd> as Word>::BATCH_BITS;
         let open: Vec<_> = (0..most).map(|_| report(engine, space)).collect();
         AT_ADDITION.set(Some((engine, space)));
         std::mem::forget(report(engine, space));

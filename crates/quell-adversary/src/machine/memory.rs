@@ -234,9 +234,7 @@ impl Core {
             };
             self.record(cpu, what);
         }
-        if !matches!(entry.target, Target::Word(_)) {
-            self.past.took_effect(cpu, self.now);
-        }
+        self.past.took_effect(cpu, self.now);
         match entry.target {
             Target::Word(word) => {
                 // SAFETY: words take themselves out of the buffers when they are dropped.

@@ -166,8 +166,8 @@ impl Past {
         }
     }
 
-    /// What a CPU has done, other than to a word, took effect just now: its store to a frame, its invalidation, or
-    /// what its barrier has waited for.
+    /// What a CPU has done took effect just now: its store, to a word or to a frame, its invalidation, or what its barrier
+    /// has waited for.
     pub(super) fn took_effect(&mut self, cpu: usize, now: Moment) {
         if self.kept {
             self.horizons[cpu].stored = now;

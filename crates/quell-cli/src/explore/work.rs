@@ -3,7 +3,7 @@
 use super::args::ExploreArgs;
 use quell_adversary::cases::Effort;
 use quell_adversary::mutants::{self, Tested};
-use quell_adversary::{Budget, Case, Exploration, Mistake, Report, Session, explore};
+use quell_adversary::{Budget, Case, Coverage, Exploration, Mistake, Report, Session, explore};
 use quell_experiments::cpu_time;
 use quell_experiments::progress::{self, Glance};
 use std::sync::Mutex;
@@ -78,8 +78,8 @@ pub fn explore_all(
             seed: args.seed,
             depth: args.depth,
         };
-        let (begun, before) = (Instant::now(), cpu_time::of_thread());
-        let report = explore(&mut Session::new(*case), &exploration, |now, coverage| {
+        let begun = Instant::now();
+        let go_on = |now: u64, coverage: &Coverage| {
             let share = match exploration.budget {
                 Budget::Schedules(all) => {
                     now as f64 / all.div_ceil(case.scenario.one_in).max(1) as f64
@@ -92,14 +92,15 @@ pub fn explore_all(
             let transitions = coverage.iter().filter(|(_, count)| *count > 0).count();
             fired.fetch_max(transitions as u64, Relaxed);
             true
-        });
+        };
+        let (report, time) =
+            cpu_time::spent_on(|| explore(&mut Session::new(*case), &exploration, go_on));
         spent.tell(report.schedules, 1.0);
         violations.fetch_add(u64::from(report.failure.is_some()), Relaxed);
-        let after = cpu_time::of_thread();
         Searched {
             case: *case,
             report,
-            spent: before.zip(after).map(|(before, after)| after - before),
+            spent: time,
         }
     };
     progress::show("searching", look, || spread(cases.len(), jobs, search))

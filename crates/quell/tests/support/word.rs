@@ -1,0 +1,69 @@
+//! A word of the host, and what a test does around its accesses.
+
+use std::marker::PhantomData;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use quell::Word;
+
+/// What is done around accesses.
+pub trait Around: 'static {
+    /// As [`Word::BATCH_BITS`].
+    const BATCH_BITS: u32 = <AtomicU64 as Word>::BATCH_BITS;
+
+    /// Before each access.
+    fn before() {}
+
+    /// After each addition.
+    fn after_addition() {}
+}
+
+/// The word.
+pub struct Surrounded<A>(AtomicU64, PhantomData<fn() -> A>);
+
+// SAFETY: each operation is that of the word inside.
+unsafe impl<A: Around> Word for Surrounded<A> {
+    const BATCH_BITS: u32 = A::BATCH_BITS;
+
+    fn new(value: u64) -> Self {
+        Surrounded(AtomicU64::new(value), PhantomData)
+    }
+    fn fence(order: Ordering) {
+        std::sync::atomic::fence(order);
+    }
+    fn load(&self, order: Ordering) -> u64 {
+        A::before();
+        self.0.load(order)
+    }
+    fn store(&self, value: u64, order: Ordering) {
+        A::before();
+        self.0.store(value, order);
+    }
+    fn swap(&self, value: u64, order: Ordering) -> u64 {
+        A::before();
+        self.0.swap(value, order)
+    }
+    fn compare_exchange(
+        &self,
+        current: u64,
+        new: u64,
+        success: Ordering,
+        failure: Ordering,
+    ) -> Result<u64, u64> {
+        A::before();
+        self.0.compare_exchange(current, new, success, failure)
+    }
+    fn fetch_add(&self, value: u64, order: Ordering) -> u64 {
+        A::before();
+        let held = self.0.fetch_add(value, order);
+        A::after_addition();
+        held
+    }
+    fn fetch_or(&self, value: u64, order: Ordering) -> u64 {
+        A::before();
+        self.0.fetch_or(value, order)
+    }
+    fn fetch_and(&self, value: u64, order: Ordering) -> u64 {
+        A::before();
+        self.0.fetch_and(value, order)
+    }
+}

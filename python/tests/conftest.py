@@ -1,0 +1,27 @@
+"""What several tests do."""
+
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+
+
+@pytest.fixture
+def interrupted():
+    """Runs a program that says "begun" and then works, and interrupts it: it must say "interrupted" and end well."""
+
+    def run(program, after):
+        child = subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE, text=True)
+        try:
+            assert child.stdout.readline() == "begun\n"
+            time.sleep(after)
+            assert child.poll() is None, "the call is too short to be interrupted"
+            child.send_signal(signal.SIGINT)
+            rest, _ = child.communicate(timeout=60)
+        finally:
+            child.kill()
+        assert rest == "interrupted\n" and child.returncode == 0
+
+    return run
