@@ -68,3 +68,23 @@ fn the_mutants_die_as_explore_prints() {
 fn the_held_out_tables_are_what_held_out_prints() {
     holds("docs/held-out.md", &["held-out", "--markdown"]);
 }
+
+/// 45 CPUs demote and reclaim at once. When each took the lock of a node for every frame, a page cost 50 to 230 transfers of
+/// lines, and the run time of lazy unmapping followed the queue instead of the flushes.
+#[test]
+#[ignore = "builds the optimised command: cargo xtask ci figures"]
+fn readers_that_compute_little_do_not_queue_for_locks() {
+    for policy in ["all", "all-S3"] {
+        for compute in ["compute=70us", "compute=20us", "compute=5us"] {
+            let run = ["run", "readers", "--machine", "xeon-6430-cxl", "--json"];
+            let printed = printed(&[&run[..], &["--policy", policy, "--param", compute]].concat());
+            let run: serde_json::Value = serde_json::from_str(&printed).expect("JSON");
+            let count = |key: &str| run["machine_counts"][key].as_f64().expect(key);
+            let transfers = count("transfers") / count("faults");
+            assert!(
+                transfers < 45.0,
+                "{policy}, {compute}: {transfers:.0} transfers of lines a page"
+            );
+        }
+    }
+}

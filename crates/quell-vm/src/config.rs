@@ -6,7 +6,7 @@ use quell_zero::{ClearPolicy, Plan};
 /// Sizes and choices of a [`Vm`](crate::Vm).
 #[derive(Clone, Debug)]
 pub struct VmConfig {
-    /// How many base frames a CPU's cache trades with its node at a time; it keeps up to twice as
+    /// How many base frames a CPU's cache of a node trades with that node at a time; it keeps up to twice as
     /// many, and as many again that are known to be zero.
     pub cache_batch: usize,
     /// How many base pages compressed swap may hold.
@@ -41,7 +41,8 @@ pub struct VmConfig {
 }
 
 impl VmConfig {
-    /// A configuration for so much memory: caches together hold at most an eighth of it.
+    /// A configuration for so much memory: the CPUs' caches of one node hold at most as many frames as an eighth of all
+    /// memory, the frames that are known to be zero aside.
     pub fn for_memory(map: &MemoryMap, cpus: usize) -> Self {
         let frames: u64 = map.nodes().iter().map(|node| node.extent.frames).sum();
         let share = frames / (16 * cpus.max(1) as u64);

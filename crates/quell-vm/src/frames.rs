@@ -1,8 +1,10 @@
 //! Physical memory: the frame table, and allocating and freeing frames from per-CPU caches over one
 //! buddy allocator per node.
 //!
-//! Base frames come from and go to the CPU's own cache, which trades with the node in batches;
-//! larger blocks, up to 1 GB, always come from the node. Of one node two stocks are asked in turn:
+//! Base frames come from and go to the CPU's own cache of the node that they lie on, which trades with that node
+//! in batches; larger blocks, up to 1 GB, always come from the node. A CPU has a cache of every node, not of its
+//! home alone: demotion fills and reclaim empties nodes that are nobody's home, and without a cache each of their
+//! frames would cost the one lock that all CPUs then wait for. Of one node two stocks are asked in turn:
 //! frames that owe nothing; then frames that owe a flush (S3), oldest first, whose claim pays for
 //! all that are older at once.
 //!
@@ -58,7 +60,7 @@ impl<M: Machine> NodeState<M> {
     }
 }
 
-/// The free base frames of one CPU, all of its home node (Linux's per-CPU page lists).
+/// The free base frames of one CPU that lie on one node (Linux's per-CPU page lists of a zone).
 #[derive(Default)]
 struct CpuCache {
     any: Vec<Frame>,
@@ -89,6 +91,7 @@ pub(crate) struct Frames<'m, M: Machine> {
     engine: Arc<Engine<'m, M>>,
     table: FrameTable<M>,
     nodes: Vec<NodeState<M>>,
+    /// Of each CPU those of all nodes, in the order of the nodes.
     caches: Box<[Lock<M::Word, CpuCache>]>,
     cache_batch: usize,
     clear: ClearPolicy,
@@ -104,7 +107,7 @@ impl<'m, M: Machine> Frames<'m, M> {
         Frames {
             table: FrameTable::new(map),
             nodes: nodes.map(|node| NodeState::new(node.extent)).collect(),
-            caches: (0..machine.cpu_count())
+            caches: (0..machine.cpu_count() * map.nodes().len())
                 .map(|_| Lock::new(CpuCache::default()))
                 .collect(),
             cache_batch,
@@ -155,18 +158,24 @@ impl<'m, M: Machine> Frames<'m, M> {
         self.table.described()
     }
 
-    /// Moves the clock's hand of the node on. Returns how many frames it passed and, unless those
-    /// were frames that were never used, the one frame.
-    pub(crate) fn advance_hand(&self, node: usize) -> (u64, Option<Frame>) {
+    /// Moves the clock's hand of the node on over at most `most` frames, and over a whole stretch of frames that were
+    /// never used at once. Returns how many frames it passed, and which of them the caller is to look at.
+    pub(crate) fn advance_hand(&self, node: usize, most: u64) -> (u64, Extent) {
         let extent = self.map().nodes()[node].extent;
         let end = extent.first.plus(extent.frames);
         let mut hand = self.nodes[node].hand.lock(self.machine());
-        let frame = if *hand < end { *hand } else { extent.first };
-        let untouched = self.table.untouched_until(node, frame);
-        let next = untouched.unwrap_or(frame.plus(1));
+        let first = if *hand < end { *hand } else { extent.first };
+        let skipped = self.table.untouched_until(node, first);
+        let next = skipped.unwrap_or_else(|| {
+            let limit = end.0.min(first.0 + most);
+            let mut more = (first.0 + 1..limit).map(Frame);
+            let unused = more.find(|&frame| self.table.untouched_until(node, frame).is_some());
+            unused.unwrap_or(Frame(limit))
+        });
         *hand = next;
-        let passed = next.0 - frame.0;
-        (passed, (passed == 1).then_some(frame))
+        let passed = next.0 - first.0;
+        let frames = if skipped.is_some() { 0 } else { passed };
+        (passed, Extent { first, frames })
     }
 }
 
@@ -186,20 +195,30 @@ impl<M: Machine> Frames<'_, M> {
         }
     }
 
-    /// Puts a frame whose flush is owed on its node's list. Where it stands on the list from an earlier time it may
-    /// have been claimed since its flush is owed: then it does not go there.
-    pub(crate) fn list_stale(&self, frame: Frame) {
+    /// Puts frames whose flush is owed on their nodes' lists, in their order. One that stands on the list from an earlier
+    /// time may have been claimed since its flush is owed, and any may have been rescued: those do not go there.
+    pub(crate) fn list_stale(&self, frames: &[Frame]) {
         let machine = self.machine();
-        let Some(node) = self.map().node_of(frame) else {
-            return;
-        };
-        let mut stale = self.nodes[node].stale.lock(machine);
-        let mut state = self.state(frame);
-        if !state.is_listed() && !self.info(frame).residue().is_clear() {
-            state.set_listed(true);
-            stale.push_back(frame);
-            self.nodes[node].free.fetch_add(1, Relaxed);
+        let node_of = |frame: &Frame| self.map().node_of(*frame);
+        for together in frames.chunk_by(|one, next| node_of(one) == node_of(next)) {
+            let Some(node) = node_of(&together[0]) else {
+                continue;
+            };
+            let mut stale = self.nodes[node].stale.lock(machine);
+            for &frame in together {
+                let mut state = self.state(frame);
+                if !state.is_listed() && !self.info(frame).residue().is_clear() {
+                    state.set_listed(true);
+                    stale.push_back(frame);
+                    self.nodes[node].free.fetch_add(1, Relaxed);
+                }
+            }
         }
+    }
+
+    /// The CPU's frames of the node.
+    fn cache(&self, cpu: CpuId, node: usize) -> &Lock<M::Word, CpuCache> {
+        &self.caches[cpu.index() * self.nodes.len() + node]
     }
 
     /// Gives a block back to the allocator.
@@ -213,7 +232,7 @@ impl<M: Machine> Frames<'_, M> {
         let Some(node) = self.map().node_of(frame) else {
             return;
         };
-        if order > 0 || node != machine.home_node(cpu) {
+        if order > 0 {
             machine.charge(Work::Free {
                 frames: 1 << order,
                 spill: true,
@@ -222,7 +241,7 @@ impl<M: Machine> Frames<'_, M> {
             self.nodes[node].free.fetch_add(1 << order, Relaxed);
             return;
         }
-        let mut cache = self.caches[cpu.index()].lock(machine);
+        let mut cache = self.cache(cpu, node).lock(machine);
         if zeros {
             cache.zeros.push(frame)
         } else {
@@ -275,26 +294,16 @@ impl<M: Machine> Frames<'_, M> {
     fn take_block(&self, node: usize, order: u8, content: Content) -> Option<(Frame, bool)> {
         let machine = self.machine();
         let cpu = machine.this_cpu();
-        if order > 0 || node != machine.home_node(cpu) {
+        if order > 0 {
             machine.charge(Work::Allocate {
                 frames: 1 << order,
                 refill: true,
             });
-            let block = self.nodes[node].buddy.lock(machine).take(order);
-            if block.is_some() {
-                self.nodes[node].free.fetch_sub(1 << order, Relaxed);
-            }
-            return block
-                .or_else(|| {
-                    if order == 0 {
-                        self.claim_stale(node, 1).pop()
-                    } else {
-                        None
-                    }
-                })
-                .map(|frame| (frame, false));
+            let block = self.nodes[node].buddy.lock(machine).take(order)?;
+            self.nodes[node].free.fetch_sub(1 << order, Relaxed);
+            return Some((block, false));
         }
-        let mut cache = self.caches[cpu.index()].lock(machine);
+        let mut cache = self.cache(cpu, node).lock(machine);
         let cached = match content {
             Content::Zeros(_) => cache.zeros.pop().map(|frame| (frame, true)),
             Content::Any => None,
@@ -331,7 +340,7 @@ impl<M: Machine> Frames<'_, M> {
         // Fewer than otherwise: a debt is the likelier to be paid already the longer it is left.
         let mut claimed = self.claim_stale(node, self.cache_batch.div_ceil(4));
         let frame = claimed.pop()?;
-        self.caches[cpu.index()].lock(machine).any.extend(claimed);
+        self.cache(cpu, node).lock(machine).any.extend(claimed);
         Some((frame, false))
     }
 
@@ -385,10 +394,11 @@ impl<M: Machine> Frames<'_, M> {
         }
     }
 
-    /// Zeroes up to `frames` free frames of this CPU's cache ahead of need.
+    /// Zeroes up to `frames` free frames of this CPU's home node, those that it holds itself, ahead of need.
     pub(crate) fn zero_ahead(&self, frames: usize) {
         let machine = self.machine();
-        let cache = &self.caches[machine.this_cpu().index()];
+        let cpu = machine.this_cpu();
+        let cache = self.cache(cpu, machine.home_node(cpu));
         for _ in 0..frames {
             let Some(frame) = cache.lock(machine).any.pop() else {
                 return;
@@ -404,20 +414,23 @@ impl<M: Machine> Frames<'_, M> {
 
     /// Empties the caches of all CPUs into the nodes.
     pub(crate) fn drain_caches(&self) {
-        for cpu in 0..self.caches.len() {
+        for cpu in 0..self.machine().cpu_count() {
             self.drain_cache(CpuId(cpu as u16));
         }
     }
 
-    /// Empties the cache of one CPU into the nodes.
+    /// Empties the caches of one CPU into the nodes.
     pub(crate) fn drain_cache(&self, cpu: CpuId) {
         let machine = self.machine();
-        let mut cache = self.caches[cpu.index()].lock(machine);
-        let CpuCache { any, zeros } = &mut *cache;
-        for frame in any.drain(..).chain(zeros.drain(..)) {
-            if let Some(node) = self.map().node_of(frame) {
-                self.nodes[node].buddy.lock(machine).give(frame, 0);
-                self.nodes[node].free.fetch_add(1, Relaxed);
+        for (index, node) in self.nodes.iter().enumerate() {
+            let mut cache = self.cache(cpu, index).lock(machine);
+            let CpuCache { any, zeros } = &mut *cache;
+            let frames = (any.len() + zeros.len()) as u64;
+            if frames > 0 {
+                let mut buddy = node.buddy.lock(machine);
+                let all = any.drain(..).chain(zeros.drain(..));
+                all.for_each(|frame| buddy.give(frame, 0));
+                node.free.fetch_add(frames, Relaxed);
             }
         }
     }

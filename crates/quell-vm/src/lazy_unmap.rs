@@ -156,6 +156,7 @@ impl<'v, 'm, M: Machine> Lazily<'v, 'm, M> {
         let machine = lazy.machine();
         let frames = &*lazy.frames;
         let outcome = batch.finish_owed();
+        let mut stale = Vec::with_capacity(self.departed.len());
         for Departed { page, marked, to } in self.departed.drain(..) {
             let LockedPage { frame, lock, .. } = page;
             let PageLock::File(_, _, mut slot) = lock else {
@@ -177,7 +178,7 @@ impl<'v, 'm, M: Machine> Lazily<'v, 'm, M> {
                         Some(to) => slot.set_moved(to, owed.stamp()),
                         None => slot.set_cached(Cached::Stale(frame)),
                     }
-                    frames.list_stale(frame);
+                    stale.push(frame);
                 }
                 _ => {
                     drop(state);
@@ -197,5 +198,6 @@ impl<'v, 'm, M: Machine> Lazily<'v, 'm, M> {
                 }
             }
         }
+        frames.list_stale(&stale);
     }
 }

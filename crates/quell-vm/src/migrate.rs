@@ -115,8 +115,15 @@ impl<'m, M: Machine> Migration<'m, M> {
         let mut gather = self.tables.gather(Purpose::Migration);
         let mut lazily = self.lazy.begin();
         let mut journeys = Vec::with_capacity(pages.len());
+        // A node that has no base frame has none for the rest of the batch either, and each look takes its lock.
+        let mut full = false;
         for page in pages {
-            let Some(to) = self.frames.alloc_on(node, page.order, Content::Any) else {
+            let to = match full {
+                false => self.frames.alloc_on(node, page.order, Content::Any),
+                true => None,
+            };
+            let Some(to) = to else {
+                full |= page.order == 0;
                 self.pages.unlock(page);
                 continue;
             };

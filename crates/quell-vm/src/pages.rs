@@ -8,7 +8,7 @@
 
 use crate::entry::EntryKind;
 use crate::frame::{FrameLock, Owner};
-use crate::frames::Frames;
+use crate::frames::{CLUSTER, Frames};
 use crate::machine::{Machine, Work};
 use crate::page_cache::{Cached, PageCache, SlotGuard};
 use crate::syscall::FileId;
@@ -139,19 +139,20 @@ impl<'m, M: Machine> Pages<'m, M> {
         let mut chosen = Vec::new();
         let mut scanned = 0;
         while chosen.len() < wanted && scanned < all {
-            let (passed, frame) = self.frames.advance_hand(node);
+            // No more than may all be chosen, so that none is passed without a look.
+            let most = (wanted - chosen.len()).min(CLUSTER);
+            let (passed, frames) = self.frames.advance_hand(node, most as u64);
             scanned += passed;
-            let Some(frame) = frame else {
-                continue;
-            };
-            let Some(page) = self.try_lock(frame) else {
-                continue;
-            };
-            machine.charge(Work::List);
-            if page.order == 0 && !self.is_pinned(&page) && (self.is_idle(frame) || second) {
-                chosen.push(page);
-            } else {
-                self.unlock(page);
+            for frame in (0..frames.frames).map(|distance| frames.first.plus(distance)) {
+                let Some(page) = self.try_lock(frame) else {
+                    continue;
+                };
+                machine.charge(Work::List);
+                if page.order == 0 && !self.is_pinned(&page) && (self.is_idle(frame) || second) {
+                    chosen.push(page);
+                } else {
+                    self.unlock(page);
+                }
             }
         }
         chosen

@@ -110,7 +110,9 @@ impl CallSwarm {
                 }; 3],
             );
         }
-        let theme = rng.one_in(2).then(|| rng.pick(&THEMES));
+        // Large pages are a theme of their own, and its mistakes need calls that the others leave out.
+        let themed = rng.one_in(if large { 4 } else { 2 });
+        let theme = themed.then(|| rng.pick(&THEMES));
         for _ in 0..1 + rng.few(4) {
             // Each as often as the two that are always there.
             let kind = match theme {
