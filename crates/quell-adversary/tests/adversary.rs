@@ -54,13 +54,17 @@ fn cases(policy: Policy) -> impl Iterator<Item = Case<'static>> {
 #[test]
 fn the_contract_holds_with_every_mechanism_on_and_nothing_passes_vacuously() {
     for case in cases(Policy::ALL) {
-        let report = holds(case, Budget::Schedules(2000));
+        // Most programs reach what they are there for in some hundred schedules, and `cargo xtask ci schedules` runs more.
+        let few = holds(case, Budget::Schedules(400));
+        let missed = match few.missed[..] {
+            [] => few.missed,
+            _ => holds(case, Budget::Schedules(2000)).missed,
+        };
         assert!(
-            report.missed.is_empty(),
-            "{} on {} never reached {:?}",
+            missed.is_empty(),
+            "{} on {} never reached {missed:?}",
             case.scenario.name,
             case.kind.name,
-            report.missed
         );
     }
 }
