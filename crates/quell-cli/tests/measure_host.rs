@@ -234,6 +234,7 @@ fn page_out_leaves_no_device_after_an_interrupt() {
 }
 
 #[test]
+#[ignore = "measures a live host for seconds: `cargo xtask ci host`"]
 fn streaming_leaves_no_group_and_no_reader_after_an_interrupt() {
     let _lock = ONE_AT_A_TIME.lock();
     let mut child = quell(&["--only", "stream", "--seconds", "60", "--json"])
@@ -273,6 +274,7 @@ fn streaming_leaves_no_group_and_no_reader_after_an_interrupt() {
 }
 
 #[test]
+#[ignore = "measures a live host for seconds: `cargo xtask ci host`"]
 fn faults_leave_the_huge_page_pools_as_they_were() {
     let _lock = ONE_AT_A_TIME.lock();
     let pools = huge_pools();
@@ -284,6 +286,7 @@ fn faults_leave_the_huge_page_pools_as_they_were() {
 }
 
 #[test]
+#[ignore = "measures a live host for seconds: `cargo xtask ci host`"]
 fn the_machine_file_reads_back_and_reproduces_what_it_was_made_from() {
     let _lock = ONE_AT_A_TIME.lock();
     let dir = tempfile::tempdir().unwrap();
