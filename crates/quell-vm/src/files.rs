@@ -48,12 +48,23 @@ impl<'m, M: Machine> Files<'m, M> {
 
     /// Writes eight bytes.
     pub(crate) fn write(&self, id: FileId, offset: u64, value: u64) -> Result<u64, Error> {
+        let machine = self.machine();
         let (file, page, at) = self.file_word(id, offset)?;
-        let mut slot = file.slot(page).ok_or(Error::BadRange)?.lock(self.machine());
-        file.extend(offset + 8);
+        let place = file.slot(page).ok_or(Error::BadRange)?;
+        let mut slot = place.lock(machine);
+        // A write within the file comes before any truncation that is to empty this slot.
+        let mut _length = None;
+        if offset + 8 > file.bytes() {
+            // The lock of the length comes before those of slots.
+            drop(slot);
+            let lock = || file.lock_length(machine);
+            _length = machine.rules().lock_before_lengthening(lock);
+            slot = place.lock(machine);
+            file.extend(offset + 8);
+        }
         let frame = self.cached(id, page, &mut slot)?;
         self.cache.mark_dirty(id, page, &mut slot);
-        self.machine().write_frame(frame, at, &value.to_le_bytes());
+        machine.write_frame(frame, at, &value.to_le_bytes());
         Ok(0)
     }
 
@@ -163,9 +174,7 @@ impl<'m, M: Machine> Files<'m, M> {
         let lock = file.lock_length(machine);
         // The length first: a fault checks it under the page lock, so no page beyond it is mapped
         // after its slot was emptied.
-        let before = machine
-            .rules()
-            .length_before_truncation(|| file.pages(), || file.set_bytes(bytes));
+        let before = file.set_bytes(bytes);
         let keep = bytes.div_ceil(PAGE_BYTES);
         let mut page = keep;
         while let Some(used) = file.first_used(page, before) {

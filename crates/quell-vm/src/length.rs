@@ -30,14 +30,13 @@ impl<W: Word> Length<W> {
         self.bytes.load(Ordering::Relaxed)
     }
 
-    /// Makes the file at least so long.
+    /// Makes the file at least so long. Whoever changes the length keeps the others out.
     pub(crate) fn extend(&self, bytes: u64) {
         // Relaxed: the page beyond the old end is under its slot's lock.
         self.bytes.fetch_max(bytes, Ordering::Relaxed);
     }
 
-    /// Sets the length, for a truncation that then looks for slots beyond it; returns what the length was. Read
-    /// apart from that, it could miss a page that a write has added in between.
+    /// Sets the length, for a truncation that then looks for slots beyond it; returns what the length was.
     pub(crate) fn set(&self, bytes: u64) -> u64 {
         let before = self.bytes.swap(bytes, Ordering::Relaxed);
         // SeqCst pairs with `get`: the truncation looks for slots next, so it sees a slot that was made, or

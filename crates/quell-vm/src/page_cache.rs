@@ -100,7 +100,7 @@ impl Slot {
 /// A file.
 pub(crate) struct File<M: Machine> {
     length: Length<M::Word>,
-    /// Held by the CPU that changes the length downwards.
+    /// Held by the CPU that changes the length, until it has changed the slots too.
     truncation: RawLock<M::Word>,
     slots: SparseArray<Lock<M::Word, Slot>>,
     /// The pages that are dirty.
@@ -121,7 +121,7 @@ impl<M: Machine> File<M> {
         self.length.get()
     }
 
-    /// Makes the file at least so long.
+    /// Makes the file at least so long, under [`File::lock_length`].
     pub(crate) fn extend(&self, bytes: u64) {
         self.length.extend(bytes);
     }
@@ -131,7 +131,7 @@ impl<M: Machine> File<M> {
         self.length.set(bytes).div_ceil(PAGE_BYTES)
     }
 
-    /// Keeps other truncations out.
+    /// Keeps others from changing the length. Taken before the lock of any slot.
     pub(crate) fn lock_length(&self, machine: &M) -> RawGuard<'_, M::Word> {
         self.truncation.lock(machine)
     }

@@ -121,11 +121,6 @@ quell::rules! {
         or VmTruncatesUnsettled {}
         "Truncation finds a mapping cleared by another CPU and frees the page without flushing it (bug 1).";
 
-    /// A write may lengthen the file until the new length is there.
-    "C3" fn length_before_truncation(read: impl FnOnce() -> u64, swap: impl FnOnce() -> u64) -> u64 { drop(read); swap() }
-        or VmReadsLengthApart { let before = read(); swap(); before }
-        "A truncation reads the length before it sets the new one, and passes by a page that a write adds in between (C3).";
-
     /// A mapping that lost its right to write, or all, may write until its flush.
     "C2" fn flush_pending_before_cleaning(flush: impl FnOnce()) { flush() }
         or VmCleansUnsettled {}
@@ -212,6 +207,11 @@ quell::rules! {
     "C3" fn lock_before_move<T>(lock: impl FnOnce() -> T) -> Option<T> { Some(lock()) }
         or VmRemapsUnlocked { None }
         "A remap moves an entry while a walk of the reverse map looks for it (C3).";
+
+    /// Between the change of the length and the emptying of the slots beyond it, a truncation takes what is written there.
+    "C2" fn lock_before_lengthening<T>(lock: impl FnOnce() -> T) -> Option<T> { Some(lock()) }
+        or VmLengthensUnlocked { None }
+        "A write lengthens a file in the middle of a truncation, which then empties the page that was written (C2; found by an audit).";
 
     /// A reference that reclaim or migration take while the block ends would be forgotten.
     "C1" fn lock_before_split<T>(lock: impl FnOnce() -> T) -> Option<T> { Some(lock()) }

@@ -39,9 +39,9 @@
 
 use crate::addr::Frame;
 use crate::asid::SpaceTag;
-use crate::cpu_set::{AtomicCpuSet, CpuId, CpuSet};
+use crate::cpu_set::{AtomicCpuSet, CpuId, CpuSet, MAX_CPUS};
 use crate::hardware::{Hardware, Tag};
-use crate::word::Word;
+use crate::word::{self, Word};
 use core::fmt;
 use core::sync::atomic::Ordering::{Acquire, Relaxed, Release, SeqCst};
 
@@ -124,6 +124,9 @@ pub(crate) struct Flushes {
     /// The flush generation that was given out last.
     pub(crate) generation: u64,
 }
+
+// Half of the range is for two outstanding batches of each CPU, the other half for initiators that have yet to look.
+const _: () = assert!(1 << word::BATCH_BITS == 4 * MAX_CPUS);
 
 impl<H: Hardware> AddressSpace<H> {
     const ONE_GENERATION: u64 = 1 << H::Word::BATCH_BITS;

@@ -6,6 +6,9 @@
 
 use core::sync::atomic::Ordering;
 
+/// As [`Word::BATCH_BITS`] says, which `space` holds against the number of CPUs.
+pub(crate) const BATCH_BITS: u32 = if cfg!(feature = "cpus-8192") { 15 } else { 12 };
+
 /// A 64-bit word of memory that CPUs share, with the operations of [`core::sync::atomic::AtomicU64`].
 ///
 /// The orderings mean what they mean in the Rust memory model.
@@ -18,7 +21,7 @@ pub unsafe trait Word: Send + Sync + Sized {
     /// How many bits of the word that counts a space's flushes count its outstanding batches: enough for the
     /// CPUs that the engine handles. Machines under test make them few, so that their end is reached.
     #[doc(hidden)]
-    const BATCH_BITS: u32 = if cfg!(feature = "cpus-8192") { 15 } else { 12 };
+    const BATCH_BITS: u32 = BATCH_BITS;
     /// So many ranges a request may have, if it has room for as many; as above.
     #[doc(hidden)]
     const RANGES: usize = usize::MAX;

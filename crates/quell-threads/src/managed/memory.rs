@@ -60,9 +60,14 @@ impl PageTables for Memory {
     fn walk(&self, root: Option<Frame>, page: u64, store: bool) -> Option<Walked> {
         let page = Page(page);
         loop {
+            let mut lawful = true;
             let leaf = self.frames.walk(root?, page, |table| {
-                self.oracle.judge_table(&self.frames, table, page);
+                lawful &= self.oracle.judge_table(&self.frames, table, page);
             })?;
+            // What a walker notes in a table that is none any more, it notes in another's memory.
+            if !lawful {
+                return None;
+            }
             let (held, frame) = resolve(leaf.raw, leaf.level, page);
             if !held.user || store && !held.writable || self.frames.find(frame).is_none() {
                 return None;
@@ -105,14 +110,7 @@ impl Machine {
         self.access_for(page.0, store.is_some(), |cached| {
             let (_, frame) = resolve(cached.entry, Level::of(cached.size), page);
             let word = &frames.words(frame)[(address % 4096 / 8) as usize];
-            let held = match store {
-                Some(value) => {
-                    word.store(value, Ordering::Relaxed);
-                    value
-                }
-                None => word.load(Ordering::Relaxed),
-            };
-            let used = Used {
+            let used = |held| Used {
                 cpu: self.this_cpu(),
                 root: self.root().unwrap_or_default(),
                 address,
@@ -121,7 +119,16 @@ impl Machine {
                 store: store.is_some(),
                 held,
             };
-            oracle.judge(frames, &used);
+            let held = match store {
+                // A store that may not be made is not: it could overwrite a table that the manager then walks for ever.
+                Some(value) if !oracle.judge(frames, &used(value)) => return value,
+                Some(value) => {
+                    word.store(value, Ordering::Relaxed);
+                    value
+                }
+                None => word.load(Ordering::Relaxed),
+            };
+            oracle.judge(frames, &used(held));
             held
         })
     }

@@ -55,7 +55,7 @@ struct Taken {
     stores: u64,
 }
 
-/// An access that was made.
+/// An access that was made, or a store that is about to be.
 pub struct Used {
     /// By which CPU.
     pub cpu: CpuId,
@@ -69,7 +69,7 @@ pub struct Used {
     pub frame: Frame,
     /// Whether it was a store.
     pub store: bool,
-    /// What a load has returned.
+    /// What a load has returned, or a store stores.
     pub held: u64,
 }
 
@@ -126,8 +126,8 @@ impl Oracle {
         result
     }
 
-    /// Judges an access that was just made.
-    pub fn judge(&self, frames: &Frames, used: &Used) {
+    /// Judges an access that was just made, or a store that is about to be; whether the contract allows it.
+    pub fn judge(&self, frames: &Frames, used: &Used) -> bool {
         let since = used.cached.since;
         let moment = |of: &AtomicU64| of.load(Ordering::Relaxed);
         let history = frames.history(used.frame);
@@ -159,6 +159,7 @@ impl Oracle {
             let violation = violation.by(used.cpu).in_frame(used.frame);
             self.report(violation.through(used.address));
         }
+        broken.is_none()
     }
 
     /// Judges an access by what the tables say now.
@@ -290,8 +291,8 @@ impl Oracle {
         }
     }
 
-    /// A walker reads a table.
-    pub fn judge_table(&self, memory: &Frames, table: Frame, page: Page) {
+    /// A walker reads a table; whether the contract allows it.
+    pub fn judge_table(&self, memory: &Frames, table: Frame, page: Page) -> bool {
         let is_table =
             memory.find(table).is_some() && memory.history(table).is_table.load(Ordering::Relaxed);
         if !is_table {
@@ -299,5 +300,6 @@ impl Oracle {
             let violation = Violation::new(Clause::C6, what).in_frame(table);
             self.report(violation.through(page.address()));
         }
+        is_table
     }
 }
