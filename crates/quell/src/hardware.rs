@@ -13,6 +13,8 @@
 //! where it must ([`Hardware::mask_interrupts`]). Where they are not masked, a thread inside the engine may be preempted, and an
 //! interrupt handler may call the engine. An NMI handler may only call
 //! [`Engine::user_access_allowed`](crate::Engine::user_access_allowed) and [`Engine::enter_kernel`](crate::Engine::enter_kernel).
+//! The methods of a machine call nothing of the engine, but [`Hardware::relax`] and [`Hardware::restore_interrupts`] may let an
+//! interrupt in whose handler does.
 //!
 //! # Locks
 //!
@@ -221,16 +223,30 @@ pub unsafe trait Hardware: Sized + Send + Sync {
     /// second stage. `root` is the space's; `range` has changed, or all of the space if it is `None`. Called after the
     /// tables were changed, on the CPU that flushes or owes the flush, for every change that needs a flush, even if no
     /// CPU must be interrupted. If the flush is owed until reuse (S3), this is called at the unmap, not when the debt is paid.
+    ///
+    /// It may be called under the lock of a table, and waits for nothing: [`Hardware::secondary_is_done`] is asked later.
     #[inline]
     fn start_secondary(&self, root: Frame, range: Option<PageRange>, scope: Scope) {
         let _ = (root, range, scope);
     }
 
-    /// Waits until what this CPU has started with [`Hardware::start_secondary`] is complete. Called before a flush is
-    /// over, so that [`Flushed`](crate::Flushed) is true of devices, too. Under the lock of a table it is called in two cases
-    /// alone ([`Batch::changed`](crate::Batch::changed)).
+    /// A number that stands for all that was started with [`Hardware::start_secondary`] before this call: by this CPU, and by others
+    /// of which it has heard. Where invalidations go into a queue, that is the number of a command behind them, which tells
+    /// when it was reached; where `start_secondary` has done all there is to do, any number will do. May be called under the lock of
+    /// a table; waits for nothing.
     #[inline]
-    fn complete_secondary(&self) {}
+    fn mark_secondary(&self) -> u64 {
+        0
+    }
+
+    /// Whether all that `mark` stands for is complete: those other walkers use and fill none of what was invalidated. Asked,
+    /// on any CPU, until it says yes, before a flush is over: so [`Flushed`](crate::Flushed) is true of devices, too. It does not
+    /// wait: the engine serves requests for its CPU between two questions.
+    #[inline]
+    fn secondary_is_done(&self, mark: u64) -> bool {
+        let _ = mark;
+        true
+    }
 
     /// Masks interrupts on this CPU; returns whether they were on.
     fn mask_interrupts(&self) -> bool;
