@@ -620,7 +620,8 @@ extern void quell_hw_fence(void);
 
 // Invalidates translations of this CPU alone. In effect when it returns: no later access of this CPU uses an
 // entry that is covered, unless it was filled again from the tables after the call began. Fills after the call see
-// the table stores before it (on Arm that takes `dsb ishst` first). A store with release after the call is seen by
+// the table stores before it, and those of other CPUs that this one has observed (on Arm that takes `dsb ishst` first, and
+// `dsb ish` where nothing is broadcast). quell_hw_load_root without `keep` does as much. A store with release after the call is seen by
 // other CPUs only after the invalidation has taken effect. A tag that is named is the one that is loaded.
 extern void quell_hw_invalidate(const struct quell_invalidate *what);
 

@@ -109,8 +109,9 @@ impl<H> PlaceOf<H> {
 /// * [`Hardware::invalidate`] has taken effect on this CPU when it returns: no later access of this
 ///   CPU, and no speculation that a later access uses, sees an entry it covers unless the entry was
 ///   filled again from the tables after the call began. Stores to page tables that precede the
-///   call in program order are visible to the fills that follow it. A release store that follows
-///   the call is seen by others only after it has taken effect.
+///   call in program order, or that other CPUs have made and this one has observed, are visible to the fills that
+///   follow it. A release store that follows the call is seen by others only after it has taken effect. All of this holds of
+///   [`Hardware::load_root`] where it keeps nothing.
 /// * [`Hardware::fence`] orders everything before it, table stores included, before everything
 ///   after it, *and* makes the table stores visible to the walkers of all CPUs (`mfence` on x86,
 ///   `dsb ish` on Arm): its own, and those of other CPUs that it has observed, for instance by
@@ -245,8 +246,15 @@ pub unsafe trait Hardware: Sized + Send + Sync {
     #[inline]
     fn secondary_is_done(&self, mark: u64) -> bool {
         let _ = mark;
+        self.complete_secondary();
         true
     }
+
+    /// For machines that cannot be asked: waits until all that was started with [`Hardware::start_secondary`] before this call is
+    /// complete. [`Hardware::secondary_is_done`] calls it unless that is defined, never under the lock of a table; then a look at a
+    /// flush in flight waits, too.
+    #[inline]
+    fn complete_secondary(&self) {}
 
     /// Masks interrupts on this CPU; returns whether they were on.
     fn mask_interrupts(&self) -> bool;

@@ -1,6 +1,6 @@
 //! Machines that are to come, as sketches of a `Hardware`: what each says of itself, and what its operations are.
 //!
-//! * Arm without broadcasts: invalidations reach their own CPU alone (`TLBI` without `IS`, `DSB NSH`), as some
+//! * Arm without broadcasts: invalidations reach their own CPU alone (`DSB ISH`, for what others have written; `TLBI` without `IS`, `DSB NSH`), as some
 //!   systems prefer where broadcasts disturb too many. ASIDs then need mean something on their own CPU only: they are
 //!   tags of each CPU's own. Ranges are one operation (`TLBI RVAE1`).
 //! * RISC-V with ASIDs that are the same everywhere and no broadcast: the same, lent by each hart for itself.
