@@ -311,6 +311,9 @@ impl Mmu {
             at: now,
         };
         let unseen = (!self.lagging).then_some(now);
+        if self.lagging && !self.broadcasts && new & (PRESENT | TABLE) == PRESENT | TABLE {
+            self.linked(frame_of(new), now);
+        }
         for cpu in 0..self.tlbs.len() {
             if self.tlbs[cpu].root.is_none() && self.kernel.is_none() {
                 continue;
@@ -333,6 +336,19 @@ impl Mmu {
                 tlb.end(&gone, Some(now));
             }
         }
+    }
+
+    /// A table is linked, by a store with release: whoever walks to it finds what was written to it before. Machines with broadcasts
+    /// are harder on the kernel: there only a barrier publishes that.
+    fn linked(&mut self, table: u32, now: Moment) {
+        let tlbs = &mut self.tlbs;
+        self.lags.retain(|gone| {
+            let of_it = gone.table == table;
+            if of_it {
+                tlbs.iter_mut().for_each(|tlb| tlb.end(gone, Some(now)));
+            }
+            !of_it
+        });
     }
 
     /// Whether a barrier would change what walkers see.

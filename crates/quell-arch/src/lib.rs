@@ -1,4 +1,5 @@
 #![no_std]
+#![warn(clippy::missing_panics_doc)]
 //! The instructions that a machine under the engine needs on x86-64, AArch64 and RISC-V, and the formats of page-table
 //! entries there.
 //!

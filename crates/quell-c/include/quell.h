@@ -92,12 +92,12 @@
 
 #if !defined(QUELL_CPUS_8192)
 // Bytes of a `struct quell_batch`.
-#define QUELL_BATCH_SIZE 1288
+#define QUELL_BATCH_SIZE 1304
 #endif
 
 #if defined(QUELL_CPUS_8192)
 // Bytes of a `struct quell_batch`.
-#define QUELL_BATCH_SIZE 2184
+#define QUELL_BATCH_SIZE 2200
 #endif
 
 // Bytes of a `struct quell_residue`.
@@ -136,12 +136,12 @@
 #if !defined(QUELL_CPUS_8192)
 // The version of this interface. A header of one version does not work with a library of another, and
 // quell_engine_new refuses it. So it does where one of the two is for more CPUs than the other.
-#define QUELL_INTERFACE 2
+#define QUELL_INTERFACE 3
 #endif
 
 #if defined(QUELL_CPUS_8192)
 // The version of this interface, for 8192 CPUs.
-#define QUELL_INTERFACE 536870914
+#define QUELL_INTERFACE 536870915
 #endif
 
 // The longest text of a policy that is read, in bytes.
@@ -479,15 +479,18 @@ struct quell_hooks {
     // Starts to invalidate the translations that other walkers of a space's tables hold (an IOMMU, a hypervisor's second
     // stage): `range` has changed, or everything if it is NULL, in the space whose root is in frame `root`; `scope` is an
     // `enum quell_scope`. Called after the tables were changed, on the CPU that flushes or owes the flush, for every
-    // change that needs a flush. If the flush is owed until reuse, this is called at the unmap. If the library was built
-    // without the feature "secondary", quell_engine_new refuses this function.
+    // change that needs a flush, also under the lock of a table, so it waits for nothing. If the flush is owed until reuse,
+    // this is called at the unmap. If the library was built without the feature "secondary", quell_engine_new refuses it.
     void (*start_secondary)(uint64_t root,
                             const struct quell_range *range,
                             uint32_t scope);
-    // Waits until what this CPU has started with `start_secondary` is complete. Called before a flush is over, so devices
-    // no longer use frames that come out of a batch. quell_batch_changed calls it, under the lock of the table, where a
-    // batch was told of more than eight spaces, and where S0 is off and invalidations are broadcast.
-    void (*complete_secondary)(void);
+    // A number that stands for all that was started with `start_secondary` before this call, by this CPU and by others of
+    // which it has heard: the number of a command behind them in the device's queue, for instance. Waits for nothing.
+    uint64_t (*mark_secondary)(void);
+    // Whether all that `mark` stands for is complete: devices use and fill none of what was invalidated. Asked, on any CPU,
+    // until it says yes, before a flush is over. It does not wait: quell serves requests for its CPU between two questions,
+    // and quell_batch_poll asks once. NULL: it is complete when `start_secondary` has returned.
+    bool (*secondary_is_done)(uint64_t mark);
     // This CPU has answered requests while a flush is in flight (quell_batch_start): the kernel may wake, or queue, the
     // code that calls quell_batch_poll. It may be called without need, but never too early. Interrupts are masked.
     void (*flush_answered)(void);
@@ -506,8 +509,12 @@ struct quell_setup {
     // Which mechanisms are on, as text: "all", "baseline", "S0+S4", "all-S3,tags=64,cap=8M". NULL is "all", which a
     // library that was built without a mechanism refuses. Read once, at most QUELL_POLICY_LENGTH bytes.
     const char *policy;
-    // Memory for the CPUs 0 to `cpu_count` - 1, which the engine keeps.
+    // Memory for the CPUs 0 to `cpu_count` - 1, which the engine keeps. NULL if `cpu_places` is not.
     struct quell_cpu *cpus;
+    // Where the memory of each CPU is, if it is not one array: in the kernel's per-CPU areas, for instance. An array of
+    // `cpu_count` pointers to places that are each another CPU's alone; the engine keeps the array as well. NULL if `cpus`
+    // is not.
+    struct quell_cpu *const *cpu_places;
     // How many CPUs there are, online or not: 1 to QUELL_MAX_CPUS.
     size_t cpu_count;
     // Memory for `cpu_count` times `slots_per_cpu` tags, which the engine keeps: where each CPU is to keep more than
@@ -613,7 +620,8 @@ extern void quell_hw_fence(void);
 
 // Invalidates translations of this CPU alone. In effect when it returns: no later access of this CPU uses an
 // entry that is covered, unless it was filled again from the tables after the call began. Fills after the call see
-// the table stores before it (on Arm that takes `dsb ishst` first). A store with release after the call is seen by
+// the table stores before it, and those of other CPUs that this one has observed (on Arm that takes `dsb ishst` first, and
+// `dsb ish` where nothing is broadcast). quell_hw_load_root without `keep` does as much. A store with release after the call is seen by
 // other CPUs only after the invalidation has taken effect. A tag that is named is the one that is loaded.
 extern void quell_hw_invalidate(const struct quell_invalidate *what);
 
@@ -667,9 +675,9 @@ extern void quell_panic(const char *message,
 // names is the engine's from now on; `setup` itself, the policy's text and the message are not kept. No function
 // unmakes an engine: when all of its CPUs are offline, its memory may be used for something else.
 //
-// Refuses: a NULL `engine`, `setup` or `cpus`; memory that is not aligned; a wrong `interface`; a text that is no
-// policy, or asks for a mechanism that the library was built without; features that contradict each other; numbers of
-// CPUs that are not supported; memory of an engine that has a CPU online; `start_secondary` in a library without it.
+// Refuses: a NULL `engine` or `setup`; both or none of `cpus` and `cpu_places`, or a NULL in the latter; memory that is not
+// aligned; a wrong `interface`; a text that is no policy, or asks for a mechanism that the library was built without;
+// features that contradict each other; numbers of CPUs that are not supported; memory of an engine that has a CPU online; `start_secondary` in a library without it.
 //
 // Context: once, before any CPU is online.
 QUELL_MUST_USE
@@ -798,6 +806,16 @@ enum quell_status quell_enter_user(struct quell_engine *engine);
 //
 // Context: interrupts masked, or an NMI, before a mapping of the kernel is used that may change. Does not wait.
 enum quell_status quell_enter_kernel(struct quell_engine *engine);
+
+// On return every CPU that is online has flushed what it had been asked to flush before the call, where an initiator may have
+// been content with the receipt. Interrupts no CPU. For frames that bear no speculative load: those whose memory type or
+// encryption is to change, that a guest is to have for itself alone, or that leave the machine. Called after they have come out
+// of a batch, or were claimed. It says nothing of the kernel's mappings on a CPU between quell_enter_user and
+// quell_enter_kernel.
+//
+// Context: interrupts on or off. May wait.
+QUELL_MUST_USE
+enum quell_status quell_quiesce(struct quell_engine *engine);
 
 // On return no CPU that is online executes an instruction that it fetched before the call. Called after the text of the
 // kernel was written, mapped or unmapped, and after the batch that was told of it has finished. If the machine's

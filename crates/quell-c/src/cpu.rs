@@ -221,6 +221,26 @@ pub unsafe extern "C" fn quell_enter_kernel(engine: *mut quell_engine) -> quell_
     })
 }
 
+/// On return every CPU that is online has flushed what it had been asked to flush before the call, where an initiator may have
+/// been content with the receipt. Interrupts no CPU. For frames that bear no speculative load: those whose memory type or
+/// encryption is to change, that a guest is to have for itself alone, or that leave the machine. Called after they have come out
+/// of a batch, or were claimed. It says nothing of the kernel's mappings on a CPU between quell_enter_user and
+/// quell_enter_kernel.
+///
+/// Context: interrupts on or off. May wait.
+///
+/// # Safety
+/// As the header says.
+#[unsafe(no_mangle)]
+#[must_use]
+pub unsafe extern "C" fn quell_quiesce(engine: *mut quell_engine) -> quell_status {
+    answer(|| {
+        // SAFETY: C vouches for its memory.
+        unsafe { made(engine) }?.on_online_cpu()?.quiesce();
+        Ok(())
+    })
+}
+
 /// On return no CPU that is online executes an instruction that it fetched before the call. Called after the text of the
 /// kernel was written, mapped or unmapped, and after the batch that was told of it has finished. If the machine's
 /// instruction caches need maintenance, the kernel does that before. A CPU that is offline is not told, now or later.

@@ -1,9 +1,9 @@
 //! Making an engine, and what it says of itself.
 
-use crate::machine::{Machine, quell_hooks};
+use crate::machine::{Machine, Places, quell_hooks};
 use crate::mistakes::Kept;
 use crate::place::{
-    Made, Place, engine, quell_cpu, quell_engine, quell_ledger_entry, quell_slot, room,
+    Made, Place, engine, quell_cpu, quell_engine, quell_ledger_entry, quell_slot, reject, room,
 };
 use crate::status::{answer, quell_status};
 use crate::text::{Line, of_c};
@@ -13,10 +13,10 @@ use quell::{Engine, Features, Hardware, LedgerEntry, Mechanism, PerCpu, Policy, 
 /// The version of this interface. A header of one version does not work with a library of another, and
 /// quell_engine_new refuses it. So it does where one of the two is for more CPUs than the other.
 #[cfg(not(feature = "cpus-8192"))]
-pub const QUELL_INTERFACE: u32 = 2;
+pub const QUELL_INTERFACE: u32 = 3;
 /// The version of this interface, for 8192 CPUs.
 #[cfg(feature = "cpus-8192")]
-pub const QUELL_INTERFACE: u32 = 0x2000_0002;
+pub const QUELL_INTERFACE: u32 = 0x2000_0003;
 
 /// The longest text of a policy that is read, in bytes.
 pub const QUELL_POLICY_LENGTH: usize = 255;
@@ -59,8 +59,12 @@ pub struct quell_setup {
     /// Which mechanisms are on, as text: "all", "baseline", "S0+S4", "all-S3,tags=64,cap=8M". NULL is "all", which a
     /// library that was built without a mechanism refuses. Read once, at most QUELL_POLICY_LENGTH bytes.
     pub policy: *const c_char,
-    /// Memory for the CPUs 0 to `cpu_count` - 1, which the engine keeps.
+    /// Memory for the CPUs 0 to `cpu_count` - 1, which the engine keeps. NULL if `cpu_places` is not.
     pub cpus: *mut quell_cpu,
+    /// Where the memory of each CPU is, if it is not one array: in the kernel's per-CPU areas, for instance. An array of
+    /// `cpu_count` pointers to places that are each another CPU's alone; the engine keeps the array as well. NULL if `cpus`
+    /// is not.
+    pub cpu_places: *const *mut quell_cpu,
     /// How many CPUs there are, online or not: 1 to QUELL_MAX_CPUS.
     pub cpu_count: usize,
     /// Memory for `cpu_count` times `slots_per_cpu` tags, which the engine keeps: where each CPU is to keep more than
@@ -154,13 +158,45 @@ unsafe fn array<P: Place>(
     Ok(unsafe { core::slice::from_raw_parts(first, count) })
 }
 
+/// Initialises the state of CPUs at the places that C names.
+///
+/// # Errors
+/// If a place is NULL, or not aligned; why goes to `why`.
+///
+/// # Safety
+/// `first` is an array of so many pointers, each NULL or to memory that is used for nothing else; both stay for ever.
+unsafe fn places(
+    first: *const *mut quell_cpu,
+    count: usize,
+    make: impl Fn(usize) -> <quell_cpu as Place>::Content,
+    why: &mut Line<'_>,
+) -> Result<Places, quell_status> {
+    reject(first)?;
+    // Before any memory is written.
+    for cpu in 0..count {
+        // SAFETY: within the array, as the caller promises.
+        if let Err(status) = reject(unsafe { *first.add(cpu) }) {
+            why.set(format_args!(
+                "quell_setup.cpu_places[{cpu}] is NULL or not aligned"
+            ));
+            return Err(status);
+        }
+    }
+    for cpu in 0..count {
+        // SAFETY: as the caller promises.
+        unsafe { room(*first.add(cpu))?.write(make(cpu)) };
+    }
+    // SAFETY: a pointer to initialised memory that stays for ever is a reference; nobody writes the array any more.
+    Ok(unsafe { core::slice::from_raw_parts(first.cast(), count) })
+}
+
 /// Makes an engine. `engine` is zeroed memory, or holds an engine whose CPUs are all offline. The memory that `setup`
 /// names is the engine's from now on; `setup` itself, the policy's text and the message are not kept. No function
 /// unmakes an engine: when all of its CPUs are offline, its memory may be used for something else.
 ///
-/// Refuses: a NULL `engine`, `setup` or `cpus`; memory that is not aligned; a wrong `interface`; a text that is no
-/// policy, or asks for a mechanism that the library was built without; features that contradict each other; numbers of
-/// CPUs that are not supported; memory of an engine that has a CPU online; `start_secondary` in a library without it.
+/// Refuses: a NULL `engine` or `setup`; both or none of `cpus` and `cpu_places`, or a NULL in the latter; memory that is not
+/// aligned; a wrong `interface`; a text that is no policy, or asks for a mechanism that the library was built without;
+/// features that contradict each other; numbers of CPUs that are not supported; memory of an engine that has a CPU online; `start_secondary` in a library without it.
 ///
 /// Context: once, before any CPU is online.
 ///
@@ -229,8 +265,14 @@ pub unsafe extern "C" fn quell_engine_new(
             ));
             quell_status::Unsupported
         })?;
+        if !setup.cpus.is_null() && !setup.cpu_places.is_null() {
+            why.set(format_args!(
+                "quell_setup has both cpus and cpu_places: the state of a CPU is in one place"
+            ));
+            return Err(quell_status::Unsupported);
+        }
         for (is_missing, what) in [
-            (setup.cpus.is_null(), "cpus"),
+            (setup.cpus.is_null() && setup.cpu_places.is_null(), "cpus"),
             (setup.slots.is_null() && slots != 0, "slots"),
             (
                 setup.ledger.is_null() && setup.ledger_entries != 0,
@@ -248,16 +290,30 @@ pub unsafe extern "C" fn quell_engine_new(
             0 => PerCpu::new(),
             _ => PerCpu::with_slots(&slots[cpu * each..][..each]),
         };
-        // SAFETY: as above.
-        let per_cpu = unsafe { array(setup.cpus, cpus, per_cpu) }?;
+        let (per_cpu, places): (&[_], Places) = if setup.cpu_places.is_null() {
+            // SAFETY: as above.
+            (unsafe { array(setup.cpus, cpus, per_cpu) }?, &[])
+        } else {
+            // SAFETY: as above.
+            let places = unsafe { places(setup.cpu_places, cpus, per_cpu, &mut why) }?;
+            (&[], places)
+        };
         // SAFETY: as above.
         let ledger = unsafe { array(setup.ledger, setup.ledger_entries, |_| LedgerEntry::new()) }?;
         // SAFETY: C gives this memory to the engine, and does not move it.
         unsafe {
-            Made::make(place, cpus, Machine::new(features, hooks), |machine| {
-                Engine::with_rules(machine, per_cpu, ledger, policy, Kept)
+            Made::make(
+                place,
+                cpus,
+                Machine::new(features, hooks, places),
+                |machine| {
+                    match places {
+                        [] => Engine::with_rules(machine, per_cpu, ledger, policy, Kept),
+                        _ => Engine::with_own_state_and_rules(machine, cpus, ledger, policy, Kept),
+                    }
                     .map_err(|error| unsupported(&mut why, error))
-            })
+                },
+            )
         }
     })
 }

@@ -8,8 +8,8 @@ use core::mem::size_of;
 use core::sync::atomic::AtomicU64;
 use quell::cpu_set::MAX_CPUS;
 use quell::{
-    Broadcast, CpuId, CpuSet, Features, Frame, Hardware, Invalidate, Mechanism, PageRange, Policy,
-    Scope, Tag,
+    Broadcast, CpuId, CpuSet, Features, Frame, Hardware, Invalidate, Mechanism, PageRange, PerCpu,
+    PlaceOf, Policy, Scope, Tag,
 };
 
 use crate::values::{quell_range, quell_scope};
@@ -120,7 +120,8 @@ unsafe extern "C" {
 
     /// Invalidates translations of this CPU alone. In effect when it returns: no later access of this CPU uses an
     /// entry that is covered, unless it was filled again from the tables after the call began. Fills after the call see
-    /// the table stores before it (on Arm that takes `dsb ishst` first). A store with release after the call is seen by
+    /// the table stores before it, and those of other CPUs that this one has observed (on Arm that takes `dsb ishst` first, and
+    /// `dsb ish` where nothing is broadcast). quell_hw_load_root without `keep` does as much. A store with release after the call is seen by
     /// other CPUs only after the invalidation has taken effect. A tag that is named is the one that is loaded.
     pub fn quell_hw_invalidate(what: *const quell_invalidate);
 
@@ -177,13 +178,16 @@ pub struct quell_hooks {
     /// Starts to invalidate the translations that other walkers of a space's tables hold (an IOMMU, a hypervisor's second
     /// stage): `range` has changed, or everything if it is NULL, in the space whose root is in frame `root`; `scope` is an
     /// `enum quell_scope`. Called after the tables were changed, on the CPU that flushes or owes the flush, for every
-    /// change that needs a flush. If the flush is owed until reuse, this is called at the unmap. If the library was built
-    /// without the feature "secondary", quell_engine_new refuses this function.
+    /// change that needs a flush, also under the lock of a table, so it waits for nothing. If the flush is owed until reuse,
+    /// this is called at the unmap. If the library was built without the feature "secondary", quell_engine_new refuses it.
     pub start_secondary: Option<extern "C" fn(root: u64, range: *const quell_range, scope: u32)>,
-    /// Waits until what this CPU has started with `start_secondary` is complete. Called before a flush is over, so devices
-    /// no longer use frames that come out of a batch. quell_batch_changed calls it, under the lock of the table, where a
-    /// batch was told of more than eight spaces, and where S0 is off and invalidations are broadcast.
-    pub complete_secondary: Option<extern "C" fn()>,
+    /// A number that stands for all that was started with `start_secondary` before this call, by this CPU and by others of
+    /// which it has heard: the number of a command behind them in the device's queue, for instance. Waits for nothing.
+    pub mark_secondary: Option<extern "C" fn() -> u64>,
+    /// Whether all that `mark` stands for is complete: devices use and fill none of what was invalidated. Asked, on any CPU,
+    /// until it says yes, before a flush is over. It does not wait: quell serves requests for its CPU between two questions,
+    /// and quell_batch_poll asks once. NULL: it is complete when `start_secondary` has returned.
+    pub secondary_is_done: Option<extern "C" fn(mark: u64) -> bool>,
     /// This CPU has answered requests while a flush is in flight (quell_batch_start): the kernel may wake, or queue, the
     /// code that calls quell_batch_poll. It may be called without need, but never too early. Interrupts are masked.
     pub flush_answered: Option<extern "C" fn()>,
@@ -192,17 +196,25 @@ pub struct quell_hooks {
     pub waits_long: Option<extern "C" fn(target: u32, turns: u64)>,
 }
 
+/// The state of CPUs that do not lie in one array: where each is.
+pub(crate) type Places = &'static [&'static PerCpu<'static, Machine>];
+
 /// The machine that the functions make.
-#[derive(Debug)]
 pub struct Machine {
     features: Features,
     hooks: quell_hooks,
+    /// Empty if the state of the CPUs is one array.
+    places: Places,
 }
 
 impl Machine {
-    /// The machine, with the features and the further functions that the embedder has named.
-    pub(crate) const fn new(features: Features, hooks: quell_hooks) -> Self {
-        Machine { features, hooks }
+    /// The machine, with the features, the further functions and the places of state that the embedder has named.
+    pub(crate) const fn new(features: Features, hooks: quell_hooks, places: Places) -> Self {
+        Machine {
+            features,
+            hooks,
+            places,
+        }
     }
 
     /// Whether the embedder says how a CPU forgets what it has fetched.
@@ -246,6 +258,11 @@ unsafe impl Hardware for Machine {
         let cpu = unsafe { quell_hw_this_cpu() };
         // What does not fit is no CPU of any engine, and must not become one by being cut off.
         CpuId(cpu.try_into().unwrap_or(u16::MAX))
+    }
+
+    #[inline]
+    fn per_cpu(&self, cpu: CpuId) -> Option<PlaceOf<Self>> {
+        Some(self.places.get(cpu.index())?.place())
     }
 
     fn features(&self) -> Features {
@@ -337,10 +354,15 @@ unsafe impl Hardware for Machine {
     }
 
     #[inline]
-    fn complete_secondary(&self) {
-        if let Some(complete) = self.hooks.complete_secondary {
-            complete();
-        }
+    fn mark_secondary(&self) -> u64 {
+        self.hooks.mark_secondary.map_or(0, |mark| mark())
+    }
+
+    #[inline]
+    fn secondary_is_done(&self, mark: u64) -> bool {
+        self.hooks
+            .secondary_is_done
+            .is_none_or(|is_done| is_done(mark))
     }
 
     #[inline]

@@ -34,10 +34,10 @@ pub const QUELL_SPACE_SIZE: usize = 192;
 pub const QUELL_SPACE_SIZE: usize = 1088;
 /// Bytes of a `struct quell_batch`.
 #[cfg(not(feature = "cpus-8192"))]
-pub const QUELL_BATCH_SIZE: usize = 1288;
+pub const QUELL_BATCH_SIZE: usize = 1304;
 /// Bytes of a `struct quell_batch`.
 #[cfg(feature = "cpus-8192")]
-pub const QUELL_BATCH_SIZE: usize = 2184;
+pub const QUELL_BATCH_SIZE: usize = 2200;
 /// Bytes of a `struct quell_residue`.
 pub const QUELL_RESIDUE_SIZE: usize = 8;
 /// Bytes of a `struct quell_stamp`.

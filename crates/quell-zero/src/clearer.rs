@@ -12,7 +12,7 @@ use quell::{AllRules, Extent, Frame, Rules};
 pub struct Cleared {
     /// Calls of [`Clear::zero`].
     pub pieces: u64,
-    /// Bytes cleared through the caches.
+    /// Bytes cleared through the caches; [`u64::MAX`] if they are more.
     pub hot_bytes: u64,
     /// Bytes cleared around the caches, as far as the plan's strategies do so.
     pub bypassing_bytes: u64,
@@ -76,10 +76,11 @@ impl<M: Clear, R: Rules> Clearer<'_, M, R> {
                 .run(piece.extent, last, piece.temperature == Temperature::Hot);
             self.machine.zero(run, piece.strategy);
             done.pieces += 1;
-            match piece.temperature {
-                Temperature::Hot => done.hot_bytes += piece.extent.bytes(),
-                Temperature::Bypassing => done.bypassing_bytes += piece.extent.bytes(),
-            }
+            let bytes = match piece.temperature {
+                Temperature::Hot => &mut done.hot_bytes,
+                Temperature::Bypassing => &mut done.bypassing_bytes,
+            };
+            *bytes = bytes.saturating_add(piece.extent.bytes());
         }
         done
     }

@@ -62,6 +62,7 @@
 //! caller publishes the frame with a release store. That the plan is the best one: rules of
 //! thumb and measurements both can be wrong by a few percent.
 #![cfg_attr(not(test), no_std)]
+#![warn(clippy::missing_panics_doc)]
 
 pub mod clearer;
 pub mod machine;

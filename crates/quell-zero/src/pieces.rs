@@ -74,7 +74,7 @@ impl ClearPolicy {
     /// The pieces in which `extent` is cleared, in order. They are disjoint and cover the extent.
     ///
     /// `fault` is the frame that is read next; without one, or if it lies outside the extent,
-    /// everything is cleared around the caches.
+    /// everything is cleared around the caches. Numbers of frames wrap round.
     pub fn pieces(&self, extent: Extent, fault: Option<Frame>) -> Pieces<'_> {
         self.pieces_by(&AllRules, extent, fault)
     }
@@ -86,16 +86,18 @@ impl ClearPolicy {
         extent: Extent,
         fault: Option<Frame>,
     ) -> Pieces<'_> {
-        let start = extent.first.0;
-        let end = start + extent.frames;
+        // All counted from the first frame.
+        let end = extent.frames;
         let run = |from: u64, to: u64| Extent {
-            first: Frame(from),
+            first: extent.first.plus(from),
             frames: to - from,
         };
-        let (from, to) = match fault {
-            Some(Frame(f)) if start <= f && f < end => (
-                f.saturating_sub(self.neighbours).max(start),
-                f.saturating_add(1).saturating_add(self.neighbours).min(end),
+        let (from, to) = match fault.map(|Frame(fault)| fault.wrapping_sub(extent.first.0)) {
+            Some(at) if at < end => (
+                at.saturating_sub(self.neighbours),
+                at.saturating_add(1)
+                    .saturating_add(self.neighbours)
+                    .min(end),
             ),
             // No neighbourhood: an empty run at the end of the extent.
             _ => (end, end),
@@ -103,7 +105,7 @@ impl ClearPolicy {
         Pieces {
             policy: self,
             segments: rules.order(
-                (run(start, from), Temperature::Bypassing),
+                (run(0, from), Temperature::Bypassing),
                 (run(to, end), Temperature::Bypassing),
                 (run(from, to), Temperature::Hot),
             ),

@@ -156,6 +156,10 @@ impl<'a, W: Word, F: Pooled> Pool<'a, W, F> {
     /// # Errors
     ///
     /// Gives the frame back if the pool is full.
+    ///
+    /// # Panics
+    ///
+    /// In debug builds, if [`Pooled::into_raw`] returns [`u64::MAX`].
     pub fn put(&self, frame: Zeroed<F>) -> Result<(), Zeroed<F>> {
         if !self.reserve() {
             return Err(frame);
@@ -188,6 +192,10 @@ impl<'a, W: Word, F: Pooled> Pool<'a, W, F> {
     /// `source` is asked only when there is a slot and a budget for a frame, so none is lost. The
     /// frames are cleared by `clearer`, around the caches, with `preempt` called between pieces and between
     /// frames.
+    ///
+    /// # Panics
+    ///
+    /// In debug builds, if a frame of `source` is not of the pool's length, and as [`Pool::put`].
     pub fn fill<M: Clear, R: Rules>(
         &self,
         clearer: &Clearer<'_, M, R>,

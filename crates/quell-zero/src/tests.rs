@@ -3,13 +3,15 @@
 
 use crate::rules::zero;
 use crate::{
-    Available, Chooser, Clear, ClearPolicy, Clearer, Piece, Plan, Sample, Strategy, Temperature,
+    Available, Budget, Caches, Chooser, Clear, ClearPolicy, Clearer, Piece, Plan, Sample, Strategy,
+    Temperature,
 };
-use proptest::prelude::{Just, prop_assert_eq, prop_oneof, proptest};
+use proptest::prelude::{Just, prop_assert, prop_assert_eq, prop_oneof, proptest};
 use quell::addr::PAGE_BYTES;
 use quell::{Extent, Frame, Rule, Rules};
 use std::collections::HashMap;
 use std::sync::Mutex;
+use std::sync::atomic::AtomicU64;
 use std::vec::Vec;
 
 mod plan;
@@ -171,6 +173,52 @@ proptest! {
         let policy = ClearPolicy { whole_extents, cap_bytes, neighbours, plan: two_tone() };
         prop_assert_eq!(check_clear(None, extent(first, frames), fault, &policy), Ok(()));
     }
+
+    /// Whatever the types allow: tests are built with overflow checks.
+    #[test]
+    fn no_argument_panics(
+        (first, frames, near) in (number(), number(), number()),
+        fault: bool,
+        whole_extents: bool,
+        cap_bytes in proptest::option::of(number()),
+        neighbours in number(),
+        (rate, burst, now, later) in (number(), number(), number(), number()),
+        samples in proptest::collection::vec((number(), number(), 0..Strategy::ALL.len(), proptest::bool::ANY), 0..12),
+    ) {
+        let extent = extent(first, frames);
+        let fault = fault.then_some(Frame(first.wrapping_add(near)));
+        let available = Strategy::ALL.iter().fold(Available::STORES, |set, &strategy| set.with(strategy));
+        let samples: Vec<_> = samples.into_iter().map(|(bytes, ticks, strategy, hot)| Sample {
+            strategy: Strategy::ALL[strategy],
+            temperature: if hot { Temperature::Hot } else { Temperature::Bypassing },
+            bytes,
+            ticks,
+        }).collect();
+        let caches = Caches { l1d: near, l2: neighbours, last: frames };
+        let chooser = Chooser { available, caches };
+        let plan = chooser.calibrated(&chooser.defaults(), &samples);
+        let policy = ClearPolicy { whole_extents, cap_bytes, neighbours, plan };
+        let pieces: Vec<_> = policy.pieces(extent, fault).take(20).collect();
+        let whole = pieces.iter().all(|piece| extent.frames > piece.extent.first.0.wrapping_sub(first));
+        prop_assert!(whole, "{pieces:?}");
+        if policy.pieces(extent, fault).take(2000).count() < 2000 {
+            let recorder = Recorder::default();
+            let (_, done) = Clearer::new(&recorder, &policy).frame(extent, fault, || {});
+            prop_assert_eq!(done.pieces, recorder.calls().len() as u64);
+        }
+        let budget = Budget::<AtomicU64>::new(rate, burst, now);
+        let _ = (budget.try_spend(frames, now), budget.try_spend(near, later));
+    }
+}
+
+/// Numbers at which arithmetic goes wrong, and others.
+fn number() -> impl proptest::strategy::Strategy<Value = u64> {
+    use proptest::prelude::Strategy as _;
+    prop_oneof![
+        4 => 0..3000u64,
+        2 => proptest::num::u64::ANY,
+        2 => (0..64u32, -2..3i64).prop_map(|(bit, by)| (1u64 << bit).wrapping_add_signed(by)),
+    ]
 }
 
 #[test]

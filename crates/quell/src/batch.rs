@@ -182,9 +182,8 @@ where
     /// Called after the tables were written, under their lock. With [`Scope::Tables`] the flush
     /// reaches the walker caches and CPUs that hold the space lazily.
     ///
-    /// Never waits for another CPU. Where invalidations are broadcast and S0 is off, it executes its own CPU's barrier, which no
-    /// code of another CPU holds up. It may wait for devices alone ([`Hardware::complete_secondary`]): in that case, and where the
-    /// batch has no place for the space, since it keeps nothing of such a space by which another CPU could wait for them later.
+    /// Never waits, for a CPU or a device. Where invalidations are broadcast and S0 is off, it executes its own CPU's barrier, which no
+    /// code of another CPU holds up.
     #[inline(always)]
     pub fn changed(&mut self, space: S, range: PageRange, scope: Scope) {
         if range.pages != 0 {
@@ -311,6 +310,9 @@ where
             return Outcome::Flushed(self.finish());
         }
         let me = engine.hw.this_cpu();
+        // Before the debt is one of CPUs alone.
+        let told = engine.start_secondary(self.unflushed.requests());
+        engine.wait_for_secondary(me, told);
         // After the entries were cleared: a flush that began before this tick pays nothing of it.
         let Some(stamp) = engine.take_stamp(me) else {
             engine.count(me, Counter::DebtsRefused, 1);
@@ -321,12 +323,10 @@ where
         for entry in self.unflushed.pending.as_slice() {
             // The debt first, then the set: a CPU that loads the space enters the set before it
             // reads the debt, so one of the two sees the other.
-            engine.start_secondary(&entry.space, &entry.request);
             entry.space.owe(stamp);
             engine.end_debt(&entry.space);
             cpus.union(&entry.space.loaded_on(engine.count));
         }
-        engine.hw.complete_secondary();
         engine
             .ledger
             .record(stamp, engine.count, &cpus, kernels != 0);
@@ -408,7 +408,7 @@ where
 
     /// Whether nothing is outstanding.
     #[inline]
-    fn is_empty(&self) -> bool {
+    pub(crate) fn is_empty(&self) -> bool {
         self.pending.is_empty() && self.unplaced.is_none()
     }
 
@@ -424,8 +424,8 @@ where
     fn add_another(&mut self, space: S, range: Option<PageRange>, scope: Scope) {
         let engine = self.engine;
         let request = || Request::of(range, scope);
-        if !self.joins() && !self.is_deferred() {
-            // The barrier is this CPU's alone.
+        if !self.joins() && !self.is_deferred() && !H::HAS_SECONDARY {
+            // The barrier is this CPU's alone. For devices there would be a wait, so they have it at the end.
             return engine.flush_by_broadcast([(&*space, &request())].into_iter());
         }
         let me = engine.hw.this_cpu();
@@ -501,6 +501,13 @@ where
         }
     }
 
+    /// What is outstanding of each space.
+    pub(crate) fn requests(
+        &self,
+    ) -> impl ExactSizeIterator<Item = (&AddressSpace<H>, &Request)> + Clone {
+        requests(self.pending.as_slice())
+    }
+
     pub(crate) fn end_debts(&mut self) {
         for entry in self.pending.as_slice() {
             self.engine.end_debt(&entry.space);
@@ -509,39 +516,54 @@ where
     }
 
     #[inline(never)]
-    pub(crate) fn flush_everywhere(&mut self, me: CpuId) {
+    fn flush_everywhere(&mut self, me: CpuId) {
+        let engine = self.engine;
+        if engine.broadcasts().is_some() {
+            let told = engine.start_secondary(self.requests());
+            self.complete_broadcasts(me);
+            engine.wait_for_secondary(me, told);
+        } else if !self.pending.is_empty() {
+            engine.flush(self.requests());
+        }
+        if let Some(unplaced) = self.unplaced.take() {
+            engine.flush_unplaced(me, &unplaced);
+            engine.wait_for_secondary(me, unplaced.told);
+        }
+        self.end_debts();
+    }
+
+    /// Sends what was not sent, on a machine with broadcasts, and executes the barrier of this CPU.
+    pub(crate) fn complete_broadcasts(&mut self, me: CpuId) {
         let engine = self.engine;
         // Sort what still has to be sent from what was sent and only lacks this CPU's barrier; a
         // batch that was carried to another CPU sends everything again.
         let carried = me != self.cpu;
         let entries = self.pending.as_mut_slice();
         let mut unsent = 0;
-        if engine.broadcasts().is_none() {
-            unsent = entries.len();
-        } else {
-            for index in 0..entries.len() {
-                if carried || !entries[index].sent {
-                    entries.swap(unsent, index);
-                    unsent += 1;
-                }
+        for index in 0..entries.len() {
+            if carried || !entries[index].sent {
+                entries.swap(unsent, index);
+                unsent += 1;
             }
         }
         if unsent > 0 {
-            let requests = entries[..unsent].iter();
-            let requests = requests.map(|entry| (&*entry.space, &entry.request));
-            match engine.broadcasts() {
-                Some(_) => engine.flush_by_broadcast(requests),
-                None => engine.flush(requests),
-            }
+            engine.broadcast_flush(requests(&entries[..unsent]));
         }
         if unsent < entries.len() {
             engine.complete(me);
         }
-        if let Some(unplaced) = self.unplaced.take() {
-            engine.flush_unplaced(me, &unplaced);
-        }
-        self.end_debts();
     }
+}
+
+/// What these ask for.
+fn requests<'p, H, S>(
+    pending: &'p [Pending<S>],
+) -> impl ExactSizeIterator<Item = (&'p AddressSpace<H>, &'p Request)> + Clone
+where
+    H: Hardware + 'p,
+    S: Deref<Target = AddressSpace<H>>,
+{
+    pending.iter().map(|entry| (&*entry.space, &entry.request))
 }
 
 impl<H: Hardware, S, R: Rules, const N: usize> Drop for Unflushed<'_, '_, H, S, R, N>

@@ -44,7 +44,6 @@ impl<H: Hardware, R: Rules> Engine<'_, H, R> {
 
     /// Sends the broadcasts of one change now; [`Engine::complete`] is still to come.
     pub(crate) fn broadcast_early(&self, me: CpuId, space: &AddressSpace<H>, request: &Request) {
-        self.start_secondary(space, request);
         self.fence_before_tag();
         self.count(me, Counter::Requested, 1);
         if space.id().is_kernel() {
@@ -108,7 +107,6 @@ impl<H: Hardware, R: Rules> Engine<'_, H, R> {
     pub(crate) fn complete(&self, me: CpuId) {
         self.count(me, Counter::Barriers, 1);
         self.complete_own();
-        self.hw.complete_secondary();
     }
 
     /// Makes the table stores so far visible to every walker before a tag is read.

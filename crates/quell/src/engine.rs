@@ -73,11 +73,7 @@ impl<'m, H: Hardware> Engine<'m, H> {
         ledger: &'m [LedgerEntry<H>],
         policy: Policy,
     ) -> Result<Self, Unsupported> {
-        let known = |cpu: usize| hw.per_cpu(CpuId(cpu as u16)).is_some();
-        match (0..cpus.min(MAX_CPUS)).find(|&cpu| !known(cpu)) {
-            Some(cpu) => Err(Unsupported::NoState { cpu }),
-            None => Self::make(hw, &[], cpus, ledger, policy, AllRules),
-        }
+        Self::with_own_state_and_rules(hw, cpus, ledger, policy, AllRules)
     }
 }
 
@@ -95,6 +91,25 @@ impl<'m, H: Hardware, R: Rules> Engine<'m, H, R> {
         rules: R,
     ) -> Result<Self, Unsupported> {
         Self::make(hw, cpus, cpus.len(), ledger, policy, rules)
+    }
+
+    /// As [`Engine::with_own_state`], for an engine that keeps only some rules.
+    ///
+    /// # Errors
+    /// As [`Engine::with_own_state`].
+    #[doc(hidden)]
+    pub fn with_own_state_and_rules(
+        hw: &'m H,
+        cpus: usize,
+        ledger: &'m [LedgerEntry<H>],
+        policy: Policy,
+        rules: R,
+    ) -> Result<Self, Unsupported> {
+        let known = |cpu: usize| hw.per_cpu(CpuId(cpu as u16)).is_some();
+        match (0..cpus.min(MAX_CPUS)).find(|&cpu| !known(cpu)) {
+            Some(cpu) => Err(Unsupported::NoState { cpu }),
+            None => Self::make(hw, &[], cpus, ledger, policy, rules),
+        }
     }
 
     fn make(

@@ -14,7 +14,8 @@
 //! With [`Policy::asynchronous`](crate::Policy) the initiator waits until the target has *received* the request: the
 //! target is in its handler, interrupts are off, and it flushes before it returns to whatever could
 //! access user memory. Two things can still happen in between: a speculative walk through tables,
-//! so an initiator that freed tables waits until the target is *done*; and an NMI, so code that touches user
+//! so an initiator that freed tables waits until the target is *done*, and so does [`Engine::quiesce`] for frames that bear no
+//! speculation; and an NMI, so code that touches user
 //! memory from an NMI or a probe asks [`Engine::user_access_allowed`] first.
 //!
 //! No wait has a time-out: a CPU that never answers is a fault of the embedder, and pretending
@@ -91,9 +92,7 @@ impl<H: Hardware, R: Rules> Engine<'_, H, R> {
             self.flush_by_broadcast(requests);
             return;
         }
-        if H::HAS_SECONDARY {
-            (requests.clone()).for_each(|(space, request)| self.start_secondary(space, request));
-        }
+        let told = self.start_secondary(requests.clone());
         let me = self.hw.this_cpu();
         let mut mine = Stack::<FlushInfo, SPACES>::new();
         let mut shootdown = self.begin_shootdown(me);
@@ -112,7 +111,7 @@ impl<H: Hardware, R: Rules> Engine<'_, H, R> {
             self.flush_own(me, mine.as_slice());
             self.hw.restore_interrupts(were_on);
         }
-        self.hw.complete_secondary();
+        self.wait_for_secondary(me, told);
     }
 
     /// Takes generations, and posts each request to the CPUs that must be asked; what this CPU has to flush itself
@@ -156,22 +155,6 @@ impl<H: Hardware, R: Rules> Engine<'_, H, R> {
         (scope, kernel)
     }
 
-    /// Tells other users of a space's tables what changed.
-    #[inline]
-    pub(crate) fn start_secondary(&self, space: &AddressSpace<H>, request: &Request) {
-        if !H::HAS_SECONDARY {
-            return;
-        }
-        let root = space.root();
-        match request {
-            Request::Empty => {}
-            Request::Full(scope) => self.hw.start_secondary(root, None, *scope),
-            Request::Ranges(ranges, scope) => ranges
-                .iter()
-                .for_each(|range| self.hw.start_secondary(root, Some(range), *scope)),
-        }
-    }
-
     pub(crate) fn flush_own(&self, me: CpuId, mine: &[FlushInfo]) {
         if self.rules.initiator_flushes() {
             for info in mine {
@@ -204,6 +187,9 @@ impl<H: Hardware, R: Rules> Engine<'_, H, R> {
         if !self.rules.may_end_alone(alone) {
             return false;
         }
+        // Before interrupts are masked: what others hold may take long.
+        let told = self.start_secondary([(space, request)].into_iter());
+        self.wait_for_secondary(me, told);
         let cpu = self.cpu(me);
         // Nothing may come between the look at what is loaded and what is done for it: a thread that
         // preempts this one may leave another space's slot behind, for a moment.
@@ -216,21 +202,17 @@ impl<H: Hardware, R: Rules> Engine<'_, H, R> {
                 self.hw.restore_interrupts(were_on);
                 return false;
             }
-            self.start_secondary(space, request);
             let slot = &cpu.slots()[cpu.state.slot()];
             let caught_up = slot.generation();
             if self.rules.initiator_flushes() {
                 self.invalidate_here(me, slot, self.limited(me, request));
             }
-            self.hw.complete_secondary();
             // The flush first: a second actor that sees the debt gone relies on it. Another initiator's request
             // that came in between stays behind, and the next one closes the gap.
             if space.end_batch_alone() == caught_up {
                 slot.caught_up_with(caught_up + 1);
             }
         } else {
-            self.start_secondary(space, request);
-            self.hw.complete_secondary();
             space.end_batch_alone();
         }
         self.hw.restore_interrupts(were_on);
@@ -295,11 +277,9 @@ impl<H: Hardware, R: Rules> Engine<'_, H, R> {
     ) where
         H: 's,
     {
-        if H::HAS_SECONDARY {
-            (requests.clone()).for_each(|(space, request)| self.start_secondary(space, request));
-        }
+        let told = self.start_secondary(requests.clone());
         self.broadcast_flush(requests);
-        self.hw.complete_secondary();
+        self.wait_for_secondary(self.hw.this_cpu(), told);
     }
 
     /// The request, or one for everything if that is cheaper.
@@ -453,14 +433,39 @@ impl<H: Hardware, R: Rules> Engine<'_, H, R> {
         self.count(me, Counter::Waited, 1);
         let receipt = u64::from(until == Until::Received);
         self.count(me, Counter::WaitedReceipt, receipt);
-        let mut turns = 0u64;
+        let mut turns = 0;
         while !inbox.has_reached(number, until) {
-            turns += 1;
-            if turns >= LONG && turns.is_power_of_two() {
-                self.hw.waits_long(target, turns);
-            }
-            self.wait_a_turn(me);
+            self.wait_a_turn_for(me, target, &mut turns);
         }
+    }
+
+    /// When it returns, every CPU that is online has *flushed* what it had been asked to flush before the call, where an initiator may
+    /// have been content with the receipt. Interrupts no CPU: it waits for those that are flushing. May wait for other CPUs.
+    ///
+    /// No program sees the difference. But a target may load lines speculatively until it has flushed, and there are frames
+    /// that bear no such load: those whose memory type or encryption is to change, that a guest is to have for itself alone, or that
+    /// leave the machine. For them this is called after they have come out of a batch, or were claimed. It says nothing
+    /// of the kernel's mappings on a CPU that is left alone until it enters the kernel ([`user_mode`](crate::user_mode)).
+    pub fn quiesce(&self) {
+        self.assert_may_wait();
+        let me = self.hw.this_cpu();
+        self.poll();
+        for cpu in (0..self.count).map(|cpu| CpuId(cpu as u16)) {
+            let inbox = &self.cpu(cpu).inbox;
+            let behind = |number| !inbox.has_reached(number, Until::Done);
+            if cpu != me && inbox.awaited(&self.rules).is_some_and(behind) {
+                self.wait_for(me, cpu, Until::Done);
+            }
+        }
+    }
+
+    /// One turn of a wait for `target`, after so many: the machine hears of long ones.
+    pub(crate) fn wait_a_turn_for(&self, me: CpuId, target: CpuId, turns: &mut u64) {
+        *turns += 1;
+        if *turns >= LONG && turns.is_power_of_two() {
+            self.hw.waits_long(target, *turns);
+        }
+        self.wait_a_turn(me);
     }
 
     /// One turn of a wait: serves what others want of this CPU meanwhile.

@@ -13,6 +13,8 @@
 //! where it must ([`Hardware::mask_interrupts`]). Where they are not masked, a thread inside the engine may be preempted, and an
 //! interrupt handler may call the engine. An NMI handler may only call
 //! [`Engine::user_access_allowed`](crate::Engine::user_access_allowed) and [`Engine::enter_kernel`](crate::Engine::enter_kernel).
+//! The methods of a machine call nothing of the engine, but [`Hardware::relax`] and [`Hardware::restore_interrupts`] may let an
+//! interrupt in whose handler does.
 //!
 //! # Locks
 //!
@@ -107,8 +109,9 @@ impl<H> PlaceOf<H> {
 /// * [`Hardware::invalidate`] has taken effect on this CPU when it returns: no later access of this
 ///   CPU, and no speculation that a later access uses, sees an entry it covers unless the entry was
 ///   filled again from the tables after the call began. Stores to page tables that precede the
-///   call in program order are visible to the fills that follow it. A release store that follows
-///   the call is seen by others only after it has taken effect.
+///   call in program order, or that other CPUs have made and this one has observed, are visible to the fills that
+///   follow it. A release store that follows the call is seen by others only after it has taken effect. All of this holds of
+///   [`Hardware::load_root`] where it keeps nothing.
 /// * [`Hardware::fence`] orders everything before it, table stores included, before everything
 ///   after it, *and* makes the table stores visible to the walkers of all CPUs (`mfence` on x86,
 ///   `dsb ish` on Arm): its own, and those of other CPUs that it has observed, for instance by
@@ -221,14 +224,35 @@ pub unsafe trait Hardware: Sized + Send + Sync {
     /// second stage. `root` is the space's; `range` has changed, or all of the space if it is `None`. Called after the
     /// tables were changed, on the CPU that flushes or owes the flush, for every change that needs a flush, even if no
     /// CPU must be interrupted. If the flush is owed until reuse (S3), this is called at the unmap, not when the debt is paid.
+    ///
+    /// It may be called under the lock of a table, and waits for nothing: [`Hardware::secondary_is_done`] is asked later.
     #[inline]
     fn start_secondary(&self, root: Frame, range: Option<PageRange>, scope: Scope) {
         let _ = (root, range, scope);
     }
 
-    /// Waits until what this CPU has started with [`Hardware::start_secondary`] is complete. Called before a flush is
-    /// over, so that [`Flushed`](crate::Flushed) is true of devices, too. Under the lock of a table it is called in two cases
-    /// alone ([`Batch::changed`](crate::Batch::changed)).
+    /// A number that stands for all that was started with [`Hardware::start_secondary`] before this call: by this CPU, and by others
+    /// of which it has heard. Where invalidations go into a queue, that is the number of a command behind them, which tells
+    /// when it was reached; where `start_secondary` has done all there is to do, any number will do. May be called under the lock of
+    /// a table; waits for nothing.
+    #[inline]
+    fn mark_secondary(&self) -> u64 {
+        0
+    }
+
+    /// Whether all that `mark` stands for is complete: those other walkers use and fill none of what was invalidated. Asked,
+    /// on any CPU, until it says yes, before a flush is over: so [`Flushed`](crate::Flushed) is true of devices, too. It does not
+    /// wait: the engine serves requests for its CPU between two questions.
+    #[inline]
+    fn secondary_is_done(&self, mark: u64) -> bool {
+        let _ = mark;
+        self.complete_secondary();
+        true
+    }
+
+    /// For machines that cannot be asked: waits until all that was started with [`Hardware::start_secondary`] before this call is
+    /// complete. [`Hardware::secondary_is_done`] calls it unless that is defined, never under the lock of a table; then a look at a
+    /// flush in flight waits, too.
     #[inline]
     fn complete_secondary(&self) {}
 

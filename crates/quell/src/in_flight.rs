@@ -12,8 +12,9 @@
 //! On machines that broadcast, a barrier of the CPU that has sent the broadcasts completes the flush: the first
 //! [`InFlight::is_done`] executes it and says yes. On another CPU it sends everything again first.
 //!
-//! Devices that share the tables ([`Hardware::start_secondary`]) are told when the CPUs have answered, and waited for in the
-//! look that says yes; a flush that concerns no other CPU is over, and devices are waited for, in [`Batch::start`].
+//! Devices that share the tables are told in [`Batch::start`]; when every CPU has answered, a look asks whether they are done, too
+//! ([`Hardware::secondary_is_done`]), and says no if they are not. A kernel that is to be told of that is told by the device's own
+//! interrupt.
 //!
 //! # What this does not guarantee
 //!
@@ -32,6 +33,7 @@ use crate::hardware::Hardware;
 use crate::inbox::Until;
 use crate::request::Request;
 use crate::rules::{AllRules, EngineRules, Rules};
+use crate::secondary::Mark;
 use crate::space::AddressSpace;
 use crate::stack::Stack;
 use crate::unplaced::Unplaced;
@@ -46,15 +48,10 @@ struct Awaited {
     until: Until,
     /// What the first of them must reach, once it was looked at.
     first: Option<u64>,
-}
-
-impl Awaited {
-    /// No target is waited for.
-    const NO_TARGET: Awaited = Awaited {
-        targets: CpuSet::EMPTY,
-        until: Until::Done,
-        first: None,
-    };
+    /// Whether a barrier has yet to complete broadcasts.
+    barrier: bool,
+    /// What devices were told.
+    told: Mark,
 }
 
 impl<H: Hardware, R: Rules> Engine<'_, H, R> {
@@ -64,6 +61,7 @@ impl<H: Hardware, R: Rules> Engine<'_, H, R> {
         me: CpuId,
         requests: impl ExactSizeIterator<Item = (&'s AddressSpace<H>, &'s Request)> + Clone,
         unplaced: Option<&Unplaced>,
+        told: Mark,
     ) -> Awaited
     where
         H: 's,
@@ -89,14 +87,16 @@ impl<H: Hardware, R: Rules> Engine<'_, H, R> {
             targets: shootdown.targets,
             until: self.until(scope, kernel),
             first: None,
+            barrier: false,
+            told,
         }
     }
 
-    /// Whether a flush that was started is over. Never waits for another CPU.
+    /// Whether every target of a flush that was started has answered. Never waits.
     ///
     /// It looks at one target after the other. Each must have answered the posts that it had when it was first looked at: so
     /// initiators that post meanwhile do not delay the end.
-    fn is_over(&self, awaited: &mut Awaited) -> bool {
+    fn has_answers(&self, awaited: &mut Awaited) -> bool {
         if !self.rules.initiator_waits() {
             return true;
         }
@@ -138,47 +138,59 @@ where
         if let [only] = self.pending.as_slice()
             && only.fresh
             && self.unplaced.is_none()
+            // That would wait for devices.
+            && !H::HAS_SECONDARY
             && engine.flush_alone(me, &only.space, &only.request)
         {
             self.pending.clear();
         }
-        if self.pending.is_empty() && self.unplaced.is_none() {
+        if self.is_empty() {
             return None;
         }
-        let pending = self.pending.as_slice();
+        // After those that it may have told of what has no place.
+        let told = engine.start_secondary(self.requests());
         if engine.broadcasts().is_none() {
-            let requests = pending.iter().map(|entry| (&*entry.space, &entry.request));
-            return Some(engine.start_flush(me, requests, self.unplaced.as_ref()));
+            return Some(engine.start_flush(me, self.requests(), self.unplaced.as_ref(), told));
         }
         let carried = me != self.cpu;
+        let pending = self.pending.as_slice();
         for entry in pending.iter().filter(|entry| carried || !entry.sent) {
             engine.broadcast_early(me, &entry.space, &entry.request);
         }
         self.cpu = me;
         (self.pending.as_mut_slice().iter_mut()).for_each(|entry| entry.sent = true);
-        Some(Awaited::NO_TARGET)
+        Some(Awaited {
+            targets: CpuSet::EMPTY,
+            until: Until::Done,
+            first: None,
+            barrier: true,
+            told,
+        })
     }
 
-    /// Whether what was started is over; then the debts of the batch end. Never waits for another CPU's answer.
+    /// Whether what was started is over; then the debts of the batch end. Never waits for another CPU's answer, or for a device.
     fn is_over(&mut self, awaited: &mut Awaited) -> bool {
         let engine = self.engine;
-        if engine.broadcasts().is_some() {
-            // The barrier of the CPU that has sent them; any other sends them again.
-            self.flush_everywhere(engine.hw.this_cpu());
-            return true;
-        }
-        let over = engine.is_over(awaited);
-        if over {
-            // By the CPU that completes it, which need not be the one that has started the rest.
-            for entry in self.pending.as_slice() {
-                engine.start_secondary(&entry.space, &entry.request);
+        if awaited.barrier {
+            // That of the CPU that has sent them; any other sends them again.
+            let me = engine.hw.this_cpu();
+            self.complete_broadcasts(me);
+            if let Some(unplaced) = &self.unplaced {
+                engine.flush_unplaced(me, unplaced);
             }
-            engine.hw.complete_secondary();
-            engine.end_started();
-            self.unplaced = None;
-            self.end_debts();
+            awaited.barrier = false;
+        } else if !engine.has_answers(awaited) {
+            return false;
         }
-        over
+        if !engine.secondary_is_done(awaited.told) {
+            return false;
+        }
+        if engine.broadcasts().is_none() {
+            engine.end_started();
+        }
+        self.unplaced = None;
+        self.end_debts();
+        true
     }
 }
 
@@ -202,7 +214,7 @@ impl<'e, 'm, H: Hardware, S, F, R: Rules, L: FrameList<F>, const N: usize>
 where
     S: Deref<Target = AddressSpace<H>>,
 {
-    /// Begins to flush, and waits for no target: what [`Batch::finish`] does without the wait. Never waits for another CPU.
+    /// Begins to flush, and waits for no target: what [`Batch::finish`] does without the wait. Never waits, for a CPU or a device.
     pub fn start(&mut self) -> InFlight<'_, 'e, 'm, H, S, F, R, L, N> {
         self.lose_borrowed();
         let awaited = self.unflushed.start();
@@ -218,7 +230,7 @@ impl<'b, H: Hardware, S, F, R: Rules, L: FrameList<F>, const N: usize>
 where
     S: Deref<Target = AddressSpace<H>>,
 {
-    /// Whether the flush is over, so that [`InFlight::finish`] would not wait. Never waits for another CPU. Each call looks at as many
+    /// Whether the flush is over, so that [`InFlight::finish`] would not wait. Never waits, for a CPU or a device. Each call looks at as many
     /// targets as have answered, and at one that has not.
     pub fn is_done(&mut self) -> bool {
         let (Some(batch), Some(awaited)) = (&mut self.batch, &mut self.awaited) else {
@@ -231,7 +243,16 @@ where
         over
     }
 
+    /// The next target that has not answered, if any.
+    fn first_target(&self) -> Option<CpuId> {
+        self.awaited.as_ref()?.targets.iter().next()
+    }
+
     /// Yields the frames, as [`Batch::finish`]. Waits for other CPUs unless [`InFlight::is_done`] has said yes.
+    #[expect(
+        clippy::missing_panics_doc,
+        reason = "the batch is taken here, and there is no second call"
+    )]
     pub fn finish(mut self) -> Flushed<'b, F, L> {
         self.wait();
         let batch = self.batch.take().expect("taken here alone");
@@ -245,9 +266,12 @@ where
         if let Some(batch) = &self.batch {
             let engine = batch.unflushed.engine;
             engine.assert_may_wait();
-            let me = engine.hw.this_cpu();
+            let (me, mut turns) = (engine.hw.this_cpu(), 0);
             while !self.is_done() {
-                engine.wait_a_turn(me);
+                match self.first_target() {
+                    Some(target) => engine.wait_a_turn_for(me, target, &mut turns),
+                    None => engine.wait_a_turn(me),
+                }
             }
         }
     }

@@ -112,6 +112,7 @@
 //! | [`inbox`], [`flush_info`] | how a request reaches a CPU and is acknowledged |
 //! | [`cpu`] | what a CPU is doing, and whether it must be interrupted |
 //! | [`broadcast`] | flushes on machines whose invalidations reach every CPU |
+//! | [`secondary`] | devices and hypervisors that walk the same tables |
 //! | [`space`] | address spaces: generation, outstanding batches, the CPUs that have them loaded |
 //! | [`switch`] | the context switch, lazy CPUs, the end of a space |
 //! | [`kernel`] | spaces of the kernel's mappings, which every CPU has loaded |
@@ -124,7 +125,7 @@
 //! | [`policy`], [`stats`] | which mechanisms are on; how often the engine did what |
 //! | [`language`] | how policies are written, on every command line and in every file |
 //!
-//! Imports go one way, downwards in this order: `in_flight`; `batch`, `lazy`, `switch`, `user_mode`, `hotplug`; `unplaced`; `flush`, `broadcast`, `kernel`, `target`; `engine`,
+//! Imports go one way, downwards in this order: `in_flight`; `batch`, `lazy`, `switch`, `user_mode`, `hotplug`; `unplaced`; `secondary`, `flush`, `broadcast`, `kernel`, `target`; `engine`,
 //! `per_cpu`; `inbox`, `cpu`, `asid`, `tags`, `ledger`, `space`; `request`, `rules`, `hardware`, `features` and
 //! what those stand on.
 //!
@@ -134,7 +135,8 @@
 //! online, or to a space of the kernel's mappings; [`Engine::retire`](Engine::retire) of a space that the caller runs or that is
 //! the kernel's; a frame for a [`Batch`] that is full, or behind a range of no page; a CPU whose number an engine or a [`CpuSet`] has
 //! no room for; [`Engine::synchronize_text`](Engine::synchronize_text) on a machine that does not define how; and, in debug builds,
-//! a call that waits where [`Hardware::may_wait`] says no. A [`Stamp`], a [`Residue`] or a space belongs to the engine that it came
+//! a call that waits where [`Hardware::may_wait`] says no. A method of [`Hardware`] or an NMI handler that calls more of the engine than
+//! [its module](hardware) allows may find the engine in the middle of something, and panic. A [`Stamp`], a [`Residue`] or a space belongs to the engine that it came
 //! from: what another engine does with it is not defined, but reaches no memory. `tests/arguments.rs` calls everything with everything.
 //!
 //! # What the engine does not do
@@ -143,6 +145,7 @@
 //! frame. It does not recover from a CPU that never takes its interrupts.
 #![cfg_attr(not(test), no_std)]
 #![deny(unsafe_code)]
+#![warn(clippy::missing_panics_doc)]
 
 pub mod addr;
 mod asid;
@@ -171,6 +174,7 @@ pub mod per_cpu;
 pub mod policy;
 pub mod request;
 pub mod rules;
+mod secondary;
 pub mod space;
 // Lists that leave their unused room uninitialised. Other `unsafe` code: `space` loads a root, `per_cpu` follows a machine's
 // pointer to a CPU's state.

@@ -137,10 +137,10 @@ impl Stats {
             .iter()
             .map(|&counter| (counter, self.get(counter)))
     }
-    /// Adds another CPU's counters.
+    /// Adds another CPU's counters. Counters wrap round.
     pub fn add(&mut self, other: &Stats) {
         for (mine, theirs) in self.counts.iter_mut().zip(&other.counts) {
-            *mine += theirs;
+            *mine = mine.wrapping_add(*theirs);
         }
     }
     /// What was counted since `earlier`.

@@ -20,6 +20,7 @@ use crate::engine::Engine;
 use crate::hardware::{Hardware, Scope};
 use crate::request::Request;
 use crate::rules::{EngineRules, Rules};
+use crate::secondary::Mark;
 use crate::space::AddressSpace;
 use crate::stats::Counter;
 
@@ -33,6 +34,8 @@ pub(crate) struct Unplaced {
     pub(crate) kernel: bool,
     /// The CPU that has sent the broadcasts; `None` if several have.
     sender: Option<CpuId>,
+    /// What devices were told of such spaces.
+    pub(crate) told: Mark,
 }
 
 impl<H: Hardware, R: Rules> Engine<'_, H, R> {
@@ -55,6 +58,7 @@ impl<H: Hardware, R: Rules> Engine<'_, H, R> {
             scope: Scope::Leaf,
             kernel: false,
             sender: Some(me),
+            told: Mark::default(),
         });
         let scope = self.rules.scope_of_unplaced(request.scope());
         unplaced.scope = unplaced.scope.max(scope);
@@ -66,10 +70,11 @@ impl<H: Hardware, R: Rules> Engine<'_, H, R> {
         if self.rules.unplaced_is_owed() {
             space.owe_unplaced(generation);
         }
+        // The space is not known any more when the batch ends.
+        unplaced.told = self.start_secondary([(space, request)].into_iter());
         if self.broadcasts().is_some() {
             self.broadcast_early(me, space, request);
         } else {
-            self.start_secondary(space, request);
             let mut loaded = space.loaded_on(self.count);
             if space.id().is_kernel() {
                 loaded = self.without_programs(me, &loaded, scope);
@@ -78,8 +83,6 @@ impl<H: Hardware, R: Rules> Engine<'_, H, R> {
             let groups = loaded.iter().map(|cpu| 1u64 << (cpu.index() / group));
             unplaced.groups = groups.fold(unplaced.groups, |all, one| all | one);
         }
-        // The space is not known any more when the batch ends, and that may be on another CPU.
-        self.hw.complete_secondary();
     }
 
     /// The CPUs that may have had such a space loaded, and others.

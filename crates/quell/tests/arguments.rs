@@ -1,6 +1,7 @@
 //! Whatever the types allow may be passed: calls of the engine's with arbitrary arguments, in arbitrary order, on both CPUs,
 //! never panic. What is documented to panic (a batch that is full, a frame behind no page, a space that is retired where it runs, a CPU that is
-//! not online) is kept to, and nothing else. Tests are built with overflow checks, so arithmetic counts.
+//! not online) is kept to, and nothing else. Tests are built with overflow checks, so arithmetic counts. The file is long because
+//! every call is in it.
 
 mod support;
 
@@ -8,11 +9,11 @@ use proptest::prelude::*;
 use quell::cpu_set::{AtomicCpuSet, MAX_CPUS};
 use quell::{
     AllRules, Batch, Break, CpuId, CpuSet, Entry, Extent, Features, Frame, InPlace, KernelEntries,
-    Level, MemoryType, Need, Outcome, Page, PageRange, PageSize, Policy, Purpose, Request, Residue,
-    Scope, Stamp, TagPolicy, Tagging, TlbRules, flush_needed,
+    Level, MemoryType, Need, Outcome, Page, PageRange, PageSize, PerCpu, Policy, Purpose, Request,
+    Residue, Scope, Slot, Stamp, TagPolicy, Tagging, TlbRules, flush_needed,
 };
 use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
-use support::{E, Machine, S, run_on_both, space, world};
+use support::{E, Machine, S, run_on_both, space, world, world_of};
 
 /// Numbers at which arithmetic goes wrong, and others.
 fn number() -> impl Strategy<Value = u64> {
@@ -56,11 +57,12 @@ enum Report {
 enum Call {
     /// From here on this CPU calls.
     On(u16),
-    /// With `true`, in a batch that has a place for one space.
+    /// With `true`, in a batch that has a place for one space and one frame.
     Batch(Purpose, Vec<(usize, Report)>, Way, bool),
     /// A space that no CPU runs ends, and another takes its place.
     Retire(usize),
-    SwitchTo(usize),
+    /// Says where it comes from, or not, or that it comes from the kernel's mappings.
+    SwitchTo(usize, From),
     EnterLazy,
     Leave(usize),
     Resume(usize),
@@ -78,9 +80,21 @@ enum Call {
     CatchUp,
     Ask,
     Synchronize,
-    HotplugOther,
+    Quiesce,
+    /// Says what it had loaded, or not.
+    HotplugOther(bool),
+    /// Of an engine that has no part in this one.
+    Foreign(bool),
     /// A range of the kernel's changes while the other CPU runs its program undisturbed.
     EnterOther(usize, PageRange),
+}
+
+/// What a CPU that switches says of the space before.
+#[derive(Clone, Copy, Debug)]
+enum From {
+    Loaded,
+    Nothing,
+    Kernel,
 }
 
 /// How a batch ends.
@@ -93,6 +107,8 @@ enum Way {
     /// Started, looked at, and left to its end.
     Poll,
     List,
+    /// What has begun to end is forgotten.
+    Forget(bool),
 }
 
 fn report() -> impl Strategy<Value = Report> {
@@ -119,8 +135,11 @@ fn call() -> impl Strategy<Value = Call> {
         Just(Way::Drop),
         Just(Way::Start),
         Just(Way::Poll),
-        Just(Way::List)
+        Just(Way::List),
+        any::<bool>().prop_map(Way::Forget)
     ];
+    let from =
+        prop_oneof![3 => Just(From::Loaded), 1 => Just(From::Nothing), 1 => Just(From::Kernel)];
     let reports = proptest::collection::vec((0..SPACES, report()), 0..30);
     let of = 0..SPACES;
     prop_oneof![
@@ -128,7 +147,7 @@ fn call() -> impl Strategy<Value = Call> {
         9 => (purpose, reports, way, any::<bool>())
             .prop_map(|(purpose, reports, way, small)| Call::Batch(purpose, reports, way, small)),
         1 => (0..USER).prop_map(Call::Retire),
-        3 => (0..USER).prop_map(Call::SwitchTo),
+        3 => (0..USER, from).prop_map(|(to, from)| Call::SwitchTo(to, from)),
         1 => Just(Call::EnterLazy),
         1 => of.clone().prop_map(Call::Leave),
         1 => of.clone().prop_map(Call::Resume),
@@ -146,7 +165,9 @@ fn call() -> impl Strategy<Value = Call> {
         1 => Just(Call::CatchUp),
         1 => Just(Call::Ask),
         1 => Just(Call::Synchronize),
-        1 => Just(Call::HotplugOther),
+        1 => Just(Call::Quiesce),
+        1 => any::<bool>().prop_map(Call::HotplugOther),
+        1 => any::<bool>().prop_map(Call::Foreign),
         1 => (USER..SPACES, range()).prop_map(|(space, range)| Call::EnterOther(space, range)),
     ]
 }
@@ -232,17 +253,59 @@ struct World {
     loaded: [S; 2],
     residue: Residue<Machine>,
     stamp: Option<Stamp>,
+    /// A late stamp of another engine, and a residue that owes as of it.
+    foreign: (Stamp, Residue<Machine>),
+}
+
+/// A machine of any kind, what each CPU has for tags, and how many entries the ledger has.
+type Kind = ([bool; 2], u16, u64, [Option<usize>; 2], usize);
+
+fn kind() -> impl Strategy<Value = Kind> {
+    let slots = || proptest::option::of(1..20usize);
+    let tags = prop_oneof![0..4u16, any::<u16>()];
+    let most = prop_oneof![0..4u64, number()];
+    (
+        any::<[bool; 2]>(),
+        tags,
+        most,
+        [slots(), slots()],
+        0..6usize,
+    )
+}
+
+/// A stamp that no ledger of ours gives out, and a residue that owes as of it.
+fn foreign() -> (Stamp, Residue<Machine>) {
+    let (machine, engine) = world(Machine::default(), Policy::ALL);
+    let x = space(engine, 1);
+    run_on_both(machine, engine, x);
+    let mut batch: Batch<'_, '_, _, S, Frame> = engine.batch(Purpose::Lazy);
+    let stamps = (0..50).filter_map(|_| {
+        batch.changed(x, PageRange::base(Page(1), 1), Scope::Leaf);
+        match batch.finish_owed() {
+            Outcome::Owed(owed) => Some(owed.stamp()),
+            Outcome::Flushed(_) => None,
+        }
+    });
+    let stamp = stamps.last().expect("a ledger");
+    let residue = Residue::new();
+    residue.owe(stamp);
+    (stamp, residue)
 }
 
 impl World {
-    fn new(global: bool, policy: Policy) -> World {
-        let (machine, engine) = world(
-            Machine {
-                global,
-                ..Machine::default()
-            },
-            policy,
-        );
+    fn new(([global, untagged], tags, full_above, slots, entries): Kind, policy: Policy) -> World {
+        let hardware = Machine {
+            global,
+            untagged,
+            tags,
+            full_above,
+            ..Machine::default()
+        };
+        let cpus = slots.map(|slots| match slots {
+            None => PerCpu::new(),
+            Some(slots) => PerCpu::with_slots(Vec::leak((0..slots).map(|_| Slot::new()).collect())),
+        });
+        let (machine, engine) = world_of(hardware, policy, cpus, entries);
         let mut spaces: Vec<S> = (0..USER as u64).map(|root| space(engine, root)).collect();
         spaces.extend(
             [KernelEntries::Global, KernelEntries::Tagged].map(|entries| {
@@ -258,12 +321,18 @@ impl World {
             spaces,
             residue: Residue::new(),
             stamp: None,
+            foreign: foreign(),
         }
     }
 
-    fn batch<const N: usize>(&mut self, purpose: Purpose, reports: &[(usize, Report)], way: Way) {
+    fn batch<const N: usize, const FRAMES: usize>(
+        &mut self,
+        purpose: Purpose,
+        reports: &[(usize, Report)],
+        way: Way,
+    ) {
         let engine = self.engine;
-        let mut batch: Batch<'_, '_, _, S, Frame, AllRules, InPlace<Frame>, N> =
+        let mut batch: Batch<'_, '_, _, S, Frame, AllRules, InPlace<Frame, FRAMES>, N> =
             engine.batch_of_spaces(purpose, InPlace::new());
         for (of, report) in reports {
             let space = self.spaces[*of];
@@ -295,6 +364,8 @@ impl World {
                     self.stamp = Some(owed.stamp());
                 }
             }
+            Way::Forget(true) => std::mem::forget(batch.start()),
+            Way::Forget(false) => std::mem::forget(batch.finish_owed()),
         }
     }
 
@@ -304,9 +375,11 @@ impl World {
         match call {
             Call::On(cpu) => self.machine.me.set(*cpu),
             Call::Batch(purpose, reports, way, false) => {
-                self.batch::<8>(*purpose, reports, *way);
+                self.batch::<8, 64>(*purpose, reports, *way);
             }
-            Call::Batch(purpose, reports, way, true) => self.batch::<1>(*purpose, reports, *way),
+            Call::Batch(purpose, reports, way, true) => {
+                self.batch::<1, 1>(*purpose, reports, *way);
+            }
             Call::Retire(of) => {
                 if self
                     .loaded
@@ -317,8 +390,13 @@ impl World {
                     self.spaces[*of] = space(engine, *of as u64);
                 }
             }
-            Call::SwitchTo(to) => {
-                engine.switch_to(Some(self.loaded[me]), self.spaces[*to]);
+            Call::SwitchTo(to, from) => {
+                let from = match from {
+                    From::Loaded => Some(self.loaded[me]),
+                    From::Nothing => None,
+                    From::Kernel => Some(self.spaces[USER]),
+                };
+                engine.switch_to(from, self.spaces[*to]);
                 self.loaded[me] = self.spaces[*to];
             }
             Call::EnterLazy => engine.enter_lazy(),
@@ -356,11 +434,21 @@ impl World {
                 let _ = (answers, engine.stats(), engine.cpu_stats(CpuId(1)));
             }
             Call::Synchronize => engine.synchronize_text(),
-            Call::HotplugOther => {
+            Call::Quiesce => engine.quiesce(),
+            Call::HotplugOther(says) => {
                 self.machine.me.set(1 - me as u16);
-                engine.cpu_offline(Some(self.loaded[1 - me]));
+                engine.cpu_offline(says.then_some(self.loaded[1 - me]));
                 engine.cpu_online();
                 self.machine.me.set(me as u16);
+            }
+            Call::Foreign(claims) => {
+                let (stamp, residue) = &self.foreign;
+                engine.settle_stamp(*stamp);
+                engine.settle_residue(residue, self.spaces[0]);
+                let _ = (
+                    engine.is_paid(residue),
+                    claims.then(|| engine.claim(residue)),
+                );
             }
             Call::EnterOther(space, range) => {
                 self.machine.me.set(1 - me as u16);
@@ -368,7 +456,7 @@ impl World {
                 unsafe { engine.enter_user() };
                 self.machine.me.set(me as u16);
                 let reports = [(*space, Report::Changed(*range, Scope::Leaf))];
-                self.batch::<2>(Purpose::Call, &reports, Way::Finish);
+                self.batch::<2, 0>(Purpose::Call, &reports, Way::Finish);
                 self.machine.me.set(1 - me as u16);
                 engine.enter_kernel();
                 self.machine.me.set(me as u16);
@@ -381,8 +469,8 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(400))]
 
     #[test]
-    fn no_call_panics(global in any::<bool>(), policy in policy(), calls in proptest::collection::vec(call(), 1..40)) {
-        let mut world = World::new(global, policy);
+    fn no_call_panics(kind in kind(), policy in policy(), calls in proptest::collection::vec(call(), 1..40)) {
+        let mut world = World::new(kind, policy);
         for call in &calls {
             world.call(call);
         }
@@ -416,6 +504,15 @@ proptest! {
         let mut set: CpuSet = [CpuId(count % 1024)].into_iter().collect();
         set.remove(CpuId(count));
         let _ = (set.contains(CpuId(count)), set.len(), set.is_empty(), set.iter().count());
+        // Counters that were added up for long.
+        let (_, engine) = world(Machine::default(), Policy::ALL);
+        space(engine, a);
+        let mut stats = engine.stats();
+        for _ in 0..66 {
+            let same = stats;
+            stats.add(&same);
+            let _ = stats.since(&engine.stats());
+        }
     }
 
     #[test]

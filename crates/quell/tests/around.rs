@@ -33,6 +33,10 @@ struct Machine {
     /// What devices hold of the tables: pages, and those whose invalidation is not complete.
     device: RefCell<Vec<Page>>,
     starting: RefCell<Vec<Option<PageRange>>>,
+    /// So many of these are complete.
+    done: Cell<usize>,
+    /// Devices are asked so many times before they are done.
+    busy: Cell<usize>,
     preempted: Cell<bool>,
     flushed_on_reentry: Cell<bool>,
     engine: OnceLock<&'static Engine<'static, Machine>>,
@@ -113,11 +117,21 @@ unsafe impl Hardware for Machine {
         assert_eq!(root, Frame(1));
         self.starting.borrow_mut().push(range);
     }
-    fn complete_secondary(&self) {
-        for range in self.starting.take() {
+    fn mark_secondary(&self) -> u64 {
+        self.starting.borrow().len() as u64
+    }
+    fn secondary_is_done(&self, mark: u64) -> bool {
+        if self.busy.get() > 0 {
+            self.busy.set(self.busy.get() - 1);
+            return false;
+        }
+        // No more than the mark stands for.
+        let done = self.done.replace(self.done.get().max(mark as usize));
+        for range in &self.starting.borrow()[done..self.done.get()] {
             let covers = |page: Page| range.is_none_or(|range| range.contains(page));
             self.device.borrow_mut().retain(|&page| !covers(page));
         }
+        true
     }
 }
 
@@ -238,6 +252,9 @@ fn calls_that_may_wait_are_noticed_where_they_must_not() {
         ("synchronize_text", |machine, engine, _| {
             forbidden(machine, || engine.synchronize_text());
         }),
+        ("quiesce", |machine, engine, _| {
+            forbidden(machine, || engine.quiesce());
+        }),
     ];
     for (name, call) in calls {
         let (machine, engine, space) = both_run(Policy::ALL);
@@ -286,10 +303,15 @@ fn a_flush_that_was_started_is_over_when_its_target_has_answered() {
 #[test]
 fn a_wait_that_lasts_is_told_and_goes_on() {
     let (machine, engine, space) = both_run(Policy::ALL);
+    let expected = [(CpuId(1), 1 << 16), (CpuId(1), 1 << 17)];
     machine.deaf_for.set(200_000);
     unmap(engine, space);
-    let told = machine.long_waits.take();
-    assert_eq!(told, [(CpuId(1), 1 << 16), (CpuId(1), 1 << 17)]);
+    assert_eq!(machine.long_waits.take(), expected);
+    machine.deaf_for.set(200_000);
+    let mut batch = engine.batch::<_, Frame>(Purpose::Call);
+    batch.changed(space, PAGE, Scope::Leaf);
+    batch.start().finish().for_each(drop);
+    assert_eq!(machine.long_waits.take(), expected);
     unmap(engine, space);
     assert!(machine.long_waits.take().is_empty());
 }
@@ -322,6 +344,7 @@ fn frames_come_out_when_devices_have_forgotten_them_too() {
         fill();
         let mut batch = engine.batch(Purpose::Reclaim);
         batch.unmapped(space, PAGE, Frame(42));
+        machine.busy.set(3);
         for frame in batch.finish() {
             let _: Frame = frame;
             holds(&[Page(6)]);
@@ -347,15 +370,46 @@ fn frames_come_out_when_devices_have_forgotten_them_too() {
         machine.me.set(0);
         // At the unmap, not when the debt is paid; and of a flush that is started.
         fill();
+        machine.busy.set(3);
         let mut lazy = engine.batch(Purpose::Lazy);
         lazy.unmapped(space, PAGE, Frame(43));
         drop(lazy.finish_owed());
         holds(&[Page(6)]);
         let mut batch = engine.batch(Purpose::Call);
         batch.unmapped(space, PageRange::base(Page(6), 1), Frame(44));
+        machine.busy.set(3);
         assert!(batch.start().finish().eq([Frame(44)]));
         holds(&[]);
     }
+}
+
+/// A CPU that waits for a device still answers others, and a flush in flight waits for neither.
+#[test]
+fn devices_that_take_long_hold_up_no_cpu() {
+    let (machine, engine, space) = both_run(Policy::ALL);
+    machine.device.borrow_mut().push(Page(5));
+    let mut batch = engine.batch(Purpose::Call);
+    batch.unmapped(space, PAGE, Frame(42));
+    machine.busy.set(2);
+    let mut flight = batch.start();
+    machine.answer();
+    assert_eq!(machine.busy.get(), 2, "asked before the CPUs have answered");
+    assert!(!flight.is_done() && !flight.is_done() && space.is_in_batch());
+    assert_eq!(*machine.device.borrow(), [Page(5)]);
+    assert!(flight.is_done() && !space.is_in_batch());
+    assert!(machine.device.borrow().is_empty());
+    assert!(flight.finish().eq([Frame(42)]));
+    // Also where no other CPU has it loaded.
+    machine.me.set(1);
+    engine.leave(space);
+    machine.me.set(0);
+    machine.device.borrow_mut().push(Page(5));
+    machine.busy.set(1);
+    batch.unmapped(space, PAGE, Frame(43));
+    let mut flight = batch.start();
+    assert!(!flight.is_done());
+    assert!(flight.finish().eq([Frame(43)]));
+    assert!(machine.device.borrow().is_empty());
 }
 
 #[test]

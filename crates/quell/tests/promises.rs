@@ -3,9 +3,10 @@
 mod support;
 
 use quell::{
-    Batch, Engine, Frame, Invalidate, KernelEntries, LedgerEntry, Outcome, Page, PageRange, PerCpu,
-    Policy, Purpose, Residue, Scope, TagPolicy, Unsupported,
+    Batch, Engine, Frame, Hardware, Invalidate, KernelEntries, LedgerEntry, Outcome, Page,
+    PageRange, PerCpu, Policy, Purpose, Residue, Scope, TagPolicy, Unsupported,
 };
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use support::{E, Machine, S, leak, run_on_both, space, world};
 
 /// C1: "A frame goes into the batch by value and comes out only against proof of the flush."
@@ -364,4 +365,40 @@ fn one_cpu_flushes_the_kernel_s_own_mappings() {
             "{entries:?}: {done:?}"
         );
     }
+}
+
+/// flush.rs, of `quiesce`: "every CPU that is online has *flushed*", where the initiator of the flush goes on with the receipt.
+#[test]
+fn a_cpu_that_has_taken_a_request_is_waited_for_until_it_has_flushed() {
+    let (machine, engine) = world(Machine::default(), Policy::ALL);
+    let x = space(engine, 1);
+    run_on_both(machine, engine, x);
+    let mut batch: Batch<'_, '_, _, S, Frame> = engine.batch(Purpose::Call);
+    batch.unmapped(x, PageRange::base(Page(5), 1), Frame(42));
+    let mut flight = batch.start();
+    // CPU 1 has said that it has taken the request, and is about to flush.
+    *machine.nmi.borrow_mut() = Some(|engine| {
+        let machine = engine.hw();
+        assert_eq!(machine.me.replace(0), 1);
+        machine.patience.set(9);
+        let waits = catch_unwind(AssertUnwindSafe(|| engine.quiesce())).is_err();
+        machine.nmis.borrow_mut().push(waits);
+        machine.patience.set(0);
+        machine.me.set(1);
+    });
+    machine.relax();
+    assert_eq!(machine.nmis.take(), [true]);
+    assert!(flight.is_done());
+    flight.finish().for_each(drop);
+    // Now it has, and there is nothing to wait for.
+    machine.patience.set(1);
+    engine.quiesce();
+    // What is asked of this CPU is done on the way.
+    batch.changed(x, PageRange::base(Page(5), 1), quell::Scope::Leaf);
+    let flight = batch.start();
+    machine.me.set(1);
+    engine.quiesce();
+    machine.me.set(0);
+    flight.finish().for_each(drop);
+    assert_eq!(machine.patience.get(), 1);
 }

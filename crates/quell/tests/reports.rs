@@ -1,4 +1,4 @@
-//! A report to a batch waits for no CPU: under every policy, of more spaces than there are places for, and of more batches of a
+//! A report to a batch waits for no CPU and no device: under every policy, of more spaces than there are places for, and of more batches of a
 //! space than are counted. What the batch has no place for is flushed at its end, and second actors hear of it.
 
 mod support;
@@ -27,9 +27,15 @@ fn small(
     engine.batch_of_spaces(purpose, InPlace::new())
 }
 
-/// Does it where no call may wait, and where a debug build asks at each that may.
+/// Does it where no call may wait, where a debug build asks at each that may, and where devices take long.
 fn without_waiting<R>(machine: &Machine, act: impl FnOnce() -> R) -> R {
     let (asked, sent) = (machine.asked.get(), machine.interrupts.get());
+    let looks = || {
+        (machine.secondary.borrow().iter())
+            .filter(|told| told.is_none())
+            .count()
+    };
+    let looked = looks();
     machine.forbidden.set(true);
     let done = act();
     machine.forbidden.set(false);
@@ -39,7 +45,54 @@ fn without_waiting<R>(machine: &Machine, act: impl FnOnce() -> R) -> R {
         "a report asks whether it may wait"
     );
     assert_eq!(machine.interrupts.get(), sent, "a report interrupts");
+    assert_eq!(looks(), looked, "a report waits for devices");
     done
+}
+
+/// Where invalidations are broadcast a report executes its own barrier at most, and devices are waited for at the end: also of
+/// what the batch has no place for, on another CPU.
+#[test]
+fn devices_are_waited_for_at_the_end() {
+    for policy in [Policy::BASELINE, Policy::ALL] {
+        for (global, carried) in [(false, false), (false, true), (true, false), (true, true)] {
+            let hardware = Machine {
+                global,
+                ..Machine::default()
+            };
+            let (machine, engine) = world(hardware, policy);
+            let (shared, other) = (space(engine, 1), space(engine, 2));
+            run_on_both(machine, engine, shared);
+            let mut batch = without_waiting(machine, || {
+                let mut batch = small(engine, Purpose::Reclaim);
+                batch.changed(other, PAGE, Scope::Leaf);
+                batch.unmapped(shared, PAGE, Frame(42));
+                batch
+            });
+            assert!(other.is_in_batch());
+            if carried {
+                machine.me.set(1);
+            }
+            machine.busy.set(5);
+            assert!(batch.finish().eq([Frame(42)]));
+            assert_eq!(machine.busy.get(), 0, "devices were not waited for");
+            let told = machine.secondary.take();
+            assert!(
+                told.contains(&Some(1)) && told.contains(&Some(2)),
+                "{told:?}"
+            );
+            assert_eq!(told.last(), Some(&None));
+            // In flight, too.
+            batch.changed(other, PAGE, Scope::Leaf);
+            batch.unmapped(shared, PAGE, Frame(43));
+            machine.secondary.take();
+            machine.busy.set(2);
+            let mut flight = batch.start();
+            machine.relax();
+            assert!(!flight.is_done() && !flight.is_done() && flight.is_done());
+            assert!(flight.finish().eq([Frame(43)]));
+            assert!(!other.is_in_batch());
+        }
+    }
 }
 
 #[test]

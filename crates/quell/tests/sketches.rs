@@ -1,6 +1,6 @@
 //! Machines that are to come, as sketches of a `Hardware`: what each says of itself, and what its operations are.
 //!
-//! * Arm without broadcasts: invalidations reach their own CPU alone (`TLBI` without `IS`, `DSB NSH`), as some
+//! * Arm without broadcasts: invalidations reach their own CPU alone (`DSB ISH`, for what others have written; `TLBI` without `IS`, `DSB NSH`), as some
 //!   systems prefer where broadcasts disturb too many. ASIDs then need mean something on their own CPU only: they are
 //!   tags of each CPU's own. Ranges are one operation (`TLBI RVAE1`).
 //! * RISC-V with ASIDs that are the same everywhere and no broadcast: the same, lent by each hart for itself.
@@ -9,6 +9,9 @@
 //!   PCIDs that are dealt for all CPUs.
 //! * A second stage: spaces of guest-physical addresses, whose entries are tagged by their root (Intel's EPT), and which
 //!   lose all of them at once (`INVEPT`). An interrupt makes a CPU leave the guest.
+//! * A second stage whose guests have tags that mean the same everywhere (Arm's VMIDs): invalidations by guest-physical page are
+//!   broadcast (`TLBI IPAS2E1IS`). They do not reach what a TLB keeps of both stages as one, which no such address finds: so behind
+//!   them, before they count as complete, goes one for all that the guest has of its first stage (`TLBI VMALLE1IS`).
 //! * Contiguous entries: a TLB may keep a block of pages as one entry, or as many, so the code that takes a block apart reports all of
 //!   its pages. A range is one operation.
 //! * Broadcasts that name an address and no tag (INVLPGB without its PCID and ASID), over tags of each CPU's own: they reach
@@ -42,6 +45,9 @@ trait Kind: Sized + 'static {
     const TAGGED_BY_ROOT: bool = false;
     /// Whether invalidations name no tag, and reach every one; root switches keep what was there.
     const REACHES_EVERY_TAG: bool = false;
+    /// Whether a TLB keeps entries of two stages as one, by an address that an invalidation does not name: whoever invalidates a
+    /// page drops all of the tag's, too.
+    const COMBINES: bool = false;
     /// So many pages may be one entry, found by its first page alone.
     const BLOCK: u64 = 1;
     /// The operations that an invalidation takes.
@@ -141,6 +147,23 @@ impl Kind for SecondStage {
     }
 }
 
+/// Tables that a hypervisor has made for a guest, under its VMID.
+struct SecondStageByVmid;
+impl Kind for SecondStageByVmid {
+    const FEATURES: Features = Features {
+        tagging: Tagging::Global { bits: 8 },
+        broadcast: true,
+        full_above: 512,
+    };
+    const COMBINES: bool = true;
+    fn operations(what: Invalidate) -> u64 {
+        match what {
+            Invalidate::Range { range, .. } => range.strides() + 1,
+            _ => 1,
+        }
+    }
+}
+
 /// A machine that may keep sixteen pages as one entry.
 struct Contiguous;
 impl Kind for Contiguous {
@@ -166,6 +189,8 @@ struct Machine<K: Kind> {
     me: Cell<usize>,
     root: [Cell<Option<(Frame, Tag)>>; CPUS],
     tlb: [RefCell<HashSet<(Tag, Page)>>; CPUS],
+    /// The tags of which a CPU keeps entries of two stages as one.
+    combined: [RefCell<HashSet<Tag>>; CPUS],
     pending: [Cell<bool>; CPUS],
     /// The actions that each CPU's hardware has yet to carry out.
     actions: [RefCell<Vec<Invalidate>>; CPUS],
@@ -191,6 +216,15 @@ impl<K: Kind> Machine<K> {
             Invalidate::Kernel { .. } => true,
             Invalidate::All | Invalidate::Everything => false,
         });
+        if K::COMBINES {
+            let tag = match what {
+                Invalidate::Range { tag, .. } | Invalidate::Tag(tag) => Some(tag),
+                _ => None,
+            };
+            self.combined[cpu]
+                .borrow_mut()
+                .retain(|&of| tag.is_some_and(|tag| of != tag));
+        }
     }
 
     /// What the entries of a CPU are told apart by.
@@ -216,6 +250,7 @@ impl<K: Kind> Machine<K> {
         self.tlb[me]
             .borrow_mut()
             .insert((self.name(me, tag), first));
+        self.combined[me].borrow_mut().insert(tag);
     }
 
     fn holds(&self, cpu: usize, page: Page) -> bool {
@@ -296,6 +331,7 @@ fn machine<K: Kind>() -> &'static Machine<K> {
         me: Cell::new(0),
         root: Default::default(),
         tlb: Default::default(),
+        combined: Default::default(),
         pending: Default::default(),
         actions: Default::default(),
         operations: Cell::new(0),
@@ -339,6 +375,7 @@ fn unmaps<K: Kind>(pages: u64) -> u64 {
     // What needs whole flushes loses the page behind as well.
     let whole = K::FEATURES.full_above == 0;
     assert!(!machine.holds(0, Page(0)) && machine.holds(0, Page(pages)) != whole);
+    assert!(!K::COMBINES || machine.combined.iter().all(|tags| tags.borrow().is_empty()));
     machine.on(1, || engine.switch_to(Some(other), one));
     assert!(!machine.holds(1, Page(0)), "loaded with what it had");
     // And while both run it.
@@ -405,6 +442,12 @@ fn a_hypervisor_that_flushes_when_it_is_called_is_a_broadcast() {
 #[test]
 fn a_second_stage_loses_all_of_a_root_at_once() {
     assert_eq!(unmaps::<SecondStage>(8), 1);
+}
+
+#[test]
+fn a_second_stage_by_vmid_loses_pages_and_what_was_combined() {
+    // On each CPU.
+    assert_eq!(unmaps::<SecondStageByVmid>(8), CPUS as u64 * 9);
 }
 
 #[test]

@@ -19,6 +19,7 @@ impl Core {
     pub(crate) fn invalidate(&mut self, me: usize, what: Invalidate, at_once: bool) {
         self.check_invalidation(me, what);
         self.leave_user_half(me);
+        self.publish_observed();
         let sent = self.now;
         if at_once || self.kind.stores == Stores::Ordered {
             self.mmu.invalidate(me, what, sent);
@@ -47,11 +48,22 @@ impl Core {
         self.cpus[me].broadcasts = sent;
     }
 
+    /// An invalidation of this CPU alone begins with a barrier where it is all that there is: what this CPU has observed of others'
+    /// tables is walked from then on ([`Hardware`](quell::Hardware), "Guarantees").
+    fn publish_observed(&mut self) {
+        if !self.kind.broadcasts() && self.mmu.lags() {
+            self.mmu.barrier(self.now);
+        }
+    }
+
     pub(crate) fn load_root(&mut self, me: usize, root: u32, tag: u16, keep: bool) {
         self.check_root(me, tag);
         self.leave_user_half(me);
         let arena = Rc::clone(&self.arena);
         let keep = keep && self.kind.tagged();
+        if !keep {
+            self.publish_observed();
+        }
         self.mmu.load_root(&arena, me, self.now, root, tag, keep);
         self.check_tables();
     }

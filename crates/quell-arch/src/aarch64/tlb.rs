@@ -117,7 +117,7 @@ pub fn operations(
     };
     let stride = range.stride.pages();
     let mut page = range.start.0;
-    let mut left = range.strides() * stride;
+    let mut left = range.strides().saturating_mul(stride);
     core::iter::from_fn(move || {
         if left == 0 {
             return None;
@@ -129,14 +129,14 @@ pub fn operations(
                 if num > 0 {
                     let start = page / with.unit();
                     let operand = range_operand(tag, start, scale, num - 1, hint);
-                    page += num << shift;
+                    page = page.wrapping_add(num << shift);
                     left -= num << shift;
                     return Some(Operation::Range(operand));
                 }
             }
         }
         let operand = tag_operand(tag) | hint << 44 | (page & ((1 << 44) - 1));
-        page += stride;
+        page = page.wrapping_add(stride);
         left = left.saturating_sub(stride);
         Some(Operation::Page(operand))
     })

@@ -51,13 +51,13 @@ pub enum Operation {
 /// The operations that together cover `range`: one for each stride, or, where tables were unlinked, one for the
 /// whole tag, because no operation with an address reaches what the walker keeps of tables.
 pub fn operations(range: PageRange, scope: Scope) -> impl Iterator<Item = Operation> {
-    let step = range.stride.bytes();
+    let step = range.stride.pages();
     let count = match scope {
         Scope::Leaf => range.strides(),
         Scope::Tables => 1,
     };
     (0..count).map(move |stride| match scope {
-        Scope::Leaf => Operation::Page(range.start.address() + stride * step),
+        Scope::Leaf => Operation::Page(range.start.plus(stride.wrapping_mul(step)).address()),
         Scope::Tables => Operation::Tag,
     })
 }

@@ -110,6 +110,7 @@ int main(void)
     DONE(quell_batch_finish(&batch, NULL));
     IS(quell_batch_is_empty(&batch), 1);
 
+    DONE(quell_quiesce(&engine));
     REFUSED(quell_synchronize_text(&engine), UNSUPPORTED);
     printf("%u answers were right\n", asked);
     return 0;

@@ -7,7 +7,7 @@
 
 #define CPUS 3
 static struct quell_engine engine, nothing;
-static struct quell_cpu cpus[CPUS];
+static struct quell_cpu cpus[CPUS], *places[CPUS];
 static struct quell_slot slots[CPUS * 2];
 static struct quell_ledger_entry ledger[4];
 static struct quell_space space, other, no_space;
@@ -127,6 +127,18 @@ static void setups(void)
     says("cpus");
     setup = good(), setup.cpus = (struct quell_cpu *)((char *)cpus + 8);
     REFUSED(quell_engine_new(&engine, &setup), MISALIGNED);
+    /* One array, or a place for each CPU, and not both. */
+    setup = good(), setup.cpu_places = places;
+    REFUSED(quell_engine_new(&engine, &setup), UNSUPPORTED);
+    says("both cpus and cpu_places");
+    setup.cpus = NULL, places[0] = &cpus[2], places[2] = &cpus[0];
+    REFUSED(quell_engine_new(&engine, &setup), NULL);
+    says("cpu_places[1]");
+    places[1] = (struct quell_cpu *)((char *)cpus + 8);
+    REFUSED(quell_engine_new(&engine, &setup), MISALIGNED);
+    says("cpu_places[1]");
+    setup.cpu_places = (struct quell_cpu *const *)((char *)places + 1);
+    REFUSED(quell_engine_new(&engine, &setup), MISALIGNED);
     setup = good(), setup.ledger = NULL;
     REFUSED(quell_engine_new(&engine, &setup), NULL);
     says("ledger");
@@ -141,6 +153,14 @@ static void setups(void)
     REFUSED(quell_cpu_online(&engine), NO_ENGINE);
     setup = good(), setup.slots = slots, setup.slots_per_cpu = 2;
     DONE(quell_engine_new(&engine, &setup));
+    setup.cpus = NULL, places[1] = &cpus[1], setup.cpu_places = places;
+    DONE(quell_engine_new(&engine, &setup));
+    DONE(quell_cpu_online(&engine));
+    IS(quell_is_online(&engine), 1);
+    this_cpu = CPUS;
+    REFUSED(quell_cpu_online(&engine), CPU);
+    this_cpu = 0;
+    DONE(quell_cpu_offline(&engine, NULL));
     /* And again, as long as no CPU is online. */
     setup = good(), setup.policy = "all,tags=4,cap=8M";
     DONE(quell_engine_new(&engine, &setup));
@@ -217,6 +237,7 @@ static void nothings(void)
     ENGINE_REFUSED(quell_enter_user(e));
     ENGINE_REFUSED(quell_enter_kernel(e));
     ENGINE_REFUSED(quell_synchronize_text(e));
+    ENGINE_REFUSED(quell_quiesce(e));
     ENGINE_REFUSED(quell_kernel_space_new(e, &other, 1, 0));
     ENGINE_FALSE(quell_is_online(e));
     ENGINE_FALSE(quell_runs(e, &space));
@@ -305,6 +326,7 @@ static void order(void)
     this_cpu = 0;
     REFUSED(quell_switch_to(&engine, NULL, &space), OFFLINE);
     REFUSED(quell_enter_lazy(&engine), OFFLINE);
+    REFUSED(quell_quiesce(&engine), OFFLINE);
     REFUSED(quell_leave(&engine, &space), OFFLINE);
     REFUSED(quell_cpu_offline(&engine, NULL), OFFLINE);
     DONE(quell_cpu_online(&engine));

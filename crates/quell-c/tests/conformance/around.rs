@@ -61,8 +61,14 @@ extern "C" fn started(root: u64, range: *const quell_range, scope: u32) {
     CALLED[STARTED].fetch_add(1, SeqCst);
 }
 
-extern "C" fn completed() {
-    CALLED[COMPLETED].fetch_add(1, SeqCst);
+extern "C" fn marked() -> u64 {
+    called(STARTED)
+}
+
+/// Says yes the third time that it is asked.
+extern "C" fn is_completed(mark: u64) -> bool {
+    assert!(0 < mark && mark <= called(STARTED));
+    CALLED[COMPLETED].fetch_add(1, SeqCst) % 3 == 2
 }
 
 extern "C" fn fetches_anew() {
@@ -285,18 +291,27 @@ fn devices_are_told_and_waited_for() {
     let _turn = turn();
     let hooks = quell_hooks {
         start_secondary: Some(started),
-        complete_secondary: Some(completed),
+        mark_secondary: Some(marked),
+        secondary_is_done: Some(is_completed),
         ..quell_hooks::default()
     };
     for tagging in [PCID, ASID] {
-        let before = (called(STARTED), called(COMPLETED));
-        under_a_cpu(tagging, hooks, |kernel, engine, space, step| {
-            let batch = Unmapped::new(kernel, engine, space);
-            step.store(ANSWERS, SeqCst);
-            batch.finish();
-        });
-        assert_eq!(called(STARTED), before.0 + 1);
-        assert!(called(COMPLETED) > before.1);
+        for waits in [true, false] {
+            let before = (called(STARTED), called(COMPLETED));
+            under_a_cpu(tagging, hooks, |kernel, engine, space, step| {
+                let batch = Unmapped::new(kernel, engine, space);
+                step.store(ANSWERS, SeqCst);
+                if !waits {
+                    batch.start();
+                    while !batch.is_over() {
+                        kernel.relax();
+                    }
+                }
+                batch.finish();
+            });
+            assert_eq!(called(STARTED), before.0 + 1);
+            assert_eq!(called(COMPLETED), before.1 + 3);
+        }
     }
 }
 

@@ -42,6 +42,16 @@ fn array<T>(count: usize) -> *mut T {
     memory.leak().as_mut_ptr().cast()
 }
 
+/// Memory for the state of CPUs: one array, or places of each CPU's own.
+fn state_of_cpus(apart: bool) -> (*mut quell_cpu, *const *mut quell_cpu) {
+    if apart {
+        let places: Vec<*mut quell_cpu> = (0..CPUS).map(|_| array(1)).collect();
+        (std::ptr::null_mut(), places.leak().as_ptr())
+    } else {
+        (array(CPUS), std::ptr::null())
+    }
+}
+
 pub struct Engine<'m, H, R = AllRules> {
     place: Placed<quell_engine>,
     hw: &'m H,
@@ -61,6 +71,8 @@ impl Engine<'static, Kernel> {
             Tagging::Global { bits } => (quell_tagging::Global, bits.into()),
         };
         let features = engine::Hardware::features(kernel);
+        // Both are seen by the whole suite, each on some machines.
+        let (cpus, cpu_places) = state_of_cpus(!matches!(kernel.tagging, Tagging::Global { .. }));
         let setup = quell_setup {
             interface: QUELL_INTERFACE,
             features: quell_features {
@@ -70,7 +82,8 @@ impl Engine<'static, Kernel> {
                 broadcast: features.broadcast.into(),
             },
             policy: policy.as_ptr(),
-            cpus: array(CPUS),
+            cpus,
+            cpu_places,
             cpu_count: CPUS,
             slots: std::ptr::null_mut(),
             slots_per_cpu: 0,

@@ -20,8 +20,12 @@ pub struct Machine {
     /// Comes in the middle of the next invalidation.
     pub nmi: RefCell<Option<fn(E)>>,
     pub kept: RefCell<Vec<bool>>,
-    /// What other users of tables were told: a root, or `None` where the end of it was waited for.
+    /// What other users of tables were told: a root, or `None` where it was asked whether they are done.
     pub secondary: RefCell<Vec<Option<u64>>>,
+    /// They are asked so many times before they are done.
+    pub busy: Cell<usize>,
+    /// So many turns of waiting are left; 0 is no bound.
+    pub patience: Cell<usize>,
     /// The tag of the root that was loaded last.
     pub tag: Cell<u16>,
     pub asked: Cell<usize>,
@@ -35,6 +39,8 @@ pub struct Machine {
     /// The CPUs that have forgotten what they have fetched.
     pub synchronized: RefCell<Vec<u16>>,
     pub global: bool,
+    /// Whether it has no tags, whatever it broadcasts.
+    pub untagged: bool,
     /// Whether it says that it broadcasts, and does not say how.
     pub mute: bool,
     /// How many tags each CPU has, or 6 if it is 0.
@@ -77,18 +83,15 @@ unsafe impl Hardware for Machine {
             self.full_above
         };
         let count = if self.tags == 0 { 6 } else { self.tags };
-        if self.global {
-            Features {
-                tagging: Tagging::Global { bits: 8 },
-                broadcast: true,
-                full_above,
-            }
-        } else {
-            Features {
-                tagging: Tagging::PerCpu { count },
-                broadcast: false,
-                full_above,
-            }
+        let tagging = match (self.untagged, self.global) {
+            (true, _) => Tagging::None,
+            (false, true) => Tagging::Global { bits: 8 },
+            (false, false) => Tagging::PerCpu { count },
+        };
+        Features {
+            tagging,
+            broadcast: self.global,
+            full_above,
         }
     }
     fn broadcasts(&self) -> Option<&Broadcasts> {
@@ -120,8 +123,16 @@ unsafe impl Hardware for Machine {
     fn start_secondary(&self, root: Frame, _range: Option<PageRange>, _scope: Scope) {
         self.secondary.borrow_mut().push(Some(root.0));
     }
-    fn complete_secondary(&self) {
+    fn mark_secondary(&self) -> u64 {
+        let told = self.secondary.borrow();
+        told.iter().filter(|told| told.is_some()).count() as u64
+    }
+    fn secondary_is_done(&self, mark: u64) -> bool {
+        assert!(mark <= self.mark_secondary());
         self.secondary.borrow_mut().push(None);
+        let busy = self.busy.get();
+        self.busy.set(busy.saturating_sub(1));
+        busy == 0
     }
     fn synchronize_text(&self) {
         self.synchronized.borrow_mut().push(self.me.get());
@@ -144,6 +155,10 @@ unsafe impl Hardware for Machine {
         self.masked.set(!were_on);
     }
     fn relax(&self) {
+        if self.patience.get() > 0 {
+            self.patience.set(self.patience.get() - 1);
+            assert_ne!(self.patience.get(), 0, "a wait without end");
+        }
         let other = 1 - self.me.get();
         if self.pending[usize::from(other)].take() {
             let me = self.me.replace(other);

@@ -1,0 +1,77 @@
+//! Machines that are to come: the contract holds on them, and a mistake shows there.
+
+use quell::Policy;
+use quell_adversary::explore::POLICIES;
+use quell_adversary::replay::replay_code;
+use quell_adversary::scenario::Scenario;
+use quell_adversary::{Budget, Case, Exploration, MachineKind, Mistake, Report, Session, explore};
+use quell_contract::Clause;
+
+/// Searches know the states of programs over the memory manager through it.
+#[global_allocator]
+static ALLOCATOR: quell_sim::LineAllocator = quell_sim::LineAllocator;
+
+fn search(case: Case, schedules: u64) -> Report {
+    let exploration = Exploration {
+        case,
+        budget: Budget::Schedules(schedules),
+        seed: 1,
+        depth: 4,
+    };
+    explore(&mut Session::new(case), &exploration, |_, _| true)
+}
+
+fn cases(kind: MachineKind, policy: Policy) -> impl Iterator<Item = Case<'static>> {
+    let scenarios = Scenario::ALL.iter();
+    let scenarios = scenarios.filter(move |scenario| scenario.runs_on(&kind));
+    scenarios.map(move |scenario| Case {
+        scenario,
+        kind,
+        policy,
+        mistake: None,
+    })
+}
+
+#[test]
+fn the_contract_holds() {
+    for kind in MachineKind::TO_COME {
+        let mut searched = 0;
+        for (policy, schedules) in [(Policy::ALL, 1500)]
+            .into_iter()
+            .chain(POLICIES.map(|p| (p, 60)))
+        {
+            for case in cases(*kind, policy) {
+                searched += 1;
+                let report = search(case, schedules);
+                if let Some(failure) = &report.failure {
+                    panic!(
+                        "{}\nquell explore --replay '{}'",
+                        failure.violation,
+                        replay_code(&case, &failure.deviations)
+                    );
+                }
+            }
+        }
+        assert!(searched > 500, "{searched}");
+    }
+}
+
+#[test]
+fn a_mistake_shows() {
+    for kind in MachineKind::TO_COME {
+        for (scenario, mistake, clause) in [
+            ("unmap-access", "SkipWait", Clause::C1),
+            ("table-free", "EarlyAckForTables", Clause::C6),
+        ] {
+            let case = Case {
+                scenario: Scenario::named(scenario).expect("a scenario"),
+                kind: *kind,
+                policy: Policy::ALL,
+                mistake: Some(Mistake::named(mistake).expect("a mistake")),
+            };
+            let failure = search(case, 2000).failure;
+            let broken = failure.map(|failure| failure.violation.clause);
+            assert_eq!(broken, Some(clause), "{mistake} on {}", kind.name);
+        }
+    }
+}
