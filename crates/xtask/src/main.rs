@@ -34,7 +34,7 @@ struct Step {
     environment: &'static [(&'static str, &'static str)],
     /// What `cargo` is told.
     cargo: Words,
-    /// Whether it boots machines in emulators, which `scripts/setup-boot --bochs` installs.
+    /// Whether it boots machines in emulators, which `scripts/setup-boot --bochs --linux` installs with what else such steps need.
     boots: bool,
 }
 

@@ -98,7 +98,7 @@ pub fn check_tools() -> anyhow::Result<()> {
         .collect();
     if !missing.is_empty() {
         bail!(
-            "building Linux needs what these Debian packages have: {}",
+            "building Linux needs what these Debian packages have: {} (scripts/setup-boot --linux installs them)",
             missing.join(" ")
         );
     }
