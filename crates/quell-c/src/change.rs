@@ -133,7 +133,7 @@ pub struct quell_tlb_rules {
 #[repr(C)]
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum quell_need_kind {
-    /// Nobody.
+    /// No CPU.
     Nothing,
     /// A CPU that was refused an access through the entry: it forgets it before it tries again (quell_refresh). No other
     /// is told.
