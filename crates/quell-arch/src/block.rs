@@ -68,8 +68,8 @@ macro_rules! blocks {
             #[inline]
             $visibility unsafe fn $name($($argument: $type),*) $(-> $result)? {
                 $(let result: $result;)?
-                // SAFETY: the caller keeps what the function's documentation demands. What the
-                // text changes is declared: tests compare the two.
+                // SAFETY: the caller keeps what the function's documentation demands. The
+                // block declares what its text changes: tests compare the two.
                 unsafe {
                     core::arch::asm!(
                         $($text,)+

@@ -29,3 +29,12 @@ pub(crate) fn levels_of(entry: &Entry) -> [Level; 3] {
     let first = if entry.table { 1 } else { 0 };
     [0, 1, 2].map(|level| Level(first + level))
 }
+
+/// Words whose bit 0 is clear belong to software: they decode as absent at every level.
+pub(crate) fn check_absent(decode: impl Fn(u64, Level) -> Entry) {
+    for raw in [0, 2, !1u64, 0xdead_beef_0000_0ff0] {
+        for level in 0..4 {
+            assert_eq!(decode(raw, Level(level)), Entry::ABSENT);
+        }
+    }
+}

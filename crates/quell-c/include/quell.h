@@ -224,7 +224,7 @@ enum quell_status {
 
 // Whom a change concerns.
 enum quell_need_kind {
-    // Nobody.
+    // No CPU.
     QUELL_NEED_KIND_NOTHING,
     // A CPU that was refused an access through the entry: it forgets it before it tries again (quell_refresh). No other
     // is told.

@@ -22,6 +22,43 @@ pub enum quell_architecture {
     Riscv64,
 }
 
+/// Every architecture, in the order of its number in C.
+const ARCHITECTURES: [quell_architecture; 3] = [
+    quell_architecture::X86_64,
+    quell_architecture::Aarch64,
+    quell_architecture::Riscv64,
+];
+
+impl quell_architecture {
+    /// The architecture of this number.
+    fn numbered(number: u32) -> Result<Self, quell_status> {
+        let found = ARCHITECTURES.get(number as usize);
+        found.copied().ok_or(quell_status::Value)
+    }
+
+    /// What its TLBs keep at most.
+    fn rules(self) -> TlbRules {
+        match self {
+            Self::X86_64 => x86_64::entry::RULES,
+            Self::Aarch64 => aarch64::entry::RULES,
+            Self::Riscv64 => riscv64::entry::rules(false),
+        }
+    }
+
+    /// What a word says; refused are encryption bits that the architecture does not have.
+    fn decode(self, word: u64, level: Level, c_bit: u32) -> Result<Entry, quell_status> {
+        Ok(match (self, c_bit) {
+            (Self::X86_64, 0) => x86_64::entry::decode(word, level),
+            (Self::X86_64, 12..=51) => {
+                x86_64::entry::Format::with_encryption_bit(c_bit).decode(word, level)
+            }
+            (Self::Aarch64, 0) => aarch64::entry::decode(word, level),
+            (Self::Riscv64, 0) => riscv64::entry::decode(word, level),
+            (Self::X86_64 | Self::Aarch64 | Self::Riscv64, _) => return Err(quell_status::Value),
+        })
+    }
+}
+
 /// What an entry says that is yes or no: bits of `quell_entry.flags`.
 #[repr(C)]
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -96,7 +133,7 @@ pub struct quell_tlb_rules {
 #[repr(C)]
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum quell_need_kind {
-    /// Nobody.
+    /// No CPU.
     Nothing,
     /// A CPU that was refused an access through the entry: it forgets it before it tries again (quell_refresh). No other
     /// is told.
@@ -247,12 +284,7 @@ pub unsafe extern "C" fn quell_tlb_rules_of(
     answer(|| {
         // SAFETY: C vouches for its memory.
         let place = unsafe { out(rules) }?;
-        let rules = match architecture {
-            0 => x86_64::entry::RULES,
-            1 => aarch64::entry::RULES,
-            2 => riscv64::entry::rules(false),
-            _ => return Err(quell_status::Value),
-        };
+        let rules = quell_architecture::numbered(architecture)?.rules();
         place.write(rules.into());
         Ok(())
     })
@@ -281,13 +313,7 @@ pub unsafe extern "C" fn quell_entry_of(
             0..=4 => Level(level as u8),
             _ => return Err(quell_status::Value),
         };
-        let entry = match (architecture, c_bit) {
-            (0, 0) => x86_64::entry::decode(word, level),
-            (0, 12..=51) => x86_64::entry::Format::with_encryption_bit(c_bit).decode(word, level),
-            (1, 0) => aarch64::entry::decode(word, level),
-            (2, 0) => riscv64::entry::decode(word, level),
-            _ => return Err(quell_status::Value),
-        };
+        let entry = quell_architecture::numbered(architecture)?.decode(word, level, c_bit)?;
         place.write(entry.into());
         Ok(())
     })

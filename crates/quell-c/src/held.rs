@@ -119,7 +119,7 @@ impl BatchPlace {
     /// Starts the flush of the batch that lies here.
     ///
     /// # Safety
-    /// A batch lies here, which is not borrowed, and is used by nobody else.
+    /// A batch lies here, which is not borrowed, and no other code uses it.
     pub(crate) unsafe fn start(room: *mut BatchPlace) {
         // SAFETY: as the caller promises. From here on until `land` only the flush refers to the batch.
         unsafe {
@@ -132,7 +132,7 @@ impl BatchPlace {
     /// Whether the flush that was started is over.
     ///
     /// # Safety
-    /// A flush lies here that was started, and is used by nobody else.
+    /// A flush lies here that was started, and no other code uses it.
     pub(crate) unsafe fn is_over(room: *mut BatchPlace) -> bool {
         // SAFETY: as the caller promises.
         unsafe { (*room).flight.assume_init_mut() }.is_done()

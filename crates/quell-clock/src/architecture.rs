@@ -4,7 +4,7 @@
 //! One more architecture is one more [`Architecture`]: the compiler then names every question here that it has
 //! to answer, and nothing else asks which one it is.
 
-use quell::{Entry, Level, TlbRules};
+use quell::{Entry, Frame, Level, TlbRules};
 use quell_arch::{aarch64, x86_64};
 use std::sync::atomic::Ordering;
 
@@ -40,6 +40,14 @@ impl Architecture {
         }
     }
 
+    /// Its name in Linux (`uname -m`).
+    pub const fn in_linux(self) -> &'static str {
+        match self {
+            Architecture::X86_64 => "x86_64",
+            Architecture::Aarch64 => "aarch64",
+        }
+    }
+
     /// Whether its processors have the tags that a machine file calls so (`tlb.tags`).
     pub(crate) fn has_tags(self, tags: &str) -> bool {
         match self {
@@ -64,6 +72,13 @@ impl Architecture {
             Architecture::X86_64 => x86_64::entry::decode(raw, level),
             Architecture::Aarch64 => aarch64::entry::decode(raw, level),
         }
+    }
+
+    /// The table that a word of a table of `level` points to, if it does: a walk asks no more of the words above the leaf.
+    #[inline(always)]
+    pub(crate) fn table(self, raw: u64, level: Level) -> Option<Frame> {
+        let entry = self.decode(raw, level);
+        entry.table.then_some(entry.frame)
     }
 
     /// What the machine's TLBs may keep.

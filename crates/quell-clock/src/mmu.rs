@@ -160,14 +160,21 @@ impl Core {
                 return Err(self.give_up(begun));
             }
             self.walker_access(line, Use::Load);
-            let entry = self.costs.architecture.decode(raw, Level(level));
-            if entry.table && level > 0 && self.memory.contains(entry.frame) {
-                table = entry.frame;
+            if level > 0
+                && let Some(next) = self.costs.architecture.table(raw, Level(level))
+                && self.memory.contains(next)
+            {
+                table = next;
                 level -= 1;
                 let filled = self.oracle.events;
                 self.cpu().tlb.walk_seen(page, tag, level, table, filled);
                 continue;
             }
+            // Two calls: the compiler knows what the lowest level leaves out.
+            let entry = match level {
+                0 => self.costs.architecture.decode(raw, Level::LEAF),
+                _ => self.costs.architecture.decode(raw, Level(level)),
+            };
             let leaf = entry.present && !entry.table;
             let known = self.costs.hardware_dirty || entry.accessed && (!write || entry.dirty);
             let allowed = leaf && entry.user && (!write || entry.writable) && known;

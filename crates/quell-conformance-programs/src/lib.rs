@@ -7,8 +7,8 @@
 //!
 //! `quell-conformance` is the suite for kernels with a manager of their own.
 //!
-//! What no program can see is not checked here: entries that a processor keeps under tags that are
-//! not loaded, speculative fills, walker caches. The machines in software are for those.
+//! These checks see no more than a program does: not entries that a processor keeps under tags that are
+//! not loaded, speculative fills or walker caches. The machines in software are for those.
 
 extern crate alloc;
 

@@ -147,7 +147,7 @@ impl Results {
                 scope.spawn(move || {
                     let jobs = jobs.iter().par_bridge();
                     jobs.filter_map(run).for_each_with(over, |over, result| {
-                        // Nobody waits for it any more if `each` has panicked.
+                        // No thread waits for it any more if `each` has panicked.
                         let _ = over.send(result);
                     });
                 });

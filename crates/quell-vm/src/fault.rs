@@ -233,7 +233,7 @@ impl<'m, M: Machine> FaultHandler<'m, M> {
             let guard = self.tables.table_for(process, page, level, &*self.memory);
             let Some(guard) = guard else {
                 self.frames.put(frame);
-                // What was given back may do for a smaller page and its tables.
+                // The block that was given back may do for a smaller page and its tables.
                 match size {
                     PageSize::Base => return Err(Fault::OutOfMemory),
                     _ => continue,
@@ -409,7 +409,7 @@ impl<'m, M: Machine> FaultHandler<'m, M> {
         machine
             .rules()
             .flush_before_copy_is_mapped(|| gather.flush());
-        // Whoever emptied it owed the flush before it gave the table's lock up.
+        // A CPU that emptied it meanwhile owed the flush before it gave the table's lock up.
         if seen == EntryKind::Empty {
             machine
                 .rules()

@@ -5,7 +5,7 @@
 //! flushed: before, a thread of the parent could still write a page through an old translation
 //! while another CPU copies it for the child (C2). The same goes for a page that reclaim is just taking out: the
 //! child shares its swap slot, and the parent's entry, which reclaim has cleared, may not be flushed yet. So a fork
-//! also flushes what it finds cleared. File pages are not copied; the child finds them by faults.
+//! also flushes entries that it finds cleared. File pages are not copied; the child finds them by faults.
 
 use crate::entry::EntryKind;
 use crate::frame::Owner;

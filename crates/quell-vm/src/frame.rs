@@ -51,7 +51,7 @@ pub(crate) struct FrameState<M: Machine> {
     references: u32,
     zeros: bool,
     listed: bool,
-    /// Which of the frame's lives this is: what a marker named in another one, this one does not know.
+    /// Which of the frame's lives this is: a marker belongs to one life, and says nothing in another.
     life: u64,
     rmap: Rmap<M>,
 }

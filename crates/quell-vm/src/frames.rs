@@ -3,7 +3,7 @@
 //!
 //! Base frames come from and go to the CPU's own cache of the node that they lie on, which trades with that node
 //! in batches; larger blocks, up to 1 GB, always come from the node. A CPU has a cache of every node, not of its
-//! home alone: demotion fills and reclaim empties nodes that are nobody's home, and without a cache each of their
+//! home alone: demotion fills and reclaim empties nodes that are no CPU's home, and without a cache each of their
 //! frames would cost the one lock that all CPUs then wait for. Of one node two stocks are asked in turn:
 //! frames that owe nothing; then frames that owe a flush (S3), oldest first, whose claim pays for
 //! all that are older at once.

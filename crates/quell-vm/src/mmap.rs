@@ -133,7 +133,7 @@ impl<'m, M: Machine> Mmap<'m, M> {
         self.tables
             .free_empty_tables(process, start, end, &mut gather);
         gather.flush();
-        // What this call found empty may have been emptied a moment ago.
+        // Another CPU may have emptied an entry that this call found empty a moment ago, and not flushed it yet.
         self.machine()
             .rules()
             .flush_pending_before_unmap_returns(|| self.tables.flush_pending(process));

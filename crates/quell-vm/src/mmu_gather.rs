@@ -1,8 +1,8 @@
-//! Gathers (Linux's `mmu_gather`): a batch of the engine, and what becomes of what it holds.
+//! Gathers (Linux's `mmu_gather`): a batch of the engine, and the mappings and tables that wait in it.
 //!
-//! What a [`MmuGather`] holds is a mapping that was taken out of a table, or a table that was taken
-//! out of its parent. After the flush, and not before, the mapping leaves the reverse map and gives
-//! its reference up, and the table's frame is freed ([`crate::rules`]).
+//! A [`MmuGather`] holds mappings that were taken out of a table, and tables that were taken
+//! out of their parent. After the flush, and not before, a mapping leaves the reverse map and gives
+//! its reference up, and a table's frame is freed ([`crate::rules`]).
 
 use crate::frames::Frames;
 use crate::machine::{Event, Machine};

@@ -308,7 +308,7 @@ impl<'m, M: Machine> PageCache<'m, M> {
         self.mark_clean(file, page, slot);
     }
 
-    /// What the page holds needs not be written any more.
+    /// The page needs no write-out any more.
     pub(crate) fn mark_clean(&self, file: FileId, page: u64, slot: &mut SlotGuard<'_, M>) {
         slot.dirty = false;
         if let Ok(file) = self.file(file) {

@@ -10,7 +10,7 @@ use core::ops::Deref;
 use core::sync::atomic::Ordering;
 use quell::{AddressSpace, Batch, Frame, InPlace};
 
-/// A process. Whatever may still have to flush its space holds it: a batch, or a mapping in a reverse
+/// A process. A batch that may still have to flush its space holds a reference to it, and so does a mapping in a reverse
 /// map.
 pub(crate) struct Process<M: Machine> {
     id: ProcessId,

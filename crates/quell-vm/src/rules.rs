@@ -1,15 +1,15 @@
 //! The rules that the manager must never forget.
 //!
 //! Each rule is one decision of the protocol, with the clause of the contract that it keeps,
-//! its reason, and its mutant: what a kernel does that forgets it, most of them one that shipped. The
+//! its reason, and its mutant: a kernel that forgets it, most of them one that shipped. The
 //! protocol calls the rules by name; [`quell::rules`] says how a mutant is made to decide.
 //!
 //! There are four kinds:
 //!
-//! * **what is released when** ([`Moment`]): nothing as an entry is cleared, all of it behind the flush;
-//! * **flush, then rely on it**: the flush of the CPU's own changes comes before what needs it;
-//! * **a second actor flushes what it finds cleared**: another CPU may not have flushed it yet;
-//! * **what lazy unmapping owes** is paid before the bytes behind an address or a file page can differ.
+//! * **release behind the flush** ([`Moment`]): the manager gives nothing up as it clears an entry, and all of it after the flush;
+//! * **flush, then rely on it**: a CPU flushes its own changes before it copies, captures or maps;
+//! * **a second actor flushes an entry that it finds cleared**: another CPU may not have flushed it yet;
+//! * **pay before bytes differ**: a CPU pays a debt of lazy unmapping before it changes the bytes behind an address or a file page.
 //!
 //! The others are about what an entry says, about zeroed memory and about locks.
 
@@ -29,7 +29,7 @@ quell::rules! {
     /// The rules of the manager, for anything that says which rules are kept.
     pub(crate) trait VmRules, mod list;
 
-    // When things are released.
+    // Release behind the flush.
 
     /// A frame is free to become something else once no CPU uses a translation to it.
     "C1" fn releases_frame(now: Moment) -> bool { now == Moment::Flushed }
@@ -59,22 +59,22 @@ quell::rules! {
 
     // Flush, then rely on it.
 
-    /// The content is captured when the entries that could write it are gone from every TLB.
+    /// Reclaim captures a page's content when the entries that could write it are gone from every TLB.
     "C2" fn flush_before_write_out(flush: impl FnOnce()) { flush() }
         or VmWritesOutBeforeFlush {}
         "Reclaim writes pages out before their entries were flushed (C2).";
 
-    /// As for writing out: the copy must be what the page holds when its users come back.
+    /// Migration copies a page when no CPU can write it: a write after the copy would be lost.
     "C2" fn flush_before_migration_copies(flush: impl FnOnce()) { flush() }
         or VmMigratesBeforeFlush {}
         "Migration copies pages before their entries were flushed (C2).";
 
-    /// A page is marked clean when no CPU can write it without a fault.
+    /// Writeback marks a page clean when no CPU can write it without a fault.
     "C2" fn flush_before_cleaning(flush: impl FnOnce()) { flush() }
         or VmCleansBeforeFlush {}
         "Writeback captures a page before its write protection was flushed (bug 22).";
 
-    /// The small pages are copied when no CPU can write them.
+    /// Collapse copies the small pages when no CPU can write them.
     "C2" fn unmap_before_collapse_copies(unmap: impl FnOnce(), copy: impl FnOnce()) { unmap(); copy() }
         or VmCollapseCopiesBeforeFlush { copy(); unmap() }
         "Collapse copies pages before their entries were flushed (C2).";
@@ -89,9 +89,9 @@ quell::rules! {
         or VmMapsCopyBeforeFlush {}
         "A copied page is mapped before the old one was flushed (C4).";
 
-    // A second actor flushes what it finds cleared.
+    // A second actor flushes an entry that it finds cleared.
 
-    /// An empty entry may have been filled, used and emptied since it was looked at.
+    /// Another CPU may have filled an empty entry, used it and emptied it since the fault looked at it.
     "C4" fn flush_pending_before_copy_fills(flush: impl FnOnce()) { flush() }
         or VmFillsUnsettled {}
         "A private copy of a file's page goes where another CPU has just taken out the page itself, unflushed (C4; found by an audit).";
@@ -116,7 +116,7 @@ quell::rules! {
         or VmRemapsUnsettled {}
         "A remap finds entries cleared by another CPU and does not flush them (family a).";
 
-    /// A mapping that is listed and not there may be in use until its flush.
+    /// A mapping that the reverse map lists, and whose entry is cleared, may be in use until its flush.
     "C3" fn flush_pending_before_truncation_frees(flush: impl FnOnce()) { flush() }
         or VmTruncatesUnsettled {}
         "Truncation finds a mapping cleared by another CPU and frees the page without flushing it (bug 1).";
@@ -162,7 +162,7 @@ quell::rules! {
         or VmMapsBeforeContent { Ordering::Relaxed }
         "An entry is written by a relaxed store: the page can be used before its content is there (C8).";
 
-    // What lazy unmapping owes.
+    // Pay before bytes differ.
 
     /// A stale translation of a dirty page may be writable.
     "C2" fn may_owe(dirty: bool) -> bool { !dirty }
@@ -174,24 +174,24 @@ quell::rules! {
         or VmIgnoresMarker { false }
         "A marker is overwritten or dropped without the flush that is owed behind it (L1).";
 
-    /// An emptied entry comes back with the frame it names, or after its debt was paid.
+    /// A CPU writes an emptied entry again with the frame that the marker names, or pays the debt first.
     "C4" fn marker_is_paid(marker: Frame, wanted: Frame) -> bool { marker != wanted }
         or VmRewritesOwedEntry { false }
         "An entry that was emptied lazily is written again with another frame, the debt unpaid (L1).";
 
-    /// An emptied slot is filled with the frame it names, unless that was claimed, which paid the debt.
+    /// A CPU fills an emptied slot again with the frame that the slot names, unless a claimer has taken that and paid the debt.
     "C4" fn rescue_before_refill(rescue: impl FnOnce() -> bool) -> bool { rescue() }
         or VmRefillsOwedSlot { false }
         "A page-cache slot that was emptied lazily is filled with another frame (L2, L3).";
 
-    /// Stale translations of the frames that the page was in before read what it holds now.
+    /// Stale translations may lead to the frames that a page was in before: a CPU that changes the page pays their debt first.
     "C4" fn pay_before_write(pay: impl FnOnce()) { pay() }
         or VmWritesShadowedPage {}
         "A page that was moved lazily is written while its old frame may still be read (L2, L3).";
 
     // Zeroed memory.
 
-    /// Memory handed out as zeroed is zeroed, unless it is known to be zero.
+    /// The manager zeroes memory that it hands out as zeroed, unless it is known to be zero.
     "C8" fn must_zero(known_zero: bool) -> bool { !known_zero }
         or VmSkipsZeroing { false }
         "Memory is handed out as zeroed without zeroing it (C8).";
@@ -213,7 +213,7 @@ quell::rules! {
         or VmLengthensUnlocked { None }
         "A write lengthens a file in the middle of a truncation, which then empties the page that was written (C2; found by an audit).";
 
-    /// A reference that reclaim or migration take while the block ends would be forgotten.
+    /// A CPU that splits a block keeps reclaim and migration away: the references that they took meanwhile would be forgotten.
     "C1" fn lock_before_split<T>(lock: impl FnOnce() -> T) -> Option<T> { Some(lock()) }
         or VmSplitsUnlocked { None }
         "A large page is split while reclaim or migration take a reference to it, which is forgotten (C1).";

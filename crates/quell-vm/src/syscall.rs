@@ -89,7 +89,7 @@ pub enum Backing {
 }
 
 /// A system call. Addresses and lengths are in bytes; addresses must be multiples of 4096, lengths
-/// are rounded up to one. What `call` returns on success is said at each; 0 where nothing is.
+/// are rounded up to one. Each says what `call` returns on success; 0 if it says nothing.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Call {
     /// Maps memory and returns its address. With an address, what was mapped there before is

@@ -112,7 +112,7 @@ pub trait User {
     /// Nanoseconds since the run began.
     fn now(&self) -> u64;
 
-    /// Tells that `done` of `all` steps of the program are behind it: a machine that can shows it to the person who waits,
+    /// Tells that `done` of `all` steps of the program are behind it: a machine that can shows it to its user,
     /// and knows that the program gets on. Takes no time. Called by one CPU of a run.
     fn step(&self, _done: u64, _all: u64) {}
 

@@ -164,11 +164,11 @@ impl Chooser {
 
     /// The table by rule, without measurement.
     ///
-    /// * What is read next is cleared by the string instruction where there is one, else by block
+    /// * Memory that is read next is cleared by the string instruction where there is one, else by block
     ///   zeroing (`dc zva`), else by stores; above the size of the last-level cache nothing stays
     ///   hot, so there it is cleared as if it were not read.
-    /// * What is not read next is cleared, from 16 KB on, by the widest instruction that goes around
-    ///   the caches. Below, as what is read next.
+    /// * Memory that is not read next is cleared, from 16 KB on, by the widest instruction that goes around
+    ///   the caches. Below, as memory that is read next.
     pub fn defaults(&self) -> Plan {
         let first = |preferred: &[Strategy]| {
             preferred

@@ -23,7 +23,7 @@ quell::rules! {
         or ZeroFaultingPageFirst { [fault, after, before] }
             "The faulting page is cleared first, so that it is cold when the program reads it (S1).";
 
-    /// Nothing else runs on the CPU until a piece has been cleared.
+    /// No other thread runs on the CPU until a piece has been cleared.
     "S1" fn cap(bytes: Option<u64>) -> Option<u64> { bytes }
         or ZeroIgnoresCap { None }
             "A piece may be longer than the cap (S1).";

@@ -13,8 +13,8 @@
 //! whose invalidations are broadcast, those are sent at once and only their completion waits: one
 //! barrier for all, executed by the CPU that sent them, because it completes nothing else.
 //!
-//! Changes are reported under locks, so a report waits for no CPU, ever: what a batch has no place for is flushed at its
-//! end too ([`unplaced`](crate::unplaced)).
+//! Changes are reported under locks, so a report waits for no CPU, ever: a batch flushes a change that it has no place for at
+//! its end, too ([`unplaced`](crate::unplaced)).
 //!
 //! While a flush is outstanding the space's debt is not zero; it rises under the table's lock as the
 //! entry is reported, and falls after the flush. A second actor that takes the lock, finds the
@@ -131,9 +131,9 @@ impl<'m, H: Hardware, R: Rules> Engine<'m, H, R> {
         self.batch_of_spaces(purpose, frames)
     }
 
-    /// As [`Engine::batch_into`], with room for the changes of `N` spaces, from 1 to 8: what is reported of one more is
-    /// flushed whole, on all CPUs that may have it loaded and some others. A batch of one space is some 160 bytes and its list: cheap to move, where that cannot
-    /// be avoided. Never waits.
+    /// As [`Engine::batch_into`], with room for the changes of `N` spaces, from 1 to 8: of a space more the batch keeps nothing,
+    /// and its end flushes all of that space, on all CPUs that may have it loaded and some others. A batch of one space is some
+    /// 160 bytes and its list: cheap to move, where that cannot be avoided. Never waits.
     #[inline]
     pub fn batch_of_spaces<S, F, L, const N: usize>(
         &self,
@@ -276,7 +276,7 @@ where
     }
 
     /// As [`Batch::finish`], and yields the list itself: for an owner that empties it at once, faster than frame by
-    /// frame. What is left in it comes out with the frames of the next flush, or is dropped with the batch. May wait.
+    /// frame. The frames that it leaves in the list come out with those of the next flush, or are dropped with the batch. May wait.
     #[inline]
     pub fn finish_list(&mut self) -> &mut L {
         self.flush();

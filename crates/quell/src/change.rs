@@ -212,7 +212,7 @@ mod tests {
     }
 
     #[test]
-    fn gains_concern_nobody_but_who_was_refused() {
+    fn gains_concern_only_the_cpu_that_was_refused() {
         let read_only = Entry {
             writable: false,
             dirty: false,

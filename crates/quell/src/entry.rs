@@ -2,7 +2,7 @@
 //!
 //! There is one type for an entry and one for a level. Managers fill them in, `quell-arch` and the
 //! machines in software encode and decode them, and [`flush_needed`](crate::flush_needed) compares
-//! two of them. Whatever hardware caches of an entry has a field here, so that no change of it goes
+//! two of them. Each attribute of an entry that hardware caches has a field here, so that no change of it goes
 //! unseen; bits that hardware ignores have none, and encoding writes them as zero.
 //!
 //! Tables have 512 entries of 64 bits and four levels here (48-bit virtual addresses, 4 KB granule):

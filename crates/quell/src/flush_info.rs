@@ -69,7 +69,7 @@ impl FlushInfo {
         }
         // Generations that arrive out of order leave a hole between the two; only
         // neighbours may keep their ranges.
-        // What is posted for the kernel's mappings is posted to every CPU: there are no holes.
+        // Initiators post a request for the kernel's mappings to every CPU: there are no holes.
         let neighbours = self.last + 1 >= other.first && other.last + 1 >= self.first;
         if neighbours || self.is_kernel() {
             self.request.include(&other.request, most);

@@ -15,7 +15,7 @@ pub const CAPACITY: usize = 64;
 /// A list of frames that wait for a flush.
 ///
 /// The batch owns the list, and takes a frame out only after the flush. An implementation keeps each frame from
-/// the moment it is pushed until it is taken, in any order, and shows it to no one else: the proof that
+/// the moment it is pushed until it is taken, in any order, and shows it to no other code: the proof that
 /// [`Flushed`](crate::Flushed) stands for is worth what the list is worth.
 pub trait FrameList<F> {
     /// Whether there is no room for another frame. A list without a bound always has room.

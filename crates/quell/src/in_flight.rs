@@ -121,7 +121,7 @@ impl<H: Hardware, R: Rules> Engine<'_, H, R> {
         }
     }
 
-    /// A flush that was started is over, for those who count them.
+    /// Counts a flush that was started as over: targets tell the machine of their answers as long as there is one.
     fn end_started(&self) {
         self.started.fetch_add(u64::MAX, Relaxed);
     }

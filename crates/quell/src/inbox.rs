@@ -126,7 +126,7 @@ impl Marks {
     pub(crate) const NONE: Marks = Marks(0);
     /// It is about the kernel's mappings: "everything" includes these.
     pub(crate) const KERNEL: Marks = Marks(1 << 3);
-    /// What the CPU has fetched of its text goes, too.
+    /// The target forgets the instructions that it has fetched, too.
     pub(crate) const TEXT: Marks = Marks(1 << 4);
     const ALL: u64 = Marks::KERNEL.0 | Marks::TEXT.0;
 

@@ -119,7 +119,7 @@ impl<H: Hardware, R: Rules> Engine<'_, H, R> {
         }
     }
 
-    /// What was kept under tags that are not loaded is flushed as they are.
+    /// Gives up the slots of the tags that are not loaded, so that this CPU flushes each as it loads it.
     fn forget_other_slots(&self, me: CpuId) {
         let cpu = self.cpu(me);
         let loaded = matches!(cpu.state.loaded(), Loaded::Space(_)).then(|| cpu.state.slot());

@@ -283,7 +283,7 @@ impl<H: Hardware, R: Rules> Engine<'_, H, R> {
         {
             self.complete_own();
         } else {
-            // What is reported meanwhile is not flushed by this.
+            // This flush does not reach changes that are reported meanwhile.
             let unplaced = self.rules.read_unplaced_then_flush(
                 || space.unplaced(),
                 || self.flush([(space, &Request::Full(Scope::Leaf))].into_iter()),
@@ -387,8 +387,8 @@ impl<H: Hardware, R: Rules> Engine<'_, H, R> {
 
     /// Pays up to [`TOGETHER`] debts; whether there may be more of them up to `through`.
     ///
-    /// What is owed of the kernel's mappings concerns every CPU and all of its entries: a claim or a refill that
-    /// is about a user's page leaves that to others.
+    /// A debt of the kernel's mappings concerns every CPU and all of its entries: a claim or a refill that is about a
+    /// user's page leaves such debts unpaid.
     fn pay_some(&self, me: CpuId, through: u64, reason: Reason, counted: &mut bool) -> bool {
         let known = self.rules.flushes_are_known(self.broadcasts().is_some());
         let with_kernel = matches!(reason, Reason::Background) || self.ledger.is_of_kernel(through);

@@ -22,7 +22,7 @@ pub(crate) struct Pending<S> {
     pub(crate) sent: bool,
     /// No table was written since the space's debt was raised.
     pub(crate) fresh: bool,
-    /// What is added is flushed with the rest, and nothing is sent before.
+    /// The batch flushes a change that is added with the rest, and sends nothing before.
     pub(crate) joins: bool,
     /// How many invalidations the request is, as long as it is ranges.
     pub(crate) strides: u64,

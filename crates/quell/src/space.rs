@@ -289,8 +289,8 @@ impl<H: Hardware> AddressSpace<H> {
     /// A change that no batch counts took this generation. Called under the lock of the table, as
     /// [`AddressSpace::begin_batch`].
     pub(crate) fn owe_unplaced(&self, generation: u64) {
-        // Relaxed: who reads it takes a generation of its own next, which comes after this one, and with it sees the tables
-        // as they were written before.
+        // Relaxed: a second actor that reads it takes a generation of its own next, which comes after this one, and with it
+        // sees the tables as they were written before.
         self.unplaced.fetch_max(generation, Relaxed);
     }
 

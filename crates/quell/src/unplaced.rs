@@ -8,9 +8,9 @@
 //! these drop whatever they have loaded. A CPU that loads the space in between sees its generation, and one that has
 //! loaded another since compares as it comes back.
 //!
-//! Nobody takes the debt back when the batch is over, since nobody knows the space then: the next second actor flushes
-//! it once more, perhaps for nothing (as Linux's `flush_tlb_batched_pending` does after every batch). What it calls
-//! paid is what was reported before it flushed: generations do not come twice.
+//! The batch does not know the space any more at its end, so it leaves the debt: the next second actor flushes the space
+//! once more, perhaps for nothing (as Linux's `flush_tlb_batched_pending` does after every batch). A second actor calls those
+//! changes paid that were reported before it flushed: generations do not come twice.
 //!
 //! Where invalidations are broadcast they are sent at once, and the batch's end waits for them, or, on another CPU than
 //! the one that has sent them, sends one for everything.

@@ -80,7 +80,7 @@ impl<H: Hardware, R: Rules> Engine<'_, H, R> {
     #[cold]
     fn pay_at_entry(&self, entry: Entry) {
         if entry == Entry::Nested {
-            // What the entry has in hand is not touched, only the TLB.
+            // The NMI changes nothing that the entry has in hand: it invalidates the TLB alone.
             if self.rules.nested_entry_flushes(true) {
                 self.hw.invalidate(Invalidate::Everything);
             }

@@ -1,6 +1,6 @@
-//! Whatever the types allow may be passed: calls of the engine's with arbitrary arguments, in arbitrary order, on both CPUs,
-//! never panic. What is documented to panic (a batch that is full, a frame behind no page, a space that is retired where it runs, a CPU that is
-//! not online) is kept to, and nothing else. Tests are built with overflow checks, so arithmetic counts. The file is long because
+//! A caller may pass all that the types allow: calls of the engine's with arbitrary arguments, in arbitrary order, on both CPUs,
+//! never panic. The exceptions are those of the documentation (a batch that is full, a frame behind no page, a space that is retired where
+//! it runs, a CPU that is not online), and no other. Tests are built with overflow checks, so arithmetic counts. The file is long because
 //! every call is in it.
 
 mod support;

@@ -1,5 +1,5 @@
 //! What the engine asks of the kernel around it: whether it may wait, to hear of answers and of long waits, where state
-//! of a CPU is kept, who besides CPUs uses the tables, and which virtual CPUs do not run.
+//! of a CPU is kept, which devices use the tables, and which virtual CPUs do not run.
 //!
 //! The machine is one thread that is each of two CPUs in turn: the target handles its interrupt while the initiator
 //! waits.
@@ -200,7 +200,7 @@ fn calls_that_may_wait_are_noticed_where_they_must_not() {
     fn forbidden(machine: &Machine, call: impl FnOnce()) {
         machine.forbids_one_wait.set(true);
         call();
-        assert!(!machine.forbids_one_wait.get(), "nobody has asked");
+        assert!(!machine.forbids_one_wait.get(), "the engine has not asked");
     }
     let calls: &[(&str, Call)] = &[
         ("finish", |machine, engine, space| {
@@ -272,7 +272,7 @@ fn a_flush_that_was_started_is_over_when_its_target_has_answered() {
     assert_eq!(
         machine.answers.get(),
         0,
-        "nobody wants to hear of a flush that is waited for"
+        "no code waits to hear of a flush whose initiator waits"
     );
     let mut batch = engine.batch(Purpose::Call);
     batch.unmapped(space, PAGE, Frame(42));

@@ -4,8 +4,8 @@
 //! Each word of this machine's memory counts its accesses. Between any two of them a hook can make another CPU do
 //! something. So every call of CPU 1 is met by every call of CPU 0, at every place where it can be. It is the
 //! smallest part of what the adversary searches, with one switch there and one back; but all of it is run each time, in a
-//! few seconds. What CPU 0 does must be possible without an answer of CPU 1 where that has interrupts masked: where
-//! it is not, the meeting is left out.
+//! few seconds. Where CPU 1 has interrupts masked, CPU 0 must get on without an answer of it: a meeting in which it
+//! cannot is left out.
 //!
 //! Walkers are as eager as the architecture lets them be: between any two steps every CPU fills its TLB with everything
 //! that its root leads to. At the end no CPU may use a page whose frame was given out, neither at once nor after it has been
@@ -423,7 +423,7 @@ fn leak<T>(value: T) -> &'static mut T {
     Box::leak(Box::new(value))
 }
 
-/// What a CPU does, and before that, on its own, so that it can.
+/// A call of a CPU, and what the CPU does before, on its own, so that it can make that call.
 struct Call {
     name: &'static str,
     before: fn(&World),
@@ -617,7 +617,7 @@ fn meet(start: Start, first: &Call, second: &'static Call, steps: usize) -> Met 
         machine.me.set(me);
         if let Err(why) = done {
             match why.is::<Stuck>() {
-                // What follows is no meeting: nothing of it is judged.
+                // The rest is no meeting: nothing of it is judged.
                 true => stuck.set(true),
                 false => resume_unwind(why),
             }

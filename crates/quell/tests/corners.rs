@@ -253,7 +253,7 @@ fn a_batch_that_changes_its_cpu_is_sent_by_the_cpu_that_waits() {
                 sent.iter().filter(|what| is(what)).count()
             };
             let case = format!("{first} {second} {last}, started {started}: {sent:?}");
-            // What this CPU has sent itself, while it was the batch's, it has only to wait for.
+            // For broadcasts that this CPU has sent itself, while it was the batch's, it has only to wait.
             let (first_again, second_again) = (first != last, first != last || second != first);
             assert_eq!(
                 again(5),
@@ -415,7 +415,7 @@ fn what_follows_a_whole_space_is_flushed() {
     assert_eq!(machine.interrupts.get(), 1, "CPU 1 runs the other space");
 }
 
-/// unplaced.rs: what a batch has no place for interrupts nobody before its end, and is one flush there.
+/// unplaced.rs: a batch interrupts no CPU for changes that it has no place for before its end, and flushes them once there.
 #[test]
 fn a_batch_that_is_full_of_spaces_is_flushed_at_its_end() {
     let (machine, engine) = world(Machine::default(), Policy::ALL);
@@ -435,7 +435,7 @@ fn a_batch_that_is_full_of_spaces_is_flushed_at_its_end() {
 }
 
 /// asid.rs: where tags mean the same everywhere, a space has one, a CPU that runs it keeps it over rollovers, none has the
-/// kernel's, and who takes a used one flushes first.
+/// kernel's, and a CPU that takes a used one flushes first.
 #[test]
 fn tags_that_run_out_are_dealt_again() {
     let (machine, engine) = world(
@@ -476,7 +476,7 @@ fn tags_that_run_out_are_dealt_again() {
             before.is_none() || before == Some(number),
             "turn {turn}: tag {tag} is another's"
         );
-        // What another CPU runs keeps its tag, also here.
+        // The space that another CPU runs keeps its tag, also here.
         if turn % 100 == 99 {
             engine.switch_to(last.replace(stays), stays);
             assert_eq!(machine.tag.get(), own, "turn {turn}");
@@ -908,7 +908,7 @@ fn requests_for_another_space_are_ignored() {
     }
 }
 
-/// flushed.rs: what nobody takes out is dropped, behind the flush; what is owed comes out frame by frame.
+/// flushed.rs: frames that the embedder does not take out are dropped, behind the flush; those that owe come out one by one.
 #[test]
 fn frames_come_out_one_way_or_the_other() {
     let dropped: &std::cell::Cell<usize> = leak(std::cell::Cell::new(0));

@@ -3,7 +3,7 @@
 //! one has left.
 //!
 //! `counts/*.txt` are these steps with all that they came to, on two CPUs of a machine with tags, of one on which nothing is
-//! on, and of one that broadcasts. Whoever changes one of them says why it costs more, or less.
+//! on, and of one that broadcasts. A commit that changes one of them says why it costs more, or less.
 
 mod support;
 

@@ -10,7 +10,7 @@
 //! * a CPU that leaves an engine's space for one of the other's calls [`Engine::leave`] of the first engine, then
 //!   [`Engine::switch_to`] of the second, with interrupts masked from before until after;
 //! * a change that comes before the first space is retired is told to both; which space a CPU has loaded does not matter
-//!   to who changes;
+//!   to the initiator;
 //! * the handler of the interrupt asks both.
 
 use quell::{
@@ -308,7 +308,7 @@ fn a_process_changes_over_to_broadcasts_while_it_runs() {
     assert_eq!((below.interrupts.get(), below.broadcasts.get()), (3, 1));
     assert_eq!((found(1), found(2)), (0, 2));
 
-    // Everybody has: the first space is loaded nowhere, and nobody is interrupted.
+    // Every CPU has: the first space is loaded nowhere, and no CPU is interrupted.
     for cpu in 0..2 {
         switch(cpu, process);
         (2..5).for_each(|page| touch(cpu, page));

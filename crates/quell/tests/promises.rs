@@ -124,7 +124,7 @@ fn the_kernels_mappings_are_no_space_to_switch_to() {
     engine.switch_to(None, kernel);
 }
 
-/// in_flight.rs: "Never waits", also where nobody may wait: on a machine that broadcasts, asked on another CPU.
+/// in_flight.rs: "Never waits", also where no CPU may wait: on a machine that broadcasts, asked on another CPU.
 #[test]
 fn whether_a_flush_is_over_may_be_asked_anywhere() {
     let hardware = Machine {
@@ -315,7 +315,7 @@ fn no_slots_are_no_tags() {
         engine.switch_to(None, x);
         engine.switch_to(Some(x), y);
         engine.switch_to(Some(y), x);
-        // Leave and come back, with one slot that nobody has taken.
+        // Leave and come back, with one slot that no space has taken.
         engine.enter_lazy();
         machine.me.set(1);
         let mut batch: Batch<'_, '_, _, S, Frame> = engine.batch(Purpose::Call);

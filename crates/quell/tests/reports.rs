@@ -1,5 +1,5 @@
 //! A report to a batch waits for no CPU and no device: under every policy, of more spaces than there are places for, and of more batches of a
-//! space than are counted. What the batch has no place for is flushed at its end, and second actors hear of it.
+//! space than are counted. The batch flushes changes that it has no place for at its end, and second actors hear of them.
 
 mod support;
 
@@ -145,7 +145,7 @@ fn more_batches_than_are_counted_do_not_wait() {
             batch.changed(space, PAGE, Scope::Leaf);
             batch
         };
-        // Half of the count is for batches, the other for those who have counted and not yet looked.
+        // Half of the count is for batches, the other for initiators that have counted and not yet looked.
         let counted = 1u32 << (<<Machine as Hardware>::Word as Word>::BATCH_BITS - 1);
         (0..=counted).map(batch).collect()
     });

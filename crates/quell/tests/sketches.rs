@@ -372,7 +372,7 @@ fn unmaps<K: Kind>(pages: u64) -> u64 {
     batch.changed(one, PageRange::base(Page(0), pages), quell::Scope::Leaf);
     assert!(batch.finish().eq([Frame(7)]));
     let operations = machine.operations.get() - before;
-    // What needs whole flushes loses the page behind as well.
+    // A machine that knows only whole flushes loses the page behind as well.
     let whole = K::FEATURES.full_above == 0;
     assert!(!machine.holds(0, Page(0)) && machine.holds(0, Page(pages)) != whole);
     assert!(!K::COMBINES || machine.combined.iter().all(|tags| tags.borrow().is_empty()));
@@ -420,7 +420,7 @@ fn broadcasts_by_address_reach_what_is_kept_under_tags_of_each_cpus_own() {
     machine.touch(Page(0));
     machine.touch(Page(1));
     engine.switch_to(Some(one), other);
-    // Nobody has it loaded, and nobody compares generations later: the broadcast alone reaches it.
+    // No CPU has it loaded, and none compares generations later: the broadcast alone reaches it.
     let mut batch = engine.batch::<_, Frame>(Purpose::Call);
     batch.changed(one, PageRange::base(Page(0), 1), quell::Scope::Leaf);
     batch.finish().for_each(drop);

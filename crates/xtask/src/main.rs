@@ -166,7 +166,7 @@ const STEPS: &[Step] = &[
     },
     Step {
         name: "engine-mutants",
-        shows: "some mutants of the engine that nobody wrote are killed; `cargo xtask mutate` tries all",
+        shows: "some mutants of the engine that a program makes are killed; `cargo xtask mutate` tries all",
         environment: &[],
         cargo: &["xtask", "mutate", "--sample", "12", "--seed", "1"],
         boots: false,
@@ -421,7 +421,7 @@ cargo xtask package
 cargo xtask python
     tests the Python module, by scripts/test-python
 cargo xtask mutate [--only N] [--file FILE.rs] [--sample K [--seed S]] [--tests] [--thorough] [--jobs N] [--json]
-    tries mutants of the engine that nobody wrote by hand, all or some; with --tests by the engine's tests alone
+    tries mutants of the engine that a program makes, all or some; with --tests by the engine's tests alone
 cargo xtask mutate --list
     says what they are
 cargo xtask mutate --markdown

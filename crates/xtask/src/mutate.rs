@@ -1,4 +1,4 @@
-//! `cargo xtask mutate`: mutants of the engine that nobody wrote by hand.
+//! `cargo xtask mutate`: mutants of the engine that a program makes.
 
 use crate::output;
 use quell_mutate::judge::{Effort, Verdict, judge, record};

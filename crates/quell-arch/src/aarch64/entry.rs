@@ -180,7 +180,7 @@ pub fn decode(raw: u64, level: Level) -> Entry {
     };
     let stores = raw & READ_ONLY == 0;
     let writable = stores || raw & DIRTY_MODIFIER != 0;
-    // What user mode may write the kernel never executes, whatever the bit says.
+    // The kernel never executes a page that user mode may write, whatever the bit says.
     let other_executes = raw & other_no_execute == 0 && !(user && writable);
     let shareability = (!raw & INNER_SHAREABLE) >> INNER_SHAREABLE.trailing_zeros();
     let attributes = (raw & ATTRIBUTES) >> ATTRIBUTES.trailing_zeros();
@@ -226,7 +226,7 @@ pub const fn mark_dirty(raw: u64, write: bool) -> Option<u64> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::entries::{all_entries, levels_of};
+    use crate::entries::{all_entries, check_absent, levels_of};
 
     #[test]
     fn entries_survive_encoding() {
@@ -266,11 +266,7 @@ mod tests {
 
     #[test]
     fn words_of_software_are_absent() {
-        for raw in [0, 2, !1u64, 0xdead_beef_0000_0ff0] {
-            for level in 0..4 {
-                assert_eq!(decode(raw, Level(level)), Entry::ABSENT);
-            }
-        }
+        check_absent(decode);
     }
 
     #[test]
@@ -296,7 +292,7 @@ mod tests {
     }
 
     #[test]
-    fn what_stores_go_through_is_writable_whoever_wrote_it() {
+    fn an_entry_that_stores_go_through_is_writable() {
         // Neither read-only nor with the dirty-bit-modifier: a boot loader's entry.
         let entry = decode(0x0060_0000_0123_4f43, Level::LEAF);
         assert!(entry.writable && entry.dirty);

@@ -268,7 +268,7 @@ pub(crate) mod instructions {
             options(nostack, preserves_flags)
         }
 
-        /// What was fetched before is not executed: `isb`.
+        /// The processor executes no instruction that it fetched before: `isb`.
         ///
         /// # Safety
         /// None: a barrier of this processor alone.

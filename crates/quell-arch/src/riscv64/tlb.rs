@@ -6,10 +6,10 @@
 //! * SFENCE.VMA works on this processor alone. Nothing is broadcast: other processors are interrupted.
 //! * It orders this processor's earlier stores to tables, and those of others that it has observed, before
 //!   the fills that follow. So nothing else publishes an entry to the walker.
-//! * With an address it drops leaf entries of that address. What the walker keeps of the tables above
-//!   goes only with all addresses (rs1 = x0).
+//! * With an address it drops leaf entries of that address. The walker drops what it keeps of the tables above
+//!   only with all addresses (rs1 = x0).
 //! * With an ASID it leaves global entries alone; without (rs2 = x0) it drops those too.
-//! * A write of satp drops nothing and orders nothing. What was cached under the ASID that it loads is used again.
+//! * A write of satp drops nothing and orders nothing. The processor uses entries again that it kept under this ASID.
 //! * An entry that was absent may be cached as absent, and one that refused an access may stay, until
 //!   the processor that faulted fences.
 //!

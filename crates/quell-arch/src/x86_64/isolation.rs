@@ -102,8 +102,8 @@ impl UserHalves {
     /// The value of CR3 for the way back to user mode: the user's root of the space that is loaded under `tag`, with
     /// its entries kept unless they are behind. The caller loads it before it calls any other method of this value.
     ///
-    /// What an NMI handler marks between this call and the load is flushed on the way back to user mode after this one: a handler that
-    /// invalidates what user mode relies on does so for the user's half itself.
+    /// An entry that an NMI handler marks between this call and the load is flushed on the way back to user mode after this one: a
+    /// handler that invalidates an entry on which user mode relies does so for the user's half itself.
     ///
     /// # Panics
     /// As [`user_tag`] and [`tlb::cr3`].

@@ -49,7 +49,7 @@ fn user_executes(word: u64) -> bool {
     !is(word, UXN)
 }
 
-/// What user mode may write is never executable at level 1.
+/// A page that user mode may write is never executable at level 1.
 fn kernel_executes(word: u64) -> bool {
     let user_writes = is(word, USER) && writable(word);
     !is(word, PXN) && !user_writes

@@ -54,7 +54,7 @@ int main(void)
     IS(new.frame, 5);
     IS(new.flags & QUELL_ENTRY_FLAG_ENCRYPTED, QUELL_ENTRY_FLAG_ENCRYPTED);
 
-    /* AArch64: another frame must go through an absent entry; a right that was gained concerns who was refused,
+    /* AArch64: another frame must go through an absent entry; a right that was gained concerns the CPU that was refused,
        where the kernel could not execute the page before either. */
     change(arm, 0, 0x5443, 0x6443);
     needs(QUELL_NEED_KIND_FLUSH, QUELL_SCOPE_LEAF, true, true);
@@ -77,9 +77,9 @@ int main(void)
     DONE(quell_flush_needed(&rules, &page, &page, &need));
     needs(QUELL_NEED_KIND_NOTHING, QUELL_SCOPE_LEAF, false, false);
 
-    REFUSED(quell_tlb_rules_of(3, &rules), VALUE);
+    REFUSED(quell_tlb_rules_of(UINT32_MAX, &rules), VALUE);
     REFUSED(quell_tlb_rules_of(x86, NULL), NULL);
-    REFUSED(quell_entry_of(3, 0, 1, 0, &old), VALUE);
+    REFUSED(quell_entry_of(UINT32_MAX, 0, 1, 0, &old), VALUE);
     REFUSED(quell_entry_of(x86, 5, 1, 0, &old), VALUE);
     REFUSED(quell_entry_of(x86, 0, 1, 52, &old), VALUE);
     REFUSED(quell_entry_of(arm, 0, 1, 51, &old), VALUE);

@@ -4,7 +4,7 @@ use std::path::Path;
 
 use clap::Args;
 use quell::Mechanism;
-use quell_clock::{Architecture, MachineFile, Parameter};
+use quell_clock::{MachineFile, Parameter};
 use quell_experiments::machines;
 use quell_host::predict::HOST_FILE;
 use quell_host::predict::kernel::Kernel;
@@ -69,10 +69,7 @@ impl ReplayArgs {
 
 /// The kernel that was recorded; of the release that runs here if the recording names none.
 fn kernel(host: Option<&Host>, machine: &MachineFile) -> anyhow::Result<Kernel> {
-    let architecture = match machine.architecture() {
-        Architecture::X86_64 => "x86_64",
-        Architecture::Aarch64 => "aarch64",
-    };
+    let architecture = machine.architecture().in_linux();
     let tags = machine.amount(Parameter::Tags) > 0.0;
     Ok(match host {
         Some(host) if !host.kernel.is_empty() => Kernel::linux(&host.kernel, architecture, tags)?,

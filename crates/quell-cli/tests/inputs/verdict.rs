@@ -58,8 +58,11 @@ fn refusal(line: &Line, ended: &Ended) -> Option<String> {
         || said.contains('<')
         || said.contains("--")
         || (said.contains("``") || said.contains("''")) && line.words().any(|word| word.trim_end_matches('=').is_empty())
-        // A blank or a comma stands between quotes.
-        || line.values().any(|value| said.contains(&format!("`{value}`")) || said.contains(&format!("'{value}'")));
+        // A blank, a comma or what stands for a control character is between quotes.
+        || line.values().any(|value| {
+            let value = value.replace(char::is_control, "\u{fffd}");
+            said.contains(&format!("`{value}`")) || said.contains(&format!("'{value}'"))
+        });
     (!named).then(|| "refused without the culprit's name".into())
 }
 

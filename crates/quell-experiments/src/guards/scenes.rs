@@ -185,7 +185,7 @@ pub const GUARDS: &[Guard] = &[
         scene: &SWITCH_CHANGED,
         without: &[&rules::SwitchIgnoresBatch],
         what: "a switch flushes a tag whose space has a batch outstanding",
-        hole: "the batch read who runs the space before this CPU ran it (as bug 8)",
+        hole: "the batch read which CPUs run the space before this CPU ran it (as bug 8)",
         clause: "C3",
     },
     Guard {

@@ -15,7 +15,7 @@ pub fn file() -> Option<&'static str> {
     if bytes == 0 {
         return None;
     }
-    // SAFETY: the kernel maps so many bytes there before the program starts, and nobody writes them.
+    // SAFETY: the kernel maps so many bytes there before the program starts, and no code writes them.
     let bytes = unsafe { core::slice::from_raw_parts(layout::FILE as *const u8, bytes) };
     core::str::from_utf8(bytes).ok()
 }

@@ -783,7 +783,7 @@ impl Attribution {
         request.left = request.left.saturating_sub(1);
         request.done = request.done.max(Some(now));
         self.sites[request.site].stolen.least += took;
-        self.settle(id);
+        self.add_up(id);
     }
 
     fn interrupted(&mut self, sample: &Sample, program: usize, observer: &mut dyn Observer) {
@@ -896,12 +896,12 @@ impl Attribution {
             if let Some(request) = self.requests.get_mut(id) {
                 request.end = Some(now);
             }
-            self.settle(id);
+            self.add_up(id);
         }
     }
 
     /// Adds up a request that its initiator and its targets are done with.
-    fn settle(&mut self, id: u64) {
+    fn add_up(&mut self, id: u64) {
         let Some(request) = self.requests.get_mut(id) else {
             return;
         };

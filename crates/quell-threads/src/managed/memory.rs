@@ -20,7 +20,7 @@ const LOOK: u64 = 100_000;
 /// Turns in which a CPU that sleeps looks for interrupts before the clock has come to where it wakes.
 const ASLEEP: u32 = 16;
 
-/// What lies behind the CPUs: memory, who watches it, and the clock.
+/// What lies behind the CPUs: memory, its oracle, and the clock.
 pub struct Memory {
     /// The frames.
     pub frames: Frames,

@@ -2,7 +2,7 @@
 //!
 //! The engine's waits are watched by [`life`](crate::life). Programs wait, too: at barriers, and for the measured window to
 //! close. No clock tells a program that waits for ever from one whose partner gets no time, so each CPU counts what it does
-//! and how often it has waited. Nobody gets on once every CPU has waited [`PATIENCE`] times, and none has done
+//! and how often it has waited. No CPU gets on once every CPU has waited [`PATIENCE`] times, and none has done
 //! anything, since one of them looked first: whatever they wait for, they all have looked at it many times.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};

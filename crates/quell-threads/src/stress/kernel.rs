@@ -114,14 +114,14 @@ impl<'a> Program<'a> {
         gather.changed(self.world.kernel.space(first), range, scope);
         self.finish(gather);
         for (page, state) in (first..).zip(&states) {
-            // What is owed is not flushed by this: nobody uses it.
+            // This does not flush what is owed: no program uses it.
             if state.owed.is_none() {
                 self.complete_kernel(page, state.version);
             }
         }
     }
 
-    /// Unmaps a page that nobody uses any more, without a flush.
+    /// Unmaps a page that no program uses any more, without a flush.
     fn unmap_kernel_lazily(&mut self, page: usize) {
         let mut state = self.lock_kernel(page);
         let entry = self.kernel_entry(page);

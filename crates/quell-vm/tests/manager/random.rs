@@ -103,7 +103,7 @@ fn known_mistakes_are_noticed() {
     .filter(|&rule| kill(rule, 300).is_err())
     .collect();
     drop(std::panic::take_hook());
-    assert!(survivors.is_empty(), "nobody noticed {survivors:?}");
+    assert!(survivors.is_empty(), "no check noticed {survivors:?}");
 }
 
 proptest! {

@@ -1,5 +1,5 @@
-//! CPUs as threads: everybody writes words of their own in pages that everybody else pages out,
-//! migrates, write-protects, forks and unmaps. No write may get lost.
+//! CPUs as threads: each writes words of its own in pages that all others page out,
+//! migrate, write-protect, fork and unmap. No write may get lost.
 
 use crate::common::{Options, Program, be, machine};
 use quell::{Extent, Frame, Mechanism, PageSize, Policy, Tagging};

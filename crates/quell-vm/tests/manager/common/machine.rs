@@ -71,7 +71,7 @@ impl TestMachine {
         let cpus = options.cpus;
         TestMachine {
             first,
-            // Whatever was in memory before: nothing may rely on zeros.
+            // Memory does not start as zeros: the manager must not rely on that.
             words: (first..last)
                 .map(|_| [const { AtomicU64::new(POISON) }; 512])
                 .collect(),
@@ -387,7 +387,7 @@ unsafe impl Machine for TestMachine {
             Event::FrameRescued { .. } => {
                 self.rescued.fetch_add(1, Relaxed);
             }
-            // What the last owner left behind must not matter to the next.
+            // The next owner must not rely on the words that the last one has left.
             Event::FrameAllocated { frame, frames } => {
                 for at in 0..frames {
                     let page = self.page(frame.plus(at));
