@@ -149,7 +149,8 @@ fn is_small(case: &Case) -> bool {
             | ("retire-running", _) => false,
             ("own-nmi" | "own-program" | "own-program-debt" | "lazy-late-unmap", _)
             | ("unplaced-access" | "unplaced-tables", _) => !riscv,
-            ("unplaced-unmap" | "unplaced-switch" | "unplaced-own", _) => broadcast,
+            ("unplaced-unmap" | "unplaced-switch" | "unplaced-own", _)
+            | ("lazy-late-settle", _) => broadcast,
             ("spurious", _) => !riscv,
             (_, Script::Engine(_)) => true,
             // Over the manager, of which one call is as long as a whole program over the engine.

@@ -18,6 +18,7 @@ mod lazy_claim;
 mod lazy_gap;
 mod lazy_idle;
 mod lazy_late_fill;
+mod lazy_late_settle;
 mod lazy_late_switch;
 mod lazy_late_unmap;
 mod lazy_ledger;
@@ -43,8 +44,10 @@ mod nmi_unmap;
 mod offline_answers;
 mod offline_for_good;
 mod offline_shootdown;
+mod offline_table_free;
 mod offline_two;
 mod own_claim;
+mod own_leave;
 mod own_meets_user;
 mod own_mixed_debt;
 mod own_nmi;
@@ -67,6 +70,7 @@ mod reclaim_unmap;
 mod retire_lazy;
 mod retire_offline;
 mod retire_running;
+mod rollover_offline;
 mod rollover_switch;
 mod rollover_table;
 mod rollover_unmap;
@@ -117,10 +121,12 @@ mod vm_protect_sync;
 mod vm_reclaim_call;
 mod vm_reclaim_fork;
 mod vm_reclaim_fork_copy;
+mod vm_reclaim_rescued;
 mod vm_remap_truncate;
 mod vm_rescue_claim;
 mod vm_rollover_unmap;
 mod vm_shadow_fault;
+mod vm_shadow_twice;
 mod vm_shadow_write;
 mod vm_split_copy;
 mod vm_split_migrate;
@@ -129,6 +135,7 @@ mod vm_sync_write;
 mod vm_table_free;
 mod vm_table_free_idle;
 mod vm_truncate_fault;
+mod vm_truncate_stale;
 mod vm_truncate_write;
 mod vm_unmap_access;
 mod vm_unmap_demote;
@@ -170,10 +177,12 @@ impl Scenario<'static> {
         rollover_unmap::SCENARIO,
         rollover_switch::SCENARIO,
         rollover_table::SCENARIO,
+        rollover_offline::SCENARIO,
         offline_shootdown::SCENARIO,
         offline_answers::SCENARIO,
         offline_two::SCENARIO,
         offline_for_good::SCENARIO,
+        offline_table_free::SCENARIO,
         nested_posting::SCENARIO,
         nested_outbox::SCENARIO,
         nested_alone::SCENARIO,
@@ -191,6 +200,7 @@ impl Scenario<'static> {
         lazy_rewrite::SCENARIO,
         lazy_unmap_call::SCENARIO,
         lazy_late_fill::SCENARIO,
+        lazy_late_settle::SCENARIO,
         lazy_late_unmap::SCENARIO,
         lazy_late_switch::SCENARIO,
         lazy_rescue::SCENARIO,
@@ -209,6 +219,7 @@ impl Scenario<'static> {
         own_nmi::SCENARIO,
         own_meets_user::SCENARIO,
         own_switch::SCENARIO,
+        own_leave::SCENARIO,
         own_online::SCENARIO,
         own_reuse::SCENARIO,
         own_claim::SCENARIO,
@@ -236,7 +247,10 @@ impl Scenario<'static> {
         vm_swap_in_write::SCENARIO,
         vm_remap_truncate::SCENARIO,
         vm_unmap_truncate::SCENARIO,
+        vm_reclaim_rescued::SCENARIO,
         vm_truncate_fault::SCENARIO,
+        vm_truncate_stale::AWAY,
+        vm_truncate_stale::BACK,
         vm_truncate_write::BEYOND,
         vm_truncate_write::WITHIN,
         vm_discard_truncate::SCENARIO,
@@ -265,6 +279,7 @@ impl Scenario<'static> {
         vm_luf_shared_write::SCENARIO,
         vm_luf_kernel_reuse::SCENARIO,
         vm_shadow_write::SCENARIO,
+        vm_shadow_twice::SCENARIO,
         vm_shadow_fault::SCENARIO,
         vm_owed_dirty::SCENARIO,
         vm_rescue_claim::SCENARIO,
