@@ -37,15 +37,26 @@ fn broken(arch: &str, arguments: &[&str], what: &str) -> Vec<String> {
         .unwrap_or_else(|said| panic!("{arch} without {what} passed\n{said}"))
 }
 
-/// As [`broken`], of a stress in which the mistake needs luck: a CPU must find a tag again under which it still holds
-/// another space's translations. A boot that passes is followed by a longer one.
-fn broken_in_time(arch: &str, arguments: &[&str], what: &str) -> Vec<String> {
-    let lengths = ["2", "8", "24"];
-    lengths
+/// As [`broken`], of a stress in which the mistake needs luck: a CPU must use a translation that it still holds, before
+/// something else ends it. A boot that passes is followed by one of the next words.
+fn broken_with_luck(arch: &str, arguments: &[&str], tries: &[&[&str]], what: &str) -> Vec<String> {
+    tries
         .iter()
-        .find_map(|rounds| attempt(arch, &[arguments, &["--rounds", rounds]].concat(), what).ok())
-        .unwrap_or_else(|| panic!("{arch} without {what} passed with {lengths:?} rounds"))
+        .find_map(|words| attempt(arch, &[arguments, words].concat(), what).ok())
+        .unwrap_or_else(|| panic!("{arch} without {what} passed with each of {tries:?}"))
 }
+
+/// A stress in which tags run out, longer and longer.
+const LONGER: &[&[&str]] = &[&["--rounds", "2"], &["--rounds", "8"], &["--rounds", "24"]];
+
+/// Stresses of different seeds.
+const OTHERS: &[&[&str]] = &[
+    &["--rounds", "20"],
+    &["--rounds", "20", "--seed", "2"],
+    &["--rounds", "20", "--seed", "3"],
+    &["--rounds", "30", "--seed", "4"],
+    &["--rounds", "30", "--seed", "5"],
+];
 
 /// A fault in the handler of a non-maskable interrupt must not let in the next: it would be handled
 /// on the same stack, and the first could never return.
@@ -69,7 +80,7 @@ fn tags_of_each_cpu_are_flushed_before_they_are_lent() {
     let words = ["stress", "--rounds", "2"];
     let kept = last(&boot("riscv64", &words), "tags")["kept"].as_u64();
     assert!(kept > Some(0), "{kept:?}");
-    let failed = broken_in_time("riscv64", &["stress"], "TagTakenUnflushed");
+    let failed = broken_with_luck("riscv64", &["stress"], LONGER, "TagTakenUnflushed");
     assert!(
         failed.iter().any(|name| name.contains("tags_are_flushed")),
         "{failed:?}"
@@ -93,7 +104,7 @@ fn tags_run_out_and_are_flushed() {
     // On this machine a CPU flushes itself alone when it comes online and after a rollover, so `here` shows
     // only where tags run out.
     for mutant in ["here", "RolloverSkipsFlush", "RolloverForgetsReserved"] {
-        let failed = broken_in_time("aarch64", &words, mutant);
+        let failed = broken_with_luck("aarch64", &words, LONGER, mutant);
         assert!(
             failed.iter().any(|name| name.contains("tags_are_flushed")),
             "{mutant}: {failed:?}"
@@ -188,7 +199,7 @@ fn stress_notices_what_is_left_out() {
     ] {
         if can_boot(arch) {
             for mistake in mistakes {
-                broken(arch, &["stress", "--rounds", "20"], mistake);
+                broken_with_luck(arch, &["stress"], OTHERS, mistake);
             }
         }
     }
