@@ -30,7 +30,7 @@ impl<W: Word> Length<W> {
         self.bytes.load(Ordering::Relaxed)
     }
 
-    /// Makes the file at least so long. Whoever changes the length keeps the others out.
+    /// Makes the file at least so long. The caller holds the file's `lock_length`.
     pub(crate) fn extend(&self, bytes: u64) {
         // Relaxed: the page beyond the old end is under its slot's lock.
         self.bytes.fetch_max(bytes, Ordering::Relaxed);
