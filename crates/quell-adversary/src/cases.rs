@@ -212,7 +212,7 @@ fn is_workload(name: &str, read: Read<'_>) -> Result<bool, String> {
         return Ok(Workload::from_name(name).is_some());
     }
     let text = text(name, read)?;
-    // What is no TOML is told by who reads programs.
+    // Text that is no TOML is reported by the reader of programs.
     Ok(DeTable::parse(&text).is_ok_and(|table| !table.get_ref().contains_key("program")))
 }
 

@@ -83,7 +83,7 @@ pub fn explore(
     report
 }
 
-/// As [`explore`], but leaves a run that fails as it was found, for those who ask no more than whether one does: the
+/// As [`explore`], but leaves a run that fails as it was found, for callers that ask no more than whether one does: the
 /// violation, instead of a [`Failure`] in the report.
 pub fn search(
     session: &mut Session<'_>,

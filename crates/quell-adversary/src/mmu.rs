@@ -338,7 +338,7 @@ impl Mmu {
         }
     }
 
-    /// A table is linked, by a store with release: whoever walks to it finds what was written to it before. Machines with broadcasts
+    /// A table is linked, by a store with release: a walker that reaches it finds what was written to it before. Machines with broadcasts
     /// are harder on the kernel: there only a barrier publishes that.
     fn linked(&mut self, table: u32, now: Moment) {
         let tlbs = &mut self.tlbs;

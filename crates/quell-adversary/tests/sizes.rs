@@ -119,7 +119,7 @@ const LINES: &[Line] = &[
     ("an NMI handler is refused", |met| {
         met.happened(Happening::NmiRefused)
     }),
-    ("an interrupt that nobody sent", |met| {
+    ("an interrupt that no CPU sent", |met| {
         met.happened(Happening::Spurious)
     }),
     ("a thread is preempted", |met| {

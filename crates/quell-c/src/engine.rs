@@ -186,7 +186,7 @@ unsafe fn places(
         // SAFETY: as the caller promises.
         unsafe { room(*first.add(cpu))?.write(make(cpu)) };
     }
-    // SAFETY: a pointer to initialised memory that stays for ever is a reference; nobody writes the array any more.
+    // SAFETY: a pointer to initialised memory that stays for ever is a reference; no code writes the array any more.
     Ok(unsafe { core::slice::from_raw_parts(first.cast(), count) })
 }
 

@@ -60,7 +60,7 @@ struct Json<'a> {
     report: Option<String>,
 }
 
-/// What quell is, to somebody who sees it for the first time.
+/// What quell is, for a first user.
 const INTRODUCTION: &str = "\
 quell keeps translation caches (TLBs) coherent on many CPUs, and zeroes memory.
 Here its mechanisms run on machines in software, beside what was published:

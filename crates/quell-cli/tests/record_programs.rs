@@ -1,4 +1,4 @@
-//! `quell record` of programs that nobody here wrote.
+//! `quell record` of programs that are not quell's.
 //!
 //! Needs root (or CAP_PERFMON and a readable tracefs) and the program, which `scripts/record-programs` installs. Where one is missing the
 //! test says `SKIPPED`, past the test harness, and passes.

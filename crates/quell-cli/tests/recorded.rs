@@ -175,7 +175,7 @@ fn a_replay_sends_the_recorded_interrupts_and_fewer_for_larger_calls() {
 #[test]
 fn a_replay_follows_what_interrupts_cost_in_the_recording() {
     let told = replay(PERF, &[]);
-    // Without the ends of flushes and interrupts, nobody knows.
+    // Without the ends of flushes and interrupts a prediction has nothing to rest on.
     let mut keeps = true;
     let mut untold = String::new();
     for line in PERF.lines() {

@@ -138,8 +138,8 @@ impl Agenda {
     }
 }
 
-/// After so long a CPU is chosen again, a millisecond, even if no other is behind it: whoever lets CPUs run looks in
-/// between whether the run is to end.
+/// After so long a CPU is chosen again, a millisecond, even if no other is behind it: the loop that lets CPUs run
+/// looks in between whether the run is to end.
 const TURN: Time = 1_000_000_000;
 
 /// The clock.

@@ -101,7 +101,7 @@ pub enum State {
     /// It never had one.
     #[default]
     Untouched,
-    /// Somebody does.
+    /// A process, the page cache or the manager does.
     Owned,
     /// It has none now.
     Free,

@@ -193,7 +193,7 @@ pub struct Table {
     pub name: String,
     /// What was measured, in a sentence.
     pub title: String,
-    /// Who published it, and where in the publication it stands.
+    /// The publication, and where in it the table stands.
     pub source: String,
     /// What of the source was read, and what is not said there.
     pub seen: String,

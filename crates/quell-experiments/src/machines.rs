@@ -98,7 +98,7 @@ pub fn read(path: &Path) -> io::Result<String> {
     Ok(text)
 }
 
-/// Why a file that a person named would be opened only when somebody else opens it too, if it is of that kind. A pipe
+/// Why a file that a person named would be opened only when another process opens it too, if it is of that kind. A pipe
 /// that the process was given, as a shell's `<(command)` is, has both its ends open.
 pub fn waits_for_others(path: &Path) -> Option<&'static str> {
     #[cfg(unix)]

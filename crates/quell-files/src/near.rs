@@ -1,4 +1,4 @@
-//! What somebody may have meant who misspelt a name.
+//! The known name that is nearest to a misspelt one.
 
 use alloc::format;
 use alloc::string::String;

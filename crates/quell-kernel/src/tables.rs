@@ -82,7 +82,7 @@ pub unsafe fn map_kernel(root: Frame, address: u64, leaf: Entry, level: Level) {
 }
 
 /// Writes the entry of a base page of user mode's half. It invalidates nothing. Safe because all that it
-/// lets anybody reach is open memory.
+/// lets a program reach is open memory.
 ///
 /// # Panics
 /// If the page is not in user mode's half, the root or the leaf's frame is not open memory, or the leaf
@@ -131,7 +131,7 @@ pub fn is_own(address: u64) -> bool {
 }
 
 /// Writes the entry of a page of the kernel's half that is there for tests; `root` is that of this half. It invalidates nothing. Safe because
-/// all that it lets anybody reach is open memory.
+/// all that it lets any code reach is open memory.
 ///
 /// # Panics
 /// If the page is none of those, the leaf's frame is not open memory, or the leaf leads to more than its frame.

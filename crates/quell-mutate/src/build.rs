@@ -79,7 +79,7 @@ pub fn compile(root: &Path, sources: &[Source]) -> io::Result<BTreeMap<u32, Stri
 }
 
 /// The mutants at which the compiler points: those whose text it is; or the innermost one around; or one in what it shows;
-/// or the next one. Where a value is used that is gone or borrowed, the next one that keeps control from leaving. Who is
+/// or the next one. Where a value is used that is gone or borrowed, the next one that keeps control from leaving. A mutant that is
 /// blamed in error is lost, and the compiler asked again.
 fn blamed(message: &Value, places: &Places) -> Vec<u32> {
     let mut spans: Vec<(&[Place], Range<usize>)> = Vec::new();

@@ -24,7 +24,7 @@ pub enum Kind {
     Fence,
     /// It dies with `--thorough`, by what the reason names; less may not find it.
     Deep,
-    /// It lives, and nobody has said yet why it may, or found what kills it.
+    /// It lives: the list does not say yet why it may, and no check that kills it is known.
     Open,
 }
 

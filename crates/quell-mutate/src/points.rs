@@ -816,7 +816,7 @@ fn is_rule(expr: &Expr) -> bool {
     }
 }
 
-/// Whether nobody comes by it but the mutant of a rule: `if !rules.waits() { .. }`.
+/// Whether only the mutant of a rule takes this branch: `if !rules.waits() { .. }`.
 fn decides_otherwise(branch: &syn::ExprIf) -> bool {
     matches!(&*branch.cond, Expr::Unary(_)) && is_rule(&branch.cond)
 }

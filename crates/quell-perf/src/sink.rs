@@ -1,4 +1,4 @@
-//! Where what is recorded goes: into a file, or to whoever looks at it while it happens.
+//! Where what is recorded goes: into a file, or to code that looks at it while it happens.
 
 use std::io::{self, Write};
 use std::time::Duration;

@@ -13,7 +13,7 @@ pub fn notes(from: &Attribution, scale: f64, report: &Report) -> Vec<String> {
     match from.evidence() {
         Evidence::Queued => {}
         Evidence::Sent => notes.push("This recording has no csd:csd_queue_cpu, which Linux has since 6.4: interrupts are those that were sent with a flush on the stack.".into()),
-        Evidence::Received => notes.push("This recording has neither csd:* nor ipi:* of flushes, which Linux has since 6.4: interrupts are flushes seen on targets, laid at whoever had last asked for as many pages.".into()),
+        Evidence::Received => notes.push("This recording has neither csd:* nor ipi:* of flushes, which Linux has since 6.4: interrupts are flushes seen on targets, laid at the caller that had last asked for as many pages.".into()),
         Evidence::Nothing if from.seen.flushes => {}
         Evidence::Nothing => notes.push("This recording has neither tlb:tlb_flush nor csd:csd_queue_cpu: without them nothing can be said of shootdowns. docs/record.md says what to record.".into()),
     }

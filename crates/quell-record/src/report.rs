@@ -104,7 +104,7 @@ pub struct Report {
     pub programs: Vec<ProgramRow>,
     /// Other interrupts that call functions.
     pub others: Vec<OtherRow>,
-    /// Who interrupts whom: sender, target, how often.
+    /// Interrupts between programs: sender, target, how often.
     pub matrix: Vec<(String, String, u64)>,
     /// The same by CPU.
     pub cpu_matrix: Vec<(u32, u32, u64)>,

@@ -48,7 +48,7 @@ pub struct Row {
     pub taken: u64,
     /// What it waited for its targets at least, in nanoseconds: until the last of them had flushed.
     pub waited_ns: f64,
-    /// What it lost as a target, whoever asked.
+    /// The time that it lost as a target, to any initiator.
     pub stolen: Range,
     /// The call, or the kernel's reason, by which it sent most.
     pub call: String,

@@ -356,7 +356,7 @@ mod tests {
             let held = unsafe { kept.as_ptr().read_volatile() };
             assert_eq!((held, number(&heap)), (5, was));
             assert_eq!([place(0), place(1)], next, "the same lines are free");
-            // SAFETY: the lines were cleared or written, and nobody else writes there.
+            // SAFETY: the lines were cleared or written, and no other code writes there.
             assert_eq!(unsafe { *heap.line(2, 0) }, 0, "what came later has gone");
         });
     }

@@ -2,7 +2,7 @@
 //!
 //! `cargo test` checks what can be checked in a few minutes on a machine with nothing but a Rust
 //! toolchain. Whatever takes longer, or needs an emulator, is a step of this command, so that there is
-//! one place where it is written down and one line to type. A step is a command line that anybody can
+//! one place where it is written down and one line to type. A step is a command line that a person can
 //! type as well; it is printed before it runs. All steps run, also after one has failed, and the end is
 //! a list of what came of each, after the last lines of those that failed.
 
@@ -338,7 +338,7 @@ impl Step {
     /// Runs its command.
     ///
     /// # Errors
-    /// If the command does not end well: the last lines of what it said, where nobody watches it on a terminal.
+    /// If the command does not end well: the last lines of its output, where no terminal shows them.
     fn run(&self) -> Result<Passed, Vec<String>> {
         let mut command = cargo::command();
         command

@@ -1,7 +1,7 @@
 //! A slot of a file's page cache that is emptied before the debt of its page has a stamp: what a kernel does that takes
 //! many pages away, under a lock each, and owes the flush of all of them at the end.
 //!
-//! From before the slot is empty until the stamp stands behind the frame's residue the page is *pending*. Who fills
+//! From before the slot is empty until the stamp stands behind the frame's residue the page is *pending*. A CPU that fills
 //! the slot meanwhile knows no debt that it could pay, and has everything flushed.
 
 use super::BareKernel;
@@ -48,7 +48,7 @@ impl BareKernel<'_> {
         if self.flags[EMPTY].load(Acquire) == 0 {
             return false;
         }
-        // Looked at before the residue: who finds the page no longer pending finds its stamp.
+        // Looked at before the residue: a CPU that finds the page no longer pending finds its stamp.
         if self.flags[PENDING].load(Acquire) == 1 {
             self.flush_all(space);
         } else {

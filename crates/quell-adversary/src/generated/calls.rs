@@ -340,7 +340,7 @@ impl Player<'_> {
         }
     }
 
-    /// After the run: what nobody has changed must still be there.
+    /// After the run: bytes that no CPU has changed must still be there.
     fn after(&self, k: &VmKernel<'_>) {
         let known: Vec<_> = self.expected(|expected| {
             let mut known: Vec<_> = expected.places.iter().map(|(p, k)| (*p, *k)).collect();

@@ -149,7 +149,7 @@ impl Expected {
         }
     }
 
-    /// The run begins: what was written before it is what everybody finds, until somebody writes.
+    /// The run begins: every CPU finds what was written before it, until one writes.
     pub(super) fn begins(&mut self) {
         for known in self.places.values_mut() {
             if let Known::Written(writer, _) = known {

@@ -37,7 +37,7 @@ impl Program {
         }
     }
 
-    /// How many NMIs, how many preemptions and how many interrupts that nobody sent may come.
+    /// How many NMIs, how many preemptions and how many spurious interrupts may come.
     pub(crate) fn uninvited(&self) -> [u8; 3] {
         match self {
             Program::Engine { shape, .. } => [shape.nmis, shape.preemptions, shape.spurious],

@@ -2,12 +2,12 @@
 //! names every operation of both grammars.
 //!
 //! A program has a *shape* (the sizes of the machine under it), and for each CPU the operations that
-//! it does before the run, with nobody else about, and those of the run. There are two grammars:
+//! it does before the run, while no other CPU runs, and those of the run. There are two grammars:
 //! [`EngineOp`] for programs over the engine alone, done by [`kernel`](super::kernel), and [`CallOp`]
 //! for programs over the memory manager, done by [`calls`](super::calls).
 //!
 //! Every list of operations is a program: an operation that makes no sense where it stands (unmap a
-//! page of a space that has died, finish a batch that nobody has opened) does nothing. So lists can be
+//! page of a space that has died, finish a batch that is not open) does nothing. So lists can be
 //! cut and mixed at will, and nothing that is generated can break the rules of the interface.
 
 use crate::action::MAX_CPUS;
@@ -130,7 +130,7 @@ pub enum EngineOp {
     Start { batch: u8 },
     /// Forgets a batch, which flushes.
     Forget { batch: u8 },
-    /// A call that finds pages unmapped by somebody else relies on that and returns.
+    /// A call that finds pages unmapped by another CPU relies on that and returns.
     Confirm { space: u8, page: u64, pages: u64 },
     /// Gives a right back, and refreshes.
     Unprotect {
@@ -151,7 +151,7 @@ pub enum EngineOp {
     Reclaim { file: u8 },
     /// The same for several files, the flush owed until reuse: file `n` if bit `n` is set.
     ReclaimLazily { files: u8 },
-    /// Gives the frame that was taken from a file last to somebody else.
+    /// Gives the frame that was taken from a file last to a new owner.
     Claim { file: u8 },
     /// Takes it back.
     Rescue { file: u8 },
@@ -165,7 +165,7 @@ pub enum EngineOp {
     Offline,
     /// Comes back.
     Online,
-    /// Ends a space that nobody runs.
+    /// Ends a space that no CPU runs.
     Retire { space: u8 },
     /// Makes a new space with the root of one that has ended.
     Revive { space: u8 },
@@ -179,12 +179,12 @@ pub enum EngineOp {
     UnmapOwn { own: u8, purpose: For },
     /// Unmaps all of the kernel's own half, and the table.
     UnlinkOwn,
-    /// Unmaps it when nobody is to use it any more, the flush owed until the address or the frame is used again.
+    /// Unmaps it when no code is to use it any more, the flush owed until the address or the frame is used again.
     UnmapOwnLazily { own: u8 },
     /// Reclaims pages of files and unmaps a page of the kernel's own half with one batch, whose flush is owed where engine
     /// and policy allow it.
     ReclaimWithOwn { files: u8, own: u8 },
-    /// Gives the frame that was taken so to somebody else.
+    /// Gives the frame that was taken so to a new owner.
     ClaimOwn { own: u8 },
     /// Writes the kernel's text there, and tells every CPU.
     Patch { own: u8 },
@@ -278,7 +278,7 @@ pub enum CallOp {
 #[derive(Clone, PartialEq, Eq, Hash, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Lane<O> {
-    /// Before the run, with nobody else about.
+    /// Before the run, while no other CPU runs.
     #[serde(default = "Vec::new", skip_serializing_if = "Vec::is_empty")]
     pub start: Vec<O>,
     /// In the run.
@@ -328,11 +328,11 @@ pub struct Shape {
     pub nmis: u8,
     /// See [`Shape::nmis`].
     pub nmi_page: u64,
-    /// How many interrupts that nobody sent may come.
+    /// How many spurious interrupts may come.
     pub spurious: u8,
     /// How often a CPU may be preempted.
     pub preemptions: u8,
-    /// Who has preempted a CPU leaves the space loaded that it ran: a kernel that loads spaces on the way to
+    /// A thread that has preempted a CPU leaves the space loaded that it ran: a kernel that loads spaces on the way to
     /// user code goes on so.
     pub leaves_space: bool,
     /// So many batches are open on space 0 all the time, as if their threads were preempted.
@@ -489,7 +489,7 @@ impl Program {
     }
 
     /// The flags that a CPU may wait for: each is told by one CPU, and flags come in ascending order
-    /// on every CPU, so nobody waits for ever. Bit `flag` of the number for each CPU says that its
+    /// on every CPU, so no CPU waits for ever. Bit `flag` of the number for each CPU says that its
     /// operations on the flag count.
     pub fn flags(&self) -> Flags {
         match self {
@@ -715,7 +715,7 @@ impl CallOp {
 /// Which tellings and waits count: [`Program::flags`].
 #[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
 pub struct Flags {
-    /// Who tells each flag.
+    /// The CPU that tells each flag.
     teller: [Option<u8>; FLAGS],
 }
 
@@ -780,7 +780,7 @@ mod tests {
         ]);
         let flags = chain.flags();
         assert!(flags.counts(1, 0, 0) && flags.counts(0, 1, 0));
-        assert!(!flags.counts(0, 2, 0), "nobody tells it");
+        assert!(!flags.counts(0, 2, 0), "no CPU tells it");
     }
 
     #[test]

@@ -1,5 +1,5 @@
 //! CPU 0 unmaps a range of the kernel without a flush, and gives its address out again; later it gives the frame to
-//! somebody else. Meanwhile CPU 1, whose program's tag is flushed for other reasons, uses what is there now.
+//! a new owner. Meanwhile CPU 1, whose program's tag is flushed for other reasons, uses what is there now.
 
 use crate::bare_kernel::own_half::OWN;
 use crate::bare_kernel::{BareKernel, frame};

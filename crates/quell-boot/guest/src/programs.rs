@@ -139,7 +139,7 @@ fn tidy() {
     for folder in ["/tmp", "/dev/shm", crate::linux::FILES] {
         for entry in fs::read_dir(folder).into_iter().flatten().flatten() {
             let path = entry.path();
-            // What cannot be removed is in nobody's way.
+            // A file that cannot be removed is in no later program's way.
             let _ = if path.is_dir() {
                 fs::remove_dir_all(path)
             } else {

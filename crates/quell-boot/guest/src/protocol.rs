@@ -25,7 +25,7 @@ pub const STRESS: &str = "stress";
 /// be there.
 pub const PROGRAMS: &str = "programs";
 
-/// A program of somebody else's, which says by how it ends whether all was well.
+/// A program that is not quell's, whose exit status says whether all was well.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Program {
     /// What it is called in reports.

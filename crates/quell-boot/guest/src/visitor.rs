@@ -52,7 +52,7 @@ pub struct Others {
     boxes: [Mailbox; MOST],
 }
 
-// SAFETY: see [`Mailbox`] for who has what is in a cell.
+// SAFETY: [`Mailbox`] says which thread owns the content of a cell.
 unsafe impl Sync for Others {}
 
 impl Others {
@@ -135,7 +135,7 @@ impl<'c> Visitor<'c> {
             0 => None,
             process => Some(
                 self.other(process)
-                    .expect("nobody ends a process that is visited"),
+                    .expect("no thread ends a process that is visited"),
             ),
         }
     }

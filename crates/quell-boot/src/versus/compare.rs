@@ -245,7 +245,7 @@ pub(super) fn initial_files(
     Ok((images, file))
 }
 
-/// The same in a file that stays, for a command line that somebody will run later.
+/// The same in a file that stays, for a command line that a person will run later.
 fn lasting_initial_files(
     kernel: &linux::Kernel,
     program: &Path,

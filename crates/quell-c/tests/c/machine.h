@@ -20,7 +20,7 @@ void quell_hw_broadcast_start(const struct quell_invalidate *what) { broadcast =
 void quell_hw_broadcast_complete(void) { completions++; }
 void quell_hw_load_root(uint64_t frame, uint16_t tag, bool keep) { root = frame, root_tag = tag, root_kept = keep, roots++; }
 void quell_hw_unload_root(void) { root = 0; }
-/* Nobody is there to answer, unless the program says otherwise. */
+/* No other CPU is there to answer, unless the program says otherwise. */
 #if !defined(OTHERS_ANSWER)
 void quell_hw_interrupt(const struct quell_cpu_set *targets)
 {

@@ -352,7 +352,7 @@ static void order(void)
     DONE(quell_switch_to(&engine, &other, &space));
     IS(root_kept, 1);
     IS(root_tag, 1);
-    /* Without a root, and back: the tag has kept its entries, and nobody is asked for what happens meanwhile. */
+    /* Without a root, and back: the tag has kept its entries, and no initiator asks this CPU meanwhile. */
     DONE(quell_leave(&engine, &space));
     IS(quell_is_detached(&engine), 1);
     IS(quell_user_access_allowed(&engine), 0);

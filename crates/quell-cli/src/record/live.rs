@@ -160,7 +160,7 @@ impl LiveArgs {
         bar
     }
 
-    /// Without rights: what the kernel counts for everybody, of the whole machine.
+    /// Without rights: what the kernel counts of the whole machine.
     fn counted(&self, over: &AtomicBool) -> anyhow::Result<()> {
         let begin = Instant::now();
         let before = counters::read(When::Before, 0)?;

@@ -115,7 +115,7 @@ pub fn programs(report: &Report) -> Table {
     table
 }
 
-/// Who interrupts whom.
+/// Interrupts between programs: sender, target, how often.
 pub fn matrix(report: &Report) -> Table {
     let mut table = Table::new([words("sender"), words("target"), number("interrupts")]);
     for (sender, target, interrupts) in report.matrix.iter().take(ROWS) {

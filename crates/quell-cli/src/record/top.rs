@@ -85,7 +85,7 @@ pub fn run(args: &TopArgs) -> anyhow::Result<ExitCode> {
 /// The last second is told a little after its end.
 const GRACE: Duration = Duration::from_millis(50);
 
-/// Flushes of everybody, with no more of their stacks than says which call it was.
+/// Flushes of all processes, with no more of their stacks than says which call it was.
 fn wanted() -> Vec<Wanted> {
     let mut wanted: Vec<Wanted> = events::wanted();
     let flushes = |event: &Wanted| {

@@ -74,7 +74,7 @@ fn self_test(arch: &str) {
             tests.iter().all(|test| test["passed"] == true),
             "{arch}: {tests:?}"
         );
-        // The counters are those of this run: somebody interrupted somebody, if there was anybody.
+        // The counters are those of this run: a CPU interrupted another, if there was another.
         let taken: u64 = of("counters")
             .iter()
             .map(|c| c["shootdowns_taken"].as_u64().unwrap())

@@ -8,7 +8,7 @@
 //!
 //! A change is above the noise if in every pair it saves more than [`LEAST`] of the time, and more than seeds differ by at one
 //! price; or gives targets back more than [`LEAST`] of all CPUs' time, and costs callers none. However many interrupts a change
-//! takes away, nothing is said of it if that is time that nobody misses. For a change that matters the next bottleneck is
+//! takes away, nothing is said of it if no caller and no target lacks that time. For a change that matters the next bottleneck is
 //! named: the part of the machine whose cost, halved, would then save most.
 //!
 //! Time is how long the recorded calls and the computing between them take, until the last thread is done: not CPU time. The

@@ -131,7 +131,7 @@ pub struct Machine {
     unlocked: AtomicBool,
     /// How many programs have come to their end.
     over: AtomicUsize,
-    /// How often anybody waited.
+    /// How often a CPU waited.
     turns: std::sync::atomic::AtomicUsize,
 }
 
@@ -211,7 +211,7 @@ impl Machine {
 
     /// A new owner of the frame writes it.
     pub fn own(&self, page: usize) {
-        // SAFETY: loom reports it if somebody still reads through a TLB.
+        // SAFETY: loom reports it if a CPU still reads through its TLB.
         self.frames[page].with_mut(|cell| unsafe { *cell = 1 });
     }
 
@@ -282,7 +282,7 @@ unsafe impl Hardware for Machine {
     fn restore_interrupts(&self, _: bool) {}
     fn relax(&self) {
         let turns = self.turns.fetch_add(1, Relaxed);
-        assert!(turns < MANY_TURNS, "C7: everybody waits");
+        assert!(turns < MANY_TURNS, "C7: every CPU waits");
         if turns > ENOUGH_TURNS {
             loom::skip_branch();
         }
@@ -292,7 +292,7 @@ unsafe impl Hardware for Machine {
 
 impl Clear for Machine {
     fn zero(&self, extent: Extent, _: Strategy) {
-        // SAFETY: loom reports it if anybody looks at the same time.
+        // SAFETY: loom reports it if another thread looks at the same time.
         self.frames[extent.first.0 as usize].with_mut(|cell| unsafe { *cell = 0 });
     }
 }

@@ -119,7 +119,7 @@ pub fn walk() {
 }
 
 /// A truncation passes by a slot that is not made; a fault makes it and uses the page. The slot is taken as locked
-/// by whoever makes it.
+/// by the CPU that makes it.
 pub fn truncate() {
     struct Shared {
         length: Length<LoomWord>,

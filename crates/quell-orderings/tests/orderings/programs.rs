@@ -86,7 +86,7 @@ pub fn enter_user(world: &World) {
     unsafe { world.engine.enter_user() };
 }
 
-/// Takes a page of the kernel's own away, and gives its frame to somebody else.
+/// Takes a page of the kernel's own away, and gives its frame to a new owner.
 pub fn unmap_own(world: &World) {
     let mut batch = world.engine.batch(Purpose::Call);
     let range = world.clear(0);

@@ -20,7 +20,7 @@ pub const RACES: &[Race] = &[
         meet(&[|w| w.unmap_for_good(Scope::Tables), use_page]),
     ),
     race(
-        "a handler that nobody called",
+        "a handler that no interrupt called",
         meet(&[unmap, |w| {
             w.engine.on_interrupt();
             w.hw.access(0);

@@ -74,7 +74,7 @@ pub(super) fn raise_file_limit() {
     );
 }
 
-/// This thread before others while it lives: who empties buffers must not wait for those who fill them.
+/// This thread before others while it lives: the thread that empties buffers must not wait for those that fill them.
 pub(super) struct Ahead(Option<i32>);
 
 impl Ahead {

@@ -7,7 +7,7 @@ use super::rings::Stack;
 pub struct Wanted {
     /// Its name, `group:name`. One that this kernel does not have is listed among [`Host::missing`](crate::sample::Host::missing).
     pub event: String,
-    /// Whether it is kept whichever process was running: an interrupt is the business of who sent it, too.
+    /// Whether it is kept whichever process was running: an interrupt concerns its sender, too.
     pub everywhere: bool,
     /// Which stacks its records carry.
     pub stack: Stack,

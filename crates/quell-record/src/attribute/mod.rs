@@ -56,7 +56,7 @@ pub struct Program {
     pub name: Arc<str>,
     /// Its time on CPUs, in nanoseconds; 0 if context switches were not recorded.
     pub cpu_ns: u64,
-    /// What its targets lost, whoever sent the interrupts.
+    /// The time that its threads lost as targets, to any sender.
     pub stolen: Span,
     /// Interrupts that it took.
     pub taken: u64,
@@ -974,7 +974,7 @@ impl Attribution {
         of.locked_ns += call.locked_ns;
         of.locks += call.locks;
         of.bytes += call.bytes;
-        // What a program passes is nobody's to bound.
+        // A program may pass any number of different values.
         if of.how.len() < 64 || of.how.contains_key(&call.how) {
             *of.how.entry(call.how).or_default() += 1;
         }

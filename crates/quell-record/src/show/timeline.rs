@@ -61,7 +61,7 @@ impl Observer for Timeline {
             Stretch::Stolen => "taken",
             Stretch::Other => "other",
             Stretch::Wait => "wait",
-            // Calls that wait for no CPU are in no one's way.
+            // Calls that wait for no CPU hold up no thread.
             Stretch::Call => return,
         };
         self.now.push(Kept {

@@ -2,10 +2,10 @@
 //!
 //! A recording has too many calls to write each of them down, and their addresses mean nothing elsewhere. What makes a
 //! shootdown expensive is how often each thread makes which call, of how much memory, with how many pages in it, how long
-//! it computes in between, and who else runs in the process. That is kept. A thread becomes one loop; in each round,
+//! it computes in between, and which other threads run in the process. That is kept. A thread becomes one loop; in each round,
 //! each kind of its calls advances by its share, so that over the whole loop it is made exactly as often as it
 //! was recorded. A call that asked other CPUs to flush finds pages there when it is made again; one that
-//! asked nobody finds none. Which of both is all that decides whether it asks again.
+//! asked no CPU finds none. Which of both is all that decides whether it asks again.
 //!
 //! The order of different calls, which memory they shared, and the reads and writes of the program are lost;
 //! [`Process::workload`] writes that into the file, together with what it left out of this recording.
@@ -47,7 +47,7 @@ type Threads = BTreeMap<u32, Thread>;
 pub struct Calls {
     processes: BTreeMap<u32, (String, Threads)>,
     lost: u64,
-    /// Whether it was recorded which CPUs were interrupted. If not, who says that others are asked asks them.
+    /// Whether it was recorded which CPUs were interrupted. If not, a call that says that it asks others does.
     queued: bool,
 }
 

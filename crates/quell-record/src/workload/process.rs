@@ -143,7 +143,7 @@ impl Process {
         let made = || loops.iter().flat_map(|thread| &thread.calls);
         let of_asked = made().filter(|(alike, _)| alike.asked);
         let asked = of_asked.map(|(_, made)| made.count).sum();
-        // Whoever was asked ran in the process, even if no event of its own was recorded.
+        // A thread that was asked ran in the process, even if no event of its own was recorded.
         let cpus = threads
             .len()
             .min(THREADS)

@@ -76,7 +76,7 @@ pub(super) struct Open<'k, 'm> {
     began: Moment,
     changed: [Option<Changed>; KEPT],
     captures: [Option<Capture>; KEPT],
-    /// Spaces in which it has met entries that somebody else has changed.
+    /// Spaces in which it has met entries that another CPU has changed.
     unsettled: u16,
 }
 
@@ -105,9 +105,9 @@ pub(super) struct Desk<'k, 'm> {
     pub(super) kernel: &'k Kernel<'m>,
     pub(super) lanes: &'k [Lane<EngineOp>],
     /// Each is touched only by the CPU that has it marked busy. Those of a run that was cut short are
-    /// forgotten, not dropped: there is nobody left to flush.
+    /// forgotten, not dropped: no CPU is left to flush.
     pub(super) open: ManuallyDrop<[RefCell<Option<Open<'k, 'm>>>; BATCHES]>,
-    /// The run has begun: before, nobody is there to be waited for.
+    /// The run has begun: before, there is no other CPU to wait for.
     pub(super) begun: Cell<bool>,
 }
 
@@ -234,7 +234,7 @@ impl<'k, 'm> Desk<'k, 'm> {
             Reported::All if any => open.batch.changed_all(space, Scope::Leaf),
             _ => {}
         }
-        // Nothing of the huge mapping is looked for twice: whoever cleared it may not have flushed.
+        // Nothing of the huge mapping is looked for twice: the CPU that cleared it may not have flushed.
         if found_empty || end > HUGE || !any {
             open.unsettled |= 1 << slot;
         }
@@ -326,7 +326,7 @@ impl<'k, 'm> Desk<'k, 'm> {
         let upper = kernel.window_entry(slot, window);
         let word = upper.load(Relaxed);
         let table = word & tables::PRESENT != 0 && word & tables::TABLE != 0;
-        // Somebody may have mapped something meanwhile, and a marker says what must be settled.
+        // Another CPU may have mapped something meanwhile, and a marker says what must be settled.
         let idle = |at: u64| {
             let entry = kernel.entry(slot, at);
             entry.is_none_or(|entry| entry.load(Relaxed) == 0)

@@ -78,7 +78,7 @@ impl<'m> Kernel<'m> {
             self.settle_all(unsettled);
             set(&self.disks[file], self.content(Frame(frame)));
             self.capture(Frame(frame), 1);
-            // What was stored between the two is in the frame, and nobody can store there any more.
+            // What was stored between the two is in the frame, and no CPU can store there any more.
             set(&self.slots[file], 0);
             self.release(What::Single(Frame(frame)));
         }
@@ -96,7 +96,7 @@ impl<'m> Kernel<'m> {
         for file in (0..FILES).filter(|&file| wanted(file)) {
             self.lock_word(&self.file_locks[file]);
         }
-        // Every space that maps one of them, held to the end: nobody else comes between the
+        // Every space that maps one of them, held to the end: no other CPU comes between the
         // clearing and the residue.
         let mut held = 0u16;
         for slot in 0..usize::from(self.shape.spaces) {
@@ -175,7 +175,7 @@ impl<'m> Kernel<'m> {
         }
     }
 
-    /// Takes a frame that owes a flush, if nobody else has. `locked` is the file whose lock is held.
+    /// Takes a frame that owes a flush, if no other CPU has. `locked` is the file whose lock is held.
     pub(super) fn claim_frame(&self, frame: Frame, locked: Option<usize>) {
         if self.engine.claim(self.residue(frame)).is_none() {
             return;
@@ -183,7 +183,7 @@ impl<'m> Kernel<'m> {
         self.hw.happen(Happening::Claimed);
         self.hw.note(Event::FrameAllocated { frame, frames: 1 });
         self.fill(frame, SECRET);
-        // The frame is ours, so nobody else changes whose it was.
+        // The frame is ours, so no other CPU changes whose it was.
         let file = peek(self.debtor(frame)) as usize;
         if locked != Some(file) {
             self.lock_word(&self.file_locks[file]);
@@ -215,7 +215,7 @@ impl<'m> Kernel<'m> {
                         && let held = entry.load(Relaxed)
                         && held & !tables::EXECUTABLE == frame.0 << 12 | MARKER
                     {
-                        // With the rights that it had: who lost one meanwhile would not know.
+                        // With the rights that it had: a mapping that lost one meanwhile would get it back.
                         let executable = held & tables::EXECUTABLE;
                         entry.store(Self::leaf_word(frame, false) | executable, Release);
                     }

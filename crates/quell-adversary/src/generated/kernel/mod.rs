@@ -6,17 +6,17 @@
 //! place each, so whatever goes wrong in a run goes wrong in the engine:
 //!
 //! * an entry is changed under the lock of its space, and reported before that is dropped;
-//! * a page goes to a place that somebody has emptied only after [`Engine::settle_deferred`], and after
+//! * a page goes to a place that was emptied only after [`Engine::settle_deferred`], and after
 //!   [`Engine::settle_residue`] where a marker stands;
-//! * whoever relies on an entry that somebody else has cleared or protected settles first;
+//! * a CPU that relies on an entry that another has cleared or protected settles first;
 //! * a file's page goes out lazily only if it is mapped read-only everywhere and every earlier change
 //!   has been flushed; its residue begins before the first entry is cleared, and stands before the locks
 //!   are dropped; the page comes back by rescue, or anew after the residue was settled;
 //! * a frame is free when the batch that holds it gives it out; the kernel owns it from that moment, so
 //!   that any use of an old translation is one of a frame with a new owner (C1);
 //! * content is captured after the flush, under the lock, while the entry is still protected;
-//! * a space ends when nobody runs it; who goes idle does not count;
-//! * who returns to a program that is not to be disturbed says so last, and enters the kernel first, by whatever way.
+//! * a space ends when no CPU runs it; an idle CPU does not count;
+//! * a CPU that returns to an undisturbed program says so last, and enters the kernel first, on every way back.
 //!
 //! Data that a lock protects lies in words that are read and written without a point: between taking
 //! the lock and giving it back no other CPU looks at them.

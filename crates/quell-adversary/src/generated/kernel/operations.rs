@@ -204,7 +204,7 @@ impl context::Kernel for Desk<'_, '_> {
     }
 
     /// Another thread runs here for a while; the space that was loaded cannot end meanwhile, and is loaded
-    /// again when it goes on, unless whoever was preempted finds that out itself ([`Shape::leaves_space`]).
+    /// again when it goes on, unless the thread that was preempted finds that out itself ([`Shape::leaves_space`]).
     ///
     /// [`Shape::leaves_space`]: crate::generated::program::Shape::leaves_space
     fn preempt(&self) {
@@ -297,7 +297,7 @@ impl Desk<'_, '_> {
     fn nmi_handler(&self) {
         let here = self.kernel.here();
         if self.kernel.layout.own && !here.offline && !here.pinned {
-            // It asks nobody.
+            // An NMI handler asks no CPU before it reads the kernel's half.
             let own = self.kernel.shape.nmi_page as usize % OWN_PAGES;
             self.kernel.access_own(own, AccessKind::Load);
         }

@@ -1,7 +1,7 @@
 //! The kernel's own half: mappings that every CPU has, whatever root it has loaded. All changes are made under one lock.
 //!
 //! The first half of its pages have global entries, the others have not. A page that was taken away lazily may be mapped
-//! again once its stamp is settled, and its frame goes to somebody else by a claim.
+//! again once its stamp is settled, and its frame goes to a new owner by a claim.
 
 use super::batches::owe;
 use super::own_state::Taken;
@@ -125,7 +125,7 @@ impl Kernel<'_> {
         &self.own.spaces[usize::from(!Self::is_global(own))]
     }
 
-    /// Unmaps a page. The lock is held to the end: nobody maps something else there before the flush.
+    /// Unmaps a page. The lock is held to the end: no CPU maps something else there before the flush.
     pub(super) fn unmap_own(&self, own: usize, purpose: Purpose) {
         self.with_own(|| {
             let began = context::with(|core| core.now);
@@ -235,7 +235,7 @@ impl Kernel<'_> {
         }
     }
 
-    /// Gives the frame that was taken away lazily at a page to somebody else.
+    /// Gives the frame that was taken away lazily at a page to a new owner.
     pub(super) fn claim_own(&self, own: usize) {
         self.with_own(|| self.give_away_own(own));
     }

@@ -8,7 +8,7 @@ use rustc_hash::FxBuildHasher;
 use std::cell::Cell;
 use std::hash::BuildHasher;
 
-/// What was taken away lazily at a page, and not given to somebody else yet.
+/// What was taken away lazily at a page, and not given to a new owner yet.
 #[derive(Clone, Copy)]
 pub(super) struct Taken {
     pub(super) frame: Frame,

@@ -41,7 +41,7 @@ impl Kernel<'_> {
     pub(super) fn come_online(&self) {
         self.hw.online();
         self.engine.cpu_online();
-        // Nobody told it of text that was written until now.
+        // No CPU told it of text that was written until now.
         if self.layout.own {
             self.hw.synchronize_text();
         }
@@ -57,7 +57,7 @@ impl Kernel<'_> {
         if before.runs && before.loaded.is_some_and(|(at, _)| usize::from(at) == slot) {
             return;
         }
-        // Who preempts would load another space.
+        // A thread that preempts would load another space.
         self.update(|here| here.pinned = true);
         let Some(life) = self.join(slot) else {
             return self.update(|here| here.pinned = false);
@@ -124,7 +124,7 @@ impl Kernel<'_> {
             return;
         }
         let loud = context::point(Op::Access(kind));
-        // Who has preempted this CPU may have left another space.
+        // A thread that has preempted this CPU may have left another space loaded.
         let Some(slot) = self.program_of(me) else {
             return;
         };
@@ -185,7 +185,7 @@ impl Kernel<'_> {
         self.engine.retire(space);
         let root = self.layout.root(slot);
         self.hw.note(Event::SpaceRetired { root });
-        // Nobody walks there any more. What was there must be out of every walker's sight, too, before
+        // No walker is there any more. What was there must be out of every walker's sight, too, before
         // these tables, or the frames, are used again.
         let mut freed = [None; PAGES.len() + 3];
         let mut free = |what: What| {

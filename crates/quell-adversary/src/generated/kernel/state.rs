@@ -171,7 +171,7 @@ impl<'m> Kernel<'m> {
 
     pub(super) fn lock_word(&self, word: &AdversaryWord) {
         while word.compare_exchange(0, 1, Acquire, Relaxed).is_err() {
-            // Whoever holds it may wait for this CPU to flush.
+            // The CPU that holds it may wait for this one to flush.
             if self.here().masked {
                 self.engine.poll();
             }

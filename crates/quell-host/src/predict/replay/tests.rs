@@ -133,12 +133,12 @@ fn where_the_recording_does_not_tell_the_price_the_range_is_wider() {
 fn a_recording_that_asked_nobody_is_refused() {
     let machine = quell_clock::built_in("haswell-server").unwrap();
     let kernel = Kernel::of_policy("S0".parse().unwrap());
-    let nobody = Recording {
+    let none_sent = Recording {
         sent: Recorded::Interrupts(0),
         ..recording("discard", 1000, None)
     };
     assert_eq!(
-        replay(&machine, &kernel, &nobody).unwrap_err(),
+        replay(&machine, &kernel, &none_sent).unwrap_err(),
         NoReplay::Nothing
     );
 }
