@@ -125,7 +125,7 @@ pub(super) fn search(
             Kind::Random => Strategy::random(seed),
             Kind::Pct => Strategy::pct(seed, 1 + (number / 8 % DEPTH) as u32, longest),
             Kind::Lurking => {
-                // Others matter, too: there somebody else may be in the middle of what the first relies on.
+                // Others matter, too: there another CPU may be in the middle of what the first relies on.
                 let first = plan.watched.filter(|_| own);
                 let partner = || any_of(&plan.partners, seed).filter(|_| number % 16 == 6);
                 session.watched = first

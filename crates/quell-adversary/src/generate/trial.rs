@@ -89,7 +89,7 @@ pub(super) struct Outcome {
 }
 
 /// Whether a mistake can make a difference where these rules were asked about, on this machine. At the boundary to
-/// the machine nobody asks.
+/// the machine no rule is asked about.
 pub(super) fn may_show(mistake: Mistake, asked: &Asked, kind: &MachineKind) -> bool {
     match mistake {
         Mistake::Rule(rule) => asked.contains(rule),

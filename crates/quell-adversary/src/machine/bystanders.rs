@@ -6,7 +6,7 @@
 //! this program makes it. A generated program need not have the right access at the right place for
 //! that; what it must do is bring the CPUs where it would be wrong.
 //!
-//! Whoever performs the programs says which CPUs are in one ([`Core::enter_program`]); a step of the CPU's own
+//! The performer of the programs says which CPUs are in one ([`Core::enter_program`]); a step of the CPU's own
 //! ends that. Scenarios do not say it: they make their accesses themselves. Nor does a search of every schedule, whose
 //! sense of what commutes knows nothing of it.
 

@@ -1,7 +1,7 @@
 //! A machine as it was once the programs were made ready, kept so that further runs of them begin there.
 //!
 //! What a run leaves behind for the next (what was written down of footprints) is not
-//! part of it, nor is what a run is told to do: its schedule, its limits, how many interrupts nobody sends.
+//! part of it, nor is what a run is told to do: its schedule, its limits, how many spurious interrupts may come.
 
 use super::{Core, Cpu, Text};
 use crate::action::MAX_CPUS;

@@ -30,7 +30,7 @@ impl Swarm {
         let mut kinds = vec![(8, Kind::Read)];
         let crowded = spaces > PLACES as u64 && rng.one_in(4);
         if crowded {
-            // More than a batch takes: what is about all of them at once, and who finds it done.
+            // More than a batch takes: operations on all of them at once, and second actors that find them done.
             kinds.extend([(8, Kind::Sweep), (6, Kind::Confirm)]);
         }
         let theme = rng.one_in(3).then(|| rng.pick(&THEMES));
@@ -46,7 +46,7 @@ impl Swarm {
                 kinds.push(kind);
             }
         }
-        // Who is not to be disturbed differs from others by what becomes of the kernel's own half.
+        // An undisturbed CPU differs from others only in what becomes of the kernel's own half.
         let about = |wanted: fn(Kind) -> bool, kinds: &[(u64, Kind)]| {
             kinds.iter().any(|&(_, kind)| wanted(kind))
         };

@@ -114,7 +114,7 @@ pub(super) const THEMES: [&[Kind]; 6] = [
         Kind::Unmap,
         Kind::Unlink,
     ],
-    // What ends, and who idles there.
+    // Spaces that end, CPUs that go, and lazy CPUs.
     &[Kind::Retire, Kind::Hotplug, Kind::Idle, Kind::Unlink],
     // Flushes that are owed.
     &[
@@ -128,14 +128,14 @@ pub(super) const THEMES: [&[Kind]; 6] = [
         Kind::OwnLazily,
         Kind::Undisturbed,
     ],
-    // What is owed of both halves at once, and who is not to be disturbed for the one.
+    // Flushes of both halves that are owed at once, and CPUs that are not disturbed for one of them.
     &[
         Kind::Lazily,
         Kind::Claim,
         Kind::OwnLazily,
         Kind::Undisturbed,
     ],
-    // The kernel's own half, and who uses it.
+    // The kernel's own half, and its users.
     &[
         Kind::Own,
         Kind::UnmapOwn,

@@ -58,7 +58,7 @@ pub fn engine_program(rng: &mut Rng) -> Program {
     if swarm.uses_own_half() {
         first.extend(swarm.own.iter().map(|&own| EngineOp::MapOwn { own }));
     }
-    // In some programs each CPU is mostly about a space of its own, and who preempts it about another's: what goes wrong
+    // In some programs each CPU is mostly about a space of its own, and the thread that preempts it about another's: what goes wrong
     // there must not be mended by what they do to each other.
     let apart = strangers || shape.spaces > 1 && rng.one_in(4);
     // In some it is mostly about one that no CPU has had loaded before.
@@ -89,7 +89,7 @@ pub fn engine_program(rng: &mut Rng) -> Program {
             home: home(number),
             ..swarm.part(number, duel, rng)
         };
-        // Who preempts the owner of a batch has one of its own.
+        // A thread that preempts the owner of a batch has one of its own.
         let preempting = Swarm {
             home: home(number + 1),
             batches: BATCHES as u64 - 1..BATCHES as u64,
@@ -122,7 +122,7 @@ pub fn engine_program(rng: &mut Rng) -> Program {
         for _ in 0..rng.few(if duel.is_some() { 2 } else { 4 }) {
             part.phrase(rng, &mut lane.run);
         }
-        // Who has done something uses it, too.
+        // A CPU that has done something uses it, too.
         if duel.is_some() && rng.one_in(2) {
             lane.run.push(swarm.look(rng));
         }

@@ -160,7 +160,7 @@ pub fn calls_program(rng: &mut Rng, large: LargePages) -> Program {
         for _ in 0..rng.few(most) {
             part.phrase(rng, &mut lane.run);
         }
-        // Who has done something uses it, too.
+        // A CPU that has done something uses it, too.
         if duel.is_some() && rng.one_in(2) {
             lane.run.push(swarm.access(rng));
         }
