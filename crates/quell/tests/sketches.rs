@@ -45,7 +45,7 @@ trait Kind: Sized + 'static {
     const TAGGED_BY_ROOT: bool = false;
     /// Whether invalidations name no tag, and reach every one; root switches keep what was there.
     const REACHES_EVERY_TAG: bool = false;
-    /// Whether a TLB keeps entries of two stages as one, by an address that an invalidation does not name: whoever invalidates a
+    /// Whether a TLB keeps entries of two stages as one, by an address that an invalidation does not name: an initiator that invalidates a
     /// page drops all of the tag's, too.
     const COMBINES: bool = false;
     /// So many pages may be one entry, found by its first page alone.
