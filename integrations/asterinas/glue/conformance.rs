@@ -116,7 +116,7 @@ unsafe impl Bench for Cpus {
     }
 
     fn give_back(&self, frames: Extent) {
-        // SAFETY: they were a segment's, which was taken apart in `take_frames`, and nobody uses them any more.
+        // SAFETY: they were a segment's, which was taken apart in `take_frames`, and no code uses them any more.
         drop(unsafe { Segment::<()>::from_raw(physical(frames)) });
     }
 

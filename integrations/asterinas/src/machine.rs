@@ -52,7 +52,7 @@ impl Report for Measured {
                 return Ok(true);
             }
             "panic" => bail!("the kernel panicked: {rest}"),
-            _ => bail!("the kernel said what nobody here knows: {line}"),
+            _ => bail!("the kernel printed an unknown line: {line}"),
         }
         Ok(false)
     }
@@ -119,7 +119,7 @@ impl Report for Suite {
             ("failed", name) => self.failed.push(name.into()),
             ("end", _) => return Ok(true),
             ("panic", why) => bail!("the kernel panicked: {why}"),
-            _ => bail!("the kernel said what nobody here knows: {line}"),
+            _ => bail!("the kernel printed an unknown line: {line}"),
         }
         Ok(false)
     }

@@ -348,7 +348,7 @@ static int directed(unsigned long rounds, const char *only)
 		watchers++;
 	}
 	if (!watchers) {
-		puts("1..0 # SKIP on one CPU nobody watches");
+		puts("1..0 # SKIP on one CPU no other watches");
 		return 4;
 	}
 	for (size_t act = 0; act < ACTS; act++) {
@@ -448,7 +448,7 @@ static void read_at_random(int from, uint64_t seed)
 			pages = mmap(NULL, LARGE * PAGE, PROT_READ, draw(&seed) & 1 ? MAP_SHARED : MAP_PRIVATE, from, 0);
 			if (pages == MAP_FAILED)
 				die("mmap");
-			/* Readahead would bring what nobody looks at. */
+			/* Readahead would bring pages that no reader looks at. */
 			madvise((void *)pages, LARGE * PAGE, MADV_RANDOM);
 		}
 		least = atomic_load(&state->done);

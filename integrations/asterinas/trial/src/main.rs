@@ -4,7 +4,7 @@
 //! unmaps and protects them. [`stale`] fills a frame that was taken away with a word of its own: a program that
 //! reads it has used a translation that should have been gone. [`cost`] measures with the clock of an emulator
 //! that counts one nanosecond for each instruction. Compiled with `conformance` it runs quell's conformance suite
-//! instead ([`conformance`]). Lines that begin with `trial:` are for whoever started the machine.
+//! instead ([`conformance`]). Lines that begin with `trial:` are for the program that started the machine.
 
 #![no_std]
 #![no_main]

@@ -40,7 +40,7 @@ fn round(world: &World, take_away: impl Fn(&World)) -> usize {
     }
     pass(200_000);
     world.unmap(PAGES);
-    // Whoever has read it says so in this round.
+    // A CPU that has read it says so in this round.
     pass(200_000);
     world.stale()
 }

@@ -61,9 +61,9 @@ static bool quell_cannot_clean(struct vm_area_struct *vma, void *arg)
 
 /*
  * Write-protects folios that are about to be written, with one flush for all: folio_clear_dirty_for_io() then finds
- * nothing to flush for those that nobody has written to meanwhile.
+ * nothing to flush for those that no CPU has written to meanwhile.
  *
- * The folios stay locked until the flush is done. Whoever captures the content of a folio holds its lock, so nobody
+ * The folios stay locked until the flush is done. A task that captures the content of a folio holds its lock, so none
  * takes an entry that is clean in the table for one that no CPU writes through any more. What a CPU writes before the
  * flush belongs to a folio that is still dirty.
  */

@@ -6,17 +6,18 @@
  * page leaves the page cache without a flush; a stale read returns the right bytes as long as the frame keeps them and
  * they are the file's. This file sees to both:
  *
- *   - The frame is parked: it is nobody's, and goes to the page allocator when it was claimed, which pays what is owed.
- *     Its debt stands in folio->private, which nobody else uses then. There are at most quell_most parked frames; one
- *     more, drain_all_pages() (memory is short, or somebody wants these very frames) or a second claim all
+ *   - The frame is parked: it has no owner, and goes to the page allocator when it was claimed, which pays what is owed.
+ *     Its debt stands in folio->private, which no other code uses then. There are at most quell_most parked frames; one
+ *     more, drain_all_pages() (memory is short, or a caller wants these very frames) or a second claim all
  *     of them, with one round of interrupts to the CPUs that have not flushed since.
- *   - What is owed for a page of a file stands in a table, by (mapping, index). Who fills the slot of the page cache
- *     again, or changes the file's bytes without filling it, looks there and pays first.
- *   - Who takes the mapping away finds mm->tlb_flush_batched, as for any entry that reclaim has cleared.
+ *   - What is owed for a page of a file stands in a table, by (mapping, index). A task that fills the slot of the page
+ *     cache again, or changes the file's bytes without filling it, looks there and pays first.
+ *   - A task that takes the mapping away finds mm->tlb_flush_batched, as for any entry that reclaim has cleared.
  *
  * One word per place of the table is enough although places are shared: it has a fingerprint of the page, and where two
  * debts that are not paid meet, none, which stands for all. A page is pending from before it leaves the page cache
- * until its batch has a number; who meets it so (a page that comes back within one call of reclaim) has all CPUs flush.
+ * until its batch has a number; a task that meets it so (a page that comes back within one call of reclaim)
+ * has all CPUs flush.
  *
  * Not owed, but flushed as ever: folios of more than one page, what is not a regular file on a file system with a block
  * device of its own, a page that one mapping could be written through or that is dirty, and a page that stays in the page
@@ -161,7 +162,7 @@ static void quell_begin_pending(u64 key)
 /* It did not, or what it owes can be found under a number, or is flushed. */
 static void quell_end_pending(u64 key)
 {
-	/* A value is returned, so that who sees the page no longer pending sees what was done before. */
+	/* A value is returned, so that a CPU that sees the page no longer pending sees what was done before. */
 	atomic64_sub_return(quell_pending_of(key), &quell_place(key)->pending);
 	atomic_dec_return(&pending_pages);
 }
@@ -276,7 +277,7 @@ struct quell_lazy *quell_lazy_new(void)
 	return lazy;
 }
 
-/* The last folio stayed in the page cache, or was not unmapped: nobody would look for a debt of it. */
+/* The last folio stayed in the page cache, or was not unmapped: no task would look for a debt of it. */
 static void quell_lazy_leave(struct quell_lazy *lazy)
 {
 	if (lazy->folio && lazy->reported)
@@ -373,7 +374,7 @@ bool quell_lazy_takes(struct quell_lazy *lazy, struct mm_struct *mm, unsigned lo
 	return true;
 }
 
-/* The entry that is reported next was not clean, not read-only, or somebody waits for it to be written through. */
+/* The entry that is reported next was not clean, not read-only, or a task waits for it to be written through. */
 void quell_lazy_spoil(void)
 {
 	struct quell_lazy *lazy = quell_task_lazy(false);
@@ -383,7 +384,7 @@ void quell_lazy_spoil(void)
 }
 
 /*
- * The locked folio is about to leave the page cache for good: from here on who fills its slot again finds it pending.
+ * The locked folio is about to leave the page cache for good: from here on a task that fills its slot again finds it pending.
  * False if nothing of it is owed.
  */
 bool quell_lazy_remove(struct address_space *mapping, struct folio *folio)
@@ -399,7 +400,7 @@ bool quell_lazy_remove(struct address_space *mapping, struct folio *folio)
 	return true;
 }
 
-/* It did not: somebody refers to it, or it is dirty after all. */
+/* It did not: another part of the kernel refers to it, or it is dirty after all. */
 void quell_lazy_keep(struct address_space *mapping, struct folio *folio)
 {
 	quell_end_pending(quell_key(mapping, folio->index));
@@ -420,10 +421,10 @@ bool quell_lazy_park(struct folio *folio)
 	return true;
 }
 
-/* Who changes files. */
+/* Callers that change files. */
 
 /*
- * Whoever takes a mapping away settles: where there is none, nothing is owed. A mapping that has left an entry behind was
+ * A task that takes a mapping away settles: where there is none, nothing is owed. A mapping that has left an entry behind was
  * there before the slot was empty, as the caller has found it.
  */
 static bool quell_is_mapped(struct address_space *mapping)
@@ -456,7 +457,7 @@ static void quell_settle_range(struct address_space *mapping, pgoff_t first, pgo
 }
 
 /*
- * A new folio was put into slots of the page cache. It is locked, so nobody has changed it yet. What was there before
+ * A new folio was put into slots of the page cache. It is locked, so no task has changed it yet. What was there before
  * left without a flush, perhaps.
  */
 void quell_lazy_filled(struct address_space *mapping, unsigned long index, long nr)

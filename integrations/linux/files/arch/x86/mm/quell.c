@@ -180,7 +180,7 @@ void quell_hw_interrupt(const struct quell_cpu_set *targets)
 	__apic_send_IPI_mask(mask, QUELL_VECTOR);
 }
 
-/* Serves this CPU's inbox. It takes no lock, reads no clock and wakes nobody up. */
+/* Serves this CPU's inbox. It takes no lock, reads no clock and wakes no task up. */
 DEFINE_IDTENTRY_SYSVEC_SIMPLE(sysvec_quell)
 {
 	u8 reason = this_cpu_read(quell_this.reason);
@@ -285,7 +285,7 @@ bool quell_mm_new(struct mm_struct *mm)
 
 /*
  * The last reference is gone, and with it every CPU that had the mm loaded lazily: switch_mm_irqs_off() comes before
- * mmdrop_lazy_tlb(). So nobody is waited for.
+ * mmdrop_lazy_tlb(). So no CPU is waited for.
  */
 void quell_mm_retire(struct mm_struct *mm)
 {
@@ -402,7 +402,7 @@ void quell_mm_flush(struct mm_struct *mm, unsigned long start,
 	mmu_notifier_arch_invalidate_secondary_tlbs(mm, start, end);
 }
 
-/* For who has found an entry that reclaim cleared. Under the table's lock. */
+/* For a task that has found an entry that reclaim cleared. Under the table's lock. */
 void quell_mm_settle(struct mm_struct *mm)
 {
 	preempt_disable();
