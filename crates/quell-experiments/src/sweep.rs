@@ -3,6 +3,12 @@
 //! The cells of a grid are numbered in one order that depends on nothing but the grid, so a part of it can be run
 //! anywhere and at any time: what comes out of a cell depends on the cell alone. The longest runs begin first, so that
 //! no core waits for one of them at the end.
+//!
+//! [`results`] has what came of them as text, [`columns`] in columns, [`summary`] as points, CSV and a plot.
+
+pub mod columns;
+pub mod results;
+pub mod summary;
 
 use std::collections::BTreeMap;
 use std::fmt::{self, Display, Formatter};

@@ -21,10 +21,9 @@ static double now(void) {
   return t.tv_sec + t.tv_nsec * 1e-9;
 }
 
-__attribute__((noinline)) static void handle_request(char **buffers, uint64_t *random) {
-  *random = *random * 6364136223846793005u + 1442695040888963407u;
-  size_t size = 16384 + (*random >> 40) % 200000;
-  size_t at = (*random >> 33) % BUFFERS;
+__attribute__((noinline)) static void handle_request(char **buffers, unsigned short seed[3]) {
+  size_t size = 16384 + nrand48(seed) % 200000;
+  size_t at = nrand48(seed) % BUFFERS;
   free(buffers[at]);
   buffers[at] = malloc(size);
   if (!buffers[at]) abort();
@@ -33,10 +32,10 @@ __attribute__((noinline)) static void handle_request(char **buffers, uint64_t *r
 
 static void *serve(void *argument) {
   char *buffers[BUFFERS] = {0};
-  uint64_t random = (uintptr_t)argument;
+  unsigned short seed[3] = {1, 0, (unsigned short)(uintptr_t)argument};
   uintptr_t requests = 0;
   while (now() < until) {
-    handle_request(buffers, &random);
+    handle_request(buffers, seed);
     requests++;
   }
   return (void *)requests;

@@ -507,7 +507,9 @@ fn story(machine: Machine, policy: Policy) -> String {
         assert_eq!(cpus, [0, 1]);
     });
     told.other("CPU 1 runs y", |_| engine.switch_to(Some(x), y));
-    told.step("y is retired by a CPU that does not run it", |_| engine.leave(x));
+    told.step("y is retired by a CPU that does not run it", |_| {
+        engine.leave(x)
+    });
     told.other("x is retired", |_| engine.retire(x));
     told.other("CPU 1 is lazy", |_| engine.enter_lazy());
     told.step("CPU 0 runs y and is lazy", |_| {

@@ -405,12 +405,9 @@ struct shared {
 
 static struct shared *shared;
 
-static uint64_t draw(uint64_t *seed)
+static uint64_t draw(unsigned short seed[3])
 {
-	*seed ^= *seed << 13;
-	*seed ^= *seed >> 7;
-	*seed ^= *seed << 17;
-	return *seed;
+	return (uint64_t)nrand48(seed);
 }
 
 static uint64_t content(size_t page, uint64_t version)
@@ -428,7 +425,7 @@ static void wrong(size_t page, uint64_t least, uint64_t saw, uint64_t most)
 	shared->seen[3] = most;
 }
 
-static void read_at_random(int from, uint64_t seed)
+static void read_at_random(int from, unsigned short seed[3])
 {
 	volatile uint64_t *pages = NULL;
 	unsigned long count = 0;
@@ -436,16 +433,16 @@ static void read_at_random(int from, uint64_t seed)
 
 	while (!atomic_load_explicit(&shared->stop, memory_order_relaxed)) {
 		/* Some pages are looked at over and over, so that there is a translation when they go. */
-		if (draw(&seed) % 64 == 0)
-			hot = draw(&seed) % LARGE;
-		size_t page = draw(&seed) % 4 ? (hot + draw(&seed) % 16) % LARGE : draw(&seed) % LARGE;
+		if (draw(seed) % 64 == 0)
+			hot = draw(seed) % LARGE;
+		size_t page = draw(seed) % 4 ? (hot + draw(seed) % 16) % LARGE : draw(seed) % LARGE;
 		struct page_state *state = &shared->pages[page];
 		uint64_t least, saw, last;
 
-		if (!pages || draw(&seed) % 65536 == 0) {
+		if (!pages || draw(seed) % 65536 == 0) {
 			if (pages)
 				munmap((void *)pages, LARGE * PAGE);
-			pages = mmap(NULL, LARGE * PAGE, PROT_READ, draw(&seed) & 1 ? MAP_SHARED : MAP_PRIVATE, from, 0);
+			pages = mmap(NULL, LARGE * PAGE, PROT_READ, draw(seed) & 1 ? MAP_SHARED : MAP_PRIVATE, from, 0);
 			if (pages == MAP_FAILED)
 				die("mmap");
 			/* Readahead would bring pages that no reader looks at. */
@@ -465,14 +462,14 @@ static void read_at_random(int from, uint64_t seed)
 	atomic_fetch_add(&shared->reads, count);
 }
 
-static void write_at_random(int buffered, int direct, uint64_t seed, size_t first, size_t step)
+static void write_at_random(int buffered, int direct, unsigned short seed[3], size_t first, size_t step)
 {
 	static uint64_t bytes[WORDS] __attribute__((aligned(PAGE)));
 	unsigned long count = 0;
 
 	while (!atomic_load_explicit(&shared->stop, memory_order_relaxed)) {
 		/* Each page has one writer. */
-		size_t page = first + draw(&seed) % (LARGE / step) * step;
+		size_t page = first + draw(seed) % (LARGE / step) * step;
 		struct page_state *state;
 		uint64_t version;
 
@@ -483,12 +480,12 @@ static void write_at_random(int buffered, int direct, uint64_t seed, size_t firs
 		for (size_t word = 0; word < WORDS; word++)
 			bytes[word] = content(page, version);
 		atomic_store(&state->begun, version);
-		if (pwrite(draw(&seed) % 4 ? buffered : direct, bytes, PAGE, page * PAGE) != PAGE)
+		if (pwrite(draw(seed) % 4 ? buffered : direct, bytes, PAGE, page * PAGE) != PAGE)
 			die("pwrite");
 		atomic_store(&state->done, version);
 		count++;
 		/* What is dirty is not reclaimed without a flush. */
-		if (draw(&seed) % 256 == 0)
+		if (draw(seed) % 256 == 0)
 			fdatasync(buffered);
 	}
 	atomic_fetch_add(&shared->writes, count);
@@ -514,7 +511,7 @@ static int soak(unsigned int seconds)
 	}
 	fsync(buffered);
 	for (unsigned long child = 0; child < children; child++) {
-		uint64_t seed = 0x9e3779b97f4a7c15 * (child + 1);
+		unsigned short seed[3] = { 1, 0, (unsigned short)child };
 		pid_t pid = fork();
 
 		if (pid < 0)

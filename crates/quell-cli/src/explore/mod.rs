@@ -65,7 +65,7 @@ pub fn run(args: ExploreArgs) -> anyhow::Result<ExitCode> {
     }
     let began = Instant::now();
     if args.mutants {
-        let tested = work::test_all(&args, &mutants(&args)?, jobs.max(1));
+        let tested = work::test_all(&args, &mutants(&args)?, jobs.max(1))?;
         return Ok(output::mutants(&args, &tested, began.elapsed()));
     }
     let choice = Choice {
@@ -90,7 +90,7 @@ pub fn run(args: ExploreArgs) -> anyhow::Result<ExitCode> {
         (None, true) => Effort::Exhaustive(args.most),
         (None, false) => args.schedules.map_or(Effort::USUAL, Effort::Schedules),
     };
-    let results = work::explore_all(&args, &cases, effort, jobs.max(1));
+    let results = work::explore_all(&args, &cases, effort, jobs.max(1))?;
     let failed = output::results(&args, &results, began.elapsed());
     if let (Some(place), Some(first)) = (
         &trace,

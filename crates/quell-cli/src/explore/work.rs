@@ -6,8 +6,9 @@ use quell_adversary::mutants::{self, Tested};
 use quell_adversary::{Budget, Case, Coverage, Exploration, Mistake, Report, Session, explore};
 use quell_experiments::cpu_time;
 use quell_experiments::progress::{self, Glance};
-use std::sync::Mutex;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
+use rayon::prelude::*;
+use rayon::{ThreadPoolBuildError, ThreadPoolBuilder};
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
 /// What a case came to.
@@ -19,38 +20,36 @@ pub struct Searched {
 }
 
 /// Does `task` for each number below `count`, on `jobs` threads; results in order.
-fn spread<T: Send>(count: usize, jobs: usize, task: impl Fn(usize) -> T + Sync) -> Vec<T> {
-    let next = AtomicUsize::new(0);
-    let results = Mutex::new(Vec::with_capacity(count));
-    std::thread::scope(|scope| {
-        for _ in 0..jobs.min(count).max(1) {
-            scope.spawn(|| {
-                loop {
-                    let index = next.fetch_add(1, Relaxed);
-                    if index >= count {
-                        break;
-                    }
-                    let result = task(index);
-                    let mut results = results.lock().unwrap_or_else(|broken| broken.into_inner());
-                    results.push((index, result));
-                }
-            });
-        }
-    });
-    let mut results = results
-        .into_inner()
-        .unwrap_or_else(|broken| broken.into_inner());
-    results.sort_by_key(|(index, _)| *index);
-    results.into_iter().map(|(_, result)| result).collect()
+///
+/// # Errors
+/// If the host has no room for so many threads.
+fn spread<T: Send>(
+    count: usize,
+    jobs: usize,
+    task: impl Fn(usize) -> T + Sync + Send,
+) -> Result<Vec<T>, ThreadPoolBuildError> {
+    let threads = ThreadPoolBuilder::new().num_threads(jobs.min(count).max(1));
+    // One at a time: a case may take a thousand times as long as its neighbour.
+    let all = || {
+        (0..count)
+            .into_par_iter()
+            .with_max_len(1)
+            .map(task)
+            .collect()
+    };
+    Ok(threads.build()?.install(all))
 }
 
 /// Searches all cases.
+///
+/// # Errors
+/// If the host has no room for so many threads.
 pub fn explore_all(
     args: &ExploreArgs,
     cases: &[Case<'static>],
     effort: Effort,
     jobs: usize,
-) -> Vec<Searched> {
+) -> Result<Vec<Searched>, ThreadPoolBuildError> {
     let cases: Vec<_> = cases.iter().map(|&case| (case, Spent::default())).collect();
     let (violations, fired) = (AtomicU64::new(0), AtomicU64::new(0));
     let began = Instant::now();
@@ -131,7 +130,14 @@ fn rate(schedules: u64, began: Instant) -> String {
 }
 
 /// Tests all mutants.
-pub fn test_all(args: &ExploreArgs, mutants: &[Mistake], jobs: usize) -> Vec<Tested> {
+///
+/// # Errors
+/// If the host has no room for so many threads.
+pub fn test_all(
+    args: &ExploreArgs,
+    mutants: &[Mistake],
+    jobs: usize,
+) -> Result<Vec<Tested>, ThreadPoolBuildError> {
     let [tested, killed, schedules] = [const { AtomicU64::new(0) }; 3];
     let began = Instant::now();
     let look = || Glance {

@@ -1,13 +1,12 @@
 //! `quell sweep`: a grid of runs, and `quell merge`: its parts put together.
 //!
-//! The file of results is all the state that there is ([`results`]): a sweep that was interrupted goes on where it was,
+//! The file of results is all the state that there is ([`file`]): a sweep that was interrupted goes on where it was,
 //! a part of a grid is a file of the same kind, and parts that are merged are the file that one machine writes, bit by
 //! bit.
 
-mod columns;
+mod file;
 #[cfg(feature = "parquet")]
 mod parquet;
-mod results;
 mod summary;
 
 use std::path::PathBuf;
@@ -18,6 +17,7 @@ use std::sync::{Arc, Mutex};
 use anyhow::Result;
 use clap::Args;
 use quell::Policy;
+use quell_experiments::sweep::results::Head;
 use quell_experiments::sweep::{self, Grid, MOST_CELLS, Record, Shard};
 use quell_experiments::{machines, workloads};
 use quell_workloads::{Unit, Workload};
@@ -25,7 +25,7 @@ use quell_workloads::{Unit, Workload};
 use crate::numbers::Listed;
 use crate::output::{Destination, note, say};
 use crate::usage::usage;
-use results::{Head, Results};
+use file::ResultsFile;
 
 /// What `quell sweep` takes.
 #[derive(Debug, Args)]
@@ -185,17 +185,17 @@ pub fn run(args: &SweepArgs) -> Result<ExitCode> {
     let head = Head::of(&grid, &cells);
     let place = Destination::open("--results", args.results.as_deref(), "quell-sweep.jsonl")?;
     let places = args.summary.open()?;
-    let mut results = Results::open(place.path(), &head)?;
+    let mut file = ResultsFile::open(place.path(), head)?;
     let mine = |index: usize| args.shard.is_none_or(|shard| shard.has(index));
     let missing: Vec<_> = cells
         .into_iter()
-        .filter(|cell| mine(cell.index) && !results.has(cell.index))
+        .filter(|cell| mine(cell.index) && !file.results.has(cell.index))
         .collect();
-    let known = results.len();
+    let known = file.results.known();
     if known > 0 {
         note!("{known} runs are in {} already", place.shown());
     }
-    let kept = Mutex::new((&mut results, None));
+    let kept = Mutex::new((&mut file, None));
     sweep::run(&missing, &AtomicBool::new(false), |cell, outcome| {
         let record = Record::of(&grid, cell, outcome);
         // A poisoned lock means that another run's record could not be kept, and that error is told.
@@ -211,8 +211,8 @@ pub fn run(args: &SweepArgs) -> Result<ExitCode> {
     if let Some(error) = failed {
         return Err(error);
     }
-    results.finish()?;
-    let good = summary::print(&results, &places)?;
+    file.finish()?;
+    let good = summary::print(&file.results, &places)?;
     say!("results: {}", place.shown());
     Ok(if good {
         ExitCode::SUCCESS
@@ -228,14 +228,14 @@ pub fn run(args: &SweepArgs) -> Result<ExitCode> {
 pub fn merge(args: &MergeArgs) -> Result<ExitCode> {
     let place = Destination::open("--results", Some(&args.results), "")?;
     let places = args.summary.open()?;
-    let merged = Results::merge(&args.parts, place.path())?;
+    let merged = ResultsFile::merge(&args.parts, place.path())?.results;
     let good = summary::print(&merged, &places)?;
     match merged.missing() {
-        0 => say!("results: {}, all {} runs", place.shown(), merged.len()),
+        0 => say!("results: {}, all {} runs", place.shown(), merged.known()),
         missing => say!(
             "results: {}, {} runs; {missing} are missing",
             place.shown(),
-            merged.len()
+            merged.known()
         ),
     }
     Ok(if good && merged.missing() == 0 {

@@ -15,7 +15,7 @@ use parquet::file::properties::WriterProperties;
 use parquet::file::writer::SerializedFileWriter;
 use parquet::schema::types::Type;
 
-use super::columns::{Cells, Column};
+use quell_experiments::sweep::columns::{Cells, Column};
 
 /// Whether each run has a value.
 fn is_whole(cells: &Cells) -> bool {
@@ -115,10 +115,9 @@ pub fn write(columns: &[Column], to: &mut dyn Write) -> io::Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::sweep::columns;
     use parquet::file::reader::{FileReader, SerializedFileReader};
     use parquet::record::Field;
-    use quell_experiments::sweep::Record;
+    use quell_experiments::sweep::{Record, columns};
     use std::collections::BTreeMap;
 
     fn record(seed: u64, value: Option<f64>, size: &str) -> Record {

@@ -1,20 +1,19 @@
-//! What a sweep came to: the median over seeds and how far they lie apart, as a table and as a plot; every run as CSV and
-//! as Parquet.
+//! What a sweep came to, as a table, and in files: the plot, every run as CSV and as Parquet.
 
-use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 use anyhow::Result;
 use clap::Args;
-use quell_experiments::charts::{COLORS, Chart, Line, Upward};
-use quell_experiments::numbers::{digits, median};
+use quell_experiments::numbers::digits;
+use quell_experiments::sweep::Record;
+#[cfg(feature = "parquet")]
+use quell_experiments::sweep::columns;
+use quell_experiments::sweep::results::Results;
+use quell_experiments::sweep::summary::{Point, csv, plot, points};
 
-use super::columns::{self, Column, amount};
-use super::results::Results;
 use crate::output::{Destination, note, say};
 use crate::table::{Table, number, words};
 use crate::usage::usage;
-use quell_experiments::sweep::Record;
 
 /// Where else a sweep's results go.
 #[derive(Debug, Args)]
@@ -59,65 +58,6 @@ impl SummaryArgs {
             plot: open("--plot", &self.plot)?,
         })
     }
-}
-
-/// One point of a grid: all of its seeds.
-struct Point {
-    machine: String,
-    policy: String,
-    cpus: usize,
-    parameters: BTreeMap<String, String>,
-    /// The figures, in ascending order.
-    values: Vec<f64>,
-    failed: usize,
-}
-
-impl Point {
-    fn median(&self) -> Option<f64> {
-        median(&self.values)
-    }
-
-    /// How far the figures lie apart, in percent of the median.
-    fn spread(&self) -> Option<f64> {
-        let (first, last) = (self.values.first()?, self.values.last()?);
-        Some((last - first) / self.median()?.abs() * 100.0)
-    }
-}
-
-/// The points of a grid in its order, in which the seeds of one follow one another.
-fn points(records: &[Record]) -> Vec<Point> {
-    let mut points: Vec<Point> = Vec::new();
-    for record in records {
-        let same = points.last().is_some_and(|point| {
-            (&point.machine, &point.policy, point.cpus, &point.parameters)
-                == (
-                    &record.machine,
-                    &record.policy,
-                    record.cpus,
-                    &record.parameters,
-                )
-        });
-        if !same {
-            points.push(Point {
-                machine: record.machine.clone(),
-                policy: record.policy.clone(),
-                cpus: record.cpus,
-                parameters: record.parameters.clone(),
-                values: Vec::new(),
-                failed: 0,
-            });
-        }
-        if let Some(point) = points.last_mut() {
-            match record.value {
-                Some(value) => point.values.push(value),
-                None => point.failed += 1,
-            }
-        }
-    }
-    for point in &mut points {
-        point.values.sort_by(f64::total_cmp);
-    }
-    points
 }
 
 /// Prints and writes it; whether every run kept the contract and came to a figure.
@@ -194,162 +134,4 @@ fn table(points: &[Point]) -> Table {
         rows.row(cells.into_iter().chain(parameters).chain(figures));
     }
     rows
-}
-
-/// A cell of CSV, in quotes if it must be.
-fn quoted(text: &str) -> String {
-    if text.contains([',', '"', '\n', '\r']) {
-        return format!("\"{}\"", text.replace('"', "\"\""));
-    }
-    text.to_owned()
-}
-
-/// Every run as a line; counts that no run has are left out.
-fn csv(records: &[Record]) -> String {
-    let columns = columns::of(records);
-    let mut text = String::new();
-    let mut line = |of: &dyn Fn(&Column) -> String| {
-        let cells: Vec<_> = columns.iter().map(|column| quoted(&of(column))).collect();
-        text.push_str(&cells.join(","));
-        text.push('\n');
-    };
-    line(&|column| column.name.clone());
-    for run in 0..records.len() {
-        line(&|column| column.shown(run));
-    }
-    text
-}
-
-/// The medians over what has the most values: CPUs, or a parameter that is a number.
-fn plot(points: &[Point], metric: &str) -> Option<String> {
-    let first = points.first()?;
-    let different = |of: &dyn Fn(&Point) -> Option<f64>| {
-        let mut all: Vec<_> = points.iter().filter_map(of).map(f64::to_bits).collect();
-        all.sort_unstable();
-        all.dedup();
-        all.len()
-    };
-    let cpus = |point: &Point| Some(point.cpus as f64);
-    let of = |point: &Point, name: &str| {
-        point
-            .parameters
-            .get(name)
-            .and_then(|text| Some(amount(text)? as f64))
-    };
-    let mut best = ("CPUs", different(&cpus));
-    for name in first.parameters.keys() {
-        let count = different(&|point| of(point, name));
-        if count > best.1 {
-            best = (name.as_str(), count);
-        }
-    }
-    let (axis, count) = best;
-    if count < 2 {
-        return None;
-    }
-    let mut lines: Vec<Line> = Vec::new();
-    for point in points {
-        let place = match axis {
-            "CPUs" => cpus(point),
-            name => of(point, name),
-        };
-        let (Some(place), Some(median)) = (place, point.median()) else {
-            continue;
-        };
-        if place <= 0.0 || median <= 0.0 {
-            continue;
-        }
-        let mut name = format!("{} {}", point.machine, point.policy);
-        if axis != "CPUs" {
-            name += &format!(" {} CPUs", point.cpus);
-        }
-        for (parameter, value) in point.parameters.iter().filter(|(name, _)| *name != axis) {
-            name += &format!(" {parameter}={value}");
-        }
-        match lines.iter_mut().find(|line| line.name == name) {
-            Some(line) => line.points.push((place, median)),
-            None => lines.push(Line {
-                name,
-                color: COLORS[lines.len() % COLORS.len()],
-                points: vec![(place, median)],
-            }),
-        }
-    }
-    if lines.is_empty() {
-        return None;
-    }
-    for line in &mut lines {
-        line.points.sort_by(|a, b| a.0.total_cmp(&b.0));
-    }
-    let chart = Chart {
-        lines: &lines,
-        rings: &[],
-        right: axis,
-        power: |value| format!("{value}"),
-        up: metric,
-        upward: Upward::Powers,
-    };
-    Some(chart.file())
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn record(index: usize, cpus: usize, seed: u64, value: Option<f64>) -> Record {
-        Record {
-            index,
-            workload: "w".into(),
-            machine: "m".into(),
-            policy: "S0,inline=no".into(),
-            cpus,
-            seed,
-            parameters: BTreeMap::from([("size".into(), "64K".into())]),
-            value,
-            window_ns: 1.5,
-            violations: 0,
-            engine: BTreeMap::new(),
-            machine_counts: BTreeMap::from([("calls".into(), 3)]),
-            error: value.is_none().then(|| "it \"broke\"".into()),
-        }
-    }
-
-    fn records() -> Vec<Record> {
-        vec![
-            record(0, 1, 1, Some(3.0)),
-            record(1, 1, 2, Some(1.0)),
-            record(2, 1, 3, Some(2.0)),
-            record(3, 2, 1, None),
-            record(4, 2, 2, Some(4.0)),
-        ]
-    }
-
-    #[test]
-    fn a_point_is_the_median_of_its_seeds() {
-        let points = points(&records());
-        assert_eq!(points.len(), 2);
-        assert_eq!(
-            (points[0].median(), points[0].spread()),
-            (Some(2.0), Some(100.0))
-        );
-        assert_eq!((points[1].median(), points[1].failed), (Some(4.0), 1));
-        assert!(plot(&points, "it").unwrap().contains("<svg"));
-        assert!(plot(&points[..1], "it").is_none());
-    }
-
-    #[test]
-    fn csv_has_a_line_for_each_run_and_quotes_what_must_be() {
-        let text = csv(&records());
-        let lines: Vec<_> = text.lines().collect();
-        assert_eq!(lines.len(), 6);
-        assert_eq!(
-            lines[0],
-            "workload,machine,policy,cpus,seed,param.size,value,window_ns,violations,error,machine.calls"
-        );
-        assert_eq!(lines[1], "w,m,\"S0,inline=no\",1,1,64K,3,1.5,0,,3");
-        assert_eq!(
-            lines[4],
-            "w,m,\"S0,inline=no\",2,1,64K,,1.5,0,\"it \"\"broke\"\"\",3"
-        );
-    }
 }

@@ -1,6 +1,6 @@
 //! What each mechanism would save on this host.
 //!
-//! The seeds' workloads run on the machine in software, whose costs are those of a machine file (of
+//! The workloads of the published systems run on the machine in software, whose costs are those of a machine file (of
 //! this host, as `quell measure host` wrote it), once under what this host's kernel does and once with one
 //! mechanism more. Where the kernel has the mechanism already, what is shown is what it saves now.
 //!
@@ -24,7 +24,7 @@ use quell_experiments::jobs::{Job, Results};
 /// The machine file that `quell measure host` writes and `quell predict` reads unless told otherwise.
 pub const HOST_FILE: &str = "quell-host.toml";
 
-/// A workload of a seed with which its mechanism is judged.
+/// A workload of a published system, by which its mechanism is judged.
 struct Case {
     mechanism: Mechanism,
     workload: &'static str,

@@ -1,8 +1,8 @@
-//! Page out and read back (S0), the seed's `swap_bench` taken apart.
+//! Page out and read back (S0), the published `swap_bench` taken apart.
 //!
 //! 256 private anonymous pages are written and given to `MADV_PAGEOUT` on a zram device made for the purpose: by one call
 //! for each page, by one call over all, by one `process_madvise` over all. `swap_in` reads them back by touching, or with
-//! one `MADV_POPULATE_READ`. `round` is the seed's own loop. The same is done with clean pages of a mapped file, which
+//! one `MADV_POPULATE_READ`. `round` is that benchmark's own loop. The same is done with clean pages of a mapped file, which
 //! need no swap and which current x86 kernels can flush in batches, while each dirty page is flushed on its own before it
 //! is written out. `unit/swap` is the round with pages of zeros, which are swapped without being compressed.
 //!

@@ -5,7 +5,7 @@
 //! `mapped_drop_behind` gives each MiB back with one `MADV_DONTNEED` when it was read, so that reclaim finds pages that
 //! are mapped nowhere; `read` copies through a buffer and maps nothing.
 //!
-//! Not shown: with two CPUs a shootdown has one target; the seed's machine had up to 63. The device's speed is in the times.
+//! Not shown: with two CPUs a shootdown has one target; the published one had up to 63. The device's speed is in the times.
 
 use std::fs::File;
 use std::io;

@@ -6,8 +6,9 @@
 
 use std::collections::BTreeMap;
 
-use quell_experiments::sweep::Record;
 use quell_workloads::Unit;
+
+use super::Record;
 
 /// The values of a column, one for each run.
 pub enum Cells {
@@ -23,6 +24,7 @@ pub enum Cells {
 pub struct Column {
     /// Its name, the same in every format.
     pub name: String,
+    /// Its values.
     pub cells: Cells,
 }
 
