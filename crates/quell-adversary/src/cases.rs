@@ -29,7 +29,7 @@ const CPUS: usize = 2;
 /// Gives the text of a file, or says why it cannot be read.
 pub type Read<'r> = &'r dyn Fn(&Path) -> std::io::Result<String>;
 
-/// What a person asks to be searched; what is left empty is everything.
+/// What a person asks to be searched; an empty list stands for everything.
 #[derive(Clone, Copy, Debug)]
 pub struct Choice<'a> {
     /// Scenarios, workloads, and files with workloads or programs.
@@ -45,7 +45,7 @@ pub struct Choice<'a> {
 }
 
 impl Choice<'_> {
-    /// Every case, in an order that depends on nothing else. What they name is kept until the process ends.
+    /// Every case, in an order that depends on nothing else. Scenarios and machines that they name are kept until the process ends.
     ///
     /// # Errors
     /// Names what there is not, or what is wrong in a file.

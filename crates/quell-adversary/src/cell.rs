@@ -1,7 +1,7 @@
 //! A word of memory as memory: eight bytes, between which no other CPU steps.
 //!
 //! It is an atomic of the host, although one host thread runs all CPUs: nothing here needs `unsafe` to
-//! share it. What the operations of CPUs on it do is said in `word`.
+//! share it. `word` says what the operations of CPUs on it do.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 

@@ -3,7 +3,7 @@
 //! The engine's protocol is what CPUs do to words that others read. So the measure is pairs of places
 //! in the code, on two CPUs and one word: a CPU *reads* (or overwrites) here what another has written
 //! there, or *overtakes*: it comes to a word that another is just about to use, and one of the two
-//! writes. What has no word (a flush, an access, a change of root) counts as an operation on one word of
+//! writes. An operation without a word (a flush, an access, a change of root) counts as an operation on one word of
 //! their own. Beside the pairs stand the places that were passed at all, what the engine counted and
 //! what the machine saw: the *transitions*.
 //!
@@ -68,7 +68,7 @@ impl Use {
             Op::Content { frame, store } => {
                 (16 + frame as usize, Site(10 + u32::from(store)), store)
             }
-            // What is no word comes and goes unseen, and its place may be another's.
+            // Memory that is no word comes and goes unseen, and its place may be another's.
             Op::Touch { .. }
             | Op::Start
             | Op::Fence

@@ -10,7 +10,7 @@ quell::rules! {
     /// What a port with page-table isolation must not forget.
     pub(crate) trait IsolationRules, mod list;
 
-    /// What is invalidated of the kernel's half goes from the user's too, under the tag of the same space.
+    /// An invalidation of the kernel's half reaches the user's too, under the tag of the same space.
     "C1" fn half_to_note(what: Invalidate) -> Option<Invalidate> { Some(what) }
         or UserHalfKept { None } "What the engine invalidates stays in the user's half."
         or WrongHalfNoted { Some(of_neighbour(what)) } "The user's half of another tag is flushed in place of the one that is behind.";

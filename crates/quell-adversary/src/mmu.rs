@@ -16,7 +16,7 @@
 //! they were *sent*.
 //!
 //! The tables of the kernel's half ([`Mmu::use_kernel`]) are walked all the time, whatever root is loaded, under the
-//! tag that is loaded: 0 if there is none. What is global is held once for all tags.
+//! tag that is loaded: 0 if there is none. A global entry is held once for all tags.
 //!
 //! On machines whose walkers see a table write only after a barrier of the writer ([`Gone`]), the
 //! old and the new value of the word are both walked until then.
@@ -236,7 +236,7 @@ impl Mmu {
             (tlb.tag, tlb.root).hash(digest);
             digest.add_all(tlb.pointers.iter().map(|p| {
                 let what = (p.tag, p.level, p.base, p.table, p.via, p.root);
-                // What is filled through it later, if its path was cut, ended with the path.
+                // An entry that is filled through it later, if its path was cut, ended with the path.
                 let cut = (p.path.cut != Moment::MAX).then(|| forbidden(p.root, p.pages(), p.path));
                 let word = (p.via, Level(p.level + 1).index(quell::Page(p.base)));
                 let present = p.via == p.table || stands(word, p.written);

@@ -4,7 +4,7 @@
 //! Each scenario names the mutants that it is there to find, and those are looked for there first,
 //! with budgets that grow from round to round: what is easy to find is found before much is spent on
 //! what is not. A mutant that survives there, or that no scenario names, is looked for everywhere.
-//! What is found is the same on every host.
+//! The result is the same on every host.
 //!
 //! A few mutants show in no access at all: those are judged by [`clearing`].
 

@@ -127,7 +127,7 @@ impl Random {
             return;
         }
         self.lurks -= 1;
-        // What goes wrong there may do so only some steps further on.
+        // A mistake there may show only some steps further on.
         let delay = match self.rng.below(4) {
             0 => 0,
             1 => self.rng.below(3) as u32,

@@ -30,7 +30,7 @@ struct Node {
     /// What was tried here before.
     done: Actions,
     chosen: u8,
-    /// What may sleep on from here: where a state is met again, only what slept there before.
+    /// The actions that may sleep on from here: where a state is met again, only those that slept there before.
     sleepers: Actions,
     /// The state, if states are told apart.
     state: Option<u32>,
@@ -282,7 +282,7 @@ impl Exhaustive {
                 }
             }
         }
-        // What lies before a circle is not counted in full, and the beginning lies before all.
+        // Schedules before a circle are not counted in full, and the beginning lies before all.
         ways.first().copied().unwrap_or(0.0)
     }
 

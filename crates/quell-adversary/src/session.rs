@@ -218,7 +218,7 @@ impl<'p> Session<'p> {
                 };
                 lines = program.perform(stage, &mut self.coverage);
             });
-            // What the run has found must outlive its heap, and what lies there must go with it.
+            // The run's result must outlive its heap, and everything in the heap must go with it.
             context.machine(|core| core.end.take().clone().unwrap_or(End::Finished))
         };
         let end = match heap {

@@ -203,7 +203,7 @@ impl Stage<'_> {
             }
             QUIET_PANICS.set(false);
         };
-        // What is kept from run to run is not the programs'.
+        // Memory that is kept from run to run is not the programs'.
         self.context.loudly(kernel, || heap::off(run));
         if context::with(|core| core.end == Some(End::Finished)) {
             self.prepare(0, kernel, after);

@@ -382,7 +382,7 @@ pub(crate) fn perform(
                 assert_eq!(kernel.vm.spawn(), Ok(FIRST_PROCESS));
             }
             let entered = kernel.vm.enter(FIRST_PROCESS);
-            // What an earlier CPU began with may have ended it.
+            // An earlier CPU's first operation may have ended it.
             assert!(entered == Ok(()) || (cpu > 0 && entered == Err(Error::NoProcess)));
             (parts.start)(&kernel, cpu);
         });

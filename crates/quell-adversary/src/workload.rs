@@ -32,7 +32,7 @@ const MOST_FRAMES: u64 = 4096;
 const ROOM: u64 = 24;
 /// How long a look at the clock takes, in nanoseconds.
 const LOOK: u64 = 100_000;
-/// What is random in the run is the same in every schedule.
+/// Random choices of the run are the same in every schedule.
 const SEED: u64 = 1;
 
 /// A workload on a machine under the adversary.

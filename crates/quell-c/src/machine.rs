@@ -256,7 +256,7 @@ unsafe impl Hardware for Machine {
     fn this_cpu(&self) -> CpuId {
         // SAFETY: the embedder's function has no conditions; nor have those below, but where it is said.
         let cpu = unsafe { quell_hw_this_cpu() };
-        // What does not fit is no CPU of any engine, and must not become one by being cut off.
+        // A number that does not fit is no CPU of any engine, and must not become one by being cut off.
         CpuId(cpu.try_into().unwrap_or(u16::MAX))
     }
 

@@ -4,7 +4,7 @@
 //! The sizes are those of the engine's types on a 64-bit machine. Each is asserted where its type is declared: what
 //! does not fit does not compile.
 //!
-//! What can be told cheaply from the content is told: memory that is zero, and memory whose content was ended, holds
+//! Misuse that the content shows cheaply is refused: memory that is zero, and memory whose content was ended, holds
 //! nothing and is refused. Memory with any other content is what its owner says it is.
 
 use crate::machine::Machine;

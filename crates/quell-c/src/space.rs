@@ -105,7 +105,7 @@ pub unsafe extern "C" fn quell_space_retire(
             }
             engine.retire(space);
         }
-        // SAFETY: no CPU has the space, and C promises that nothing else uses it. What is zero is no space.
+        // SAFETY: no CPU has the space, and C promises that nothing else uses it. Memory that is zero is no space.
         unsafe { space.write_bytes(0, 1) };
         Ok(())
     })

@@ -30,7 +30,7 @@ impl Line<'_> {
     /// Writes the line.
     pub(crate) fn set(&mut self, text: fmt::Arguments<'_>) {
         self.length = 0;
-        // What is too long is cut off.
+        // Text that is too long is cut off.
         let _ = self.write_fmt(text);
         if let Some(end) = self.bytes.get_mut(self.length) {
             *end = 0;

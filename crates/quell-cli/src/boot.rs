@@ -250,7 +250,7 @@ impl BootArgs {
         if self.accel != Accelerator::Bochs {
             return Ok(self.arch);
         }
-        // What it has of those that were asked for.
+        // Those of the architectures that were asked for which it has.
         const HAS: &[Arch] = &[Arch::X86_64];
         if let [other] = self.arch
             && !HAS.contains(other)

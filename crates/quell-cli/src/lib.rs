@@ -44,7 +44,7 @@ static ALLOCATOR: quell_sim::LineAllocator = quell_sim::LineAllocator;
 struct Cli {
     #[command(subcommand)]
     command: Option<Command>,
-    /// What `quell` alone does is `quell reproduce`.
+    /// `quell` alone does what `quell reproduce` does.
     #[command(flatten)]
     reproduce: reproduce::ReproduceArgs,
 }

@@ -1,6 +1,6 @@
 //! Standard output and standard error.
 //!
-//! What is printed goes through here, so that the command ends well where it cannot be written. A reader that
+//! All output goes through here, so that the command ends well where it cannot be written. A reader that
 //! has seen enough, as `head` has, ends the command without a word, as the signal for that would end another
 //! program; a full disk ends it with an error. Either way the stack unwinds first, so that whatever was
 //! set up is put back: an emulator is ended, a swap device is taken down. Messages on standard error are lost

@@ -1,4 +1,4 @@
-//! What is said of a command line that is refused: one line that names the culprit and the way out.
+//! The message about a command line that is refused: one line that names the culprit and the way out.
 
 use std::borrow::Cow;
 

@@ -177,7 +177,7 @@ impl Clock {
         }
     }
 
-    /// The limits of the running CPU. What the agenda says of itself is old and does not count.
+    /// The limits of the running CPU. The agenda's own entry for it is old and does not count.
     #[inline]
     fn limit(&self) -> Limits {
         let least = self.agenda.least_but(self.running);

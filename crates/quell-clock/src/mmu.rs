@@ -68,7 +68,7 @@ impl Core {
     /// [`Core::user_access`]: only this CPU fills its caches.
     pub fn walk_and_access(&mut self, address: u64, store: Option<u64>) -> Attempt {
         match self.walk(Page::containing(address), address, store.is_some()) {
-            // What was read off the tables just now is beyond question.
+            // A translation that was read off the tables just now is beyond question.
             Ok(frame) => Attempt::Done(self.touch(frame, address, store)),
             Err(attempt) => attempt,
         }

@@ -13,7 +13,7 @@
 //! one than was seen before. So a lost write, a read through a translation to a frame that belongs
 //! to another owner, another process's memory, and memory that was not zeroed all show.
 //!
-//! What each CPU does is a function of the seed and its number alone, so a seed replays the
+//! Each CPU's operations are a function of the seed and its number alone, so a seed replays the
 //! operations (not their interleaving; on an emulator that counts instructions, that too).
 
 mod own;

@@ -2,7 +2,7 @@
 //!
 //! Each headline names the kernel that was measured before the change, as a policy: S0, S1, S2 and
 //! S4 against a kernel without the mechanism, S3 against a Linux that had batches, tags and the
-//! concurrent half of S4 already. What is compared is the change.
+//! concurrent half of S4 already. Each row compares the change.
 
 use quell::{Counter, Mechanism, Policy};
 use quell_workloads::Workload;

@@ -5,7 +5,7 @@
 //! files and workload files lie beside it, or are built in. [`Table::read`] reads one, [`Table::jobs`] are its runs,
 //! [`Table::rows`] sets the change that was published beside the change that the model shows.
 //!
-//! What is compared is a ratio, after over before: the published unit need not be the model's. A figure may ask for the
+//! Each row compares a ratio, after over before: the published unit need not be the model's. A figure may ask for the
 //! difference instead, where both have the same unit. Each side is run with [`SEEDS`] seeds, and the median counts. A row
 //! is a hit if the prediction is within [`NEAR`] of what was published, whichever is the greater; nothing else is asked,
 //! and a miss is no failure.

@@ -1,6 +1,6 @@
 //! How far work is, for the person who waits for it.
 //!
-//! What is over within two seconds shows nothing. What takes longer has a line on a terminal, with the part that is
+//! Work that is over within two seconds shows nothing. Longer work has a line on a terminal, with the part that is
 //! done and the time that is left if it goes on as it began; where standard error is no terminal, a line is written
 //! there every ten seconds, so that a log says that the work goes on and stays short.
 

@@ -69,7 +69,7 @@ impl Sweep {
     }
 
     fn job(&self, policy: Policy, cpus: usize) -> Job {
-        // What does not fit was left out.
+        // Points that do not fit were left out.
         let workload = self.workload.fitted(cpus).unwrap_or(self.workload);
         Job::new(self.machine.clone(), workload, policy, cpus)
     }

@@ -226,7 +226,7 @@ pub struct Record {
     pub window_ns: f64,
     /// How often the contract was broken.
     pub violations: u64,
-    /// What the engine counted in the measured window; what is not there is 0.
+    /// What the engine counted in the measured window; a count that is absent is 0.
     pub engine: BTreeMap<String, u64>,
     /// What the machine counted there.
     pub machine_counts: BTreeMap<String, u64>,

@@ -254,7 +254,7 @@ impl Program {
     fn body(&self, user: &ModelUser<'_>) {
         if let Err(failure) = self.workload.run(user, self.seed) {
             let mut kept = self.failure.borrow_mut();
-            // What is wrong says more than that another CPU knows.
+            // The mistake itself says more than that another CPU knows of it.
             if kept.is_none_or(|(_, known)| known == Failure::Elsewhere) {
                 *kept = Some((user.cpu(), failure));
             }

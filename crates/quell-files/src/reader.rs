@@ -39,7 +39,7 @@ impl<'t> Reader<'t> {
         self.text
     }
 
-    /// The text as TOML. What is no TOML is one mistake: the first.
+    /// The text as TOML. A text that is no TOML is one mistake: the first.
     pub fn document(&mut self) -> Option<Spanned<DeTable<'t>>> {
         match DeTable::parse(self.text) {
             Ok(document) => Some(document),

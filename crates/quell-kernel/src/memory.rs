@@ -124,7 +124,7 @@ pub fn words(frame: Frame) -> &'static [AtomicU64; 512] {
     unsafe { &*opened(frame, 1).cast() }
 }
 
-/// Reads bytes of a frame from `offset` on. What is stored there meanwhile may be read in part.
+/// Reads bytes of a frame from `offset` on. A store there meanwhile may be read in part.
 ///
 /// # Panics
 /// If the frame is not open memory, or the bytes are not inside it.

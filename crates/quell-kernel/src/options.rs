@@ -101,8 +101,8 @@ impl fmt::Display for OptionError<'_> {
 impl core::error::Error for OptionError<'_> {}
 
 impl<'a> Options<'a> {
-    /// Reads a command line. What needs the machine to be judged (are there so many CPUs, has the workload
-    /// such a parameter?) is not judged here.
+    /// Reads a command line. Options that need the machine to be judged (are there so many CPUs, has the workload
+    /// such a parameter?) are not judged here.
     ///
     /// # Errors
     /// At the first word that is no option, or whose value is none.

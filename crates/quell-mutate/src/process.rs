@@ -69,7 +69,7 @@ pub fn run(command: &mut Command, input: &str, seconds: u64) -> io::Result<(End,
     let reader = std::thread::spawn(move || {
         let mut text = Vec::new();
         if let Some(output) = &mut output {
-            // What it has written before it was ended counts.
+            // Its output before it was ended counts.
             let _ = output.read_to_end(&mut text);
         }
         String::from_utf8_lossy(&text).into_owned()

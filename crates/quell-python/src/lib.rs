@@ -7,7 +7,7 @@
 //! While a call works Python's other threads run, and its own looks for signals ([`watched`]).
 //!
 //! What is asked of another host carries the texts of the files that it names: machines as TOML, workloads and programs
-//! by their names. What comes out of a part of a grid or of the adversary's cases depends on the part alone, so it may be
+//! by their names. The result of a part of a grid or of the adversary's cases depends on the part alone, so it may be
 //! run anywhere, and again.
 
 mod asked;

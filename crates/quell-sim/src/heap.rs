@@ -2,7 +2,7 @@
 //!
 //! The memory manager keeps its records on the heap, so they are part of the state that a search tells
 //! apart. While code of the manager runs, [`LineAllocator`](crate::alloc::LineAllocator) takes what it
-//! allocates from here: the first free lines of the part of the CPU that runs. What is freed is cleared.
+//! allocates from here: the first free lines of the part of the CPU that runs. Freed memory is cleared.
 //! So the bytes and the places of what is alive depend on what is alive and on little else.
 //!
 //! Everything here belongs to the thread that made it.

@@ -9,7 +9,7 @@
 //! inside, and completing a broadcast waits until every CPU has left the access in which it was; a
 //! walk that overlapped an invalidation is not kept. Without broadcasts none of this is paid for.
 //!
-//! What walkers read is [`PageTables`]; a page of the kernel's half has entries whatever root is loaded.
+//! Walkers read [`PageTables`]; a page of the kernel's half has entries whatever root is loaded.
 //!
 //! A wait without end is a violation (C7); what that is, [`life`] says.
 //!
@@ -425,7 +425,7 @@ unsafe impl<const STRESS: bool, T: PageTables> Hardware for Threads<STRESS, T> {
     fn unload_root(&self) {
         let me = self.me();
         me.root.store(NO_ROOT, Ordering::Relaxed);
-        // What is filled without a root stands under the kernel's tag, of which nothing was kept.
+        // An entry that is filled without a root stands under the kernel's tag, of which nothing was kept.
         me.tag.store(Tag::KERNEL.0.into(), Ordering::Relaxed);
         if STRESS {
             me.tlb

@@ -36,9 +36,9 @@ pub enum Access {
 /// What a program says about where its measurement begins and ends.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Mark {
-    /// What follows is measured.
+    /// The measured window begins.
     Begin,
-    /// What follows is not measured any more.
+    /// The measured window ends.
     End,
 }
 

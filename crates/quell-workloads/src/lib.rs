@@ -124,7 +124,7 @@ impl Values for Before<'_> {
 impl Workload {
     /// Reads a workload file. `path` is used in messages, and tells workloads apart.
     ///
-    /// What was read is kept until the process ends.
+    /// The file's content is kept until the process ends.
     ///
     /// # Errors
     /// If the text is not TOML, or a key, name, statement or expression in it is wrong: all mistakes, with lines.

@@ -1,6 +1,6 @@
 //! The workloads against a stand-in that grants every call: threads for CPUs, no translation.
 //!
-//! What is tested here is the programs themselves: that all CPUs come to an end, that the figure
+//! These test the programs themselves: that all CPUs come to an end, that the figure
 //! is computed, that one CPU's failure ends the others.
 
 extern crate std;

@@ -1,7 +1,7 @@
 //! `cargo xtask api`: the public interface of the crates that others use, kept in `docs/api`.
 //!
 //! A file for each crate lists every public item, with the version that it is the interface of. The check compares
-//! it with the source. What others may have come to depend on (an item that is gone or changed, a trait that asks
+//! it with the source. Something on which others may depend (an item that is gone or changed, a trait that asks
 //! for more, a variant or field more) may differ only if the version has risen as Semantic Versioning asks; any
 //! other difference is accepted with `cargo xtask api --accept`, and then shows in the diff of the file.
 //!

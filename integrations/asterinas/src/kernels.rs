@@ -206,7 +206,7 @@ pub fn sources(kernel: Kernel, flusher: Flusher, delivered: &Path) -> anyhow::Re
 fn copy(from: &Path, to: &Path) -> anyhow::Result<()> {
     let wanted = files(from)?;
     for file in &wanted {
-        // What cargo notes of a package it has unpacked is no source.
+        // Cargo's own note of a package that it has unpacked is no source.
         if file != Path::new(".cargo-ok") {
             write(&to.join(file), &read(&from.join(file))?)?;
         }

@@ -302,7 +302,7 @@ fn build() -> anyhow::Result<PathBuf> {
     run(Command::new("make")
         .current_dir(source.join("tools/testing/selftests/mm"))
         .env_remove("MAKEFLAGS")
-        // What does not build is left out, and said.
+        // A program that does not build is left out, and named.
         .args(["-k", "-s", "-i"])
         .arg(format!("OUTPUT={}", folder.display()))
         .arg(format!("KHDR_INCLUDES=-isystem {}", headers.display()))

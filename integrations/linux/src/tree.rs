@@ -108,7 +108,7 @@ pub fn with_engine(source: &Path, object: &Path) -> anyhow::Result<PathBuf> {
     for (file, content) in &files {
         write(&tree.join(file), content)?;
     }
-    // What an edit has changed and no longer does.
+    // Files that an edit has changed and no longer does.
     let marker = directory().join("edited");
     for file in std::fs::read_to_string(&marker).unwrap_or_default().lines() {
         if files.contains_key(Path::new(file)) {

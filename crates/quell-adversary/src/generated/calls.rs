@@ -132,7 +132,7 @@ impl Player<'_> {
         }
     }
 
-    /// What programs could load through translations left behind is what the manager says.
+    /// The manager says what programs could load through translations left behind.
     fn compare_all(&self, k: &VmKernel<'_>) {
         for cpu in 0..self.lanes.len() {
             let Some(process) = self.process[cpu].get() else {

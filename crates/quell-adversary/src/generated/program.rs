@@ -305,7 +305,7 @@ impl<O> Default for Lane<O> {
     }
 }
 
-/// The sizes of the machine under a program over the engine. What hides mistakes when it is large is
+/// The sizes of the machine under a program over the engine. A size that hides mistakes when it is large is
 /// small here, or at its limit.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]

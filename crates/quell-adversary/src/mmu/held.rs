@@ -268,7 +268,7 @@ impl Tlb {
         }
     }
 
-    /// What was walked through a pointer that is gone cannot be walked any more.
+    /// An entry that was reached through a pointer that is gone cannot be reached any more.
     fn end_orphans(&mut self, now: Moment) {
         let leads = |pointers: &[Pointer], tag: u16, root: u32, via: u32, page: u64| {
             let mut kept = pointers.iter();

@@ -1,4 +1,4 @@
-//! The file of a sweep's results: [`Results`] on the disk. What is written there is always whole.
+//! The file of a sweep's results: [`Results`] on the disk. A reader always finds it whole.
 
 use std::fs::{self, File};
 use std::io::{ErrorKind, Write};

@@ -19,7 +19,7 @@ impl Core {
     pub fn interrupt(&mut self, targets: &CpuSet) {
         let from = self.current;
         let start = self.cpus[from].now;
-        // What was stored before is visible to the handler.
+        // Stores before this one are visible to the handler.
         self.cpus[from].now = start.max(self.cpus[from].stores_done);
         let mut cluster = usize::MAX;
         let mut sent = 0;

@@ -104,7 +104,7 @@ fn guards_of_a_claim_are_payments_without_which_the_contract_breaks() {
     );
     assert!(arm.violations == 0 && arm.violations_left_out > 0);
     assert!(arm.broken.iter().any(|clause| clause == "C1"));
-    // What these cost is little beside which CPU comes first; but the run is another one.
+    // These cost little beside which CPU comes first; but the run is another one.
     for mutant in [
         "VmRewritesOwedEntry",
         "LazyResumesUnchecked",

@@ -1,6 +1,6 @@
 //! The columns in which a sweep's results are written: one list of them for CSV and for Parquet, so that both have the same.
 //!
-//! A column has one type. What CSV writes as an empty field is no value in Parquet. The parameters that the grid names are
+//! A column has one type. An empty field of CSV is no value in Parquet. The parameters that the grid names are
 //! text where they are written as text only (`page=large`, `interrupt.send=2cycles`); a parameter whose values are all
 //! whole numbers, sizes or times is the number, in bytes or nanoseconds where it has a unit.
 

@@ -1,6 +1,6 @@
 //! How fast this machine zeroes memory, and what the engine makes of it.
 //!
-//! What is compared is compared side by side: every round visits every contender at every length,
+//! Contenders are compared side by side: every round visits every contender at every length,
 //! in another order each time, and a figure is the median of its samples. Time is the time the
 //! thread had on its CPU, so that other programs which share the machine count only through what
 //! they do to caches and memory. Every sample clears memory that was last touched a whole region

@@ -1,6 +1,6 @@
 //! The machine file of this host, for the model.
 //!
-//! What is measured is steps ([`Units`]): a discard that finds nothing, a first touch, a page zeroed, a page compressed; and
+//! Steps are measured ([`Units`]): a discard that finds nothing, a first touch, a page zeroed, a page compressed; and
 //! a discard and touch of one page, alone and with one thread spinning. Each fixes one figure of the file, in an order in
 //! which each is explained by what is known already and one figure more:
 //!

@@ -6,7 +6,7 @@
 //! the core disturbed are told from quiet ones ([`quell_threads::pulse`]), whatever has to be set up is undone by destructors ([`guards`]),
 //! and the price of one shootdown is the difference that one spinning thread makes ([`analysis`]).
 //!
-//! What a result would have to be mistrusted for is checked and said: a busy second CPU hides interrupts, page-out without
+//! Each reason to mistrust a result is checked and told: a busy second CPU hides interrupts, page-out without
 //! swap pages nothing out, a request to flush is not an interrupt, a kept TLB is not a flush. `docs/measuring.md` has the
 //! whole list.
 //!

@@ -26,7 +26,7 @@ pub struct Place {
     pub module: Option<(Arc<str>, u64)>,
 }
 
-/// Writes a recording. What was handed over is in the file after [`Writer::flush`] or [`Writer::finish`]; dropping it
+/// Writes a recording. Events that were handed over are in the file after [`Writer::flush`] or [`Writer::finish`]; dropping it
 /// loses what came since.
 pub struct Writer<W> {
     output: W,

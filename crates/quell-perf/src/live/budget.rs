@@ -1,6 +1,6 @@
 //! When to record and when only to count, so that recording costs no more than was allowed.
 //!
-//! What may be spent is a share of what the machine's CPUs do. What is spent is the recorder's own CPU time and the
+//! The recorder may spend a share of what the machine's CPUs do. It spends its own CPU time and the
 //! kernel's, which is the number of events by the price of one. When too much is spent the window closes and events
 //! are only counted until enough has been done to pay for it; then it opens again. Whole stretches of time are recorded,
 //! not every n-th event, so that an interrupt and what caused it are both there or both missing.

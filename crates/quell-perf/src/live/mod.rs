@@ -7,7 +7,7 @@
 //!
 //! Events are those of the whole machine, because a shootdown begins in one process and interrupts whatever runs
 //! elsewhere. What is kept depends on the [`Scope`], and on each [`Wanted`] event: of the processes in question, or of
-//! all. What is recorded costs time, and is held to a share of what the machine does: see [`Options::overhead`].
+//! all. Recording costs time, and is held to a share of what the machine does: see [`Options::overhead`].
 
 mod budget;
 mod host;

@@ -121,7 +121,7 @@ impl Ring {
             }
             numbers.insert(event.id(), index);
             recorded.push(event);
-            // What is recorded in two ways is counted once.
+            // An event that is recorded in two ways is counted once.
             if points[..index]
                 .iter()
                 .all(|other| other.event != point.event)

@@ -21,7 +21,7 @@ pub(super) struct Table {
 }
 
 impl Table {
-    /// Adds a function of `size` bytes; 0 if it reaches to the next one. What is beyond 4 GiB of names is left out.
+    /// Adds a function of `size` bytes; 0 if it reaches to the next one. Names beyond 4 GiB of them are left out.
     pub(super) fn add(&mut self, start: u64, size: u64, name: &str) {
         let at = self.text.len() as u64;
         let (Ok(at), Ok(length)) = (u32::try_from(at), u32::try_from(name.len())) else {

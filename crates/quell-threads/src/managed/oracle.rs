@@ -17,8 +17,8 @@
 //!
 //! # Why it needs no lock
 //!
-//! An access is a few steps of one thread between two looks for interrupts. What must not happen during it is just what the
-//! engine delays until this CPU has answered: the frame's next owner, the capture, the return of the call. So whatever has
+//! An access is a few steps of one thread between two looks for interrupts. The engine delays all that must
+//! not happen during it until this CPU has answered: the frame's next owner, the capture, the return of the call. So whatever has
 //! happened by the time the oracle looks had happened, or should not have. A translation that was filled while
 //! the call that must take it away was already under way is given the benefit of the doubt.
 

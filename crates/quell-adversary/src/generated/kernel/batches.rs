@@ -38,7 +38,7 @@ struct Changed {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Takes {
     pub(super) right: Right,
-    /// What the page holds is captured afterwards.
+    /// The page's content is captured afterwards.
     pub(super) capture: bool,
 }
 

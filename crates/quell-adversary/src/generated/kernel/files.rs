@@ -78,7 +78,7 @@ impl<'m> Kernel<'m> {
             self.settle_all(unsettled);
             set(&self.disks[file], self.content(Frame(frame)));
             self.capture(Frame(frame), 1);
-            // What was stored between the two is in the frame, and no CPU can store there any more.
+            // Bytes stored between the two are in the frame, and no CPU can store there any more.
             set(&self.slots[file], 0);
             self.release(What::Single(Frame(frame)));
         }

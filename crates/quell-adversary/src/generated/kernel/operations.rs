@@ -252,7 +252,7 @@ impl Desk<'_, '_> {
         }
     }
 
-    /// What is interrupted goes on undisturbed if it was.
+    /// An interrupted program goes on undisturbed if it was.
     fn in_kernel(&self, handler: impl FnOnce()) {
         let undisturbed = self.kernel.enter_kernel();
         handler();

@@ -185,7 +185,7 @@ impl Kernel<'_> {
         self.engine.retire(space);
         let root = self.layout.root(slot);
         self.hw.note(Event::SpaceRetired { root });
-        // No walker is there any more. What was there must be out of every walker's sight, too, before
+        // No walker is there any more. Its entries must be out of every walker's sight, too, before
         // these tables, or the frames, are used again.
         let mut freed = [None; PAGES.len() + 3];
         let mut free = |what: What| {

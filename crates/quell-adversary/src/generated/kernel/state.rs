@@ -105,7 +105,7 @@ pub(super) struct Current {
     pub(super) masked: bool,
     /// Nothing may preempt what it does now.
     pub(super) pinned: bool,
-    /// What runs has preempted something, and waits for no lock: it may be held by what was preempted.
+    /// The running code has preempted a thread, and waits for no lock: the preempted thread may hold it.
     pub(super) preempts: bool,
     /// Where it is, as far as the kernel's own half goes.
     pub(super) mode: Mode,

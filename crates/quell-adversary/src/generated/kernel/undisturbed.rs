@@ -2,7 +2,7 @@
 //!
 //! Such a program loads, stores and fetches, and tells others something or waits for them, where it is. Whatever else
 //! happens on its CPU is the kernel's, which is entered first: for an operation, an interrupt, a thread that preempts
-//! the program, an NMI. What was interrupted goes on undisturbed afterwards.
+//! the program, an NMI. The interrupted program goes on undisturbed afterwards.
 //!
 //! On its way in or out a CPU uses none of the kernel's mappings, and an NMI may come there: its handler enters the kernel, too, and
 //! leaves the CPU there. So judges ask a CPU for nothing of the kernel's half unless it is in the kernel for certain; as soon as it has

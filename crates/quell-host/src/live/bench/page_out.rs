@@ -176,7 +176,7 @@ fn clean_file(lab: &mut Lab) -> Result<(), Halt> {
     }
     let page = page_size();
     let file = unlinked_file(&lab.dir, (PAGES * page) as u64)?;
-    // What was just written lies in the cache in large folios that page-out leaves alone at first.
+    // Pages that were just written lie in the cache in large folios that page-out leaves alone at first.
     sys::drop_cache(&file)?;
     let map = Mapping::file(&file, PAGES * page, false)?;
     let read = || {

@@ -154,7 +154,7 @@ pub fn complete_broadcasts() {
 /// What the root leads to is open memory.
 pub unsafe fn load_root(root: Frame, tag: Tag, keep: bool) {
     if !keep {
-        // What was loaded under this tag may be in use, but user mode is not running.
+        // Entries under this tag may be in use, but user mode is not running.
         issue(Invalidate::Tag(tag), false);
         tlb::complete_local();
     }

@@ -136,7 +136,7 @@ pub unsafe fn load_root(root: Frame, tag: Tag, keep: bool) {
     }
 }
 
-/// Loads the kernel's own root. What was kept under its tag goes: it may be as old as the last time that it was loaded.
+/// Loads the kernel's own root. Entries kept under its tag go: they may be as old as the last time that it was loaded.
 pub fn unload_root() {
     // SAFETY: the kernel's own root, which has nothing in the other half.
     unsafe { load_root(kernel_root(), Tag::KERNEL, false) };
