@@ -7,7 +7,7 @@
 //! end and not in the other. What an interrupt costs is what it cost here. Advice that promises less than
 //! [`NOISE`] of a program's time is not given.
 //!
-//! What is not known: whether the program's author can make the change, and what else it changes. The next
+//! The recording does not tell whether the program's author can make the change, and what else it changes. The next
 //! bottleneck that the recording shows is named beside it.
 
 use serde::Serialize;

@@ -178,7 +178,7 @@ impl Trial<'_> {
             12..15 => 12,
             _ => 60,
         };
-        // What is left in the end needs its own programs, and those many schedules.
+        // Mutants that are left in the end need programs of their own, and those many schedules.
         let (count, most) = if alive.len() < FEW {
             (count / 2, MORE * count)
         } else {

@@ -1,6 +1,6 @@
 //! The store buffer of a CPU: what it has stored or invalidated and others do not see yet.
 //!
-//! What lies in one of its places may become visible next. On machines that reorder, where stores wait without
+//! A store in one of its places may become visible next. On machines that reorder, where stores wait without
 //! bound, what finds no place waits [behind](StoreBuffer::behind) until one is free.
 
 use crate::action::BUFFER;
@@ -108,7 +108,7 @@ pub(super) struct StoreBuffer {
     places: [Option<Buffered>; BUFFER],
     /// A bit for each place that is taken.
     taken: u8,
-    /// What has no place, the oldest first: nothing, unless all are taken.
+    /// The stores without a place, the oldest first: none, unless all places are taken.
     behind: Vec<Buffered>,
     next_order: u32,
 }
@@ -140,7 +140,7 @@ impl StoreBuffer {
         self.taken == u8::MAX
     }
 
-    /// What is buffered, with its place; what has none counts on from there.
+    /// Each buffered store with its place; those without one count on from there.
     #[inline]
     pub(super) fn entries(&self) -> impl Iterator<Item = (usize, &Buffered)> {
         let mut left = self.taken;

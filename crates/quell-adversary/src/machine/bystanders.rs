@@ -39,7 +39,7 @@ pub(crate) struct StaleLoad {
 }
 
 impl Core {
-    /// The CPU is in the code of a program until its next step. What that program could do is judged now.
+    /// The CPU is in the code of a program until its next step. The oracle judges now what that program could do.
     pub(crate) fn enter_program(&mut self, me: usize) {
         if !self.searches {
             self.programs |= 1 << me;

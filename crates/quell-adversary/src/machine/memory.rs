@@ -102,7 +102,7 @@ impl Core {
             self.past.read(self.current, word, 0, order);
         }
         let new = change(held);
-        // What the CPU itself changes is no news to it.
+        // A CPU's own change is no news to it.
         self.watch(word, new);
         if held & !new & TAKEN != 0
             && held & tables::PRESENT != 0
@@ -121,7 +121,7 @@ impl Core {
         if self.tracing() {
             self.record(self.current, What::Wrote(value));
         }
-        // What the CPU itself changes is no news to it.
+        // A CPU's own change is no news to it.
         self.cpus[self.current].watch.wrote(word, value);
         if order == Ordering::SeqCst && self.kind.stores == Stores::Ordered {
             self.write_visible(word, value);

@@ -71,7 +71,7 @@ struct Word {
 /// How far back a CPU may look.
 #[derive(Clone, Copy, Default)]
 struct Horizon {
-    /// What is loaded from now on is no older.
+    /// Later loads find nothing older.
     floor: Moment,
     /// The same after a fence that acquires.
     seen: Moment,

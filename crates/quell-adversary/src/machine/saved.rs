@@ -1,6 +1,6 @@
 //! A machine as it was once the programs were made ready, kept so that further runs of them begin there.
 //!
-//! What a run leaves behind for the next (what was written down of footprints) is not
+//! The footprints that a run leaves behind for the next are not
 //! part of it, nor is what a run is told to do: its schedule, its limits, how many spurious interrupts may come.
 
 use super::{Core, Cpu, Text};

@@ -58,7 +58,7 @@ const COLLAPSE: u8 = 10;
 const SPLITS: [u8; 7] = [4, 5, 6, 7, 11, 18, 21];
 
 /// Kinds that take entries or rights away: unmap, discard, protect, page out, remap, fork, truncate, migrate, demote,
-/// reclaim. What other calls must do is mostly about them.
+/// reclaim. Other calls' duties are mostly about them.
 pub(super) const CLEARS: [u8; 10] = [4, 5, 6, 7, 9, 11, 16, 18, 20, 21];
 
 /// How often a program over the manager is about large pages. Its runs take long then.

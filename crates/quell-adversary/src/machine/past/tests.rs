@@ -68,7 +68,7 @@ fn results(cpus: usize) -> Vec<u64> {
     (0..cpus).map(|cpu| result(cpu).peek()).collect()
 }
 
-/// What a program can come to, by each kind of search. What is chosen at random is among what the search of
+/// What a program can come to, by each kind of search. A random choice is among those that the search of
 /// all schedules finds, with states told apart and without.
 fn outcomes(machine: &str, cpus: usize, body: Body) -> BTreeSet<Vec<u64>> {
     let every = |by_state: bool| {
@@ -348,7 +348,7 @@ fn a_word_is_coherent() {
             10,
             "{machine}: every other outcome is possible"
         );
-        // What a CPU has stored it does not find undone.
+        // A CPU does not find its own store undone.
         let found = outcomes(machine, 2, |_, cpu| match cpu {
             0 => x().store(1, Relaxed),
             _ => {
@@ -382,7 +382,7 @@ fn stores_reach_all_others_at_once() {
     let disagree = &[0, 0, 10, 10];
     reordering_allows(true, 4, disagree, independent!(Relaxed));
     reordering_allows(false, 4, disagree, independent!(Acquire));
-    // What was seen before a store is seen by a CPU that sees the store.
+    // A CPU that sees a store sees what its CPU had seen before.
     reordering_allows(false, 3, &[0, 1, 10], |_, cpu| match cpu {
         0 => x().store(1, Relaxed),
         1 => {
@@ -450,7 +450,7 @@ fn stores_wait_without_bound() {
     }
 }
 
-/// What was stored before an interrupt was sent is visible to its handler.
+/// A store before an interrupt is sent is visible to its handler.
 #[test]
 fn an_interrupt_tells_what_was_stored() {
     let mut past = Past::default();
@@ -465,7 +465,7 @@ fn an_interrupt_tells_what_was_stored() {
     assert_eq!(older(&past), [0; 0]);
 }
 
-/// What took effect by a barrier, or in a frame, comes before what is loaded after a fence.
+/// A store that took effect by a barrier, or in a frame, comes before a load after a fence.
 #[test]
 fn a_fence_waits_for_more_than_words() {
     let mut past = Past::default();
