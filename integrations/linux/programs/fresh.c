@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 /*
  * Does a read through a file mapping return what the file holds, also where the kernel has taken the page away and left a
- * stale translation behind?
+ * stale translation behind? This file is long because each way in which a page can go and come back is a function of its own.
  *
  *   fresh [ROUNDS [ACT]]    one thread acts, the others have the pages in their TLBs and look again when it has acted
  *   fresh soak SECONDS      readers and writers of files larger than the memory of their control group, at random

@@ -258,7 +258,7 @@ static void quell_park(struct folio_batch *folios, u64 number)
 
 /* A task's. */
 
-struct quell_lazy *quell_lazy_new(void)
+static struct quell_lazy *quell_lazy_new(void)
 {
 	struct quell_lazy *lazy = kmem_cache_alloc(lazy_cache, GFP_NOWAIT | __GFP_NOMEMALLOC | __GFP_NOWARN);
 
@@ -275,6 +275,18 @@ struct quell_lazy *quell_lazy_new(void)
 	lazy->spoilt = false;
 	folio_batch_init(&lazy->folios);
 	return lazy;
+}
+
+/* What this task unmaps and may owe, until try_to_unmap_flush(); NULL if there is nothing, and no memory to begin. */
+static struct quell_lazy *quell_lazy_of_task(bool begin)
+{
+	struct quell_lazy **lazy = quell_task_lazy(begin);
+
+	if (!lazy)
+		return NULL;
+	if (!*lazy && begin)
+		*lazy = quell_lazy_new();
+	return *lazy;
 }
 
 /* The last folio stayed in the page cache, or was not unmapped: no task would look for a debt of it. */
@@ -347,7 +359,7 @@ void quell_lazy_begin(struct folio *folio)
 
 	if (!quell_may_owe(folio))
 		return;
-	lazy = quell_task_lazy(true);
+	lazy = quell_lazy_of_task(true);
 	if (!lazy)
 		return;
 	quell_lazy_leave(lazy);
@@ -358,7 +370,7 @@ void quell_lazy_begin(struct folio *folio)
 /* It was unmapped, or that failed. */
 void quell_lazy_unmapped(void)
 {
-	struct quell_lazy *lazy = quell_task_lazy(false);
+	struct quell_lazy *lazy = quell_lazy_of_task(false);
 
 	if (lazy)
 		lazy->open = false;
@@ -377,7 +389,7 @@ bool quell_lazy_takes(struct quell_lazy *lazy, struct mm_struct *mm, unsigned lo
 /* The entry that is reported next was not clean, not read-only, or a task waits for it to be written through. */
 void quell_lazy_spoil(void)
 {
-	struct quell_lazy *lazy = quell_task_lazy(false);
+	struct quell_lazy *lazy = quell_lazy_of_task(false);
 
 	if (lazy && lazy->open)
 		lazy->spoilt = true;
@@ -389,7 +401,7 @@ void quell_lazy_spoil(void)
  */
 bool quell_lazy_remove(struct address_space *mapping, struct folio *folio)
 {
-	struct quell_lazy *lazy = quell_task_lazy(false);
+	struct quell_lazy *lazy = quell_lazy_of_task(false);
 	u64 key;
 
 	if (!lazy || lazy->folio != folio || !lazy->reported)
@@ -404,13 +416,13 @@ bool quell_lazy_remove(struct address_space *mapping, struct folio *folio)
 void quell_lazy_keep(struct address_space *mapping, struct folio *folio)
 {
 	quell_end_pending(quell_key(mapping, folio->index));
-	quell_lazy_leave(quell_task_lazy(false));
+	quell_lazy_leave(quell_lazy_of_task(false));
 }
 
 /* The folio has left the page cache and belongs to this task alone. False: it is freed as ever. */
 bool quell_lazy_park(struct folio *folio)
 {
-	struct quell_lazy *lazy = quell_task_lazy(false);
+	struct quell_lazy *lazy = quell_lazy_of_task(false);
 
 	if (!lazy || lazy->folio != folio || !lazy->reported)
 		return false;

@@ -40,9 +40,12 @@ void quell_debts_settle(void);
 void quell_frame_owes(void **word, u64 number);
 void quell_frame_claim(void **word);
 
+/* Where a batch keeps what may be owed of it: NULL unless mm/quell_lazy.c has put something there. */
+struct quell_lazy **quell_reclaim_lazy(struct quell_reclaim *reclaim);
+/* The same of this task's batch, which ends with try_to_unmap_flush(); NULL if it has none and, with `begin`, gets none. */
+struct quell_lazy **quell_task_lazy(bool begin);
+
 /* Of mm/quell_lazy.c, for the architecture. */
-struct quell_lazy *quell_task_lazy(bool begin);
-struct quell_lazy *quell_lazy_new(void);
 bool quell_lazy_takes(struct quell_lazy *lazy, struct mm_struct *mm,
 		      unsigned long address);
 void quell_lazy_end(struct quell_lazy *lazy);

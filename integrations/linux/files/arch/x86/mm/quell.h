@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: GPL-2.0 OR MIT */
 /*
- * quell in Linux: what quell.c and the half of the glue in tlb.c share.
+ * quell in Linux: what the files of the glue in this folder share, and the half of it in tlb.c.
  */
 #ifndef _ARCH_X86_MM_QUELL_H
 #define _ARCH_X86_MM_QUELL_H
 
+#include <linux/bug.h>
 #include <linux/mm_types.h>
 #include <linux/percpu.h>
 #include <linux/quell.h>
@@ -17,6 +18,20 @@
 #define QUELL_TAGS		(TLB_NR_DYN_ASIDS - 1)
 #define QUELL_ALL_ASIDS		(BIT(TLB_NR_DYN_ASIDS) - 1)
 
+extern struct quell_engine quell_engine;
+extern struct quell_zero_plan quell_zero_plan;
+
+/* The engine refuses only what would be a mistake of these files. */
+#define quell_check(status) ({						\
+	enum quell_status __status = (status);				\
+	WARN_ONCE(__status != QUELL_STATUS_OK, "%s",			\
+		  quell_status_text(__status));				\
+})
+
+/* Before the engine is made; false if there is no memory. */
+bool quell_spaces_init(void);
+bool quell_reclaim_init(void);
+
 struct quell_this_cpu {
 	/* Whose space the engine has loaded last on this CPU, whether it was made to leave it or not; or none. */
 	struct mm_struct *mm;
@@ -26,6 +41,11 @@ struct quell_this_cpu {
 	u8 reason;
 };
 DECLARE_PER_CPU(struct quell_this_cpu, quell_this);
+
+/* Reports a change; false if no CPU can ever have loaded the mm. Preemption is off. */
+bool quell_report(struct quell_batch *batch, struct mm_struct *mm,
+		  unsigned long start, unsigned long end,
+		  unsigned int stride_shift, bool freed_tables);
 
 /* From `from` to `next`; `next` is quell_this.mm already. Interrupts are off. */
 void quell_enter(struct mm_struct *from, struct mm_struct *next);

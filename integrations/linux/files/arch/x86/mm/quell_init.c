@@ -1,0 +1,184 @@
+// SPDX-License-Identifier: GPL-2.0 OR MIT
+/*
+ * quell in Linux: the command line, the beginning, and what was counted.
+ */
+#define pr_fmt(fmt) "quell: " fmt
+
+#include <linux/debugfs.h>
+#include <linux/init.h>
+#include <linux/mm.h>
+#include <linux/quell_reclaim.h>
+#include <linux/seq_file.h>
+
+#include <asm/tlbflush.h>
+
+#include "mm_internal.h"
+#include "quell.h"
+
+/* So many batches can be owed at once; one more pays for the others first. 48 KB. */
+#define QUELL_LEDGER	256
+
+/* The command line. */
+
+enum { WANT_BATCH = 1, WANT_EXTENTS = 2, WANT_TAGS = 4, WANT_REMOTE = 8, WANT_LAZY = 16 };
+
+static const struct {
+	const char *name;
+	const char *policy;
+	unsigned int bit;
+} mechanisms[] = {
+	{ "batch", "+S0", WANT_BATCH },
+	{ "extents", "+S1", WANT_EXTENTS },
+	{ "tags", "+S2", WANT_TAGS },
+	{ "remote", "+S4", WANT_REMOTE },
+	/* Asked for by name alone: see README.md, "What it does not do". */
+	{ "lazy", "+S3", WANT_LAZY },
+};
+
+static unsigned int wanted __initdata;
+
+static int __init quell_setup(char *text)
+{
+	char *word;
+	int i;
+
+	while ((word = strsep(&text, ",")) != NULL) {
+		if (!strcmp(word, "off")) {
+			wanted = 0;
+			continue;
+		}
+		if (!strcmp(word, "all")) {
+			wanted |= WANT_BATCH | WANT_EXTENTS | WANT_TAGS | WANT_REMOTE;
+			continue;
+		}
+		for (i = 0; i < ARRAY_SIZE(mechanisms); i++) {
+			if (!strcmp(word, mechanisms[i].name)) {
+				wanted |= mechanisms[i].bit;
+				break;
+			}
+		}
+		if (i == ARRAY_SIZE(mechanisms))
+			pr_warn("there is no \"%s\": quell= takes off, all, batch, extents, tags, remote, lazy\n", word);
+	}
+	return 0;
+}
+early_param("quell", quell_setup);
+
+#ifdef CONFIG_QUELL_MUTANTS
+static int __init quell_forget_setup(char *name)
+{
+	enum quell_status status;
+
+	/* Rules of the glue have names of their own. */
+	if (quell_lazy_leave_out(name))
+		status = QUELL_STATUS_OK;
+	else
+		status = quell_leave_out(name);
+	if (status != QUELL_STATUS_OK)
+		panic("quell_forget=%s: %s", name, quell_status_text(status));
+	pr_warn("%s: a rule of the engine is left out, memory will be corrupted\n", name);
+	add_taint(TAINT_USER, LOCKDEP_STILL_OK);
+	return 0;
+}
+early_param("quell_forget", quell_forget_setup);
+#endif
+
+/* Beginning. */
+
+/* On the boot CPU, alone, with interrupts off, after the allocators and before the first mm. */
+void __init quell_init(void)
+{
+	struct quell_setup setup = { .interface = QUELL_INTERFACE };
+	char policy[32] = "baseline", why[160] = "";
+	enum quell_status status;
+	int i;
+
+	if (!wanted)
+		return;
+	if (nr_cpu_ids > QUELL_MAX_CPUS) {
+		pr_warn("off: %u CPUs are more than %u\n", nr_cpu_ids, QUELL_MAX_CPUS);
+		return;
+	}
+	for (i = 0; i < ARRAY_SIZE(mechanisms); i++)
+		if (wanted & mechanisms[i].bit)
+			strlcat(policy, mechanisms[i].policy, sizeof(policy));
+	setup.features.tagging = boot_cpu_has(X86_FEATURE_PCID) ? QUELL_TAGGING_PER_CPU : QUELL_TAGGING_NONE;
+	setup.features.tags = QUELL_TAGS;
+	setup.features.full_above = tlb_single_page_flush_ceiling;
+	setup.policy = policy;
+	setup.cpu_count = nr_cpu_ids;
+	setup.cpus = alloc_pages_exact(nr_cpu_ids * sizeof(struct quell_cpu), GFP_KERNEL | __GFP_ZERO);
+	setup.message = why;
+	setup.message_size = sizeof(why);
+	if (wanted & WANT_LAZY) {
+		setup.ledger_entries = QUELL_LEDGER;
+		setup.ledger = alloc_pages_exact(QUELL_LEDGER * sizeof(struct quell_ledger_entry),
+						 GFP_KERNEL | __GFP_ZERO);
+		if (!setup.ledger || !quell_lazy_init()) {
+			pr_warn("off: no memory\n");
+			return;
+		}
+	}
+	if (!setup.cpus || !quell_reclaim_init() || !quell_spaces_init()) {
+		pr_warn("off: no memory\n");
+		return;
+	}
+	status = quell_engine_new(&quell_engine, &setup);
+	if (status == QUELL_STATUS_OK)
+		status = quell_zero_plan_new(&quell_zero_plan, &quell_engine, false);
+	if (status != QUELL_STATUS_OK) {
+		pr_warn("off: %s (%s)\n", quell_status_text(status), why);
+		return;
+	}
+	if (wanted & WANT_EXTENTS)
+		static_branch_enable(&quell_extents_key);
+	if (wanted & ~WANT_EXTENTS) {
+		quell_cpu_up(&init_mm);
+		static_branch_enable(&quell_tlb_key);
+	}
+	if (wanted & WANT_BATCH)
+		static_branch_enable(&quell_batch_key);
+	if (wanted & WANT_LAZY)
+		static_branch_enable(&quell_lazy_key);
+	pr_info("%s, %u CPUs, %s\n", policy, nr_cpu_ids,
+		setup.features.tagging == QUELL_TAGGING_NONE ? "no tags" : "tags");
+}
+
+/* What it counted. */
+
+static int statistics_show(struct seq_file *file, void *unused)
+{
+	u64 counts[QUELL_COUNTERS];
+	u32 i;
+
+	quell_check(quell_stats(&quell_engine, (uint64_t *)counts));
+	for (i = 0; i < QUELL_COUNTERS; i++)
+		seq_printf(file, "%s %llu\n", quell_counter_label(i), counts[i]);
+	return 0;
+}
+DEFINE_SHOW_ATTRIBUTE(statistics);
+
+static int policy_show(struct seq_file *file, void *unused)
+{
+	char text[64];
+
+	quell_check(quell_policy_text(&quell_engine, text, sizeof(text)));
+	seq_printf(file, "%s\n", text);
+	return 0;
+}
+DEFINE_SHOW_ATTRIBUTE(policy);
+
+static int __init quell_debugfs(void)
+{
+	struct dentry *folder;
+
+	if (!quell_tlb() && !quell_extents())
+		return 0;
+	folder = debugfs_create_dir("quell", arch_debugfs_dir);
+	debugfs_create_file("statistics", 0400, folder, NULL, &statistics_fops);
+	debugfs_create_file("policy", 0400, folder, NULL, &policy_fops);
+	if (quell_lazy())
+		debugfs_create_u32("parked", 0400, folder, &quell_parked);
+	return 0;
+}
+late_initcall(quell_debugfs);

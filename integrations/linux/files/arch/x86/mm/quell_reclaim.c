@@ -1,0 +1,211 @@
+// SPDX-License-Identifier: GPL-2.0 OR MIT
+/*
+ * quell in Linux: batches of reclaim, migration and writeback, and debts.
+ *
+ * A batch (struct quell_reclaim) holds a reference to each mm that it was told of: a space outlives the batches that name
+ * it. It ends with a flush, or, if everything in it was clean and read-only, with a debt (S3), which has a number.
+ */
+#include <linux/mm.h>
+#include <linux/quell_reclaim.h>
+#include <linux/sched.h>
+#include <linux/sched/mm.h>
+#include <linux/slab.h>
+
+#include <asm/tlbflush.h>
+
+#include "quell.h"
+
+static struct kmem_cache *reclaim_cache __ro_after_init;
+
+static_assert(sizeof(struct quell_stamp) == sizeof(u64));
+static_assert(sizeof(struct quell_residue) == sizeof(void *));
+
+static u64 quell_stamp_number(const struct quell_stamp *stamp)
+{
+	u64 number;
+
+	memcpy(&number, stamp, sizeof(number));
+	return number;
+}
+
+static struct quell_stamp quell_stamp_of(u64 number)
+{
+	struct quell_stamp stamp;
+
+	memcpy(&stamp, &number, sizeof(number));
+	return stamp;
+}
+
+/* As many spaces as a batch of the engine's has room for. */
+#define QUELL_SPACES	8
+
+struct quell_reclaim {
+	struct quell_batch batch;
+	unsigned int count;
+	/* Each is referred to: its space is part of the batch. */
+	struct mm_struct *mms[QUELL_SPACES];
+	/* What a task unmaps while it reclaims and may owe; NULL if there is nothing. The owner is mm/quell_lazy.c. */
+	struct quell_lazy *lazy;
+};
+
+bool __init quell_reclaim_init(void)
+{
+	reclaim_cache = KMEM_CACHE(quell_reclaim, 0);
+	return reclaim_cache != NULL;
+}
+
+struct quell_reclaim *quell_reclaim_begin(void)
+{
+	u32 purpose = quell_batch() ? QUELL_PURPOSE_RECLAIM : QUELL_PURPOSE_CALL;
+	struct quell_reclaim *reclaim;
+
+	/* Not from the reserves, which reclaim may touch and others need: one flush more is no harm. */
+	reclaim = kmem_cache_alloc(reclaim_cache, GFP_NOWAIT | __GFP_NOMEMALLOC | __GFP_NOWARN);
+	if (!reclaim)
+		return NULL;
+	reclaim->count = 0;
+	reclaim->lazy = NULL;
+	preempt_disable();
+	quell_check(quell_batch_begin(&quell_engine, &reclaim->batch, purpose, NULL, 0));
+	preempt_enable();
+	return reclaim;
+}
+
+static void quell_reclaim_forget(struct quell_reclaim *reclaim)
+{
+	while (reclaim->count)
+		mmdrop(reclaim->mms[--reclaim->count]);
+}
+
+void quell_reclaim_finish(struct quell_reclaim *reclaim)
+{
+	preempt_disable();
+	this_cpu_write(quell_this.reason, TLB_LOCAL_SHOOTDOWN);
+	quell_check(quell_batch_finish(&reclaim->batch, NULL));
+	this_cpu_write(quell_this.reason, TLB_LOCAL_MM_SHOOTDOWN);
+	preempt_enable();
+	quell_reclaim_forget(reclaim);
+}
+
+/* What is owed stands in the spaces and in the ledger, not in the batch: the mms may go. */
+u64 quell_reclaim_owe(struct quell_reclaim *reclaim)
+{
+	struct quell_stamp stamp;
+
+	preempt_disable();
+	this_cpu_write(quell_this.reason, TLB_LOCAL_SHOOTDOWN);
+	quell_check(quell_batch_finish_owed(&reclaim->batch, NULL, &stamp));
+	this_cpu_write(quell_this.reason, TLB_LOCAL_MM_SHOOTDOWN);
+	preempt_enable();
+	quell_reclaim_forget(reclaim);
+	return quell_stamp_number(&stamp);
+}
+
+void quell_reclaim_end(struct quell_reclaim *reclaim)
+{
+	quell_reclaim_finish(reclaim);
+	kmem_cache_free(reclaim_cache, reclaim);
+}
+
+/*
+ * One page is reported as what it is. With the second of an mm everything is, as Linux does it, and again with each
+ * later one: mostly the engine finds that it has nothing to add. Where so many batches of the mm are outstanding that
+ * it counts no more, it has flushed what it was told so far at once, and must hear of each page.
+ */
+void quell_reclaim_report(struct quell_reclaim *reclaim, struct mm_struct *mm,
+			  unsigned long address)
+{
+	unsigned int i;
+
+	for (i = 0; i < reclaim->count; i++) {
+		if (reclaim->mms[i] != mm)
+			continue;
+		preempt_disable();
+		quell_report(&reclaim->batch, mm, 0, TLB_FLUSH_ALL, PAGE_SHIFT, false);
+		preempt_enable();
+		return;
+	}
+	if (reclaim->count == QUELL_SPACES)
+		quell_reclaim_finish(reclaim);
+	mmgrab(mm);
+	reclaim->mms[reclaim->count++] = mm;
+	address &= PAGE_MASK;
+	preempt_disable();
+	quell_report(&reclaim->batch, mm, address, address + PAGE_SIZE, PAGE_SHIFT, false);
+	preempt_enable();
+}
+
+/* A task's batch. */
+
+struct quell_lazy **quell_reclaim_lazy(struct quell_reclaim *reclaim)
+{
+	return &reclaim->lazy;
+}
+
+struct quell_lazy **quell_task_lazy(bool begin)
+{
+	struct tlbflush_unmap_batch *batch = &current->tlb_ubc;
+	struct quell_reclaim *reclaim = batch->arch.quell;
+
+	if (!reclaim && begin) {
+		reclaim = quell_reclaim_begin();
+		if (!reclaim)
+			return NULL;
+		batch->arch.quell = reclaim;
+		/* So that try_to_unmap_flush() ends it. */
+		batch->flush_required = true;
+	}
+	return reclaim ? &reclaim->lazy : NULL;
+}
+
+/* Debts. */
+
+void quell_debt_settle(u64 number)
+{
+	struct quell_stamp stamp = quell_stamp_of(number);
+
+	preempt_disable();
+	quell_check(quell_settle_stamp(&quell_engine, &stamp));
+	preempt_enable();
+}
+
+/* Never waits. */
+bool quell_debt_is_paid(u64 number)
+{
+	struct quell_stamp stamp = quell_stamp_of(number);
+	struct quell_residue residue = { };
+
+	quell_check(quell_residue_owe(&residue, &stamp));
+	return quell_is_paid(&quell_engine, &residue);
+}
+
+void quell_debts_settle(void)
+{
+	if (!quell_owes_anything(&quell_engine))
+		return;
+	preempt_disable();
+	quell_check(quell_pay_all(&quell_engine));
+	preempt_enable();
+}
+
+/* The frame owes its flush from here on; what it owes stands in the word. */
+void quell_frame_owes(void **word, u64 number)
+{
+	struct quell_stamp stamp = quell_stamp_of(number);
+
+	quell_check(quell_residue_init((struct quell_residue *)word));
+	quell_check(quell_residue_owe((struct quell_residue *)word, &stamp));
+}
+
+/* Pays what the frame owes: then it may have a new owner. */
+void quell_frame_claim(void **word)
+{
+	bool claimed;
+
+	preempt_disable();
+	this_cpu_write(quell_this.reason, TLB_LOCAL_SHOOTDOWN);
+	claimed = quell_claim(&quell_engine, (struct quell_residue *)word);
+	this_cpu_write(quell_this.reason, TLB_LOCAL_MM_SHOOTDOWN);
+	preempt_enable();
+	WARN_ON_ONCE(!claimed);
+}
