@@ -29,7 +29,6 @@ use crate::addr::{Frame, PageRange};
 use crate::cpu_set::{CpuId, CpuSet};
 use crate::features::Features;
 use crate::policy::Policy;
-use crate::request::RANGES;
 use crate::word::Word;
 use core::marker::PhantomData;
 use core::ptr::NonNull;
@@ -144,7 +143,7 @@ pub unsafe trait Hardware: Sized + Send + Sync {
 
     /// The most ranges that one request has, from 1 to 11: with one more it becomes a flush of the whole tag, as it does with more
     /// pages than [`Features::full_above`]. Fewer are right where a whole flush is cheap; a request takes as much room with fewer.
-    const RANGES: usize = RANGES;
+    const RANGES: usize = 11;
 
     /// Whether devices or hypervisors walk the tables of spaces, too. If not, [`Hardware::start_secondary`] is never
     /// called.
