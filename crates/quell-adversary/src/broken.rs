@@ -148,6 +148,7 @@ impl<H> Deref for Broken<H> {
 unsafe impl<H: Hardware> Hardware for Broken<H> {
     type Word = H::Word;
     type Broadcasts = Self;
+    const RANGES: usize = H::RANGES;
 
     fn broadcasts(&self) -> Option<&Self> {
         self.machine.broadcasts().map(|_| self)

@@ -109,6 +109,8 @@ impl Rules for RunRules {
 
 // SAFETY: a machine in software: translations are numbers, and reach no memory.
 unsafe impl Hardware for Adversary {
+    const RANGES: usize = 3;
+
     type Word = AdversaryWord;
     type Broadcasts = Self;
 

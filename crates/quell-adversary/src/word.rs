@@ -32,7 +32,6 @@ impl AdversaryWord {
 unsafe impl Word for AdversaryWord {
     /// Four batches overflow the count, two are counted.
     const BATCH_BITS: u32 = 2;
-    const RANGES: usize = 3;
 
     #[inline]
     fn new(value: u64) -> Self {

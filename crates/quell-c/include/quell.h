@@ -46,6 +46,12 @@
 #include <stdint.h>
 #endif
 
+// For so many spaces, 1 to 8, a batch has places. A library that was built with QUELL_BATCH_SPACES in its environment wants the same
+// number defined wherever this header is included; quell_engine_new compares them.
+#if !defined(QUELL_BATCH_SPACES)
+#define QUELL_BATCH_SPACES 8
+#endif
+
 #if defined(__GNUC__)
 #define QUELL_MUST_USE __attribute__((warn_unused_result))
 #else
@@ -90,14 +96,17 @@
 #define QUELL_SPACE_SIZE 1088
 #endif
 
+// Bytes of a `struct quell_batch` for each space that it has a place for.
+#define QUELL_BATCH_SPACE_SIZE 128
+
 #if !defined(QUELL_CPUS_8192)
 // Bytes of a `struct quell_batch`.
-#define QUELL_BATCH_SIZE 1304
+#define QUELL_BATCH_SIZE (280 + (QUELL_BATCH_SPACES * QUELL_BATCH_SPACE_SIZE))
 #endif
 
 #if defined(QUELL_CPUS_8192)
 // Bytes of a `struct quell_batch`.
-#define QUELL_BATCH_SIZE 2200
+#define QUELL_BATCH_SIZE (1176 + (QUELL_BATCH_SPACES * QUELL_BATCH_SPACE_SIZE))
 #endif
 
 // Bytes of a `struct quell_residue`.
@@ -135,13 +144,13 @@
 
 #if !defined(QUELL_CPUS_8192)
 // The version of this interface. A header of one version does not work with a library of another, and
-// quell_engine_new refuses it. So it does where one of the two is for more CPUs than the other.
-#define QUELL_INTERFACE 3
+// quell_engine_new refuses it. So it does where one of the two is for more CPUs than the other, or for batches of more spaces.
+#define QUELL_INTERFACE (2051 - (256 * (uint32_t)QUELL_BATCH_SPACES))
 #endif
 
 #if defined(QUELL_CPUS_8192)
 // The version of this interface, for 8192 CPUs.
-#define QUELL_INTERFACE 536870915
+#define QUELL_INTERFACE (536872963 - (256 * (uint32_t)QUELL_BATCH_SPACES))
 #endif
 
 // The longest text of a policy that is read, in bytes.
@@ -928,7 +937,8 @@ enum quell_status quell_refresh(struct quell_engine *engine,
 
 // Begins a batch for a purpose (`enum quell_purpose`), in memory of any content. `frames` is an array for the names of
 // `room` frames, which belongs to the batch until that is finished; NULL if `room` is 0. A full batch must be finished,
-// which costs a shootdown: the longer the array, the better.
+// which costs a shootdown: the longer the array, the better. Of spaces the batch has places for QUELL_BATCH_SPACES; of one more it keeps
+// nothing, and its end flushes all of that space, on all CPUs that may have it loaded and some others.
 //
 // Every batch to which something was reported must be finished: otherwise its entries stay unflushed, and its spaces are
 // in debt for ever.

@@ -12,7 +12,8 @@ use quell::{Outcome, Scope};
 
 /// Begins a batch for a purpose (`enum quell_purpose`), in memory of any content. `frames` is an array for the names of
 /// `room` frames, which belongs to the batch until that is finished; NULL if `room` is 0. A full batch must be finished,
-/// which costs a shootdown: the longer the array, the better.
+/// which costs a shootdown: the longer the array, the better. Of spaces the batch has places for QUELL_BATCH_SPACES; of one more it keeps
+/// nothing, and its end flushes all of that space, on all CPUs that may have it loaded and some others.
 ///
 /// Every batch to which something was reported must be finished: otherwise its entries stay unflushed, and its spaces are
 /// in debt for ever.
@@ -44,7 +45,7 @@ pub unsafe extern "C" fn quell_batch_begin(
         // SAFETY: as above.
         unsafe {
             BatchPlace::begin(place, || {
-                engine.batch_into(purpose, Frames::new(frames, room))
+                engine.batch_of_spaces(purpose, Frames::new(frames, room))
             })
         };
         Ok(())

@@ -1,5 +1,6 @@
 //! Making an engine, and what it says of itself.
 
+use crate::capacity::QUELL_BATCH_SPACES;
 use crate::machine::{Machine, Places, quell_hooks};
 use crate::mistakes::Kept;
 use crate::place::{
@@ -11,12 +12,12 @@ use core::ffi::c_char;
 use quell::{Engine, Features, Hardware, LedgerEntry, Mechanism, PerCpu, Policy, Slot, Tagging};
 
 /// The version of this interface. A header of one version does not work with a library of another, and
-/// quell_engine_new refuses it. So it does where one of the two is for more CPUs than the other.
+/// quell_engine_new refuses it. So it does where one of the two is for more CPUs than the other, or for batches of more spaces.
 #[cfg(not(feature = "cpus-8192"))]
-pub const QUELL_INTERFACE: u32 = 3;
+pub const QUELL_INTERFACE: u32 = 0x803 - 0x100 * QUELL_BATCH_SPACES as u32;
 /// The version of this interface, for 8192 CPUs.
 #[cfg(feature = "cpus-8192")]
-pub const QUELL_INTERFACE: u32 = 0x2000_0003;
+pub const QUELL_INTERFACE: u32 = 0x2000_0803 - 0x100 * QUELL_BATCH_SPACES as u32;
 
 /// The longest text of a policy that is read, in bytes.
 pub const QUELL_POLICY_LENGTH: usize = 255;

@@ -3,6 +3,7 @@
 //! Such a flush borrows its batch, and both lie in the same memory of C's. So from the start of the flush to its end nothing
 //! here refers to the batch but the flush: what C is told meanwhile is told from the seal alone.
 
+use crate::capacity::QUELL_BATCH_SPACES;
 use crate::machine::Machine;
 use crate::mistakes::Kept;
 use crate::place::{Place, QUELL_BATCH_SIZE, QUELL_WORD_ALIGN, quell_batch, room, sized};
@@ -69,8 +70,16 @@ impl FrameList<*mut c_void> for Frames {
 }
 
 /// The engine's batch.
-pub(crate) type CBatch =
-    Batch<'static, 'static, Machine, &'static AddressSpace<Machine>, *mut c_void, Kept, Frames>;
+pub(crate) type CBatch = Batch<
+    'static,
+    'static,
+    Machine,
+    &'static AddressSpace<Machine>,
+    *mut c_void,
+    Kept,
+    Frames,
+    QUELL_BATCH_SPACES,
+>;
 
 /// The engine's batch whose flush was started.
 type CInFlight = InFlight<
@@ -82,6 +91,7 @@ type CInFlight = InFlight<
     *mut c_void,
     Kept,
     Frames,
+    QUELL_BATCH_SPACES,
 >;
 
 /// A batch. The seal says whether there is one, and whether its flush was started: then the flush has borrowed the

@@ -42,6 +42,7 @@
 extern crate std;
 
 pub mod batch;
+pub mod capacity;
 pub mod change;
 pub mod cpu;
 pub mod engine;

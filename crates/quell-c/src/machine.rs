@@ -248,6 +248,7 @@ const fn compiled_in() -> Policy {
 unsafe impl Hardware for Machine {
     const MECHANISMS: Policy = compiled_in();
     const HAS_SECONDARY: bool = cfg!(feature = "secondary");
+    const RANGES: usize = crate::capacity::RANGES;
 
     type Word = AtomicU64;
     type Broadcasts = Self;

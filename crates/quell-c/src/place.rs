@@ -7,6 +7,7 @@
 //! Misuse that the content shows cheaply is refused: memory that is zero, and memory whose content was ended, holds
 //! nothing and is refused. Memory with any other content is what its owner says it is.
 
+use crate::capacity::QUELL_BATCH_SPACES;
 use crate::machine::Machine;
 use crate::mistakes::Kept;
 use crate::status::quell_status;
@@ -32,12 +33,14 @@ pub const QUELL_SPACE_SIZE: usize = 192;
 /// Bytes of a `struct quell_space`.
 #[cfg(feature = "cpus-8192")]
 pub const QUELL_SPACE_SIZE: usize = 1088;
+/// Bytes of a `struct quell_batch` for each space that it has a place for.
+pub const QUELL_BATCH_SPACE_SIZE: usize = 128;
 /// Bytes of a `struct quell_batch`.
 #[cfg(not(feature = "cpus-8192"))]
-pub const QUELL_BATCH_SIZE: usize = 1304;
+pub const QUELL_BATCH_SIZE: usize = 280 + QUELL_BATCH_SPACES * QUELL_BATCH_SPACE_SIZE;
 /// Bytes of a `struct quell_batch`.
 #[cfg(feature = "cpus-8192")]
-pub const QUELL_BATCH_SIZE: usize = 2200;
+pub const QUELL_BATCH_SIZE: usize = 1176 + QUELL_BATCH_SPACES * QUELL_BATCH_SPACE_SIZE;
 /// Bytes of a `struct quell_residue`.
 pub const QUELL_RESIDUE_SIZE: usize = 8;
 /// Bytes of a `struct quell_stamp`.

@@ -5,7 +5,7 @@ mod support;
 
 use std::path::PathBuf;
 use std::process::Command;
-use support::{host_library, kernel_library, kernel_library_with, program, run};
+use support::{host_library, kernel_library, kernel_library_of, kernel_library_with, program, run};
 
 /// What a program says when it is linked to each library that there is; the second is the kernel's.
 fn with_libraries(file: &str, flags: &[&str], judge: impl Fn(bool, &mut Command)) {
@@ -79,6 +79,23 @@ fn eight_thousand_cpus_are_told_apart() {
     let directory = tempfile::tempdir().expect("a directory");
     for flags in [&["-DQUELL_CPUS_8192"][..], &[]] {
         let file = "tests/c/many.c";
+        let Some(mut command) = program(directory.path(), file, &library, flags) else {
+            return;
+        };
+        let (ok, output) = run(&mut command);
+        assert!(ok && output.contains("answers were right"), "{output}");
+    }
+}
+
+#[test]
+fn the_embedder_chooses_how_much_a_batch_and_a_request_hold() {
+    let few = [("QUELL_BATCH_SPACES", "1"), ("QUELL_RANGES", "2")];
+    let Some(library) = kernel_library_of(&few) else {
+        return;
+    };
+    let directory = tempfile::tempdir().expect("a directory");
+    for flags in [&["-DQUELL_BATCH_SPACES=1"][..], &[]] {
+        let file = "tests/c/capacity.c";
         let Some(mut command) = program(directory.path(), file, &library, flags) else {
             return;
         };

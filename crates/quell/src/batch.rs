@@ -35,7 +35,6 @@ use crate::space::AddressSpace;
 use crate::stack::Stack;
 use crate::stats::Counter;
 use crate::unplaced::Unplaced;
-use crate::word::Word;
 use core::marker::PhantomData;
 use core::ops::Deref;
 
@@ -448,7 +447,7 @@ where
         match found {
             Some(index) => {
                 let entry = &mut self.pending.as_mut_slice()[index];
-                entry.request.grow(range, scope, H::Word::RANGES);
+                entry.request.grow(range, scope, H::RANGES);
                 entry.sent &= send_now;
                 entry.fresh = false;
                 entry.strides = entry.request.strides().unwrap_or(0);

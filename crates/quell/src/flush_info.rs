@@ -62,9 +62,18 @@ impl FlushInfo {
     }
 
     /// Grows to the least request that covers both, with at most `most` ranges.
+    ///
+    /// A request for the kernel's mappings and one for a user space become one for all of that space, which the inbox marks as the
+    /// kernel's, too: the target flushes everything, and knows what it has caught up with.
     pub(crate) fn include(&mut self, other: &FlushInfo, most: usize) {
         if self.space.is_none() || self.space != other.space {
-            *self = FlushInfo::whole(self.request.scope().max(other.request.scope()));
+            let scope = self.request.scope().max(other.request.scope());
+            *self = match (self.is_kernel(), other.is_kernel()) {
+                (true, false) => *other,
+                (false, true) => *self,
+                _ => FlushInfo::whole(scope),
+            };
+            self.request = Request::Full(scope);
             return;
         }
         // Generations that arrive out of order leave a hole between the two; only
@@ -243,7 +252,18 @@ mod tests {
                 both.include(&other, request::RANGES);
                 let scope = one.request.scope().max(other.request.scope());
                 if one.space != other.space || one.space.is_none() {
-                    assert_eq!((both.space, both.request), (None, Request::Full(scope)));
+                    // The user space, if the other is the kernel's.
+                    let user = match (one.is_kernel(), other.is_kernel()) {
+                        (true, false) => Some(other),
+                        (false, true) => Some(one),
+                        _ => None,
+                    };
+                    let told = user.map(|user| (user.space, user.first, user.last));
+                    assert_eq!(both.request, Request::Full(scope));
+                    assert_eq!(
+                        (both.space, both.first, both.last),
+                        told.unwrap_or((None, 0, 0))
+                    );
                     continue;
                 }
                 assert_eq!(both.space, one.space);

@@ -152,6 +152,15 @@ fn posted(state: u64) -> u64 {
     state >> POSTED_SHIFT
 }
 
+/// How much a request names one by one.
+#[derive(Clone, Copy)]
+pub(crate) struct Most {
+    /// In ranges.
+    pub(crate) ranges: usize,
+    /// In strides of all ranges together.
+    pub(crate) strides: u64,
+}
+
 /// Where initiators put requests for a CPU: one pending request, into which later ones merge.
 ///
 /// Initiators write the first lines, the CPU itself the last.
@@ -192,13 +201,13 @@ impl<W: Word> Inbox<W> {
         }
     }
 
-    /// Posts a request. A merged one of more strides than `full_above` becomes a full one; `contended` is
+    /// Posts a request. A merged one that exceeds `most` becomes a full one; `contended` is
     /// told if another initiator was writing.
     pub(crate) fn post(
         &self,
         what: Post<'_>,
         marks: Marks,
-        full_above: u64,
+        most: Most,
         rules: &impl Rules,
         mut contended: impl FnMut(),
     ) -> Posted {
@@ -249,7 +258,7 @@ impl<W: Word> Inbox<W> {
                     // on sees LOCKED, or a later count, in its second look.
                     // Lost without it: a request comes while another is taken.
                     W::fence(Release);
-                    self.write(what, idle, full_above, rules);
+                    self.write(what, idle, most, rules);
                     // SeqCst pairs with `serve` and the first look in `post`: the target sees this post in
                     // its next look, or this initiator sees below that all earlier ones were received, and
                     // interrupts the target.
@@ -275,14 +284,14 @@ impl<W: Word> Inbox<W> {
         }
     }
 
-    fn write(&self, what: Post<'_>, idle: bool, full_above: u64, rules: &impl Rules) {
+    fn write(&self, what: Post<'_>, idle: bool, most: Most, rules: &impl Rules) {
         let words = &self.line.words;
         match what {
             Post::Inline(info) if rules.may_overwrite(idle) => words.write(info),
             Post::Inline(info) => match words.read() {
                 Written::Here(mut pending) => {
-                    pending.include(info, W::RANGES);
-                    pending.request.limit(full_above);
+                    pending.include(info, most.ranges);
+                    pending.request.limit(most.strides);
                     words.write(&pending);
                 }
                 // Requests at two places, as below.

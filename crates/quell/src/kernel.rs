@@ -92,10 +92,14 @@ impl<H: Hardware, R: Rules> Engine<'_, H, R> {
     pub(crate) fn flush_with_kernel(&self, me: CpuId, info: &FlushInfo) {
         let Some(entries) = info.space.and_then(|space| space.kernel()) else {
             self.flush_everything(me);
-            let state = &self.cpu(me).state;
-            if state.activity() == Activity::Lazy {
+            let cpu = self.cpu(me);
+            let slot = &cpu.slots()[cpu.state.slot()];
+            if info.space.is_some_and(|space| cpu.state.has_loaded(space)) {
+                slot.caught_up_with(slot.generation().max(info.last));
+            }
+            if cpu.state.activity() == Activity::Lazy {
                 // Perhaps tables were freed of the space that it keeps.
-                state.detach(self.hw);
+                cpu.state.detach(self.hw);
                 self.count(me, Counter::Evicted, 1);
             }
             return;

@@ -11,7 +11,6 @@ use crate::hardware::{Hardware, Scope};
 use crate::request::Request;
 use crate::rules::{EngineRules, Rules};
 use crate::space::AddressSpace;
-use crate::word::Word;
 use core::ops::Deref;
 
 /// What is outstanding for one space.
@@ -45,7 +44,7 @@ impl<H: Hardware, S: Deref<Target = AddressSpace<H>>> Pending<S> {
         match (&mut self.request, range) {
             (Request::Full(own), _) if *own >= scope => self.whole = Some(*own),
             (Request::Ranges(ranges, own), Some(range)) if *own == scope => {
-                if !ranges.follow(range, H::Word::RANGES) {
+                if !ranges.follow(range, H::RANGES) {
                     return false;
                 }
                 self.strides += range.pages;

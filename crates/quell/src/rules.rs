@@ -156,6 +156,11 @@ crate::rules! {
     "C1" fn resume_catches_up(missed: bool) -> bool { missed }
         or LazyResumesUnchecked { false } "A lazy CPU goes on with its space without looking what it missed.";
 
+    /// A lazy CPU that is asked and leaves its root says that it has caught up only if it has flushed: with tags it finds its entries
+    /// again.
+    "C1" fn flush_what_is_kept(flush: impl FnOnce(), note: impl FnOnce()) { flush(); note(); }
+        or LeavesCaughtUp { note(); } "A lazy CPU that leaves its root notes a flush that it has not made, and finds its entries again.";
+
     /// NMI handlers stay away from user memory until a CPU that comes back has caught up.
     "C1" fn nmis_wait_for_resume(missed: bool) -> bool { missed }
         or ResumeLetsNmisIn { false } "A lazy CPU that comes back lets NMI handlers at user memory before it has caught up (C1).";

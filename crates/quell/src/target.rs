@@ -84,6 +84,7 @@ impl<H: Hardware, R: Rules> Engine<'_, H, R> {
         }
         if cpu.state.activity() == Activity::Lazy {
             // No program here needs the space: the CPU leaves it, and is asked no more.
+            self.catch_up_before_leaving(me, info);
             cpu.state.detach(self.hw);
             self.count(me, Counter::Evicted, 1);
             return;
@@ -105,6 +106,25 @@ impl<H: Hardware, R: Rules> Engine<'_, H, R> {
             self.flush_tag(me, slot);
         }
         slot.caught_up_with(info.last);
+    }
+
+    /// If a request names all that this CPU has missed of the space that it is about to leave, it flushes that now: then what it
+    /// keeps under the tag is good when it comes back, unless more is flushed meanwhile. Interrupts are masked.
+    fn catch_up_before_leaving(&self, me: CpuId, info: &FlushInfo) {
+        let cpu = self.cpu(me);
+        let slot = &cpu.slots()[cpu.state.slot()];
+        let ranges = matches!(info.request, Request::Ranges(..));
+        let missed = info.first..=info.last;
+        if self.keeps_tags()
+            && ranges
+            && self
+                .rules
+                .is_next(missed.contains(&(slot.generation() + 1)))
+        {
+            let flush = || self.invalidate_here(me, slot, &info.request);
+            let note = || slot.caught_up_with(info.last);
+            self.rules.flush_what_is_kept(flush, note);
+        }
     }
 
     /// Invalidates on this CPU what a request for the loaded space says. Interrupts are masked.

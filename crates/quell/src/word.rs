@@ -22,9 +22,6 @@ pub unsafe trait Word: Send + Sync + Sized {
     /// CPUs that the engine handles. Machines under test make them few, so that their end is reached.
     #[doc(hidden)]
     const BATCH_BITS: u32 = BATCH_BITS;
-    /// So many ranges a request may have, if it has room for as many; as above.
-    #[doc(hidden)]
-    const RANGES: usize = usize::MAX;
     /// A word that holds `value`.
     fn new(value: u64) -> Self;
     /// A fence of the memory model, as [`core::sync::atomic::fence`].

@@ -7,7 +7,7 @@ use quell::Counter;
 
 pub(super) const SCENARIO: Scenario = Scenario {
     bugs: &["10"],
-    finds: &["LazySkippedForTables"],
+    finds: &["LazySkippedForTables", "LeavesCaughtUp"],
     must: &[
         (On::Every, Reach::Machine(Happening::TableFreed)),
         (On::Interrupts, Reach::Engine(Counter::Waited)),

@@ -75,9 +75,17 @@ pub fn kernel_library() -> Option<PathBuf> {
 
 /// The library for kernels, with some features, or with those of the default if that is empty.
 pub fn kernel_library_with(features: &str) -> Option<PathBuf> {
+    kernel_library_of(&[("QUELL_FEATURES", features)])
+}
+
+/// The library for kernels, built with these variables in the environment.
+pub fn kernel_library_of(variables: &[(&str, &str)]) -> Option<PathBuf> {
     let script = source("../../scripts/build-c");
     let mut command = Command::new(script);
-    command.env("QUELL_FEATURES", features);
+    for name in ["QUELL_FEATURES", "QUELL_BATCH_SPACES", "QUELL_RANGES"] {
+        command.env_remove(name);
+    }
+    command.envs(variables.iter().copied());
     // What is set for the host's build is not meant for this one.
     for name in [
         "RUSTFLAGS",

@@ -1,0 +1,45 @@
+//! What the embedder chooses as it builds the library: for how many spaces a batch has places, and how many ranges a request has.
+//!
+//! Both are numbers in the environment of the build (`scripts/build-c`). The first decides the size of a `struct quell_batch`, so C
+//! defines the same number before it includes the header, and quell_engine_new compares the two. How many frames a
+//! batch holds is decided as it is begun, by an array of the caller's.
+
+/// The most spaces that a batch has places for.
+const MOST_SPACES: usize = 8;
+/// The most ranges that a request has.
+const MOST_RANGES: usize = 11;
+
+/// For how many spaces a batch has places.
+pub const QUELL_BATCH_SPACES: usize = chosen(option_env!("QUELL_BATCH_SPACES"), MOST_SPACES);
+
+/// How many ranges a request has.
+pub(crate) const RANGES: usize = chosen(option_env!("QUELL_RANGES"), MOST_RANGES);
+
+/// A number from 1 to `most`; that, if nothing is said, or nothing at length zero.
+const fn chosen(said: Option<&str>, most: usize) -> usize {
+    let Some(text) = said else { return most };
+    let digits = text.as_bytes();
+    if digits.is_empty() {
+        return most;
+    }
+    let (mut number, mut at) = (0, 0);
+    while at < digits.len() {
+        assert!(
+            digits[at].is_ascii_digit() && number <= most,
+            "QUELL_BATCH_SPACES is a number from 1 to 8, and QUELL_RANGES one from 1 to 11"
+        );
+        number = number * 10 + (digits[at] - b'0') as usize;
+        at += 1;
+    }
+    assert!(
+        number >= 1 && number <= most,
+        "QUELL_BATCH_SPACES is a number from 1 to 8, and QUELL_RANGES one from 1 to 11"
+    );
+    number
+}
+
+const _: () = {
+    assert!(chosen(None, 8) == 8 && chosen(Some(""), 8) == 8);
+    assert!(chosen(Some("1"), 8) == 1 && chosen(Some("8"), 8) == 8);
+    assert!(chosen(Some("11"), 11) == 11);
+};

@@ -1,0 +1,165 @@
+//! What an idle CPU is interrupted for, and what it finds again when it wakes to the same space.
+//!
+//! A walker may read a freed table as long as the root above it is loaded, so a CPU that keeps its root must be asked each
+//! time that tables are freed. So it is asked once, leaves the root, and is not asked again before it comes back; Linux does the
+//! same. What it keeps then is its tag: entries that nobody has told it to drop are there when it loads the root again.
+
+mod support;
+
+use quell::{
+    Batch, Counter, CpuId, Frame, Invalidate, KernelEntries, Page, PageRange, Policy, Purpose,
+    Scope,
+};
+use support::{E, Machine, S, leak, run_on_both, space, world};
+
+/// CPU 0 frees a table that spans a page, and another one by `stride` pages.
+fn free_tables(engine: E, space: S, tables: u64) {
+    for table in 0..tables {
+        let mut batch: Batch<'_, '_, _, S, Frame> = engine.batch(Purpose::Call);
+        batch.table_unlinked(space, PageRange::base(Page(table * 512), 1), Frame(table));
+        assert_eq!(batch.finish().count(), 1);
+    }
+}
+
+/// How often CPU 1 is interrupted while CPU 0 frees so many tables, if it has become idle by `idle`.
+fn interrupts(tables: u64, idle: fn(E, S)) -> usize {
+    let (machine, engine) = world(Machine::default(), Policy::ALL);
+    let x = space(engine, 1);
+    run_on_both(machine, engine, x);
+    machine.me.set(1);
+    idle(engine, x);
+    machine.me.set(0);
+    machine.interrupts.set(0);
+    free_tables(engine, x, tables);
+    machine.interrupts.get()
+}
+
+#[test]
+fn freed_tables_interrupt_an_idle_cpu_once() {
+    for tables in [1, 2, 8, 100] {
+        assert_eq!(interrupts(tables, |engine, _| engine.enter_lazy()), 1);
+        // One that has left its root of its own accord, never.
+        assert_eq!(interrupts(tables, |engine, x| engine.leave(x)), 0);
+        // One that is not idle, each time.
+        assert_eq!(interrupts(tables, |_, _| {}) as u64, tables);
+    }
+}
+
+/// CPU 1 was idle while `happens` on CPU 0: what it invalidated meanwhile, and whether it keeps its entries as it wakes.
+fn wakes(policy: Policy, happens: fn(E, S)) -> (Vec<Invalidate>, Vec<bool>) {
+    let (machine, engine) = world(Machine::default(), policy);
+    let x = space(engine, 1);
+    run_on_both(machine, engine, x);
+    machine.me.set(1);
+    engine.enter_lazy();
+    machine.me.set(0);
+    machine.invalidated.borrow_mut().clear();
+    happens(engine, x);
+    let invalidated = machine.invalidated.take();
+    let meanwhile = invalidated.iter().filter(|&&(cpu, _)| cpu == 1);
+    let meanwhile = meanwhile.map(|&(_, what)| what).collect();
+    machine.kept.borrow_mut().clear();
+    machine.me.set(1);
+    assert!(engine.is_detached() && !engine.resume(x));
+    engine.switch_to(Some(x), x);
+    assert!(engine.user_access_allowed());
+    (meanwhile, machine.kept.take())
+}
+
+fn unmap(engine: E, space: S, page: u64) {
+    let mut batch: Batch<'_, '_, _, S, Frame> = engine.batch(Purpose::Call);
+    batch.unmapped(space, PageRange::base(Page(page), 1), Frame(page));
+    assert_eq!(batch.finish().count(), 1);
+}
+
+#[test]
+fn an_idle_cpu_that_missed_nothing_else_finds_its_entries_again() {
+    let (meanwhile, kept) = wakes(Policy::ALL, |engine, x| free_tables(engine, x, 1));
+    let [
+        Invalidate::Range {
+            range,
+            scope: Scope::Tables,
+            ..
+        },
+    ] = meanwhile[..]
+    else {
+        panic!("it flushes what it is told before it leaves: {meanwhile:?}");
+    };
+    assert_eq!(
+        (range, &kept[..]),
+        (PageRange::base(Page(0), 1), &[true][..])
+    );
+}
+
+#[test]
+fn one_that_missed_more_flushes_as_it_wakes() {
+    // Freed tables that it was not told of, since it had left.
+    let (meanwhile, kept) = wakes(Policy::ALL, |engine, x| free_tables(engine, x, 2));
+    assert_eq!((meanwhile.len(), &kept[..]), (1, &[false][..]));
+    // A page that it was not told of, since it was idle: what it would flush is not all.
+    let (meanwhile, kept) = wakes(Policy::ALL, |engine, x| {
+        unmap(engine, x, 5);
+        free_tables(engine, x, 1);
+    });
+    assert_eq!((&meanwhile[..], &kept[..]), (&[][..], &[false][..]));
+    // All of the space: it flushes as it wakes.
+    let (meanwhile, kept) = wakes(Policy::ALL, |engine, x| {
+        let mut batch: Batch<'_, '_, _, S, Frame> = engine.batch(Purpose::Call);
+        batch.changed_all(x, Scope::Tables);
+        assert_eq!(batch.finish().count(), 0);
+    });
+    assert_eq!((&meanwhile[..], &kept[..]), (&[][..], &[false][..]));
+}
+
+#[test]
+fn without_tags_there_is_nothing_to_flush_before_it_leaves() {
+    let policy = "all-S2".parse().expect("a policy");
+    let (meanwhile, kept) = wakes(policy, |engine, x| free_tables(engine, x, 1));
+    assert_eq!((&meanwhile[..], &kept[..]), (&[][..], &[false][..]));
+}
+
+/// A CPU is told of the kernel's mappings and of a user space at once.
+fn told_of_both(loaded: fn([S; 2]) -> S) -> (&'static Machine, E, [S; 2]) {
+    let (machine, engine) = world(Machine::default(), Policy::ALL);
+    let spaces = [1, 2].map(|root| space(engine, root));
+    // SAFETY: no memory is behind any frame.
+    let kernel: S = leak(unsafe { engine.new_kernel_space(Frame(3), KernelEntries::Global) });
+    let [x, _] = spaces;
+    run_on_both(machine, engine, x);
+    // Further on in its generations than the other space.
+    (0..4).for_each(|page| unmap(engine, x, page));
+    let mut batch: Batch<'_, '_, _, S, Frame> = engine.batch(Purpose::Call);
+    batch.unmapped(kernel, PageRange::base(Page(0x7_ffff_f000), 1), Frame(1));
+    batch.unmapped(x, PageRange::base(Page(5), 1), Frame(2));
+    let flight = batch.start();
+    machine.me.set(1);
+    engine.switch_to(Some(x), loaded(spaces));
+    machine.invalidated.borrow_mut().clear();
+    engine.on_interrupt();
+    assert_eq!(machine.invalidated.take(), [(1, Invalidate::Everything)]);
+    machine.me.set(0);
+    assert_eq!(flight.finish().count(), 2);
+    (machine, engine, spaces)
+}
+
+#[test]
+fn a_cpu_that_has_flushed_everything_is_up_to_date_with_the_user_space_too() {
+    let (machine, engine, [x, _]) = told_of_both(|[x, _]| x);
+    let gaps = engine.cpu_stats(CpuId(1)).get(Counter::EscalatedGap);
+    unmap(engine, x, 9);
+    let told = machine.invalidated.take();
+    let ranges = |&(_, what): &(u16, Invalidate)| matches!(what, Invalidate::Range { .. });
+    assert!(told.len() == 2 && told.iter().all(ranges), "{told:?}");
+    assert_eq!(engine.cpu_stats(CpuId(1)).get(Counter::EscalatedGap), gaps);
+}
+
+#[test]
+fn a_cpu_that_runs_another_space_has_not_caught_up_with_that() {
+    let (machine, engine, [_, y]) = told_of_both(|[_, y]| y);
+    machine.me.set(0);
+    engine.switch_to(None, y);
+    machine.invalidated.borrow_mut().clear();
+    unmap(engine, y, 9);
+    let told = machine.invalidated.take();
+    assert!(told.iter().any(|&(cpu, _)| cpu == 1), "{told:?}");
+}
