@@ -260,6 +260,10 @@ unsafe impl<M: Machine> Machine for Broken<M> {
     fn table(&self, frame: Frame) -> &[M::Word; TABLE_WORDS] {
         self.machine.table(frame)
     }
+
+    fn words_in_use(&self, frame: Frame) -> impl Iterator<Item = usize> {
+        self.machine.words_in_use(frame)
+    }
     fn encode(&self, entry: Entry, level: Level) -> u64 {
         self.machine.encode(entry, level)
     }

@@ -5,19 +5,19 @@
 //! goes through [`with`], for the length of a closure in which nothing suspends; a `RefCell`
 //! watches over that.
 
+mod operations;
+
 use crate::cell::AdversaryWord;
-use crate::footprint::{Asked, Asking, Site};
+use crate::footprint::{Asked, Asking};
 use crate::machine::{Core, Verdict};
-use crate::mistake::{Mistake, Ordered, Weakened};
+use crate::mistake::{Mistake, Weakened};
 use crate::op::Op;
 use crate::tables::Arena;
 use quell::Rule;
-use quell_sim::{fiber, heap};
+use quell_sim::heap;
 use std::cell::{Cell, RefCell};
-use std::panic::Location;
 use std::ptr;
 use std::rc::Rc;
-use std::sync::atomic::Ordering;
 
 /// What runs on the machine, as far as the machine calls it.
 pub trait Kernel {
@@ -60,8 +60,8 @@ pub(crate) struct Context {
     spared: Cell<bool>,
     /// Which rules the run has come by.
     asked: Asking,
-    /// The place in the code that operates on a word next.
-    site: Cell<Site>,
+    /// Whether it matters when it does: to the schedule, or to what is written down.
+    attends: bool,
     /// Whether the state of a CPU that waits is looked at.
     legible: bool,
     arena: Rc<Arena>,
@@ -80,7 +80,6 @@ impl Context {
     ) -> Self {
         Context {
             legible: core.searches,
-            core: RefCell::new(core),
             kernel: Cell::new(None),
             mode: Cell::new(Mode::Quiet),
             cpu: Cell::new(0),
@@ -97,8 +96,9 @@ impl Context {
             weakens: Cell::new(false),
             spared: Cell::new(false),
             asked: Asking::default(),
-            site: Cell::new(Site::default()),
+            attends: watched.is_some() || core.footprints.is_some(),
             arena,
+            core: RefCell::new(core),
         }
     }
 
@@ -178,6 +178,19 @@ impl Context {
         heap::off(|| body(&mut self.core.borrow_mut()))
     }
 
+    /// The run comes by a rule, which somebody attends to.
+    fn attend(&self, rule: &'static Rule) {
+        let me = usize::from(self.cpu.get());
+        self.machine(|core| {
+            if self.watched == Some(rule) {
+                core.strategy.come_by(me, core.decisions);
+            }
+            if let Some(footprints) = &mut core.footprints {
+                footprints.ask(me, rule);
+            }
+        });
+    }
+
     /// From here on the code that runs is that of `cpu`.
     pub(crate) fn on_cpu(&self, cpu: usize) {
         self.cpu.set(cpu as u8);
@@ -231,15 +244,9 @@ pub(crate) fn keeps(rule: &'static Rule) -> bool {
     // Before the run no other CPU is there.
     if context.mode.get() == Mode::Loud {
         context.asked.insert(rule);
-        let me = this_cpu();
-        context.machine(|core| {
-            if context.watched == Some(rule) {
-                core.strategy.come_by(me, core.decisions);
-            }
-            if let Some(footprints) = &mut core.footprints {
-                footprints.ask(me, rule);
-            }
-        });
+        if context.attends {
+            context.attend(rule);
+        }
     }
     context.forgotten != Some(rule) || context.spared.get()
 }
@@ -335,136 +342,13 @@ pub(crate) fn quiet_store(word: &AdversaryWord, value: u64) {
 /// no points now: the caller then does it plainly.
 #[inline(always)]
 pub(crate) fn point(op: Op) -> bool {
-    loud().is_some_and(|context| wait_for_turn(context, op))
+    loud().is_some_and(|context| context.wait_at(op))
 }
 
 /// The run, if every operation is a point now.
 #[inline(always)]
 pub(crate) fn loud<'c>() -> Option<&'c Context> {
     current().filter(|context| context.mode.get() == Mode::Loud)
-}
-
-/// Operations on words, in a run, by the place in the code that does them. Out of line: code that looks at a
-/// machine at rest takes the other way.
-impl Context {
-    #[inline(never)]
-    pub(crate) fn load(
-        &self,
-        word: &AdversaryWord,
-        order: Ordering,
-        site: &'static Location<'static>,
-    ) -> u64 {
-        self.site.set(Site::of(site));
-        let order = self.order(site, Ordered::Load, order);
-        wait_for_turn(self, Op::Load(word, order));
-        self.machine(|core| core.load(word, order))
-    }
-
-    #[inline(never)]
-    pub(crate) fn store(
-        &self,
-        word: &AdversaryWord,
-        value: u64,
-        order: Ordering,
-        site: &'static Location<'static>,
-    ) {
-        self.site.set(Site::of(site));
-        let order = self.order(site, Ordered::Store, self.store_order(word, order));
-        wait_for_turn(self, Op::Store(word, order));
-        self.machine(|core| core.store(word, value, order));
-    }
-
-    /// Does an atomic operation that makes of what is there what `change` says; what was there. `fails` is the value
-    /// with which alone it is done, if there is one, and the ordering if it is not.
-    #[inline]
-    pub(crate) fn modify(
-        &self,
-        word: &AdversaryWord,
-        order: Ordering,
-        fails: Option<(u64, Ordering)>,
-        site: &'static Location<'static>,
-        change: impl FnOnce(u64) -> u64,
-    ) -> u64 {
-        self.site.set(Site::of(site));
-        let order = self.order(site, Ordered::Modify, order);
-        let fails = fails.map(|(held, order)| (held, self.order(site, Ordered::Load, order)));
-        wait_for_turn(self, Op::Modify(word, order));
-        self.machine(|core| core.modify(word, order, fails, change))
-    }
-
-    /// How an operation is ordered with the mistake made that the run makes.
-    #[inline]
-    fn order(&self, site: &Location<'_>, operation: Ordered, order: Ordering) -> Ordering {
-        match self.weakened {
-            Some(weakened) if !self.spared.get() => weakened.order(site.file(), operation, order),
-            _ => order,
-        }
-    }
-
-    /// A fence of the memory model.
-    pub(crate) fn fence(&self, order: Ordering, site: &Location<'_>) {
-        let me = self.cpu.get().into();
-        match self.order(site, Ordered::Fence, order) {
-            Ordering::SeqCst => _ = wait_for_turn(self, Op::Fence),
-            order => self.machine(|core| {
-                if matches!(order, Ordering::Acquire | Ordering::AcqRel) {
-                    core.order_loads(me);
-                }
-                if matches!(order, Ordering::Release | Ordering::AcqRel) {
-                    core.order_stores(me);
-                }
-            }),
-        }
-    }
-
-    /// How a store to a word is ordered.
-    #[inline]
-    fn store_order(&self, word: &AdversaryWord, order: Ordering) -> Ordering {
-        let address = std::ptr::from_ref(word) as usize;
-        if self.weakens.get() && self.weak.borrow().contains(&address) {
-            return Ordering::Relaxed;
-        }
-        order
-    }
-}
-
-/// [`point`], in a run.
-#[inline(never)]
-fn wait_for_turn(context: &Context, op: Op) -> bool {
-    let me = usize::from(context.cpu.get());
-    let site = context.site.get();
-    let mut verdict = context.machine(|core| core.arrive(me, op, site));
-    loop {
-        match verdict {
-            Verdict::Go => return true,
-            Verdict::Suspend => {
-                if context.legible {
-                    fiber::suspend_legibly();
-                } else {
-                    fiber::suspend();
-                }
-                context.cpu.set(me as u8);
-                verdict = context.machine(|core| core.resumed(me));
-                continue;
-            }
-            Verdict::Interrupt => {
-                let were_on = context.machine(|core| core.begin_interrupt(me));
-                context.kernel().interrupt();
-                context.machine(|core| core.end_interrupt(me, were_on));
-            }
-            Verdict::Nmi => {
-                context.machine(|core| core.begin_nmi(me));
-                context.kernel().nmi();
-                context.machine(|core| core.end_nmi(me));
-            }
-            Verdict::Preempt => {
-                context.machine(|core| core.begin_preemption(me));
-                context.kernel().preempt();
-                context.machine(|core| core.end_preemption(me));
-            }
-        }
-        verdict = context.machine(|core| core.arrive(me, op, site));
-    }
 }
 
 /// The first thing that the code of a CPU does: it is its turn.

@@ -20,11 +20,11 @@ use std::panic::Location;
 
 /// A place in the code.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
-pub(crate) struct Site(u32);
+struct Site(u32);
 
 impl Site {
     #[inline]
-    pub(crate) fn of(location: &'static Location<'static>) -> Self {
+    fn of(location: &'static Location<'static>) -> Self {
         // Files that are as long as one another and agree in the middle of their names are few.
         let file = location.file().as_bytes();
         let name = file.len() as u32 * 31 + u32::from(file[file.len().saturating_sub(6)]);
@@ -46,7 +46,8 @@ struct Use {
 }
 
 impl Use {
-    fn of(op: Op, site: Site) -> Option<Self> {
+    fn of(op: Op, site: Option<&'static Location<'static>>) -> Option<Self> {
+        let site = site.map(Site::of).unwrap_or_default();
         let (word, site, writes) = match op {
             Op::Load(word, _) => (word as usize, site, false),
             Op::Store(word, _) | Op::Modify(word, _) => (word as usize, site, true),
@@ -125,7 +126,7 @@ impl Footprints {
 
     /// A CPU is about to do something.
     #[inline]
-    pub(crate) fn arrive(&mut self, cpu: usize, op: Op, site: Site) {
+    pub(crate) fn arrive(&mut self, cpu: usize, op: Op, site: Option<&'static Location<'static>>) {
         self.about[cpu] = Use::of(op, site);
     }
 

@@ -276,6 +276,10 @@ unsafe impl Machine for Adversary {
         unsafe { (*context::arena()).table(frame.0 as u32) }
     }
 
+    fn words_in_use(&self, frame: Frame) -> impl Iterator<Item = usize> {
+        context::with(|core| core.mmu.written_words(frame.0 as u32))
+    }
+
     fn encode(&self, entry: Entry, _level: Level) -> u64 {
         let mut entry = entry;
         if !self.kind.hardware_dirty && !entry.table && entry.writable && !entry.dirty {

@@ -68,7 +68,7 @@ use past::Past;
 use quell::{CpuId, Features, Invalidate};
 use quell_contract::Violation;
 use rustc_hash::FxHashMap;
-use std::cell::{Cell, RefCell};
+use std::cell::RefCell;
 use std::ops::Range;
 use std::rc::Rc;
 use watch::Watch;
@@ -86,7 +86,6 @@ pub(crate) enum Verdict {
 /// How often every CPU looks again before a deadlock is called one.
 const SECOND_LOOKS: u8 = 4;
 
-#[derive(Clone)]
 struct Cpu {
     pending: Op,
     buffer: StoreBuffer,
@@ -97,8 +96,6 @@ struct Cpu {
     in_nmi: bool,
     /// What the CPU has read, and would find changed if it looked again.
     watch: Watch,
-    /// What the CPU may do next, if that is known.
-    enabled: Cell<Option<Actions>>,
     woken: bool,
     broadcasts: Vec<(Invalidate, Moment)>,
     /// When the program made the call that it is in; [`Moment::MAX`] if it did not say.
@@ -116,14 +113,13 @@ impl Cpu {
             interrupt: false,
             in_nmi: false,
             watch: Watch::new(),
-            enabled: Cell::new(None),
             woken: false,
             broadcasts: Vec::with_capacity(8),
             call_began: Moment::MAX,
         }
     }
 
-    fn reset(&mut self, origin: usize, heap: Range<usize>) {
+    fn reset(&mut self) {
         self.pending = Op::Start;
         self.buffer.clear();
         self.epoch = 0;
@@ -131,17 +127,10 @@ impl Cpu {
         self.interrupts_on = true;
         self.interrupt = false;
         self.in_nmi = false;
-        self.watch.clear(origin, heap);
-        self.forget_enabled();
+        self.watch.forget_all();
         self.woken = false;
         self.broadcasts.clear();
         self.call_began = Moment::MAX;
-    }
-
-    /// What the CPU may do next has to be found out anew.
-    #[inline]
-    fn forget_enabled(&self) {
-        self.enabled.set(None);
     }
 
     /// Whether an invalidation of this CPU has not taken effect.
@@ -153,6 +142,12 @@ impl Cpu {
     /// Whether a store of this CPU to a word is not visible yet.
     fn holds(&self, word: *const AdversaryWord) -> bool {
         self.buffer.any(|entry| entry.target.is_word(word))
+    }
+
+    /// Whether a word that the CPU has read has changed, and not by a store of its own that is on its way.
+    #[inline]
+    fn sees_change(&self) -> bool {
+        self.watch.changed().any(|word| !self.holds(word))
     }
 
     /// The buffered stores that fill frames.
@@ -198,6 +193,10 @@ pub(crate) struct Core {
     pub(crate) features: Features,
     pub(crate) count: usize,
     cpus: [Cpu; MAX_CPUS],
+    /// What each CPU may do next, as far as that is known.
+    enabled: [Actions; MAX_CPUS],
+    /// Of which CPUs it is not, as bits.
+    unsettled: u8,
     pub(crate) mmu: Mmu,
     pub(crate) oracle: Oracle,
     content: Box<[[u64; FRAME_WORDS]]>,
@@ -281,6 +280,8 @@ impl Core {
             features: kind.features(count),
             count,
             cpus: std::array::from_fn(|_| Cpu::new()),
+            enabled: [0; MAX_CPUS],
+            unsettled: 0,
             mmu: Mmu::new(count, frames, tables),
             oracle: Oracle::new(frames),
             content: vec![[0; FRAME_WORDS]; frames].into(),
@@ -324,8 +325,10 @@ impl Core {
     pub(crate) fn reset(&mut self, levels: u8, heap: Range<usize>) {
         let origin = self.arena.start();
         for cpu in &mut self.cpus {
-            cpu.reset(origin, heap.clone());
+            cpu.reset();
+            cpu.watch.clear(origin, heap.clone());
         }
+        self.unsettle_all();
         self.past.clear();
         self.mmu.reset(&self.arena, levels, &self.kind);
         self.oracle.reset();
@@ -382,12 +385,23 @@ impl Core {
         self.limit = self.limit.max(self.decisions.saturating_add(self.patience));
     }
 
+    /// What this CPU may do next has to be found out anew.
+    #[inline]
+    fn unsettle(&mut self, cpu: usize) {
+        self.unsettled |= 1 << cpu;
+    }
+
     /// What these CPUs may do next has changed, though they have done nothing.
     #[inline]
-    fn unsettle(&self, which: impl Fn(&Cpu) -> bool) {
-        for cpu in self.cpus[..self.count].iter().filter(|cpu| which(cpu)) {
-            cpu.forget_enabled();
+    fn unsettle_those(&mut self, which: impl Fn(&Cpu) -> bool) {
+        for (index, cpu) in self.cpus[..self.count].iter().enumerate() {
+            self.unsettled |= u8::from(which(cpu)) << index;
         }
+    }
+
+    /// The same of all.
+    fn unsettle_all(&mut self) {
+        self.unsettled = (1 << self.count) - 1;
     }
 
     pub(crate) fn happen(&mut self, happening: Happening) {
@@ -413,7 +427,7 @@ impl Core {
         let were_on = std::mem::replace(&mut cpu.interrupts_on, false);
         if spurious {
             self.spurious -= 1;
-            self.unsettle(|_| true);
+            self.unsettle_all();
             self.happen(Happening::Spurious);
         }
         were_on
@@ -432,7 +446,7 @@ impl Core {
         self.record(me, What::Nmi);
         self.cpus[me].in_nmi = true;
         self.nmis -= 1;
-        self.unsettle(|_| true);
+        self.unsettle_all();
         self.nmis_taken += 1;
     }
 
@@ -447,7 +461,7 @@ impl Core {
         self.nest(me, true);
         self.record(me, What::Preempted);
         self.preemptions -= 1;
-        self.unsettle(|_| true);
+        self.unsettle_all();
         self.happen(Happening::Preempted);
     }
 
@@ -499,7 +513,7 @@ impl Core {
         for (index, cpu) in self.cpus[..self.count].iter_mut().enumerate() {
             if targets & 1 << index != 0 {
                 cpu.interrupt = true;
-                cpu.forget_enabled();
+                self.unsettled |= 1 << index;
                 self.past.tell(me, index);
             }
         }

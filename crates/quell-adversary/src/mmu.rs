@@ -215,10 +215,12 @@ impl Mmu {
             .get(frame as usize)
             .map_or([0; TABLE_WORDS / 64], |side| side.nonzero);
         nonzero.into_iter().enumerate().flat_map(|(block, bits)| {
-            (0..64)
-                .skip(bits.trailing_zeros() as usize)
-                .filter(move |bit| bits & (1 << bit) != 0)
-                .map(move |bit| block * 64 + bit)
+            let mut left = bits;
+            std::iter::from_fn(move || {
+                let bit = left.trailing_zeros() as usize;
+                left &= left.wrapping_sub(1);
+                (bit < 64).then_some(block * 64 + bit)
+            })
         })
     }
 

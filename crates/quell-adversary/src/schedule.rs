@@ -168,6 +168,7 @@ impl Random {
     }
 
     /// What does not happen at this decision if anything else can.
+    #[inline]
     fn stalled(&self, decision: u32) -> Actions {
         let active = self.stalls.iter();
         let active = active.filter(|stall| (stall.from..stall.until).contains(&decision));

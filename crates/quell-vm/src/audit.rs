@@ -195,14 +195,15 @@ impl<'m, M: Machine> Audit<'_, 'm, M> {
     ) -> Result<(), String> {
         let words = self.machine().table(table);
         let ours = if level == Level::ROOT {
-            &words[..words.len() / 2]
+            words.len() / 2
         } else {
-            &words[..]
+            words.len()
         };
         let mut used = 0;
-        for (index, word) in ours.iter().enumerate() {
+        let in_use = self.machine().words_in_use(table);
+        for index in in_use.take_while(|&index| index < ours) {
             // Relaxed: no CPU changes a table during an audit.
-            let word = word.load(Ordering::Relaxed);
+            let word = words[index].load(Ordering::Relaxed);
             if word == 0 {
                 continue;
             }

@@ -103,7 +103,6 @@ pub(super) struct Buffered {
 }
 
 /// See the module.
-#[derive(Clone)]
 pub(super) struct StoreBuffer {
     places: [Option<Buffered>; BUFFER],
     /// A bit for each place that is taken.
@@ -155,6 +154,47 @@ impl StoreBuffer {
             left &= left - 1;
             Some((place, self.places[place].as_ref()?))
         })
+    }
+
+    /// What has a place, with that.
+    #[inline]
+    pub(super) fn placed(&self) -> impl Iterator<Item = (usize, &Buffered)> {
+        let mut left = self.taken;
+        std::iter::from_fn(move || {
+            if left == 0 {
+                return None;
+            }
+            let place = left.trailing_zeros() as usize;
+            left &= left - 1;
+            Some((place, self.places[place].as_ref()?))
+        })
+    }
+
+    /// What came first of all that is buffered, with its place: it always has one.
+    #[inline]
+    pub(super) fn oldest(&self) -> Option<(usize, &Buffered)> {
+        if self.taken.is_power_of_two() {
+            return self.placed().next();
+        }
+        self.placed().min_by_key(|(_, entry)| entry.order)
+    }
+
+    /// What came before another.
+    pub(super) fn before(&self, entry: &Buffered) -> impl Iterator<Item = &Buffered> {
+        let end = self.behind.partition_point(|e| e.order < entry.order);
+        let placed = self.placed().map(|(_, entry)| entry);
+        let order = entry.order;
+        placed
+            .filter(move |other| other.order < order)
+            .chain(&self.behind[..end])
+    }
+
+    /// Whether nothing that is buffered is of an epoch before this one, the last.
+    #[inline]
+    pub(super) fn is_of_epoch(&self, epoch: u32) -> bool {
+        // Epochs only rise.
+        self.oldest()
+            .is_none_or(|(_, oldest)| oldest.epoch == epoch)
     }
 
     /// Whether anything that is buffered is so.

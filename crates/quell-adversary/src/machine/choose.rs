@@ -2,33 +2,57 @@
 
 use super::buffer::{Buffered, Target};
 use super::{Core, Cpu, End, SECOND_LOOKS, Verdict};
-use crate::action::{Action, Actions, BUFFER, DATA, Kind, UNPROMPTED, default_action, fair_action};
+use crate::action::{Action, Actions, DATA, Kind, UNPROMPTED, default_action, fair_action};
 use crate::cell::AdversaryWord;
 use crate::coverage::Happening;
-use crate::footprint::Site;
 use crate::kind::Stores;
 use crate::op::{AccessKind, Op};
 use crate::schedule::Strategy;
 use crate::timeline::What;
 use quell::CpuId;
 use quell_contract::{Clause, Violation};
+use std::panic::Location;
 use std::sync::atomic::Ordering;
 
 impl Core {
-    /// CPU `me` is about to do `op`.
-    #[inline]
-    pub(crate) fn arrive(&mut self, me: usize, op: Op, site: Site) -> Verdict {
+    /// CPU `me` is about to do `op`, from this place in the code if the operation is one on a word.
+    ///
+    /// Inlined where the kind of operation is known: almost all that the host does in a search are these few instructions
+    /// for each operation.
+    #[inline(always)]
+    pub(crate) fn arrive(
+        &mut self,
+        me: usize,
+        op: Op,
+        site: Option<&'static Location<'static>>,
+    ) -> Verdict {
         self.cpus[me].pending = op;
         if let Some(footprints) = &mut self.footprints {
             footprints.arrive(me, op, site);
         }
-        self.cpus[me].forget_enabled();
+        self.unsettle(me);
         self.current = me;
+        if self.searches || op == Op::Relax {
+            self.cpus[me].watch.settle();
+        }
         if self.searches {
             self.open = true;
             return Verdict::Suspend;
         }
-        self.choose(Some(me))
+        if self.end.is_some() {
+            return Verdict::Suspend;
+        }
+        let decision = self.decisions + 1;
+        if self.is_late(decision) {
+            return self.choose(Some(me));
+        }
+        self.decisions = decision;
+        if self.strategy.goes_on(decision) && self.may_step(&self.cpus[me], op) {
+            self.step(me, op);
+            return Verdict::Go;
+        }
+        let picked = self.pick_any(decision);
+        self.carry_out(Some(me), picked)
     }
 
     /// The first choice of a run; the CPU whose turn it is.
@@ -54,16 +78,23 @@ impl Core {
     }
 
     pub(super) fn choose(&mut self, me: Option<usize>) -> Verdict {
-        loop {
-            if self.end.is_some() {
-                return Verdict::Suspend;
-            }
-            let Some(action) = self.pick() else {
-                return Verdict::Suspend;
-            };
+        if self.end.is_some() {
+            return Verdict::Suspend;
+        }
+        let picked = self.pick();
+        self.carry_out(me, picked)
+    }
+
+    /// Lets happen what was picked, and then what is picked next, until it is a CPU's turn. `me` is the CPU whose code asks.
+    fn carry_out(&mut self, me: Option<usize>, mut picked: Option<Action>) -> Verdict {
+        while let Some(action) = picked {
             let cpu = action.cpu();
             if let Kind::Drain(place) = action.kind() {
                 self.drain(cpu, place);
+                if self.end.is_some() {
+                    break;
+                }
+                picked = self.pick();
                 continue;
             }
             self.current = cpu;
@@ -71,52 +102,80 @@ impl Core {
                 return self.perform(cpu, action);
             }
             self.granted = action;
-            return Verdict::Suspend;
+            break;
         }
+        Verdict::Suspend
     }
 
     pub(super) fn perform(&mut self, me: usize, action: Action) -> Verdict {
-        self.now += 1;
-        match action.kind() {
+        let verdict = match action.kind() {
             Kind::Interrupt => Verdict::Interrupt,
             Kind::Nmi => Verdict::Nmi,
             Kind::Preempt => Verdict::Preempt,
             Kind::Step | Kind::Drain(_) => {
-                self.leave_program(me);
-                if !matches!(self.cpus[me].pending, Op::Access(_)) {
-                    self.leave_user_half(me);
-                }
-                if let Some(footprints) = &mut self.footprints {
-                    footprints.step(me);
-                }
-                if self.timeline.is_some() {
-                    let op = self.cpus[me].pending;
-                    self.record(me, What::Step(op));
-                }
-                match self.cpus[me].pending {
-                    Op::Relax => {
-                        self.past.look_again(me);
-                        self.cpus[me].watch.turn();
-                        self.cpus[me].woken = false;
-                    }
-                    Op::Barrier | Op::Complete => {
-                        if self.has_to_wait(me) {
-                            self.past.took_effect(me, self.now);
-                        }
-                        self.past.fence(me);
-                        self.mmu.barrier(self.now);
-                    }
-                    Op::Fence => self.past.fence(me),
-                    _ => {}
-                }
-                Verdict::Go
+                self.step(me, self.cpus[me].pending);
+                return Verdict::Go;
             }
+        };
+        self.now += 1;
+        verdict
+    }
+
+    /// It is the CPU's turn to do the operation at which it has arrived.
+    #[inline(always)]
+    fn step(&mut self, me: usize, op: Op) {
+        self.now += 1;
+        self.leave_program(me);
+        if !matches!(op, Op::Access(_)) {
+            self.leave_user_half(me);
+        }
+        if let Some(footprints) = &mut self.footprints {
+            footprints.step(me);
+        }
+        if self.timeline.is_some() {
+            self.record(me, What::Step(op));
+        }
+        match op {
+            Op::Relax => {
+                self.past.look_again(me);
+                self.cpus[me].watch.turn();
+                self.cpus[me].woken = false;
+            }
+            Op::Barrier | Op::Complete => {
+                if self.has_to_wait(me) {
+                    self.past.took_effect(me, self.now);
+                }
+                self.past.fence(me);
+                self.mmu.barrier(self.now);
+            }
+            Op::Fence => self.past.fence(me),
+            _ => {}
         }
     }
 
     pub(super) fn pick(&mut self) -> Option<Action> {
         self.decisions += 1;
-        if self.decisions > self.limit {
+        let (decision, current) = (self.decisions, self.current);
+        if self.is_late(decision) {
+            return self.pick_late(decision);
+        }
+        let cpu = &self.cpus[current];
+        if self.strategy.goes_on(decision) && self.may_step(cpu, cpu.pending) {
+            return Some(Action::step(current));
+        }
+        self.pick_any(decision)
+    }
+
+    /// Whether the strategy has no say in this decision any more.
+    #[inline(always)]
+    fn is_late(&self, decision: u32) -> bool {
+        decision > self.fair_after.min(self.limit)
+    }
+
+    /// What happens next in the fair part of a run, which ends some time.
+    #[cold]
+    fn pick_late(&mut self, decision: u32) -> Option<Action> {
+        if decision > self.limit {
             let account = format!(
                 "no end after {} steps, the last {} of them fair to all",
                 self.limit, self.patience
@@ -124,35 +183,29 @@ impl Core {
             self.fail(Violation::new(Clause::C7, account).by(CpuId(self.current as u16)));
             return None;
         }
-        let (decision, current) = (self.decisions, self.current);
-        let fair = decision > self.fair_after;
-        if !fair && self.strategy.goes_on(decision) && self.may_step(&self.cpus[current]) {
-            return Some(Action::step(current));
+        fair_action(self.whatever_is_enabled()?, decision)
+    }
+
+    /// What may happen next; the run ends if nothing may.
+    #[inline]
+    fn whatever_is_enabled(&mut self) -> Option<Actions> {
+        let enabled = self.enabled();
+        if enabled & !UNPROMPTED != 0 {
+            return Some(enabled);
         }
-        let mut enabled = self.enabled();
-        if enabled & !UNPROMPTED == 0 {
-            if !self.look_again() {
-                self.finish();
-                return None;
-            }
-            enabled = self.enabled();
+        if !self.look_again() {
+            self.finish();
+            return None;
         }
-        if fair {
-            return fair_action(enabled, decision);
-        }
+        Some(self.enabled())
+    }
+
+    /// What the strategy picks of all that may happen next.
+    fn pick_any(&mut self, decision: u32) -> Option<Action> {
+        let current = self.current;
+        let enabled = self.whatever_is_enabled()?;
         let picked = match &mut self.strategy {
-            Strategy::Exhaustive(search) => {
-                let mut search = std::mem::take(search);
-                let picked = search.pick(
-                    enabled,
-                    current,
-                    |action| self.footprint(action),
-                    |action| self.concerns_no_other(action),
-                    || self.state(),
-                );
-                self.strategy = Strategy::Exhaustive(search);
-                picked
-            }
+            Strategy::Exhaustive(_) => self.search_on(enabled),
             _ if enabled.is_power_of_two() => Some(Action(enabled.trailing_zeros() as u8)),
             strategy => Some(strategy.pick(decision, enabled, current)),
         };
@@ -168,6 +221,23 @@ impl Core {
             self.trail.push((decision, action.0));
         }
         Some(action)
+    }
+
+    /// What the search of every schedule picks; `None` if it knows what follows.
+    fn search_on(&mut self, enabled: Actions) -> Option<Action> {
+        let Strategy::Exhaustive(search) = &mut self.strategy else {
+            return None;
+        };
+        let mut search = std::mem::take(search);
+        let picked = search.pick(
+            enabled,
+            self.current,
+            |action| self.footprint(action),
+            |action| self.concerns_no_other(action),
+            || self.state(),
+        );
+        self.strategy = Strategy::Exhaustive(search);
+        picked
     }
 
     /// Chooses one of `count` alternatives.
@@ -204,16 +274,17 @@ impl Core {
     /// Before a CPU is said to wait for ever, every CPU that waits looks a few times more: what an
     /// outer loop waits for may have changed while an inner one looked.
     pub(super) fn look_again(&mut self) -> bool {
-        let waits = |cpu: &&mut Cpu| cpu.pending == Op::Relax;
         if self.second_looks == SECOND_LOOKS {
             return false;
         }
         self.second_looks += 1;
         let mut any = false;
-        for cpu in self.cpus[..self.count].iter_mut().filter(waits) {
-            cpu.woken = true;
-            cpu.forget_enabled();
-            any = true;
+        for (index, cpu) in self.cpus[..self.count].iter_mut().enumerate() {
+            if cpu.pending == Op::Relax {
+                cpu.woken = true;
+                self.unsettled |= 1 << index;
+                any = true;
+            }
         }
         any
     }
@@ -235,22 +306,24 @@ impl Core {
     }
 
     /// What may happen next.
-    pub(super) fn enabled(&self) -> Actions {
-        let cpus = self.cpus[..self.count].iter().enumerate();
-        cpus.fold(0, |enabled, (index, cpu)| {
-            let known = cpu.enabled.get().unwrap_or_else(|| {
-                let fresh = self.enabled_on(index, cpu);
-                cpu.enabled.set(Some(fresh));
-                fresh
-            });
-            enabled | known
-        })
+    #[inline]
+    pub(super) fn enabled(&mut self) -> Actions {
+        let mut unsettled = std::mem::take(&mut self.unsettled);
+        while unsettled != 0 {
+            let index = unsettled.trailing_zeros() as usize;
+            unsettled &= unsettled - 1;
+            self.enabled[index] = self.enabled_on(index);
+        }
+        self.enabled.iter().fold(0, |all, one| all | one)
     }
 
-    /// What may happen next on one CPU.
-    fn enabled_on(&self, index: usize, cpu: &Cpu) -> Actions {
+    /// What may happen next on one CPU. Out of line, as what it seldom asks is: the compiler would look up beforehand what
+    /// might be asked of any CPU.
+    #[inline(never)]
+    fn enabled_on(&self, index: usize) -> Actions {
+        let cpu = &self.cpus[index];
         let mut enabled = 0;
-        if self.may_step(cpu) {
+        if self.may_step(cpu, cpu.pending) {
             enabled |= Action::step(index).bit();
         }
         if cpu.interrupts_on
@@ -276,10 +349,12 @@ impl Core {
         enabled
     }
 
-    pub(super) fn may_step(&self, cpu: &Cpu) -> bool {
+    /// Whether a CPU may do this operation next.
+    #[inline(always)]
+    pub(super) fn may_step(&self, cpu: &Cpu, op: Op) -> bool {
         let ordered = self.kind.stores == Stores::Ordered;
         let empty = cpu.buffer.is_empty();
-        match cpu.pending {
+        match op {
             // A halted CPU may be woken by its clock at any time.
             Op::Start | Op::Mask | Op::Halt => true,
             Op::Access(AccessKind::Load | AccessKind::Fetch) => !cpu.invalidates(),
@@ -296,7 +371,7 @@ impl Core {
                     || (!ordered
                         && matches!(order, Ordering::Relaxed | Ordering::Acquire)
                         && !cpu.holds(word)
-                        && !cpu.buffer.any(|entry| entry.epoch != cpu.epoch)
+                        && cpu.buffer.is_of_epoch(cpu.epoch)
                         && !self.zeroes(cpu, word))
             }
             // Roots are loaded by a serialising instruction on x86 alone; invalidations and what
@@ -311,16 +386,13 @@ impl Core {
             Op::Broadcast => true,
             // What a kernel frees it hands on by a release, which an invalidation of its own precedes.
             Op::Note => !cpu.invalidates(),
-            Op::Relax => {
-                cpu.woken
-                    || cpu.watch.has_overflowed()
-                    || cpu.watch.changed().any(|word| !cpu.holds(word))
-            }
+            Op::Relax => cpu.woken || cpu.watch.has_overflowed() || cpu.sees_change(),
             Op::Park => false,
         }
     }
 
     /// Whether a CPU's buffer holds a store that zeroes the word.
+    #[inline(never)]
     fn zeroes(&self, cpu: &Cpu, word: *const AdversaryWord) -> bool {
         let place = self.arena.place(word);
         place.is_some_and(|(frame, _)| {
@@ -330,6 +402,7 @@ impl Core {
     }
 
     /// Whether a program's store still lies in a buffer.
+    #[inline(never)]
     pub(super) fn stores_under_way(&self) -> bool {
         let stores = |entry: &Buffered| matches!(entry.target, Target::Content { .. });
         self.cpus[..self.count]
@@ -392,23 +465,29 @@ impl Core {
     }
 
     /// Which of a CPU's buffered stores may become visible next.
+    #[inline(never)]
     pub(super) fn drains(&self, index: usize, cpu: &Cpu) -> Actions {
-        let entries = || cpu.buffer.entries();
-        if self.kind.stores == Stores::Ordered {
-            let oldest = entries().min_by_key(|(_, entry)| entry.order);
-            return oldest.map_or(0, |(place, _)| Action::drain(index, place).bit());
-        }
-        let free = |entry: &Buffered| {
-            entries()
-                .filter(|(_, other)| other.order < entry.order)
-                .all(|(_, other)| {
-                    !entry.release
-                        && other.epoch == entry.epoch
-                        && !self.meet(&other.target, &entry.target)
-                })
+        let Some((place, oldest)) = cpu.buffer.oldest() else {
+            return 0;
         };
-        entries()
-            .filter(|(place, entry)| *place < BUFFER && free(entry))
-            .fold(0, |set, (place, _)| set | Action::drain(index, place).bit())
+        let mut set = Action::drain(index, place).bit();
+        if self.kind.stores == Stores::Ordered {
+            return set;
+        }
+        // Nothing is before the oldest, and everything else is after it.
+        let free = |entry: &Buffered| {
+            !entry.release
+                && entry.epoch == oldest.epoch
+                && cpu
+                    .buffer
+                    .before(entry)
+                    .all(|other| !self.meet(&other.target, &entry.target))
+        };
+        for (place, entry) in cpu.buffer.placed() {
+            if entry.order != oldest.order && free(entry) {
+                set |= Action::drain(index, place).bit();
+            }
+        }
+        set
     }
 }

@@ -26,16 +26,9 @@ impl Core {
 
     #[inline]
     pub(crate) fn load(&mut self, word: &AdversaryWord, order: Ordering) -> u64 {
-        let frame = || self.arena.place(word).map(|(frame, _)| frame);
-        let buffer = &self.cpus[self.current].buffer;
-        let mine = buffer.newest(|entry| match entry.target {
-            Target::Word(other) => std::ptr::eq(other, word),
-            Target::Fill(fill) => fill.zeroes && frame().is_some_and(|f| fill.holds(f)),
-            _ => false,
-        });
-        let value = match mine {
+        let value = match self.own_store(word) {
             // A CPU may read its own store before the others can, however the load is ordered.
-            Some(newest) => newest.value,
+            Some(newest) => newest,
             None if self.past.is_kept() => {
                 let early = self.load_early(word, order, None);
                 early.unwrap_or_else(|| word.peek())
@@ -47,6 +40,22 @@ impl Core {
             self.record(self.current, What::Read(value));
         }
         value
+    }
+
+    /// What the current CPU has stored to a word last, if that lies in its buffer.
+    #[inline]
+    fn own_store(&self, word: &AdversaryWord) -> Option<u64> {
+        let buffer = &self.cpus[self.current].buffer;
+        if buffer.is_empty() {
+            return None;
+        }
+        let frame = || self.arena.place(word).map(|(frame, _)| frame);
+        let newest = buffer.newest(|entry| match entry.target {
+            Target::Word(other) => std::ptr::eq(other, word),
+            Target::Fill(fill) => fill.zeroes && frame().is_some_and(|f| fill.holds(f)),
+            _ => false,
+        });
+        newest.map(|entry| entry.value)
     }
 
     /// A load of what memory holds or has held: the older value, if one is picked. It is not `but`, if there is
@@ -102,8 +111,6 @@ impl Core {
             self.past.read(self.current, word, 0, order);
         }
         let new = change(held);
-        // A CPU's own change is no news to it.
-        self.watch(word, new);
         if held & !new & TAKEN != 0
             && held & tables::PRESENT != 0
             && self.arena.place(word).is_some()
@@ -112,6 +119,8 @@ impl Core {
                 .has_changed_table(self.current, self.decisions);
         }
         self.write(word, new);
+        // A CPU's own change is no news to it.
+        self.watch(word, new);
         self.stored(self.current, word, order == Ordering::SeqCst);
         held
     }
@@ -138,9 +147,9 @@ impl Core {
         let issued = self.now;
         // Completions wait for the stores of programs.
         if !matches!(target, Target::Word(_)) {
-            self.unsettle(|cpu| cpu.pending == Op::Complete);
+            self.unsettle_those(|cpu| cpu.pending == Op::Complete);
         }
-        self.cpus[self.current].forget_enabled();
+        self.unsettle(self.current);
         let instead = match self.cpus[self.current].buffer.is_full() {
             true => self.pick_data(1 + BUFFER).wrapping_sub(1),
             false => 0,
@@ -197,8 +206,13 @@ impl Core {
             return;
         }
         self.second_looks = 0;
-        self.unsettle(|cpu| cpu.pending == Op::Relax);
         word.poke(value);
+        for (index, cpu) in self.cpus[..self.count].iter_mut().enumerate() {
+            let waits = cpu.pending == Op::Relax;
+            if (waits || self.searches) && cpu.watch.written(word, value) {
+                self.unsettled |= u8::from(waits) << index;
+            }
+        }
         if self.searches {
             self.sums.word(word, old, value);
         }
@@ -221,7 +235,7 @@ impl Core {
 
     pub(super) fn drain(&mut self, cpu: usize, place: usize) {
         self.now += 1;
-        self.cpus[cpu].forget_enabled();
+        self.unsettle(cpu);
         let Some(entry) = self.cpus[cpu].buffer.take(place) else {
             return;
         };
@@ -245,7 +259,7 @@ impl Core {
             Target::Invalidation { what, sent } => self.mmu.invalidate(cpu, what, sent),
             Target::Fill(fill) => self.land(cpu, &fill, entry.issued),
             Target::Content { used, word } => {
-                self.unsettle(|cpu| cpu.pending == Op::Complete);
+                self.unsettle_those(|cpu| cpu.pending == Op::Complete);
                 let history = *self.oracle.frame(used.frame);
                 let broken = if history.allocated > used.written {
                     Some((Clause::C1, history.allocated_by, "that has a new owner"))
@@ -281,8 +295,8 @@ impl Core {
         for cpu in &mut self.cpus {
             cpu.watch.forget(word);
             cpu.buffer.forget(word);
-            cpu.forget_enabled();
         }
+        self.unsettle_all();
     }
 
     /// The content of a frame.

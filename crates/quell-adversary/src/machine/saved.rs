@@ -10,6 +10,7 @@ use crate::coverage::Happening;
 use crate::digest::{Locals, Sums};
 use crate::isolation::Halves;
 use crate::mmu;
+use crate::op::Op;
 use crate::oracle::{Moment, Oracle};
 use std::rc::Rc;
 
@@ -18,7 +19,7 @@ pub(crate) struct Saved {
     text: Option<Text>,
     halves: [Halves; MAX_CPUS],
     synchronized: [Moment; MAX_CPUS],
-    cpus: Vec<Cpu>,
+    cpus: Vec<AtRest>,
     mmu: mmu::Saved,
     oracle: Oracle,
     content: Box<[[u64; FRAME_WORDS]]>,
@@ -31,16 +32,54 @@ pub(crate) struct Saved {
     programs: u8,
 }
 
+/// What a CPU is that has done nothing yet but what made its program ready.
+#[derive(Clone, Copy)]
+struct AtRest {
+    online: bool,
+    interrupts_on: bool,
+    interrupt: bool,
+    call_began: Moment,
+}
+
+impl AtRest {
+    /// `None` if there is more about the CPU than that.
+    fn of(cpu: &Cpu) -> Option<AtRest> {
+        let rests = cpu.buffer.is_empty()
+            && cpu.watch.is_empty()
+            && cpu.broadcasts.is_empty()
+            && cpu.pending == Op::Start
+            && cpu.epoch == 0
+            && !cpu.in_nmi
+            && !cpu.woken;
+        rests.then_some(AtRest {
+            online: cpu.online,
+            interrupts_on: cpu.interrupts_on,
+            interrupt: cpu.interrupt,
+            call_began: cpu.call_began,
+        })
+    }
+
+    fn restore(&self, cpu: &mut Cpu) {
+        cpu.reset();
+        cpu.online = self.online;
+        cpu.interrupts_on = self.interrupts_on;
+        cpu.interrupt = self.interrupt;
+        cpu.call_began = self.call_began;
+    }
+}
+
 impl Core {
     /// What the machine is, before the CPUs are set in motion; `None` if making the programs ready has
     /// depended on a schedule, or has broken the contract.
     pub(crate) fn save(&self) -> Option<Saved> {
         let untouched = self.decisions == 0 && self.end.is_none() && !self.past.is_kept();
-        untouched.then(|| Saved {
+        let cpus: Option<Vec<AtRest>> = self.cpus[..self.count].iter().map(AtRest::of).collect();
+        let cpus = cpus.filter(|_| untouched)?;
+        Some(Saved {
             text: self.text,
             halves: self.halves,
             synchronized: self.synchronized,
-            cpus: self.cpus[..self.count].to_vec(),
+            cpus,
             mmu: self.mmu.save(&self.arena),
             oracle: self.oracle.clone(),
             content: self.content.clone(),
@@ -60,9 +99,9 @@ impl Core {
         self.halves = saved.halves;
         self.synchronized = saved.synchronized;
         for (cpu, saved) in self.cpus.iter_mut().zip(&saved.cpus) {
-            cpu.clone_from(saved);
-            cpu.forget_enabled();
+            saved.restore(cpu);
         }
+        self.unsettle_all();
         let arena = Rc::clone(&self.arena);
         self.mmu.restore(&arena, &saved.mmu);
         self.oracle.clone_from(&saved.oracle);

@@ -1,4 +1,7 @@
 //! What a CPU has read: it need not go round a waiting loop before something of that has changed.
+//!
+//! A CPU reads all the time and waits now and then. So what it reads is only noted, in the order in which it does, and
+//! [settled](Watch::settle) when the CPU comes to a waiting loop: most of what is noted nobody ever looks at.
 
 use crate::cell::AdversaryWord;
 use std::hash::Hash;
@@ -16,8 +19,8 @@ const TURNS: u8 = 2;
 
 /// The words that a CPU has read lately, with what it found there.
 ///
-/// They stand in the order of their keys: a word is looked for, and one may have to go, at every load.
-#[derive(Clone)]
+/// A word is looked for at every load, and found at once: by its address it is of one of a few kinds, and of each kind it
+/// is known where one stands.
 pub(super) struct Watch {
     count: usize,
     /// Where distances to words are measured from.
@@ -27,22 +30,66 @@ pub(super) struct Watch {
     words: [*const AdversaryWord; WORDS],
     seen: [u64; WORDS],
     turns: [u8; WORDS],
-    /// Which of the words go first, see [`Watch::key`]. Ascending.
+    /// Which of the words go first, see [`Watch::key`].
     keys: [u64; WORDS],
     /// A bit for each word that was read since the last turn of a loop: they stay.
     fresh: u32,
-    /// Whether one of those had to go nevertheless.
+    /// A bit for each word that holds something else than the CPU has read there.
+    changed: u32,
+    /// Whether one of those that stay had to go nevertheless.
     overflowed: bool,
-    /// How many of the words have an address of each kind: most that are looked for are not there.
+    /// How many of the words have an address of each kind.
     kinds: [u8; KINDS],
+    /// Where one of them stands, if there is one.
+    places: [u8; KINDS],
+    /// What came after all this, the oldest first.
+    notes: Vec<Note>,
+}
+
+/// How many notes are taken before they are settled in any case.
+const NOTES: usize = 256;
+
+/// What a CPU has done with a word.
+#[derive(Clone, Copy)]
+enum Note {
+    /// It has read this there.
+    Read(*const AdversaryWord, u64),
+    /// It has stored this there: that is no news to it.
+    Wrote(*const AdversaryWord, u64),
+    /// The word has gone.
+    Gone(*const AdversaryWord),
 }
 
 /// How many kinds of addresses are told apart.
 const KINDS: usize = 64;
 
+/// Bits of a key for a place.
+const PLACE_BITS: u32 = 5;
+const _: () = assert!(WORDS <= 1 << PLACE_BITS);
+/// Bits for a distance in words: more than between any two addresses of a process.
+const DISTANCE_BITS: u32 = 48;
+/// Where turns stand beside a key: above its last bit, which says whether the word was allocated.
+const TURNS_SHIFT: u32 = DISTANCE_BITS + PLACE_BITS + 1;
+
+/// The place of the greatest key.
+#[inline]
+fn greatest(keys: [u64; WORDS]) -> usize {
+    // Four at a time, none of which waits for another.
+    let mut greatest = [0; 4];
+    for keys in keys.chunks_exact(4) {
+        for (greatest, key) in greatest.iter_mut().zip(keys) {
+            *greatest = (*key).max(*greatest);
+        }
+    }
+    let greatest = greatest.into_iter().fold(0, u64::max);
+    (greatest & ((1 << PLACE_BITS) - 1)) as usize
+}
+
 #[inline]
 fn kind(word: *const AdversaryWord) -> usize {
-    word as usize / size_of::<AdversaryWord>() % KINDS
+    // Words lie at multiples of lines and pages: what their addresses differ in must reach the highest bits.
+    (word.addr() as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15) as usize
+        >> (usize::BITS - KINDS.ilog2())
 }
 
 impl Watch {
@@ -56,95 +103,162 @@ impl Watch {
             turns: [0; WORDS],
             keys: [0; WORDS],
             fresh: 0,
+            changed: 0,
             overflowed: false,
             kinds: [0; KINDS],
+            places: [0; KINDS],
+            notes: Vec::with_capacity(NOTES),
         }
     }
 
     /// Forgets all. `origin` is where the words of the tables begin, `heap` is where programs allocate.
     pub(super) fn clear(&mut self, origin: usize, heap: Range<usize>) {
-        self.count = 0;
-        self.fresh = 0;
-        self.overflowed = false;
         self.origin = origin;
         self.heap = heap;
+        self.forget_all();
+    }
+
+    /// Forgets what the CPU has read.
+    pub(super) fn forget_all(&mut self) {
+        self.count = 0;
+        self.fresh = 0;
+        self.changed = 0;
+        self.overflowed = false;
         self.kinds = [0; KINDS];
+        self.notes.clear();
     }
 
-    /// Where a word with this key stands, or would.
-    #[inline]
-    fn rank(&self, key: u64) -> usize {
-        self.keys[..self.count].partition_point(|&known| known < key)
+    /// Whether the CPU has read nothing yet.
+    pub(super) fn is_empty(&self) -> bool {
+        self.count == 0 && self.notes.is_empty()
     }
 
     #[inline]
-    fn place(&self, word: *const AdversaryWord, key: u64) -> Option<usize> {
-        if self.kinds[kind(word)] == 0 {
+    fn note(&mut self, note: Note) {
+        if self.notes.len() == NOTES {
+            self.settle();
+        }
+        self.notes.push(note);
+    }
+
+    /// The CPU has read `value` from a word, which may hold something else.
+    #[inline]
+    pub(super) fn read(&mut self, word: *const AdversaryWord, value: u64) {
+        self.note(Note::Read(word, value));
+    }
+
+    /// The CPU has changed a word, or will when its store is visible.
+    #[inline]
+    pub(super) fn wrote(&mut self, word: *const AdversaryWord, value: u64) {
+        self.note(Note::Wrote(word, value));
+    }
+
+    /// A word goes.
+    pub(super) fn forget(&mut self, word: *const AdversaryWord) {
+        // A CPU that waits has no notes: what it waits for must be right at any time.
+        match self.notes.is_empty() {
+            true => self.remove(word),
+            false => self.note(Note::Gone(word)),
+        }
+    }
+
+    /// Takes in what was noted. Until the next note [`Watch::written`] keeps that right.
+    pub(super) fn settle(&mut self) {
+        for at in 0..self.notes.len() {
+            match self.notes[at] {
+                Note::Read(word, value) => {
+                    let place = match self.place(word) {
+                        Some(known) => known,
+                        None => self.remember(word),
+                    };
+                    self.fresh |= 1 << place;
+                    self.seen[place] = value;
+                    self.turns[place] = 0;
+                }
+                Note::Wrote(word, value) => {
+                    if let Some(place) = self.place(word) {
+                        self.seen[place] = value;
+                    }
+                }
+                Note::Gone(word) => self.remove(word),
+            }
+        }
+        self.notes.clear();
+        self.changed = 0;
+        for place in 0..self.count {
+            // SAFETY: a word that has gone is not among those that are left: its note was the last about it.
+            let holds = unsafe { (*self.words[place]).peek() };
+            self.changed |= u32::from(holds != self.seen[place]) << place;
+        }
+    }
+
+    /// Where a word stands.
+    #[inline(always)]
+    fn place(&self, word: *const AdversaryWord) -> Option<usize> {
+        let kind = kind(word);
+        if self.kinds[kind] == 0 {
             return None;
         }
-        let place = self.rank(key);
-        (place < self.count && std::ptr::eq(self.words[place], word)).then_some(place)
+        let place = usize::from(self.places[kind]);
+        if std::ptr::eq(self.words[place], word) {
+            return Some(place);
+        }
+        match self.kinds[kind] {
+            1 => None,
+            _ => (0..self.count).find(|&place| std::ptr::eq(self.words[place], word)),
+        }
+    }
+
+    /// A word holds `value` from now on; whether the CPU has read it.
+    #[inline]
+    pub(super) fn written(&mut self, word: *const AdversaryWord, value: u64) -> bool {
+        let place = self.place(word);
+        if let Some(place) = place {
+            let changed = u32::from(value != self.seen[place]);
+            self.changed = self.changed & !(1 << place) | changed << place;
+        }
+        place.is_some()
     }
 
     /// Where a word lies, as a number that does not depend on where the host has put things: words that programs
-    /// have allocated come last, and each kind lies at a distance from the tables that is the same in every run.
+    /// have allocated come last, and each kind lies at a distance from the tables that is the same in every run. In
+    /// its lowest bits is the place where the word stands here.
     #[inline]
-    fn key(&self, word: *const AdversaryWord) -> u64 {
+    fn key(&self, word: *const AdversaryWord, place: usize) -> u64 {
         let distance = word.addr().wrapping_sub(self.origin) / align_of::<AdversaryWord>();
-        u64::from(self.heap.contains(&word.addr())) << 63 | distance as u64
+        let distance = distance as u64 & ((1 << DISTANCE_BITS) - 1);
+        let allocated = u64::from(self.heap.contains(&word.addr()));
+        (allocated << DISTANCE_BITS | distance) << PLACE_BITS | place as u64
     }
 
-    /// The CPU has read `value` from a word.
-    #[inline]
-    pub(super) fn read(&mut self, word: *const AdversaryWord, value: u64) {
-        let key = self.key(word);
-        if let Some(known) = self.place(word, key) {
-            self.fresh |= 1 << known;
-            self.seen[known] = value;
-            self.turns[known] = 0;
-            return;
-        }
-        let gap = if self.count < WORDS {
+    /// Makes room for a word; where.
+    fn remember(&mut self, word: *const AdversaryWord) -> usize {
+        let place = if self.count < WORDS {
             self.count += 1;
             self.count - 1
         } else {
-            let gap = self.dispensable();
-            self.overflowed |= self.fresh >> gap & 1 != 0;
-            self.kinds[kind(self.words[gap])] -= 1;
-            gap
+            let place = self.dispensable();
+            self.overflowed |= self.fresh >> place & 1 != 0;
+            self.lose(place);
+            place
         };
-        self.kinds[kind(word)] += 1;
-        let place = self.make_room(key, gap);
         self.words[place] = word;
-        self.keys[place] = key;
-        self.seen[place] = value;
-        self.turns[place] = 0;
-        self.fresh |= 1 << place;
-    }
-
-    /// Moves what stands between the place where a word with this key belongs and a place that is free, so that
-    /// the former is free.
-    #[inline]
-    fn make_room(&mut self, key: u64, gap: usize) -> usize {
-        let mut place = gap;
-        while place > 0 && self.keys[place - 1] > key {
-            self.shift(place - 1, place);
-            place -= 1;
-        }
-        while place + 1 < self.count && self.keys[place + 1] < key {
-            self.shift(place + 1, place);
-            place += 1;
-        }
+        self.keys[place] = self.key(word, place);
+        let kind = kind(word);
+        self.kinds[kind] += 1;
+        self.places[kind] = place as u8;
         place
     }
 
-    #[inline]
-    fn shift(&mut self, from: usize, to: usize) {
-        self.words[to] = self.words[from];
-        self.keys[to] = self.keys[from];
-        self.seen[to] = self.seen[from];
-        self.turns[to] = self.turns[from];
-        self.fresh = self.fresh & !(1 << to) | (self.fresh >> from & 1) << to;
+    /// The word there goes.
+    fn lose(&mut self, place: usize) {
+        let lost = kind(self.words[place]);
+        self.kinds[lost] -= 1;
+        if self.kinds[lost] > 0 && usize::from(self.places[lost]) == place {
+            let mut others = (0..self.count).filter(|&other| other != place);
+            let another = others.find(|&other| kind(self.words[other]) == lost);
+            self.places[lost] = another.unwrap_or(place) as u8;
+        }
     }
 
     /// The word that goes where there is no room: what the loop has read that the CPU goes round stays. Else it does
@@ -153,46 +267,44 @@ impl Watch {
     /// decided here.
     #[inline]
     fn dispensable(&self) -> usize {
-        // Almost always.
-        if self.fresh == ALL && self.turns == [0; WORDS] {
-            return WORDS - 1;
+        if self.fresh == ALL {
+            // None of them has caused a turn since.
+            return greatest(self.keys);
         }
-        let stays = |place: &usize| self.fresh != ALL && self.fresh >> place & 1 != 0;
-        let others = (0..WORDS).filter(|place| !stays(place));
-        others
-            .max_by_key(|&place| (self.turns[place], self.keys[place]))
-            .unwrap_or(0)
+        greatest(std::array::from_fn(|place| {
+            let goes = u64::from(self.fresh >> place & 1).wrapping_sub(1);
+            (u64::from(self.turns[place]) << TURNS_SHIFT | self.keys[place]) & goes
+        }))
     }
 
-    /// The CPU has changed a word: that is no news to it.
+    /// The places of the words that hold something else than the CPU has read there.
     #[inline]
-    pub(super) fn wrote(&mut self, word: *const AdversaryWord, value: u64) {
-        if let Some(place) = self.place(word, self.key(word)) {
-            self.seen[place] = value;
-        }
-    }
-
-    #[inline]
-    fn has_changed(&self, place: usize) -> bool {
-        // SAFETY: words take themselves off the list when they are dropped.
-        let now = unsafe { (*self.words[place]).peek() };
-        now != self.seen[place]
+    fn places_changed(&self) -> impl Iterator<Item = usize> + use<> {
+        let mut left = self.changed;
+        std::iter::from_fn(move || {
+            let place = left.trailing_zeros() as usize;
+            left &= left.wrapping_sub(1);
+            (place < WORDS).then_some(place)
+        })
     }
 
     /// The words that hold something else than the CPU has read there.
     #[inline]
     pub(super) fn changed(&self) -> impl Iterator<Item = *const AdversaryWord> + '_ {
-        (0..self.count)
-            .filter(|&place| self.has_changed(place))
-            .map(|place| self.words[place])
+        self.places_changed().map(|place| self.words[place])
     }
 
     /// The CPU goes round its loop once.
     pub(super) fn turn(&mut self) {
-        for place in 0..self.count {
-            self.turns[place] += u8::from(self.has_changed(place));
+        for place in self.places_changed() {
+            self.turns[place] += 1;
         }
-        self.retain(|watch, place| watch.turns[place] < TURNS);
+        if self
+            .places_changed()
+            .any(|place| self.turns[place] >= TURNS)
+        {
+            self.retain(|watch, place| watch.turns[place] < TURNS);
+        }
         self.fresh = 0;
         self.overflowed = false;
     }
@@ -204,9 +316,8 @@ impl Watch {
         self.overflowed
     }
 
-    /// A word goes.
-    pub(super) fn forget(&mut self, word: *const AdversaryWord) {
-        if self.place(word, self.key(word)).is_some() {
+    fn remove(&mut self, word: *const AdversaryWord) {
+        if self.place(word).is_some() {
             self.retain(|watch, place| !std::ptr::eq(watch.words[place], word));
         }
     }
@@ -214,13 +325,20 @@ impl Watch {
     fn retain(&mut self, keeps: impl Fn(&Self, usize) -> bool) {
         let mut kept = 0;
         let fresh = std::mem::take(&mut self.fresh);
+        let changed = std::mem::take(&mut self.changed);
+        self.kinds = [0; KINDS];
         for place in 0..self.count {
             if keeps(self, place) {
-                self.shift(place, kept);
+                self.words[kept] = self.words[place];
+                self.keys[kept] = self.key(self.words[kept], kept);
+                self.seen[kept] = self.seen[place];
+                self.turns[kept] = self.turns[place];
                 self.fresh |= (fresh >> place & 1) << kept;
+                self.changed |= (changed >> place & 1) << kept;
+                let kind = kind(self.words[kept]);
+                self.kinds[kind] += 1;
+                self.places[kind] = kept as u8;
                 kept += 1;
-            } else {
-                self.kinds[kind(self.words[place])] -= 1;
             }
         }
         self.count = kept;
@@ -231,7 +349,7 @@ impl Watch {
         // Which of them are fresh matters where one has to go.
         let fresh = if self.count == WORDS { self.fresh } else { 0 };
         (0..self.count).map(move |place| {
-            let changed = self.has_changed(place).then_some(self.seen[place]);
+            let changed = (self.changed >> place & 1 != 0).then_some(self.seen[place]);
             let stays = fresh >> place & 1;
             let turns = self.turns[place];
             (self.words[place], turns, changed, stays, self.overflowed)
@@ -255,10 +373,13 @@ mod tests {
             }
         };
         read(&mut watch, before);
+        watch.settle();
         watch.turn();
         read(&mut watch, waited_for);
+        watch.settle();
         for word in waited_for {
             word.poke(99);
+            assert!(watch.written(word, 99));
         }
         assert_eq!(watch.changed().count(), waited_for.len());
     }
@@ -270,11 +391,14 @@ mod tests {
         watch.clear(words.as_ptr().addr(), 0..0);
         let (last, before) = words.split_last().expect("some");
         before.iter().for_each(|word| watch.read(word, word.peek()));
+        watch.settle();
         assert!(!watch.has_overflowed());
         watch.read(last, last.peek());
+        watch.settle();
         assert!(watch.has_overflowed());
         watch.turn();
         watch.read(&words[0], words[0].peek());
+        watch.settle();
         assert!(!watch.has_overflowed());
     }
 }

@@ -76,8 +76,19 @@ pub fn results(args: &ExploreArgs, results: &[Searched], elapsed: Duration) -> b
             })
             .collect();
         let spent = results.iter().map(|r| r.spent).sum();
+        let kinds: Vec<_> = paces(results)
+            .map(|pace| {
+                json!({
+                    "over_manager": pace.over_manager,
+                    "schedules": pace.schedules,
+                    "decisions_per_schedule": pace.decisions_each().round(),
+                    "schedules_per_cpu_second": cpu_time::rate(pace.schedules, pace.spent),
+                })
+            })
+            .collect();
         let all = json!({
             "scenarios": scenarios,
+            "kinds": kinds,
             "schedules_per_second": rate.round(),
             "schedules_per_cpu_second": cpu_time::rate(schedules, spent),
         });
@@ -101,6 +112,19 @@ pub fn results(args: &ExploreArgs, results: &[Searched], elapsed: Duration) -> b
         results.len(),
         elapsed.as_secs_f64(),
     );
+    for pace in paces(results) {
+        let Some(rate) = cpu_time::rate(pace.schedules, pace.spent) else {
+            continue;
+        };
+        let whose = match pace.over_manager {
+            true => "programs over the memory manager",
+            false => "programs of the engine's own",
+        };
+        say!(
+            "{whose}: {rate:.0} schedules a CPU second, of {:.0} decisions each",
+            pace.decisions_each()
+        );
+    }
     // One failure in full is enough to begin with; the others have their codes.
     let mut failures = results
         .iter()
@@ -130,6 +154,39 @@ pub fn results(args: &ExploreArgs, results: &[Searched], elapsed: Duration) -> b
         );
     }
     failed
+}
+
+/// How fast programs of one kind were searched. Both kinds cost so much per decision, about, and those over the manager
+/// take more of them.
+struct Pace {
+    over_manager: bool,
+    schedules: u64,
+    decisions: u64,
+    spent: Option<Duration>,
+}
+
+impl Pace {
+    fn decisions_each(&self) -> f64 {
+        self.decisions as f64 / self.schedules as f64
+    }
+}
+
+/// That of each kind that was searched.
+fn paces(results: &[Searched]) -> impl Iterator<Item = Pace> {
+    let kinds = [false, true].into_iter();
+    let paces = kinds.map(|over_manager| {
+        let those = || {
+            let all = results.iter();
+            all.filter(move |result| result.case.scenario.uses_vm() == over_manager)
+        };
+        Pace {
+            over_manager,
+            schedules: those().map(|result| result.report.schedules).sum(),
+            decisions: those().map(|result| result.report.decisions).sum(),
+            spent: those().map(|result| result.spent).sum(),
+        }
+    });
+    paces.filter(|pace| pace.schedules > 0)
 }
 
 /// A replayed run for programs.

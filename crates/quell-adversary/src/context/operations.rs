@@ -1,0 +1,166 @@
+//!
+//! Mostly its turn comes at once, and then arriving and doing are one visit to the machine ([`Context::operate`]). Else the
+//! CPU's coroutine is suspended, or the CPU is interrupted, until it may go on.
+
+use super::Context;
+use crate::cell::AdversaryWord;
+use crate::machine::{Core, Verdict};
+use crate::mistake::Ordered;
+use crate::op::Op;
+use quell_sim::fiber;
+use std::panic::Location;
+use std::sync::atomic::Ordering;
+
+/// Operations on words, in a run, by the place in the code that does them. Out of line: code that looks at a
+/// machine at rest takes the other way.
+impl Context {
+    #[inline(never)]
+    pub(crate) fn load(
+        &self,
+        word: &AdversaryWord,
+        order: Ordering,
+        site: &'static Location<'static>,
+    ) -> u64 {
+        let order = self.order(site, Ordered::Load, order);
+        let op = Op::Load(word, order);
+        self.operate(op, Some(site), |core| core.load(word, order))
+    }
+
+    #[inline(never)]
+    pub(crate) fn store(
+        &self,
+        word: &AdversaryWord,
+        value: u64,
+        order: Ordering,
+        site: &'static Location<'static>,
+    ) {
+        let order = self.order(site, Ordered::Store, self.store_order(word, order));
+        let op = Op::Store(word, order);
+        self.operate(op, Some(site), |core| core.store(word, value, order));
+    }
+
+    /// Does an atomic operation that makes of what is there what `change` says; what was there. `fails` is the value
+    /// with which alone it is done, if there is one, and the ordering if it is not.
+    #[inline]
+    pub(crate) fn modify(
+        &self,
+        word: &AdversaryWord,
+        order: Ordering,
+        fails: Option<(u64, Ordering)>,
+        site: &'static Location<'static>,
+        change: impl FnOnce(u64) -> u64,
+    ) -> u64 {
+        let order = self.order(site, Ordered::Modify, order);
+        let fails = fails.map(|(held, order)| (held, self.order(site, Ordered::Load, order)));
+        let op = Op::Modify(word, order);
+        self.operate(op, Some(site), |core| {
+            core.modify(word, order, fails, change)
+        })
+    }
+
+    /// Does an operation when its turn has come: mostly at once.
+    #[inline(always)]
+    fn operate<R>(
+        &self,
+        op: Op,
+        site: Option<&'static Location<'static>>,
+        operation: impl FnOnce(&mut Core) -> R,
+    ) -> R {
+        let me = usize::from(self.cpu.get());
+        let arrived = self.machine(|core| match core.arrive(me, op, site) {
+            Verdict::Go => Ok(operation(core)),
+            verdict => Err((verdict, operation)),
+        });
+        match arrived {
+            Ok(result) => result,
+            Err((verdict, operation)) => {
+                self.wait_for_turn(me, verdict, op, site);
+                self.machine(operation)
+            }
+        }
+    }
+
+    /// Waits until the CPU, which has arrived at `op` with this verdict, may do it, while others run and interrupts are
+    /// taken.
+    #[inline(never)]
+    fn wait_for_turn(
+        &self,
+        me: usize,
+        mut verdict: Verdict,
+        op: Op,
+        site: Option<&'static Location<'static>>,
+    ) {
+        loop {
+            match verdict {
+                Verdict::Go => return,
+                Verdict::Suspend => {
+                    if self.legible {
+                        fiber::suspend_legibly();
+                    } else {
+                        fiber::suspend();
+                    }
+                    self.cpu.set(me as u8);
+                    verdict = self.machine(|core| core.resumed(me));
+                    continue;
+                }
+                Verdict::Interrupt => {
+                    let were_on = self.machine(|core| core.begin_interrupt(me));
+                    self.kernel().interrupt();
+                    self.machine(|core| core.end_interrupt(me, were_on));
+                }
+                Verdict::Nmi => {
+                    self.machine(|core| core.begin_nmi(me));
+                    self.kernel().nmi();
+                    self.machine(|core| core.end_nmi(me));
+                }
+                Verdict::Preempt => {
+                    self.machine(|core| core.begin_preemption(me));
+                    self.kernel().preempt();
+                    self.machine(|core| core.end_preemption(me));
+                }
+            }
+            verdict = self.machine(|core| core.arrive(me, op, site));
+        }
+    }
+
+    /// [`point`], in a run.
+    #[inline(never)]
+    pub(super) fn wait_at(&self, op: Op) -> bool {
+        self.operate(op, None, |_| true)
+    }
+
+    /// How an operation is ordered with the mistake made that the run makes.
+    #[inline]
+    fn order(&self, site: &Location<'_>, operation: Ordered, order: Ordering) -> Ordering {
+        match self.weakened {
+            Some(weakened) if !self.spared.get() => weakened.order(site.file(), operation, order),
+            _ => order,
+        }
+    }
+
+    /// A fence of the memory model.
+    pub(crate) fn fence(&self, order: Ordering, site: &Location<'_>) {
+        let me = self.cpu.get().into();
+        match self.order(site, Ordered::Fence, order) {
+            Ordering::SeqCst => self.operate(Op::Fence, None, |_| {}),
+            order => self.machine(|core| {
+                if matches!(order, Ordering::Acquire | Ordering::AcqRel) {
+                    core.order_loads(me);
+                }
+                if matches!(order, Ordering::Release | Ordering::AcqRel) {
+                    core.order_stores(me);
+                }
+            }),
+        }
+    }
+
+    /// How a store to a word is ordered.
+    #[inline]
+    fn store_order(&self, word: &AdversaryWord, order: Ordering) -> Ordering {
+        let address = std::ptr::from_ref(word) as usize;
+        if self.weakens.get() && self.weak.borrow().contains(&address) {
+            return Ordering::Relaxed;
+        }
+        order
+    }
+}
