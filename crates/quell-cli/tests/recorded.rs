@@ -5,7 +5,7 @@ use std::path::Path;
 use assert_cmd::Command;
 use predicates::str::contains;
 use proptest::prelude::*;
-use quell_perf::{Item, Sample, Value};
+use quell_perf::{Frame, Item, Sample, Value};
 use quell_record::workload::Calls;
 use quell_workloads::Workload;
 
@@ -268,7 +268,9 @@ fn sample() -> impl Strategy<Value = Item> {
         }),
     ];
     let time = prop_oneof![any::<u64>(), 0..1_000_000u64];
-    (event, 0..3u32, 0..60u32, ".{0,4}", time).prop_map(|((event, fields), pid, tid, comm, at)| {
+    let within = prop::sample::select(vec!["do_madvise", "wp_page_copy", "do_try_to_free_pages"]);
+    let who = (0..3u32, 0..60u32, ".{0,4}");
+    (event, who, within, time).prop_map(|((event, fields), (pid, tid, comm), within, at)| {
         Item::Sample(Sample {
             time_ns: at,
             cpu: 0,
@@ -277,9 +279,100 @@ fn sample() -> impl Strategy<Value = Item> {
             comm: comm.into(),
             event: event.into(),
             fields,
-            stack: [].into(),
+            stack: [frame(within)].into(),
         })
     })
+}
+
+/// A frame of the kernel.
+fn frame(symbol: &str) -> Frame {
+    Frame {
+        address: 0,
+        kernel: true,
+        symbol: Some(symbol.into()),
+        module: None,
+    }
+}
+
+/// Flushes of the kernel's own in that function, each of which interrupts one CPU: so many in each of the processes.
+fn flushes(within: &str, processes: u32, count: u64) -> Calls {
+    let mut calls = Calls::default();
+    let stack: std::sync::Arc<[Frame]> = [frame("flush_tlb_mm_range"), frame(within)].into();
+    for at in 0..count {
+        for process in 1..=processes {
+            let mut sample = Sample {
+                time_ns: at * 100_000,
+                cpu: process,
+                pid: process,
+                tid: process,
+                comm: "server".into(),
+                event: "tlb:tlb_flush".into(),
+                fields: vec![
+                    ("reason".into(), Value::Unsigned(4)),
+                    ("pages".into(), Value::Unsigned(1)),
+                ],
+                stack: stack.clone(),
+            };
+            calls.item(&Item::Sample(sample.clone()));
+            sample.event = "csd:csd_queue_cpu".into();
+            sample.fields = vec![
+                ("cpu".into(), Value::Unsigned(9)),
+                ("func".into(), Value::Text("flush_tlb_func".into())),
+            ];
+            calls.item(&Item::Sample(sample));
+        }
+    }
+    calls
+}
+
+#[test]
+fn what_the_kernel_flushes_in_a_thread_is_done_again_in_each_process() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("recorded.toml");
+    for (within, said, pages) in [
+        ("wp_page_copy", "fork = ", 1),
+        ("try_to_free_mem_cgroup_pages", "page_out = ", 32),
+    ] {
+        for processes in [1, 3] {
+            let count = 640;
+            let written = flushes(within, processes, count)
+                .busiest(None)
+                .unwrap()
+                .workload();
+            let all = u64::from(processes) * count;
+            assert_eq!((written.asked, written.interrupts), (all, Some(all)));
+            assert!(written.text.contains(said), "{}", written.text);
+            std::fs::write(&path, &written.text).unwrap();
+            let run = |policy| {
+                let args = [
+                    "run",
+                    text(&path),
+                    "--policy",
+                    policy,
+                    "--seeds",
+                    "1",
+                    "--json",
+                ];
+                document(&args)
+            };
+            let run_as_linux = run("baseline");
+            assert_eq!(run_as_linux["violations"], 0);
+            let made = run_as_linux["engine"]["shootdowns"].as_u64().unwrap();
+            // Without batches (S0) each page of a reclaim is flushed by itself. A fork flushes once for 64 copies.
+            let wanted = all * pages;
+            assert!(
+                made.abs_diff(wanted) * 20 <= wanted,
+                "{within}, {processes}: {made} shootdowns, recorded were {wanted}\n{}",
+                written.text
+            );
+            if pages > 1 {
+                let made = run("S0")["engine"]["shootdowns"].as_u64().unwrap();
+                assert!(made.abs_diff(all) * 20 <= all, "{made} {all}");
+            }
+        }
+    }
+    // What threads of the kernel do is nobody's call.
+    assert!(flushes("balance_pgdat", 1, 5).busiest(None).is_err());
 }
 
 proptest! {

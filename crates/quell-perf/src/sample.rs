@@ -295,6 +295,20 @@ pub struct Count {
     pub kept: u64,
 }
 
+/// What things cost on this host that a recording only counts: measured when it was made, in nanoseconds of CPU time.
+#[derive(Clone, Copy, Debug, PartialEq, serde::Serialize, serde::Deserialize)]
+pub struct Prices {
+    /// A page fault that fills an anonymous page, its zeroing included: at least (few pages, again and again), at most
+    /// (every CPU fills many).
+    pub fault_ns: (f64, f64),
+    /// To give such a page back (`MADV_DONTNEED`, of many at once), at least and at most likewise.
+    pub discard_ns: (f64, f64),
+    /// To zero a page: in the cache, and out of it.
+    pub zero_ns: (f64, f64),
+    /// An event that was recorded, for whoever ran into it: without a stack, with one that was walked, with a copy of one.
+    pub event_ns: [f64; 3],
+}
+
 /// A stretch of time in which events were recorded. Between windows they were only counted, which keeps the overhead
 /// within its bound.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
@@ -322,6 +336,8 @@ pub enum Item {
     Window(Window),
     /// Exact counts, behind the samples.
     Count(Count),
+    /// What things cost that are only counted; before the samples.
+    Prices(Prices),
     /// Something that a reader of the result should know: a file that could not be read, the overhead.
     Note(Arc<str>),
 }

@@ -7,7 +7,9 @@ use std::sync::Arc;
 use proptest::prelude::*;
 use quell_perf::file::{Place, Recording, Writer};
 use quell_perf::symbols::Symbols;
-use quell_perf::{Change, Count, Host, Item, Lost, Sample, Source, SourceError, Value, Window};
+use quell_perf::{
+    Change, Count, Host, Item, Lost, Prices, Sample, Source, SourceError, Value, Window,
+};
 
 fn sample(number: u64) -> Sample {
     Sample {
@@ -75,6 +77,12 @@ fn others() -> Vec<Item> {
             exact: 9,
             seen: 4,
             kept: 3,
+        }),
+        Item::Prices(Prices {
+            fault_ns: (500.0, 900.5),
+            discard_ns: (50.0, 90.0),
+            zero_ns: (80.0, 400.0),
+            event_ns: [300.0, 900.0, 1500.0],
         }),
         Item::Note("2 % overhead".into()),
     ]

@@ -29,6 +29,7 @@ fn wanted(names: &[(&str, bool, Stack)]) -> Vec<Wanted> {
         event: event.to_owned(),
         everywhere,
         stack,
+        counted: true,
         filter: None,
     });
     wanted.collect()

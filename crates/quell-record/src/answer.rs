@@ -1,7 +1,7 @@
 //! The lines that answer the question, and what a reader should know of the figures.
 
 use crate::attribute::{Attribution, Evidence};
-use crate::figures::{count, percent, percents, time, times};
+use crate::figures::{Range, count, percent, percents, time, times};
 use crate::report::Report;
 
 /// Below this share of interrupts and of time it is not the TLB.
@@ -203,12 +203,15 @@ pub fn answer(
     let locked: f64 = report.sites.iter().map(|site| site.locked_ns).sum();
     let refaults: u64 = report.sites.iter().map(|site| site.refaults).sum();
     if locked > 0.0 || refaults > 0 {
-        let refault_ns: f64 = report.sites.iter().filter_map(|site| site.refault_ns).sum();
+        let known = report.sites.iter().filter_map(|site| site.refault_ns);
+        let refault_ns = known.fold(Range::default(), Range::plus);
         lines.push(format!(
             "Beside that, {} page faults filled again what these calls had given back{}{}.",
             count(refaults),
-            if refault_ns > 0.0 {
-                format!(" ({})", time(refault_ns))
+            if refault_ns.least > 0.0 {
+                format!(" ({})", times(refault_ns))
+            } else if refault_ns.most > 0.0 {
+                format!(" (at most {})", time(refault_ns.most))
             } else {
                 String::new()
             },

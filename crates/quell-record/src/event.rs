@@ -56,7 +56,7 @@ pub enum Event<'a> {
     Lock { got: bool },
     /// A user-mode page fault began.
     Fault { address: u64 },
-    /// It was handled.
+    /// It was handled: the kernel counts those that needed no file, and those that did, when they are.
     Faulted,
     /// The CPU goes on with another thread.
     Switch { next: u32 },
@@ -119,7 +119,7 @@ pub fn of(sample: &Sample) -> Event<'_> {
         "exceptions:page_fault_user" => Event::Fault {
             address: bits("address"),
         },
-        "page-faults" | "faults" | "software:page-faults" => Event::Faulted,
+        "minor-faults" | "major-faults" => Event::Faulted,
         "sched:sched_switch" => Event::Switch {
             next: u32::try_from(bits("next_pid")).unwrap_or(0),
         },

@@ -50,6 +50,12 @@ impl Range {
     }
 }
 
+impl From<(f64, f64)> for Range {
+    fn from((least, most): (f64, f64)) -> Self {
+        Range { least, most }
+    }
+}
+
 /// Nanoseconds for people.
 pub fn time(ns: f64) -> String {
     match ns {

@@ -44,8 +44,8 @@ pub struct SiteRow {
     pub locked_ns: f64,
     /// Page faults in what was given back here.
     pub refaults: u64,
-    /// Their time, in nanoseconds, if it was recorded.
-    pub refault_ns: Option<f64>,
+    /// Their time, in nanoseconds, if the host's price of one is known, or they were timed.
+    pub refault_ns: Option<Range>,
     /// How often each CPU was hit.
     pub hit: Vec<u64>,
     /// Waits and lost time as a share of the program's CPU time, if that is known.
@@ -66,7 +66,7 @@ impl SiteRow {
 pub struct ProgramRow {
     /// Its name.
     pub name: String,
-    /// Its time on CPUs, if that is known, in nanoseconds.
+    /// Its time on CPUs, if that is known, in nanoseconds; without what recording took of it, where the host's prices are known.
     pub cpu_ns: Option<f64>,
     /// Interrupts that it sent.
     pub sent: u64,
@@ -127,6 +127,8 @@ pub struct Report {
     pub ns: u64,
     /// How many times faster interrupts came than where they were recorded: recording slows a program down.
     pub pace: f64,
+    /// What a page fault costs on the host, with the zeroing in it, if that was measured.
+    pub fault_ns: Option<Range>,
     /// What else a reader should know.
     pub notes: Vec<String>,
 }

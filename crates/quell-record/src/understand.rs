@@ -2,6 +2,8 @@
 
 use std::collections::BTreeMap;
 
+use quell_perf::Prices;
+
 use crate::attribute::site::{Site, Span};
 use crate::attribute::{Attribution, Evidence, Weight};
 use crate::figures::Range;
@@ -61,7 +63,10 @@ impl Report {
         });
         let sites: Vec<SiteRow> = chosen
             .iter()
-            .map(|site| row(site, scale, cpu_ns.get(&*site.place.program).copied()))
+            .map(|site| {
+                let cpu_ns = cpu_ns.get(&*site.place.program).copied();
+                row(site, scale, cpu_ns, from.prices.as_ref())
+            })
             .collect();
         let advice = advise::advise(&from, &chosen, scale, &|program| {
             cpu_ns.get(program).copied()
@@ -105,6 +110,7 @@ impl Report {
             cpus: from.cpu_count(),
             ns: from.elapsed_ns(),
             pace: (scale / scale_of_time(&from)).max(1.0),
+            fault_ns: from.prices.map(|prices| Range::from(prices.fault_ns)),
             notes: Vec::new(),
         };
         report.notes = answer::notes(&from, scale, &report);
@@ -130,7 +136,7 @@ fn scaled(count: u64, scale: f64) -> u64 {
     (count as f64 * scale).round() as u64
 }
 
-fn row(site: &Site, scale: f64, cpu_ns: Option<f64>) -> SiteRow {
+fn row(site: &Site, scale: f64, cpu_ns: Option<f64>, prices: Option<&Prices>) -> SiteRow {
     let initiator = Range::of(site.waited, scale);
     let stolen = Range::of(site.stolen, scale);
     SiteRow {
@@ -147,7 +153,9 @@ fn row(site: &Site, scale: f64, cpu_ns: Option<f64>) -> SiteRow {
         stolen,
         locked_ns: site.locked_ns as f64 * scale,
         refaults: scaled(site.refaults, scale),
-        refault_ns: site.refill_ns().map(|ns| ns * scale),
+        refault_ns: site
+            .refill_ns(prices)
+            .map(|ns| Range::from(ns).times(scale)),
         hit: site.hit.iter().map(|&hits| scaled(hits, scale)).collect(),
         share: cpu_ns.map(|cpu| initiator.plus(stolen).of_all(cpu)),
         kernel: site.kernel,
@@ -171,7 +179,11 @@ fn programs(from: &Attribution, scale: f64) -> Vec<ProgramRow> {
                 sent += site.interrupts;
             }
             let (waited, stolen) = (Range::of(waited, scale), Range::of(program.stolen, scale));
-            let cpu_ns = (program.cpu_ns > 0).then(|| program.cpu_ns as f64 * scale_of_time(from));
+            let recording = from.prices.as_ref();
+            let recording = recording.map_or(0.0, |prices| program.events.ns(prices));
+            // Prices are of this host at another moment: what they say is trusted as far as half of the time.
+            let own = (program.cpu_ns as f64 - recording).max(program.cpu_ns as f64 / 2.0);
+            let cpu_ns = (program.cpu_ns > 0).then(|| own * scale_of_time(from));
             ProgramRow {
                 name: program.name.to_string(),
                 cpu_ns,

@@ -24,7 +24,15 @@ fn shown(text: &str) -> (String, Vec<u8>) {
     let mut observer = (Perfetto::new(Vec::new()), Timeline::default());
     let all = quell_record::analyse(&mut source, &mut observer, &mut |_, _| true).unwrap();
     let report = Report::new(all, None);
-    let page = page::page(&report, &observer.1.finish(), "TLB shootdowns: a recording");
+    let replayed = page::Replayed {
+        before: vec!["The calls of <i>churn</i>, made again".into()],
+        headings: vec!["change".into(), "interrupts gone".into()],
+        rows: vec![vec!["one call for 16".into(), "92 %".into()]],
+        after: vec!["Nothing that a kernel could do is above the noise here.".into()],
+    };
+    let slices = observer.1.finish();
+    let title = "TLB shootdowns: a recording";
+    let page = page::page(&report, &slices, Some(&replayed), title);
     (page, observer.0.finish().unwrap())
 }
 
@@ -59,7 +67,8 @@ const USE: &str = r##"
   return { room, scroll: page.documentElement.scrollWidth, wide, count, hit, found, before, after, back, stolen,
     rows: rows.length, left, colours: colours.size, answer: by("answer").children.length,
     matrix: page.querySelector("#matrix tbody td").textContent.trim(), size: getComputedStyle(page.body).fontSize,
-    advice: page.querySelectorAll("#advice tbody tr").length };
+    advice: page.querySelectorAll("#advice tbody tr").length,
+    changes: page.querySelector("#changes tbody tr").textContent, markup: page.querySelectorAll("i").length };
 "##;
 
 #[test]
@@ -104,6 +113,8 @@ fn the_page_can_be_used_on_every_width() {
         assert!(found["colours"].as_u64() >= Some(2), "{found}");
         assert_eq!(found["matrix"], "96", "{found}");
         assert!(found["advice"].as_u64() > Some(0), "{found}");
+        assert_eq!(found["changes"], "one call for 1692 %", "{found}");
+        assert_eq!(found["markup"], 0, "{found}");
     }
     // The test sees what it is there to see.
     let wide = page.replacen("<h2>", "<div style=\"width:1500px\">too wide</div><h2>", 1);

@@ -40,7 +40,7 @@ pub struct LiveArgs {
     /// Keep the recording in this file; `--import` reads it again
     #[arg(short, long, value_name = "FILE")]
     output: Option<PathBuf>,
-    /// The share of the busy CPU time that recording may cost, in percent; what exceeds it is counted, not recorded
+    /// The share of the busy CPU time that recording may cost, in percent; what exceeds it is estimated from stretches of time
     #[arg(long, value_name = "PERCENT", default_value_t = 1.5, value_parser = percent)]
     overhead: f64,
     /// Start this command, and record it and what it starts
@@ -191,10 +191,10 @@ impl LiveArgs {
 
 /// What was recorded, on standard error: what it shows comes after.
 fn told(summary: &Summary, kept: Option<&String>, command: bool) {
-    let events: u64 = summary.counts.iter().map(|count| count.kept).sum();
     let place = kept.map_or_else(String::new, |name| format!(" into {name}"));
     note!(
-        "recorded {events} events in {:.1} s{place}; {} lost; overhead {:.2} %",
+        "recorded {} events in {:.1} s{place}; {} lost; overhead {:.2} %",
+        summary.kept,
         summary.elapsed.as_secs_f64(),
         summary.lost,
         summary.overhead() * 100.0

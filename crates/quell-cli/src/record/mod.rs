@@ -166,7 +166,7 @@ impl ShowArgs {
         let host = all.host.clone();
         let report = Report::new(all, self.program.as_deref());
         if let Some(workload) = &workload {
-            let busiest = calls.clone().busiest(self.program.as_deref());
+            let busiest = calls.busiest(self.program.as_deref());
             let busiest = busiest.with_context(|| format!("--workload: {name}"))?;
             workload.write(&busiest.workload().text)?;
         }
@@ -178,14 +178,21 @@ impl ShowArgs {
                 )
             })?;
         }
+        let only = self.program.as_deref();
+        let replayed =
+            machine.map(|machine| replay::run(&calls, only, &machine, host.as_ref(), &report));
         if let Some(html) = &html {
             let title = format!("TLB shootdowns: {name}");
             let slices = timeline.map(Timeline::finish).unwrap_or_default();
-            html.write(&page::page(&report, &slices, &title))?;
+            let told = replayed.as_ref().map(|replayed| match replayed {
+                Ok(replayed) => replayed.told(),
+                Err(why) => page::Replayed {
+                    before: vec![nothing(why)],
+                    ..page::Replayed::default()
+                },
+            });
+            html.write(&page::page(&report, &slices, told.as_ref(), &title))?;
         }
-        let only = self.program.as_deref();
-        let replayed =
-            machine.map(|machine| replay::run(calls, only, &machine, host.as_ref(), &report));
         if self.json {
             let mut json = report.json();
             match &replayed {
@@ -207,7 +214,7 @@ impl ShowArgs {
             show::report(&report);
             match &replayed {
                 Some(Ok(replayed)) => replayed.show(),
-                Some(Err(why)) => paragraph(format_args!("\nNothing is predicted: {why}.")),
+                Some(Err(why)) => paragraph(format_args!("\n{}", nothing(why))),
                 None => {}
             }
             for (what, place) in [("page", html), ("trace", trace), ("workload", workload)] {
@@ -218,6 +225,11 @@ impl ShowArgs {
         }
         Ok(ExitCode::SUCCESS)
     }
+}
+
+/// That a recording could not be replayed, and why.
+fn nothing(why: &anyhow::Error) -> String {
+    format!("Nothing is predicted: {why}.")
 }
 
 /// How far reading is; nothing where standard error is no terminal.

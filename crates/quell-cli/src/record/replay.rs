@@ -12,7 +12,8 @@ use quell_host::predict::replay::{Price, Recorded, Recording, Replay, What, repl
 use quell_perf::Host;
 use quell_record::figures::{Range, count, percent, times};
 use quell_record::report::Report;
-use quell_record::workload::{Calls, Process};
+use quell_record::show::page;
+use quell_record::workload::{Calls, Process, stands_for};
 use quell_workloads::Workload;
 
 use crate::output::{paragraph, say};
@@ -25,6 +26,9 @@ const MERGED: [u64; 3] = [4, 16, 64];
 const CALLS: u64 = 10_000;
 /// On which machine recordings are replayed where no file says what this host is.
 const BUILT_IN: &str = "haswell-server";
+
+/// What is said of a change.
+const COLUMNS: [&str; 4] = ["change", "interrupts gone", "time saved", "limits next"];
 
 /// Whether the recording is replayed, and where.
 #[derive(Debug, Args)]
@@ -82,7 +86,7 @@ fn price(report: &Report, process: &Process) -> Option<Price> {
     let mut sum = (Range::default(), Range::default());
     let (mut remote, mut interrupts) = (0, 0);
     for site in &report.sites {
-        if site.program == process.name() && !site.kernel {
+        if site.program == process.name() && (!site.kernel || stands_for(&site.call)) {
             sum = (sum.0.plus(site.initiator), sum.1.plus(site.stolen));
             remote += site.remote;
             interrupts += site.interrupts;
@@ -104,7 +108,7 @@ fn price(report: &Report, process: &Process) -> Option<Price> {
 /// # Errors
 /// If there is nothing to replay, or a run came to no end.
 pub fn run(
-    calls: Calls,
+    calls: &Calls,
     only: Option<&str>,
     machine: &MachineFile,
     host: Option<&Host>,
@@ -119,8 +123,11 @@ pub fn run(
         .map(|targets| targets.round() as usize + 1);
     let cpus = seen.unwrap_or(report.cpus).min(report.cpus).max(2);
     let waited = price.map_or(0.0, |price| (price.waited_ns.0 + price.waited_ns.1) / 2.0);
+    let filled = report
+        .fault_ns
+        .map_or(0.0, |price| (price.least + price.most) / 2.0);
     let process = process
-        .timed(report.pace, waited)
+        .timed(report.pace, waited, filled)
         .on_cpus(cpus)
         .thinned(thinned);
     let now = process.workload();
@@ -137,6 +144,7 @@ pub fn run(
             None => Recorded::Flushes(now.asked),
         },
         price,
+        fault_ns: report.fault_ns.map(|price| (price.least, price.most)),
     };
     Ok(Replayed {
         replay: replay(machine, &kernel(host, machine)?, &recording)?,
@@ -149,8 +157,27 @@ pub fn run(
 impl Replayed {
     /// Prints it.
     pub fn show(&self) {
-        let replay = &self.replay;
+        let told = self.told();
         say!("\nWhat a change would do");
+        told.before.iter().for_each(paragraph);
+        if !told.rows.is_empty() {
+            let [first, figures @ .., last] = COLUMNS;
+            let figures = figures.map(number);
+            let columns = std::iter::once(words(first))
+                .chain(figures)
+                .chain([words(last)]);
+            let mut table = Table::new(columns);
+            for row in told.rows {
+                table.row(row);
+            }
+            say!("{table}");
+        }
+        told.after.iter().for_each(paragraph);
+    }
+
+    /// It in words.
+    pub fn told(&self) -> page::Replayed {
+        let replay = &self.replay;
         let price = match &replay.price {
             Some(price) => format!(
                 "an initiator waits {}, a target loses {}, as recorded",
@@ -163,32 +190,42 @@ impl Replayed {
             1 => String::new(),
             by => format!(", one in {} of each kind", count(by)),
         };
-        paragraph(format_args!(
-            "The calls of {}{share}, made again on a machine in software ({}; {price}), by a kernel like Linux {} (policy {}): \
-             {} interrupts, recorded of these calls were {}.",
-            self.program,
-            self.title,
-            replay.kernel,
-            replay.kernel_policy,
-            count(replay.replayed),
-            count(replay.recorded),
-        ));
+        let mut told = page::Replayed {
+            before: vec![format!(
+                "The calls of {}{share}, made again on a machine in software ({}; {price}), by a kernel like Linux {} (policy {}): \
+                 {} interrupts, recorded of these calls were {}.",
+                self.program,
+                self.title,
+                replay.kernel,
+                replay.kernel_policy,
+                count(replay.replayed),
+                count(replay.recorded),
+            )],
+            headings: COLUMNS.map(str::to_owned).into(),
+            ..page::Replayed::default()
+        };
         if replay.violations > 0 {
-            paragraph(format_args!(
+            told.before.push(format!(
                 "The contract was broken {} times: do not trust this, and report it.",
                 replay.violations
             ));
         }
         if !replay.reproduces() {
-            paragraph(
-                "That is too far from what was recorded (a quarter) for anything to be predicted by it.",
-            );
-            return;
+            let far = "That is too far from what was recorded (a quarter) for anything to be predicted by it.";
+            told.before.push(far.into());
+            return told;
         }
         let mattering = || replay.changes.iter().filter(|change| change.matters);
-        if mattering().next().is_some() {
-            say!("{}", self.table());
-        }
+        told.rows = mattering()
+            .map(|change| {
+                vec![
+                    said(change.what),
+                    shares(change.interrupts),
+                    shares(change.time),
+                    change.next.unwrap_or("the program itself").to_owned(),
+                ]
+            })
+            .collect();
         let by_kernel = |what: &What| {
             matches!(
                 what,
@@ -198,32 +235,15 @@ impl Replayed {
                 }
             )
         };
+        let nothing = |who| format!("Nothing that {who} could do is above the noise here.");
         if !mattering().any(|change| by_kernel(&change.what)) {
-            paragraph("Nothing that a kernel could do is above the noise here.");
+            told.after.push(nothing("a kernel"));
         }
         let by_calls = |what: &What| matches!(what, What::Merged { .. });
         if !mattering().any(|change| by_calls(&change.what)) {
-            paragraph("Nothing that larger calls could do is above the noise here.");
+            told.after.push(nothing("larger calls"));
         }
-    }
-
-    /// The changes that matter.
-    pub fn table(&self) -> Table {
-        let mut table = Table::new([
-            words("change"),
-            number("interrupts gone"),
-            number("time saved"),
-            words("limits next"),
-        ]);
-        for change in self.replay.changes.iter().filter(|change| change.matters) {
-            table.row([
-                said(change.what),
-                shares(change.interrupts),
-                shares(change.time),
-                change.next.unwrap_or("the program itself").to_owned(),
-            ]);
-        }
-        table
+        told
     }
 }
 

@@ -5,6 +5,7 @@
 //! less, where the kernel has it: what it saves already), and fewer, larger calls under the same kernel. Every comparison
 //! is made in pairs, with the same seed at the same price of an interrupt, and what is said is the range over all pairs.
 //! The price is the recording's own where it tells one, at least and at most; otherwise half and twice that of the machine file.
+//! A page fault costs what the recorder measured on the host, if it did.
 //!
 //! A change is above the noise if in every pair it saves more than [`LEAST`] of the time, and more than seeds differ by at one
 //! price; or gives targets back more than [`LEAST`] of all CPUs' time, and costs callers none. However many interrupts a change
@@ -81,6 +82,8 @@ pub struct Recording {
     pub sent: Recorded,
     /// What that cost, if the recording tells.
     pub price: Option<Price>,
+    /// What a page fault costs there with the zeroing in it, at least and at most, in nanoseconds; `None` for the machine file's.
+    pub fault_ns: Option<Range>,
 }
 
 /// What is different.
@@ -174,7 +177,7 @@ pub fn replay(
     if recorded == 0 {
         return Err(NoReplay::Nothing);
     }
-    let grid = Grid::new(machine, recording.price);
+    let grid = Grid::new(machine, recording.price, recording.fault_ns);
     let now = Arranged {
         workload: recording.calls,
         merged: 1,
@@ -313,7 +316,7 @@ struct Grid {
 }
 
 impl Grid {
-    fn new(machine: &MachineFile, price: Option<Price>) -> Self {
+    fn new(machine: &MachineFile, price: Option<Price>, fault_ns: Option<Range>) -> Self {
         let both = match price {
             Some(price) => [
                 (
@@ -332,7 +335,13 @@ impl Grid {
                 (name, scaled)
             }),
         };
-        let machines = both.map(|(name, machine)| (name.to_owned(), Arc::new(machine)));
+        let [(least, low), (most, high)] = both;
+        let (low, high) = match fault_ns {
+            Some((low_ns, high_ns)) => (filling(&low, low_ns), filling(&high, high_ns)),
+            None => (low, high),
+        };
+        let machines = [(least, low), (most, high)]
+            .map(|(name, machine)| (name.to_owned(), Arc::new(machine)));
         Grid {
             machines: machines.into(),
         }
@@ -470,6 +479,15 @@ fn at(machine: &MachineFile, price: Price, waited_ns: f64, taken_ns: f64) -> Mac
         priced = priced.scaled(parameter, wanted.max(0.0) / ns(parameter));
     }
     priced
+}
+
+/// The machine on which to fill a page costs that much: what its own zeroing and allocation leave is the trap.
+fn filling(machine: &MachineFile, fault_ns: f64) -> MachineFile {
+    const PAGE: f64 = 4096.0;
+    let ns = |parameter| machine.amount(parameter) / 1e3;
+    let zeroing = ns(Parameter::ZeroStart) + PAGE / machine.amount(Parameter::StringRate);
+    let trap = fault_ns - zeroing - ns(Parameter::Allocate);
+    machine.scaled(Parameter::Fault, trap.max(0.0) / ns(Parameter::Fault))
 }
 
 #[cfg(test)]

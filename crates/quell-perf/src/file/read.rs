@@ -284,6 +284,7 @@ impl Recording {
             Record::Window(window) => Item::Window(window),
             Record::Count(count) => Item::Count(count),
             Record::Note(note) => Item::Note(note.into()),
+            Record::Prices(prices) => Item::Prices(prices),
         }))
     }
 

@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::sample::{Change, Count, Host, Statistics, Window};
+use crate::sample::{Change, Count, Host, Prices, Statistics, Window};
 
 /// One record. The order of the kinds is the file's: a new kind is added behind the others, and any other change is a
 /// new version.
@@ -34,6 +34,7 @@ pub(super) enum Record {
     Note(String),
     /// Behind everything: functions of frames, by the frames' numbers.
     Functions(Vec<(u32, String)>),
+    Prices(Prices),
 }
 
 /// A place in code.

@@ -11,6 +11,7 @@
 
 mod budget;
 mod host;
+mod memory;
 mod options;
 mod price;
 mod processes;

@@ -11,6 +11,8 @@ pub struct Wanted {
     pub everywhere: bool,
     /// Which stacks its records carry.
     pub stack: Stack,
+    /// Whether it is also counted all the time, exactly. That costs some 100 ns for each one, recorded or not.
+    pub counted: bool,
     /// Which of its events are recorded and counted, in the kernel's language for filters (`reason != 1`); `None` for
     /// all. An event may be wanted twice, with other stacks, and with filters that part it: then all of it is counted.
     pub filter: Option<String>,
@@ -22,7 +24,7 @@ pub struct Options {
     /// Which events.
     pub wanted: Vec<Wanted>,
     /// Which share of the machine's busy CPU time recording may cost. When it costs more, events are recorded only in
-    /// stretches of time, as long as this pays for ([`Item::Window`](crate::sample::Item::Window)), and counted all the time. Counting itself cannot
+    /// stretches of time, as long as this pays for ([`Item::Window`](crate::sample::Item::Window)). Counting ([`Wanted::counted`]) cannot
     /// be held back. `f64::INFINITY` records everything.
     pub overhead: f64,
     /// The buffer of each CPU, in bytes; `None` for as much as suits the machine.

@@ -17,9 +17,13 @@ const ROUNDS: usize = 5;
 /// Nanoseconds of CPU time for each event.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Price {
+    /// If it is open, but neither counted nor recorded at the time.
+    pub open_ns: f64,
     /// If it is only counted.
     pub counted_ns: f64,
-    /// If it is counted and recorded, with a stack; without what the recorder does with the record.
+    /// If it is recorded without a stack; without what the recorder does with the record.
+    pub plain_ns: f64,
+    /// If it is recorded with a stack.
     pub recorded_ns: f64,
     /// If a part of the program's stack is copied with it.
     pub unwound_ns: f64,
@@ -36,13 +40,18 @@ impl Price {
         let mut count = Builder::new(Tracepoint::with_id(id))
             .include_kernel()
             .build()?;
+        let open = round();
         count.enable()?;
         let counted = round();
+        drop(count);
+        let plain = recorded_round(id, Stack::Absent)?;
         let recorded = recorded_round(id, Stack::Whole)?;
         let unwound = recorded_round(id, Stack::Unwound)?;
         let each = |took: f64| (took - without).max(0.0) / f64::from(CALLS);
         Ok(Self {
+            open_ns: each(open),
             counted_ns: each(counted),
+            plain_ns: each(plain),
             recorded_ns: each(recorded),
             unwound_ns: each(unwound),
         })
@@ -51,7 +60,9 @@ impl Price {
     /// What is assumed where it cannot be measured.
     pub(super) fn assumed() -> Self {
         Self {
+            open_ns: 50.0,
             counted_ns: 200.0,
+            plain_ns: 1000.0,
             recorded_ns: 2000.0,
             unwound_ns: 4000.0,
         }

@@ -1,7 +1,7 @@
 //! The recorder: events opened, read in the order of time, handed to a sink.
 
 use std::cmp::Reverse;
-use std::collections::BinaryHeap;
+use std::collections::{BTreeMap, BinaryHeap};
 use std::ffi::CString;
 use std::io;
 use std::process::{Child, Command};
@@ -11,6 +11,7 @@ use perf_event::data::Record;
 
 use super::budget::Turn;
 use super::host::{Ahead, buffer_for, host, now_ns, online, raise_file_limit, spent_ns};
+use super::memory::{self, Memory};
 use super::options::Options;
 use super::price::{self, Price};
 use super::processes::Processes;
@@ -37,6 +38,7 @@ pub struct Recorder {
     symbols: Symbols,
     unwinder: Unwinder,
     price: Price,
+    memory: Option<Memory>,
     host: Host,
     changes: Vec<Change>,
     command: Option<Command>,
@@ -86,6 +88,7 @@ impl Recorder {
                 event,
                 id: format.id,
                 stack: wanted.stack,
+                counted: wanted.counted,
                 filter,
             });
             if known.is_none() {
@@ -94,6 +97,7 @@ impl Recorder {
                 events.push(Opened {
                     name,
                     everywhere,
+                    counted: wanted.counted,
                     format,
                     seen: 0,
                     kept: 0,
@@ -124,6 +128,8 @@ impl Recorder {
             Ok(Some(format)) => Price::measure(format.id).unwrap_or_else(|_| Price::assumed()),
             _ => Price::assumed(),
         };
+        // Its own page faults would be counted, too, were it later.
+        let memory = memory::measure(cpus.len());
         let (processes, changes) = Processes::running(wanted, &mut names);
         let symbols = Symbols::default();
         let mut recorder = Self {
@@ -135,6 +141,7 @@ impl Recorder {
             symbols,
             unwinder: Unwinder::default(),
             price,
+            memory,
             host,
             changes,
             command,
@@ -174,6 +181,10 @@ impl Recorder {
         for change in std::mem::take(&mut self.changes) {
             sink.item(&Item::Change(change)).map_err(failed(written))?;
         }
+        if let Some(memory) = self.memory {
+            sink.item(&Item::Prices(memory.with(&self.price)))
+                .map_err(failed(written))?;
+        }
         let before = counters::read(When::Before, now_ns()).map_err(failed("reading counters"))?;
         let busy_before = before.busy_ns();
         sink.item(&Item::Statistics(before))
@@ -207,7 +218,7 @@ impl Recorder {
                 if now >= state.counted_ns + COUNT_NS {
                     state.counted_ns = now;
                     let counts = self.counts().map_err(failed("reading counters"))?;
-                    state.counted = counts.iter().sum();
+                    state.counted = counts.values().sum();
                 }
                 if self.is_over() {
                     break;
@@ -218,7 +229,7 @@ impl Recorder {
                 sink.second(state.progress(now, sink.written()))
                     .map_err(failed(written))?;
             }
-            let spent = state.spent(&self.price);
+            let spent = state.spent(&self.price, now);
             match state.budget.turn(now, busy.saturating_sub(spent), spent) {
                 Turn::Close => {
                     self.rings
@@ -265,17 +276,15 @@ impl Recorder {
         self.missing(end_ns, &mut sink, &mut state)
             .map_err(failed(written))?;
         let exact = self.counts().map_err(failed("reading counters"))?;
-        state.counted = exact.iter().sum();
+        state.counted = exact.values().sum();
         let own = spent_ns() - state.own_before;
         drop(ahead);
-        let kernel = state.kernel(&self.price);
+        let kernel = state.kernel(&self.price, end_ns);
         sink.item(&Item::Statistics(after))
             .map_err(failed(written))?;
-        let counts: Vec<Count> = self
-            .events
-            .iter()
-            .zip(exact)
-            .map(|(event, exact)| event.count(exact))
+        let counts: Vec<Count> = exact
+            .into_iter()
+            .map(|(event, exact)| self.events[event].count(exact))
             .collect();
         for count in &counts {
             sink.item(&Item::Count(count.clone()))
@@ -284,6 +293,7 @@ impl Recorder {
         let mut summary = Summary {
             elapsed: Duration::from_nanos(end_ns - state.begin_ns),
             counts,
+            kept: state.kept,
             lost: state.lost,
             recorded: Duration::from_nanos(state.recorded_ns),
             recorder: Duration::from_nanos(own),
@@ -324,12 +334,12 @@ impl Recorder {
             .is_some_and(|wanted| !wanted.iter().any(|&pid| is_running(pid)))
     }
 
-    /// How often each event happened so far, on all CPUs together.
-    fn counts(&mut self) -> io::Result<Vec<u64>> {
-        let mut sums = vec![0; self.events.len()];
+    /// How often each event that is counted happened so far, on all CPUs together.
+    fn counts(&mut self) -> io::Result<BTreeMap<usize, u64>> {
+        let mut sums = BTreeMap::new();
         for ring in &mut self.rings {
-            for (sum, count) in sums.iter_mut().zip(ring.counts()?) {
-                *sum += count;
+            for (event, count) in ring.counts()? {
+                *sums.entry(event).or_default() += count;
             }
         }
         Ok(sums)
@@ -366,10 +376,9 @@ impl Recorder {
             ring.next(|entry| {
                 let taken = match entry {
                     Entry::Sample(event, sample) => {
-                        state.seen += 1;
-                        state.copied += u64::from(sample.stack_user().is_some());
                         let event = &mut events[event];
                         event.seen += 1;
+                        state.saw(&sample, event.counted);
                         keep(
                             event,
                             &sample,

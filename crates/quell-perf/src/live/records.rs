@@ -15,6 +15,7 @@ use crate::symbols::Symbols;
 pub(super) struct Opened {
     pub(super) name: Arc<str>,
     pub(super) everywhere: bool,
+    pub(super) counted: bool,
     pub(super) format: Format,
     pub(super) seen: u64,
     pub(super) kept: u64,

@@ -2,7 +2,7 @@
 //!
 //! For each CPU there is one buffer. An event that counts nothing owns it and brings news of processes; the wanted events
 //! write into it as well. They hang on a second event that counts nothing, so that one system call for each CPU starts
-//! and ends recording. Beside each there is one that only counts and always runs. The kernel takes all of it back when
+//! and ends recording. Beside those that are counted there is one that only counts and always runs. The kernel takes all of it back when
 //! the descriptors are closed, however this process ends.
 
 use std::collections::HashMap;
@@ -52,6 +52,8 @@ pub(super) struct Point {
     pub(super) id: u64,
     /// What its records carry.
     pub(super) stack: Stack,
+    /// Whether it is counted all the time.
+    pub(super) counted: bool,
     /// Which of its events are recorded.
     pub(super) filter: Option<CString>,
 }
@@ -78,7 +80,8 @@ pub(super) struct Ring {
     recorded: Vec<Counter>,
     /// Counts each event, all read at once: to read one interrupts its CPU.
     counting: Group,
-    counted: Vec<Counter>,
+    /// Which event each of these is of, by the caller's index.
+    counted: Vec<(usize, Counter)>,
     /// By which of those that are recorded a record was written.
     numbers: HashMap<u64, usize>,
     /// Which event each of those is of.
@@ -122,10 +125,10 @@ impl Ring {
             numbers.insert(event.id(), index);
             recorded.push(event);
             // An event that is recorded in two ways is counted once.
-            if points[..index]
+            let again = points[..index]
                 .iter()
-                .all(|other| other.event != point.event)
-            {
+                .any(|other| other.event == point.event);
+            if point.counted && !again {
                 let mut count = Builder::new(Tracepoint::with_id(point.id));
                 count
                     .any_pid()
@@ -142,7 +145,7 @@ impl Ring {
                 if let Some(filter) = point.filter.as_ref().filter(|_| alone) {
                     restrict(&count, filter)?;
                 }
-                counted.push(count);
+                counted.push((point.event, count));
             }
         }
         let events = points.iter().map(|point| point.event).collect();
@@ -183,13 +186,14 @@ impl Ring {
         self.sampler.as_counter_mut().disable()
     }
 
-    /// How often each event happened.
-    pub(super) fn counts(&mut self) -> io::Result<Vec<u64>> {
+    /// How often each event happened that is counted, by its index.
+    pub(super) fn counts(&mut self) -> io::Result<Vec<(usize, u64)>> {
         let read = self.counting.read()?;
-        let each = self.counted.iter().map(|count| read.get(count));
-        Ok(each
-            .map(|entry| entry.map_or(0, |entry| entry.value()))
-            .collect())
+        let each = self.counted.iter().map(|(event, count)| {
+            let count = read.get(count).map_or(0, |entry| entry.value());
+            (*event, count)
+        });
+        Ok(each.collect())
     }
 
     /// How many events happened while they were recorded and have left no record, apart from what the kernel told.

@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use perf_event::data;
+
 use super::budget::Budget;
 use super::host::{now_ns, spent_ns};
 use super::price::Price;
@@ -22,8 +24,10 @@ pub(super) struct Running {
     /// Records of events that were read, all together and in the last round.
     pub(super) seen: u64,
     pub(super) recently: u64,
-    /// Of these, how many came with a copy of the stack.
-    pub(super) copied: u64,
+    /// Of these, how many came with a stack that was walked, with a copy of one, and are counted all the time.
+    walked: u64,
+    copied: u64,
+    seen_counted: u64,
     pub(super) kept: u64,
     pub(super) lost: u64,
     /// Events that happened, as of the last look.
@@ -47,7 +51,9 @@ impl Running {
             recorded_ns: 0,
             seen: 0,
             recently: 0,
+            walked: 0,
             copied: 0,
+            seen_counted: 0,
             kept: 0,
             lost: 0,
             counted: 0,
@@ -78,18 +84,34 @@ impl Running {
         }
     }
 
-    /// CPU time that the kernel used for the events.
-    pub(super) fn kernel(&self, price: &Price) -> u64 {
-        let recorded = self.seen + self.lost;
-        let only_counted = self.counted.saturating_sub(recorded) as f64;
-        let plain = (recorded - self.copied) as f64;
-        let ns = plain * price.recorded_ns + self.copied as f64 * price.unwound_ns;
-        (ns + only_counted * price.counted_ns) as u64
+    /// An event was read, of a kind that is counted all the time or not.
+    pub(super) fn saw(&mut self, sample: &data::Sample<'_>, counted: bool) {
+        self.seen += 1;
+        self.seen_counted += u64::from(counted);
+        if sample.stack_user().is_some() {
+            self.copied += 1;
+        } else if sample.callchain().is_some_and(|chain| !chain.is_empty()) {
+            self.walked += 1;
+        }
+    }
+
+    /// CPU time that the kernel used for the events until now. What is not counted is taken to happen as often while it is
+    /// not recorded as while it is.
+    pub(super) fn kernel(&self, price: &Price, now_ns: u64) -> u64 {
+        let (walked, copied) = (self.walked as f64, self.copied as f64);
+        let plain = (self.seen + self.lost) as f64 - walked - copied;
+        let recorded =
+            plain * price.plain_ns + walked * price.recorded_ns + copied * price.unwound_ns;
+        let recording = self.progress(now_ns, 0).recorded.as_nanos() as f64;
+        let closed = (now_ns.saturating_sub(self.begin_ns)) as f64 - recording;
+        let uncounted = (self.seen - self.seen_counted) as f64;
+        let passed = uncounted * (closed / recording.max(1.0)).max(0.0);
+        (recorded + self.counted as f64 * price.counted_ns + passed * price.open_ns) as u64
     }
 
     /// CPU time that the recording has cost.
-    pub(super) fn spent(&self, price: &Price) -> u64 {
-        spent_ns() - self.own_before + self.kernel(price)
+    pub(super) fn spent(&self, price: &Price, now_ns: u64) -> u64 {
+        spent_ns() - self.own_before + self.kernel(price, now_ns)
     }
 
     /// How long to wait for more: less where much came.

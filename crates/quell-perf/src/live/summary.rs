@@ -12,8 +12,10 @@ use crate::sample::Count;
 pub struct Summary {
     /// How long it took.
     pub elapsed: Duration,
-    /// How often each event happened, and was recorded.
+    /// How often each event that was counted happened, and was recorded.
     pub counts: Vec<Count>,
+    /// How many events are in the recording.
+    pub kept: u64,
     /// How many events were lost, because their buffer was full.
     pub lost: u64,
     /// How long windows were open, all together.
@@ -49,13 +51,14 @@ impl fmt::Display for Summary {
         write!(
             f,
             "overhead {:.2} %: recorder {:.1} ms, kernel about {:.1} ms, while everything else used {:.0} ms of CPU time; \
-             an event costs the kernel {:.0} ns if it is counted, {:.0} ns if it is recorded, {:.0} ns with a copy of \
-             the stack; recorded during {:.1} % of {:.1} s; {} events lost",
+             an event costs the kernel {:.0} ns if it is counted, {:.0} ns if it is recorded, {:.0} ns with a stack, {:.0} ns \
+             with a copy of one; recorded during {:.1} % of {:.1} s; {} events lost",
             self.overhead() * 100.0,
             ms(self.recorder),
             ms(self.kernel),
             ms(self.busy),
             self.price.counted_ns,
+            self.price.plain_ns,
             self.price.recorded_ns,
             self.price.unwound_ns,
             self.recorded.as_secs_f64() / self.elapsed.as_secs_f64().max(1e-9) * 100.0,

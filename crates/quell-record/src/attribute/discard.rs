@@ -19,8 +19,8 @@ pub struct Discard {
     pub interrupts: u64,
     /// The gap's bin of its first interrupt.
     pub gap: usize,
-    /// Whether it has been touched since.
-    pub touched: bool,
+    /// Whether it is known when it was touched, or how long it was not.
+    pub settled: bool,
 }
 
 /// The ranges that were given back, by program.
@@ -28,12 +28,14 @@ pub struct Discard {
 pub struct Discards {
     ranges: FxHashMap<usize, BTreeMap<u64, Discard>>,
     count: usize,
+    /// Where those are that came since the last stretch of time ended.
+    recent: Vec<(usize, u64)>,
     /// How often everything was forgotten.
     pub forgotten: u64,
 }
 
 impl Discards {
-    /// A call gave this range back.
+    /// A call gave this range back; what was known of the same range before, if that was not settled.
     pub fn add(
         &mut self,
         program: usize,
@@ -42,12 +44,13 @@ impl Discards {
         site: usize,
         time_ns: u64,
         sent: (u64, usize),
-    ) {
+    ) -> Option<Discard> {
         if bytes == 0 {
-            return;
+            return None;
         }
         if self.count >= RANGES {
             self.ranges.clear();
+            self.recent.clear();
             self.count = 0;
             self.forgotten += 1;
         }
@@ -57,7 +60,7 @@ impl Discards {
             time_ns,
             interrupts: sent.0,
             gap: sent.1,
-            touched: false,
+            settled: false,
         };
         let before = self
             .ranges
@@ -65,6 +68,21 @@ impl Discards {
             .or_default()
             .insert(start, discard);
         self.count += usize::from(before.is_none());
+        self.recent.push((program, start));
+        before.filter(|before| !before.settled)
+    }
+
+    /// What follows was not recorded: calls `each` with what was not touched until now, which is settled then.
+    pub fn settle(&mut self, mut each: impl FnMut(&Discard)) {
+        for (program, start) in std::mem::take(&mut self.recent) {
+            let ranges = self.ranges.get_mut(&program);
+            let Some(discard) = ranges.and_then(|ranges| ranges.get_mut(&start)) else {
+                continue;
+            };
+            if !std::mem::replace(&mut discard.settled, true) {
+                each(discard);
+            }
+        }
     }
 
     /// The call that gave back what is touched now, if one did.
@@ -92,6 +110,24 @@ mod tests {
         assert!(
             discards.find(1, 0x2fff).is_none(),
             "the later call says what is given back"
+        );
+    }
+
+    #[test]
+    fn each_range_is_settled_once() {
+        let mut discards = Discards::default();
+        assert!(discards.add(1, 0x1000, 0x1000, 7, 5, (1, 0)).is_none());
+        discards.add(1, 0x5000, 0x1000, 7, 6, (2, 0));
+        let before = discards.add(1, 0x1000, 0x1000, 7, 9, (4, 0));
+        assert_eq!(before.map(|before| before.interrupts), Some(1));
+        discards.find(1, 0x5000).unwrap().settled = true;
+        let mut settled = Vec::new();
+        discards.settle(|discard| settled.push(discard.interrupts));
+        discards.settle(|discard| settled.push(discard.interrupts));
+        assert_eq!(settled, [4]);
+        assert!(
+            discards.find(1, 0x1000).is_some(),
+            "its faults still are of this call"
         );
     }
 }

@@ -11,22 +11,25 @@
 //! stack are counted; where these are missing, too, flushes on targets (`tlb_flush` with reason 1) are laid at
 //! the initiator that last asked for as many pages in the same process. The [`Evidence`] says which it was.
 
+pub mod bins;
 mod discard;
 mod request;
+pub mod reuse;
 pub mod site;
 mod slice;
 
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use quell_perf::{Change, Count, Host, Interrupts, Item, Sample, Statistics, When};
+use quell_perf::{Change, Count, Host, Interrupts, Item, Prices, Sample, Statistics, When};
 use rustc_hash::FxHashMap;
 
 use crate::event::{self, Event, reason};
 use crate::stack::{Stacks, Told};
+use bins::bin;
 use discard::Discards;
 use request::{Request, Requests};
-use site::{Bins, Place, Site, Span, bin};
+use site::{Events, Place, Site, Span};
 pub use slice::{Observer, Slice, Stretch};
 
 /// How many different whole stacks are kept for flame graphs; what comes later is counted as "(other stacks)".
@@ -64,6 +67,8 @@ pub struct Program {
     pub locked_ns: u64,
     /// Page faults.
     pub faults: u64,
+    /// Events that were recorded while it ran.
+    pub events: Events,
 }
 
 /// Work that CPUs did for others and that was no flush.
@@ -144,6 +149,8 @@ pub struct Attribution {
     pub after: Option<Statistics>,
     /// Exact counts.
     pub counts: Vec<Count>,
+    /// What things cost on the host that are only counted.
+    pub prices: Option<Prices>,
     /// What the source wants said.
     pub notes: Vec<Arc<str>>,
     /// How long events were recorded, where that was not all the time, in nanoseconds.
@@ -211,6 +218,7 @@ struct Call {
     locks: u64,
     interrupts: u64,
     gap: Option<usize>,
+    events: Events,
 }
 
 /// What a CPU is doing.
@@ -251,6 +259,7 @@ impl Attribution {
             },
             Item::Lost(lost) => self.lost += lost.count,
             Item::Count(count) => self.counts.push(count),
+            Item::Prices(prices) => self.prices = Some(prices),
             Item::Note(note) => self.notes.push(note),
             Item::Window(window) => {
                 *self.windows_ns.get_or_insert(0) += window.end_ns.saturating_sub(window.start_ns);
@@ -290,6 +299,16 @@ impl Attribution {
         }
         self.threads.clear();
         self.in_flight.clear();
+        self.discards_settled(end_ns);
+    }
+
+    /// What was given back and not touched until now can be followed no longer.
+    fn discards_settled(&mut self, now: u64) {
+        let sites = &mut self.sites;
+        self.discards.settle(|discard| {
+            let followed = now.saturating_sub(discard.time_ns);
+            sites[discard.site].reuse.left(followed, discard.interrupts);
+        });
     }
 
     fn program_named(&mut self, name: &Arc<str>) -> usize {
@@ -383,6 +402,7 @@ impl Attribution {
         self.times = Some((first.min(now), last.max(now)));
         self.seen.stacks |= !sample.stack.is_empty();
         let program = self.program(sample);
+        self.programs[program].events.count(sample);
         match event::of(sample) {
             Event::Flush { reason, pages } => self.flush(sample, program, reason, pages),
             Event::Queue {
@@ -457,6 +477,7 @@ impl Attribution {
                     locks: 0,
                     interrupts: 0,
                     gap: None,
+                    events: Events::default(),
                 };
                 self.threads.entry(sample.tid).or_default().call = Some(call);
                 if !sample.stack.is_empty() {
@@ -493,6 +514,10 @@ impl Attribution {
                 return;
             }
             Event::Other => {}
+        }
+        let call = self.threads.get_mut(&sample.tid);
+        if let Some(call) = call.and_then(|thread| thread.call.as_mut()) {
+            call.events.count(sample);
         }
         let cpu = self.cpu(sample.cpu);
         cpu.since.get_or_insert(now);
@@ -576,7 +601,7 @@ impl Attribution {
     fn gap(&mut self, sample: &Sample, site: usize) -> usize {
         let last = self.threads.get(&sample.tid).map(|thread| &thread.last);
         let last = last.and_then(|last| last.iter().find(|(of, ..)| *of == site));
-        last.map_or(site::BINS.len(), |(_, time, ..)| {
+        last.map_or(bins::BINS.len(), |(_, time, ..)| {
             bin(sample.time_ns.saturating_sub(*time))
         })
     }
@@ -971,6 +996,7 @@ impl Attribution {
         let of = &mut self.sites[site];
         of.calls += 1;
         of.call_ns += now.saturating_sub(call.start_ns);
+        of.call_events.add(call.events);
         of.locked_ns += call.locked_ns;
         of.locks += call.locks;
         of.bytes += call.bytes;
@@ -979,9 +1005,16 @@ impl Attribution {
             *of.how.entry(call.how).or_default() += 1;
         }
         if discards(&call) {
-            let sent = (call.interrupts, call.gap.unwrap_or(site::BINS.len()));
-            self.discards
+            let sent = (call.interrupts, call.gap.unwrap_or(bins::BINS.len()));
+            let before = self
+                .discards
                 .add(program, call.start, call.bytes, site, now, sent);
+            if let Some(before) = before {
+                let followed = now.saturating_sub(before.time_ns);
+                self.sites[before.site]
+                    .reuse
+                    .left(followed, before.interrupts);
+            }
         }
     }
 
@@ -1014,10 +1047,10 @@ impl Attribution {
             let site = &mut self.sites[discard.site];
             of = Some(discard.site);
             site.refaults += 1;
-            if !std::mem::replace(&mut discard.touched, true) {
-                let soon = bin(now.saturating_sub(discard.time_ns));
-                site.refaulted[soon] += 1;
-                site.refaulted_interrupts[soon] += discard.interrupts;
+            if !std::mem::replace(&mut discard.settled, true) {
+                let after = now.saturating_sub(discard.time_ns);
+                let soon = bin(after);
+                site.reuse.touched(after, discard.interrupts);
                 if discard.interrupts > 0 && soon <= discard.gap {
                     site.hasty[discard.gap] += discard.interrupts;
                 }
@@ -1050,6 +1083,7 @@ impl Attribution {
         for tid in threads {
             self.close(tid, end);
         }
+        self.discards_settled(end);
         let evidence = self.evidence();
         for site in &mut self.sites {
             site.interrupts = match evidence {
@@ -1106,9 +1140,4 @@ fn discards(call: &Call) -> bool {
         "munmap" => true,
         _ => false,
     }
-}
-
-/// Sums bins up to and with the one that ends at `BINS[last]`.
-pub fn within(bins: &Bins, last: usize) -> u64 {
-    bins.iter().take(last + 1).sum()
 }

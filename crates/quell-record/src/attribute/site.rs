@@ -4,28 +4,11 @@ use std::sync::Arc;
 
 use rustc_hash::FxHashMap;
 
+use quell_perf::{Prices, Sample};
+
+use super::bins::Bins;
+use super::reuse::Reuse;
 use crate::stack::Told;
-
-/// Bounds between the bins of times, in nanoseconds: 10 us, 100 us, 1 ms, 10 ms, 100 ms, 1 s, 10 s.
-pub const BINS: [u64; 7] = [
-    10_000,
-    100_000,
-    1_000_000,
-    10_000_000,
-    100_000_000,
-    1_000_000_000,
-    10_000_000_000,
-];
-
-/// The bin of a time: the first bound above it; `BINS.len()` if there is none.
-pub fn bin(ns: u64) -> usize {
-    BINS.iter()
-        .position(|&bound| ns < bound)
-        .unwrap_or(BINS.len())
-}
-
-/// Counts by bin.
-pub type Bins = [u64; BINS.len() + 1];
 
 /// A time that was measured between events that do not quite enclose it: at least, at most, in nanoseconds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -41,6 +24,36 @@ impl Span {
     pub fn add(&mut self, least: u64, most: u64) {
         self.least += least;
         self.most += most.max(least);
+    }
+}
+
+/// Events that were recorded, by what their records carry: no stack, one that was walked, a copy of one.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Events([u64; 3]);
+
+impl Events {
+    /// One more.
+    pub fn count(&mut self, sample: &Sample) {
+        // The recorder copies the stack with the first event of a flush.
+        let kind = match (sample.stack.is_empty(), &*sample.event) {
+            (true, _) => 0,
+            (false, "tlb:tlb_flush") => 2,
+            (false, _) => 1,
+        };
+        self.0[kind] += 1;
+    }
+
+    /// Adds others.
+    pub fn add(&mut self, other: Events) {
+        for (sum, more) in self.0.iter_mut().zip(other.0) {
+            *sum += more;
+        }
+    }
+
+    /// What they cost whoever ran into them, in nanoseconds.
+    pub fn ns(&self, prices: &Prices) -> f64 {
+        let each = self.0.iter().zip(prices.event_ns);
+        each.map(|(&count, ns)| count as f64 * ns).sum()
     }
 }
 
@@ -94,16 +107,16 @@ pub struct Site {
     pub locks: u64,
     /// Time in calls from here.
     pub call_ns: u64,
+    /// Events that were recorded during these calls.
+    pub call_events: Events,
     /// Page faults in what calls from here had discarded, and their time where it was recorded.
     pub refaults: u64,
     /// See `refaults`.
     pub refault_ns: u64,
     /// Faults of which the time is known.
     pub refaults_timed: u64,
-    /// Calls whose range was touched again, and interrupts that they had sent, by how soon.
-    pub refaulted: Bins,
-    /// See `refaulted`.
-    pub refaulted_interrupts: Bins,
+    /// How soon the ranges of calls were touched again.
+    pub reuse: Reuse,
     /// Interrupts by how long before them the same thread had interrupted others from here.
     pub gaps: Bins,
     /// Of these, those whose range was touched again within that gap: putting them off would have been felt.
@@ -140,11 +153,11 @@ impl Site {
             locked_ns: 0,
             locks: 0,
             call_ns: 0,
+            call_events: Events::default(),
             refaults: 0,
             refault_ns: 0,
             refaults_timed: 0,
-            refaulted: Bins::default(),
-            refaulted_interrupts: Bins::default(),
+            reuse: Reuse::default(),
             gaps: Bins::default(),
             hasty: Bins::default(),
             adjacent: 0,
@@ -164,10 +177,32 @@ impl Site {
         self.locked_ns += other.locked_ns;
     }
 
-    /// The time of all refaults, from those of which it is known; `None` if it is of none.
-    pub fn refill_ns(&self) -> Option<f64> {
-        let timed = self.refaults_timed;
-        (timed > 0).then(|| self.refault_ns as f64 / timed as f64 * self.refaults as f64)
+    /// The time of all refaults, at least and at most: by the host's price; or, without one, from those that were timed, which
+    /// is an upper bound, because the event that ends it is in it. `None` if nothing tells.
+    pub fn refill_ns(&self, prices: Option<&Prices>) -> Option<(f64, f64)> {
+        let (refaults, timed) = (self.refaults as f64, self.refaults_timed);
+        match prices {
+            Some(prices) => {
+                let (least, most) = prices.fault_ns;
+                Some((refaults * least, refaults * most))
+            }
+            None => {
+                let each = self.refault_ns as f64 / timed as f64;
+                (timed > 0).then_some((0.0, each * refaults))
+            }
+        }
+    }
+
+    /// The time in calls from here, at least and at most, but for waits and for what recording them took; at least 0 if the host's
+    /// prices are not known.
+    pub fn serving_ns(&self, prices: Option<&Prices>) -> (f64, f64) {
+        let all = self.call_ns as f64;
+        let recording = prices.map_or(all, |prices| self.call_events.ns(prices));
+        let without = |waited: u64, recording: f64| (all - waited as f64 - recording).max(0.0);
+        (
+            without(self.waited.most, recording),
+            without(self.waited.least, recording.min(all / 2.0)),
+        )
     }
 
     /// Counts a hit of that CPU.

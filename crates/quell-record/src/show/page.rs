@@ -31,8 +31,26 @@ const SCRIPT: &str = include_str!("page.js");
 const SITES: usize = 200;
 const SIDE: usize = 16;
 
+/// What a replay of the recording found, in words; the crate that replays knows what they mean.
+#[derive(Clone, Debug, Default)]
+pub struct Replayed {
+    /// What was replayed, and how.
+    pub before: Vec<String>,
+    /// The columns: the first is of words, the others of figures.
+    pub headings: Vec<String>,
+    /// A row for each change.
+    pub rows: Vec<Vec<String>>,
+    /// What the table does not say.
+    pub after: Vec<String>,
+}
+
 /// The page.
-pub fn page(report: &Report, timeline: &[Kept], title: &str) -> String {
+pub fn page(
+    report: &Report,
+    timeline: &[Kept],
+    replayed: Option<&Replayed>,
+    title: &str,
+) -> String {
     let data = json!({
         "flame": flame(report),
         "timeline": timeline,
@@ -44,6 +62,7 @@ pub fn page(report: &Report, timeline: &[Kept], title: &str) -> String {
         h1 { (title) }
         ul #answer { @for line in &report.answer { li { (line) } } }
         (advice(report))
+        @if let Some(replayed) = replayed { (changes(replayed)) }
         h2 { "Where interrupts come from" }
         p .bar {
             label { "Width: " select #by {
@@ -97,6 +116,26 @@ fn advice(report: &Report) -> maud::Markup {
                 } }
             } }
         }
+    }
+}
+
+fn changes(replayed: &Replayed) -> maud::Markup {
+    html! {
+        h2 { "What a change would do" }
+        @for line in &replayed.before { p { (line) } }
+        @if !replayed.rows.is_empty() {
+            div .wide { table #changes {
+                thead { tr { @for (at, heading) in replayed.headings.iter().enumerate() {
+                    @if at == 0 { th { (heading) } } @else { th .n { (heading) } }
+                } } }
+                tbody { @for row in &replayed.rows {
+                    tr { @for (at, cell) in row.iter().enumerate() {
+                        @if at == 0 { td { (cell) } } @else { td .n { (cell) } }
+                    } }
+                } }
+            } }
+        }
+        @for line in &replayed.after { p { (line) } }
     }
 }
 

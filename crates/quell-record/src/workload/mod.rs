@@ -1,4 +1,4 @@
-//! A recording as a workload: what one process did with its memory, as a file that quell runs again.
+//! A recording as a workload: what a program did with its memory, as a file that quell runs again.
 //!
 //! A recording has too many calls to write each of them down, and their addresses mean nothing elsewhere. What makes a
 //! shootdown expensive is how often each thread makes which call, of how much memory, with how many pages in it, how long
@@ -6,6 +6,10 @@
 //! each kind of its calls advances by its share, so that over the whole loop it is made exactly as often as it
 //! was recorded. A call that asked other CPUs to flush finds pages there when it is made again; one that
 //! asked no CPU finds none. Which of both is all that decides whether it asks again.
+//!
+//! The kernel's own flushes in a thread are kept like calls where a statement does what led to them: a page that a fork
+//! shares is written and copied; pages of files are reclaimed by the thread whose memory is short. What kernel threads do to a
+//! process (kswapd, compaction, KSM) is not: their events do not say to which.
 //!
 //! The order of different calls, which memory they shared, and the reads and writes of the program are lost;
 //! [`Process::workload`] writes that into the file, together with what it left out of this recording.
@@ -15,6 +19,7 @@ mod file;
 mod process;
 mod thread;
 
+use std::cmp::Reverse;
 use std::collections::BTreeMap;
 
 use quell_perf::{Item, Source, SourceError};
@@ -24,6 +29,7 @@ pub use process::{Process, Written};
 use thread::{Open, PAGES, Thread};
 
 use crate::event::{Event, flushes, of, reason};
+use crate::stack::Stacks;
 
 /// Why a recording cannot become a workload.
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
@@ -36,15 +42,27 @@ pub enum NoWorkload {
     NoCalls(Option<String>),
 }
 
+/// Whether a workload has what the kernel flushes for this reason.
+pub fn stands_for(cause: &str) -> bool {
+    Kind::of_cause(cause).is_some()
+}
+
 fn of_program(program: Option<&str>) -> String {
     program.map_or_else(String::new, |name| format!(" of the program {name}"))
 }
 
 type Threads = BTreeMap<u32, Thread>;
 
+/// How many processes of a program are in a workload.
+const PROCESSES: usize = 8;
+
+/// Whether a process does as the busiest: if it makes one call for so many of that one's, or more.
+const ALIKE: u64 = 10;
+
 /// The calls of a recording, by process and thread; grows with the number of different calls, not of calls.
-#[derive(Clone, Debug, Default)]
+#[derive(Debug, Default)]
 pub struct Calls {
+    stacks: Stacks,
     processes: BTreeMap<u32, (String, Threads)>,
     lost: u64,
     /// Whether it was recorded which CPUs were interrupted. If not, a call that says that it asks others does.
@@ -72,6 +90,18 @@ impl Calls {
         if sample.pid == 0 {
             return;
         }
+        let kind = match event {
+            Event::Flush {
+                reason: reason::SEND,
+                ..
+            } => self.stacks.tell(&sample.stack).cause,
+            Event::Queue { function, .. } if flushes(function) => {
+                self.queued = true;
+                self.stacks.tell(&sample.stack).cause
+            }
+            _ => None,
+        };
+        let kind = kind.and_then(Kind::of_cause);
         let (name, threads) = self.processes.entry(sample.pid).or_default();
         // A process that executes another program goes on under its name.
         if name.is_empty() || sample.pid == sample.tid && **name != *sample.comm {
@@ -106,22 +136,25 @@ impl Calls {
             Event::Flush {
                 reason: reason::SEND,
                 pages,
-            } => thread.asked(pages.unwrap_or(PAGES), 0),
-            Event::Queue { function, .. } if flushes(function) => {
-                self.queued = true;
-                thread.asked(1, 1);
-            }
+            } => match kind {
+                Some(kind) => thread.flushes(kind, sample.time_ns),
+                None => thread.asked(pages.unwrap_or(PAGES), 0),
+            },
+            Event::Queue { function, .. } if flushes(function) => match kind {
+                Some(kind) => thread.interrupts(kind, sample.time_ns),
+                None => thread.asked(1, 1),
+            },
             _ => {}
         }
     }
 
-    /// The process that made most calls, of the program `only` if one is named.
+    /// The process that made most calls, and those of the same program that made a tenth as many or more; of the program `only` if one is named.
     ///
     /// # Errors
     /// If no process made a call that a statement of a workload stands for.
-    pub fn busiest(self, only: Option<&str>) -> Result<Process, NoWorkload> {
+    pub fn busiest(&self, only: Option<&str>) -> Result<Process, NoWorkload> {
         let (queued, lost) = (self.queued, self.lost);
-        let mut all = Vec::from_iter(self.processes.into_values());
+        let mut all = Vec::from_iter(self.processes.values().cloned());
         let mut calls = 0;
         for (_, threads) in &mut all {
             for thread in threads.values_mut() {
@@ -129,31 +162,39 @@ impl Calls {
                 calls += thread.count();
             }
         }
-        all.retain(|(name, _)| only.is_none_or(|only| name == only));
-        let of = |(name, threads): (String, Threads)| Process {
-            elsewhere: calls - threads.values().map(Thread::count).sum::<u64>(),
+        let count = |threads: &Threads| threads.values().map(Thread::count).sum::<u64>();
+        all.retain(|(name, threads)| only.is_none_or(|only| name == only) && count(threads) > 0);
+        all.sort_by_key(|(_, threads)| Reverse(count(threads)));
+        let Some((name, most)) = all.first() else {
+            return Err(NoWorkload::NoCalls(only.map(str::to_owned)));
+        };
+        let (name, most) = (name.clone(), count(most));
+        // A server of many processes is replayed as that, as far as they do alike.
+        all.retain(|(other, threads)| *other == name && count(threads) * ALIKE >= most);
+        all.truncate(PROCESSES);
+        let elsewhere = calls - all.iter().map(|(_, threads)| count(threads)).sum::<u64>();
+        let mut together = Vec::new();
+        for (process, (_, threads)) in all.into_iter().enumerate() {
+            together.extend(threads.into_values().map(|mut thread| {
+                thread.process = process;
+                thread
+            }));
+        }
+        let process = Process {
             name,
-            threads: threads.into_values().collect(),
+            threads: together,
             queued,
+            elsewhere,
             lost,
         };
-        let busiest = all.into_iter().map(of).max_by_key(Process::count);
-        let busiest = busiest.filter(|process| process.count() > 0);
-        let busiest = busiest.map(|process| {
-            process.each(|alike, made| {
-                let asked = alike.asked || alike.said && !queued;
-                let said = false;
-                (
-                    Alike {
-                        said,
-                        asked,
-                        ..alike
-                    },
-                    made,
-                )
-            })
-        });
-        busiest.ok_or_else(|| NoWorkload::NoCalls(only.map(str::to_owned)))
+        let asks = |alike: Alike| Alike {
+            said: false,
+            asked: alike.asked || alike.said && !queued,
+            ..alike
+        };
+        Ok(process
+            .each(|alike, made| (asks(alike), made))
+            .each(|alike, made| made.together(alike)))
     }
 }
 

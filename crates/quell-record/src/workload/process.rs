@@ -1,4 +1,4 @@
-//! One process of a recording: as it was, with its calls merged, or in a part of the time; and as a workload file.
+//! What a program of a recording did: as it was, with its calls merged, or in a part of the time; and as a workload file.
 
 use std::cmp::Reverse;
 
@@ -9,7 +9,7 @@ use super::thread::Thread;
 /// How many threads make calls in the file; the busiest ones do.
 const THREADS: usize = 32;
 
-/// What one process did, thread by thread.
+/// What the processes of a program did, thread by thread.
 #[derive(Clone, Debug)]
 pub struct Process {
     pub(super) name: String,
@@ -52,6 +52,9 @@ impl Process {
     #[must_use]
     pub fn merged(self, by: u64) -> Process {
         self.each(|alike, made| {
+            if !alike.kind.is_call() {
+                return (alike, made);
+            }
             let by = by.min(made.count);
             let bytes = alike.bytes.saturating_mul(by).min(LARGEST);
             let merged = Made {
@@ -81,40 +84,59 @@ impl Process {
         thinned
     }
 
-    /// What it did, had everything come `pace` times faster; and all that its calls took beside `waited_ns` for each that asked
-    /// others is computing, because a replay has the time of these waits alone from elsewhere.
+    /// What it did, had everything come `pace` times faster; and all that its calls took beside `waited_ns` for each flush that
+    /// asked others, and `filled_ns` for each page that was filled for it, is computing, because a replay has the time of these
+    /// alone from elsewhere.
     #[must_use]
-    pub fn timed(mut self, pace: f64, waited_ns: f64) -> Process {
+    pub fn timed(mut self, pace: f64, waited_ns: f64, filled_ns: f64) -> Process {
         for thread in &mut self.threads {
             let all = thread.between_ns.saturating_add(thread.within_ns);
-            let of_asked = thread.calls.iter().filter(|(alike, _)| alike.asked);
-            let asked: u64 = of_asked.map(|(_, made)| made.count).sum();
-            thread.between_ns = (all as f64 / pace - asked as f64 * waited_ns).max(0.0) as u64;
+            let elsewhere: f64 = thread
+                .calls
+                .iter()
+                .filter(|(alike, _)| alike.asked)
+                .map(|(alike, made)| {
+                    let pages = made.count as f64 * made.pages as f64;
+                    made.flushes(alike) as f64 * waited_ns + pages * filled_ns
+                })
+                .sum();
+            thread.between_ns = (all as f64 / pace - elsewhere).max(0.0) as u64;
             thread.within_ns = 0;
         }
         self
     }
 
-    /// How many CPUs one of its calls that asked others interrupted, on average; `None` if the recording does not tell.
+    /// How many CPUs one of its flushes that asked others interrupted, on average; `None` if the recording does not tell.
     pub fn targets(&self) -> Option<f64> {
         let all = self.threads.iter().flat_map(|thread| &thread.calls);
         let of = |(asked, interrupts), (alike, made): (&Alike, &Made)| match alike.asked {
-            true => (asked + made.count, interrupts + made.interrupts),
+            true => (asked + made.flushes(alike), interrupts + made.interrupts),
             false => (asked, interrupts),
         };
         let (asked, interrupts) = all.fold((0, 0), of);
         (self.queued && asked > 0).then(|| interrupts as f64 / asked as f64)
     }
 
-    /// What it did, as so many CPUs do it: threads beyond that take turns, and compute at the same time.
+    /// What it did, as so many CPUs do it for each process: threads beyond that take turns, and compute at the same time.
     #[must_use]
     pub fn on_cpus(mut self, cpus: usize) -> Process {
-        self.threads.sort_by_key(|thread| Reverse(thread.count()));
-        let beyond = self.threads.split_off(cpus.clamp(1, self.threads.len()));
-        let cpus = self.threads.len();
-        for (at, thread) in beyond.into_iter().enumerate() {
-            self.threads[at % cpus].join(thread);
+        self.threads
+            .sort_by_key(|thread| (thread.process, Reverse(thread.count())));
+        let mut placed: Vec<Thread> = Vec::new();
+        for thread in std::mem::take(&mut self.threads) {
+            let process = thread.process;
+            let first = placed.iter().position(|other| other.process == process);
+            let first = first.unwrap_or(placed.len());
+            match placed.len() - first {
+                there if there < cpus.max(1) => placed.push(thread),
+                there => {
+                    // The one with least to do until now.
+                    let least = (first..first + there).min_by_key(|&at| placed[at].count());
+                    placed[least.unwrap_or(first)].join(thread);
+                }
+            }
         }
+        self.threads = placed;
         self
     }
 
@@ -135,19 +157,15 @@ impl Process {
         let mut threads: Vec<&Thread> = self.threads.iter().collect();
         threads.sort_by_key(|thread| Reverse(thread.count()));
         let callers = threads.iter().filter(|thread| thread.count() > 0).count();
-        let loops: Vec<Loop<'_>> = threads
+        let mut loops: Vec<Loop<'_>> = threads
             .iter()
             .take(callers.min(THREADS))
             .map(|thread| Loop::new(thread))
             .collect();
+        loops.sort_by_key(|thread| thread.process);
         let made = || loops.iter().flat_map(|thread| &thread.calls);
         let of_asked = made().filter(|(alike, _)| alike.asked);
-        let asked = of_asked.map(|(_, made)| made.count).sum();
-        // A thread that was asked ran in the process, even if no event of its own was recorded.
-        let cpus = threads
-            .len()
-            .min(THREADS)
-            .max(loops.len() + usize::from(asked > 0 && loops.len() == 1));
+        let asked = of_asked.map(|(alike, made)| made.flushes(alike)).sum();
         let calls = loops.iter().map(Loop::count).sum();
         let lost = Lost {
             processes: self.elsewhere,
@@ -156,8 +174,21 @@ impl Process {
             events: self.lost,
         };
         let interrupts = || made().map(|(_, made)| made.interrupts).sum();
+        // A thread that was asked ran in the process, even if no event of its own was recorded.
+        let processes = threads.iter().map(|thread| thread.process).max();
+        let mut bystanders = Vec::new();
+        for process in 0..=processes.unwrap_or(0) {
+            let loops = loops.iter().filter(|thread| thread.process == process);
+            let threads = threads.iter().filter(|thread| thread.process == process);
+            let (loops, threads) = (loops.collect::<Vec<_>>(), threads.count());
+            let asked = loops.iter().any(|thread| thread.asks());
+            let alone = usize::from(asked && loops.len() == 1);
+            let others = threads.saturating_sub(loops.len()).max(alone);
+            bystanders.extend(std::iter::repeat_n(process, others));
+        }
+        bystanders.truncate(THREADS.saturating_sub(loops.len()).max(1));
         Written {
-            text: file(&self.name, &loops, cpus, (calls, asked), &lost),
+            text: file(&self.name, &loops, &bystanders, (calls, asked), &lost),
             program: self.name.clone(),
             calls,
             asked,

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use super::call::{Alike, Made, PAGE};
+use super::call::{Alike, Kind, Made, PAGE};
 
 /// How many pages a call finds whose flush named none.
 pub const PAGES: u64 = 1024;
@@ -19,7 +19,11 @@ pub struct Open {
 /// What a thread did.
 #[derive(Clone, Debug, Default)]
 pub struct Thread {
+    /// Which of the processes it is of.
+    pub process: usize,
     pub open: Option<Open>,
+    /// What the kernel flushes for a reason of its own, and whether it has interrupted others.
+    aside: Option<(Kind, u64)>,
     pub calls: BTreeMap<Alike, Made>,
     /// Calls that no statement stands for.
     pub others: u64,
@@ -59,8 +63,50 @@ impl Thread {
         self.within_ns = self.within_ns.saturating_add(other.within_ns);
     }
 
+    /// The kernel flushes for a reason of its own.
+    pub fn flushes(&mut self, kind: Kind, time_ns: u64) {
+        self.settle();
+        if self.open.is_none() {
+            if let Some(before) = self.returned_ns {
+                let between = time_ns.saturating_sub(before);
+                self.between_ns = self.between_ns.saturating_add(between);
+            }
+            self.returned_ns = Some(time_ns);
+        }
+        self.aside = Some((kind, 0));
+    }
+
+    /// That flush interrupts another CPU.
+    pub fn interrupts(&mut self, kind: Kind, time_ns: u64) {
+        if self.aside.is_none_or(|(known, _)| known != kind) {
+            self.flushes(kind, time_ns);
+        }
+        if let Some((_, interrupts)) = &mut self.aside {
+            *interrupts += 1;
+        }
+    }
+
+    /// What the kernel flushed last has interrupted all whom it did.
+    fn settle(&mut self) {
+        let Some((kind, interrupts)) = self.aside.take() else {
+            return;
+        };
+        let alike = Alike {
+            kind,
+            bytes: kind.unit(),
+            said: true,
+            asked: interrupts > 0,
+        };
+        self.calls.entry(alike).or_default().add(Made {
+            count: 1,
+            pages: kind.unit() / PAGE,
+            interrupts,
+        });
+    }
+
     /// A call that had not returned when the recording ended has.
     pub fn end(&mut self) {
+        self.settle();
         let last = self.returned_ns.unwrap_or(0);
         self.returned(last);
     }

@@ -43,6 +43,7 @@ program = [ {{ begin = true }}, {{ bystand = "20us" }} ]
         merged: vec![(4, calls(16, 64 << 12))],
         sent: Recorded::Interrupts(64),
         price,
+        fault_ns: None,
     }
 }
 
@@ -103,6 +104,20 @@ fn larger_calls_are_worth_what_an_interrupt_costs() {
         dear.interrupts.0 > 0.6 && dear.interrupts.1 < 0.9,
         "{dear:?}"
     );
+}
+
+#[test]
+fn dear_page_faults_are_what_limits() {
+    let dear = Recording {
+        fault_ns: Some((5e3, 6e3)),
+        ..recording("discard", 1000, Some(PRICE))
+    };
+    let cheap = recording("discard", 1000, Some(PRICE));
+    let (dear, cheap) = (replayed("S0", &dear), replayed("S0", &cheap));
+    let (dear, cheap) = (of(&dear, "merged"), of(&cheap, "merged"));
+    assert_eq!(dear.next, Some("page faults"), "{dear:?}");
+    // The same interrupts are a smaller part of the time.
+    assert!(dear.time.1 < cheap.time.0, "{dear:?} {cheap:?}");
 }
 
 #[test]

@@ -1,0 +1,304 @@
+//! Which changes could be made at a site or to a program, and what each leaves: arithmetic on what was seen of it alone, without
+//! what anything is worth.
+
+use quell_perf::Prices;
+
+use crate::attribute::Attribution;
+use crate::attribute::bins::{BINS, bin, within};
+use crate::attribute::site::Site;
+use crate::figures::{self, Range, time};
+
+/// Fewer interrupts than this are no pattern.
+pub(super) const LEAST: u64 = 50;
+/// The largest batch that is supposed: what allocators pass to one vectored call.
+const BATCH: u64 = 64;
+
+/// What a change leaves of a site's interrupts: at least, at most.
+#[derive(Clone, Copy)]
+pub(super) struct Left {
+    pub(super) least: u64,
+    pub(super) most: u64,
+}
+
+impl Left {
+    /// Of so many, what shares leave that go.
+    fn of(all: u64, gone: Range) -> Left {
+        let left = |gone: f64| (all as f64 * (1.0 - gone)).round() as u64;
+        Left {
+            least: left(gone.most),
+            most: left(gone.least),
+        }
+    }
+}
+
+/// A change that could be made at a site, or to a whole program.
+pub(super) struct Proposal {
+    pub(super) kind: &'static str,
+    pub(super) said: String,
+    pub(super) left: Left,
+    /// The share of filling memory again that goes, too.
+    pub(super) filled: Range,
+    /// The share of the time in the calls themselves that goes, too.
+    pub(super) served: Range,
+}
+
+impl Proposal {
+    /// One that takes interrupts away and nothing else.
+    fn new(kind: &'static str, said: String, left: Left) -> Self {
+        Proposal {
+            kind,
+            said,
+            left,
+            filled: Range::default(),
+            served: Range::default(),
+        }
+    }
+}
+
+pub(super) fn place(site: &Site) -> String {
+    figures::place(site.place.frames.iter().map(|frame| &**frame)).to_owned()
+}
+
+/// The changes that could be made at a site.
+pub(super) fn changes(site: &Site, prices: Option<&Prices>) -> Vec<Proposal> {
+    let (call, at) = (&*site.place.call, place(site));
+    let one = |kind, said, least, most| vec![Proposal::new(kind, said, Left { least, most })];
+    match call {
+        "madvise" | "process_madvise" | "munmap" => {
+            let all = [
+                merged(site, call, &at),
+                kept(site, call, &at),
+                freed(site, &at),
+                huge(site, &at, prices),
+            ];
+            all.into_iter().flatten().collect()
+        }
+        "mprotect" | "pkey_mprotect" => {
+            let left = site.interrupts - site.followed.min(site.interrupts) / 2;
+            let what = "give pages that change between writable and not a second, writable mapping, or memory protection keys, instead of mprotect";
+            one("protect", format!("At {at}, {what}"), 0, left)
+        }
+        "copy-on-write" | "fork" => {
+            let what = "write less between fork and the child's exit, or fork from a small process";
+            let said = format!("{call} of {}: {what}", site.place.program);
+            one("fork", said, 0, site.interrupts / 2)
+        }
+        "NUMA balancing" => {
+            let said = format!(
+                "Bind {} to a node, or set kernel.numa_balancing=0",
+                site.place.program
+            );
+            one("numa", said, 0, 0)
+        }
+        "KSM" => {
+            let said = "Stop KSM (echo 2 > /sys/kernel/mm/ksm/run), or exempt the process";
+            one("ksm", said.into(), 0, 0)
+        }
+        "compaction" | "migration" | "huge pages (khugepaged)" => {
+            let said = format!(
+                "Against {call}: set transparent_hugepage/defrag to defer or madvise, and vm.compaction_proactiveness=0"
+            );
+            one("compaction", said, 0, site.interrupts / 2)
+        }
+        call if call.starts_with("reclaim") => {
+            // One flush for each batch of clean pages is what kernels do at best today.
+            let batched = site.requests.div_ceil(32).min(site.interrupts);
+            let limit = format!(
+                "Against {call}: raise the memory limit, or read files with pread into a cache of your own instead of mapping them"
+            );
+            let kernel = format!(
+                "A kernel that puts flushes of {call} off until reuse (S3), or batches them (S0)"
+            );
+            let mut both = one("reclaim", limit, 0, batched);
+            both.extend(one("kernel", kernel, 0, batched));
+            both
+        }
+        _ => Vec::new(),
+    }
+}
+
+/// The changes of where a program runs, which keeps so many CPUs busy: a flush asks only those that ran the same process.
+pub(super) fn placed(from: &Attribution, whole: &Site, busy: f64) -> Vec<Proposal> {
+    /// A program that is pinned must not be pressed.
+    const FULL: f64 = 0.8;
+    let name = &whole.place.program;
+    let targets = whole.interrupts as f64 / whole.remote.max(1) as f64;
+    let cpus = (busy / FULL).ceil().max(1.0);
+    if cpus - 1.0 < targets * 0.9 {
+        let said = format!(
+            "Pin {name} to {} (taskset, a cpuset): it keeps {busy:.1} busy, and interrupts {targets:.1} others with each flush",
+            if cpus == 1.0 {
+                "one CPU".into()
+            } else {
+                format!("{cpus} CPUs")
+            },
+        );
+        let gone = 1.0 - (cpus - 1.0) / targets;
+        let gone = Range {
+            least: gone,
+            most: gone,
+        };
+        return vec![Proposal::new("pin", said, Left::of(whole.interrupts, gone))];
+    }
+    let own = |(&(sender, target), count): (&(usize, usize), &u64)| {
+        let is = |program: usize| from.programs[program].name == *name;
+        (is(sender) && is(target)).then_some(*count)
+    };
+    let own: u64 = from.matrix.iter().filter_map(own).sum();
+    if own * 2 < whole.interrupts {
+        return Vec::new();
+    }
+    let said = format!(
+        "Make of the threads of {name} processes, one for each CPU: nobody else has their translations then (arenas that are bound to \
+         CPUs do not do it, because Linux asks every CPU that runs the process)"
+    );
+    let gone = Range {
+        least: (own as f64 / whole.interrupts as f64).min(1.0),
+        most: 1.0,
+    };
+    vec![Proposal::new(
+        "shard",
+        said,
+        Left::of(whole.interrupts, gone),
+    )]
+}
+
+/// One call for several that follow each other.
+fn merged(site: &Site, call: &str, at: &str) -> Option<Proposal> {
+    // The shortest wait that takes most of what there is to take.
+    let last = bin(999_999);
+    let total = within(&site.gaps, last);
+    if total * 4 < site.interrupts {
+        return None;
+    }
+    let chosen = (0..=last).find(|&bin| within(&site.gaps, bin) * 10 >= total * 9)?;
+    let merged = within(&site.gaps, chosen);
+    let hasty = within(&site.hasty, chosen).min(merged);
+    let left = |merged: u64| site.interrupts - merged + merged.div_ceil(BATCH);
+    let how = match call {
+        _ if site.followed > 0 && site.adjacent * 2 >= site.followed => {
+            "one call over the whole span"
+        }
+        "munmap" => {
+            "one call over a span that is kept together, or leave unmapping to a thread that collects"
+        }
+        _ => {
+            "one process_madvise with a list of ranges (which flushes once for all of them since Linux 6.16)"
+        }
+    };
+    let text = format!(
+        "At {at}, merge {call} calls that follow each other within {} into {how}",
+        time(BINS[chosen] as f64)
+    );
+    Some(Proposal::new(
+        "merge",
+        text,
+        Left {
+            least: left(merged),
+            most: left(merged - hasty),
+        },
+    ))
+}
+
+/// How soon most of what is touched again is, as a bound of [`BINS`], and which share of all that is at least and at most. What could
+/// not be followed so long may be touched or not. `None` if hardly any is.
+fn touched(site: &Site) -> Option<(usize, Range)> {
+    let within = site.reuse.within();
+    let last = BINS.len() - 2;
+    if within[last] < 0.2 || site.reuse.known() < LEAST / 5 {
+        return None;
+    }
+    let chosen = (0..=last).find(|&bin| within[bin] >= 0.9 * within[last])?;
+    let untouched = (1.0 - within[chosen + 1]) * site.reuse.followed(chosen + 1);
+    let share = Range {
+        least: within[chosen],
+        most: 1.0 - untouched,
+    };
+    Some((chosen, share))
+}
+
+/// Memory that is not given back because it is needed again soon.
+fn kept(site: &Site, call: &str, at: &str) -> Option<Proposal> {
+    // Kept ten times as long as it takes until nearly all is touched again, it is there even if what is kept is given back little
+    // by little, as allocators do.
+    let (chosen, share) = touched(site)?;
+    let keeps = time(BINS[chosen + 1] as f64);
+    let (kind, what) = match call {
+        "munmap" => (
+            "cache",
+            format!(
+                "keep unmapped memory for reuse for {keeps} (a cache of mappings, a larger mmap threshold)"
+            ),
+        ),
+        _ => (
+            "keep",
+            format!("keep memory for {keeps} before giving it back (a larger decay)"),
+        ),
+    };
+    Some(Proposal {
+        // Memory that is kept is not filled again, and not given back.
+        filled: share,
+        served: share,
+        ..Proposal::new(
+            kind,
+            format!("At {at}, {what}"),
+            Left::of(site.interrupts, share),
+        )
+    })
+}
+
+/// Memory that the kernel takes only when it is short: it flushes as before, and what is touched before that is there.
+fn freed(site: &Site, at: &str) -> Option<Proposal> {
+    const MADV_DONTNEED: u64 = 4;
+    let gives_back = site.how.get(&MADV_DONTNEED).copied().unwrap_or(0);
+    if &*site.place.call != "madvise" || gives_back * 2 < site.calls || site.calls == 0 {
+        return None;
+    }
+    let (_, share) = touched(site)?;
+    let said = format!(
+        "At {at}, MADV_FREE instead of MADV_DONTNEED, so that what is touched before memory is short need not be filled again"
+    );
+    let all = site.interrupts;
+    Some(Proposal {
+        filled: share,
+        ..Proposal::new(
+            "free",
+            said,
+            Left {
+                least: all,
+                most: all,
+            },
+        )
+    })
+}
+
+/// Memory that is filled again two megabytes at a time: it is zeroed as before, with one fault for 512.
+fn huge(site: &Site, at: &str, prices: Option<&Prices>) -> Option<Proposal> {
+    const HUGE: u64 = 2 << 20;
+    let Prices {
+        fault_ns, zero_ns, ..
+    } = prices?;
+    if site.calls == 0 || site.bytes / site.calls < HUGE || site.refaults < 512 {
+        return None;
+    }
+    let said = format!(
+        "At {at}, huge pages for this memory (madvise with MADV_HUGEPAGE): one page fault for 512"
+    );
+    let all = site.interrupts;
+    let trap = (1.0 - zero_ns.0 / fault_ns.0).max(0.0);
+    Some(Proposal {
+        filled: Range {
+            // Where the kernel finds no huge page, nothing changes.
+            least: 0.0,
+            most: trap * 511.0 / 512.0,
+        },
+        ..Proposal::new(
+            "huge",
+            said,
+            Left {
+                least: all,
+                most: all,
+            },
+        )
+    })
+}

@@ -1,0 +1,228 @@
+//! What would remove interrupts, and how many.
+//!
+//! Each piece of advice is arithmetic on the recorded stream, not a guess from a list: how many interrupts came so soon
+//! after another of the same thread from the same place that one flush would have served both; how many
+//! belonged to memory that was touched again so soon that keeping it would have cost little. Both have a range:
+//! a change that is felt in between (the memory was touched before the batch would have been flushed) counts in one
+//! end and not in the other. What an interrupt costs is what it cost here; what filling a page again costs is what the
+//! recorder measured on the same host just before. Advice that promises less than [`NOISE`] of a program's time is not given.
+//!
+//! The recording does not tell whether the program's author can make the change, and what else it changes. The next
+//! bottleneck that the recording shows is named beside it.
+
+mod changes;
+
+use serde::Serialize;
+
+use quell_perf::Prices;
+
+use changes::{LEAST, Proposal, changes, place, placed};
+
+use crate::attribute::Attribution;
+use crate::attribute::site::Site;
+use crate::figures::{Range, count, percents, time};
+
+/// The share of a program's CPU time below which nothing is advised.
+pub const NOISE: f64 = 0.005;
+/// The share of all interrupts below which nothing is advised where CPU time is not known.
+const FEW: f64 = 0.05;
+
+/// A change, and what it would bring.
+#[derive(Clone, Debug, Serialize)]
+pub struct Advice {
+    /// In one sentence, with figures.
+    pub text: String,
+    /// The program.
+    pub program: String,
+    /// The call.
+    pub call: String,
+    /// The place.
+    pub place: String,
+    /// The kind of change: `merge`, `keep`, `cache`, `free`, `huge`, `pin`, `shard`, `reclaim`, `numa`, `ksm`, `compaction`, `fork`,
+    /// `protect`, `kernel`.
+    pub kind: &'static str,
+    /// How many interrupts the site has now.
+    pub interrupts: u64,
+    /// How many are left, at least and at most.
+    pub left: (u64, u64),
+    /// What is won of the program's CPU time, if that is known.
+    pub share: Option<Range>,
+    /// What limits next.
+    pub next: Option<String>,
+}
+
+/// Advice for these sites, that which promises most first; but what only another program could do comes last.
+pub fn advise(
+    from: &Attribution,
+    sites: &[&Site],
+    scale: f64,
+    cpu_ns: &dyn Fn(&str) -> Option<f64>,
+) -> Vec<Advice> {
+    let all: u64 = from.sites.iter().map(|site| site.interrupts).sum();
+    let prices = from.prices.as_ref();
+    let mut advice: Vec<Advice> = Vec::new();
+    let mut consider = |site: &Site, proposals: Vec<Proposal>, at: String| {
+        let cpu = cpu_ns(&site.place.program);
+        for proposal in proposals {
+            let left = proposal.left;
+            let gone = Range {
+                least: site.interrupts.saturating_sub(left.most) as f64,
+                most: site.interrupts.saturating_sub(left.least) as f64,
+            };
+            let share = cpu.map(|cpu| won(site, gone, &proposal, prices, scale, cpu));
+            let none = left.least >= site.interrupts;
+            let matters = match share {
+                Some(share) => share.most >= NOISE && (none || gone.most >= LEAST as f64 / 2.0),
+                None => !none && gone.most >= FEW * all as f64,
+            };
+            if !matters {
+                continue;
+            }
+            let scaled = |count: u64| (count as f64 * scale).round() as u64;
+            let (now, least, most) = (
+                scaled(site.interrupts),
+                scaled(left.least),
+                scaled(left.most),
+            );
+            let counts = if none {
+                format!("{} interrupts stay", count(now))
+            } else if least == most {
+                format!("{} interrupts become {}", count(now), count(most))
+            } else {
+                format!(
+                    "{} interrupts become {} to {}",
+                    count(now),
+                    count(least),
+                    count(most)
+                )
+            };
+            let gain = match share {
+                Some(share) => format!(
+                    ", {} of the CPU time of {}",
+                    percents(share),
+                    site.place.program
+                ),
+                None => String::new(),
+            };
+            advice.push(Advice {
+                text: format!("{}: {counts}{gain}.", proposal.said),
+                program: site.place.program.to_string(),
+                call: site.place.call.to_string(),
+                place: at.clone(),
+                kind: proposal.kind,
+                interrupts: now,
+                left: (least, most),
+                share,
+                next: next(site, &proposal, prices, scale),
+            });
+        }
+    };
+    for site in subjects(sites)
+        .iter()
+        .filter(|site| site.interrupts >= LEAST)
+    {
+        consider(site, changes(site, prices), place(site));
+    }
+    for whole in programs(sites)
+        .iter()
+        .filter(|site| site.interrupts >= LEAST)
+    {
+        let busy = cpu_ns(&whole.place.program).map(|cpu| cpu / from.elapsed_ns().max(1) as f64);
+        let proposals = busy.map_or_else(Vec::new, |busy| placed(from, whole, busy));
+        consider(whole, proposals, "everywhere".into());
+    }
+    let worth = |advice: &Advice| advice.share.map_or(0.0, |share| share.least + share.most);
+    advice.sort_by(|a, b| {
+        let fewer = |advice: &Advice| advice.interrupts - advice.left.0.min(advice.interrupts);
+        let rewritten = |advice: &Advice| advice.kind == "shard";
+        (rewritten(a).cmp(&rewritten(b)))
+            .then(worth(b).total_cmp(&worth(a)))
+            .then(fewer(b).cmp(&fewer(a)))
+    });
+    advice
+}
+
+/// What is advised on: each site; but what the kernel does for one reason to one program is one, because one change removes it
+/// wherever in the program it happens.
+fn subjects(sites: &[&Site]) -> Vec<Site> {
+    let mut subjects: Vec<Site> = Vec::new();
+    for &site in sites {
+        let alike = |known: &&mut Site| {
+            known.kernel
+                && known.place.program == site.place.program
+                && known.place.call == site.place.call
+        };
+        match subjects.iter_mut().find(alike).filter(|_| site.kernel) {
+            Some(known) => known.add(site),
+            None => subjects.push(site.clone()),
+        }
+    }
+    subjects
+}
+
+/// Each program as one: for changes that do not ask from where it flushes.
+fn programs(sites: &[&Site]) -> Vec<Site> {
+    let mut programs: Vec<Site> = Vec::new();
+    for &site in sites {
+        match programs
+            .iter_mut()
+            .find(|known| known.place.program == site.place.program)
+        {
+            Some(known) => known.add(site),
+            None => programs.push(site.clone()),
+        }
+    }
+    programs
+}
+
+/// The time that these interrupts cost, and what else goes with them, as a share of the program's.
+fn won(
+    site: &Site,
+    gone: Range,
+    proposal: &Proposal,
+    prices: Option<&Prices>,
+    scale: f64,
+    cpu: f64,
+) -> Range {
+    let each = 1.0 / site.interrupts.max(1) as f64;
+    let refilling = Range::from(site.refill_ns(prices).unwrap_or_default());
+    let serving = Range::from(site.serving_ns(prices));
+    let also = |gone: f64, shares: (f64, f64), of: (f64, f64), interrupt: u64| {
+        gone * each * interrupt as f64 + shares.0 * of.0 + shares.1 * of.1
+    };
+    let Proposal { filled, served, .. } = proposal;
+    let won = Range {
+        least: also(
+            gone.least,
+            (filled.least, served.least),
+            (refilling.least, serving.least),
+            site.waited.least + site.stolen.least,
+        ),
+        most: also(
+            gone.most,
+            (filled.most, served.most),
+            (refilling.most, serving.most),
+            site.waited.most + site.stolen.most,
+        ),
+    };
+    won.times(scale).of_all(cpu)
+}
+
+/// What else a site's calls wait for, once the change has been made.
+fn next(site: &Site, proposal: &Proposal, prices: Option<&Prices>, scale: f64) -> Option<String> {
+    let lock = site.locked_ns as f64;
+    let shootdown = (site.waited.least + site.stolen.least) as f64;
+    let refilling = Range::from(site.refill_ns(prices).unwrap_or_default());
+    let filling = Range {
+        least: refilling.least * (1.0 - proposal.filled.most),
+        most: refilling.most * (1.0 - proposal.filled.least),
+    };
+    let zeroing = prices.map_or(0.0, |prices| prices.zero_ns.0 / prices.fault_ns.0);
+    let name = match filling.most > lock {
+        true if zeroing > 0.5 => "filling memory again, most of it zeroing",
+        true => "filling memory again",
+        false => "mmap_lock",
+    };
+    let ns = filling.most.max(lock);
+    (ns > shootdown * 0.1 && ns > 0.0).then(|| format!("{name} ({})", time(ns * scale)))
+}

@@ -1,0 +1,27 @@
+//! Times, sorted into bins that are ten times as wide each.
+
+/// Bounds between the bins of times, in nanoseconds: 10 us, 100 us, 1 ms, 10 ms, 100 ms, 1 s, 10 s.
+pub const BINS: [u64; 7] = [
+    10_000,
+    100_000,
+    1_000_000,
+    10_000_000,
+    100_000_000,
+    1_000_000_000,
+    10_000_000_000,
+];
+
+/// The bin of a time: the first bound above it; `BINS.len()` if there is none.
+pub fn bin(ns: u64) -> usize {
+    BINS.iter()
+        .position(|&bound| ns < bound)
+        .unwrap_or(BINS.len())
+}
+
+/// Counts by bin.
+pub type Bins = [u64; BINS.len() + 1];
+
+/// Sums bins up to and with the one that ends at `BINS[last]`.
+pub fn within(bins: &Bins, last: usize) -> u64 {
+    bins.iter().take(last + 1).sum()
+}

@@ -1,0 +1,124 @@
+//! What is advised, and what it is said to be worth, on a recording that was written for the purpose.
+
+use quell_perf::{Item, Prices, Sample, Value};
+use quell_record::advise::Advice;
+use quell_record::attribute::Attribution;
+use quell_record::report::Report;
+
+/// The advice of that kind on memory that a call gave back and the program used again at once: twenty faults for each call, as
+/// expensive as that.
+fn advice_on_reuse(kind: &str, fault_ns: Option<f64>) -> Option<Advice> {
+    advice_of(kind, fault_ns, true)
+}
+
+/// The same of a program that keeps its CPU busy, or half of the time.
+fn advice_of(kind: &str, fault_ns: Option<f64>, busy: bool) -> Option<Advice> {
+    let mut items = Vec::new();
+    items.extend(fault_ns.map(|ns| {
+        Item::Prices(Prices {
+            fault_ns: (ns, ns * 1.5),
+            discard_ns: (100.0, 200.0),
+            zero_ns: (100.0, 200.0),
+            event_ns: [0.0; 3],
+        })
+    }));
+    let number = |name: &str, number| (name.into(), Value::Unsigned(number));
+    let mut add = |event: &str, time_ns, fields| {
+        // Whoever goes on at the end of a round went to sleep in the middle of it.
+        let (pid, comm) = match !busy && time_ns % 200_000 == 190_000 {
+            true => (0, "swapper"),
+            false => (7, "server"),
+        };
+        items.push(Item::Sample(Sample {
+            time_ns,
+            // The target is another CPU.
+            cpu: u32::from(event.starts_with("csd:csd_function")),
+            pid,
+            tid: pid,
+            comm: comm.into(),
+            event: event.into(),
+            fields,
+            stack: [].into(),
+        }));
+    };
+    for call in 0..200 {
+        let at = call * 200_000;
+        add(
+            "syscalls:sys_enter_madvise",
+            at,
+            vec![
+                number("start", 1 << 20),
+                number("len_in", 20 << 12),
+                number("behavior", 4),
+            ],
+        );
+        let function = ("func".into(), Value::Text("flush_tlb_func".into()));
+        let work = vec![number("cpu", 1), number("csd", 5), function];
+        add("csd:csd_queue_cpu", at + 1_000, work.clone());
+        add("csd:csd_function_entry", at + 3_000, work.clone());
+        add("csd:csd_function_exit", at + 5_000, work);
+        add("syscalls:sys_exit_madvise", at + 10_000, vec![]);
+        for page in 0..20 {
+            let address = (1 << 20) + (page << 12);
+            add(
+                "exceptions:page_fault_user",
+                at + 20_000 + page * 1_000,
+                vec![number("address", address)],
+            );
+        }
+        if !busy {
+            add(
+                "sched:sched_switch",
+                at + 90_000,
+                vec![number("next_pid", 0)],
+            );
+        }
+        add(
+            "sched:sched_switch",
+            at + 190_000,
+            vec![number("next_pid", 7)],
+        );
+    }
+    let mut all = Attribution::new();
+    for item in items {
+        all.item(item, &mut ());
+    }
+    let report = Report::new(all, None);
+    report.advice.into_iter().find(|advice| advice.kind == kind)
+}
+
+#[test]
+fn advice_on_memory_that_is_used_again_counts_what_it_costs_to_fill() {
+    let dear = advice_on_reuse("keep", Some(2_000.0)).unwrap();
+    let cheap = advice_on_reuse("keep", Some(200.0)).unwrap();
+    let unknown = advice_on_reuse("keep", None).unwrap();
+    assert_eq!(dear.left, (0, 0), "{dear:?}");
+    let least = |advice: &Advice| advice.share.unwrap().least;
+    // 20 faults of 2 us in 200 us, beside what the calls take.
+    assert!(
+        (least(&dear) - least(&cheap) - 0.18).abs() < 0.02,
+        "{dear:?} {cheap:?}"
+    );
+    assert!(least(&unknown) < least(&cheap), "{unknown:?} {cheap:?}");
+    // MADV_FREE saves the faults and nothing else; without their price there is nothing to say.
+    let free = advice_on_reuse("free", Some(2_000.0)).unwrap();
+    assert_eq!((free.left, free.interrupts), ((200, 200), 200), "{free:?}");
+    assert!(
+        (least(&free) - 0.2).abs() < 0.03 && free.text.contains("stay"),
+        "{free:?}"
+    );
+    assert!(advice_on_reuse("free", None).is_none());
+    // It keeps one CPU busy and interrupts one other, where its own threads run: there is no room to pin it.
+    assert!(advice_on_reuse("pin", None).is_none());
+    let shard = advice_on_reuse("shard", None).unwrap();
+    assert!(
+        shard.left == (0, 0) && shard.text.contains("processes"),
+        "{shard:?}"
+    );
+    let pin = advice_of("pin", None, false).unwrap();
+    assert!(
+        pin.left == (0, 0) && pin.text.contains("to one CPU"),
+        "{pin:?}"
+    );
+    assert!(advice_of("shard", None, false).is_none());
+}
