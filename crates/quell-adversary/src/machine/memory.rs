@@ -104,10 +104,10 @@ impl Core {
         let new = change(held);
         // What the CPU itself changes is no news to it.
         self.watch(word, new);
-        if held & !new & TAKEN != 0
-            && held & tables::PRESENT != 0
-            && self.arena.place(word).is_some()
-        {
+        let takes_right = held & !new & TAKEN != 0 && held & tables::PRESENT != 0;
+        // What is not present may be a marker, which stands for a translation.
+        let clears = new == 0 && held != 0;
+        if (takes_right || clears) && self.arena.place(word).is_some() {
             self.strategy
                 .has_changed_table(self.current, self.decisions);
         }
