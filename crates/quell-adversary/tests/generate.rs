@@ -178,13 +178,17 @@ run = [{ do = "read-file", file = 0, page = 0 }]
 
 /// Searches a program; it must hold.
 fn holds(program: &str, schedules: u64) {
+    assert_eq!(search(program, None, schedules), None);
+}
+
+fn search(program: &str, mistake: Option<Mistake>, schedules: u64) -> Option<explore::Failure> {
     let recorded = Recorded::parse(program).expect("a program");
     let scenario = Scenario::generated("kept", &recorded.program);
     let case = Case {
         scenario: &scenario,
         kind: recorded.kind,
         policy: recorded.policy,
-        mistake: None,
+        mistake,
     };
     let exploration = explore::Exploration {
         case,
@@ -192,8 +196,7 @@ fn holds(program: &str, schedules: u64) {
         seed: 1,
         depth: 4,
     };
-    let report = explore::explore(&mut Session::new(case), &exploration, |_, _| true);
-    assert_eq!(report.failure, None);
+    explore::explore(&mut Session::new(case), &exploration, |_, _| true).failure
 }
 
 #[test]
@@ -216,6 +219,50 @@ run = [{ do = "write-file", file = 0, page = 2 }]
 #[test]
 fn what_is_written_while_a_file_is_truncated_may_go() {
     holds(CUT, 200);
+}
+
+/// A page that a truncation has emptied comes back within the file, as zeros.
+const LENGTHENED: &str = r#"
+machine = "x86"
+policy = "all"
+[program.calls.memory]
+[[program.calls.cpu]]
+start = [
+    { do = "create", pages = 1 },
+    { do = "write-file", file = 0, page = 0 },
+    { do = "truncate", file = 0, pages = 0 },
+]
+run = [{ do = "write-file", file = 0, page = 1 }]
+[[program.calls.cpu]]
+run = [{ do = "truncate", file = 0, pages = 1 }, { do = "write-file", file = 0, page = 1 }]
+"#;
+
+#[test]
+fn a_page_that_was_cut_off_may_come_back_as_zeros() {
+    holds(LENGTHENED, 200);
+    holds(&LENGTHENED.replace("page = 1", "page = 2"), 200);
+}
+
+/// A write and a truncation meet at one page: it holds what was written, or lies beyond the end.
+const REWRITTEN: &str = r#"
+machine = "x86"
+policy = "all"
+[program.calls.memory]
+[[program.calls.cpu]]
+start = [{ do = "create", pages = 1 }, { do = "write-file", file = 0, page = 0 }, { do = "sync", file = 0 }]
+run = [{ do = "truncate", file = 0, pages = 0 }]
+[[program.calls.cpu]]
+run = [{ do = "write-file", file = 0, page = 0 }]
+"#;
+
+#[test]
+fn what_a_write_has_put_behind_a_truncation_is_not_lost() {
+    holds(REWRITTEN, 1000);
+    let mistake = Mistake::named("VmLengthensUnlocked");
+    assert!(
+        mistake.is_some() && search(REWRITTEN, mistake, 1000).is_some(),
+        "the page that a truncation has emptied behind a write is not missed"
+    );
 }
 
 /// A child runs, and stores to a file that its parent maps, before the fork that makes it has returned.

@@ -268,6 +268,8 @@ impl Campaign {
         };
         let mut recorded = self.changed(rng, wanted, over_vm).unwrap_or_else(|| {
             let like = self.one_that_comes_by(rng, wanted, over_vm);
+            // What it does is mostly what that does, too: of all that the grammar has, few kinds come by the rule.
+            let about = { like.filter(|_| rng.below(4) > 0) }.map(|like| &like.recorded.program);
             let program = if over_vm {
                 let few = wanted.is_some_and(|wanted| self.reaching(wanted) < REACHING);
                 let large = match like.map(|like| like.recorded.program.has_large_pages()) {
@@ -275,9 +277,9 @@ impl Campaign {
                     _ if few => LargePages::Often,
                     _ => LargePages::Seldom,
                 };
-                random::calls_program(rng, large)
+                random::calls_program_like(rng, large, about)
             } else {
-                random::engine_program(rng)
+                random::engine_program_like(rng, about)
             };
             let mut recorded = random::place(rng, program);
             if let Some(like) = like {
@@ -307,8 +309,7 @@ impl Campaign {
             kept.asked.contains(rule) && kept.recorded.program.uses_vm() == over_vm
         };
         let there: Vec<_> = self.corpus.iter().filter(fits).collect();
-        let at = rng.below(there.len().max(1) as u64) as usize;
-        there.get(at).map(|kept| &***kept)
+        shorter_of_two(rng, &there).map(|kept| &**kept)
     }
 
     /// A changed program of the corpus, in six cases of ten.
@@ -340,10 +341,22 @@ impl Campaign {
                 _ => stock.retain(|kept| shows(kept)),
             }
         }
-        let chosen = stock.get(rng.below(stock.len().max(1) as u64) as usize)?;
+        let chosen = shorter_of_two(rng, &stock)?;
         let other = &self.corpus[rng.below(self.corpus.len() as u64) as usize];
         let mut recorded = chosen.recorded.clone();
         random::change(rng, &mut recorded, &other.recorded);
         Some(recorded)
     }
+}
+
+/// The shorter of two that are drawn: less of it is beside the point, and each of its changes counts for more.
+fn shorter_of_two<'k>(rng: &mut Rng, stock: &[&'k Arc<Kept>]) -> Option<&'k Arc<Kept>> {
+    let mut any = || {
+        stock
+            .get(rng.below(stock.len().max(1) as u64) as usize)
+            .copied()
+    };
+    let both = [any()?, any()?];
+    both.into_iter()
+        .min_by_key(|kept| kept.recorded.program.operations())
 }

@@ -278,7 +278,10 @@ impl Player<'_> {
             CallOp::WriteFile { file, page } => {
                 let value = self.value(me);
                 let place = Place::File(file, page);
-                self.expected(|expected| expected.writes(place, me, value));
+                self.expected(|expected| {
+                    expected.lengthens(file, page);
+                    expected.writes(place, me, value);
+                });
                 let call = Call::Write {
                     file,
                     offset: bytes(page),
@@ -293,7 +296,7 @@ impl Player<'_> {
                 offset: bytes(page),
             }),
             CallOp::Truncate { file, pages } => {
-                self.expected(|expected| expected.cut(file));
+                self.expected(|expected| expected.cut(file, pages));
                 let call = Call::Truncate {
                     file,
                     bytes: bytes(pages),

@@ -3,6 +3,10 @@
 //! A page, or a page of a file, that one CPU alone has written since the run began, and that no call has dropped
 //! or moved, holds what that CPU has written last (C2). Of everything else nothing is known. The judge lies outside
 //! of the machine.
+//!
+//! *Truncation.* A page beyond the new end goes, and one that a write puts there meanwhile stays or goes with it. What the write
+//! has put there is known all the same: it lengthens the file, so afterwards the page lies beyond the end, where nothing can be
+//! read, or it holds what was written. That is so unless something else makes the file longer than the page: then it may hold zeros.
 
 use crate::action::MAX_CPUS;
 use crate::vm_kernel::FIRST_PROCESS;
@@ -43,8 +47,14 @@ pub(super) enum Behind {
 pub(super) struct Expected {
     pub(super) places: FxHashMap<Place, Known>,
     behind: FxHashMap<(ProcessId, u64), Behind>,
-    /// The files that are being truncated: what is written there meanwhile may stay or go.
+    /// The files that are being truncated: private copies that are written there meanwhile may stay or go.
     cutting: Vec<FileId>,
+    /// From which page on truncations of the run may have emptied each file.
+    cut_from: FxHashMap<FileId, u64>,
+    /// Pages below may have come to be within each file in the run, by something else than a write to them.
+    lengthened: FxHashMap<FileId, u64>,
+    /// The run has begun; before, calls come one after the other.
+    begun: bool,
     /// Children whose forks have returned.
     children: Vec<ProcessId>,
     /// Processes that did something while nothing was known of them: a child may run before its fork has returned.
@@ -60,16 +70,38 @@ impl Expected {
         }
     }
 
-    /// Whether a truncation may take what is written there now.
+    /// Whether a truncation may take what is written there now, and leave something else.
     fn is_cut(&self, place: Place) -> bool {
-        let file = match place {
-            Place::File(file, _) => Some(file),
+        match place {
+            Place::File(file, page) => self.may_hold_zeros(file, page),
             Place::Page(process, page) => match self.behind.get(&(process, page)) {
-                Some(Behind::Private(file)) => Some(*file),
-                _ => None,
+                Some(Behind::Private(file)) => self.cutting.contains(file),
+                _ => false,
             },
-        };
-        file.is_some_and(|file| self.cutting.contains(&file))
+        }
+    }
+
+    /// Whether a page may have gone, and come back without being written.
+    fn may_hold_zeros(&self, file: FileId, page: u64) -> bool {
+        let cut = self.cut_from.get(&file).is_some_and(|from| page >= *from);
+        cut && { self.lengthened.get(&file) }.is_some_and(|below| page < *below)
+    }
+
+    /// Forgets the pages of a file that may hold zeros.
+    fn forget_zeros(&mut self, file: FileId) {
+        let doubtful: Vec<_> = { self.places.keys().copied() }
+            .filter(|place| matches!(*place, Place::File(of, page) if of == file && self.may_hold_zeros(file, page)))
+            .collect();
+        for place in doubtful {
+            self.forget(place);
+        }
+    }
+
+    /// A call is about to write to a page of a file, which may make that longer.
+    pub(super) fn lengthens(&mut self, file: FileId, page: u64) {
+        let below = self.lengthened.entry(file).or_default();
+        *below = page.max(*below);
+        self.forget_zeros(file);
     }
 
     /// A process is about to store, or to change what lies behind its pages. If nothing is known of it, nothing ever will
@@ -151,6 +183,8 @@ impl Expected {
 
     /// The run begins: every CPU finds what was written before it, until one writes.
     pub(super) fn begins(&mut self) {
+        self.begun = true;
+        self.lengthened.clear();
         for known in self.places.values_mut() {
             if let Known::Written(writer, _) = known {
                 *writer = NOBODY;
@@ -158,14 +192,18 @@ impl Expected {
         }
     }
 
-    /// A truncation begins.
-    pub(super) fn cut(&mut self, file: FileId) {
+    /// A truncation to so many pages begins.
+    pub(super) fn cut(&mut self, file: FileId, pages: u64) {
         self.cutting.push(file);
-        let of = |place: &Place| matches!(place, Place::File(other, _) if *other == file);
-        for (place, known) in &mut self.places {
-            if of(place) {
-                *known = Known::Nothing;
-            }
+        if self.begun {
+            let from = self.cut_from.entry(file).or_insert(pages);
+            *from = pages.min(*from);
+            self.lengthens(file, pages);
+        } else {
+            // What lies beyond has gone, and what will be there is not known before it is written.
+            self.places.retain(
+                |place, _| !matches!(*place, Place::File(of, page) if of == file && page >= pages),
+            );
         }
         let private: Vec<_> = self
             .behind

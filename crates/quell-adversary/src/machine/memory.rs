@@ -111,10 +111,10 @@ impl Core {
             self.past.read(self.current, word, 0, order);
         }
         let new = change(held);
-        if held & !new & TAKEN != 0
-            && held & tables::PRESENT != 0
-            && self.arena.place(word).is_some()
-        {
+        let takes_right = held & !new & TAKEN != 0 && held & tables::PRESENT != 0;
+        // What is not present may be a marker, which stands for a translation.
+        let clears = new == 0 && held != 0;
+        if (takes_right || clears) && self.arena.place(word).is_some() {
             self.strategy
                 .has_changed_table(self.current, self.decisions);
         }

@@ -19,6 +19,8 @@ pub(super) struct CallSwarm {
     /// The range that most of it is about.
     pub(super) focus: (u64, u64),
     pub(super) theme: Option<&'static [u8]>,
+    /// The kind that one side of a duel is, if that is known.
+    pub(super) centre: Option<u8>,
 }
 
 /// How many kinds of calls there are.
@@ -41,6 +43,14 @@ const THEMES: [&[u8]; 5] = [
     &[2, 4, 5, 9, 6, 23],
 ];
 
+/// The same in programs with large pages.
+const LARGE_THEMES: [&[u8]; 2] = [
+    // Who takes one apart, and who takes hold of it meanwhile: unmap, discard, protect, page out, migrate, reclaim.
+    &[4, 5, 6, 7, 18, 18, 21],
+    // Processes that share one: fork, another process, discard, protect, and writes.
+    &[FORK, ENTER, 5, 6, 1],
+];
+
 /// Where memory comes and goes that nothing else is about, and how much: all that there is where it is short.
 pub(super) const ELSEWHERE: (u64, u64) = (100, 4);
 
@@ -53,9 +63,12 @@ pub(super) const ENTER: u8 = 12;
 /// The kind that collapses pages.
 const COLLAPSE: u8 = 10;
 
+/// Kinds that are about files: map, write, read, truncate, sync.
+const OF_FILES: [u8; 5] = [3, 14, 15, 16, 17];
+
 /// Kinds that take a large page apart where they are about a part of it: unmap, discard, protect, page out, fork,
 /// migrate, reclaim.
-const SPLITS: [u8; 7] = [4, 5, 6, 7, 11, 18, 21];
+pub(super) const SPLITS: [u8; 7] = [4, 5, 6, 7, 11, 18, 21];
 
 /// Kinds that take entries or rights away: unmap, discard, protect, page out, remap, fork, truncate, migrate, demote,
 /// reclaim. Other calls' duties are mostly about them.
@@ -110,9 +123,8 @@ impl CallSwarm {
                 }; 3],
             );
         }
-        // Large pages are a theme of their own, and its mistakes need calls that the others leave out.
-        let themed = rng.one_in(if large { 4 } else { 2 });
-        let theme = themed.then(|| rng.pick(&THEMES));
+        let themes: &[&'static [u8]] = if large { &LARGE_THEMES } else { &THEMES };
+        let theme = rng.one_in(2).then(|| rng.pick(themes));
         for _ in 0..1 + rng.few(4) {
             // Each as often as the two that are always there.
             let kind = match theme {
@@ -139,7 +151,29 @@ impl CallSwarm {
             collapses,
             focus,
             theme,
+            centre: None,
         }
+    }
+
+    /// The same about one of these kinds of calls, and what goes with it.
+    pub(super) fn about_kinds(mut self, kinds: &[u8], rng: &mut Rng) -> Self {
+        if kinds.is_empty() {
+            return self;
+        }
+        let one = rng.pick(kinds);
+        let themes: &[&'static [u8]] = if self.large { &LARGE_THEMES } else { &THEMES };
+        let fitting: Vec<_> = { themes.iter().copied() }
+            .filter(|theme| theme.contains(&one))
+            .collect();
+        self.theme = (!fitting.is_empty()).then(|| rng.pick(&fitting));
+        let other = self.any_kind(rng);
+        self.kinds.truncate(2);
+        self.kinds.extend([one, one, rng.pick(kinds), other]);
+        self.centre = Some(one);
+        if OF_FILES.contains(&one) {
+            self.files = self.files.max(1);
+        }
+        self
     }
 
     fn page(&self, rng: &mut Rng) -> u64 {
@@ -345,4 +379,37 @@ pub(super) fn pages_of(cpu: &[Lane<CallOp>]) -> Vec<u64> {
         CallOp::Read { page } | CallOp::Write { page } | CallOp::MapFile { page, .. } => Some(page),
         _ => None,
     })
+}
+
+/// The kinds of calls that a program makes in its run, accesses aside.
+pub(super) fn kinds_of(cpu: &[Lane<CallOp>]) -> Vec<u8> {
+    let kind = |op: &CallOp| match *op {
+        CallOp::Fill { page, .. } if page == ELSEWHERE.0 => Some(TURNOVER),
+        CallOp::Map { .. } => Some(2),
+        CallOp::MapFile { .. } => Some(3),
+        CallOp::Unmap { .. } => Some(4),
+        CallOp::Discard { page, .. } if page != ELSEWHERE.0 => Some(5),
+        CallOp::Protect { .. } => Some(6),
+        CallOp::PageOut { .. } => Some(7),
+        CallOp::Remap { .. } => Some(9),
+        CallOp::Collapse { .. } => Some(COLLAPSE),
+        CallOp::Fork => Some(FORK),
+        CallOp::Enter { .. } => Some(ENTER),
+        CallOp::Exit { .. } => Some(13),
+        CallOp::WriteFile { .. } => Some(14),
+        CallOp::ReadFile { .. } => Some(15),
+        CallOp::Truncate { .. } => Some(16),
+        CallOp::Sync { .. } => Some(17),
+        CallOp::Migrate { .. } => Some(18),
+        CallOp::Demote { .. } => Some(20),
+        CallOp::Reclaim { .. } => Some(21),
+        CallOp::Fetch { .. } => Some(23),
+        _ => None,
+    };
+    let mut kinds: Vec<u8> = { cpu.iter() }
+        .flat_map(|lane| lane.run.iter().filter_map(kind))
+        .collect();
+    kinds.sort_unstable();
+    kinds.dedup();
+    kinds
 }

@@ -1,6 +1,6 @@
 //! What programs over the engine may do, and the phrases that do it. [`whole`](super::whole) makes programs of them.
 
-use super::kinds::{KINDS, Kind, NESTED, THEMES};
+use super::kinds::{KINDS, Kind, NESTED, ROUND, THEMES};
 use super::pages::few_of;
 use crate::generated::program::{
     BATCHES, EngineOp, FILE_PAGES, FILES, FLAGS, For, HUGE, Lane, OWN_PAGES, PAGES, PLACES,
@@ -22,6 +22,12 @@ pub(super) struct Swarm {
     pub(super) own: Vec<u8>,
     /// It is about flushes in the middle of each other.
     pub(super) nests: bool,
+    /// It is about more spaces than a batch has room for.
+    pub(super) crowded: bool,
+    /// It is about tags that run out.
+    pub(super) goes_round: bool,
+    /// Most of it is about the kind that comes last.
+    pub(super) centre: bool,
 }
 
 impl Swarm {
@@ -34,9 +40,9 @@ impl Swarm {
             kinds.extend([(8, Kind::Sweep), (6, Kind::Confirm)]);
         }
         let theme = rng.one_in(3).then(|| rng.pick(&THEMES));
-        // Of a theme each is as likely: what is seldom drawn elsewhere meets there.
+        // Of a theme each is as likely, and not much less than what only uses memory: what is seldom drawn elsewhere meets there.
         let likely = |(weight, kind): (u64, Kind)| match theme {
-            Some(theme) => u64::from(theme.contains(&kind)),
+            Some(theme) => 4 * u64::from(theme.contains(&kind)),
             None => weight,
         };
         let all = KINDS.map(|one| (likely(one), one));
@@ -84,6 +90,9 @@ impl Swarm {
             batches,
             own,
             nests: theme == Some(NESTED),
+            crowded,
+            goes_round: theme == Some(ROUND),
+            centre: false,
         }
     }
 
@@ -92,6 +101,17 @@ impl Swarm {
         if !pages.is_empty() {
             self.pages = pages.to_vec();
         }
+        self
+    }
+
+    /// The same about one of these kinds, and another.
+    pub(super) fn about_kinds(mut self, kinds: &[Kind], rng: &mut Rng) -> Self {
+        for _ in 0..if kinds.is_empty() { 0 } else { 2 } {
+            let kind = rng.pick(kinds);
+            self.kinds.retain(|(_, other)| *other != kind);
+            self.kinds.push((8, kind));
+        }
+        self.centre = !kinds.is_empty();
         self
     }
 
@@ -119,6 +139,9 @@ impl Swarm {
 
     /// A kind for one side of a duel: of those of the swarm that do more than use memory, or any.
     pub(super) fn any_kind(&self, rng: &mut Rng) -> (u64, Kind) {
+        if self.centre && rng.one_in(2) {
+            return self.kinds[self.kinds.len() - 1];
+        }
         let (weight, kind) = rng.pick(&self.kinds);
         match kind {
             Kind::Read | Kind::Write if rng.one_in(2) => rng.pick(&KINDS[2..]),
@@ -262,6 +285,11 @@ impl Swarm {
             Kind::Sweep => {
                 into.push(open(rng.pick(&[For::Call, For::Reclaim])));
                 into.push(EngineOp::Sweep { batch, page });
+                // What is found out about one of them must not be taken for the others'.
+                for _ in 1..rng.few(3) {
+                    let page = self.page(rng);
+                    into.push(EngineOp::Sweep { batch, page });
+                }
                 end(rng, into);
             }
             Kind::Unlink => {
@@ -277,8 +305,10 @@ impl Swarm {
                 end(rng, into);
             }
             Kind::Confirm => {
-                let (page, pages) = self.range(rng);
-                into.push(EngineOp::Confirm { space, page, pages });
+                for _ in 0..rng.few(2) {
+                    let (page, pages) = self.range(rng);
+                    into.push(EngineOp::Confirm { space, page, pages });
+                }
             }
             Kind::Unprotect => into.push(EngineOp::Unprotect {
                 space,
@@ -316,6 +346,9 @@ impl Swarm {
                     into.push(EngineOp::Switch { space });
                     into.push(EngineOp::Read { page });
                 }
+            }
+            Kind::Tour if self.spaces > 2 && rng.one_in(if self.goes_round { 1 } else { 4 }) => {
+                self.go_round(window, batch, rng, into);
             }
             Kind::Tour => {
                 for _ in 0..1 + rng.few(4) {
@@ -414,6 +447,35 @@ impl Swarm {
     }
 }
 
+impl Swarm {
+    /// One space after the other, so that tags run out, mostly twice over; then perhaps what most of the program is about, to
+    /// take something away there.
+    fn go_round(&self, window: u8, batch: u8, rng: &mut Rng, into: &mut Vec<EngineOp>) {
+        let first = rng.below(self.spaces);
+        let count = self.spaces * (1 + rng.few(2));
+        into.extend((first..first + count).map(|at| EngineOp::Switch {
+            space: (at % self.spaces) as u8,
+        }));
+        let space = self.home;
+        if rng.one_in(2) {
+            into.push(EngineOp::Switch { space });
+        }
+        if rng.one_in(2) {
+            let purpose = For::Call;
+            into.push(EngineOp::Open { batch, purpose });
+            into.push(match rng.one_in(3) {
+                true => self.change(rng, batch, false),
+                false => EngineOp::Unlink {
+                    batch,
+                    space,
+                    window,
+                },
+            });
+            into.push(EngineOp::Finish { batch });
+        }
+    }
+}
+
 /// Makes a page one of code.
 pub(super) fn allow(space: u8, page: u64) -> EngineOp {
     EngineOp::Unprotect {
@@ -431,4 +493,15 @@ pub(super) fn pages_of(cpu: &[Lane<EngineOp>]) -> Vec<u64> {
         }
         _ => None,
     })
+}
+
+/// The kinds of what a program does in its run, accesses aside.
+pub(super) fn kinds_of(cpu: &[Lane<EngineOp>]) -> Vec<Kind> {
+    let mut kinds = Vec::new();
+    for kind in cpu.iter().flat_map(|lane| &lane.run).filter_map(Kind::of) {
+        if !kinds.contains(&kind) {
+            kinds.push(kind);
+        }
+    }
+    kinds
 }

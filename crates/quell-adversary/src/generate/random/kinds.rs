@@ -1,5 +1,7 @@
 //! The kinds of phrases that programs over the engine are drawn from.
 
+use crate::generated::program::{EngineOp, Right};
+
 /// Kinds of phrases over the engine.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Kind {
@@ -52,6 +54,57 @@ pub(super) enum Kind {
 }
 
 impl Kind {
+    /// The kind of phrases that an operation is from, if it is not just an access.
+    pub(super) fn of(op: &EngineOp) -> Option<Self> {
+        Some(match *op {
+            EngineOp::Switch { .. } => Kind::Tour,
+            EngineOp::Lazy => Kind::Idle,
+            EngineOp::Undisturbed => Kind::Undisturbed,
+            EngineOp::Map { .. } => Kind::Map,
+            EngineOp::MapFile { .. } => Kind::MapFile,
+            EngineOp::MapLarge { .. } | EngineOp::MapHuge { .. } => Kind::MapLarge,
+            EngineOp::Unmap { .. } => Kind::Unmap,
+            EngineOp::Sweep { .. } => Kind::Sweep,
+            EngineOp::Protect { right, .. } => match right {
+                Right::Write => Kind::Protect,
+                Right::Execute => Kind::Code,
+            },
+            EngineOp::Unlink { .. } => Kind::Unlink,
+            EngineOp::Start { .. } => Kind::Start,
+            EngineOp::Confirm { .. } => Kind::Confirm,
+            EngineOp::Unprotect { .. } => Kind::Unprotect,
+            EngineOp::Move { .. } => Kind::Move,
+            EngineOp::Migrate { .. } => Kind::Migrate,
+            EngineOp::Split { .. } => Kind::Split,
+            EngineOp::Collapse { .. } => Kind::Collapse,
+            EngineOp::Reclaim { .. } => Kind::FileReclaim,
+            EngineOp::ReclaimLazily { .. } | EngineOp::ReclaimWithOwn { .. } => Kind::Lazily,
+            EngineOp::Claim { .. } => Kind::Claim,
+            EngineOp::Rescue { .. } => Kind::Rescue,
+            EngineOp::WriteFile { .. } => Kind::WriteFile,
+            EngineOp::Pay => Kind::Pay,
+            EngineOp::CatchUp => Kind::CatchUp,
+            EngineOp::Offline | EngineOp::Online => Kind::Hotplug,
+            EngineOp::Retire { .. } | EngineOp::Revive { .. } => Kind::Retire,
+            EngineOp::MapOwn { .. } | EngineOp::ReadOwn { .. } | EngineOp::RunOwn { .. } => {
+                Kind::Own
+            }
+            EngineOp::UnmapOwn { .. } => Kind::UnmapOwn,
+            EngineOp::UnlinkOwn => Kind::UnlinkOwn,
+            EngineOp::UnmapOwnLazily { .. } | EngineOp::ClaimOwn { .. } => Kind::OwnLazily,
+            EngineOp::Patch { .. } => Kind::Patch,
+            EngineOp::Mask { .. } => Kind::Mask,
+            EngineOp::Read { .. }
+            | EngineOp::Write { .. }
+            | EngineOp::Fetch { .. }
+            | EngineOp::Open { .. }
+            | EngineOp::Finish { .. }
+            | EngineOp::Forget { .. }
+            | EngineOp::Tell { .. }
+            | EngineOp::Wait { .. } => return None,
+        })
+    }
+
     /// Whether it takes something of the kernel's own half away, or writes there.
     pub(super) fn changes_own(self) -> bool {
         use Kind::{OwnLazily, Patch, UnlinkOwn, UnmapOwn};
@@ -103,7 +156,7 @@ pub(super) const KINDS: [(u64, Kind); 39] = [
 ];
 
 /// Kinds that are about one thing: what goes wrong there may take several of them.
-pub(super) const THEMES: [&[Kind]; 6] = [
+pub(super) const THEMES: [&[Kind]; 7] = [
     // CPUs and spaces that come and go.
     &[
         Kind::Switch,
@@ -147,6 +200,16 @@ pub(super) const THEMES: [&[Kind]; 6] = [
         Kind::Hotplug,
     ],
     NESTED,
+    ROUND,
+];
+
+/// Tags that run out while CPUs change what they have loaded.
+pub(super) const ROUND: &[Kind] = &[
+    Kind::Tour,
+    Kind::Switch,
+    Kind::Unlink,
+    Kind::Unmap,
+    Kind::Hotplug,
 ];
 
 /// Flushes in the middle of each other: there, threads that preempt others matter.

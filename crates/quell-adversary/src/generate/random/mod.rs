@@ -17,7 +17,9 @@ mod whole_calls;
 
 pub use calls::LargePages;
 pub use whole::engine_program;
+pub(super) use whole::engine_program_like;
 pub use whole_calls::calls_program;
+pub(super) use whole_calls::calls_program_like;
 
 use super::text::Recorded;
 use crate::action::MAX_CPUS;
@@ -158,7 +160,12 @@ pub fn change(rng: &mut Rng, recorded: &mut Recorded, other: &Recorded) {
                         Program::Calls { cpu, .. } => cpu.as_slice(),
                         Program::Engine { .. } => &[],
                     };
-                    change_lanes(rng, cpu, theirs, |rng, ops| swarm.phrase(rng, ops));
+                    if rng.one_in(12) && large == LargePages::Never {
+                        let turns_over = rng.one_in(2);
+                        *memory = whole_calls::memory(rng, &swarm, turns_over);
+                    } else {
+                        change_lanes(rng, cpu, theirs, |rng, ops| swarm.phrase(rng, ops));
+                    }
                 }
             },
         }

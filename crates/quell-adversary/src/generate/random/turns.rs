@@ -1,4 +1,5 @@
-//! CPUs that take turns: what one does comes between two things that another does.
+//! CPUs that take turns: what one does comes between two things that another does. And CPUs that do what they do again and again,
+//! so that there are more moments in which it may come between.
 
 use crate::generated::program::Lane;
 use crate::schedule::Rng;
@@ -22,4 +23,17 @@ pub(super) fn take_turns<O: Copy>(
     let to = place(from, run);
     run.insert(to, tells[1]);
     run.insert(from, waits[0]);
+}
+
+/// The most operations of a run that are repeated.
+const SHORT: usize = 6;
+
+/// Each CPU mostly does what it does several times over.
+pub(super) fn repeat<O: Copy>(rng: &mut Rng, cpu: &mut [Lane<O>]) {
+    for lane in cpu {
+        let times = rng.below(4) as usize;
+        if lane.run.len() <= SHORT && times > 0 {
+            lane.run = lane.run.repeat(times);
+        }
+    }
 }

@@ -2,9 +2,9 @@
 //!
 //! Every program begins with pages mapped and spaces loaded, because nothing can go wrong before.
 
-use super::engine::{Swarm, allow};
+use super::engine::{Swarm, allow, kinds_of};
 use super::shape::shape;
-use super::turns::take_turns;
+use super::turns::{repeat, take_turns};
 use crate::action::MAX_CPUS;
 use crate::generated::program::{
     BATCHES, EngineOp, FILE_PAGES, FLAGS, HUGE, Lane, PLACES, Program, SPACES, WINDOW,
@@ -13,8 +13,31 @@ use crate::schedule::Rng;
 
 /// A program over the engine.
 pub fn engine_program(rng: &mut Rng) -> Program {
+    engine_program_like(rng, None)
+}
+
+/// A program over the engine, about what another is about, and mostly on a machine of the same sizes.
+pub(in crate::generate) fn engine_program_like(rng: &mut Rng, like: Option<&Program>) -> Program {
     let mut shape = shape(rng);
-    let swarm = Swarm::draw(rng, shape.spaces.into());
+    let like = match like {
+        Some(Program::Engine { shape, cpu }) => Some((*shape, cpu)),
+        _ => None,
+    };
+    if let Some((theirs, _)) = like
+        && rng.below(3) > 0
+    {
+        shape = theirs;
+    }
+    let mut swarm = Swarm::draw(rng, shape.spaces.into());
+    if let Some((_, cpu)) = like {
+        swarm = swarm.about_kinds(&kinds_of(cpu), rng);
+    }
+    if swarm.goes_round {
+        // Hardly more tags than CPUs, and more spaces than tags.
+        shape.spare_bits = 0;
+        shape.spaces = shape.spaces.max(4);
+        swarm.spaces = shape.spaces.into();
+    }
     shape.nmi_page = rng.pick(&swarm.pages);
     // A thread that preempts a flush, and the code that it comes back to, are then of two spaces: what the flush knows of
     // one must not be taken for the other's.
@@ -64,7 +87,8 @@ pub fn engine_program(rng: &mut Rng) -> Program {
     // In some it is mostly about one that no CPU has had loaded before.
     let fresh = shape.spaces > 1 && !apart && rng.one_in(6);
     // In some it is about the last of more spaces than a batch has room for.
-    let last = fresh || usize::from(shape.spaces) > PLACES && rng.one_in(4);
+    let often = if swarm.crowded { 2 } else { 4 };
+    let last = fresh || usize::from(shape.spaces) > PLACES && rng.one_in(often);
     let home = |number: usize| match apart {
         true => (number % usize::from(shape.spaces)) as u8,
         false if last => shape.spaces - 1,
@@ -144,6 +168,9 @@ pub fn engine_program(rng: &mut Rng) -> Program {
                 preempting.phrase(rng, &mut lane.preempts);
             }
         }
+    }
+    if rng.one_in(8) {
+        repeat(rng, &mut cpu);
     }
     if rng.one_in(5) {
         let tells = [0, 1].map(|flag| EngineOp::Tell { flag });

@@ -2,28 +2,48 @@
 //!
 //! Every program begins with memory and files mapped, and mostly used, because nothing can go wrong before.
 
-use super::calls::{CLEARS, CallSwarm, ELSEWHERE, ENTER, FORK, LargePages, TURNOVER};
-use super::turns::take_turns;
+use super::calls::{
+    CLEARS, CallSwarm, ELSEWHERE, ENTER, FORK, LargePages, SPLITS, TURNOVER, kinds_of,
+};
+use super::turns::{repeat, take_turns};
 use crate::action::MAX_CPUS;
 use crate::generated::program::{CallOp, FLAGS, Lane, Memory, Program, WINDOW};
 use crate::schedule::Rng;
 
 /// A program over the memory manager.
 pub fn calls_program(rng: &mut Rng, large: LargePages) -> Program {
+    calls_program_like(rng, large, None)
+}
+
+/// A program over the memory manager, about what another is about.
+pub(in crate::generate) fn calls_program_like(
+    rng: &mut Rng,
+    large: LargePages,
+    like: Option<&Program>,
+) -> Program {
     let mut swarm = CallSwarm::draw(rng, large);
+    if let Some(Program::Calls { cpu, .. }) = like {
+        swarm = swarm.about_kinds(&kinds_of(cpu), rng);
+    }
+    // What a fault maps may be a large page, too.
+    let untouched = swarm.large && !swarm.collapses && rng.one_in(3);
     // Every other program is a duel: one CPU does one kind of thing, another another or no more than use memory, and the
     // rest of them use what it is done to; perhaps not before one of the two says that it is done.
     let duel = rng.one_in(2).then(|| {
-        let second = match rng.one_in(4) {
+        let second = match rng.one_in(if untouched { 2 } else { 4 }) {
             true => rng.below(2) as u8,
             false => swarm.any_kind(rng),
         };
-        let first = if swarm.theme.is_none() && rng.one_in(2) {
-            rng.pick(&CLEARS)
+        let first = if (swarm.theme.is_none() || swarm.centre.is_some()) && rng.one_in(2) {
+            rng.pick(if swarm.large { &SPLITS } else { &CLEARS })
         } else {
             swarm.any_kind(rng)
         };
-        [first, second]
+        match swarm.centre {
+            Some(centre) if rng.one_in(2) => [centre, second],
+            Some(centre) => [first, centre],
+            None => [first, second],
+        }
     });
     let cpus = rng.weigh(&[(5, 2), (3, 3), (1, MAX_CPUS)]);
     let mut cpu = vec![Lane::default(); cpus];
@@ -39,8 +59,6 @@ pub fn calls_program(rng: &mut Rng, large: LargePages) -> Program {
             }
         }
     }
-    // What a fault maps may be a large page, too.
-    let untouched = swarm.large && !swarm.collapses && rng.one_in(3);
     if swarm.large {
         let large = !swarm.collapses;
         first.push(CallOp::Map {
@@ -171,11 +189,20 @@ pub fn calls_program(rng: &mut Rng, large: LargePages) -> Program {
             lane.run.push(swarm.access(rng));
         }
     }
+    if !swarm.large && rng.one_in(6) {
+        repeat(rng, &mut cpu);
+    }
     if rng.one_in(5) {
         let tells = [0, 1].map(|flag| CallOp::Tell { flag });
         let waits = [0, 1].map(|flag| CallOp::Wait { flag });
         take_turns(rng, &mut cpu, tells, waits);
     }
+    let memory = memory(rng, &swarm, turns_over);
+    Program::Calls { memory, cpu }
+}
+
+/// The sizes of the machine under a program, which may be about frames that come and go.
+pub(super) fn memory(rng: &mut Rng, swarm: &CallSwarm, turns_over: bool) -> Memory {
     let fast = if swarm.collapses {
         2072
     } else if swarm.large {
@@ -186,13 +213,12 @@ pub fn calls_program(rng: &mut Rng, large: LargePages) -> Program {
     } else {
         rng.weigh(&[(1, 6), (1, 7), (2, 8), (2, 10), (2, 12), (6, 32)])
     };
-    let memory = Memory {
+    Memory {
         fast,
         slow: rng.weigh(&[(3, 0), (3, 4), (1, 8)]),
         ledger: rng.weigh(&[(1, 1), (2, 2), (4, 4)]),
         nmis: rng.weigh(&[(12, 0), (1, 1)]),
-    };
-    Program::Calls { memory, cpu }
+    }
 }
 
 /// The same of a file at another page: privately where it was shared, shared where it was private.
