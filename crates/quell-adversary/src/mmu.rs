@@ -40,12 +40,73 @@ use std::ops::Range;
 /// Under how many tags a TLB holds rubbish when its CPU starts.
 const JUNK_TAGS: u16 = 3;
 
-/// What is known about a table besides its words.
-struct Side {
-    /// Which words are not zero.
-    nonzero: [u64; TABLE_WORDS / 64],
+/// What is known about tables besides their words: of all tables there could be, of which a run has few.
+struct Sides {
+    /// Which tables have words that may not be zero, as bits.
+    used: Box<[u64]>,
+    /// Which words of each table those are.
+    nonzero: Box<[[u64; TABLE_WORDS / 64]]>,
     /// When each word was written last.
-    written: [Moment; TABLE_WORDS],
+    written: Box<[Moment]>,
+}
+
+impl Sides {
+    fn of(tables: usize) -> Self {
+        Sides {
+            used: vec![0; tables.div_ceil(64)].into(),
+            nonzero: vec![[0; TABLE_WORDS / 64]; tables].into(),
+            written: vec![0; tables * TABLE_WORDS].into(),
+        }
+    }
+
+    fn tables(&self) -> u32 {
+        self.nonzero.len() as u32
+    }
+
+    /// When a word was written last.
+    #[inline]
+    fn written(&self, (table, index): (u32, usize)) -> Moment {
+        self.written[table as usize * TABLE_WORDS + index]
+    }
+
+    /// A word was written then.
+    #[inline]
+    fn set_written(&mut self, (table, index): (u32, usize), now: Moment) {
+        self.written[table as usize * TABLE_WORDS + index] = now;
+    }
+
+    /// From here on a word may not be zero.
+    #[inline]
+    fn use_word(&mut self, (table, index): (u32, usize)) {
+        let table = table as usize;
+        self.used[table / 64] |= 1 << (table % 64);
+        self.nonzero[table][index / 64] |= 1 << (index % 64);
+    }
+
+    /// All words are zero again, and were written at no moment. `zero` is told each that may not be.
+    fn clear(&mut self, mut zero: impl FnMut(u32, usize)) {
+        for (block, used) in self.used.iter_mut().enumerate() {
+            for table in bits(std::mem::take(used)).map(|bit| block * 64 + bit) {
+                for (block, words) in self.nonzero[table].iter_mut().enumerate() {
+                    for index in bits(std::mem::take(words)).map(|bit| block * 64 + bit) {
+                        self.written[table * TABLE_WORDS + index] = 0;
+                        zero(table as u32, index);
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// The bits that are set.
+#[inline]
+fn bits(of: u64) -> impl Iterator<Item = usize> {
+    let mut left = of;
+    std::iter::from_fn(move || {
+        let bit = left.trailing_zeros() as usize;
+        left &= left.wrapping_sub(1);
+        (bit < 64).then_some(bit)
+    })
 }
 
 /// The translation hardware of all CPUs.
@@ -56,7 +117,7 @@ pub(crate) struct Mmu {
     broadcasts: bool,
     /// The root of the kernel's half, if the program has one.
     kernel: Option<u32>,
-    sides: Box<[Side]>,
+    sides: Sides,
     /// How many entries of tables map each frame, or a block that begins with it.
     mapped: Box<[u32]>,
     tlbs: Vec<Tlb>,
@@ -83,17 +144,13 @@ pub(crate) struct Saved {
 impl Mmu {
     /// Those of `cpus` CPUs, on a machine of so many frames, the first of which may be `tables`.
     pub(crate) fn new(cpus: usize, frames: usize, tables: usize) -> Self {
-        let side = |_| Side {
-            nonzero: [0; TABLE_WORDS / 64],
-            written: [0; TABLE_WORDS],
-        };
         Mmu {
             levels: 2,
             lagging: false,
             level_hints: false,
             broadcasts: false,
             kernel: None,
-            sides: (0..tables).map(side).collect(),
+            sides: Sides::of(tables),
             mapped: vec![0; frames].into(),
             tlbs: (0..cpus).map(|_| Tlb::default()).collect(),
             lags: Vec::new(),
@@ -102,12 +159,12 @@ impl Mmu {
 
     /// What the translation hardware is, the words of the tables included.
     pub(crate) fn save(&self, arena: &Arena) -> Saved {
-        let words = (0..self.sides.len() as u32).flat_map(|table| {
+        let words = (0..self.sides.tables()).flat_map(|table| {
             self.written_words(table).map(move |index| SavedWord {
                 table,
                 index,
                 word: arena.table(table)[index].peek(),
-                written: self.sides[table as usize].written[index],
+                written: self.sides.written((table, index)),
             })
         });
         Saved {
@@ -124,9 +181,9 @@ impl Mmu {
         self.zero_tables(arena);
         for saved in &saved.words {
             arena.table(saved.table)[saved.index].poke(saved.word);
-            let side = &mut self.sides[saved.table as usize];
-            side.nonzero[saved.index / 64] |= 1 << (saved.index % 64);
-            side.written[saved.index] = saved.written;
+            let place = (saved.table, saved.index);
+            self.sides.use_word(place);
+            self.sides.set_written(place, saved.written);
         }
         self.kernel = saved.kernel;
         self.mapped.copy_from_slice(&saved.mapped);
@@ -135,6 +192,7 @@ impl Mmu {
             tlb.tag = saved.tag;
             tlb.pointers.clone_from(&saved.pointers);
             tlb.leaves.clone_from(&saved.leaves);
+            tlb.newest = saved.newest;
         }
         self.lags.clone_from(&saved.lags);
     }
@@ -153,6 +211,7 @@ impl Mmu {
             tlb.tag = 0;
             tlb.pointers.clear();
             tlb.leaves.clear();
+            tlb.newest = 0;
             // A TLB may hold anything when its CPU starts.
             let users = (1..JUNK_TAGS).filter(|_| kind.isolated);
             let users = users.map(|tag| user_tag(quell::Tag(tag)).0);
@@ -173,17 +232,8 @@ impl Mmu {
     }
 
     fn zero_tables(&mut self, arena: &Arena) {
-        for (frame, side) in self.sides.iter_mut().enumerate() {
-            for (block, bits) in side.nonzero.iter_mut().enumerate() {
-                let mut left = core::mem::take(bits);
-                while left != 0 {
-                    let index = block * 64 + left.trailing_zeros() as usize;
-                    left &= left - 1;
-                    arena.table(frame as u32)[index].poke(0);
-                    side.written[index] = 0;
-                }
-            }
-        }
+        self.sides
+            .clear(|table, index| arena.table(table)[index].poke(0));
     }
 
     /// Whether an entry of any table maps this frame, or a block that begins with it.
@@ -210,18 +260,11 @@ impl Mmu {
 
     /// The words of a table that may not be zero.
     pub(crate) fn written_words(&self, frame: u32) -> impl Iterator<Item = usize> + use<> {
-        let nonzero = self
-            .sides
-            .get(frame as usize)
-            .map_or([0; TABLE_WORDS / 64], |side| side.nonzero);
-        nonzero.into_iter().enumerate().flat_map(|(block, bits)| {
-            let mut left = bits;
-            std::iter::from_fn(move || {
-                let bit = left.trailing_zeros() as usize;
-                left &= left.wrapping_sub(1);
-                (bit < 64).then_some(block * 64 + bit)
-            })
-        })
+        // Only tables have sides.
+        let nonzero = self.sides.nonzero.get(frame as usize);
+        let nonzero = nonzero.copied().unwrap_or_default();
+        let blocks = nonzero.into_iter().enumerate();
+        blocks.flat_map(|(block, words)| bits(words).map(move |bit| block * 64 + bit))
     }
 
     /// What the translation hardware is now ([`state`](crate::machine)). `oracle` says
@@ -232,7 +275,7 @@ impl Mmu {
         };
         // Whether a walk that finds the entry now finds this one again.
         let stands = |(table, index): (u32, usize), written: Moment| {
-            self.sides[table as usize].written[index] == written
+            self.sides.written((table, index)) == written
         };
         for tlb in &self.tlbs {
             (tlb.tag, tlb.root).hash(digest);
@@ -257,9 +300,9 @@ impl Mmu {
                 (what, present, lags, times, path, forbidden)
             }));
         }
-        for table in 0..self.sides.len() as u32 {
+        for table in 0..self.sides.tables() {
             digest.add_all(self.written_words(table).map(|index| {
-                let written = self.sides[table as usize].written[index];
+                let written = self.sides.written((table, index));
                 (index, moments.rank(written))
             }));
         }
@@ -288,23 +331,20 @@ impl Mmu {
         (old, new): (u64, u64),
     ) {
         self.count_mapped(old, new);
-        let side = &mut self.sides[table as usize];
-        let bit = 1 << (index % 64);
-        if new == 0 {
-            // The bit stays until the next reset: it says which words may have to be cleared.
-            side.nonzero[index / 64] |= u64::from(old != 0) << (index % 64);
-        } else {
-            side.nonzero[index / 64] |= bit;
+        let place = (table, index);
+        // It counts as one that may not be zero until the next reset: it may have to be cleared.
+        if (old, new) != (0, 0) {
+            self.sides.use_word(place);
         }
-        let before = side.written[index];
+        let before = self.sides.written(place);
         if (old ^ new) & !ACCESSED == 0 {
             return;
         }
         // A dirty bit that the walker itself sets makes no new mapping.
         if (old ^ new) & !(ACCESSED | DIRTY) != 0 {
-            side.written[index] = now;
+            self.sides.set_written(place, now);
         }
-        let written = side.written[index];
+        let written = self.sides.written(place);
         let gone = Gone {
             table,
             index,
@@ -412,12 +452,17 @@ impl Mmu {
                         leaf.tag, leaf.level, page, leaf.word, leaf.via, leaf.root, written,
                     )
             };
-            match self.tlbs[cpu].leaves.iter_mut().find(same) {
+            let tlb = &mut self.tlbs[cpu];
+            let known = match written > tlb.newest {
+                true => None,
+                false => tlb.leaves.iter_mut().find(same),
+            };
+            match known {
                 Some(known) => {
                     known.until = Moment::MAX;
                     known.path.join(leaf.path);
                 }
-                None => self.tlbs[cpu].leaves.push(leaf),
+                None => tlb.push(leaf),
             }
             return;
         }
@@ -461,19 +506,14 @@ impl Mmu {
     /// Adds everything in the table that `pointer` points to.
     fn scan(&mut self, arena: &Arena, cpu: usize, pointer: Pointer) {
         // Only the lower half of a root belongs to programs, and only tables have sides.
-        let Some(side) = self.sides.get(pointer.table as usize) else {
+        if pointer.table >= self.sides.tables() {
             return;
-        };
-        let nonzero = side.nonzero;
-        for (block, mut left) in nonzero.into_iter().enumerate() {
-            while left != 0 {
-                let index = block * 64 + left.trailing_zeros() as usize;
-                left &= left - 1;
-                let word = arena.table(pointer.table)[index].peek();
-                if word & PRESENT != 0 {
-                    let written = self.sides[pointer.table as usize].written[index];
-                    self.add(arena, cpu, pointer, index, word, written);
-                }
+        }
+        for index in self.written_words(pointer.table) {
+            let word = arena.table(pointer.table)[index].peek();
+            if word & PRESENT != 0 {
+                let written = self.sides.written((pointer.table, index));
+                self.add(arena, cpu, pointer, index, word, written);
             }
         }
         for at in 0..self.lags.len() {
@@ -591,7 +631,7 @@ impl Mmu {
                 return None;
             }
             if level == 0 || word & TABLE == 0 {
-                let written = self.sides[table as usize].written[index];
+                let written = self.sides.written((table, index));
                 return Some(Leaf {
                     tag: tlb.tag,
                     level,

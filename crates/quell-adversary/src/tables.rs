@@ -1,9 +1,10 @@
 //! Page-table pages: the words of all of them, and the format of an entry.
 
 use crate::cell::AdversaryWord;
-use quell::{Frame, Word};
+use quell::Frame;
 use quell_vm::machine::{Entry, TABLE_WORDS};
-use std::array;
+use std::mem::ManuallyDrop;
+use std::ptr;
 
 pub(crate) const PRESENT: u64 = 1;
 pub(crate) const WRITABLE: u64 = 1 << 1;
@@ -52,18 +53,27 @@ pub(super) fn frame_of(word: u64) -> u32 {
     (word >> FRAME_SHIFT) as u32
 }
 
+/// The words of a page-table page. They go with the arena, between runs, when nothing remembers them.
+type TablePage = ManuallyDrop<[AdversaryWord; TABLE_WORDS]>;
+
+const _: () = assert!(size_of::<TablePage>() == TABLE_WORDS * size_of::<u64>());
+const _: () = assert!(align_of::<TablePage>() == align_of::<u64>());
+
 /// The words of all page-table pages.
 pub struct Arena {
-    pub(super) pages: Box<[[AdversaryWord; TABLE_WORDS]]>,
+    pub(super) pages: Box<[TablePage]>,
 }
 
 impl Arena {
-    /// Room for `frames` page-table pages, in frames from 0.
+    /// Room for `frames` page-table pages, in frames from 0, made as one: there may be thousands, of which runs use few.
     pub fn new(frames: usize) -> Self {
-        let page = |_| array::from_fn(|_| AdversaryWord::new(0));
-        Arena {
-            pages: (0..frames).map(page).collect(),
-        }
+        let words = vec![0u64; frames * TABLE_WORDS].into_boxed_slice();
+        let pages = Box::into_raw(words).cast::<TablePage>();
+        let pages = ptr::slice_from_raw_parts_mut(pages, frames);
+        // SAFETY: the memory is that of as many numbers as the pages have words, so their sizes agree, and by the
+        // assertions above their alignments; a word is a number, any of which it may hold.
+        let pages = unsafe { Box::from_raw(pages) };
+        Arena { pages }
     }
 
     /// The address of the first word.

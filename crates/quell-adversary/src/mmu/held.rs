@@ -149,6 +149,8 @@ pub(super) struct Tlb {
     pub(super) root: Option<u32>,
     pub(super) pointers: Vec<Pointer>,
     pub(super) leaves: Vec<Leaf>,
+    /// No entry that a leaf came from was written after this moment.
+    pub(super) newest: Moment,
 }
 
 /// Whether invalidating a range under the leaf's tag drops the leaf; `hinted` if the invalidations
@@ -160,6 +162,12 @@ fn reaches(range: PageRange, leaf: &Leaf, hinted: bool) -> bool {
 }
 
 impl Tlb {
+    /// Holds one leaf more.
+    pub(super) fn push(&mut self, leaf: Leaf) {
+        self.newest = self.newest.max(leaf.written);
+        self.leaves.push(leaf);
+    }
+
     /// Forgets what is held under a tag.
     pub(super) fn drop_tag(&mut self, tag: u16) {
         self.pointers.retain(|p| p.tag != tag);
@@ -230,9 +238,9 @@ impl Tlb {
             for leaf in &mut self.leaves {
                 // One that is kept under a tag that is not loaded was ended before.
                 let stands = leaf.until == Moment::MAX || leaf.path.cut == Moment::MAX;
-                if stands
+                if leaf.written == gone.written
+                    && stands
                     && (leaf.word ^ gone.old) & !ACCESSED == 0
-                    && leaf.written == gone.written
                     && place(leaf.via, leaf.level, leaf.page)
                 {
                     leaf.until = leaf.until.min(unseen.unwrap_or(leaf.until));
