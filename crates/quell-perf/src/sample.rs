@@ -305,7 +305,7 @@ pub struct Prices {
     pub discard_ns: (f64, f64),
     /// To zero a page: in the cache, and out of it.
     pub zero_ns: (f64, f64),
-    /// An event that was recorded, for whoever ran into it: without a stack, with one that was walked, with a copy of one.
+    /// An event that was recorded, for the thread that ran into it: without a stack, with one that was walked, with a copy of one.
     pub event_ns: [f64; 3],
 }
 

@@ -2,13 +2,16 @@
 
 use std::collections::BTreeMap;
 
-use quell_perf::Prices;
+use quell_perf::{Count, Prices};
 
 use crate::attribute::site::{Site, Span};
 use crate::attribute::{Attribution, Evidence, Weight};
 use crate::figures::Range;
 use crate::report::{OtherRow, ProgramRow, Report, SiteRow};
 use crate::{advise, answer};
+
+/// From so many recorded interrupts on, their number tells of what else happened.
+const ENOUGH: u64 = 50;
 
 /// Which functions are whose, beside flushes.
 const OWNERS: &[(&str, &str)] = &[
@@ -61,11 +64,12 @@ impl Report {
                 .cmp(&weight(a))
                 .then_with(|| a.place.frames.cmp(&b.place.frames))
         });
+        let uncounted = scale_of_uncounted(&from, scale);
         let sites: Vec<SiteRow> = chosen
             .iter()
             .map(|site| {
                 let cpu_ns = cpu_ns.get(&*site.place.program).copied();
-                row(site, scale, cpu_ns, from.prices.as_ref())
+                row(site, (scale, uncounted), cpu_ns, from.prices.as_ref())
             })
             .collect();
         let advice = advise::advise(&from, &chosen, scale, &|program| {
@@ -121,29 +125,50 @@ impl Report {
 
 /// What one recorded interrupt stands for.
 fn scale(from: &Attribution) -> f64 {
+    interrupts_counted(from).map_or(1.0, |count| {
+        (count.exact as f64 / count.seen as f64).max(1.0)
+    })
+}
+
+/// The count of the event that tells of interrupts, if any was recorded.
+fn interrupts_counted(from: &Attribution) -> Option<&Count> {
     let event = match from.evidence() {
         Evidence::Queued => "csd:csd_queue_cpu",
         Evidence::Sent => "ipi:ipi_send_cpumask",
         Evidence::Received | Evidence::Nothing => "tlb:tlb_flush",
     };
     let found = from.counts.iter().find(|count| count.event == event);
-    found.filter(|count| count.seen > 0).map_or(1.0, |count| {
-        (count.exact as f64 / count.seen as f64).max(1.0)
-    })
+    found.filter(|count| count.seen > 0)
+}
+
+/// What a recorded call or page fault stands for, which nothing counts outside of the recorded stretches. With enough interrupts it is
+/// what an interrupt stands for: the program does more of everything while it is not recorded. A handful of interrupts says
+/// nothing of the others, so then it is what a recorded second stands for.
+fn scale_of_uncounted(from: &Attribution, scale: f64) -> f64 {
+    match interrupts_counted(from) {
+        Some(count) if count.seen < ENOUGH => scale.min(scale_of_time(from)),
+        _ => scale,
+    }
 }
 
 fn scaled(count: u64, scale: f64) -> u64 {
     (count as f64 * scale).round() as u64
 }
 
-fn row(site: &Site, scale: f64, cpu_ns: Option<f64>, prices: Option<&Prices>) -> SiteRow {
+/// A site's row, with what a recorded interrupt stands for, and what a recorded call or fault does.
+fn row(
+    site: &Site,
+    (scale, uncounted): (f64, f64),
+    cpu_ns: Option<f64>,
+    prices: Option<&Prices>,
+) -> SiteRow {
     let initiator = Range::of(site.waited, scale);
     let stolen = Range::of(site.stolen, scale);
     SiteRow {
         program: site.place.program.to_string(),
         call: site.place.call.to_string(),
         frames: site.place.frames.iter().map(ToString::to_string).collect(),
-        calls: scaled(site.calls, scale),
+        calls: scaled(site.calls, uncounted),
         requests: scaled(site.requests, scale),
         remote: scaled(site.remote, scale),
         interrupts: scaled(site.interrupts, scale),
@@ -151,11 +176,11 @@ fn row(site: &Site, scale: f64, cpu_ns: Option<f64>, prices: Option<&Prices>) ->
         full: scaled(site.full, scale),
         initiator,
         stolen,
-        locked_ns: site.locked_ns as f64 * scale,
-        refaults: scaled(site.refaults, scale),
+        locked_ns: site.locked_ns as f64 * uncounted,
+        refaults: scaled(site.refaults, uncounted),
         refault_ns: site
             .refill_ns(prices)
-            .map(|ns| Range::from(ns).times(scale)),
+            .map(|ns| Range::from(ns).times(uncounted)),
         hit: site.hit.iter().map(|&hits| scaled(hits, scale)).collect(),
         share: cpu_ns.map(|cpu| initiator.plus(stolen).of_all(cpu)),
         kernel: site.kernel,

@@ -24,7 +24,7 @@ fn advice_of(kind: &str, fault_ns: Option<f64>, busy: bool) -> Option<Advice> {
     }));
     let number = |name: &str, number| (name.into(), Value::Unsigned(number));
     let mut add = |event: &str, time_ns, fields| {
-        // Whoever goes on at the end of a round went to sleep in the middle of it.
+        // The thread that goes on at the end of a round went to sleep in the middle of it.
         let (pid, comm) = match !busy && time_ns % 200_000 == 190_000 {
             true => (0, "swapper"),
             false => (7, "server"),

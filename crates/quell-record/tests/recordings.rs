@@ -4,7 +4,7 @@
 use std::io::Cursor;
 
 use proptest::prelude::*;
-use quell_perf::{Item, Source, Statistics, When, Window};
+use quell_perf::{Count, Item, Source, Statistics, When, Window};
 use quell_record::attribute::{Attribution, Evidence};
 use quell_record::import::Import;
 use quell_record::report::{Report, SiteRow};
@@ -388,6 +388,43 @@ fn a_recording_lasts_as_long_as_it_ran_not_as_its_one_stretch() {
     assert_eq!((once.ns, report.ns), (stretch, whole));
     // A stretch of a tenth of the time stands for ten times its CPU time.
     assert!((cpu(&report) / cpu(&once) - 10.0).abs() < 0.1, "{report:?}");
+}
+
+#[test]
+fn a_handful_of_interrupts_says_nothing_of_calls_that_nothing_counts() {
+    let calls = |seen: u64| {
+        let mut all = analysed(PERF);
+        let stretch = all.elapsed_ns();
+        let window = Item::Window(Window {
+            start_ns: 0,
+            end_ns: stretch,
+        });
+        let whole = read(When::After, 1 + 10 * stretch);
+        for item in [read(When::Before, 1), window, whole] {
+            all.item(item, &mut ());
+        }
+        // A hundred interrupts for each that was recorded, in ten times the time.
+        let events = ["csd:csd_queue_cpu", "ipi:ipi_send_cpumask", "tlb:tlb_flush"];
+        for event in events {
+            all.item(
+                Item::Count(Count {
+                    event: event.to_owned(),
+                    exact: 100 * seen,
+                    seen,
+                    kept: seen,
+                }),
+                &mut (),
+            );
+        }
+        let report = Report::new(all, None);
+        report.sites.iter().map(|site| site.calls).sum::<u64>()
+    };
+    let recorded = {
+        let report = Report::new(analysed(PERF), None);
+        report.sites.iter().map(|site| site.calls).sum::<u64>()
+    };
+    assert!(recorded > 0);
+    assert_eq!((calls(7), calls(5000)), (10 * recorded, 100 * recorded));
 }
 
 #[test]

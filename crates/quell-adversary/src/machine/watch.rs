@@ -1,7 +1,7 @@
 //! What a CPU has read: it need not go round a waiting loop before something of that has changed.
 //!
 //! A CPU reads all the time and waits now and then. So what it reads is only noted, in the order in which it does, and
-//! [settled](Watch::settle) when the CPU comes to a waiting loop: most of what is noted nobody ever looks at.
+//! [settled](Watch::settle) when the CPU comes to a waiting loop: most of what is noted is never looked at.
 
 use crate::cell::AdversaryWord;
 use std::hash::Hash;

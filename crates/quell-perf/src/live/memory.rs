@@ -3,7 +3,7 @@
 //! A program that gives memory back and needs it again pays for the page faults, and for the zeroing that is a part of
 //! them. A recording counts the faults; to time each would cost as much as the fault itself. So this process
 //! fills and gives back memory of its own, in pages of the least size, and takes its own CPU time. The range
-//! lies between the best that a program can meet (a few pages, always the same, nobody else) and what a busy one does
+//! lies between the best that a program can meet (a few pages, always the same, no other thread) and what a busy one does
 //! (a large area on every CPU at once, so that locks and caches are shared).
 
 use std::ptr::null_mut;
@@ -89,7 +89,7 @@ impl Area {
     }
 
     fn advise(&self, advice: Advice) -> rustix::io::Result<()> {
-        // SAFETY: the range is the mapping of `self`, to which nobody has a reference; discarded pages read as zeros, which
+        // SAFETY: the range is the mapping of `self`, to which there is no reference; discarded pages read as zeros, which
         // are bytes as good as any.
         unsafe { madvise(self.start.cast(), self.pages * PAGE, advice) }
     }
@@ -97,7 +97,7 @@ impl Area {
     /// Writes a word of each page.
     fn touch(&self) {
         for page in 0..self.pages {
-            // SAFETY: within the mapping of `self`, which may be written and to which nobody has a reference.
+            // SAFETY: within the mapping of `self`, which may be written and to which there is no reference.
             unsafe { self.start.add(page * PAGE).write_volatile(1) };
         }
     }

@@ -149,7 +149,7 @@ pub(super) fn placed(from: &Attribution, whole: &Site, busy: f64) -> Vec<Proposa
         return Vec::new();
     }
     let said = format!(
-        "Make of the threads of {name} processes, one for each CPU: nobody else has their translations then (arenas that are bound to \
+        "Make of the threads of {name} processes, one for each CPU: no other has their translations then (arenas that are bound to \
          CPUs do not do it, because Linux asks every CPU that runs the process)"
     );
     let gone = Range {

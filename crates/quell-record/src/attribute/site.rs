@@ -50,7 +50,7 @@ impl Events {
         }
     }
 
-    /// What they cost whoever ran into them, in nanoseconds.
+    /// What they cost the thread that ran into them, in nanoseconds.
     pub fn ns(&self, prices: &Prices) -> f64 {
         let each = self.0.iter().zip(prices.event_ns);
         each.map(|(&count, ns)| count as f64 * ns).sum()
