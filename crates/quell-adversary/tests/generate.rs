@@ -265,6 +265,35 @@ fn what_a_write_has_put_behind_a_truncation_is_not_lost() {
     );
 }
 
+/// A migration takes hold of a frame that a fault has just been given, and has not mapped yet.
+const UNMAPPED: &str = r#"
+machine = "arm-asid8"
+policy = "all"
+
+[program.calls.memory]
+slow = 4
+
+[[program.calls.cpu]]
+start = [
+    { do = "create", pages = 2 },
+    { do = "map-file", file = 0, from = 0, page = 0, pages = 2, shared = false, write = true },
+    { do = "write", page = 0 },
+    { do = "write", page = 1 },
+]
+run = [
+    { do = "discard", page = 0, pages = 1 },
+    { do = "write", page = 0 },
+]
+
+[[program.calls.cpu]]
+run = [{ do = "migrate", node = 1, page = 0, pages = 2 }]
+"#;
+
+#[test]
+fn a_page_that_no_entry_maps_is_not_moved() {
+    holds(UNMAPPED, 8000);
+}
+
 /// A child runs, and stores to a file that its parent maps, before the fork that makes it has returned.
 const CHILD: &str = r#"
 machine = "x86"

@@ -131,6 +131,12 @@ impl<'m, M: Machine> Migration<'m, M> {
                 lazily.take_to(page, to, |page| self.copy_page(page, to));
             } else {
                 let waiting = self.suspend(page.frame, &mut gather);
+                if waiting.is_empty() && matches!(page.lock, PageLock::Anonymous(_)) {
+                    // A fault is about to map it, where it is, or it has no owner any more: no entry would lead to the copy.
+                    self.frames.put(to);
+                    self.pages.unlock(page);
+                    continue;
+                }
                 journeys.push(Journey { page, to, waiting });
             }
         }
