@@ -228,6 +228,8 @@ const STEPS: &[Step] = &[
             "--test",
             "measure_host",
             "--test",
+            "record_programs",
+            "--test",
             "live",
             "--",
             "--ignored",

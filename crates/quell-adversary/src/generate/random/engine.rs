@@ -1,4 +1,5 @@
-//! What programs over the engine may do, and the phrases that do it. [`whole`](super::whole) makes programs of them.
+//! What programs over the engine may do, and the phrases that do it. [`whole`](super::whole) makes programs of them. The file is
+//! long because the phrases share what a program may do, and are read beside each other.
 
 use super::kinds::{KINDS, Kind, NESTED, ROUND, THEMES};
 use super::pages::few_of;
