@@ -107,12 +107,15 @@ impl Swarm {
 
     /// The same about one of these kinds, and another.
     pub(super) fn about_kinds(mut self, kinds: &[Kind], rng: &mut Rng) -> Self {
-        for _ in 0..if kinds.is_empty() { 0 } else { 2 } {
+        if kinds.is_empty() {
+            return self;
+        }
+        for _ in 0..2 {
             let kind = rng.pick(kinds);
             self.kinds.retain(|(_, other)| *other != kind);
             self.kinds.push((8, kind));
         }
-        self.centre = !kinds.is_empty();
+        self.centre = true;
         self
     }
 
