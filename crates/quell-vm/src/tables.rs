@@ -250,12 +250,15 @@ impl<'m, M: Machine> Tables<'m, M> {
             let mut page = Page(start.0 & !(span - 1));
             while page < end {
                 let parent = self.descend(process, page, level);
+                let stop = end.min(parent.end(page));
                 if parent.level() > level {
-                    // Nothing below the word: on to the next word of that level.
+                    // Nothing below this word: on to the next that leads to a table, without another walk from the root.
                     page = parent.range(page).end();
+                    while page < stop && !matches!(parent.view(page), EntryKind::Table(_)) {
+                        page = parent.range(page).end();
+                    }
                     continue;
                 }
-                let stop = end.min(parent.end(page));
                 while page < stop {
                     if let EntryKind::Table(_) = parent.view(page) {
                         // The parent's lock keeps the child in place.
