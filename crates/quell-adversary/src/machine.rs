@@ -196,7 +196,7 @@ pub(crate) struct Core {
     /// What each CPU may do next, as far as that is known.
     enabled: [Actions; MAX_CPUS],
     /// Of which CPUs it is not, as bits.
-    unsettled: u8,
+    outdated: u8,
     pub(crate) mmu: Mmu,
     pub(crate) oracle: Oracle,
     content: Box<[[u64; FRAME_WORDS]]>,
@@ -281,7 +281,7 @@ impl Core {
             count,
             cpus: std::array::from_fn(|_| Cpu::new()),
             enabled: [0; MAX_CPUS],
-            unsettled: 0,
+            outdated: 0,
             mmu: Mmu::new(count, frames, tables),
             oracle: Oracle::new(frames),
             content: vec![[0; FRAME_WORDS]; frames].into(),
@@ -328,7 +328,7 @@ impl Core {
             cpu.reset();
             cpu.watch.clear(origin, heap.clone());
         }
-        self.unsettle_all();
+        self.outdate_all();
         self.past.clear();
         self.mmu.reset(&self.arena, levels, &self.kind);
         self.oracle.reset();
@@ -387,21 +387,21 @@ impl Core {
 
     /// What this CPU may do next has to be found out anew.
     #[inline]
-    fn unsettle(&mut self, cpu: usize) {
-        self.unsettled |= 1 << cpu;
+    fn outdate(&mut self, cpu: usize) {
+        self.outdated |= 1 << cpu;
     }
 
     /// What these CPUs may do next has changed, though they have done nothing.
     #[inline]
-    fn unsettle_those(&mut self, which: impl Fn(&Cpu) -> bool) {
+    fn outdate_those(&mut self, which: impl Fn(&Cpu) -> bool) {
         for (index, cpu) in self.cpus[..self.count].iter().enumerate() {
-            self.unsettled |= u8::from(which(cpu)) << index;
+            self.outdated |= u8::from(which(cpu)) << index;
         }
     }
 
     /// The same of all.
-    fn unsettle_all(&mut self) {
-        self.unsettled = (1 << self.count) - 1;
+    fn outdate_all(&mut self) {
+        self.outdated = (1 << self.count) - 1;
     }
 
     pub(crate) fn happen(&mut self, happening: Happening) {
@@ -427,7 +427,7 @@ impl Core {
         let were_on = std::mem::replace(&mut cpu.interrupts_on, false);
         if spurious {
             self.spurious -= 1;
-            self.unsettle_all();
+            self.outdate_all();
             self.happen(Happening::Spurious);
         }
         were_on
@@ -446,7 +446,7 @@ impl Core {
         self.record(me, What::Nmi);
         self.cpus[me].in_nmi = true;
         self.nmis -= 1;
-        self.unsettle_all();
+        self.outdate_all();
         self.nmis_taken += 1;
     }
 
@@ -461,7 +461,7 @@ impl Core {
         self.nest(me, true);
         self.record(me, What::Preempted);
         self.preemptions -= 1;
-        self.unsettle_all();
+        self.outdate_all();
         self.happen(Happening::Preempted);
     }
 
@@ -513,7 +513,7 @@ impl Core {
         for (index, cpu) in self.cpus[..self.count].iter_mut().enumerate() {
             if targets & 1 << index != 0 {
                 cpu.interrupt = true;
-                self.unsettled |= 1 << index;
+                self.outdated |= 1 << index;
                 self.past.tell(me, index);
             }
         }

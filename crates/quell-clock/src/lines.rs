@@ -284,7 +284,7 @@ impl Lines {
 
     /// Whether a CPU can read the line without asking another core for it.
     #[inline]
-    pub fn is_settled(&self, cpu: usize, number: u32) -> bool {
+    pub fn is_at_hand(&self, cpu: usize, number: u32) -> bool {
         let owner = self.lines[number as usize].owner;
         owner == NOBODY || owner == self.places[cpu].0
     }

@@ -340,7 +340,7 @@ fn owe_and_claim(
     batch.unmapped(space, page(0), Frame(0));
     match batch.finish_owed() {
         Outcome::Owed(owed) => residue.owe(owed.stamp()),
-        Outcome::Flushed(_) => residue.settle_flushed(),
+        Outcome::Flushed(_) => residue.clear(),
     }
     black_box(engine.claim(residue).is_some());
 }

@@ -404,7 +404,7 @@ impl World {
         batch.unmapped(&self.space, range, 0);
         match batch.finish_owed() {
             Outcome::Owed(owed) => self.residue.owe(owed.stamp()),
-            Outcome::Flushed(_) => self.residue.settle_flushed(),
+            Outcome::Flushed(_) => self.residue.clear(),
         }
     }
 
