@@ -234,7 +234,7 @@ pub(crate) struct Core {
     sums: Sums,
     locals: Locals,
     /// What the heap of a search holds.
-    books: u128,
+    heap: u128,
     digest: RefCell<Digest>,
     /// Whether the run is one of a search: then nothing is chosen while code of a CPU runs.
     pub(crate) searches: bool,
@@ -309,7 +309,7 @@ impl Core {
             footprints: None,
             sums: Sums::default(),
             locals: Locals::default(),
-            books: 0,
+            heap: 0,
             digest: RefCell::default(),
             searches: false,
             open: false,

@@ -14,9 +14,9 @@
 //! The order of different calls, which memory they shared, and the reads and writes of the program are lost;
 //! [`Process::workload`] writes that into the file, together with what it left out of this recording.
 
-mod call;
 mod file;
 mod process;
+mod statement;
 mod thread;
 
 use std::cmp::Reverse;
@@ -24,8 +24,8 @@ use std::collections::BTreeMap;
 
 use quell_perf::{Item, Source, SourceError};
 
-use call::{Alike, Kind, LARGEST, PAGE};
 pub use process::{Process, Written};
+use statement::{Alike, Kind, LARGEST, PAGE};
 use thread::{Open, PAGES, Thread};
 
 use crate::event::{Event, flushes, of, reason};

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use super::call::{Alike, Kind, Made, PAGE};
+use super::statement::{Alike, Kind, Made, PAGE};
 
 /// How many pages a call finds whose flush named none.
 pub const PAGES: u64 = 1024;

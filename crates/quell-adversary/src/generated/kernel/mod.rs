@@ -27,7 +27,7 @@
 //! | [`state`] | what the kernel keeps: locks, frames with owners, entries |
 //! | [`spaces`] | running, idling, accesses; spaces that end and begin anew |
 //! | [`mapping`] | mapping, and moving what is mapped |
-//! | [`promises`] | what calls promise when they return |
+//! | [`postconditions`] | what calls promise when they return |
 //! | [`own_half`] | the kernel's own mappings: taken away, used again, and its text |
 //! | [`own_state`] | what the kernel knows of them |
 //! | [`files`] | files of one page, reclaimed at once or lazily |
@@ -46,7 +46,7 @@ mod mapping;
 mod operations;
 mod own_half;
 mod own_state;
-mod promises;
+mod postconditions;
 mod run;
 mod spaces;
 mod state;
