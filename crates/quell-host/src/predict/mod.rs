@@ -8,6 +8,7 @@
 //! printed with them.
 
 pub mod kernel;
+pub mod recorded;
 pub mod replay;
 
 use std::sync::Arc;
