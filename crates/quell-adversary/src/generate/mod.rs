@@ -14,6 +14,7 @@
 //! | [`search`] | one program in many schedules |
 //! | [`trial`] | one program, as it is and with each mistake that may show in it |
 //! | [`campaign`] | the search through programs, and for mutants |
+//! | [`corpus`] | a folder of programs, to go on with |
 //! | `effort` | which mutant the next program is drawn for |
 //! | [`mod@shrink`] | the smallest program and schedule that break the same clause |
 //! | [`text`] | programs as files and as one line |
@@ -24,6 +25,7 @@
 //! engines, CPUs that are never heard of again. And what the machine under the adversary does not do.
 
 pub mod campaign;
+pub mod corpus;
 mod effort;
 pub mod random;
 mod search;
@@ -32,6 +34,7 @@ pub mod text;
 mod trial;
 
 pub use campaign::Campaign;
+pub use corpus::Corpus;
 pub use search::Spent;
 pub use shrink::Find;
 pub use text::Recorded;
