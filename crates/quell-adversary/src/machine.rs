@@ -5,8 +5,8 @@
 //! the scheduler what happens next, and the operation takes place when its CPU's step is picked.
 //! Between two such points a CPU touches nothing that others could see. Stores go into a buffer
 //! first and become visible by an action of their own; a CPU whose operation needs an empty
-//! buffer (a fence, an atomic exchange, an invalidation) waits until its stores have drained. What the
-//! kernel writes into frames goes the same way ([`Fill`]): on machines whose stores overtake each other
+//! buffer (a fence, an atomic exchange, an invalidation) waits until its stores have drained. Stores of the
+//! kernel to frames go the same way ([`Fill`]): on machines whose stores overtake each other
 //! an entry may be seen before the bytes of the page that it maps.
 //!
 //! On machines that reorder ([`MachineKind::reorders`]) a load may return what its word held before: it was

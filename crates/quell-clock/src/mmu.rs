@@ -222,7 +222,7 @@ impl Core {
         }
     }
 
-    /// Undoes what an early walk has cost so far. What it has fetched into caches stays there.
+    /// Takes back the time that an early walk has cost so far. Lines that it has fetched into caches stay there.
     #[cold]
     fn give_up(&mut self, (now, walks, walk_reads): (Time, u64, u64)) -> Attempt {
         let cpu = self.cpu();

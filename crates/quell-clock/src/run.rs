@@ -181,8 +181,8 @@ impl<'c> Bench<'c> {
 
     /// Runs `program` on every CPU, on this kernel; each CPU gets its own [`ModelUser`].
     ///
-    /// The kernel's words are built and dropped outside of this call, at no cost. What comes of it
-    /// is the result of [`Setup::run`].
+    /// The kernel's words are built and dropped outside of this call, at no cost. [`Setup::run`]
+    /// gives the result.
     pub fn go(&self, kernel: &dyn Kernel, program: &dyn Fn(&ModelUser<'_>)) {
         let result = self.context.serve(kernel, || drive(self, kernel, program));
         self.result.replace(Some(result));

@@ -71,7 +71,7 @@ fn gives_reason(path: &Path, text: &str) -> bool {
 }
 
 /// The sources below a folder that have more than [`MOST`] lines and do not say why in the first paragraph, with their lengths,
-/// longest first. What is built, and symbolic links, are left out.
+/// longest first. Folders of built files, and symbolic links, are left out.
 ///
 /// # Errors
 /// If a file cannot be read.

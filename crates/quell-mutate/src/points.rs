@@ -334,7 +334,7 @@ impl Finder<'_> {
         }
     }
 
-    /// A statement that is left out. What follows a semicolon stays where it is.
+    /// A statement that is left out. The text behind a semicolon stays where it is.
     fn left_out(&mut self, statement: &Stmt, expr: &Expr) {
         let attributed = matches!(expr, Expr::Call(call) if !call.attrs.is_empty())
             || matches!(expr, Expr::MethodCall(call) if !call.attrs.is_empty());

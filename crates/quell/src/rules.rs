@@ -76,7 +76,7 @@ crate::rules! {
     "C6" fn receipt_is_enough(scope: Scope) -> bool { scope == Scope::Leaf }
         or EarlyAckForTables { true } "A receipt is taken for enough although page-table pages were freed.";
 
-    /// An initiator that waits serves its own inbox: otherwise two CPUs with interrupts off that shoot at each other wait
+    /// An initiator that waits serves its own inbox: otherwise two CPUs with interrupts off, each the target of the other, wait
     /// for ever.
     "C7" fn waiter_serves(request: bool) -> bool { request }
         or WaiterSkipsInbox { false } "A waiter with interrupts off does not serve its own inbox (C7).";

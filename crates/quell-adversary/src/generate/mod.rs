@@ -2,10 +2,10 @@
 //!
 //! Scenarios hold what their authors thought of. Here programs are data ([`generated`](crate::generated)), drawn at random
 //! from the whole grammar of the engine's interface and of the manager's calls, by swarms: each
-//! program may use a few kinds of operations only, on a few pages, so that what it does do meets. What the CPUs
-//! did to each other's words is the measure of what is new ([`footprint`](crate::footprint)): a program that shows a new
+//! program may use a few kinds of operations only, on a few pages, so that these meet. Coverage is measured by what the CPUs
+//! did to each other's words ([`footprint`](crate::footprint)): a program that shows a new
 //! pair of places in the code, one writing what the other reads, goes into the corpus and is changed
-//! further. What breaks the contract is shrunk, program and schedule ([`mod@shrink`]), and written down
+//! further. A program that breaks the contract is shrunk, with its schedule ([`mod@shrink`]), and written down
 //! as a file that can be kept and run again ([`text`]).
 //!
 //! | module | what happens there |

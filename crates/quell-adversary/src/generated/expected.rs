@@ -4,8 +4,8 @@
 //! or moved, holds what that CPU has written last (C2). Of everything else nothing is known. The judge lies outside
 //! of the machine.
 //!
-//! *Truncation.* A page beyond the new end goes, and one that a write puts there meanwhile stays or goes with it. What the write
-//! has put there is known all the same: it lengthens the file, so afterwards the page lies beyond the end, where nothing can be
+//! *Truncation.* A page beyond the new end goes, and one that a write puts there meanwhile stays or goes with it. The bytes that the write
+//! has put there are known all the same: it lengthens the file, so afterwards the page lies beyond the end, where nothing can be
 //! read, or it holds what was written. That is so unless something else makes the file longer than the page: then it may hold zeros.
 
 use crate::action::MAX_CPUS;

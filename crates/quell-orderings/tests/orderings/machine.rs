@@ -369,7 +369,7 @@ impl World {
         }
     }
 
-    /// Clears the page's entry. What makes that visible is the engine's business.
+    /// Clears the page's entry. The engine makes that visible.
     pub fn clear(&self, page: usize) -> PageRange {
         self.hw.table[page].store(false, Relaxed);
         PageRange::base(Page(page as u64), 1)

@@ -2,8 +2,8 @@
 //!
 //! It is larger than the [bare kernel](crate::bare_kernel) and just as literal: three levels of tables, base,
 //! large and huge pages, private memory, files that several spaces map, frames with owners, batches
-//! that any CPU may go on with. What a rule of the engine demands of its embedder is done here, in one
-//! place each, so whatever goes wrong in a run goes wrong in the engine:
+//! that any CPU may go on with. This kernel does what the rules of the engine demand of an embedder, each in one
+//! place, so a run that goes wrong goes wrong in the engine:
 //!
 //! * an entry is changed under the lock of its space, and reported before that is dropped;
 //! * a page goes to a place that was emptied only after [`Engine::settle_deferred`], and after
