@@ -5,8 +5,8 @@
 //! the scheduler what happens next, and the operation takes place when its CPU's step is picked.
 //! Between two such points a CPU touches nothing that others could see. Stores go into a buffer
 //! first and become visible by an action of their own; a CPU whose operation needs an empty
-//! buffer (a fence, an atomic exchange, an invalidation) waits until its stores have drained. What the
-//! kernel writes into frames goes the same way ([`Fill`]): on machines whose stores overtake each other
+//! buffer (a fence, an atomic exchange, an invalidation) waits until its stores have drained. Stores of the
+//! kernel to frames go the same way ([`Fill`]): on machines whose stores overtake each other
 //! an entry may be seen before the bytes of the page that it maps.
 //!
 //! On machines that reorder ([`MachineKind::reorders`]) a load may return what its word held before: it was
@@ -196,7 +196,7 @@ pub(crate) struct Core {
     /// What each CPU may do next, as far as that is known.
     enabled: [Actions; MAX_CPUS],
     /// Of which CPUs it is not, as bits.
-    unsettled: u8,
+    outdated: u8,
     pub(crate) mmu: Mmu,
     pub(crate) oracle: Oracle,
     content: Box<[[u64; FRAME_WORDS]]>,
@@ -234,7 +234,7 @@ pub(crate) struct Core {
     sums: Sums,
     locals: Locals,
     /// What the heap of a search holds.
-    books: u128,
+    heap: u128,
     digest: RefCell<Digest>,
     /// Whether the run is one of a search: then nothing is chosen while code of a CPU runs.
     pub(crate) searches: bool,
@@ -281,7 +281,7 @@ impl Core {
             count,
             cpus: std::array::from_fn(|_| Cpu::new()),
             enabled: [0; MAX_CPUS],
-            unsettled: 0,
+            outdated: 0,
             mmu: Mmu::new(count, frames, tables),
             oracle: Oracle::new(frames),
             content: vec![[0; FRAME_WORDS]; frames].into(),
@@ -309,7 +309,7 @@ impl Core {
             footprints: None,
             sums: Sums::default(),
             locals: Locals::default(),
-            books: 0,
+            heap: 0,
             digest: RefCell::default(),
             searches: false,
             open: false,
@@ -328,7 +328,7 @@ impl Core {
             cpu.reset();
             cpu.watch.clear(origin, heap.clone());
         }
-        self.unsettle_all();
+        self.outdate_all();
         self.past.clear();
         self.mmu.reset(&self.arena, levels, &self.kind);
         self.oracle.reset();
@@ -387,21 +387,21 @@ impl Core {
 
     /// What this CPU may do next has to be found out anew.
     #[inline]
-    fn unsettle(&mut self, cpu: usize) {
-        self.unsettled |= 1 << cpu;
+    fn outdate(&mut self, cpu: usize) {
+        self.outdated |= 1 << cpu;
     }
 
     /// What these CPUs may do next has changed, though they have done nothing.
     #[inline]
-    fn unsettle_those(&mut self, which: impl Fn(&Cpu) -> bool) {
+    fn outdate_those(&mut self, which: impl Fn(&Cpu) -> bool) {
         for (index, cpu) in self.cpus[..self.count].iter().enumerate() {
-            self.unsettled |= u8::from(which(cpu)) << index;
+            self.outdated |= u8::from(which(cpu)) << index;
         }
     }
 
     /// The same of all.
-    fn unsettle_all(&mut self) {
-        self.unsettled = (1 << self.count) - 1;
+    fn outdate_all(&mut self) {
+        self.outdated = (1 << self.count) - 1;
     }
 
     pub(crate) fn happen(&mut self, happening: Happening) {
@@ -427,7 +427,7 @@ impl Core {
         let were_on = std::mem::replace(&mut cpu.interrupts_on, false);
         if spurious {
             self.spurious -= 1;
-            self.unsettle_all();
+            self.outdate_all();
             self.happen(Happening::Spurious);
         }
         were_on
@@ -446,7 +446,7 @@ impl Core {
         self.record(me, What::Nmi);
         self.cpus[me].in_nmi = true;
         self.nmis -= 1;
-        self.unsettle_all();
+        self.outdate_all();
         self.nmis_taken += 1;
     }
 
@@ -461,7 +461,7 @@ impl Core {
         self.nest(me, true);
         self.record(me, What::Preempted);
         self.preemptions -= 1;
-        self.unsettle_all();
+        self.outdate_all();
         self.happen(Happening::Preempted);
     }
 
@@ -513,7 +513,7 @@ impl Core {
         for (index, cpu) in self.cpus[..self.count].iter_mut().enumerate() {
             if targets & 1 << index != 0 {
                 cpu.interrupt = true;
-                self.unsettled |= 1 << index;
+                self.outdated |= 1 << index;
                 self.past.tell(me, index);
             }
         }

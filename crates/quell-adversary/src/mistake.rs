@@ -227,7 +227,7 @@ mod tests {
         assert_eq!(bugs("SwitchPublishesLate"), "8");
         assert_eq!(bugs("SettleSkipped"), "3, 6, 19");
         assert_eq!(bugs("RefillSkipsDebt"), "L1, L2, L3");
-        assert_eq!(bugs("WaiterServesNobody"), "");
+        assert_eq!(bugs("WaiterSkipsInbox"), "");
     }
 
     #[test]

@@ -55,8 +55,8 @@ pub struct Session<'p> {
     case: Case<'p>,
     core: Option<Box<Core>>,
     arena: Rc<Arena>,
-    /// Where programs over the manager allocate. What they hold is at the same places in every run, in
-    /// whatever else the host's allocator has to do; a search sees it; and it goes all at once.
+    /// Where programs over the manager allocate. Their memory has the same addresses in every run, whatever
+    /// else the host's allocator has to do; a search sees its content; and all of it goes at once.
     heap: Option<Box<Heap>>,
     /// Where runs begin: programs over the manager are made ready once.
     beginning: Cell<Option<Beginning>>,

@@ -191,7 +191,7 @@ impl Stage<'_> {
                             }
                         }
                         changed = 0;
-                        core.books(self.heap);
+                        core.digest_heap(self.heap);
                     }
                     core.turn()
                 });

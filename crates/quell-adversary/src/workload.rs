@@ -2,7 +2,7 @@
 //!
 //! A [`Performance`] is a workload with parameters small enough that a run takes some thousand decisions. Each of its
 //! calls, accesses and control words is a point where anything may happen, and what is judged is what is judged of
-//! scenarios over the manager: every access, the promises of every call, the manager's books. What differs from other
+//! scenarios over the manager: every access, what every call guarantees, the manager's records. This differs from other
 //! machines:
 //!
 //! * every word of a page is its first, because frames have hardly more here;

@@ -30,6 +30,7 @@ mod images;
 mod options;
 mod patience;
 pub mod qemu;
+pub mod refused;
 pub mod toolchain;
 mod usage;
 pub mod versus;

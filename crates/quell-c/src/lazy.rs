@@ -77,7 +77,7 @@ pub unsafe extern "C" fn quell_residue_owe(
 pub unsafe extern "C" fn quell_residue_flushed(residue: *mut quell_residue) -> quell_status {
     answer(|| {
         // SAFETY: C vouches for its memory.
-        unsafe { self::residue(residue) }?.settle_flushed();
+        unsafe { self::residue(residue) }?.clear();
         Ok(())
     })
 }

@@ -1,7 +1,7 @@
 //! The engine for kernels in C: a static library and `quell.h`.
 //!
 //! The interface is [`quell`]'s own, function for function; what differs is what C lacks. A machine is not a type but
-//! a set of functions that the embedder defines and the linker resolves ([`machine`]). What Rust's types keep right
+//! a set of functions that the embedder defines and the linker resolves ([`machine`]). A rule that Rust's types keep
 //! is either checked, where a look at memory that is touched anyway tells (a batch that was not begun, a space that
 //! was retired, a CPU that is not online), and refused with a [`status`]; or it is said in the header. All
 //! memory is the embedder's: its types have sizes and alignments that the header names ([`place`]).

@@ -1,8 +1,8 @@
 //! The machine below the engine, made of functions that the embedder defines in C and the linker resolves.
 //!
 //! There is one machine in a program, so [`Machine`] is a value without content but for what the embedder has said of
-//! its features, and every call of the engine's goes straight to the function. What most kernels leave alone (guests,
-//! devices, hangs) are functions that an engine may be given, or not: [`quell_hooks`].
+//! its features, and every call of the engine's goes straight to the function. Functions that few kernels need (for guests,
+//! devices, hangs) may be given to an engine, or not: [`quell_hooks`].
 
 use core::mem::size_of;
 use core::sync::atomic::AtomicU64;

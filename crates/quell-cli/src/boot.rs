@@ -8,7 +8,9 @@ use anyhow::Context;
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 use clap::{Args, ValueEnum};
 use quell_boot::qemu::{self, Machine};
-use quell_boot::{Arch, Options, UsageError, bochs, follow, prepare, told_to_end, toolchain};
+use quell_boot::{
+    Arch, Options, UsageError, bochs, follow, prepare, refused, told_to_end, toolchain,
+};
 use quell_experiments::workloads;
 use quell_workloads::Workload;
 use serde_json::Value;
@@ -132,60 +134,6 @@ impl Accelerator {
     }
 }
 
-/// What `break=` may leave out of the kernel's machine, beside the rules of engine and manager that the
-/// mutants are named for; the kernel's `mistakes` makes each.
-const MISTAKES_OF_THE_MACHINE: [&str; 6] = [
-    "request",
-    "here",
-    "broadcast",
-    "nmi",
-    "SkipBarrier",
-    "SkipInterrupt",
-];
-
-/// Refuses what the kernel would refuse once it has booted.
-fn check(options: &Options<'_>, cpus: u16, workload: Option<Workload>) -> anyhow::Result<()> {
-    if let Some(name) = options.broken
-        && !MISTAKES_OF_THE_MACHINE.contains(&name)
-        && quell_vm::rules::named(name).is_none()
-    {
-        return Err(usage(format_args!(
-            "option `break={name}`: there are {} and the mutants of docs/mutants.md that are rules",
-            MISTAKES_OF_THE_MACHINE.join(", ")
-        )));
-    }
-    let team = options.team.unwrap_or(usize::from(cpus));
-    if team > usize::from(cpus) {
-        return Err(usage(format_args!(
-            "option `team={team}`: the machine has {cpus} CPUs; --cpus gives it more"
-        )));
-    }
-    if let Some(bits) = options.tag_bits
-        && (1 << bits) - 1 <= u32::from(cpus)
-    {
-        return Err(usage(format_args!(
-            "option `tag_bits={bits}`: {} tags are too few for {cpus} CPUs",
-            (1u32 << bits) - 1
-        )));
-    }
-    let Some(mut workload) = workload else {
-        return Ok(());
-    };
-    for pair in options
-        .parameters
-        .split(',')
-        .filter(|pair| !pair.is_empty())
-    {
-        workload
-            .set(&pair.replacen(':', "=", 1))
-            .map_err(|wrong| usage(format_args!("option `parameters={pair}`: {wrong}")))?;
-    }
-    workload
-        .check(team)
-        .map_err(|why| usage(format_args!("{}: {why}", workload.name())))?;
-    Ok(())
-}
-
 /// What is wrong with what the user named, apart from what went wrong.
 pub fn mistaken(error: anyhow::Error) -> anyhow::Error {
     match error.downcast::<UsageError>() {
@@ -222,7 +170,8 @@ impl BootArgs {
         words.extend(self.options.iter().cloned());
         let line = words.join(" ");
         let options = Options::parse(&line).map_err(usage)?;
-        check(&options, self.cpus, workload)?;
+        let is_rule = |name: &str| quell_vm::rules::named(name).is_some();
+        refused::check(&options, self.cpus, workload, &is_rule).map_err(usage)?;
         Ok(words)
     }
 

@@ -17,7 +17,7 @@ use quell_experiments::trial::Trial;
 use quell_experiments::{guards, machines};
 use quell_host::predict::Line;
 use quell_threads::cost::{Cost, Row as CostRow};
-use quell_threads::managed::Performance;
+use quell_threads::vm::Performance;
 use quell_workloads::Workload;
 use quell_zero::{Plan, Strategy};
 

@@ -12,11 +12,10 @@ use clap::Args;
 use quell::Mechanism;
 use quell_experiments::guards;
 use quell_experiments::headlines::Headline;
-use quell_experiments::jobs::Results;
+use quell_experiments::jobs::{Results, accesses_per_second};
 use quell_experiments::numbers::digits;
 use quell_experiments::report;
-use quell_experiments::reproduce::{Experiment, Row, worse_with_all};
-use quell_experiments::trial::Outcome;
+use quell_experiments::reproduce::{Experiment, Row, hits, worse_with_all};
 use quell_workloads::Workload;
 use serde::Serialize;
 
@@ -95,13 +94,6 @@ fn short(mechanism: Mechanism) -> &'static str {
         Mechanism::LazyUnmap => "lazy unmap",
         Mechanism::RemoteFlush => "async remote flush",
     }
-}
-
-/// How many of these changes are predicted within their tolerance, and of how many that is asked.
-fn hits(rows: &[&Row]) -> (usize, usize) {
-    let asked = rows.iter().filter(|row| row.verdict != "shown").count();
-    let hits = rows.iter().filter(|row| row.verdict == "hit").count();
-    (hits, asked)
 }
 
 /// One row for each mechanism.
@@ -370,17 +362,6 @@ pub fn run(args: &ReproduceArgs) -> Result<ExitCode> {
     } else {
         ExitCode::FAILURE
     })
-}
-
-/// Accesses of all runs for each second that a core of the host spent on them.
-fn accesses_per_second<'o>(outcomes: impl Iterator<Item = &'o Outcome>) -> f64 {
-    let (accesses, seconds) = outcomes.fold((0.0, 0.0), |(accesses, seconds), outcome| {
-        (
-            accesses + outcome.accesses_per_second * outcome.host_seconds,
-            seconds + outcome.host_seconds,
-        )
-    });
-    accesses / f64::max(seconds, 1e-9)
 }
 
 /// Whether the contract held.

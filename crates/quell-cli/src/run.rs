@@ -9,7 +9,7 @@ use clap::Args;
 use quell::{Counter, Policy, Rule, Stats};
 use quell_clock::Progress;
 use quell_experiments::jobs::{Job, Results};
-use quell_experiments::numbers::{digits, median};
+use quell_experiments::numbers::{digits, spread};
 use quell_experiments::progress;
 use quell_experiments::run::{CallLatency, Report};
 use quell_experiments::trial::{Outcome, Trial, TrialError};
@@ -66,17 +66,6 @@ pub fn guard(name: &str) -> Result<&'static Rule, String> {
 
 /// From what spread over seeds on it is told: a hundredth of the median.
 const SPREAD: f64 = 0.01;
-
-/// The least, the median and the greatest of finite figures, if there are any.
-fn spread(values: &[f64]) -> Option<[f64; 3]> {
-    let mut finite: Vec<f64> = values
-        .iter()
-        .copied()
-        .filter(|value| value.is_finite())
-        .collect();
-    finite.sort_by(f64::total_cmp);
-    Some([*finite.first()?, median(&finite)?, *finite.last()?])
-}
 
 /// Turns what a trial says into what the command exits with.
 pub fn refusal(error: TrialError) -> anyhow::Error {
@@ -274,15 +263,4 @@ pub fn table_of<'a>(counts: impl Iterator<Item = (&'a str, &'a str, u64)>) -> Ta
         }
     }
     rows
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_spread_is_of_the_figures_that_there_are() {
-        assert_eq!(spread(&[3.0, 1.0, f64::NAN, 2.0]), Some([1.0, 2.0, 3.0]));
-        assert_eq!(spread(&[f64::NAN]), None);
-    }
 }

@@ -8,7 +8,7 @@ use std::process::ExitCode;
 use anyhow::Result;
 use clap::Args;
 use quell::{Counter, Policy, Rule};
-use quell_threads::managed::{Performance, Report, RunError};
+use quell_threads::vm::{Performance, Report, RunError};
 use serde::Serialize;
 
 use crate::options::WorkloadArgs;

@@ -50,7 +50,7 @@ fn commands_in_the_documents_are_taken() {
     for path in documents() {
         let text = std::fs::read_to_string(&path).expect("a document");
         for command in commands(&text) {
-            // Read up to here, then help is printed instead of doing it. What follows `--` is another program's.
+            // Read up to here, then help is printed instead of doing it. Words behind `--` are another program's.
             let words = command
                 .split(' ')
                 .take_while(|word| *word != "--")

@@ -371,7 +371,7 @@ fn what_the_kernel_flushes_in_a_thread_is_done_again_in_each_process() {
             }
         }
     }
-    // What threads of the kernel do is nobody's call.
+    // No call causes what threads of the kernel do.
     assert!(flushes("balance_pgdat", 1, 5).busiest(None).is_err());
 }
 

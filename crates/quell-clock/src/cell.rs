@@ -2,8 +2,8 @@
 //!
 //! A [`ModelWord`] is eight bytes, so that structures have the layout that they have in a kernel
 //! and lines are shared where they would be. It is an atomic of the host: not because several host
-//! threads touch it, but because then nothing needs `unsafe` should one do so. What an operation of a
-//! CPU on it costs, and when it happens, is said in `word`.
+//! threads touch it, but because then nothing needs `unsafe` should one do so. `word` says what an operation of a
+//! CPU on it costs, and when it happens.
 
 use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};

@@ -33,7 +33,7 @@ pub enum Use {
     Modify,
 }
 
-const NOBODY: u16 = u16::MAX;
+const NO_CORE: u16 = u16::MAX;
 
 /// Slots of the table of numbers that were asked for lately.
 const LATELY: usize = 1024;
@@ -57,8 +57,8 @@ impl Line {
     const FRESH: Line = Line {
         holders: 0,
         watched: false,
-        owner: NOBODY,
-        writer: NOBODY,
+        owner: NO_CORE,
+        writer: NO_CORE,
         busy: 0,
     };
 }
@@ -284,9 +284,9 @@ impl Lines {
 
     /// Whether a CPU can read the line without asking another core for it.
     #[inline]
-    pub fn is_settled(&self, cpu: usize, number: u32) -> bool {
+    pub fn is_at_hand(&self, cpu: usize, number: u32) -> bool {
         let owner = self.lines[number as usize].owner;
-        owner == NOBODY || owner == self.places[cpu].0
+        owner == NO_CORE || owner == self.places[cpu].0
     }
 
     /// Accounts for one access of `cpu` at time `now` to a line.
@@ -306,7 +306,7 @@ impl Lines {
         if mine {
             let line = &mut self.lines[number as usize];
             let sibling = kind == Use::Load && line.owner == core as u16;
-            let sibling = sibling && line.writer != cpu as u16 && line.writer != NOBODY;
+            let sibling = sibling && line.writer != cpu as u16 && line.writer != NO_CORE;
             if kind != Use::Load {
                 line.writer = cpu as u16;
             }
@@ -360,7 +360,7 @@ impl Lines {
         };
         // Those that must answer: the owner, or on a write every reader but this core.
         let mut cost = 0;
-        if line.owner != NOBODY {
+        if line.owner != NO_CORE {
             cost = distance(line.owner as usize);
         } else if kind != Use::Load {
             for word in 0..=self.words {
@@ -378,7 +378,7 @@ impl Lines {
         }
         let transferred = cost != 0;
         if kind == Use::Load {
-            if line.owner != NOBODY {
+            if line.owner != NO_CORE {
                 let owner = line.owner as usize;
                 *self.holders(number, owner) |= 1 << (owner % 64);
             }
@@ -389,7 +389,7 @@ impl Lines {
         *self.holders(number, core) |= 1 << (core % 64);
         let line = &mut self.lines[number as usize];
         line.owner = if kind == Use::Load {
-            NOBODY
+            NO_CORE
         } else {
             core as u16
         };

@@ -136,7 +136,7 @@ impl Core {
 
     /// Walks the tables and fills the translation, if they allow the access; returns the frame.
     ///
-    /// Before it is this CPU's turn, the walk must read nothing but settled lines and change nothing
+    /// Before it is this CPU's turn, the walk must read nothing but lines at hand and change nothing
     /// in the tables; else it is given up and begun anew when the turn has come.
     fn walk(&mut self, page: Page, address: u64, write: bool) -> Result<Frame, Attempt> {
         let early = !self.may_share();
@@ -156,7 +156,7 @@ impl Core {
             self.judge_table(table, cached.take(), address);
             let index = Level(level).index(page);
             let (raw, line) = self.table_word(table, index);
-            if early && !self.is_settled(line) {
+            if early && !self.is_at_hand(line) {
                 return Err(self.give_up(begun));
             }
             self.walker_access(line, Use::Load);
@@ -222,7 +222,7 @@ impl Core {
         }
     }
 
-    /// Undoes what an early walk has cost so far. What it has fetched into caches stays there.
+    /// Takes back the time that an early walk has cost so far. Lines that it has fetched into caches stay there.
     #[cold]
     fn give_up(&mut self, (now, walks, walk_reads): (Time, u64, u64)) -> Attempt {
         let cpu = self.cpu();

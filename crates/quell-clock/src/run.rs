@@ -14,9 +14,9 @@ use crate::kernel::Kernel;
 use crate::latency::Latency;
 use crate::machine::{self, Model};
 use crate::memory::{Memory, Tables};
+use crate::program::{Control, ModelUser, SHARED_WORDS};
 use crate::progress::Progress;
 use crate::trace::Trace;
-use crate::user::{Control, ModelUser, SHARED_WORDS};
 use quell::Rule;
 use quell::{Extent, Frame};
 use quell_contract::Violation;
@@ -181,8 +181,8 @@ impl<'c> Bench<'c> {
 
     /// Runs `program` on every CPU, on this kernel; each CPU gets its own [`ModelUser`].
     ///
-    /// The kernel's words are built and dropped outside of this call, at no cost. What comes of it
-    /// is the result of [`Setup::run`].
+    /// The kernel's words are built and dropped outside of this call, at no cost. [`Setup::run`]
+    /// gives the result.
     pub fn go(&self, kernel: &dyn Kernel, program: &dyn Fn(&ModelUser<'_>)) {
         let result = self.context.serve(kernel, || drive(self, kernel, program));
         self.result.replace(Some(result));

@@ -6,8 +6,8 @@
 
 use crate::kernel::Kernel;
 use crate::machine::Model;
+use crate::program::ModelUser;
 use crate::run::{RunError, RunResult, Setup};
-use crate::user::ModelUser;
 use quell::{Engine, LedgerEntry, PerCpu, Policy, Stats};
 use quell_vm::{Access, Call, Error, Event, Fault, Machine, Mark, ProcessId, Vm, VmConfig};
 use std::cell::Cell;

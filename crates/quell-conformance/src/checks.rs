@@ -308,7 +308,7 @@ impl<H: Bench, R: Rules> Part<'_, '_, H, R> {
                 batch.changed(space, range, Scope::Leaf);
                 match batch.finish_owed() {
                     Outcome::Owed(owed) => residue.owe(owed.stamp()),
-                    Outcome::Flushed(_) => residue.settle_flushed(),
+                    Outcome::Flushed(_) => residue.clear(),
                 };
             });
             let still = self.hw.try_read(BASE.address());

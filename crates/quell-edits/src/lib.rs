@@ -129,8 +129,8 @@ fn of(file: &Path) -> impl Fn(std::io::Error) -> EditError {
     }
 }
 
-/// Makes a file of this content, if it is not one: what is built from it is not built again for nothing. What is
-/// written is a new file: where the old one shares its content with others (hard links), those keep theirs.
+/// Makes a file of this content, if it is not one: then nothing is built from it again in vain. It
+/// writes a new file: where the old one shares its content with others (hard links), those keep theirs.
 ///
 /// # Errors
 /// If it cannot be written.

@@ -196,3 +196,14 @@ impl Results {
             .map(String::as_str)
     }
 }
+
+/// Accesses of these runs for each second that a core of the host spent on them.
+pub fn accesses_per_second<'o>(outcomes: impl Iterator<Item = &'o Outcome>) -> f64 {
+    let (accesses, seconds) = outcomes.fold((0.0, 0.0), |(accesses, seconds), outcome| {
+        (
+            accesses + outcome.accesses_per_second * outcome.host_seconds,
+            seconds + outcome.host_seconds,
+        )
+    });
+    accesses / f64::max(seconds, 1e-9)
+}

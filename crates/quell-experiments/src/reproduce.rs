@@ -240,6 +240,13 @@ impl Experiment {
 /// before it is called worse: what a few more loads and stores cost.
 const WORSE: f64 = 0.01;
 
+/// How many of these changes are predicted within their tolerance, and of how many that is asked.
+pub fn hits(rows: &[&Row]) -> (usize, usize) {
+    let asked = rows.iter().filter(|row| row.verdict != "shown").count();
+    let hits = rows.iter().filter(|row| row.verdict == "hit").count();
+    (hits, asked)
+}
+
 /// Headlines that are worse with everything on than with their own mechanism alone, in percent.
 pub fn worse_with_all(plans: &[Experiment], results: &Results) -> Vec<(&'static Headline, f64)> {
     plans

@@ -148,7 +148,7 @@ impl Mapping {
     pub fn zero_page(&self, offset: usize) {
         let page = self.range(offset, page_size());
         // SAFETY: in bounds of memory that nothing borrows: all other access goes through single atomic words, and
-        // what a racing one reads is a number. What a kernel here zeroes a page with, the processor has.
+        // what a racing one reads is a number. The processor has the instructions with which its kernels zero a page.
         unsafe {
             quell_arch::zero::zero(page.iov_base.cast(), page.iov_len, quell_arch::zero::PAGE)
         }

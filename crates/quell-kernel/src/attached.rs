@@ -1,6 +1,6 @@
 //! A text behind a file: how a workload file comes to the kernel, behind the user program that the boot loader brings.
 //!
-//! A command line has no room for a file, and not every boot loader brings two. What reads ELF does not look behind
+//! A command line has no room for a file, and not every boot loader brings two. A loader of ELF does not look behind
 //! the last section, so there is the text, then its length in eight bytes, then a mark.
 
 /// What the last bytes are if there is a text.

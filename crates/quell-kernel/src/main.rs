@@ -6,7 +6,7 @@
 //! CPUs, threads that stay on their CPU, user mode with address spaces of its own, interrupts
 //! between CPUs, non-maskable interrupts, idle CPUs that halt, and a watchdog that turns a lost
 //! interrupt into a report. There is no file system, no device but a serial line, and one program
-//! in user mode ([`arch::user`]) that performs the memory accesses it is asked for.
+//! in user mode ([`arch::user_mode`]) that performs the memory accesses it is asked for.
 //!
 //! What depends on the architecture is under [`arch`], in files of the same names and the same
 //! functions for each: `boot`, `console`, `cpu`, `interrupts`, `paging`, `traps`, `user`.

@@ -1,6 +1,6 @@
 //! The user program: loading it, and running it on a CPU.
 
-use crate::arch::user::Context;
+use crate::arch::user_mode::Context;
 use crate::cause::{Exit, Fault};
 use crate::layout::{self, Control};
 use crate::trap;

@@ -103,7 +103,7 @@ pub fn order(document: &str) -> Vec<String> {
 }
 
 /// What is wrong with the crates: one that the order does not name, a name in the order without a crate,
-/// one that uses a crate which comes after it. What only its tests, benches and examples use does not
+/// one that uses a crate which comes after it. Crates that only its tests, benches and examples use do not
 /// count.
 pub fn disorder(packages: &[Package], order: &[String]) -> Vec<String> {
     let place = |name: &str| order.iter().position(|known| known == name);

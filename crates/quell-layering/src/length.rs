@@ -1,44 +1,97 @@
 //! Source files that are long without saying why.
+//!
+//! A source is whatever a person writes and reads as code, by the ending of its name ([`SOURCES`]) or by a first line that names an
+//! interpreter. Its first paragraph is the beginning of the comment at its head, up to an empty line; a line with a licence or an
+//! interpreter stands before it.
 
 use crate::{Unreadable, read};
 use std::path::{Path, PathBuf};
-use walkdir::WalkDir;
+use walkdir::{DirEntry, WalkDir};
 
 /// The most lines that a file may have without giving a reason.
 pub const MOST: usize = 500;
 
-/// Whether the first paragraph of a file's documentation gives a reason for its length: it says "long
-/// because".
-fn gives_reason(text: &str) -> bool {
-    let paragraph: Vec<&str> = text
-        .lines()
-        .map_while(|line| line.strip_prefix("//!"))
-        .map(str::trim)
-        .take_while(|line| !line.is_empty())
-        .collect();
+/// How the names of sources end.
+pub const SOURCES: [&str; 11] = [
+    "rs", "c", "h", "s", "S", "ld", "py", "sh", "js", "css", "toml",
+];
+
+/// What a line of a comment begins with, in one of these languages; longer ones first.
+const LEADERS: [&str; 9] = ["\"\"\"", "//!", "///", "/**", "/*", "*/", "//", "*", "#"];
+
+/// Whether an entry of a folder is looked at: not what Cargo or Python build, nor what version control keeps.
+fn is_looked_at(entry: &DirEntry) -> bool {
+    let name = entry.file_name().to_string_lossy();
+    !["target", "__pycache__", ".git"].contains(&&*name)
+}
+
+/// Whether a file is a source.
+fn is_source(path: &Path, text: &str) -> bool {
+    match path.extension() {
+        Some(ending) => SOURCES.iter().any(|source| ending == *source),
+        None => text.starts_with("#!"),
+    }
+}
+
+/// What a line says without the signs that make it a comment; `None` if it is none.
+fn comment(line: &str) -> Option<&str> {
+    let line = line.trim();
+    let leader = LEADERS.iter().find(|leader| line.starts_with(*leader))?;
+    Some(line[leader.len()..].trim())
+}
+
+/// Whether the first paragraph of a file gives a reason for its length: it says "long because".
+fn gives_reason(path: &Path, text: &str) -> bool {
+    let rust = path.extension().is_some_and(|ending| ending == "rs");
+    let mut lines = text.lines().peekable();
+    while lines
+        .next_if(|line| line.starts_with("#!") || line.contains("SPDX-License-Identifier"))
+        .is_some()
+    {}
+    let mut paragraph: Vec<&str> = Vec::new();
+    // Lines of a comment over several lines, and of a text in quotes, need not begin with a sign.
+    let mut open = false;
+    for line in lines {
+        let said = match comment(line) {
+            _ if rust => line.strip_prefix("//!").map(str::trim),
+            None if open => Some(line.trim()),
+            said => said,
+        };
+        let Some(said) = said else { break };
+        let begins = paragraph.is_empty();
+        open |= begins && (line.starts_with("/*") || line.starts_with("\"\"\""));
+        match said {
+            // `/*` has a line of its own.
+            "" if begins && open => {}
+            "" => break,
+            said => paragraph.push(said),
+        }
+    }
     paragraph.join(" ").contains("long because")
 }
 
-/// The Rust files below a folder that have more than [`MOST`] lines and do not say why in the first paragraph
-/// of their documentation, with their lengths, longest first. What Cargo builds is left out.
+/// The sources below a folder that have more than [`MOST`] lines and do not say why in the first paragraph, with their lengths,
+/// longest first. Folders of built files, and symbolic links, are left out.
 ///
 /// # Errors
 /// If a file cannot be read.
 pub fn unexplained(folder: &Path) -> Result<Vec<(PathBuf, usize)>, Unreadable> {
     let mut found = Vec::new();
-    let files = WalkDir::new(folder).into_iter();
-    for entry in files.filter_entry(|entry| entry.file_name() != "target") {
+    for entry in WalkDir::new(folder).into_iter().filter_entry(is_looked_at) {
         let entry = entry.map_err(|error| Unreadable::File {
             path: folder.to_owned(),
             error: error.into(),
         })?;
         let path = entry.path();
-        if path.extension().is_none_or(|extension| extension != "rs") {
+        let could_be = path
+            .extension()
+            .is_none_or(|ending| SOURCES.iter().any(|source| ending == *source));
+        if !entry.file_type().is_file() || !could_be {
             continue;
         }
         let text = read(path)?;
         let lines = text.lines().count();
-        if lines > MOST && !gives_reason(&text) {
+        if is_source(path, &text) && lines > MOST && !gives_reason(path, &text) {
             found.push((path.to_owned(), lines));
         }
     }

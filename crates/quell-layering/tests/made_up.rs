@@ -173,3 +173,45 @@ fn a_long_file_needs_its_reason_in_the_first_paragraph() {
         .collect();
     assert_eq!(names, ["late.rs", "without.rs"]);
 }
+
+#[test]
+fn long_files_in_other_languages_need_the_same_reason() {
+    let long = |head: &str| format!("{head}\n{}", "x();\n".repeat(length::MOST));
+    let folder = tree(&[
+        (
+            "line.c",
+            &long("// SPDX-License-Identifier: MIT\n// One list, long because\n// it is one."),
+        ),
+        (
+            "block.h",
+            &long("/*\n * One list, long because\n * it is one.\n *\n * More.\n */"),
+        ),
+        (
+            "quoted.py",
+            &long("\"\"\"One list, long because\nit is one.\n\nMore.\n\"\"\""),
+        ),
+        (
+            "script",
+            &long("#!/bin/sh\n# One list, long because\n# it is one."),
+        ),
+        (
+            "late.c",
+            &long("/*\n * A list.\n *\n * Long because it is one.\n */"),
+        ),
+        (
+            "late.py",
+            &long("\"\"\"A list.\n\nIt is long because it is one.\n\"\"\""),
+        ),
+        ("code.s", &long("x() // long because")),
+        ("bare", &long("#!/bin/bash\nlong because")),
+        ("data.txt", &long("no source")),
+        ("text", &long("no script")),
+    ]);
+    let found = length::unexplained(folder.path()).expect("files");
+    let mut names: Vec<_> = found
+        .iter()
+        .map(|(path, _)| path.file_name().unwrap().to_str().unwrap())
+        .collect();
+    names.sort_unstable();
+    assert_eq!(names, ["bare", "code.s", "late.c", "late.py"]);
+}

@@ -1,7 +1,7 @@
 //! The tests and the adversary's cases, one mutant after the other.
 //!
 //! Each mutant runs in processes of its own, the cheap ones first, until one fails: the engine's tests; some schedules of
-//! each of the adversary's cases; more of those with all mechanisms on. What a mutant cannot make a difference to is left
+//! each of the adversary's cases; more of those with all mechanisms on. Tests and cases to which a mutant cannot make a difference are left
 //! out: a [`Record`] of the engine as it is says which tests and cases come by it (for many mutants: which would have seen
 //! another value there), and everything else would run as without it, because the machine in software repeats itself.
 

@@ -107,7 +107,7 @@ pub fn of_parsed(source: &str, file: &syn::File, enums: &Variants) -> Vec<Point>
         enums,
         owner: String::new(),
         function: None,
-        settled: HashSet::new(),
+        decided: HashSet::new(),
         walked: HashSet::new(),
         points: Vec::new(),
         order: 0,
@@ -176,7 +176,7 @@ struct Finder<'a> {
     /// The function; none outside, where nothing is mutated.
     function: Option<String>,
     /// Expressions, by their places, whose truth is mutated by a point around them.
-    settled: HashSet<(usize, usize)>,
+    decided: HashSet<(usize, usize)>,
     /// Blocks, by their places, whose statements were looked at.
     walked: HashSet<usize>,
     points: Vec<Point>,
@@ -257,7 +257,7 @@ impl Finder<'_> {
             _ => {}
         }
         let place = expr.span().byte_range();
-        self.settled.insert((place.start, place.end));
+        self.decided.insert((place.start, place.end));
         if chains_let(expr) || is_rule(expr) || matches!(expr, Expr::Lit(_)) {
             return self.operands(expr);
         }
@@ -334,7 +334,7 @@ impl Finder<'_> {
         }
     }
 
-    /// A statement that is left out. What follows a semicolon stays where it is.
+    /// A statement that is left out. The text behind a semicolon stays where it is.
     fn left_out(&mut self, statement: &Stmt, expr: &Expr) {
         let attributed = matches!(expr, Expr::Call(call) if !call.attrs.is_empty())
             || matches!(expr, Expr::MethodCall(call) if !call.attrs.is_empty());
@@ -640,16 +640,16 @@ impl<'a> Visit<'a> for Finder<'_> {
             return;
         }
         let place = expr.span().byte_range();
-        let settled = self.settled.contains(&(place.start, place.end));
+        let decided = self.decided.contains(&(place.start, place.end));
         match expr {
             Expr::Binary(binary) => {
-                if !settled && is_condition(&binary.op) && !chains_let(expr) {
+                if !decided && is_condition(&binary.op) && !chains_let(expr) {
                     self.condition(expr, true, true);
                 }
                 self.binary(binary);
             }
             Expr::Unary(unary)
-                if matches!(unary.op, UnOp::Not(_)) && !settled && !is_rule(expr) =>
+                if matches!(unary.op, UnOp::Not(_)) && !decided && !is_rule(expr) =>
             {
                 let (whole, sign) = (unary.span(), unary.op.span().byte_range());
                 let at = whole.byte_range();

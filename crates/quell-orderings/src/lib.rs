@@ -4,7 +4,7 @@
 //! `quell-vm` stands a comment of one form:
 //!
 //! ```text
-//! // Release pairs with `is_settled` and `outstanding`: a CPU that finds a debt settled sees the flushes done.
+//! // Release pairs with `is_paid_up_to` and `outstanding`: a CPU that finds a debt paid sees the flushes done.
 //! // Lost without it: a refill against a claim.
 //! ```
 //!

@@ -1,12 +1,12 @@
 //! Reports as HTML: one file each, which can be mailed and opened years later.
 //!
 //! A page needs nothing from anywhere else: its style and its scripts stand in it. It follows the reader's light or dark
-//! theme, fits a phone, and prints in black on white. What every page shares is here: the head, the colours of paper
+//! theme, fits a phone, and prints in black on white. Here is the part that every page shares: the head, the colours of paper
 //! and ink, and the style of headings, text and tables. A page adds colours and style of its own as a [`Look`].
 //!
 //! # What is not guaranteed
 //!
-//! Nothing is escaped in a [`Look`] or in a script: both are part of the program. What comes from a file or a recording
+//! Nothing is escaped in a [`Look`] or in a script: both are part of the program. Text from a file or a recording
 //! belongs into `maud`'s markup, which escapes it.
 
 use maud::{DOCTYPE, Markup, PreEscaped, html};

@@ -22,7 +22,7 @@ elif [ -d /sys/fs/cgroup/memory ]; then
 else
     none "there is no controller"
 fi
-# What an earlier run left in memory would be charged to nobody here.
+# An earlier run may have left pages in memory; no program here would be charged for them.
 [ -e "$folder/data.mdb" ] || "$program" "$folder" fill
 dd if="$folder/data.mdb" iflag=nocache count=0 status=none
 mkdir "$group" 2>/dev/null || none "$group"

@@ -5,7 +5,7 @@
 //! flush, from which place in which program, how long the initiator waited, and how long the targets were kept from their
 //! work. The result is a [`report::Report`], with the advice of [`advise`]; [`show`] writes it in other formats.
 //!
-//! [`top`] does the same second by second, while it happens; [`workload`] makes a recording a workload that runs again.
+//! On Linux `events` lists what is recorded live. [`top`] does the same second by second, while it happens; [`workload`] makes a recording a workload that runs again.
 //!
 //! Events are not kept after they were added up: memory grows with the number of different places and stacks, not with the length of
 //! the recording.
@@ -14,6 +14,11 @@ pub mod advise;
 mod answer;
 pub mod attribute;
 mod event;
+#[cfg(all(
+    target_os = "linux",
+    any(target_arch = "x86_64", target_arch = "aarch64")
+))]
+pub mod events;
 pub mod figures;
 pub mod import;
 pub mod report;

@@ -1,8 +1,8 @@
 //! What is said of a recording: figures, and ten lines that answer the question.
 //!
 //! Figures are of the recording, made larger where only a part was recorded and the rest counted. A time is given as
-//! *at least* and *at most*: between the events that lie inside of it and those that lie around it. What these
-//! events cost themselves is in the times that they enclose, so all times are upper bounds for a program that is not
+//! *at least* and *at most*: between the events that lie inside of it and those that lie around it. The cost of these
+//! events themselves is in the times that they enclose, so all times are upper bounds for a program that is not
 //! recorded, and none of them holds what a program loses after an interrupt to caches and translations that
 //! were dropped.
 

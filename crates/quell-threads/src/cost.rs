@@ -54,6 +54,21 @@ pub struct Costs {
     pub shared_core: f64,
 }
 
+impl Costs {
+    /// Whether an asynchronous flush was faster than a concurrent one, and that than a serial one; true where none was measured.
+    pub fn is_in_order(&self) -> bool {
+        self.shootdowns.is_none_or(|one| {
+            one.asynchronous.ns < one.concurrent.ns && one.concurrent.ns < one.serial.ns
+        })
+    }
+
+    /// Whether every operation stayed below its limit, and the flushes are in their order.
+    pub fn is_kept(&self) -> bool {
+        let below = |row: &Row| row.limit_ns.is_none_or(|limit| row.cost.ns < limit);
+        self.rows.iter().all(below) && self.is_in_order()
+    }
+}
+
 /// Pages, not adjacent, that each measured shootdown covers.
 pub const SHOOTDOWN_PAGES: usize = 3;
 
@@ -340,7 +355,7 @@ fn owe_and_claim(
     batch.unmapped(space, page(0), Frame(0));
     match batch.finish_owed() {
         Outcome::Owed(owed) => residue.owe(owed.stamp()),
-        Outcome::Flushed(_) => residue.settle_flushed(),
+        Outcome::Flushed(_) => residue.clear(),
     }
     black_box(engine.claim(residue).is_some());
 }

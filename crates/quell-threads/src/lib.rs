@@ -13,7 +13,7 @@
 //! | [`cores`] | the cores of the host, and pinning threads to them |
 //! | [`tables`] | what walkers read; page tables of one level: each space's, and the kernel's half |
 //! | [`tlb`] | a TLB per CPU, for entries with tags and global ones, of any size, which other CPUs can invalidate where the machine broadcasts |
-//! | [`managed`] | the memory manager on this machine, and workload files on that |
+//! | [`vm`] | the memory manager on this machine, and workload files on that |
 //! | [`world`] | spaces, the kernel's half, frames, a page cache, and the oracle that checks each access |
 //! | [`stress`] | programs that do everything at random, and a verdict |
 //! | [`cost`] | what the engine itself costs, in nanoseconds and cycles |
@@ -34,11 +34,11 @@ pub mod cost;
 pub mod handler;
 pub mod life;
 pub mod machine;
-pub mod managed;
 pub mod pulse;
 pub mod stress;
 pub mod tables;
 pub mod tlb;
+pub mod vm;
 pub mod world;
 
 pub use machine::Threads;

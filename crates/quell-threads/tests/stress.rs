@@ -271,7 +271,7 @@ mutants! {
     a_gap_not_closed: GapNotEscalated on plan(), breaks [C1, C2, C3, C4];
     a_merge_that_overwrites: MergeOverwrites on plan(), breaks [C1, C2, C3, C4];
     a_request_not_posted: SkipPost on plan(), breaks [C1, C2, C3, C4];
-    a_waiter_that_serves_nobody: WaiterServesNobody on plan(), breaks [C7];
+    a_waiter_that_skips_its_inbox: WaiterSkipsInbox on plan(), breaks [C7];
     a_kernel_flush_that_skips_idle_cpus: KernelSkipsIdle on in_kernel(plan()), breaks [C1, C3];
     a_kernel_flush_lost_in_a_merge: KernelLostInMerge on in_kernel(plan()), breaks [C1, C3];
     kernel_entries_kept_under_other_tags: KernelKeptUnderTags on in_kernel(plan()), breaks [C1, C3];

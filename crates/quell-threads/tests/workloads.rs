@@ -5,7 +5,7 @@
 
 use quell::{Counter, Mechanism, Policy, Rule, rules};
 use quell_contract::Clause::{self, C1, C2, C3, C4};
-use quell_threads::managed::{Performance, Report, RunError};
+use quell_threads::vm::{Performance, Report, RunError};
 use quell_workloads::{Failure, Workload};
 use std::path::Path;
 use std::sync::{Mutex, MutexGuard, PoisonError};

@@ -188,7 +188,7 @@ impl<'v, 'm, M: Machine> Lazily<'v, 'm, M> {
                             lazy.frames.engine().settle(mapping.process.space());
                         }
                     }
-                    info.residue().settle_flushed();
+                    info.residue().clear();
                     slot.set_cached(to.map_or(Cached::Absent, Cached::Present));
                     for mapping in &marked {
                         info.state(machine).unmap(&mapping.process, mapping.page);

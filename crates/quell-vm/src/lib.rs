@@ -32,7 +32,7 @@
 //! | module | what happens there | Linux |
 //! | --- | --- | --- |
 //! | [`machine`] | what a machine must provide besides the engine's needs | |
-//! | [`syscall`], [`user`] | what programs may do | |
+//! | [`syscall`], [`program`] | what programs may do | |
 //! | [`rules`] | what must never be forgotten, one rule each, with the mutant that forgets it | |
 //! | `vm`, `config` | the parts put together; calls, faults and CPUs come in here | |
 //! | `processes`, `process`, `vma` | address spaces, their areas, the CPUs that run them | `mm_struct`, `vm_area_struct` |
@@ -97,6 +97,7 @@ mod page_cache;
 mod pages;
 mod process;
 mod processes;
+pub mod program;
 mod reclaim;
 mod rmap;
 pub mod rules;
@@ -107,13 +108,12 @@ pub mod syscall;
 mod table;
 mod table_id;
 mod tables;
-pub mod user;
 mod vm;
 mod vma;
 
 pub use audit::Totals;
 pub use config::VmConfig;
 pub use machine::{Engine, Entry, Event, Level, Machine, MemoryMap, Node, Work};
+pub use program::{Access, Fault, Mark, User};
 pub use syscall::{Backing, Call, Error, FileId, ProcessId, Protection};
-pub use user::{Access, Fault, Mark, User};
 pub use vm::Vm;

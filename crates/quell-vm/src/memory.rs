@@ -131,7 +131,7 @@ impl<M: Machine> AllocFrames for Memory<'_, M> {
         let anywhere =
             || (0..nodes.len()).find_map(|node| self.frames.alloc_on(node, order, content));
         for attempt in 0..self.pressure.attempts {
-            // Pages that can go, of this node first. What they leave lies with this CPU.
+            // Pages that can go, of this node first. Their frames lie with this CPU then.
             if order == 0
                 && self.reclaim.reclaim(home, CLUSTER as u64) > 0
                 && let Some(frame) = anywhere()

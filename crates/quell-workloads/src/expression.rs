@@ -1,7 +1,7 @@
 //! Expressions of workload files: `(pages - 1) * stride + 1`, `cpu < readers && !stopped`.
 //!
 //! An expression is read once, into instructions for a stack of at most [`DEPTH`] words, and evaluated as often as the
-//! program comes by, without allocating. Values are unsigned words of 64 bits. What leaves them (an overflow, a
+//! program comes by, without allocating. Values are unsigned words of 64 bits. A result outside of them (an overflow, a
 //! difference below zero, a division by zero) ends the run with the place in the file, because a workload that goes on
 //! with a wrong number measures something else. The one figure of a workload is evaluated in floating point instead,
 //! by the same instructions.

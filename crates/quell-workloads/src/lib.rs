@@ -213,7 +213,7 @@ impl Workload {
         }
     }
 
-    /// How many CPUs it runs on unless told otherwise: 1 to 1024. What [`Workload::check`] refuses has some number, too.
+    /// How many CPUs it runs on unless told otherwise: 1 to 1024. A workload that [`Workload::check`] refuses has some number, too.
     pub fn cpus(&self) -> usize {
         let cpus = self.script.cpus.evaluate(&self.before(1, 0)).unwrap_or(1);
         cpus.clamp(1, MOST_CPUS) as usize

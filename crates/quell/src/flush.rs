@@ -468,7 +468,7 @@ impl<H: Hardware, R: Rules> Engine<'_, H, R> {
 
     /// One turn of a wait: serves what others want of this CPU meanwhile.
     pub(crate) fn wait_a_turn(&self, me: CpuId) {
-        if self.rules.waiter_serves(self.cpu(me).inbox.has_mail()) {
+        if self.rules.waiter_serves(self.cpu(me).inbox.has_request()) {
             self.count(me, Counter::ServedWaiting, 1);
             self.on_interrupt();
         } else {

@@ -335,7 +335,7 @@ impl<W: Word> Inbox<W> {
 
     /// Whether something is in it. Asked by its own CPU.
     #[inline]
-    pub(crate) fn has_mail(&self) -> bool {
+    pub(crate) fn has_request(&self) -> bool {
         posted(self.line.state.load(Relaxed)) != self.acks.done.load(Relaxed)
     }
 

@@ -113,7 +113,7 @@ impl<H: Hardware> Residue<H> {
     /// Whether the frame owes nothing: one load. Never waits.
     #[inline]
     pub fn is_clear(&self) -> bool {
-        // Acquire pairs with `claim` and `settle_flushed`: the flushes for what the frame owed are done.
+        // Acquire pairs with `claim` and `clear`: the flushes for what the frame owed are done.
         // Lost without it: a look at a frame that owes nothing any more.
         self.word.load(Acquire) == NONE
     }
@@ -132,8 +132,10 @@ impl<H: Hardware> Residue<H> {
         self.word.store(stamp.0 << OWED_SHIFT, Release);
     }
 
-    /// The frame was flushed after all, or its entries were not cleared. Never waits.
-    pub fn settle_flushed(&self) {
+    /// The frame owes nothing: it was flushed after all, or its entries were not cleared. Called under the same lock. Never waits.
+    ///
+    /// Pays nothing: a frame that owes a flush is claimed ([`Engine::claim`]) or rescued ([`Residue::rescue`]) instead.
+    pub fn clear(&self) {
         // Release pairs with `settle_residue` and `is_clear`: the frame's flush is done.
         // Lost without it: a refill against a debt that becomes none.
         self.word.store(NONE, Release);
@@ -224,7 +226,7 @@ impl<H: Hardware, R: Rules> Engine<'_, H, R> {
         if !self.rules.refill_pays() {
             return;
         }
-        // Acquire pairs with `claim`, `owe` and `settle_flushed`: what the frame owed is flushed, or the debt
+        // Acquire pairs with `claim`, `owe` and `clear`: what the frame owed is flushed, or the debt
         // that is looked up has its ledger entry published.
         // Lost without it: a refill against a claim.
         match residue.word.load(Acquire) {
@@ -270,7 +272,7 @@ impl<H: Hardware, R: Rules> Engine<'_, H, R> {
     fn settle_owed(&self, space: &AddressSpace<H>) {
         let (deferred, owed) = (self.is_deferred(space), space.owed());
         // An earlier debt of the space may be owed although its latest is paid.
-        if !deferred && self.ledger.is_settled(owed) {
+        if !deferred && self.ledger.is_paid_up_to(owed) {
             return;
         }
         self.count(self.hw.this_cpu(), Counter::PaidBySettle, 1);
@@ -318,7 +320,7 @@ impl<H: Hardware, R: Rules> Engine<'_, H, R> {
     /// Whether any flush may be owed until reuse. `false` is certain; `true` may be left over from a void stamp, for which the
     /// ledger had no room. Never waits.
     pub fn owes_anything(&self) -> bool {
-        !self.ledger.is_settled(self.ledger.now())
+        !self.ledger.is_paid_up_to(self.ledger.now())
     }
 
     /// Pays every debt there is: for a thread that does so in the background, before memory runs
@@ -341,7 +343,7 @@ impl<H: Hardware, R: Rules> Engine<'_, H, R> {
 
     #[inline]
     fn pay_through(&self, stamp: u64) {
-        if !self.ledger.is_settled(stamp) {
+        if !self.ledger.is_paid_up_to(stamp) {
             self.pay(self.hw.this_cpu(), stamp, Reason::Background);
         }
     }
@@ -382,7 +384,7 @@ impl<H: Hardware, R: Rules> Engine<'_, H, R> {
         self.assert_may_wait();
         let mut counted = false;
         while self.pay_some(me, through, reason, &mut counted) {}
-        self.ledger.settle_on();
+        self.ledger.advance_paid_up_to();
     }
 
     /// Pays up to [`TOGETHER`] debts; whether there may be more of them up to `through`.
@@ -394,7 +396,7 @@ impl<H: Hardware, R: Rules> Engine<'_, H, R> {
         let with_kernel = matches!(reason, Reason::Background) || self.ledger.is_of_kernel(through);
         let (mut paid, mut behind) = (Stack::<(u64, bool), TOGETHER>::new(), CpuSet::EMPTY);
         let (mut more, mut kernel, mut enough) = (false, false, false);
-        for place in self.ledger.unsettled() {
+        for place in self.ledger.unpaid() {
             if place > through && (enough || paid.is_full()) {
                 // No ledger entry from here on holds a debt of `through` or earlier.
                 break;

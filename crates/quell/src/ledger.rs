@@ -104,7 +104,7 @@ pub(crate) struct Ledger<'m, H: Hardware> {
     clock: Line<H::Word>,
     /// Every debt up to this stamp is paid, so that one load answers for most frames. Debts beyond it
     /// may be paid, too: their ledger entries say so.
-    settled: Line<H::Word>,
+    paid_up_to: Line<H::Word>,
     entries: &'m [LedgerEntry<H>],
 }
 
@@ -120,7 +120,7 @@ impl<'m, H: Hardware> Ledger<'m, H> {
         entries.iter().all(takes).then(|| Ledger {
             clock: Line(H::Word::new(0)),
             // Where nothing is ever owed, whatever is asked for is paid: no ledger entry is looked for.
-            settled: Line(H::Word::new(if entries.is_empty() { u64::MAX } else { 0 })),
+            paid_up_to: Line(H::Word::new(if entries.is_empty() { u64::MAX } else { 0 })),
             entries,
         })
     }
@@ -143,19 +143,19 @@ impl<'m, H: Hardware> Ledger<'m, H> {
 
     /// Whether every debt up to `stamp` is paid. A CPU that finds it so sees the flushes done.
     #[inline]
-    pub(crate) fn is_settled(&self, stamp: u64) -> bool {
+    pub(crate) fn is_paid_up_to(&self, stamp: u64) -> bool {
         if !H::MECHANISMS.lazy_unmap {
             return true;
         }
-        // Acquire pairs with `settle_on`: a CPU that finds the debt settled sees the flushes done.
+        // Acquire pairs with `advance_paid_up_to`: a CPU that finds the debt paid sees the flushes done.
         // Lost without it: a refill against a claim.
-        stamp <= self.settled.0.load(Acquire)
+        stamp <= self.paid_up_to.0.load(Acquire)
     }
 
     /// Whether the debt of `stamp` is paid; an older one may still be owed.
     #[inline]
     pub(crate) fn is_paid(&self, stamp: u64) -> bool {
-        self.is_settled(stamp) || self.is_paid_alone(stamp)
+        self.is_paid_up_to(stamp) || self.is_paid_alone(stamp)
     }
 
     #[inline]
@@ -241,20 +241,20 @@ impl<'m, H: Hardware> Ledger<'m, H> {
         let _ = word.compare_exchange(owed, State::paid(stamp).0, Release, Relaxed);
     }
 
-    /// Moves on what is settled, over every stamp whose debt is paid.
-    pub(crate) fn settle_on(&self) {
-        let before = self.settled.0.load(Relaxed);
+    /// Moves the stamp up to which every debt is paid forward, over those whose debts were paid since.
+    pub(crate) fn advance_paid_up_to(&self) {
+        let before = self.paid_up_to.0.load(Relaxed);
         let now = self.clock.0.load(Relaxed);
-        let mut settled = before;
-        while settled < now && self.is_paid_alone(settled + 1) {
-            settled += 1;
+        let mut paid = before;
+        while paid < now && self.is_paid_alone(paid + 1) {
+            paid += 1;
         }
-        if settled > before {
-            // Release pairs with `is_settled` and `unsettled`: a CPU that finds a debt settled sees the
+        if paid > before {
+            // Release pairs with `is_paid_up_to` and `unpaid`: a CPU that finds a debt paid sees the
             // flushes done, those that others have paid for too: they were acquired here, or their own
             // updates of this word come before this one.
             // Lost without it: a refill against a claim.
-            self.settled.0.fetch_max(settled, Release);
+            self.paid_up_to.0.fetch_max(paid, Release);
         }
     }
 
@@ -286,13 +286,13 @@ impl<'m, H: Hardware> Ledger<'m, H> {
     ///
     /// Where another payer is ahead of this CPU, the ledger entry of such a stamp may hold a later debt, but never an
     /// earlier one.
-    pub(crate) fn unsettled(&self) -> RangeInclusive<u64> {
-        // Acquire pairs with `settle_on`: a payer that finds nothing outstanding relies on the flushes of
+    pub(crate) fn unpaid(&self) -> RangeInclusive<u64> {
+        // Acquire pairs with `advance_paid_up_to`: a payer that finds nothing outstanding relies on the flushes of
         // earlier payers.
         // Lost without it: a refill against a claim.
-        let settled = self.settled.0.load(Acquire);
+        let paid = self.paid_up_to.0.load(Acquire);
         // Stamps that are out of the ledger's reach share their ledger entries with later ones.
-        let reach = settled.saturating_add(self.entries.len() as u64);
-        settled + 1..=self.seen().min(reach)
+        let reach = paid.saturating_add(self.entries.len() as u64);
+        paid + 1..=self.seen().min(reach)
     }
 }

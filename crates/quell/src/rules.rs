@@ -76,14 +76,14 @@ crate::rules! {
     "C6" fn receipt_is_enough(scope: Scope) -> bool { scope == Scope::Leaf }
         or EarlyAckForTables { true } "A receipt is taken for enough although page-table pages were freed.";
 
-    /// An initiator that waits serves its own inbox: otherwise two CPUs with interrupts off that shoot at each other wait
+    /// An initiator that waits serves its own inbox: otherwise two CPUs with interrupts off, each the target of the other, wait
     /// for ever.
-    "C7" fn waiter_serves(mail: bool) -> bool { mail }
-        or WaiterServesNobody { false } "A waiter with interrupts off does not serve its own inbox (C7).";
+    "C7" fn waiter_serves(request: bool) -> bool { request }
+        or WaiterSkipsInbox { false } "A waiter with interrupts off does not serve its own inbox (C7).";
 
     /// A CPU that spins with interrupts off, for a lock that a flushing CPU holds, serves its inbox.
-    "C7" fn poll_serves(mail: bool) -> bool { mail }
-        or PollServesNobody { false } "A CPU that spins with interrupts off looks at nothing but the lock (C7).";
+    "C7" fn poll_serves(request: bool) -> bool { request }
+        or PollSkipsInbox { false } "A CPU that spins with interrupts off looks at nothing but the lock (C7).";
 
     /// An initiator does not wait for a post that it counted into a closed inbox: the target answers it when it comes back,
     /// perhaps never.

@@ -94,10 +94,10 @@ impl<H: Hardware, R: Rules> Engine<'_, H, R> {
         let slot = &cpu.slots()[index];
         // A batch that read the set of CPUs before we entered it posts nothing to us, and takes its
         // generation later: that it is outstanding is all that we can know of it.
-        let settled = self.rules.nothing_is_outstanding(flushes.deferred);
+        let none_outstanding = self.rules.nothing_is_outstanding(flushes.deferred);
         let current = self
             .rules
-            .is_current(slot.generation() >= flushes.generation && settled);
+            .is_current(slot.generation() >= flushes.generation && none_outstanding);
         let paid = slot.flushed_at() >= owed;
         let keep = held && current && paid;
         if held {

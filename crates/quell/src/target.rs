@@ -60,8 +60,8 @@ impl<H: Hardware, R: Rules> Engine<'_, H, R> {
     /// requests for this CPU. Two loads if there are none. Never waits; not from an NMI.
     #[inline]
     pub fn poll(&self) {
-        let mail = self.cpu(self.hw.this_cpu()).inbox.has_mail();
-        if self.rules.poll_serves(mail) {
+        let request = self.cpu(self.hw.this_cpu()).inbox.has_request();
+        if self.rules.poll_serves(request) {
             self.on_interrupt();
         }
     }

@@ -74,7 +74,7 @@ enum Call {
     Claim,
     Begin,
     Owe,
-    SettleFlushed,
+    Clear,
     Rescue,
     PayAll,
     CatchUp,
@@ -159,7 +159,7 @@ fn call() -> impl Strategy<Value = Call> {
         1 => Just(Call::Claim),
         1 => Just(Call::Begin),
         1 => Just(Call::Owe),
-        1 => Just(Call::SettleFlushed),
+        1 => Just(Call::Clear),
         1 => Just(Call::Rescue),
         1 => Just(Call::PayAll),
         1 => Just(Call::CatchUp),
@@ -416,7 +416,7 @@ impl World {
                 .stamp
                 .into_iter()
                 .for_each(|stamp| self.residue.owe(stamp)),
-            Call::SettleFlushed => self.residue.settle_flushed(),
+            Call::Clear => self.residue.clear(),
             Call::Rescue => _ = self.residue.rescue(engine),
             Call::PayAll => engine.pay_all(),
             Call::CatchUp => engine.catch_up(),

@@ -323,7 +323,7 @@ impl World {
                 assert_eq!(owed.count(), 1);
             }
             Outcome::Flushed(frames) => {
-                residue.settle_flushed();
+                residue.clear();
                 self.give_out(frames);
             }
         }

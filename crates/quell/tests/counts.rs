@@ -135,7 +135,7 @@ impl Told {
         batch.unmapped(space, base(5), Frame(42));
         match batch.finish_owed() {
             Outcome::Owed(owed) => residue.owe(owed.stamp()),
-            Outcome::Flushed(_) => residue.settle_flushed(),
+            Outcome::Flushed(_) => residue.clear(),
         }
         residue
     }

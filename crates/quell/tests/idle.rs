@@ -2,7 +2,7 @@
 //!
 //! A walker may read a freed table as long as the root above it is loaded, so a CPU that keeps its root must be asked each
 //! time that tables are freed. So it is asked once, leaves the root, and is not asked again before it comes back; Linux does the
-//! same. What it keeps then is its tag: entries that nobody has told it to drop are there when it loads the root again.
+//! same. It keeps its tag then: entries that no request has named are there when it loads the root again.
 
 mod support;
 

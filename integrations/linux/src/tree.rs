@@ -1,6 +1,6 @@
 //! Linux's sources: as Debian gives them, and with the engine in them.
 //!
-//! Both lie outside the sources of this project, below `target/linux`. What Debian gives is never touched. The tree
+//! Both lie outside the sources of this project, below `target/linux`. Debian's sources are never touched. The tree
 //! with the engine shares its files with it (hard links), but for those that are edited or ours: these are written anew,
 //! and only if they differ from what is there, so that a build after a change compiles what has changed.
 

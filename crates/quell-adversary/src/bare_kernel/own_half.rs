@@ -139,7 +139,7 @@ impl BareKernel<'_> {
                 residue.begin();
                 match stamp {
                     Some(stamp) => residue.owe(stamp),
-                    None => residue.settle_flushed(),
+                    None => residue.clear(),
                 }
             }
         });
@@ -175,7 +175,7 @@ impl BareKernel<'_> {
             self.hw.note(Event::FrameFreed { frame, frames: 1 });
             match stamp {
                 Some(stamp) => self.residue(frame).owe(stamp),
-                None => self.residue(frame).settle_flushed(),
+                None => self.residue(frame).clear(),
             }
         }
         self.unlock_own();

@@ -37,7 +37,7 @@ impl BareKernel<'_> {
         self.hw.note(Event::FrameFreed { frame, frames: 1 });
         match outcome {
             Outcome::Owed(owed) => self.residue(frame).owe(owed.stamp()),
-            Outcome::Flushed(_) => self.residue(frame).settle_flushed(),
+            Outcome::Flushed(_) => self.residue(frame).clear(),
         }
         self.flags[PENDING].store(0, Release);
     }

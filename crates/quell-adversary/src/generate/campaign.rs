@@ -98,7 +98,7 @@ impl Campaign {
             efforts: Efforts::default(),
             stop: Arc::default(),
         };
-        // Promises that no program can break.
+        // Guarantees of zeroing, which no program can break.
         campaign.alive.retain(|&mutant| {
             let broken = clearing::broken(Some(mutant)).is_some();
             if broken {
@@ -241,8 +241,8 @@ impl Campaign {
         outcome
     }
 
-    /// How many of the programs that are kept come by the rule of a mutant; all of them if it is about none. What few
-    /// come by, the grammar lacks or draws too rarely.
+    /// How many of the programs that are kept come by the rule of a mutant; all of them if it is about none. If few
+    /// do, the grammar lacks operations that lead there, or draws them too rarely.
     pub fn reaching(&self, mutant: Mistake) -> usize {
         let comes_by =
             |kept: &&Arc<Kept>| rule_of(Some(mutant)).is_none_or(|rule| kept.asked.contains(rule));

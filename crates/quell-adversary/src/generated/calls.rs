@@ -7,7 +7,7 @@
 //! reaches nothing. So beside it stands [what is expected](super::expected): what memory must hold when a CPU
 //! reads it, and when the run is over.
 
-use super::expected::{Behind, Expected, Known, NOBODY, Place};
+use super::expected::{Behind, Expected, Known, NO_CPU, Place};
 use super::program::{CallOp, Flags, Lane, Memory};
 use crate::action::MAX_CPUS;
 use crate::context;
@@ -90,7 +90,7 @@ impl Player<'_> {
             expected.places.get(&place).copied()
         });
         if let Some(Known::Written(writer, value)) = known
-            && (writer == me || writer == NOBODY)
+            && (writer == me || writer == NO_CPU)
             && value != held
         {
             let account = format!(

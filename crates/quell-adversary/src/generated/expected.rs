@@ -4,8 +4,8 @@
 //! or moved, holds what that CPU has written last (C2). Of everything else nothing is known. The judge lies outside
 //! of the machine.
 //!
-//! *Truncation.* A page beyond the new end goes, and one that a write puts there meanwhile stays or goes with it. What the write
-//! has put there is known all the same: it lengthens the file, so afterwards the page lies beyond the end, where nothing can be
+//! *Truncation.* A page beyond the new end goes, and one that a write puts there meanwhile stays or goes with it. The bytes that the write
+//! has put there are known all the same: it lengthens the file, so afterwards the page lies beyond the end, where nothing can be
 //! read, or it holds what was written. That is so unless something else makes the file longer than the page: then it may hold zeros.
 
 use crate::action::MAX_CPUS;
@@ -23,12 +23,12 @@ pub(super) enum Place {
 }
 
 /// The writer of what was there before the run.
-pub(super) const NOBODY: usize = MAX_CPUS;
+pub(super) const NO_CPU: usize = MAX_CPUS;
 
 /// What is known of a place.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Known {
-    /// The CPU that alone has written it since the run began, or [`NOBODY`], and what.
+    /// The CPU that alone has written it since the run began, or [`NO_CPU`], and what.
     Written(usize, u64),
     /// Several have, or a call has changed it.
     Nothing,
@@ -132,7 +132,7 @@ impl Expected {
                 let Known::Written(other, held) = known else {
                     return;
                 };
-                if *other == cpu || *other == NOBODY {
+                if *other == cpu || *other == NO_CPU {
                     (*other, *held) = (cpu, value);
                 } else {
                     *known = Known::Nothing;
@@ -187,7 +187,7 @@ impl Expected {
         self.lengthened.clear();
         for known in self.places.values_mut() {
             if let Known::Written(writer, _) = known {
-                *writer = NOBODY;
+                *writer = NO_CPU;
             }
         }
     }

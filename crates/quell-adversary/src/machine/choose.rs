@@ -30,10 +30,10 @@ impl Core {
         if let Some(footprints) = &mut self.footprints {
             footprints.arrive(me, op, site);
         }
-        self.unsettle(me);
+        self.outdate(me);
         self.current = me;
         if self.searches || op == Op::Relax {
-            self.cpus[me].watch.settle();
+            self.cpus[me].watch.take_notes();
         }
         if self.searches {
             self.open = true;
@@ -282,7 +282,7 @@ impl Core {
         for (index, cpu) in self.cpus[..self.count].iter_mut().enumerate() {
             if cpu.pending == Op::Relax {
                 cpu.woken = true;
-                self.unsettled |= 1 << index;
+                self.outdated |= 1 << index;
                 any = true;
             }
         }
@@ -308,10 +308,10 @@ impl Core {
     /// What may happen next.
     #[inline]
     pub(super) fn enabled(&mut self) -> Actions {
-        let mut unsettled = std::mem::take(&mut self.unsettled);
-        while unsettled != 0 {
-            let index = unsettled.trailing_zeros() as usize;
-            unsettled &= unsettled - 1;
+        let mut outdated = std::mem::take(&mut self.outdated);
+        while outdated != 0 {
+            let index = outdated.trailing_zeros() as usize;
+            outdated &= outdated - 1;
             self.enabled[index] = self.enabled_on(index);
         }
         self.enabled.iter().fold(0, |all, one| all | one)

@@ -147,9 +147,9 @@ impl Core {
         let issued = self.now;
         // Completions wait for the stores of programs.
         if !matches!(target, Target::Word(_)) {
-            self.unsettle_those(|cpu| cpu.pending == Op::Complete);
+            self.outdate_those(|cpu| cpu.pending == Op::Complete);
         }
-        self.unsettle(self.current);
+        self.outdate(self.current);
         let instead = match self.cpus[self.current].buffer.is_full() {
             true => self.pick_data(1 + BUFFER).wrapping_sub(1),
             false => 0,
@@ -210,7 +210,7 @@ impl Core {
         for (index, cpu) in self.cpus[..self.count].iter_mut().enumerate() {
             let waits = cpu.pending == Op::Relax;
             if (waits || self.searches) && cpu.watch.written(word, value) {
-                self.unsettled |= u8::from(waits) << index;
+                self.outdated |= u8::from(waits) << index;
             }
         }
         if self.searches {
@@ -235,7 +235,7 @@ impl Core {
 
     pub(super) fn drain(&mut self, cpu: usize, place: usize) {
         self.now += 1;
-        self.unsettle(cpu);
+        self.outdate(cpu);
         let Some(entry) = self.cpus[cpu].buffer.take(place) else {
             return;
         };
@@ -259,7 +259,7 @@ impl Core {
             Target::Invalidation { what, sent } => self.mmu.invalidate(cpu, what, sent),
             Target::Fill(fill) => self.land(cpu, &fill, entry.issued),
             Target::Content { used, word } => {
-                self.unsettle_those(|cpu| cpu.pending == Op::Complete);
+                self.outdate_those(|cpu| cpu.pending == Op::Complete);
                 let history = *self.oracle.frame(used.frame);
                 let broken = if history.allocated > used.written {
                     Some((Clause::C1, history.allocated_by, "that has a new owner"))
@@ -296,7 +296,7 @@ impl Core {
             cpu.watch.forget(word);
             cpu.buffer.forget(word);
         }
-        self.unsettle_all();
+        self.outdate_all();
     }
 
     /// The content of a frame.

@@ -101,7 +101,7 @@ impl Core {
         for (cpu, saved) in self.cpus.iter_mut().zip(&saved.cpus) {
             saved.restore(cpu);
         }
-        self.unsettle_all();
+        self.outdate_all();
         let arena = Rc::clone(&self.arena);
         self.mmu.restore(&arena, &saved.mmu);
         self.oracle.clone_from(&saved.oracle);

@@ -32,7 +32,7 @@ impl Core {
         (
             self.sums.0,
             self.locals,
-            self.books,
+            self.heap,
             self.nmis,
             self.preemptions,
             self.spurious,
@@ -106,18 +106,18 @@ impl Core {
     }
 
     /// What programs have allocated.
-    pub(crate) fn books(&mut self, heap: Option<&Heap>) {
+    pub(crate) fn digest_heap(&mut self, heap: Option<&Heap>) {
         if let Some(heap) = heap {
             let digest = self.digest.get_mut();
             heap.digest(digest);
-            self.books = digest.take(0);
+            self.heap = digest.take(0);
         }
     }
 
     /// The CPUs' code is gone, and with it what it left on the stacks.
     pub(crate) fn forget_locals(&mut self) {
         self.locals = Locals::default();
-        self.books = 0;
+        self.heap = 0;
     }
 
     /// Whether [`Core::state`] will be asked for next.

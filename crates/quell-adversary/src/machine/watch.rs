@@ -1,7 +1,7 @@
 //! What a CPU has read: it need not go round a waiting loop before something of that has changed.
 //!
 //! A CPU reads all the time and waits now and then. So what it reads is only noted, in the order in which it does, and
-//! [settled](Watch::settle) when the CPU comes to a waiting loop: most of what is noted is never looked at.
+//! [taken in](Watch::take_notes) when the CPU comes to a waiting loop: most of what is noted is never looked at.
 
 use crate::cell::AdversaryWord;
 use std::hash::Hash;
@@ -46,7 +46,7 @@ pub(super) struct Watch {
     notes: Vec<Note>,
 }
 
-/// How many notes are taken before they are settled in any case.
+/// How many notes are taken before they are taken in, in any case.
 const NOTES: usize = 256;
 
 /// What a CPU has done with a word.
@@ -136,7 +136,7 @@ impl Watch {
     #[inline]
     fn note(&mut self, note: Note) {
         if self.notes.len() == NOTES {
-            self.settle();
+            self.take_notes();
         }
         self.notes.push(note);
     }
@@ -163,7 +163,7 @@ impl Watch {
     }
 
     /// Takes in what was noted. Until the next note [`Watch::written`] keeps that right.
-    pub(super) fn settle(&mut self) {
+    pub(super) fn take_notes(&mut self) {
         for at in 0..self.notes.len() {
             match self.notes[at] {
                 Note::Read(word, value) => {
@@ -373,10 +373,10 @@ mod tests {
             }
         };
         read(&mut watch, before);
-        watch.settle();
+        watch.take_notes();
         watch.turn();
         read(&mut watch, waited_for);
-        watch.settle();
+        watch.take_notes();
         for word in waited_for {
             word.poke(99);
             assert!(watch.written(word, 99));
@@ -391,14 +391,14 @@ mod tests {
         watch.clear(words.as_ptr().addr(), 0..0);
         let (last, before) = words.split_last().expect("some");
         before.iter().for_each(|word| watch.read(word, word.peek()));
-        watch.settle();
+        watch.take_notes();
         assert!(!watch.has_overflowed());
         watch.read(last, last.peek());
-        watch.settle();
+        watch.take_notes();
         assert!(watch.has_overflowed());
         watch.turn();
         watch.read(&words[0], words[0].peek());
-        watch.settle();
+        watch.take_notes();
         assert!(!watch.has_overflowed());
     }
 }

@@ -7,7 +7,7 @@ use quell::{Counter, Hardware};
 
 pub(super) const SCENARIO: Scenario = Scenario {
     bugs: &["32"],
-    finds: &["WaiterServesNobody"],
+    finds: &["WaiterSkipsInbox"],
     must: &[(On::Interrupts, Reach::Engine(Counter::ServedWaiting))],
     ..Scenario::engine(
         "cross-shootdown",

@@ -7,7 +7,7 @@ use quell::Counter;
 
 pub(super) const SCENARIO: Scenario = Scenario {
     bugs: &[],
-    finds: &["PollServesNobody"],
+    finds: &["PollSkipsInbox"],
     must: &[(On::Interrupts, Reach::Engine(Counter::Waited))],
     ..Scenario::engine(
         "lock-masked",

@@ -1,7 +1,7 @@
 //! Running programs that others wrote: each in a group of its own, with a limit of time and perhaps of memory.
 //!
-//! A program's output goes to a file, and what matters of it to the host. Whatever processes it leaves behind are killed with
-//! the group and waited for, as the first process must.
+//! A program's output goes to a file, and what matters of it to the host. Processes that it leaves behind are killed with
+//! the group; this one, the first process, waits for them.
 
 use crate::protocol::{Ended, Event, PROGRAMS, Program};
 use crate::setup;

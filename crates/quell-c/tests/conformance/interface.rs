@@ -230,7 +230,7 @@ impl<H> Residue<H> {
         // SAFETY: as above, and a stamp that a batch gave.
         done(unsafe { lazy::quell_residue_owe(self.0.at(), &raw const stamp) });
     }
-    pub fn settle_flushed(&self) {
+    pub fn clear(&self) {
         // SAFETY: as above.
         done(unsafe { lazy::quell_residue_flushed(self.0.at()) });
     }

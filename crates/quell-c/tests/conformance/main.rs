@@ -3,7 +3,7 @@
 //!
 //! The suite is generic over machines, not over interfaces. So its own source is compiled here a second time, against a
 //! crate named `quell` that is this one: [`interface`] has the engine's types and methods, as thin as can be over the C
-//! functions, and everything that is no call is the engine's own. What is found wrong here and not in
+//! functions, and everything that is no call is the engine's own. A failure here and not in
 //! `quell-conformance` is the fault of the interface: an argument that is lost, a purpose or a scope that is
 //! mistaken for another, a flush that is not waited for. Mistakes of a machine and of an embedder are made on purpose
 //! below, to see that the suite would notice.

@@ -1,7 +1,6 @@
 //! `quell explore --generate`: the adversary writes its own programs.
 //!
-//! The search itself is [`quell_adversary::generate`]; here are its budget, its corpus on disk and what is
-//! printed.
+//! The search itself is [`quell_adversary::generate`]; here are its budget and what is printed.
 
 use super::args::ExploreArgs;
 use super::{output, survival};
@@ -12,7 +11,7 @@ use anyhow::Context;
 use quell_adversary::Mistake;
 use quell_adversary::cases;
 use quell_adversary::generate::campaign::Killed;
-use quell_adversary::generate::{Campaign, Recorded, shrink};
+use quell_adversary::generate::{Campaign, Corpus, Recorded, shrink};
 use quell_boot::files;
 use quell_contract::timeline;
 use quell_experiments::progress::{self, Glance};
@@ -38,15 +37,17 @@ const LINES: usize = 60;
 /// # Errors
 /// If the corpus cannot be read or written.
 pub fn run(args: &ExploreArgs, sought: &[Mistake], jobs: usize) -> anyhow::Result<ExitCode> {
-    let corpus = match &args.corpus {
-        Some(folder) => load(folder)?,
-        None => Vec::new(),
-    };
+    let opened = args
+        .corpus
+        .as_deref()
+        .map(|folder| Corpus::open(folder, &machines::read))
+        .transpose()
+        .map_err(|wrong| usage(format_args!("--corpus {wrong}")))?;
+    let (mut corpus, programs) = opened.unzip();
     let began = Instant::now();
     let enough = Duration::from_secs_f64(args.minutes.unwrap_or(MINUTES).max(0.0) * 60.0);
-    let mut campaign = Campaign::new(args.seed, jobs, corpus, sought);
+    let mut campaign = Campaign::new(args.seed, jobs, programs.unwrap_or_default(), sought);
     end_on_signals(&campaign.stop)?;
-    let mut shelf = args.corpus.as_deref().map(Shelf::new).transpose()?;
     let seeks = args.mutants;
     let share = |campaign: &Campaign| match args.generated_schedules() {
         Some(most) => campaign.spent.schedules as f64 / most.max(1) as f64,
@@ -74,8 +75,10 @@ pub fn run(args: &ExploreArgs, sought: &[Mistake], jobs: usize) -> anyhow::Resul
     progress::show("searching", look, || -> anyhow::Result<()> {
         while !campaign.is_over(seeks) && share(&campaign) < 1.0 && !campaign.stop.load(Relaxed) {
             campaign.go_round();
-            if let Some(shelf) = &mut shelf {
-                shelf.keep(&campaign)?;
+            if let Some(corpus) = &mut corpus {
+                corpus.keep(&campaign, |place, text| {
+                    files::replace(place, text.as_bytes()).map(drop)
+                })?;
             }
             tell(&campaign);
         }
@@ -91,32 +94,6 @@ pub fn run(args: &ExploreArgs, sought: &[Mistake], jobs: usize) -> anyhow::Resul
     }
     let failed = !campaign.finds.is_empty() || (seeks && !campaign.alive.is_empty());
     Ok(ExitCode::from(u8::from(failed)))
-}
-
-/// The programs of a corpus, in the order of their names. A folder that does not exist yet is made, in one that does.
-fn load(folder: &Path) -> anyhow::Result<Vec<Recorded>> {
-    let wrong = |error| usage(format!("--corpus {}: {error}", folder.display()));
-    if !folder.exists() {
-        std::fs::create_dir(folder).map_err(wrong)?;
-    }
-    let mut paths = Vec::new();
-    for entry in std::fs::read_dir(folder).map_err(wrong)? {
-        let path = entry.map_err(wrong)?.path();
-        if path
-            .extension()
-            .is_some_and(|extension| extension == "toml")
-        {
-            paths.push(path);
-        }
-    }
-    paths.sort();
-    let read = |path: &std::path::PathBuf| {
-        let mut recorded = read(path)?;
-        // Kills and finds are programs like all others here.
-        recorded.mistake = None;
-        Ok(recorded)
-    };
-    paths.iter().map(read).collect()
 }
 
 /// Reads a program's file.
@@ -138,55 +115,6 @@ fn end_on_signals(stop: &Arc<AtomicBool>) -> anyhow::Result<()> {
             .context("cannot wait for Ctrl-C")?;
     }
     Ok(())
-}
-
-/// A folder that takes in what a campaign finds, as it finds it: a search that is ended loses nothing.
-struct Shelf<'a> {
-    folder: &'a Path,
-    /// How much of it lies there: programs kept, violations, mutants killed.
-    kept: usize,
-    found: usize,
-    killed: usize,
-}
-
-impl<'a> Shelf<'a> {
-    fn new(folder: &'a Path) -> anyhow::Result<Self> {
-        std::fs::create_dir_all(folder)
-            .with_context(|| format!("cannot make the corpus folder {}", folder.display()))?;
-        Ok(Shelf {
-            folder,
-            kept: 0,
-            found: 0,
-            killed: 0,
-        })
-    }
-
-    /// Writes down what is new.
-    fn keep(&mut self, campaign: &Campaign) -> anyhow::Result<()> {
-        for recorded in campaign.corpus().skip(self.kept) {
-            self.write(&format!("kept-{:016x}", recorded.number()), recorded)?;
-        }
-        for find in &campaign.finds[self.found..] {
-            let number = find.recorded.number();
-            self.write(&format!("found-{number:016x}"), &find.recorded)?;
-        }
-        for killed in &campaign.killed[self.killed..] {
-            if let Some(find) = &killed.find {
-                let name = killed.mutant.name();
-                self.write(&format!("kills-{name}"), &find.recorded)?;
-            }
-        }
-        self.kept = campaign.corpus().count();
-        self.found = campaign.finds.len();
-        self.killed = campaign.killed.len();
-        Ok(())
-    }
-
-    /// A file is there with all that is in it, or not at all.
-    fn write(&self, name: &str, recorded: &Recorded) -> anyhow::Result<()> {
-        let path = self.folder.join(format!("{name}.toml"));
-        files::replace(&path, recorded.to_toml().as_bytes()).map(drop)
-    }
 }
 
 fn print_json(campaign: &Campaign, seeks: bool, rate: f64) {

@@ -4,7 +4,7 @@ use crate::output::say;
 use quell_adversary::generate::Campaign;
 use quell_adversary::generate::campaign::Killed;
 
-/// What people found who read the engine and the manager or wrote programs by hand, and the mistakes that stand for it.
+/// Findings of people, by reading the engine and the manager or by writing programs by hand, and the mutants that stand for each.
 const FINDINGS: &[(&str, &[&str])] = &[
     (
         "An initiator waits for a CPU that has left for good, and closed its inbox while another wrote to it (C7)",

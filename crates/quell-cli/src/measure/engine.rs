@@ -40,18 +40,7 @@ pub fn run(args: &EngineArgs) -> Result<ExitCode> {
     } else {
         print(&costs);
     }
-    Ok(ExitCode::from(u8::from(!kept(&costs))))
-}
-
-fn in_order(costs: &Costs) -> bool {
-    costs.shootdowns.is_none_or(|one| {
-        one.asynchronous.ns < one.concurrent.ns && one.concurrent.ns < one.serial.ns
-    })
-}
-
-fn kept(costs: &Costs) -> bool {
-    let below = |row: &cost::Row| row.limit_ns.is_none_or(|limit| row.cost.ns < limit);
-    costs.rows.iter().all(below) && in_order(costs)
+    Ok(ExitCode::from(u8::from(!costs.is_kept())))
 }
 
 fn print(costs: &Costs) {
@@ -74,7 +63,11 @@ fn print(costs: &Costs) {
                 ]);
             }
             say!("{rows}");
-            let verdict = if in_order(costs) { "kept" } else { "MISSED" };
+            let verdict = if costs.is_in_order() {
+                "kept"
+            } else {
+                "MISSED"
+            };
             say!("  asynchronous < concurrent < serial: {verdict}");
         }
         None => say!("\nNo shootdowns: this process may use one core only."),
@@ -173,6 +166,6 @@ fn document(costs: &Costs) -> Value {
         "guards": values(&costs.guards),
         "shootdowns": shootdowns,
         "shared_core": costs.shared_core,
-        "kept": kept(costs),
+        "kept": costs.is_kept(),
     })
 }

@@ -15,8 +15,8 @@ use indicatif::{ProgressBar, ProgressStyle};
 use quell_perf::file::{Recording, Writer};
 use quell_perf::live::{Options, Recorder, Refused, Scope, Summary};
 use quell_perf::{Statistics, When, counters};
+use quell_record::events;
 
-use super::events;
 use crate::output::{note, paragraph, say};
 use crate::table::{Table, number, words};
 use crate::usage::usage;
@@ -73,7 +73,7 @@ impl LiveArgs {
         let over = told_to_end()?;
         let overhead = self.overhead / 100.0;
         let options = Options {
-            wanted: events::wanted(),
+            wanted: events::recorded(),
             overhead,
             buffer: None,
         };

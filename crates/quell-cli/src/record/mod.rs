@@ -4,11 +4,6 @@
     target_os = "linux",
     any(target_arch = "x86_64", target_arch = "aarch64")
 ))]
-mod events;
-#[cfg(all(
-    target_os = "linux",
-    any(target_arch = "x86_64", target_arch = "aarch64")
-))]
 mod live;
 mod replay;
 mod show;
@@ -26,6 +21,7 @@ use std::process::ExitCode;
 use anyhow::Context;
 use clap::{Args, ValueEnum};
 use indicatif::{ProgressBar, ProgressStyle};
+use quell_host::predict::recorded::replay_busiest;
 use quell_perf::Source;
 use quell_perf::file::Recording;
 use quell_record::import::Import;
@@ -180,7 +176,7 @@ impl ShowArgs {
         }
         let only = self.program.as_deref();
         let replayed =
-            machine.map(|machine| replay::run(&calls, only, &machine, host.as_ref(), &report));
+            machine.map(|machine| replay_busiest(&calls, only, &machine, host.as_ref(), &report));
         if let Some(html) = &html {
             let title = format!("TLB shootdowns: {name}");
             let slices = timeline.map(Timeline::finish).unwrap_or_default();
@@ -213,7 +209,7 @@ impl ShowArgs {
         } else {
             show::report(&report);
             match &replayed {
-                Some(Ok(replayed)) => replayed.show(),
+                Some(Ok(replayed)) => replay::show(replayed),
                 Some(Err(why)) => paragraph(format_args!("\n{}", nothing(why))),
                 None => {}
             }

@@ -3,32 +3,17 @@
 use std::path::Path;
 
 use clap::Args;
-use quell::Mechanism;
-use quell_clock::{MachineFile, Parameter};
+use quell_clock::MachineFile;
 use quell_experiments::machines;
 use quell_host::predict::HOST_FILE;
-use quell_host::predict::kernel::Kernel;
-use quell_host::predict::replay::{Price, Recorded, Recording, Replay, What, replay};
-use quell_perf::Host;
-use quell_record::figures::{Range, count, percent, times};
-use quell_record::report::Report;
-use quell_record::show::page;
-use quell_record::workload::{Calls, Process, stands_for};
-use quell_workloads::Workload;
+use quell_host::predict::recorded::Replayed;
 
 use crate::output::{paragraph, say};
 use crate::table::{Table, number, words};
 use crate::usage::usage;
 
-/// How many calls become one, where calls are made larger.
-const MERGED: [u64; 3] = [4, 16, 64];
-/// How many calls a replay makes, so that it takes seconds; of more, one in so many is made.
-const CALLS: u64 = 10_000;
 /// On which machine recordings are replayed where no file says what this host is.
 const BUILT_IN: &str = "haswell-server";
-
-/// What is said of a change.
-const COLUMNS: [&str; 4] = ["change", "interrupts gone", "time saved", "limits next"];
 
 /// Whether the recording is replayed, and where.
 #[derive(Debug, Args)]
@@ -41,18 +26,6 @@ pub struct ReplayArgs {
     /// is one here, else haswell-server]
     #[arg(long, value_name = "FILE", requires = "replay")]
     machine: Option<String>,
-}
-
-/// A replay, and what it stands for.
-pub struct Replayed {
-    /// The program.
-    program: String,
-    /// The machine, in words.
-    title: String,
-    /// One of how many calls of each kind was replayed.
-    thinned: u64,
-    /// What came of it.
-    pub replay: Replay,
 }
 
 impl ReplayArgs {
@@ -71,212 +44,22 @@ impl ReplayArgs {
     }
 }
 
-/// The kernel that was recorded; of the release that runs here if the recording names none.
-fn kernel(host: Option<&Host>, machine: &MachineFile) -> anyhow::Result<Kernel> {
-    let architecture = machine.architecture().in_linux();
-    let tags = machine.amount(Parameter::Tags) > 0.0;
-    Ok(match host {
-        Some(host) if !host.kernel.is_empty() => Kernel::linux(&host.kernel, architecture, tags)?,
-        _ => Kernel::running()?,
-    })
-}
-
-/// What flushes of that program cost in the recording, if it tells.
-fn price(report: &Report, process: &Process) -> Option<Price> {
-    let mut sum = (Range::default(), Range::default());
-    let (mut remote, mut interrupts) = (0, 0);
-    for site in &report.sites {
-        if site.program == process.name() && (!site.kernel || stands_for(&site.call)) {
-            sum = (sum.0.plus(site.initiator), sum.1.plus(site.stolen));
-            remote += site.remote;
-            interrupts += site.interrupts;
-        }
-    }
-    let each = |sum: Range, of: u64| {
-        let each = sum.times(1.0 / of.max(1) as f64);
-        (each.least, each.most)
-    };
-    (sum.0.most > 0.0 && sum.1.most > 0.0).then(|| Price {
-        waited_ns: each(sum.0, remote),
-        taken_ns: each(sum.1, interrupts),
-        targets: interrupts as f64 / remote.max(1) as f64,
-    })
-}
-
-/// Replays the calls of the busiest process.
-///
-/// # Errors
-/// If there is nothing to replay, or a run came to no end.
-pub fn run(
-    calls: &Calls,
-    only: Option<&str>,
-    machine: &MachineFile,
-    host: Option<&Host>,
-    report: &Report,
-) -> anyhow::Result<Replayed> {
-    let process = calls.busiest(only)?;
-    let thinned = process.count().div_ceil(CALLS).max(1);
-    let price = price(report, &process);
-    // As many CPUs as were interrupted, and the one that asked.
-    let seen = process
-        .targets()
-        .map(|targets| targets.round() as usize + 1);
-    let cpus = seen.unwrap_or(report.cpus).min(report.cpus).max(2);
-    let waited = price.map_or(0.0, |price| (price.waited_ns.0 + price.waited_ns.1) / 2.0);
-    let filled = report
-        .fault_ns
-        .map_or(0.0, |price| (price.least + price.most) / 2.0);
-    let process = process
-        .timed(report.pace, waited, filled)
-        .on_cpus(cpus)
-        .thinned(thinned);
-    let now = process.workload();
-    let workload = |text: &str| Ok::<_, anyhow::Error>(Workload::parse("recording", text)?);
-    let merged = MERGED
-        .iter()
-        .map(|&by| Ok((by, workload(&process.clone().merged(by).workload().text)?)))
-        .collect::<anyhow::Result<_>>()?;
-    let recording = Recording {
-        calls: workload(&now.text)?,
-        merged,
-        sent: match now.interrupts {
-            Some(interrupts) => Recorded::Interrupts(interrupts),
-            None => Recorded::Flushes(now.asked),
-        },
-        price,
-        fault_ns: report.fault_ns.map(|price| (price.least, price.most)),
-    };
-    Ok(Replayed {
-        replay: replay(machine, &kernel(host, machine)?, &recording)?,
-        program: now.program,
-        title: machine.title().to_owned(),
-        thinned,
-    })
-}
-
-impl Replayed {
-    /// Prints it.
-    pub fn show(&self) {
-        let told = self.told();
-        say!("\nWhat a change would do");
-        told.before.iter().for_each(paragraph);
-        if !told.rows.is_empty() {
-            let [first, figures @ .., last] = COLUMNS;
-            let figures = figures.map(number);
-            let columns = std::iter::once(words(first))
-                .chain(figures)
-                .chain([words(last)]);
-            let mut table = Table::new(columns);
-            for row in told.rows {
-                table.row(row);
-            }
-            say!("{table}");
-        }
-        told.after.iter().for_each(paragraph);
-    }
-
-    /// It in words.
-    pub fn told(&self) -> page::Replayed {
-        let replay = &self.replay;
-        let price = match &replay.price {
-            Some(price) => format!(
-                "an initiator waits {}, a target loses {}, as recorded",
-                range(price.waited_ns),
-                range(price.taken_ns)
-            ),
-            None => "interrupts cost half to twice what that machine's do, because the recording does not tell".into(),
+/// Prints what a replay came to.
+pub fn show(replayed: &Replayed) {
+    let told = replayed.told();
+    say!("\nWhat a change would do");
+    told.before.iter().for_each(paragraph);
+    if !told.rows.is_empty() {
+        let last = told.headings.len().saturating_sub(1);
+        let column = |(at, heading): (usize, &String)| match at == 0 || at == last {
+            true => words(heading),
+            false => number(heading),
         };
-        let share = match self.thinned {
-            1 => String::new(),
-            by => format!(", one in {} of each kind", count(by)),
-        };
-        let mut told = page::Replayed {
-            before: vec![format!(
-                "The calls of {}{share}, made again on a machine in software ({}; {price}), by a kernel like Linux {} (policy {}): \
-                 {} interrupts, recorded of these calls were {}.",
-                self.program,
-                self.title,
-                replay.kernel,
-                replay.kernel_policy,
-                count(replay.replayed),
-                count(replay.recorded),
-            )],
-            headings: COLUMNS.map(str::to_owned).into(),
-            ..page::Replayed::default()
-        };
-        if replay.violations > 0 {
-            told.before.push(format!(
-                "The contract was broken {} times: do not trust this, and report it.",
-                replay.violations
-            ));
+        let mut table = Table::new(told.headings.iter().enumerate().map(column));
+        for row in told.rows {
+            table.row(row);
         }
-        if !replay.reproduces() {
-            let far = "That is too far from what was recorded (a quarter) for anything to be predicted by it.";
-            told.before.push(far.into());
-            return told;
-        }
-        let mattering = || replay.changes.iter().filter(|change| change.matters);
-        told.rows = mattering()
-            .map(|change| {
-                vec![
-                    said(change.what),
-                    shares(change.interrupts),
-                    shares(change.time),
-                    change.next.unwrap_or("the program itself").to_owned(),
-                ]
-            })
-            .collect();
-        let by_kernel = |what: &What| {
-            matches!(
-                what,
-                What::Mechanism {
-                    in_kernel: false,
-                    ..
-                }
-            )
-        };
-        let nothing = |who| format!("Nothing that {who} could do is above the noise here.");
-        if !mattering().any(|change| by_kernel(&change.what)) {
-            told.after.push(nothing("a kernel"));
-        }
-        let by_calls = |what: &What| matches!(what, What::Merged { .. });
-        if !mattering().any(|change| by_calls(&change.what)) {
-            told.after.push(nothing("larger calls"));
-        }
-        told
+        say!("{table}");
     }
-}
-
-fn said(what: What) -> String {
-    let title = |name: &str| {
-        let of = Mechanism::ALL.into_iter().find(|of| of.name() == name);
-        of.map_or("", Mechanism::title)
-    };
-    match what {
-        What::Mechanism { name, in_kernel } => {
-            let has = if in_kernel {
-                " (this kernel has it: saved already)"
-            } else {
-                ""
-            };
-            format!("{name}: {}{has}", title(name))
-        }
-        What::Merged { calls } => format!("one call for {calls}"),
-    }
-}
-
-fn range((least, most): (f64, f64)) -> String {
-    times(Range { least, most })
-}
-
-/// Shares for people; negative where something is added.
-fn shares((least, most): (f64, f64)) -> String {
-    let one = |share: f64| match share < 0.0 {
-        true => format!("-{}", percent(-share)),
-        false => percent(share),
-    };
-    match (one(least), one(most)) {
-        (least, most) if least == most => most,
-        (least, most) => format!("{} to {most}", least.trim_end_matches(" %")),
-    }
+    told.after.iter().for_each(paragraph);
 }

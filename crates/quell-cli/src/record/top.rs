@@ -7,11 +7,11 @@ use std::time::Duration;
 
 use clap::Args;
 use console::Term;
-use quell_perf::live::{Options, Recorder, Refused, Scope, Stack, Wanted, is_running};
+use quell_perf::live::{Options, Recorder, Refused, Scope, is_running};
+use quell_record::events;
 use quell_record::figures::{count, percent, percents};
 use quell_record::top::{Row, Second, Top};
 
-use super::events;
 use super::live::{percent as percentage, seconds, told_to_end};
 use crate::output::{self, note, say};
 use crate::table::{Table, number, words};
@@ -44,7 +44,7 @@ pub struct TopArgs {
 pub fn run(args: &TopArgs) -> anyhow::Result<ExitCode> {
     let over = told_to_end()?;
     let options = Options {
-        wanted: wanted(),
+        wanted: events::flushes(),
         overhead: args.overhead / 100.0,
         buffer: None,
     };
@@ -84,22 +84,6 @@ pub fn run(args: &TopArgs) -> anyhow::Result<ExitCode> {
 
 /// The last second is told a little after its end.
 const GRACE: Duration = Duration::from_millis(50);
-
-/// Flushes of all processes, with no more of their stacks than says which call it was.
-fn wanted() -> Vec<Wanted> {
-    let mut wanted: Vec<Wanted> = events::wanted();
-    let flushes = |event: &Wanted| {
-        let others = ["sched:", "irq_vectors:reschedule"];
-        event.everywhere && !others.iter().any(|other| event.event.starts_with(other))
-    };
-    wanted.retain(flushes);
-    for event in &mut wanted {
-        if event.stack != Stack::Absent {
-            event.stack = Stack::Kernel;
-        }
-    }
-    wanted
-}
 
 /// Lines that are not of the table: what the second was, the headings, the rule, and one for the cursor.
 const AROUND: usize = 5;

@@ -156,7 +156,7 @@ const BY_INTERRUPTS: [(&str, &str); 10] = [
     ("SkipInterrupt", "watchdog"),
     ("SkipWait", "frames_come_back_unused"),
     ("HandlerSkipsFlush", "changed_pages_are_read_anew"),
-    ("WaiterServesNobody", "watchdog"),
+    ("WaiterSkipsInbox", "watchdog"),
 ];
 
 #[test]

@@ -152,7 +152,7 @@ fn what_has_no_end_or_is_no_number_is_refused() {
         (&["boot", "--option", "tag_bits=0"], "`tag_bits=0`"),
         (&["boot", "--option", "nonsense"], "`nonsense`"),
         (&["boot", "--option", "policy=some"], "`some`"),
-        (&["boot", "--option", "break=Nobody"], "`break=Nobody`"),
+        (&["boot", "--option", "break=Unknown"], "`break=Unknown`"),
         (&["boot", "swap", "--option", "parameters=x:1"], "`x`"),
         (
             &[

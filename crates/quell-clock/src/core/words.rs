@@ -119,8 +119,8 @@ impl Core {
 
     /// Whether the walker of the CPU that runs can read a line without asking another core for it.
     #[inline]
-    pub fn is_settled(&self, line: u32) -> bool {
-        self.lines.is_settled(self.current, line)
+    pub fn is_at_hand(&self, line: u32) -> bool {
+        self.lines.is_at_hand(self.current, line)
     }
 
     /// The walker's access to a line of a table: as a load, or as a locked operation.

@@ -34,7 +34,7 @@ const FAR: usize = 30;
 const BEYOND: usize = 200;
 
 #[test]
-fn a_line_nobody_has_comes_from_memory_and_stays() {
+fn a_line_in_no_cache_comes_from_memory_and_stays() {
     let mut bed = Bed::new();
     let (memory, l1) = (bed.costs.memory_line, bed.costs.l1_line);
     assert_eq!(bed.cost(0, LINE, Use::Load), (memory, false));

@@ -15,8 +15,8 @@
 //! * a walker that reads a table page after it was freed: **C6**;
 //! * frames handed out as zeroed that are not: **C8**.
 //!
-//! C7 is judged by the run: CPUs that wait for each other for ever. What no machine would forgive, and
-//! no clause speaks of, is reported as [`Clause::Misuse`].
+//! C7 is judged by the run: CPUs that wait for each other for ever. Calls that no machine would forgive, and
+//! no clause speaks of, are reported as [`Clause::Misuse`].
 //!
 //! The judgement is one-sided where calls overlap: a translation that was filled while the call
 //! that must take it away was already under way is given the benefit of the doubt.

@@ -76,7 +76,7 @@ fn keep_quiet(cells: &mut [Cell]) {
     }
 }
 
-/// The cells of one length, in an order of chance. What ran just before leaves its lines in the caches and dirty, so in a
+/// The cells of one length, in an order of chance. A contender leaves its lines in the caches and dirty, so in a
 /// fixed order, however rotated, some contenders would always come after the worst of the others.
 fn shuffled<'a>(cells: &'a mut [Cell], bytes: u64, order: &mut Pcg64) -> Vec<&'a mut Cell> {
     let mut turn: Vec<_> = cells.iter_mut().filter(|c| c.bytes == bytes).collect();

@@ -16,8 +16,8 @@
 //! | a page of zeros swapped | what else swapping does to a page, which is added to compressing it |
 //!
 //! So no figure takes up time that belongs to others, and a row in which many pages share a call can be predicted. Which
-//! rows those are (`beside.rs`) plays no part here. What the
-//! system itself tells (CPUs, clock, sizes of caches and TLBs, memory) is taken from there. Everything else is
+//! rows those are (`beside.rs`) plays no part here. The
+//! system itself tells its CPUs, clock, sizes of caches and TLBs, and memory. Everything else is
 //! the base machine's, a built-in one of the same architecture and vendor, and marked as assumed.
 //!
 //! What this cannot tell apart: what a page costs in the call that discards it from what the call costs only if it finds

@@ -369,7 +369,7 @@ impl World {
         }
     }
 
-    /// Clears the page's entry. What makes that visible is the engine's business.
+    /// Clears the page's entry. The engine makes that visible.
     pub fn clear(&self, page: usize) -> PageRange {
         self.hw.table[page].store(false, Relaxed);
         PageRange::base(Page(page as u64), 1)
@@ -404,7 +404,7 @@ impl World {
         batch.unmapped(&self.space, range, 0);
         match batch.finish_owed() {
             Outcome::Owed(owed) => self.residue.owe(owed.stamp()),
-            Outcome::Flushed(_) => self.residue.settle_flushed(),
+            Outcome::Flushed(_) => self.residue.clear(),
         }
     }
 

@@ -1,6 +1,6 @@
 //! The races of the manager: its locks, the names of its tables, the length of a file.
 //!
-//! The manager as a whole is too long for loom. What it orders lies in three small files of its own, which are
+//! The manager as a whole is too long for loom. Its orderings lie in three small files of its own, which are
 //! compiled here as they are; around them each race does in a line what the manager does in many.
 
 #[path = "../../../quell-vm/src/length.rs"]

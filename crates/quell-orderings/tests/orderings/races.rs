@@ -223,7 +223,7 @@ pub const RACES: &[Race] = &[
                 w.unlock();
                 w.hw.access(0);
                 for _ in batch.finish() {}
-                w.residue.settle_flushed();
+                w.residue.clear();
             },
         ]),
     ),

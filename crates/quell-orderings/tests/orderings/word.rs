@@ -1,7 +1,7 @@
 //! The engine's words on loom's atomics, each ordering of which can be weakened.
 //!
-//! Loom treats a sequentially consistent access as one that acquires and releases. What such an
-//! access adds, *one order of all of them that every one respects*, is supplied here without a
+//! Loom treats a sequentially consistent access as one that acquires and releases. Such an
+//! access adds *one order of all of them that every one respects*. It is supplied here without a
 //! fence, which would order its neighbours too and hide what they lack: the order is that in which
 //! loom runs them, and a sequentially consistent load does not return a value older than the last
 //! one that was written sequentially consistently. It may miss any later one that was not. That is

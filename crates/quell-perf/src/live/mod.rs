@@ -6,7 +6,7 @@
 //! comes out of order and is there all the same.
 //!
 //! Events are those of the whole machine, because a shootdown begins in one process and interrupts whatever runs
-//! elsewhere. What is kept depends on the [`Scope`], and on each [`Wanted`] event: of the processes in question, or of
+//! elsewhere. The [`Scope`] and each [`Wanted`] event decide whether the events of the processes in question are kept, or of
 //! all. Recording costs time, and is held to a share of what the machine does: see [`Options::overhead`].
 
 mod budget;

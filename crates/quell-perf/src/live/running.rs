@@ -95,7 +95,7 @@ impl Running {
         }
     }
 
-    /// CPU time that the kernel used for the events until now. What is not counted is taken to happen as often while it is
+    /// CPU time that the kernel used for the events until now. An event that is not counted is taken to happen as often while it is
     /// not recorded as while it is.
     pub(super) fn kernel(&self, price: &Price, now_ns: u64) -> u64 {
         let (walked, copied) = (self.walked as f64, self.copied as f64);

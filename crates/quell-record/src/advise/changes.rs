@@ -200,7 +200,7 @@ fn merged(site: &Site, call: &str, at: &str) -> Option<Proposal> {
     ))
 }
 
-/// How soon most of what is touched again is, as a bound of [`BINS`], and which share of all that is at least and at most. What could
+/// How soon most of what is touched again is, as a bound of [`BINS`], and which share of all that is at least and at most. Memory that could
 /// not be followed so long may be touched or not. `None` if hardly any is.
 fn touched(site: &Site) -> Option<(usize, Range)> {
     let within = site.reuse.within();

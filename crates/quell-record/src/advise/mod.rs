@@ -4,7 +4,7 @@
 //! after another of the same thread from the same place that one flush would have served both; how many
 //! belonged to memory that was touched again so soon that keeping it would have cost little. Both have a range:
 //! a change that is felt in between (the memory was touched before the batch would have been flushed) counts in one
-//! end and not in the other. What an interrupt costs is what it cost here; what filling a page again costs is what the
+//! end and not in the other. An interrupt is taken to cost what it cost in the recording, and filling a page again what the
 //! recorder measured on the same host just before. Advice that promises less than [`NOISE`] of a program's time is not given.
 //!
 //! The recording does not tell whether the program's author can make the change, and what else it changes. The next

@@ -19,8 +19,8 @@ pub struct Discard {
     pub interrupts: u64,
     /// The gap's bin of its first interrupt.
     pub gap: usize,
-    /// Whether it is known when it was touched, or how long it was not.
-    pub settled: bool,
+    /// Whether it was followed to its end: it is known when it was touched, or how long it was not.
+    pub followed: bool,
 }
 
 /// The ranges that were given back, by program.
@@ -35,7 +35,7 @@ pub struct Discards {
 }
 
 impl Discards {
-    /// A call gave this range back; what was known of the same range before, if that was not settled.
+    /// A call gave this range back; what was known of the same range before, if it was not followed to its end.
     pub fn add(
         &mut self,
         program: usize,
@@ -60,7 +60,7 @@ impl Discards {
             time_ns,
             interrupts: sent.0,
             gap: sent.1,
-            settled: false,
+            followed: false,
         };
         let before = self
             .ranges
@@ -69,17 +69,17 @@ impl Discards {
             .insert(start, discard);
         self.count += usize::from(before.is_none());
         self.recent.push((program, start));
-        before.filter(|before| !before.settled)
+        before.filter(|before| !before.followed)
     }
 
-    /// What follows was not recorded: calls `each` with what was not touched until now, which is settled then.
-    pub fn settle(&mut self, mut each: impl FnMut(&Discard)) {
+    /// What follows was not recorded: calls `each` with what was not touched until now, and follows it no longer.
+    pub fn stop_following(&mut self, mut each: impl FnMut(&Discard)) {
         for (program, start) in std::mem::take(&mut self.recent) {
             let ranges = self.ranges.get_mut(&program);
             let Some(discard) = ranges.and_then(|ranges| ranges.get_mut(&start)) else {
                 continue;
             };
-            if !std::mem::replace(&mut discard.settled, true) {
+            if !std::mem::replace(&mut discard.followed, true) {
                 each(discard);
             }
         }
@@ -114,17 +114,17 @@ mod tests {
     }
 
     #[test]
-    fn each_range_is_settled_once() {
+    fn each_range_is_followed_to_its_end_once() {
         let mut discards = Discards::default();
         assert!(discards.add(1, 0x1000, 0x1000, 7, 5, (1, 0)).is_none());
         discards.add(1, 0x5000, 0x1000, 7, 6, (2, 0));
         let before = discards.add(1, 0x1000, 0x1000, 7, 9, (4, 0));
         assert_eq!(before.map(|before| before.interrupts), Some(1));
-        discards.find(1, 0x5000).unwrap().settled = true;
-        let mut settled = Vec::new();
-        discards.settle(|discard| settled.push(discard.interrupts));
-        discards.settle(|discard| settled.push(discard.interrupts));
-        assert_eq!(settled, [4]);
+        discards.find(1, 0x5000).unwrap().followed = true;
+        let mut ended = Vec::new();
+        discards.stop_following(|discard| ended.push(discard.interrupts));
+        discards.stop_following(|discard| ended.push(discard.interrupts));
+        assert_eq!(ended, [4]);
         assert!(
             discards.find(1, 0x1000).is_some(),
             "its faults still are of this call"

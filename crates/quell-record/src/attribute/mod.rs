@@ -299,13 +299,13 @@ impl Attribution {
         }
         self.threads.clear();
         self.in_flight.clear();
-        self.discards_settled(end_ns);
+        self.stop_following_discards(end_ns);
     }
 
     /// What was given back and not touched until now can be followed no longer.
-    fn discards_settled(&mut self, now: u64) {
+    fn stop_following_discards(&mut self, now: u64) {
         let sites = &mut self.sites;
-        self.discards.settle(|discard| {
+        self.discards.stop_following(|discard| {
             let followed = now.saturating_sub(discard.time_ns);
             sites[discard.site].reuse.left(followed, discard.interrupts);
         });
@@ -1047,7 +1047,7 @@ impl Attribution {
             let site = &mut self.sites[discard.site];
             of = Some(discard.site);
             site.refaults += 1;
-            if !std::mem::replace(&mut discard.settled, true) {
+            if !std::mem::replace(&mut discard.followed, true) {
                 let after = now.saturating_sub(discard.time_ns);
                 let soon = bin(after);
                 site.reuse.touched(after, discard.interrupts);
@@ -1083,7 +1083,7 @@ impl Attribution {
         for tid in threads {
             self.close(tid, end);
         }
-        self.discards_settled(end);
+        self.stop_following_discards(end);
         let evidence = self.evidence();
         for site in &mut self.sites {
             site.interrupts = match evidence {

@@ -1,7 +1,7 @@
 //! The text that an event says of itself, taken apart into fields.
 //!
 //! Every event prints in a format of its own, but nearly all print `name=value` or `name: value`, one after the
-//! other. That is what is read here, with the few that do otherwise told apart by their names. What fits nothing
+//! other. This module reads that, and tells the few that do otherwise apart by their names. A line that fits neither
 //! makes an event without fields, never an error: a later kernel may say more than this one knew.
 
 use std::sync::Arc;

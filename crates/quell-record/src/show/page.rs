@@ -36,7 +36,7 @@ const SIDE: usize = 16;
 pub struct Replayed {
     /// What was replayed, and how.
     pub before: Vec<String>,
-    /// The columns: the first is of words, the others of figures.
+    /// The columns: the first and the last are of words, the others of figures.
     pub headings: Vec<String>,
     /// A row for each change.
     pub rows: Vec<Vec<String>>,

@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use super::call::{Alike, Kind, Made, PAGE};
+use super::statement::{Alike, Kind, Made, PAGE};
 use super::thread::Thread;
 
 /// How many different calls a thread has in the file; the most frequent ones.

@@ -1,22 +1,22 @@
 //! A recording as a workload: what a program did with its memory, as a file that quell runs again.
 //!
-//! A recording has too many calls to write each of them down, and their addresses mean nothing elsewhere. What makes a
-//! shootdown expensive is how often each thread makes which call, of how much memory, with how many pages in it, how long
+//! A recording has too many calls to write each of them down, and their addresses mean nothing elsewhere. The cost of
+//! shootdowns depends on how often each thread makes which call, of how much memory, with how many pages in it, how long
 //! it computes in between, and which other threads run in the process. That is kept. A thread becomes one loop; in each round,
 //! each kind of its calls advances by its share, so that over the whole loop it is made exactly as often as it
 //! was recorded. A call that asked other CPUs to flush finds pages there when it is made again; one that
 //! asked no CPU finds none. Which of both is all that decides whether it asks again.
 //!
 //! The kernel's own flushes in a thread are kept like calls where a statement does what led to them: a page that a fork
-//! shares is written and copied; pages of files are reclaimed by the thread whose memory is short. What kernel threads do to a
-//! process (kswapd, compaction, KSM) is not: their events do not say to which.
+//! shares is written and copied; pages of files are reclaimed by the thread whose memory is short. Flushes by kernel threads
+//! (kswapd, compaction, KSM) are not kept: their events do not say of which process.
 //!
 //! The order of different calls, which memory they shared, and the reads and writes of the program are lost;
 //! [`Process::workload`] writes that into the file, together with what it left out of this recording.
 
-mod call;
 mod file;
 mod process;
+mod statement;
 mod thread;
 
 use std::cmp::Reverse;
@@ -24,8 +24,8 @@ use std::collections::BTreeMap;
 
 use quell_perf::{Item, Source, SourceError};
 
-use call::{Alike, Kind, LARGEST, PAGE};
 pub use process::{Process, Written};
+use statement::{Alike, Kind, LARGEST, PAGE};
 use thread::{Open, PAGES, Thread};
 
 use crate::event::{Event, flushes, of, reason};

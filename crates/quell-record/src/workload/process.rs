@@ -2,8 +2,8 @@
 
 use std::cmp::Reverse;
 
-use super::call::{Alike, LARGEST, Made, PAGE};
 use super::file::{Loop, Lost, file};
+use super::statement::{Alike, LARGEST, Made, PAGE};
 use super::thread::Thread;
 
 /// How many threads make calls in the file; the busiest ones do.

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use super::call::{Alike, Kind, Made, PAGE};
+use super::statement::{Alike, Kind, Made, PAGE};
 
 /// How many pages a call finds whose flush named none.
 pub const PAGES: u64 = 1024;
@@ -65,7 +65,7 @@ impl Thread {
 
     /// The kernel flushes for a reason of its own.
     pub fn flushes(&mut self, kind: Kind, time_ns: u64) {
-        self.settle();
+        self.close_aside();
         if self.open.is_none() {
             if let Some(before) = self.returned_ns {
                 let between = time_ns.saturating_sub(before);
@@ -86,8 +86,8 @@ impl Thread {
         }
     }
 
-    /// What the kernel flushed last has interrupted all whom it did.
-    fn settle(&mut self) {
+    /// The kernel's last flush of its own is complete: every CPU that it interrupted has been counted.
+    fn close_aside(&mut self) {
         let Some((kind, interrupts)) = self.aside.take() else {
             return;
         };
@@ -106,7 +106,7 @@ impl Thread {
 
     /// A call that had not returned when the recording ended has.
     pub fn end(&mut self) {
-        self.settle();
+        self.close_aside();
         let last = self.returned_ns.unwrap_or(0);
         self.returned(last);
     }

@@ -35,7 +35,7 @@ impl<'a> Program<'a> {
         gather.hold(frame);
         match gather.finish_owed() {
             Outcome::Flushed(frames) => {
-                residue.settle_flushed();
+                residue.clear();
                 *slot = CacheSlot::Empty;
                 drop(locks);
                 frames.for_each(|frame| self.free(frame));

@@ -138,7 +138,7 @@ impl<'a> Program<'a> {
         gather.unmapped(space, KernelHalf::range(page, 1), entry.frame());
         match gather.finish_owed() {
             Outcome::Flushed(frames) => {
-                residue.settle_flushed();
+                residue.clear();
                 self.complete_kernel(page, state.version);
                 frames.for_each(|frame| self.free(frame));
             }

@@ -45,7 +45,7 @@ const THEMES: [&[u8]; 5] = [
 
 /// The same in programs with large pages.
 const LARGE_THEMES: [&[u8]; 2] = [
-    // Who takes one apart, and who takes hold of it meanwhile: unmap, discard, protect, page out, migrate, reclaim.
+    // One CPU takes a large page apart while another takes hold of it: unmap, discard, protect, page out, migrate, reclaim.
     &[4, 5, 6, 7, 18, 18, 21],
     // Processes that share one: fork, another process, discard, protect, and writes.
     &[FORK, ENTER, 5, 6, 1],

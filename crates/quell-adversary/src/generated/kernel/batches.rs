@@ -53,7 +53,7 @@ struct Capture {
 /// How many ranges and how many captures a batch keeps.
 const KEPT: usize = 8;
 
-/// Ends a batch whose flush may be owed; as of which stamp it is. What becomes of the frames is the caller's to say.
+/// Ends a batch whose flush may be owed; as of which stamp it is. The caller decides what becomes of the frames.
 pub(super) fn owe(batch: &mut SmallBatch<'_, '_, Frame>) -> Option<Stamp> {
     match batch.finish_owed() {
         Outcome::Owed(owed) => {

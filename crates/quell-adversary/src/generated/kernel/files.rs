@@ -159,7 +159,7 @@ impl<'m> Kernel<'m> {
                         self.residue(frame).owe(stamp);
                     }
                     None => {
-                        self.residue(frame).settle_flushed();
+                        self.residue(frame).clear();
                         self.release(What::Single(frame));
                     }
                 }

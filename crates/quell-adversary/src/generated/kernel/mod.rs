@@ -2,8 +2,8 @@
 //!
 //! It is larger than the [bare kernel](crate::bare_kernel) and just as literal: three levels of tables, base,
 //! large and huge pages, private memory, files that several spaces map, frames with owners, batches
-//! that any CPU may go on with. What a rule of the engine demands of its embedder is done here, in one
-//! place each, so whatever goes wrong in a run goes wrong in the engine:
+//! that any CPU may go on with. This kernel does what the rules of the engine demand of an embedder, each in one
+//! place, so a run that goes wrong goes wrong in the engine:
 //!
 //! * an entry is changed under the lock of its space, and reported before that is dropped;
 //! * a page goes to a place that was emptied only after [`Engine::settle_deferred`], and after
@@ -27,7 +27,7 @@
 //! | [`state`] | what the kernel keeps: locks, frames with owners, entries |
 //! | [`spaces`] | running, idling, accesses; spaces that end and begin anew |
 //! | [`mapping`] | mapping, and moving what is mapped |
-//! | [`promises`] | what calls promise when they return |
+//! | [`postconditions`] | what calls promise when they return |
 //! | [`own_half`] | the kernel's own mappings: taken away, used again, and its text |
 //! | [`own_state`] | what the kernel knows of them |
 //! | [`files`] | files of one page, reclaimed at once or lazily |
@@ -46,7 +46,7 @@ mod mapping;
 mod operations;
 mod own_half;
 mod own_state;
-mod promises;
+mod postconditions;
 mod run;
 mod spaces;
 mod state;

@@ -229,7 +229,7 @@ impl Kernel<'_> {
                 self.own.taken[own].set(Some(Taken { frame, stamp }));
             }
             None => {
-                self.residue(frame).settle_flushed();
+                self.residue(frame).clear();
                 self.release(What::Single(frame));
             }
         }

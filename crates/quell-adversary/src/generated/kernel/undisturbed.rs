@@ -1,7 +1,7 @@
 //! CPUs that run a program and are not to be disturbed: the way into it, and every way back into the kernel.
 //!
-//! Such a program loads, stores and fetches, and tells others something or waits for them, where it is. Whatever else
-//! happens on its CPU is the kernel's, which is entered first: for an operation, an interrupt, a thread that preempts
+//! Such a program loads, stores and fetches, and tells others something or waits for them, where it is. Everything else
+//! on its CPU is done by the kernel, which the CPU enters first: for an operation, an interrupt, a thread that preempts
 //! the program, an NMI. The interrupted program goes on undisturbed afterwards.
 //!
 //! On its way in or out a CPU uses none of the kernel's mappings, and an NMI may come there: its handler enters the kernel, too, and

@@ -121,7 +121,7 @@ fn dear_page_faults_are_what_limits() {
 }
 
 #[test]
-fn what_nobody_would_notice_is_not_advised() {
+fn what_is_below_the_noise_is_not_advised() {
     let found = replayed("S0", &recording("discard", 100_000_000, Some(PRICE)));
     assert!(of(&found, "merged").interrupts.0 > 0.6, "{found:?}");
     assert!(
@@ -145,7 +145,7 @@ fn where_the_recording_does_not_tell_the_price_the_range_is_wider() {
 }
 
 #[test]
-fn a_recording_that_asked_nobody_is_refused() {
+fn a_recording_that_interrupted_no_cpu_is_refused() {
     let machine = quell_clock::built_in("haswell-server").unwrap();
     let kernel = Kernel::of_policy("S0".parse().unwrap());
     let none_sent = Recording {

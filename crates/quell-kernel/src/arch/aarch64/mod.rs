@@ -8,7 +8,7 @@ pub mod paging;
 mod processor;
 pub mod start;
 pub mod traps;
-pub mod user;
+pub mod user_mode;
 
 /// The architecture's name.
 pub const NAME: &str = "aarch64";

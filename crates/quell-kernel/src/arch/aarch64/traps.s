@@ -1,7 +1,7 @@
 // The exception vectors.
 //
 // From kernel mode the registers go onto the current stack. From user mode the stack pointer is the
-// start of a user Context (user.rs), so the registers are saved where they belong, and the kernel
+// start of a user Context (user_mode.rs), so the registers are saved where they belong, and the kernel
 // goes on after its call to enter user mode.
 //
 // Group 0 interrupts come as FIQs, which masking interrupts (PSTATE.I) does not hold back: they are

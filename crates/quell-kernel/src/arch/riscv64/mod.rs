@@ -13,7 +13,7 @@ mod processor;
 mod software;
 pub mod start;
 pub mod traps;
-pub mod user;
+pub mod user_mode;
 
 /// The architecture's name.
 pub const NAME: &str = "riscv64";

@@ -1,7 +1,7 @@
 // The trap vector.
 //
 // In kernel mode sscratch is 0, and the registers go onto the current stack. In user mode it is the address of a user
-// Context (user.rs), so the registers are saved where they belong, and the kernel goes on after its call to enter
+// Context (user_mode.rs), so the registers are saved where they belong, and the kernel goes on after its call to enter
 // user mode.
 //
 // On each way back a store-conditional to the frame ends the reservation that what was interrupted may

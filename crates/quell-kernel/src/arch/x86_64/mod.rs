@@ -10,7 +10,7 @@ pub mod paging;
 mod processor;
 pub mod start;
 pub mod traps;
-pub mod user;
+pub mod user_mode;
 
 /// The architecture's name.
 pub const NAME: &str = "x86_64";

@@ -2,7 +2,7 @@
 #
 # Every vector has a stub of 16 bytes that makes the frames equal (a 0 where the processor pushes no
 # error code) and pushes the vector. From kernel mode the registers go onto the current stack;
-# from user mode the task state's stack pointer is the end of the frame in a user Context (user.rs),
+# from user mode the task state's stack pointer is the end of the frame in a user Context (user_mode.rs),
 # so the registers are saved where they belong, and the kernel goes on after its call to enter it.
 
 .section .text

@@ -76,7 +76,7 @@ pub fn machine(options: Options) -> (&'static TestMachine, &'static TestVm) {
     MADE.with_borrow_mut(|made| {
         made.push(Box::new(move || {
             // SAFETY: each was made by `Box::into_raw` above, and the caller of `release_machines`
-            // vouches that nothing refers to them. What borrows goes before what it borrows.
+            // vouches that nothing refers to them. The borrower goes before what it borrows.
             unsafe {
                 drop(Box::from_raw(vm));
                 drop(Box::from_raw(ledger));

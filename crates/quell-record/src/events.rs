@@ -1,4 +1,5 @@
-//! Which events are recorded to find out what shootdowns cost.
+//! Which events are recorded to find out what shootdowns cost: all that a report is made of ([`recorded`]), or the flushes alone, as
+//! [`top`](crate::top) adds them up second by second ([`flushes`]).
 
 use quell_perf::live::{Stack, Wanted};
 
@@ -26,8 +27,8 @@ const CALLS: [&str; 17] = [
 /// Events that are counted all the time: few enough to cost nothing beside what they stand for.
 const COUNTED: [&str; 3] = ["tlb:tlb_flush", "csd:csd_queue_cpu", "ipi:ipi_send_cpumask"];
 
-/// The events, where the kernel has them.
-pub fn wanted() -> Vec<Wanted> {
+/// The events of a recording, where the kernel has them.
+pub fn recorded() -> Vec<Wanted> {
     let one = |event: &str, everywhere, stack| Wanted {
         event: event.to_owned(),
         everywhere,
@@ -75,4 +76,43 @@ pub fn wanted() -> Vec<Wanted> {
         }
     }
     wanted
+}
+
+/// Flushes of all processes, with no more of their stacks than says which call it was.
+pub fn flushes() -> Vec<Wanted> {
+    let mut wanted = recorded();
+    wanted.retain(|event| {
+        let others = ["sched:", "irq_vectors:reschedule"];
+        event.everywhere && !others.iter().any(|other| event.event.starts_with(other))
+    });
+    for event in &mut wanted {
+        if event.stack != Stack::Absent {
+            event.stack = Stack::Kernel;
+        }
+    }
+    wanted
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn flushes_are_recorded_of_all_processes_and_without_their_stacks_in_the_program() {
+        let flushes = flushes();
+        assert!(flushes.iter().any(|event| event.event == "tlb:tlb_flush"));
+        for event in &flushes {
+            assert!(event.everywhere, "{}", event.event);
+            assert!(
+                matches!(event.stack, Stack::Absent | Stack::Kernel),
+                "{}",
+                event.event
+            );
+            assert!(
+                !event.event.starts_with("syscalls:") && !event.event.starts_with("sched:"),
+                "{}",
+                event.event
+            );
+        }
+    }
 }

@@ -62,7 +62,7 @@ fn what_is_owed_of_a_program_does_not_wait_for_its_entry_into_the_kernel() {
         }
         match batch.finish_owed() {
             Outcome::Owed(owed) => residue.owe(owed.stamp()),
-            Outcome::Flushed(_) => residue.settle_flushed(),
+            Outcome::Flushed(_) => residue.clear(),
         }
         assert!(residue.is_clear() || engine.claim(&residue).is_some());
         assert_eq!(

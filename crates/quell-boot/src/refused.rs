@@ -1,0 +1,87 @@
+//! What the kernel would refuse once it was built and has booted, refused before.
+
+use quell_workloads::Workload;
+
+use crate::options::Options;
+
+/// What `break=` may leave out of the kernel's machine, beside the rules of engine and manager that the
+/// mutants are named for; the kernel's `mistakes` makes each.
+const MISTAKES_OF_THE_MACHINE: [&str; 6] = [
+    "request",
+    "here",
+    "broadcast",
+    "nmi",
+    "SkipBarrier",
+    "SkipInterrupt",
+];
+
+/// Checks the options of a boot with `cpus` CPUs that runs `workload`, if it runs one. `is_rule` says whether a name is that of a
+/// mutant of the engine's or the manager's rules.
+///
+/// # Errors
+/// What the kernel would refuse, in one line that names the option.
+pub fn check(
+    options: &Options<'_>,
+    cpus: u16,
+    workload: Option<Workload>,
+    is_rule: &dyn Fn(&str) -> bool,
+) -> Result<(), String> {
+    if let Some(name) = options.broken
+        && !MISTAKES_OF_THE_MACHINE.contains(&name)
+        && !is_rule(name)
+    {
+        return Err(format!(
+            "option `break={name}`: there are {} and the mutants of docs/mutants.md that are rules",
+            MISTAKES_OF_THE_MACHINE.join(", ")
+        ));
+    }
+    let team = options.team.unwrap_or(usize::from(cpus));
+    if team > usize::from(cpus) {
+        return Err(format!(
+            "option `team={team}`: the machine has {cpus} CPUs; --cpus gives it more"
+        ));
+    }
+    if let Some(bits) = options.tag_bits
+        && (1 << bits) - 1 <= u32::from(cpus)
+    {
+        return Err(format!(
+            "option `tag_bits={bits}`: {} tags are too few for {cpus} CPUs",
+            (1u32 << bits) - 1
+        ));
+    }
+    let Some(mut workload) = workload else {
+        return Ok(());
+    };
+    for pair in options
+        .parameters
+        .split(',')
+        .filter(|pair| !pair.is_empty())
+    {
+        workload
+            .set(&pair.replacen(':', "=", 1))
+            .map_err(|wrong| format!("option `parameters={pair}`: {wrong}"))?;
+    }
+    workload
+        .check(team)
+        .map_err(|why| format!("{}: {why}", workload.name()))?;
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn options_that_do_not_fit_the_machine_are_named() {
+        let refused = |line: &str, cpus| {
+            let options = Options::parse(line).expect(line);
+            check(&options, cpus, None, &|name| name == "SkipWait").err()
+        };
+        let culprit = |line: &str, cpus| refused(line, cpus).unwrap_or_default();
+        assert_eq!(refused("break=SkipWait", 4), None);
+        assert_eq!(refused("break=request team=4 tag_bits=3", 4), None);
+        assert!(culprit("break=Unknown", 4).contains("`break=Unknown`"));
+        assert!(culprit("team=5", 4).contains("`team=5`"));
+        assert!(culprit("tag_bits=2", 4).contains("`tag_bits=2`"));
+    }
+}
