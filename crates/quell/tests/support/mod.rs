@@ -29,6 +29,8 @@ pub struct Machine {
     /// The tag of the root that was loaded last.
     pub tag: Cell<u16>,
     pub asked: Cell<usize>,
+    /// How often a CPU has told of an answer to a flush in flight.
+    pub answers: Cell<usize>,
     pub forbidden: Cell<bool>,
     /// What an NMI is told that comes right after a root was left.
     pub nmis: RefCell<Vec<bool>>,
@@ -165,6 +167,9 @@ unsafe impl Hardware for Machine {
             self.engine.get().expect("an engine").on_interrupt();
             self.me.set(me);
         }
+    }
+    fn flush_answered(&self) {
+        self.answers.set(self.answers.get() + 1);
     }
     fn may_wait(&self) -> bool {
         self.asked.set(self.asked.get() + 1);
