@@ -5,6 +5,7 @@
 
 use crate::addr::Frame;
 use crate::asid::{GlobalTags, RunningTag, RunningTags};
+use crate::cpu::Loaded;
 use crate::cpu_set::{CpuId, MAX_CPUS};
 use crate::features::{Features, Tagging, Unsupported};
 use crate::hardware::{Broadcast, Hardware};
@@ -142,6 +143,13 @@ impl<'m, H: Hardware, R: Rules> Engine<'m, H, R> {
                 (0..cpu).all(|other| !core::ptr::eq(state(cpu), state(other)))
             }),
             "Hardware::per_cpu names one place for two CPUs"
+        );
+        debug_assert!(
+            (0..count).all(|cpu| {
+                let state = state_of(hw, given, CpuId(cpu as u16));
+                state.state.loaded() == Loaded::Offline
+            }),
+            "the state of a CPU belongs to another engine, on which that CPU is online"
         );
         let slots_of = |cpu| (cpu, state_of(hw, given, CpuId(cpu as u16)).slots().len());
         let fewest = (0..count).map(slots_of).min_by_key(|&(_, slots)| slots);

@@ -6,7 +6,7 @@ mod support;
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-use quell::{Batch, Frame, Page, PageRange, Policy, Purpose};
+use quell::{Batch, Engine, Frame, Page, PageRange, PerCpu, Policy, Purpose};
 use support::{Breach, E, Machine, S, run_on_both, space, world};
 
 /// What the engine says when the machine does this, and both CPUs run a space.
@@ -83,6 +83,43 @@ fn features_that_change_are_noticed() {
 fn a_cpu_that_comes_online_twice_is_noticed() {
     let twice = said(None, |_, engine, _| engine.cpu_online()).unwrap_or_default();
     assert!(twice.contains("CPU 0 comes online twice"), "{twice:?}");
+}
+
+/// engine.rs, of a root: "no CPU switches to the space after that".
+#[test]
+fn a_space_that_is_loaded_after_its_end_is_noticed() {
+    let before = said(None, |_, engine, x| {
+        let other = space(engine, 2);
+        engine.switch_to(Some(x), other);
+        engine.switch_to(Some(other), x);
+        engine.retire(other);
+    });
+    assert_eq!(before, None);
+    let after = said(None, |_, engine, x| {
+        let other = space(engine, 2);
+        engine.retire(other);
+        engine.switch_to(Some(x), other);
+    });
+    let after = after.unwrap_or_default();
+    assert!(after.contains("that was retired"), "{after:?}");
+}
+
+/// per_cpu.rs: the embedder "gives it to no other engine".
+#[test]
+fn two_engines_that_share_the_state_of_a_cpu_are_noticed() {
+    let machine: &Machine = Box::leak(Box::default());
+    let cpus: &[PerCpu<'_, Machine>] = Box::leak(Box::new([PerCpu::new(), PerCpu::new()]));
+    let first = Engine::new(machine, cpus, &[], Policy::ALL).expect("a machine that holds");
+    first.cpu_online();
+    let second = catch_unwind(AssertUnwindSafe(|| {
+        let _ = Engine::new(machine, cpus, &[], Policy::ALL);
+    }));
+    let why = second.expect_err("the state is the first engine's");
+    let said = why.downcast_ref::<&str>().copied().unwrap_or_default();
+    assert!(said.contains("belongs to another engine"), "{said:?}");
+    // Not so when its CPUs have gone offline.
+    first.cpu_offline(None);
+    assert!(Engine::new(machine, cpus, &[], Policy::ALL).is_ok());
 }
 
 /// hardware.rs: `load_root` is "called with interrupts masked", and the methods of a machine call nothing of the engine.
