@@ -229,11 +229,19 @@ impl<H: Bench, R: Rules> Part<'_, '_, H, R> {
         let page = |cpu: usize| BASE.plus(cpu as u64);
         let frames = self.shared.own[self.me];
         let all = |value| (0..self.hw.cpus()).all(|cpu| self.reads(page(cpu), value));
-        let mut right = true;
+        let (mut right, mut nests) = (true, true);
         for round in 0..ROUNDS {
             let frame = frames[round as usize % 2];
             self.hw.set_word(frame, 0, round);
-            let were_on = (round % 3 == 0).then(|| self.hw.mask_interrupts());
+            let were_on = (round % 3 == 0).then(|| {
+                let were_on = self.hw.mask_interrupts();
+                // As the engine does under a caller that has masked them.
+                let inner = self.hw.mask_interrupts();
+                self.hw.restore_interrupts(inner);
+                let after = self.hw.mask_interrupts();
+                nests &= !inner && !after;
+                were_on
+            });
             self.set(page(self.me), Some((frame, Rights::Read)));
             self.flush(page(self.me), 1);
             right &= self.reads(page(self.me), round);
@@ -250,6 +258,7 @@ impl<H: Bench, R: Rules> Part<'_, '_, H, R> {
             (0..self.hw.cpus()).for_each(|cpu| self.set(page(cpu), None));
             self.flush(BASE, self.hw.cpus() as u64);
         });
+        expect(nests, "interrupts that were masked were on again")?;
         expect(right, "a page was read as it was before its change")
     }
 

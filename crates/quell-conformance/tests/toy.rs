@@ -33,6 +33,8 @@ enum Wrong {
     NoInvalidation,
     /// Broadcasts reach only their sender.
     NoBroadcast,
+    /// Interrupts that were masked come on again when they are masked twice.
+    MaskDoesNotNest,
     /// A root is loaded with its tag's entries, whatever was asked for.
     AlwaysKeeps,
     /// Zeroing leaves out the last word.
@@ -304,7 +306,7 @@ unsafe impl Hardware for Toy {
     }
 
     fn mask_interrupts(&self) -> bool {
-        !self.me().masked.swap(true, SeqCst)
+        !self.me().masked.swap(true, SeqCst) || self.wrong == Wrong::MaskDoesNotNest
     }
 
     fn restore_interrupts(&self, were_on: bool) {
@@ -494,6 +496,7 @@ fn a_machine_that_does_not_do_as_it_is_told_is_found_out() {
     fails(PCID, Wrong::NoInvalidation, "changed_pages");
     fails(PCID, Wrong::AlwaysKeeps, "own_pages");
     fails(PCID, Wrong::ShortZeroing, "zeroed_is_zero");
+    fails(PCID, Wrong::MaskDoesNotNest, "everybody_flushes");
     fails(ASID, Wrong::NoBroadcast, "changed_pages");
 }
 

@@ -33,7 +33,6 @@ pub fn document(kept: &[Entry]) -> String {
         (Kind::Allowed, "Allowed"),
         (Kind::Fence, "Fences"),
         (Kind::Deep, "Found on more schedules"),
-        (Kind::Open, "Open"),
     ] {
         let entries: Vec<&Entry> = kept.iter().filter(|entry| entry.kind == kind).collect();
         if entries.is_empty() {

@@ -24,8 +24,6 @@ pub enum Kind {
     Fence,
     /// It dies with `--thorough`, by what the reason names; less may not find it.
     Deep,
-    /// It lives: the list does not say yet why it may, and no check that kills it is known.
-    Open,
 }
 
 /// Some survivors that live for one reason.

@@ -5,12 +5,14 @@
 
 use crate::addr::Frame;
 use crate::asid::{GlobalTags, RunningTag, RunningTags};
+use crate::cpu::Loaded;
 use crate::cpu_set::{CpuId, MAX_CPUS};
 use crate::features::{Features, Tagging, Unsupported};
 use crate::hardware::{Broadcast, Hardware};
 use crate::ledger::{Ledger, LedgerEntry};
 use crate::per_cpu::PerCpu;
 use crate::policy::{Mechanism, Policy, TagPolicy};
+use crate::request::RANGES;
 use crate::rules::{AllRules, Rules};
 use crate::space::{AddressSpace, SpaceId};
 use crate::stats::{Counter, Stats};
@@ -120,6 +122,12 @@ impl<'m, H: Hardware, R: Rules> Engine<'m, H, R> {
         policy: Policy,
         rules: R,
     ) -> Result<Self, Unsupported> {
+        const {
+            assert!(
+                H::RANGES >= 1 && H::RANGES <= RANGES,
+                "Hardware::RANGES is a number from 1 to 11"
+            );
+        }
         let features = hw.features();
         features.check(count)?;
         if let Some(mechanism) = H::MECHANISMS.lacks(&policy) {
@@ -129,6 +137,20 @@ impl<'m, H: Hardware, R: Rules> Engine<'m, H, R> {
         if features.broadcast && broadcasts.is_none() {
             return Err(Unsupported::NoBroadcasts);
         }
+        debug_assert!(
+            (0..count).all(|cpu| {
+                let state = |cpu| state_of(hw, given, CpuId(cpu as u16));
+                (0..cpu).all(|other| !core::ptr::eq(state(cpu), state(other)))
+            }),
+            "Hardware::per_cpu names one place for two CPUs"
+        );
+        debug_assert!(
+            (0..count).all(|cpu| {
+                let state = state_of(hw, given, CpuId(cpu as u16));
+                state.state.loaded() == Loaded::Offline
+            }),
+            "the state of a CPU belongs to another engine, on which that CPU is online"
+        );
         let slots_of = |cpu| (cpu, state_of(hw, given, CpuId(cpu as u16)).slots().len());
         let fewest = (0..count).map(slots_of).min_by_key(|&(_, slots)| slots);
         let (cpu, lent) = fewest.unwrap_or_default();
@@ -241,6 +263,16 @@ impl<'m, H: Hardware, R: Rules> Engine<'m, H, R> {
     /// A number that no space has had.
     pub(crate) fn next_space(&self) -> u64 {
         self.next_space.fetch_add(1, Relaxed)
+    }
+
+    /// In debug builds: fails if the thread that calls has moved since it found itself on `me`.
+    #[inline]
+    #[track_caller]
+    pub(crate) fn assert_still_on(&self, me: CpuId) {
+        debug_assert!(
+            self.hw.this_cpu() == me,
+            "a thread has moved to another CPU inside the engine"
+        );
     }
 
     /// In debug builds, and where the machine can tell: fails if this CPU must not wait for others now.

@@ -399,6 +399,7 @@ impl<H: Hardware, R: Rules> Engine<'_, H, R> {
 
     /// Waits until every target has flushed, or, where that is enough, has received the request.
     pub(crate) fn wait(&self, me: CpuId, shootdown: &Shootdown, scope: Scope, kernel: bool) {
+        self.assert_still_on(me);
         let until = self.until(scope, kernel);
         if shootdown.asked && self.rules.initiator_waits() {
             for target in shootdown.targets.iter() {
@@ -474,5 +475,6 @@ impl<H: Hardware, R: Rules> Engine<'_, H, R> {
         } else {
             self.hw.relax();
         }
+        self.assert_still_on(me);
     }
 }

@@ -143,6 +143,31 @@ pub unsafe trait Hardware: Sized + Send + Sync {
 
     /// The most ranges that one request has, from 1 to 11: with one more it becomes a flush of the whole tag, as it does with more
     /// pages than [`Features::full_above`]. Fewer are right where a whole flush is cheap; a request takes as much room with fewer.
+    ///
+    /// No engine is made with another number:
+    ///
+    /// ```compile_fail,E0080
+    /// # use quell::{CpuId, CpuSet, Engine, Features, Frame, Hardware, Invalidate, NoBroadcasts, PerCpu, Policy, Tag, Tagging};
+    /// # struct Machine;
+    /// # // SAFETY: it keeps no translations.
+    /// unsafe impl Hardware for Machine {
+    ///     const RANGES: usize = 12;
+    /// #   type Word = std::sync::atomic::AtomicU64;
+    /// #   type Broadcasts = NoBroadcasts;
+    /// #   fn this_cpu(&self) -> CpuId { CpuId(0) }
+    /// #   fn features(&self) -> Features { Features { tagging: Tagging::None, broadcast: false, full_above: 33 } }
+    /// #   fn fence(&self) {}
+    /// #   fn invalidate(&self, _: Invalidate) {}
+    /// #   unsafe fn load_root(&self, _: Frame, _: Tag, _: bool) {}
+    /// #   fn unload_root(&self) {}
+    /// #   fn interrupt(&self, _: &CpuSet) {}
+    /// #   fn mask_interrupts(&self) -> bool { false }
+    /// #   fn restore_interrupts(&self, _: bool) {}
+    /// #   fn relax(&self) {}
+    ///     // …
+    /// }
+    /// let engine = Engine::new(&Machine, &[], &[], Policy::ALL);
+    /// ```
     const RANGES: usize = 11;
 
     /// Whether devices or hypervisors walk the tables of spaces, too. If not, [`Hardware::start_secondary`] is never

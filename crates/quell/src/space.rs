@@ -106,6 +106,9 @@ pub struct AddressSpace<H: Hardware> {
     root: Frame,
     /// The CPUs that may have the root loaded.
     loaded: AtomicCpuSet<H::Word>,
+    /// The space has ended: for an assertion alone, so it is no word of the protocol.
+    #[cfg(debug_assertions)]
+    retired: core::sync::atomic::AtomicBool,
 }
 
 impl<H: Hardware> fmt::Debug for AddressSpace<H> {
@@ -150,7 +153,27 @@ impl<H: Hardware> AddressSpace<H> {
             id,
             root,
             loaded: AtomicCpuSet::new(),
+            #[cfg(debug_assertions)]
+            retired: core::sync::atomic::AtomicBool::new(false),
         }
+    }
+
+    /// In debug builds: from here on [`AddressSpace::assert_not_retired`] fails.
+    #[inline]
+    pub(crate) fn assert_never_loaded_again(&self) {
+        #[cfg(debug_assertions)]
+        self.retired.store(true, Relaxed);
+    }
+
+    /// In debug builds: fails if the space has ended.
+    #[inline]
+    #[track_caller]
+    pub(crate) fn assert_not_retired(&self) {
+        #[cfg(debug_assertions)]
+        assert!(
+            !self.retired.load(Relaxed),
+            "a CPU loads an address space that was retired: its root may be freed"
+        );
     }
 
     /// The kernel's mappings: every CPU, of so many, has them loaded, and none ever leaves them.

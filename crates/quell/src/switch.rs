@@ -44,7 +44,7 @@ impl<H: Hardware, R: Rules> Engine<'_, H, R> {
     ///
     /// # Panics
     /// If this CPU is not online: no initiator would ask it to flush. If `to` is a space of the kernel's mappings: it has no
-    /// tag, and every CPU has it loaded already. (As `from` such a space counts as `None`.)
+    /// tag, and every CPU has it loaded already. (As `from` such a space counts as `None`.) In debug builds, if `to` was retired.
     pub fn switch_to(&self, from: Option<&AddressSpace<H>>, to: &AddressSpace<H>) {
         let were_on = self.hw.mask_interrupts();
         let me = self.hw.this_cpu();
@@ -63,6 +63,7 @@ impl<H: Hardware, R: Rules> Engine<'_, H, R> {
             !to.id().is_kernel(),
             "a CPU loads a space of the kernel's mappings as if it were a user's"
         );
+        to.assert_not_retired();
         cpu.stats.add(Counter::Switches, 1);
         let owes = H::MECHANISMS.lazy_unmap;
         state.begin_switch(owes);
@@ -322,6 +323,7 @@ impl<H: Hardware, R: Rules> Engine<'_, H, R> {
         if self.broadcasts().is_some() {
             self.broadcast_retired(me, space);
         }
+        space.assert_never_loaded_again();
     }
 
     /// Whether this CPU has `space` loaded, and not lazily: it runs that space, or is about to. Never waits.

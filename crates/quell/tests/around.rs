@@ -27,7 +27,8 @@ struct Machine {
     forbids_one_wait: Cell<bool>,
     /// So many turns pass before CPU 1 takes its interrupt.
     deaf_for: Cell<u64>,
-    long_waits: RefCell<Vec<(CpuId, u64)>>,
+    /// What was told of long waits, and how many turns were over then.
+    long_waits: RefCell<Vec<(CpuId, u64, u64)>>,
     answers: Cell<usize>,
     places: RefCell<Vec<&'static Cpu>>,
     /// What devices hold of the tables: pages, and those whose invalidation is not complete.
@@ -105,7 +106,8 @@ unsafe impl Hardware for Machine {
         self.answers.set(self.answers.get() + 1);
     }
     fn waits_long(&self, target: CpuId, turns: u64) {
-        self.long_waits.borrow_mut().push((target, turns));
+        let over = DEAF - self.deaf_for.get();
+        self.long_waits.borrow_mut().push((target, turns, over));
     }
     fn flush_on_reentry(&self, target: CpuId) -> bool {
         let defers = target == CpuId(1) && self.preempted.get();
@@ -300,14 +302,18 @@ fn a_flush_that_was_started_is_over_when_its_target_has_answered() {
     );
 }
 
+/// So many turns a CPU is deaf that is so for long.
+const DEAF: u64 = 200_000;
+
 #[test]
 fn a_wait_that_lasts_is_told_and_goes_on() {
     let (machine, engine, space) = both_run(Policy::ALL);
-    let expected = [(CpuId(1), 1 << 16), (CpuId(1), 1 << 17)];
-    machine.deaf_for.set(200_000);
+    // In that turn, and in no earlier one.
+    let expected = [1 << 16, 1 << 17].map(|turns| (CpuId(1), turns, turns - 1));
+    machine.deaf_for.set(DEAF);
     unmap(engine, space);
     assert_eq!(machine.long_waits.take(), expected);
-    machine.deaf_for.set(200_000);
+    machine.deaf_for.set(DEAF);
     let mut batch = engine.batch::<_, Frame>(Purpose::Call);
     batch.changed(space, PAGE, Scope::Leaf);
     batch.start().finish().for_each(drop);
@@ -332,6 +338,20 @@ fn state_of_cpus_lies_where_the_kernel_keeps_it() {
     assert_eq!(machine.interrupts.get(), 1);
     assert_eq!(engine.cpu_stats(CpuId(0)).get(Counter::Sent), 1);
     assert_eq!(engine.stats().get(Counter::Sent), 1);
+}
+
+/// hardware.rs: it answers "differently for each CPU".
+#[test]
+#[cfg(debug_assertions)]
+fn two_cpus_do_not_share_their_state() {
+    let machine = leak(Machine::default());
+    machine.places.borrow_mut().extend([leak(Cpu::new()); 2]);
+    let made = catch_unwind(AssertUnwindSafe(|| {
+        let _ = Engine::with_own_state(machine, 2, &[], Policy::ALL);
+    }));
+    let said = made.expect_err("one place, two CPUs");
+    let said = said.downcast_ref::<&str>().copied().unwrap_or_default();
+    assert!(said.contains("one place for two CPUs"), "{said}");
 }
 
 #[test]

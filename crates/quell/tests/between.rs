@@ -8,7 +8,8 @@
 //! cannot is left out.
 //!
 //! Walkers are as eager as the architecture lets them be: between any two steps every CPU fills its TLB with everything
-//! that its root leads to. At the end no CPU may use a page whose frame was given out, neither at once nor after it has been
+//! that its root leads to. A store to a table waits in its CPU's store buffer, as on every architecture, until the CPU does something
+//! that no store outlasts: a locked operation, a full barrier, an invalidation, the load of a root. At the end no CPU may use a page whose frame was given out, neither at once nor after it has been
 //! through its other space and back, and a frame whose flush was owed has one taker.
 
 use std::cell::{Cell, OnceCell, RefCell};
@@ -48,6 +49,12 @@ impl Around for Steps {
     fn before() {
         step();
     }
+
+    fn drain() {
+        if let Some(machine) = MACHINE.get() {
+            machine.drain(machine.me.get());
+        }
+    }
 }
 
 fn step() {
@@ -63,6 +70,10 @@ fn step() {
     match STEPS_LEFT.get() {
         Some(0) => {
             STEPS_LEFT.set(None);
+            if me == machine.second.get() {
+                // Entering its handler takes its stores along.
+                machine.drain(me);
+            }
             let call = SECOND_CALL.take();
             call.expect("a second call was set")();
         }
@@ -78,6 +89,8 @@ struct Cpu {
     tlb: [Cell<u64>; 8],
     masked: Cell<bool>,
     pending: Cell<bool>,
+    /// Entries that it has cleared, of a root and a page, and no walker sees it yet.
+    stores: RefCell<Vec<(usize, u64)>>,
 }
 
 struct Machine {
@@ -113,6 +126,22 @@ impl Machine {
         }
     }
 
+    /// This CPU clears the entry of a page. Outside of a meeting that is seen at once.
+    fn clear(&self, root: usize, page: u64) {
+        self.cpu().stores.borrow_mut().push((root, page));
+        if MACHINE.get().is_none() {
+            self.drain(self.me.get());
+        }
+    }
+
+    /// What a CPU has stored is seen by all walkers.
+    fn drain(&self, cpu: u16) {
+        for (root, page) in self.cpus[usize::from(cpu)].stores.take() {
+            let table = &self.tables[root];
+            table.set(table.get() & !(1 << page));
+        }
+    }
+
     /// Does it as this CPU.
     fn on<T>(&self, cpu: u16, act: impl FnOnce() -> T) -> T {
         let me = self.me.replace(cpu);
@@ -128,6 +157,7 @@ impl Machine {
             return false;
         }
         state.masked.set(true);
+        self.drain(cpu);
         self.on(cpu, || self.engine.get().expect("an engine").on_interrupt());
         state.masked.set(false);
         true
@@ -152,8 +182,11 @@ unsafe impl Hardware for Machine {
             full_above: 33,
         }
     }
-    fn fence(&self) {}
+    fn fence(&self) {
+        self.drain(self.me.get());
+    }
     fn invalidate(&self, what: Invalidate) {
+        self.drain(self.me.get());
         let tlb = &self.cpu().tlb;
         let tag = |tag: Tag| usize::from(if self.tagged { tag.0 } else { 0 });
         match what {
@@ -169,6 +202,7 @@ unsafe impl Hardware for Machine {
         self.fill();
     }
     unsafe fn load_root(&self, root: Frame, tag: Tag, keep: bool) {
+        self.drain(self.me.get());
         let tag = usize::from(if self.tagged { tag.0 } else { 0 });
         if !(keep && self.tagged) {
             self.cpu().tlb[tag].set(0);
@@ -177,6 +211,7 @@ unsafe impl Hardware for Machine {
         self.fill();
     }
     fn unload_root(&self) {
+        self.drain(self.me.get());
         self.cpu().root.set(None);
         self.cpu().tlb[0].set(0);
     }
@@ -297,8 +332,7 @@ impl World {
     /// Clears the page's entry and reports it.
     fn unmap(&self, batch: &mut B, space: S, page: u64) {
         let root = space.root().0;
-        let table = &self.machine.tables[root as usize];
-        table.set(table.get() & !(1 << page));
+        self.machine.clear(root as usize, page);
         batch.unmapped(space, PageRange::base(Page(page), 1), frame(root, page));
     }
 
@@ -310,6 +344,16 @@ impl World {
         for Frame(frame) in frames {
             let given_out = &self.given_out[frame as usize / 64];
             given_out.set(given_out.get() | 1 << (frame % 64));
+        }
+    }
+
+    /// Starts the batch's flush, and looks whether it is over. If not it is looked at when both calls have returned.
+    fn start(&'static self, batch: &'static mut B) {
+        let started: &'static mut Option<InFlight<'_, '_, '_, _, _, _>> = leak(Some(batch.start()));
+        if started.as_mut().expect("it was put there").is_done() {
+            self.give_out(started.take().expect("as above").finish());
+        } else {
+            self.later(|world| world.give_out(started.take().expect("as above").finish()));
         }
     }
 
@@ -450,7 +494,7 @@ const fn by_thread(name: &'static str, act: fn(&'static World)) -> Call {
     }
 }
 
-const CALLS: [Call; 20] = [
+const CALLS: [Call; 22] = [
     by_scheduler(
         "switches to the space",
         |world| world.go(world.y),
@@ -503,13 +547,19 @@ const CALLS: [Call; 20] = [
     by_thread("starts a flush", |world| {
         let batch = world.batch(Purpose::Call);
         world.unmap(batch, world.x, world.page());
-        // Kept: it is looked at when the other call has returned.
-        let started: &'static mut Option<InFlight<'_, '_, '_, _, _, _>> = leak(Some(batch.start()));
-        if started.as_mut().expect("it was put there").is_done() {
-            world.give_out(started.take().expect("as above").finish());
-        } else {
-            world.later(|world| world.give_out(started.take().expect("as above").finish()));
-        }
+        world.start(batch);
+    }),
+    by_thread("starts a flush of two pages", |world| {
+        let batch = world.batch(Purpose::Call);
+        world.unmap(batch, world.x, world.page());
+        world.unmap(batch, world.x, world.page() + 5);
+        world.start(batch);
+    }),
+    by_thread("flushes two pages, the higher one first", |world| {
+        let batch = world.batch(Purpose::Call);
+        world.unmap(batch, world.x, world.page() + 5);
+        world.unmap(batch, world.x, world.page());
+        world.give_out(batch.finish());
     }),
     by_thread("flushes", |world| {
         let batch = world.batch(Purpose::Call);
@@ -629,6 +679,7 @@ fn meet(start: Start, first: &Call, second: &'static Call, steps: usize) -> Met 
         machine.on(FIRST, || (first.act)(world));
     }));
     MACHINE.set(None);
+    (0..CPUS as u16).for_each(|cpu| machine.drain(cpu));
     let met = STEPS_LEFT.take().is_none();
     SECOND_CALL.set(None);
     if stuck.get() {
@@ -739,4 +790,49 @@ fn with_waits_for_the_end() {
         ..Policy::ALL
     };
     meet_under("with waits for the end", policy, true, 4);
+}
+
+/// inbox.rs: an outbox is free when all targets of its flush have flushed. Here one has not when a thread preempts the initiator,
+/// and that thread flushes twice for a third CPU.
+#[test]
+fn an_outbox_is_kept_for_the_flush_that_was_preempted() {
+    const PREEMPTING: Call = Call {
+        name: "flushes the other space twice, while CPU 0 is deaf",
+        before: |world| {
+            world.machine.on(0, || world.go(world.x));
+            world.machine.on(2, || world.go(world.y));
+        },
+        act: |world| {
+            let deaf = &world.machine.cpus[0].masked;
+            let was = deaf.replace(true);
+            for page in [2, 7] {
+                let batch = world.batch(Purpose::Call);
+                world.unmap(batch, world.y, page);
+                world.give_out(batch.finish());
+            }
+            deaf.set(was);
+        },
+        by_threads: true,
+    };
+    let start = Start {
+        policy: Policy {
+            inline_requests: false,
+            ..Policy::ALL
+        },
+        tagged: true,
+        entries: 4,
+        owing: false,
+        alone: false,
+        same: true,
+    };
+    let flushes = CALLS.iter().find(|call| call.name == "flushes");
+    let mut whole = 0;
+    for steps in 0.. {
+        match meet(start, flushes.expect("a call"), &PREEMPTING, steps) {
+            Met::Whole => whole += 1,
+            Met::Stuck => {}
+            Met::Not => break,
+        }
+    }
+    assert!(whole > 20, "{whole} meetings");
 }

@@ -29,6 +29,8 @@ pub struct Machine {
     /// The tag of the root that was loaded last.
     pub tag: Cell<u16>,
     pub asked: Cell<usize>,
+    /// How often a CPU has told of an answer to a flush in flight.
+    pub answers: Cell<usize>,
     pub forbidden: Cell<bool>,
     /// What an NMI is told that comes right after a root was left.
     pub nmis: RefCell<Vec<bool>>,
@@ -48,10 +50,25 @@ pub struct Machine {
     /// [`Features::full_above`], or 33 if it is 0.
     pub full_above: u64,
     pub broadcast: Broadcasts,
+    /// What it does not do as it must.
+    pub breach: Cell<Option<Breach>>,
     pub engine: OnceCell<&'static Engine<'static, Machine>>,
 }
 // SAFETY: each test has its machine to itself, on one thread.
 unsafe impl Sync for Machine {}
+
+/// A duty of the machine's, not done.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Breach {
+    /// A thread that waits goes on elsewhere.
+    MovesAsItWaits,
+    /// A thread that lets interrupts in goes on elsewhere.
+    MovesAsInterruptsComeOn,
+    /// The features are others than before.
+    FeaturesChange,
+    /// Interrupts are let in while a root is loaded.
+    InterruptsTheSwitch,
+}
 
 /// What was broadcast, and with `None` where the end of it was waited for.
 #[derive(Default)]
@@ -77,7 +94,9 @@ unsafe impl Hardware for Machine {
         CpuId(self.me.get())
     }
     fn features(&self) -> Features {
-        let full_above = if self.full_above == 0 {
+        let full_above = if self.breach.get() == Some(Breach::FeaturesChange) {
+            1
+        } else if self.full_above == 0 {
             33
         } else {
             self.full_above
@@ -108,6 +127,9 @@ unsafe impl Hardware for Machine {
     }
     unsafe fn load_root(&self, _root: Frame, tag: Tag, keep: bool) {
         self.tag.set(tag.0);
+        if self.breach.get() == Some(Breach::InterruptsTheSwitch) {
+            self.engine.get().expect("an engine").on_interrupt();
+        }
         if let Some(engine) = self.engine.get() {
             self.nmis_at_load
                 .borrow_mut()
@@ -153,6 +175,9 @@ unsafe impl Hardware for Machine {
     }
     fn restore_interrupts(&self, were_on: bool) {
         self.masked.set(!were_on);
+        if self.breach.get() == Some(Breach::MovesAsInterruptsComeOn) && were_on {
+            self.me.set(1 - self.me.get());
+        }
     }
     fn relax(&self) {
         if self.patience.get() > 0 {
@@ -165,6 +190,12 @@ unsafe impl Hardware for Machine {
             self.engine.get().expect("an engine").on_interrupt();
             self.me.set(me);
         }
+        if self.breach.get() == Some(Breach::MovesAsItWaits) {
+            self.me.set(other);
+        }
+    }
+    fn flush_answered(&self) {
+        self.answers.set(self.answers.get() + 1);
     }
     fn may_wait(&self) -> bool {
         self.asked.set(self.asked.get() + 1);

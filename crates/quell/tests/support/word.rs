@@ -13,6 +13,9 @@ pub trait Around: 'static {
     /// Before each access.
     fn before() {}
 
+    /// Before each operation behind which no earlier store of its CPU waits: those that are locked, and full barriers.
+    fn drain() {}
+
     /// After each addition.
     fn after_addition() {}
 }
@@ -28,6 +31,9 @@ unsafe impl<A: Around> Word for Surrounded<A> {
         Surrounded(AtomicU64::new(value), PhantomData)
     }
     fn fence(order: Ordering) {
+        if order == Ordering::SeqCst {
+            A::drain();
+        }
         std::sync::atomic::fence(order);
     }
     fn load(&self, order: Ordering) -> u64 {
@@ -37,9 +43,13 @@ unsafe impl<A: Around> Word for Surrounded<A> {
     fn store(&self, value: u64, order: Ordering) {
         A::before();
         self.0.store(value, order);
+        if order == Ordering::SeqCst {
+            A::drain();
+        }
     }
     fn swap(&self, value: u64, order: Ordering) -> u64 {
         A::before();
+        A::drain();
         self.0.swap(value, order)
     }
     fn compare_exchange(
@@ -50,20 +60,24 @@ unsafe impl<A: Around> Word for Surrounded<A> {
         failure: Ordering,
     ) -> Result<u64, u64> {
         A::before();
+        A::drain();
         self.0.compare_exchange(current, new, success, failure)
     }
     fn fetch_add(&self, value: u64, order: Ordering) -> u64 {
         A::before();
+        A::drain();
         let held = self.0.fetch_add(value, order);
         A::after_addition();
         held
     }
     fn fetch_or(&self, value: u64, order: Ordering) -> u64 {
         A::before();
+        A::drain();
         self.0.fetch_or(value, order)
     }
     fn fetch_and(&self, value: u64, order: Ordering) -> u64 {
         A::before();
+        A::drain();
         self.0.fetch_and(value, order)
     }
 }

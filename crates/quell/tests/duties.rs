@@ -1,0 +1,143 @@
+//! What the engine notices of a machine that does not do its duty, in debug builds: each test breaches one, and fails without the assertion.
+//! docs/contract.md lists them, beside those that only a judge of accesses notices.
+#![cfg(debug_assertions)]
+
+mod support;
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+use quell::{Batch, Engine, Frame, Page, PageRange, PerCpu, Policy, Purpose};
+use support::{Breach, E, Machine, S, run_on_both, space, world};
+
+/// What the engine says when the machine does this, and both CPUs run a space.
+fn said(breach: Option<Breach>, call: fn(&Machine, E, S)) -> Option<String> {
+    let (machine, engine) = world(Machine::default(), Policy::ALL);
+    let x = space(engine, 1);
+    run_on_both(machine, engine, x);
+    machine.breach.set(breach);
+    let outcome = catch_unwind(AssertUnwindSafe(|| call(machine, engine, x)));
+    let why = outcome.err()?;
+    let said = why.downcast_ref::<String>().cloned();
+    said.or_else(|| Some((*why.downcast_ref::<&str>()?).to_string()))
+}
+
+/// The engine says this of the breach, and nothing without it.
+#[track_caller]
+fn notices(breach: Breach, expected: &str, call: fn(&Machine, E, S)) {
+    assert_eq!(said(None, call), None);
+    let said = said(Some(breach), call).unwrap_or_default();
+    assert!(said.contains(expected), "{breach:?}: {said:?}");
+}
+
+/// A batch that is not dropped when the engine has noticed something: it would flush again.
+fn batch(engine: E) -> &'static mut Batch<'static, 'static, Machine, S, Frame> {
+    Box::leak(Box::new(engine.batch(Purpose::Call)))
+}
+
+fn unmap(engine: E, space: S) {
+    let batch = batch(engine);
+    batch.unmapped(space, PageRange::base(Page(5), 1), Frame(42));
+    assert_eq!(batch.finish().count(), 1);
+}
+
+/// hardware.rs: "A thread must not migrate to another CPU while it is inside the engine."
+#[test]
+fn a_thread_that_moves_inside_the_engine_is_noticed() {
+    let moved = "moved to another CPU inside the engine";
+    notices(Breach::MovesAsItWaits, moved, |_, engine, x| {
+        unmap(engine, x);
+    });
+    // Also where there is nobody to wait for.
+    notices(
+        Breach::MovesAsInterruptsComeOn,
+        moved,
+        |machine, engine, x| {
+            machine.me.set(1);
+            engine.leave(x);
+            machine.me.set(0);
+            let other = space(engine, 2);
+            let batch = batch(engine);
+            batch.unmapped(x, PageRange::base(Page(5), 1), Frame(1));
+            batch.unmapped(other, PageRange::base(Page(5), 1), Frame(2));
+            assert_eq!(batch.finish().count(), 2);
+        },
+    );
+}
+
+/// hardware.rs: "What the machine can do. Must not change after the engine was made."
+#[test]
+fn features_that_change_are_noticed() {
+    notices(
+        Breach::FeaturesChange,
+        "Hardware::features has changed",
+        |machine, engine, x| {
+            machine.me.set(1);
+            engine.cpu_offline(Some(x));
+            engine.cpu_online();
+        },
+    );
+}
+
+/// hotplug.rs; hardware.rs: `this_cpu` "names the CPU that executes the call and no other CPU at the same time".
+#[test]
+fn a_cpu_that_comes_online_twice_is_noticed() {
+    let twice = said(None, |_, engine, _| engine.cpu_online()).unwrap_or_default();
+    assert!(twice.contains("CPU 0 comes online twice"), "{twice:?}");
+}
+
+/// engine.rs, of a root: "no CPU switches to the space after that".
+#[test]
+fn a_space_that_is_loaded_after_its_end_is_noticed() {
+    let before = said(None, |_, engine, x| {
+        let other = space(engine, 2);
+        engine.switch_to(Some(x), other);
+        engine.switch_to(Some(other), x);
+        engine.retire(other);
+    });
+    assert_eq!(before, None);
+    let after = said(None, |_, engine, x| {
+        let other = space(engine, 2);
+        engine.retire(other);
+        engine.switch_to(Some(x), other);
+    });
+    let after = after.unwrap_or_default();
+    assert!(after.contains("that was retired"), "{after:?}");
+}
+
+/// per_cpu.rs: the embedder "gives it to no other engine".
+#[test]
+fn two_engines_that_share_the_state_of_a_cpu_are_noticed() {
+    let machine: &Machine = Box::leak(Box::default());
+    let cpus: &[PerCpu<'_, Machine>] = Box::leak(Box::new([PerCpu::new(), PerCpu::new()]));
+    let first = Engine::new(machine, cpus, &[], Policy::ALL).expect("a machine that holds");
+    first.cpu_online();
+    let second = catch_unwind(AssertUnwindSafe(|| {
+        let _ = Engine::new(machine, cpus, &[], Policy::ALL);
+    }));
+    let why = second.expect_err("the state is the first engine's");
+    let said = why.downcast_ref::<&str>().copied().unwrap_or_default();
+    assert!(said.contains("belongs to another engine"), "{said:?}");
+    // Not so when its CPUs have gone offline.
+    first.cpu_offline(None);
+    assert!(Engine::new(machine, cpus, &[], Policy::ALL).is_ok());
+}
+
+/// hardware.rs: `load_root` is "called with interrupts masked", and the methods of a machine call nothing of the engine.
+#[test]
+fn a_handler_in_the_middle_of_a_switch_is_noticed() {
+    notices(
+        Breach::InterruptsTheSwitch,
+        "interrupts are masked during a switch",
+        |machine, engine, x| {
+            let y = space(engine, 2);
+            let batch = batch(engine);
+            batch.unmapped(x, PageRange::base(Page(5), 1), Frame(42));
+            machine.me.set(1);
+            let flight = Box::leak(Box::new(batch.start()));
+            // CPU 0 has a request.
+            machine.me.set(0);
+            engine.switch_to(Some(x), y);
+            assert!(!flight.is_done());
+        },
+    );
+}

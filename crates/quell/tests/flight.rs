@@ -1,0 +1,213 @@
+//! Flushes that go on by themselves (`Batch::start`): what a look waits for, and what it does not. Also of changes that a batch has
+//! no place for, on machines that broadcast, and with devices that take long.
+
+mod support;
+
+use std::cell::RefCell;
+
+use quell::{
+    AllRules, Batch, Counter, CpuId, Frame, InFlight, InPlace, Invalidate, KernelEntries, Page,
+    PageRange, Policy, Purpose, Scope,
+};
+use support::{E, Machine, S, leak, run_on_both, space, world};
+
+/// With room for one space: for a second one there is no place.
+type Small = Batch<'static, 'static, Machine, S, Frame, AllRules, InPlace<Frame>, 1>;
+type Flight = InFlight<'static, 'static, 'static, Machine, S, Frame, AllRules, InPlace<Frame>, 1>;
+
+thread_local! {
+    static FLIGHT: RefCell<Option<Flight>> = const { RefCell::new(None) };
+}
+
+const PAGE: PageRange = PageRange::base(Page(5), 1);
+const KERNEL_PAGE: PageRange = PageRange::base(Page(0x7_ffff_f000), 1);
+
+fn small(engine: E) -> &'static mut Small {
+    Box::leak(Box::new(
+        engine.batch_of_spaces(Purpose::Call, InPlace::new()),
+    ))
+}
+
+fn kernel_space(engine: E) -> S {
+    // SAFETY: no memory is behind any frame.
+    leak(unsafe { engine.new_kernel_space(Frame(3), KernelEntries::Global) })
+}
+
+fn broadcasting() -> Machine {
+    Machine {
+        global: true,
+        ..Machine::default()
+    }
+}
+
+/// CPU 1 takes its interrupt.
+fn answer(machine: &Machine, engine: E) {
+    assert!(machine.pending[1].take(), "CPU 1 is interrupted");
+    machine.me.set(1);
+    engine.on_interrupt();
+    machine.me.set(0);
+}
+
+/// C6, kernel.rs, flush.rs: a receipt is enough for leaves of user spaces. If one of the changes was a table's or the kernel's, a
+/// look says no until the target has flushed, whether the batch had a place for that change or not.
+#[test]
+fn a_look_is_content_with_the_receipt_of_leaves_alone() {
+    #[derive(Clone, Copy, PartialEq, Debug)]
+    enum Change {
+        Leaf,
+        Tables,
+        OfKernel,
+    }
+    const ALL: [Change; 3] = [Change::Leaf, Change::Tables, Change::OfKernel];
+    for (placed, unplaced) in ALL.iter().flat_map(|&one| ALL.map(|other| (one, other))) {
+        let (machine, engine) = world(Machine::default(), Policy::ALL);
+        let (x, y) = (space(engine, 1), space(engine, 2));
+        engine.switch_to(None, x);
+        machine.me.set(1);
+        engine.switch_to(None, y);
+        machine.me.set(0);
+        let batch = small(engine);
+        for (user, change) in [(x, placed), (y, unplaced)] {
+            match change {
+                Change::Leaf => batch.changed(user, PAGE, Scope::Leaf),
+                Change::Tables => batch.changed(user, PAGE, Scope::Tables),
+                Change::OfKernel => batch.changed(kernel_space(engine), KERNEL_PAGE, Scope::Leaf),
+            }
+        }
+        assert_eq!(engine.stats().get(Counter::EscalatedBatch), 1);
+        FLIGHT.set(Some(batch.start()));
+        // When CPU 1 has taken its request, and is about to flush.
+        *machine.nmi.borrow_mut() = Some(|engine| {
+            let over =
+                FLIGHT.with_borrow_mut(|flight| flight.as_mut().is_some_and(Flight::is_done));
+            engine.hw().nmis.borrow_mut().push(over);
+        });
+        answer(machine, engine);
+        let leaves = placed == Change::Leaf && unplaced == Change::Leaf;
+        assert_eq!(
+            machine.nmis.take(),
+            [leaves],
+            "{placed:?}, and {unplaced:?} without a place"
+        );
+        let mut flight = FLIGHT.take().expect("in flight");
+        assert!(flight.is_done(), "CPU 1 has flushed");
+        flight.finish().for_each(drop);
+    }
+}
+
+/// unplaced.rs: the CPU that starts a flush drops what it has loaded, too, if that may be of a space without a place.
+#[test]
+fn what_has_no_place_is_flushed_on_the_cpu_that_starts() {
+    let (machine, engine) = world(Machine::default(), Policy::ALL);
+    let (x, y) = (space(engine, 1), space(engine, 2));
+    run_on_both(machine, engine, y);
+    let batch = small(engine);
+    batch.unmapped(x, PAGE, Frame(1));
+    batch.unmapped(y, PAGE, Frame(2));
+    machine.invalidated.borrow_mut().clear();
+    let mut flight = batch.start();
+    let of = |cpu: u16, (flushed, what): &(u16, Invalidate)| {
+        *flushed == cpu && matches!(what, Invalidate::Tag(_))
+    };
+    let flushes = |cpu| {
+        machine
+            .invalidated
+            .borrow()
+            .iter()
+            .any(|done| of(cpu, done))
+    };
+    assert!(flushes(0) && !flushes(1) && !flight.is_done());
+    answer(machine, engine);
+    assert!(flushes(1) && flight.is_done());
+    assert_eq!(flight.finish().count(), 2);
+}
+
+/// unplaced.rs: "the batch's end waits for them, or, on another CPU than the one that has sent them, sends one for everything".
+#[test]
+fn broadcasts_without_a_place_are_completed_where_they_were_sent() {
+    for (first, second) in [(0, 0), (1, 1), (0, 1), (1, 0)] {
+        for (last, started) in [(0, false), (1, false), (0, true), (1, true)] {
+            let (machine, engine) = world(broadcasting(), Policy::ALL);
+            let (x, y, z) = (space(engine, 1), space(engine, 2), space(engine, 4));
+            run_on_both(machine, engine, x);
+            let batch = small(engine);
+            machine.me.set(last);
+            batch.unmapped(x, PAGE, Frame(1));
+            machine.me.set(first);
+            batch.unmapped(y, PAGE, Frame(2));
+            machine.me.set(second);
+            batch.unmapped(z, PAGE, Frame(3));
+            machine.me.set(last);
+            machine.broadcast.0.borrow_mut().clear();
+            let came_out = match started {
+                true => {
+                    let mut flight = batch.start();
+                    assert!(flight.is_done());
+                    flight.finish().count()
+                }
+                false => batch.finish().count(),
+            };
+            assert_eq!(came_out, 3);
+            let sent = machine.broadcast.0.take();
+            let everything = |what: &Option<Invalidate>| {
+                matches!(what, Some(Invalidate::All | Invalidate::Everything))
+            };
+            let case = format!("{first}, {second}, {last}, started {started}: {sent:?}");
+            assert_eq!(
+                sent.iter().any(everything),
+                first != last || second != last,
+                "{case}"
+            );
+            assert_eq!(sent.last(), Some(&None), "it is waited for: {case}");
+        }
+    }
+}
+
+/// in_flight.rs: the first look executes the barrier, and only that one does, however often a device is asked. When all is over, no
+/// CPU tells of answers any more.
+#[test]
+fn a_broadcast_flush_has_one_barrier_however_long_devices_take() {
+    let (machine, engine) = world(broadcasting(), Policy::ALL);
+    let x = space(engine, 1);
+    run_on_both(machine, engine, x);
+    let mut batch: Batch<'_, '_, _, S, Frame> = engine.batch(Purpose::Call);
+    batch.unmapped(x, PAGE, Frame(1));
+    let mut flight = batch.start();
+    machine.busy.set(2);
+    assert!(!flight.is_done() && !flight.is_done() && flight.is_done());
+    assert_eq!(flight.finish().count(), 1);
+    let barriers = machine.broadcast.0.take();
+    assert_eq!(barriers.iter().filter(|what| what.is_none()).count(), 1);
+    engine.on_interrupt();
+    assert_eq!(machine.answers.get(), 0, "nothing is in flight");
+}
+
+/// C7, in_flight.rs: a CPU that waits for a device alone serves what others ask of it, and lets others get on.
+#[test]
+fn a_wait_for_a_device_serves_the_waiters_inbox() {
+    let (machine, engine) = world(Machine::default(), Policy::ALL);
+    let x = space(engine, 1);
+    run_on_both(machine, engine, x);
+    let mut mine: Batch<'_, '_, _, S, Frame> = engine.batch(Purpose::Call);
+    mine.unmapped(x, PAGE, Frame(1));
+    let mut flight = mine.start();
+    answer(machine, engine);
+    machine.busy.set(2);
+    assert!(!flight.is_done(), "the device takes long");
+    // CPU 1 wants something of CPU 0, which has interrupts off.
+    machine.me.set(1);
+    let mut theirs: Batch<'_, '_, _, S, Frame> = engine.batch(Purpose::Call);
+    theirs.unmapped(x, PageRange::base(Page(6), 1), Frame(2));
+    let mut other = theirs.start();
+    assert!(!other.is_done());
+    machine.me.set(0);
+    machine.busy.set(4);
+    machine.patience.set(10);
+    assert_eq!(flight.finish().count(), 1);
+    let served = engine.cpu_stats(CpuId(0)).get(Counter::ServedWaiting);
+    assert_eq!(served, 1, "CPU 1 would wait for CPU 0's device");
+    assert!(machine.patience.get() < 10, "other CPUs get on meanwhile");
+    machine.me.set(1);
+    assert!(other.is_done());
+    assert_eq!(other.finish().count(), 1);
+}
