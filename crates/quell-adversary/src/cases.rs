@@ -18,7 +18,8 @@ use crate::workload::Performance;
 use quell::Policy;
 use quell_contract::Violation;
 use quell_workloads::Workload;
-use serde_json::{Map, Value, json};
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
 use std::path::Path;
 use std::time::{Duration, Instant};
 use toml::de::DeTable;
@@ -108,7 +109,8 @@ impl Choice<'_> {
 }
 
 /// How much is searched.
-#[derive(Clone, Copy, PartialEq, Debug)]
+#[derive(Clone, Copy, PartialEq, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
 pub enum Effort {
     /// So many random schedules of each case.
     Schedules(u64),
@@ -138,41 +140,92 @@ impl Effort {
 }
 
 /// What came of a case, without what depends on the host: the keys stay what they are.
-pub fn row(case: &Case<'_>, report: &Report) -> Value {
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+pub struct Row {
+    /// The scenario, or the whole name of a workload.
+    pub name: String,
+    /// On which machine.
+    pub machine: String,
+    /// Under which policy.
+    pub policy: String,
+    /// How many schedules were run.
+    pub schedules: u64,
+    /// Whether these were all.
+    pub exhaustive: bool,
+    /// 1 if one broke the contract.
+    pub violations: u64,
+    /// How many were cut short, because what follows was known.
+    pub pruned: u64,
+    /// How many states of the machine were told apart.
+    pub states: u64,
+    /// How many schedules those that were run stand for.
+    pub stands_for: f64,
+    /// Transitions of the protocol that the scenario is there for, and that never fired.
+    pub never_fired: Vec<String>,
+    /// How often each transition fired.
+    pub fired: BTreeMap<String, u64>,
+    /// How the contract was broken.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub violation: Option<Breach>,
+    /// The code that repeats that run.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub replay: Option<String>,
+}
+
+/// A breach of the contract as data: the keys stay what they are.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+pub struct Breach {
+    /// The clause that was broken.
+    pub clause: String,
+    /// The CPU on which it was.
+    pub cpu: Option<usize>,
+    /// The CPU that had to do with it.
+    pub other_cpu: Option<usize>,
+    /// The frame.
+    pub frame: Option<u64>,
+    /// The address.
+    pub address: Option<u64>,
+    /// What happened, in words.
+    pub account: String,
+}
+
+/// What came of a case.
+pub fn row(case: &Case<'_>, report: &Report) -> Row {
     let fired = report.coverage.iter().filter(|(_, count)| *count > 0);
-    let fired: Map<_, _> = fired
-        .map(|(reach, count)| (reach.label().to_string(), count.into()))
-        .collect();
-    let mut row = json!({
-        "name": case.scenario.name,
-        "machine": case.kind.name,
-        "policy": case.policy.to_string(),
-        "schedules": report.schedules,
-        "exhaustive": report.exhaustive,
-        "violations": u64::from(report.failure.is_some()),
-        "pruned": report.pruned,
-        "states": report.states,
-        "stands_for": report.stands_for,
-        "never_fired": report.missed.iter().map(|reach| reach.label()).collect::<Vec<_>>(),
-        "fired": fired,
-    });
-    if let Some(failure) = &report.failure {
-        row["violation"] = violation(&failure.violation);
-        row["replay"] = replay_code(case, &failure.deviations).into();
+    let failure = report.failure.as_ref();
+    Row {
+        name: case.scenario.name.into(),
+        machine: case.kind.name.into(),
+        policy: case.policy.to_string(),
+        schedules: report.schedules,
+        exhaustive: report.exhaustive,
+        violations: u64::from(failure.is_some()),
+        pruned: report.pruned,
+        states: report.states,
+        stands_for: report.stands_for,
+        never_fired: report
+            .missed
+            .iter()
+            .map(|reach| reach.label().into())
+            .collect(),
+        fired: fired
+            .map(|(reach, count)| (reach.label().into(), count))
+            .collect(),
+        violation: failure.map(|failure| violation(&failure.violation)),
+        replay: failure.map(|failure| replay_code(case, &failure.deviations)),
     }
-    row
 }
 
 /// A breach of the contract as data.
-pub fn violation(violation: &Violation) -> Value {
-    json!({
-        "clause": violation.clause.to_string(),
-        "cpu": violation.cpu.map(|cpu| cpu.0),
-        "other_cpu": violation.other.map(|cpu| cpu.0),
-        "frame": violation.frame.map(|frame| frame.0),
-        "address": violation.address,
-        "account": violation.account,
-    })
+pub fn violation(violation: &Violation) -> Breach {
+    Breach {
+        clause: violation.clause.to_string(),
+        cpu: violation.cpu.map(|cpu| cpu.0.into()),
+        other_cpu: violation.other.map(|cpu| cpu.0.into()),
+        frame: violation.frame.map(|frame| frame.0),
+        address: violation.address,
+        account: violation.account.clone(),
+    }
 }
 
 /// Whether a name is that of a file.

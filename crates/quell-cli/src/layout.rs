@@ -1,9 +1,9 @@
 //! Every table of every command, at the widths of terminals.
 
 use std::collections::BTreeMap;
-use std::time::Duration;
 
 use quell::Policy;
+use quell_adversary::cases;
 use quell_adversary::mutants::Tested;
 use quell_adversary::{
     Budget, Case, Exploration, MachineKind, Mistake, Scenario, Session, explore,
@@ -21,7 +21,7 @@ use quell_threads::vm::Performance;
 use quell_workloads::Workload;
 use quell_zero::{Plan, Strategy};
 
-use crate::explore::{tables, work::Searched};
+use crate::explore::tables;
 use crate::{list, measure, predict, reproduce, run, scale, stress, versus};
 
 #[test]
@@ -213,12 +213,7 @@ fn searches_and_mutants() {
     };
     let report = explore(&mut Session::new(case), &exploration, |_, _| true);
     tables::fired(&report.coverage).assert_laid_out("fired");
-    let searched = Searched {
-        case,
-        report,
-        spent: Some(Duration::from_secs(1)),
-    };
-    tables::found(&[searched], false).assert_laid_out("found");
+    tables::found(&[cases::row(&case, &report)], false).assert_laid_out("found");
     let survived: Vec<_> = Mistake::all()
         .map(|mistake| Tested {
             mistake,

@@ -14,6 +14,7 @@ mod held_out;
 mod layout;
 mod list;
 mod measure;
+mod merge;
 mod numbers;
 mod options;
 mod output;
@@ -21,6 +22,7 @@ mod predict;
 mod record;
 mod refusal;
 mod reproduce;
+mod results;
 mod run;
 mod scale;
 mod stress;
@@ -61,8 +63,8 @@ enum Command {
     Scale(scale::ScaleArgs),
     /// Run a grid of machines, policies, CPUs, parameters and seeds
     Sweep(sweep::SweepArgs),
-    /// Put the parts of a sweep together
-    Merge(sweep::MergeArgs),
+    /// Put the parts of a sweep or of a search together
+    Merge(merge::MergeArgs),
     /// List workloads, machines, policies and what each parameter means
     List(list::ListArgs),
     /// Search for interleavings that break the contract, and show that known mistakes are found
@@ -109,7 +111,7 @@ fn execute(cli: Cli) -> anyhow::Result<ExitCode> {
         Some(Command::Run(args)) => run::run(args),
         Some(Command::Scale(args)) => scale::run(&args),
         Some(Command::Sweep(args)) => sweep::run(&args),
-        Some(Command::Merge(args)) => sweep::merge(&args),
+        Some(Command::Merge(args)) => merge::run(&args),
         Some(Command::List(args)) => list::run(args).map(|()| ExitCode::SUCCESS),
         Some(Command::Explore(args)) => explore::run(args),
         Some(Command::Stress(args)) => stress::run(&args),

@@ -153,7 +153,7 @@ fn a_sweep_goes_on_where_it_was_interrupted() {
     let other = sweep(at, &["--results", "cut.jsonl", "--param", "stride=2"]);
     assert_eq!(other.status.code(), Some(2));
     assert!(
-        errors(&other).contains("another grid"),
+        errors(&other).contains("a sweep of other runs"),
         "{}",
         errors(&other)
     );
@@ -301,13 +301,13 @@ mod queues {
         fs::read(folder.join("all.jsonl")).expect("results")
     }
 
-    #[test]
-    fn the_examples_for_queues_come_to_what_one_machine_does() {
+    /// What one host comes to, and the jobs of either queue, by the examples of that name.
+    fn come_to_the_same(example_of: &str) {
         let folders = [(); 3].map(|()| tempfile::tempdir().expect("a folder"));
         let [one, slurm, kubernetes] =
             [&folders[0], &folders[1], &folders[2]].map(|dir| dir.path());
 
-        let script = example("sweep.sbatch");
+        let script = example(&format!("{example_of}.sbatch"));
         assert_eq!(behind(&script, "--array="), "1-5");
         let of = |id, count| {
             [
@@ -322,7 +322,7 @@ mod queues {
         let whole = fs::read(one.join("part-1.jsonl")).expect("results");
         assert!(whole.len() > 1000 && merged(slurm) == whole);
 
-        let job = example("sweep.yaml");
+        let job = example(&format!("{example_of}.yaml"));
         assert_eq!(behind(&job, "  completions: "), "5");
         let block = job.split_once("- |\n").expect("a script").1;
         let block = block
@@ -334,57 +334,14 @@ mod queues {
         }
         assert!(merged(kubernetes) == whole);
     }
-}
 
-/// What a search finds in parts is what it finds as a whole: a row for each case, in turn.
-#[test]
-fn parts_of_a_search_are_the_whole() {
-    let folder = tempfile::tempdir().expect("a folder");
-    let search = [
-        "explore",
-        "unmap-access",
-        "table-free",
-        "--schedules",
-        "20",
-        "--json",
-    ];
-    let rows = |more: &[&str]| {
-        let text = good(quell(folder.path(), &[&search, more].concat()));
-        let mut found: serde_json::Value = serde_json::from_str(&text).expect("JSON");
-        let rows = found["scenarios"].as_array_mut().expect("rows");
-        for row in &mut *rows {
-            row["schedules_per_cpu_second"].take();
-        }
-        std::mem::take(rows)
-    };
-    let whole = rows(&[]);
-    let [mut odd, mut even] = ["1/2", "2/2"].map(|part| rows(&["--shard", part]).into_iter());
-    let merged: Vec<_> = (0..whole.len())
-        .map(|index| {
-            if index % 2 == 0 {
-                odd.next()
-            } else {
-                even.next()
-            }
-        })
-        .map(|row| row.expect("a row"))
-        .collect();
-    assert!(merged == whole && odd.next().is_none() && even.next().is_none());
-    let of_one = [
-        "explore",
-        "unmap-access",
-        "--machine",
-        "x86",
-        "--policy",
-        "all",
-        "--shard",
-        "2/2",
-    ];
-    let refused = quell(folder.path(), &of_one);
-    assert_eq!(refused.status.code(), Some(2));
-    assert!(
-        errors(&refused).contains("--shard 2/2"),
-        "{}",
-        errors(&refused)
-    );
+    #[test]
+    fn a_sweep_by_the_jobs_of_a_queue_is_that_of_one_machine() {
+        come_to_the_same("sweep");
+    }
+
+    #[test]
+    fn a_search_by_the_jobs_of_a_queue_is_that_of_one_machine() {
+        come_to_the_same("explore");
+    }
 }

@@ -14,6 +14,7 @@ use quell_experiments::cpu_time;
 use quell_experiments::machines;
 use quell_experiments::sweep::Shard;
 use rayon::prelude::*;
+use serde_json::json;
 
 use crate::asked::{policy, refused, shard};
 use crate::watched::{Listeners, watched};
@@ -104,7 +105,7 @@ pub fn explore_json(
             let go_on = |_, _: &_| !work.stop.load(Relaxed);
             let (report, spent) =
                 cpu_time::spent_on(|| explore(&mut Session::new(case), &exploration, go_on));
-            let mut row = row(&case, &report);
+            let mut row = json!(row(&case, &report));
             row["schedules_per_cpu_second"] = cpu_time::rate(report.schedules, spent).into();
             let text = row.to_string();
             work.found(&text);

@@ -47,6 +47,14 @@ pub struct ExploreArgs {
     /// Searches a part of the cases alone, as 2/5: the second of five
     #[arg(long, value_name = "PART/ALL", conflicts_with_all = ["mutants", "generate", "replay", "list"])]
     pub shard: Option<Shard>,
+    /// The file in which results are kept, one JSON object a line; what it holds already is not searched again, and
+    /// `quell merge` puts the files of parts together
+    #[arg(
+        long,
+        value_name = "FILE",
+        conflicts_with_all = ["mutants", "generate", "replay", "list", "minutes", "trace", "coverage"]
+    )]
+    pub results: Option<PathBuf>,
     /// Run every schedule, but only one of several equivalent ones, and what follows a state of the machine only once
     #[arg(long, conflicts_with = "minutes")]
     pub exhaustive: bool,

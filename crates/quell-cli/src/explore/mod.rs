@@ -5,6 +5,7 @@
 
 mod args;
 mod generate;
+pub mod kept;
 mod output;
 mod survival;
 pub mod tables;
@@ -16,12 +17,13 @@ use std::time::Instant;
 
 pub use args::ExploreArgs;
 
-use crate::output::{Destination, say};
+use crate::output::{Destination, note, say};
+use crate::results::{Keeper, ResultsFile};
 use crate::usage::usage;
-use quell_adversary::Mistake;
 use quell_adversary::cases::{Choice, Effort, is_file, workload, workload_of};
 use quell_adversary::generate::Recorded;
 use quell_adversary::replay::{parse_code, parse_code_of, replay};
+use quell_adversary::{Case, Mistake};
 use quell_contract::timeline;
 use quell_experiments::machines;
 
@@ -75,22 +77,35 @@ pub fn run(args: ExploreArgs) -> anyhow::Result<ExitCode> {
         machines: &args.machine,
         policies: &args.policy,
     };
-    let mut cases = choice.cases(&machines::read).map_err(usage)?;
-    if let Some(shard) = args.shard {
-        let all = cases.len();
-        cases = shard.of(cases).collect();
-        if cases.is_empty() {
-            return Err(usage(format_args!(
-                "--shard {shard}: there are no more than {all} cases: make fewer parts"
-            )));
-        }
-    }
+    let all = choice.cases(&machines::read).map_err(usage)?;
     let effort = match (args.minutes, args.exhaustive) {
         (Some(minutes), _) => Effort::Minutes(minutes),
         (None, true) => Effort::Exhaustive(args.most),
         (None, false) => args.schedules.map_or(Effort::USUAL, Effort::Schedules),
     };
-    let results = work::explore_all(&args, &cases, effort, jobs.max(1))?;
+    let head = args.results.as_ref().map(|path| {
+        let head = kept::Head::of(&args, &choice, &all, effort)?;
+        let place = Destination::open("--results", Some(path), "")?;
+        Ok::<_, anyhow::Error>((ResultsFile::open(place.path(), head)?, place))
+    });
+    let kept = head.transpose()?;
+    let mine: Vec<_> = match args.shard {
+        Some(shard) => shard
+            .of(all.iter().copied().enumerate().collect())
+            .collect(),
+        None => all.iter().copied().enumerate().collect(),
+    };
+    if let (Some(shard), true) = (args.shard, mine.is_empty()) {
+        return Err(usage(format_args!(
+            "--shard {shard}: there are no more than {} cases: make fewer parts",
+            all.len()
+        )));
+    }
+    if let Some((file, place)) = kept {
+        return search_and_keep(&args, mine, effort, jobs.max(1), file, &place);
+    }
+    let cases: Vec<_> = mine.into_iter().map(|(_, case)| case).collect();
+    let results = work::explore_all(&args, &cases, effort, jobs.max(1), |_, _| {})?;
     let failed = output::results(&args, &results, began.elapsed());
     if let (Some(place), Some(first)) = (
         &trace,
@@ -103,6 +118,44 @@ pub fn run(args: ExploreArgs) -> anyhow::Result<ExitCode> {
         output::write_trace(place, &lines, &failure.violation.to_string())?;
     }
     Ok(ExitCode::from(u8::from(failed)))
+}
+
+/// Searches those cases of which the file has no result, and prints what there is then.
+fn search_and_keep(
+    args: &ExploreArgs,
+    mut cases: Vec<(usize, Case<'static>)>,
+    effort: Effort,
+    jobs: usize,
+    mut file: ResultsFile<kept::Head>,
+    place: &Destination,
+) -> anyhow::Result<ExitCode> {
+    let known = file.results.known();
+    if known > 0 {
+        note!("{known} cases are in {} already", place.shown());
+    }
+    cases.retain(|(index, _)| !file.results.has(*index));
+    let (places, cases): (Vec<_>, Vec<_>) = cases.into_iter().unzip();
+    let keeper = Keeper::new(&mut file);
+    if !cases.is_empty() {
+        work::explore_all(args, &cases, effort, jobs, |index, searched| {
+            keeper.keep(&kept::Found::of(
+                places[index],
+                &searched.case,
+                &searched.report,
+            ));
+        })?;
+    }
+    keeper.finish()?;
+    let good = if args.json {
+        let (all, good) = kept::json(&file.results);
+        say!("{all:#}");
+        good
+    } else {
+        let good = kept::print(&file.results);
+        say!("results: {}", place.shown());
+        good
+    };
+    Ok(ExitCode::from(u8::from(!good)))
 }
 
 /// The mutants that the arguments name.

@@ -5,7 +5,7 @@ use super::tables::{self, finds, killer};
 use super::work::Searched;
 use crate::output::{Destination, note, paragraph, say, write};
 use quell_adversary::Scenario;
-use quell_adversary::cases;
+use quell_adversary::cases::{self, Row};
 use quell_adversary::explore::POLICIES;
 use quell_adversary::mutants::{Kill, Tested};
 use quell_adversary::replay::{replay, replay_code};
@@ -63,13 +63,17 @@ pub fn list(as_json: bool) {
 pub fn results(args: &ExploreArgs, results: &[Searched], elapsed: Duration) -> bool {
     let schedules: u64 = results.iter().map(|r| r.report.schedules).sum();
     let rate = schedules as f64 / elapsed.as_secs_f64();
-    let wrong = |r: &&Searched| r.report.failure.is_some() || !r.report.missed.is_empty();
-    let failed = results.iter().any(|r| wrong(&r));
+    let found: Vec<_> = results
+        .iter()
+        .map(|r| cases::row(&r.case, &r.report))
+        .collect();
+    let failed = found.iter().any(is_wrong);
     if args.json {
         let scenarios: Vec<_> = results
             .iter()
-            .map(|r| {
-                let mut row = cases::row(&r.case, &r.report);
+            .zip(&found)
+            .map(|(r, found)| {
+                let mut row = json!(found);
                 row["schedules_per_cpu_second"] =
                     cpu_time::rate(r.report.schedules, r.spent).into();
                 row
@@ -95,7 +99,7 @@ pub fn results(args: &ExploreArgs, results: &[Searched], elapsed: Duration) -> b
         say!("{all:#}");
         return failed;
     }
-    say!("{}", tables::found(results, args.exhaustive));
+    say!("{}", tables::found(&found, args.exhaustive));
     if args.coverage {
         let mut all = Coverage::default();
         for result in results {
@@ -154,6 +158,31 @@ pub fn results(args: &ExploreArgs, results: &[Searched], elapsed: Duration) -> b
         );
     }
     failed
+}
+
+/// Whether a case broke the contract, or did not come to what it is there for.
+pub fn is_wrong(row: &Row) -> bool {
+    row.violation.is_some() || !row.never_fired.is_empty()
+}
+
+/// Prints what came of cases, wherever they were searched.
+pub fn rows(rows: &[Row], exhaustive_asked: bool) {
+    say!("{}", tables::found(rows, exhaustive_asked));
+    let schedules: u64 = rows.iter().map(|row| row.schedules).sum();
+    let violations: u64 = rows.iter().map(|row| row.violations).sum();
+    say!(
+        "{schedules} schedules of {} cases; {violations} violations",
+        rows.len()
+    );
+    for row in rows {
+        if let (Some(breach), Some(code)) = (&row.violation, &row.replay) {
+            say!(
+                "\n{}: {}\nquell explore --replay '{code}'",
+                breach.clause,
+                breach.account
+            );
+        }
+    }
 }
 
 /// How fast programs of one kind were searched. Both kinds cost so much per decision, about, and those over the manager

@@ -1,9 +1,9 @@
 //! The tables of `quell explore`.
 
+use quell_adversary::cases::Row;
 use quell_adversary::mutants::Tested;
 use quell_adversary::{Coverage, MachineKind, Mistake, Scenario};
 
-use super::work::Searched;
 use crate::table::{Cell, Table, number, verdict, words};
 
 /// The mutants that a scenario is there to find.
@@ -51,7 +51,7 @@ pub fn mistakes() -> Table {
 }
 
 /// What a search found, a row for each scenario on each machine.
-pub fn found(results: &[Searched], exhaustive_asked: bool) -> Table {
+pub fn found(results: &[Row], exhaustive_asked: bool) -> Table {
     let mut rows = Table::new([
         words("scenario"),
         words("machine"),
@@ -59,26 +59,24 @@ pub fn found(results: &[Searched], exhaustive_asked: bool) -> Table {
         number("schedules"),
         words("result"),
     ]);
-    for group in results.chunk_by(|a, b| {
-        a.case.scenario.name == b.case.scenario.name && a.case.kind.name == b.case.kind.name
-    }) {
-        let sum: u64 = group.iter().map(|r| r.report.schedules).sum();
-        let exhaustive = group.iter().all(|r| r.report.exhaustive);
+    for group in results.chunk_by(|a, b| a.name == b.name && a.machine == b.machine) {
+        let sum: u64 = group.iter().map(|r| r.schedules).sum();
+        let exhaustive = group.iter().all(|r| r.exhaustive);
         let missed: Vec<_> = group
             .iter()
-            .flat_map(|r| r.report.missed.iter().map(|m| m.label()))
+            .flat_map(|r| r.never_fired.iter().map(String::as_str))
             .collect();
         let violated: Vec<_> = group
             .iter()
-            .filter_map(|r| r.report.failure.as_ref())
-            .map(|f| f.violation.clause.to_string())
+            .filter_map(|r| r.violation.as_ref())
+            .map(|violation| violation.clause.as_str())
             .collect();
         let result = match () {
             () if !violated.is_empty() => format!("VIOLATED {}", violated.join(", ")),
             () if !missed.is_empty() => format!("never fired: {}", missed.join(", ")),
             () if exhaustive => {
-                let states: u64 = group.iter().map(|r| r.report.states).sum();
-                let all: f64 = group.iter().map(|r| r.report.stands_for).sum();
+                let states: u64 = group.iter().map(|r| r.states).sum();
+                let all: f64 = group.iter().map(|r| r.stands_for).sum();
                 match states {
                     0 => "holds in every schedule".to_string(),
                     _ => format!(
@@ -90,12 +88,12 @@ pub fn found(results: &[Searched], exhaustive_asked: bool) -> Table {
             () => "holds".to_string(),
         };
         let policies = match group {
-            [one] => one.case.policy.to_string(),
+            [one] => one.policy.clone(),
             more => more.len().to_string(),
         };
         rows.row([
-            group[0].case.scenario.name.into(),
-            group[0].case.kind.name.into(),
+            group[0].name.clone().into(),
+            group[0].machine.clone().into(),
             policies.into(),
             sum.to_string().into(),
             verdict(violated.is_empty() && missed.is_empty(), result),

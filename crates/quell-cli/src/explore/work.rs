@@ -40,7 +40,7 @@ fn spread<T: Send>(
     Ok(threads.build()?.install(all))
 }
 
-/// Searches all cases.
+/// Searches all cases; `found` is told of each, by its place in them, as soon as it is searched.
 ///
 /// # Errors
 /// If the host has no room for so many threads.
@@ -49,6 +49,7 @@ pub fn explore_all(
     cases: &[Case<'static>],
     effort: Effort,
     jobs: usize,
+    found: impl Fn(usize, &Searched) + Sync + Send,
 ) -> Result<Vec<Searched>, ThreadPoolBuildError> {
     let cases: Vec<_> = cases.iter().map(|&case| (case, Spent::default())).collect();
     let (violations, fired) = (AtomicU64::new(0), AtomicU64::new(0));
@@ -96,11 +97,13 @@ pub fn explore_all(
             cpu_time::spent_on(|| explore(&mut Session::new(*case), &exploration, go_on));
         spent.tell(report.schedules, 1.0);
         violations.fetch_add(u64::from(report.failure.is_some()), Relaxed);
-        Searched {
+        let searched = Searched {
             case: *case,
             report,
             spent: time,
-        }
+        };
+        found(index, &searched);
+        searched
     };
     progress::show("searching", look, || spread(cases.len(), jobs, search))
 }

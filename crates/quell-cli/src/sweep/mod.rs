@@ -1,18 +1,15 @@
-//! `quell sweep`: a grid of runs, and `quell merge`: its parts put together.
+//! `quell sweep`: a grid of runs.
 //!
-//! The file of results is all the state that there is ([`file`]): a sweep that was interrupted goes on where it was,
-//! a part of a grid is a file of the same kind, and parts that are merged are the file that one machine writes, bit by
-//! bit.
+//! The file of results is all the state that there is ([`results`](crate::results)).
 
-mod file;
 #[cfg(feature = "parquet")]
 mod parquet;
-mod summary;
+pub mod summary;
 
 use std::path::PathBuf;
 use std::process::ExitCode;
+use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
-use std::sync::{Arc, Mutex};
 
 use anyhow::Result;
 use clap::Args;
@@ -24,8 +21,8 @@ use quell_workloads::{Unit, Workload};
 
 use crate::numbers::Listed;
 use crate::output::{Destination, note, say};
+use crate::results::{Keeper, ResultsFile};
 use crate::usage::usage;
-use file::ResultsFile;
 
 /// What `quell sweep` takes.
 #[derive(Debug, Args)]
@@ -63,19 +60,6 @@ pub struct SweepArgs {
     /// quell-sweep.jsonl in target/, or here if there is none]
     #[arg(long, value_name = "FILE")]
     results: Option<PathBuf>,
-    #[command(flatten)]
-    summary: summary::SummaryArgs,
-}
-
-/// What `quell merge` takes.
-#[derive(Debug, Args)]
-pub struct MergeArgs {
-    /// Files of results of one grid
-    #[arg(required = true, value_name = "FILE")]
-    parts: Vec<PathBuf>,
-    /// The file to which all of them are written
-    #[arg(long, value_name = "FILE")]
-    results: PathBuf,
     #[command(flatten)]
     summary: summary::SummaryArgs,
 }
@@ -195,50 +179,14 @@ pub fn run(args: &SweepArgs) -> Result<ExitCode> {
     if known > 0 {
         note!("{known} runs are in {} already", place.shown());
     }
-    let kept = Mutex::new((&mut file, None));
+    let kept = Keeper::new(&mut file);
     sweep::run(&missing, &AtomicBool::new(false), |cell, outcome| {
-        let record = Record::of(&grid, cell, outcome);
-        // A poisoned lock means that another run's record could not be kept, and that error is told.
-        let mut kept = kept.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
-        if kept.1.is_none() {
-            kept.1 = kept.0.keep(&record).err();
-        }
+        kept.keep(&Record::of(&grid, cell, outcome));
     });
-    let failed = kept
-        .into_inner()
-        .unwrap_or_else(|poisoned| poisoned.into_inner())
-        .1;
-    if let Some(error) = failed {
-        return Err(error);
-    }
-    file.finish()?;
+    kept.finish()?;
     let good = summary::print(&file.results, &places)?;
     say!("results: {}", place.shown());
     Ok(if good {
-        ExitCode::SUCCESS
-    } else {
-        ExitCode::FAILURE
-    })
-}
-
-/// Puts the parts of a sweep together.
-///
-/// # Errors
-/// If one cannot be read, they are not of one grid, or two differ in what came of a cell.
-pub fn merge(args: &MergeArgs) -> Result<ExitCode> {
-    let place = Destination::open("--results", Some(&args.results), "")?;
-    let places = args.summary.open()?;
-    let merged = ResultsFile::merge(&args.parts, place.path())?.results;
-    let good = summary::print(&merged, &places)?;
-    match merged.missing() {
-        0 => say!("results: {}, all {} runs", place.shown(), merged.known()),
-        missing => say!(
-            "results: {}, {} runs; {missing} are missing",
-            place.shown(),
-            merged.known()
-        ),
-    }
-    Ok(if good && merged.missing() == 0 {
         ExitCode::SUCCESS
     } else {
         ExitCode::FAILURE

@@ -5,10 +5,11 @@ use std::path::PathBuf;
 use anyhow::Result;
 use clap::Args;
 use quell_experiments::numbers::digits;
+use quell_experiments::results::Results;
 use quell_experiments::sweep::Record;
 #[cfg(feature = "parquet")]
 use quell_experiments::sweep::columns;
-use quell_experiments::sweep::results::Results;
+use quell_experiments::sweep::results::Head;
 use quell_experiments::sweep::summary::{Point, csv, plot, points};
 
 use crate::output::{Destination, note, say};
@@ -38,6 +39,17 @@ pub struct Places {
 }
 
 impl SummaryArgs {
+    /// The first option that was given.
+    pub fn asked(&self) -> Option<&'static str> {
+        let options = [
+            ("--csv", &self.csv),
+            ("--parquet", &self.parquet),
+            ("--plot", &self.plot),
+        ];
+        let mut asked = options.iter().filter(|(_, path)| path.is_some());
+        asked.next().map(|(option, _)| *option)
+    }
+
     /// # Errors
     /// If one cannot be written, or this command was built without what writes Parquet.
     pub fn open(&self) -> Result<Places> {
@@ -64,8 +76,8 @@ impl SummaryArgs {
 ///
 /// # Errors
 /// If something cannot be written.
-pub fn print(results: &Results, places: &Places) -> Result<bool> {
-    let records: Vec<Record> = results.records().collect();
+pub fn print(results: &Results<Head>, places: &Places) -> Result<bool> {
+    let records: Vec<Record> = results.rows().collect();
     let points = points(&records);
     say!("{}, {}\n", results.head.workload, results.head.metric);
     say!("{}", table(&points));

@@ -1,12 +1,18 @@
-//! The text of the workload file: each thread's calls as a loop.
+//! The text of the workload file: each thread's calls in their order, or as a loop.
 
+use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
+use super::order::Block;
 use super::statement::{Alike, Kind, Made, PAGE};
 use super::thread::Thread;
 
 /// How many different calls a thread has in the file; the most frequent ones.
 const KINDS: usize = 12;
+/// How many steps the threads that keep their order have in the file, all together, and one of them.
+const STEPS: (usize, usize) = (1024, 256);
+/// How many variables a thread in order has for its areas.
+const AREAS: usize = 40;
 /// How many pages Linux takes out behind one flush (`MAX_GATHER_BATCH_COUNT` pages of 510 pointers).
 const TOGETHER: u64 = 10_000;
 /// How long a thread computes in a round at most.
@@ -20,30 +26,52 @@ pub struct Lost {
     pub events: u64,
 }
 
-/// A thread as a loop.
-pub struct Loop<'a> {
+/// A thread's calls as they are written.
+pub struct Loop {
     /// The process that it runs in, by number.
     pub process: usize,
     /// The most frequent first.
-    pub calls: Vec<(&'a Alike, Made)>,
+    pub calls: Vec<(Alike, Made)>,
+    /// In their order, if that is kept.
+    order: Option<Vec<Block>>,
     between_ns: u64,
 }
 
-impl<'a> Loop<'a> {
-    pub fn new(thread: &'a Thread) -> Self {
-        let mut calls: Vec<_> = thread.calls.iter().map(|(key, &of)| (key, of)).collect();
+impl Loop {
+    /// The calls of a thread, in a file that has so many of them.
+    pub fn new(thread: &Thread, threads: usize) -> Self {
+        let most = (STEPS.0 / threads.max(1)).min(STEPS.1);
+        let order = thread.order.blocks(most);
+        let order = order.filter(|blocks| variables(&sum(blocks)) <= AREAS);
+        let mut calls = match &order {
+            Some(blocks) => sum(blocks),
+            None => thread.calls.iter().map(|(&key, &of)| (key, of)).collect(),
+        };
         calls.sort_by_key(|(_, made)| std::cmp::Reverse(made.count));
-        calls.truncate(KINDS);
+        if order.is_none() {
+            calls.truncate(KINDS);
+        }
         let rounds = calls.first().map_or(1, |(_, made)| made.count);
         Loop {
             process: thread.process,
             calls,
+            order,
             between_ns: (thread.between_ns / rounds).min(LONGEST_NS),
         }
     }
 
+    /// How many rounds it makes: of its loop, or of the longest of all that repeats itself.
     pub fn rounds(&self) -> u64 {
-        self.calls.first().map_or(0, |(_, made)| made.count)
+        match &self.order {
+            Some(blocks) => {
+                let steps = blocks.iter().flat_map(|block| &block.steps);
+                let counts = steps.map(|step| step.made.count);
+                let times = blocks.iter().map(|block| block.times);
+                let most = counts.chain(times).max().unwrap_or(0);
+                most.max(blocks.len() as u64)
+            }
+            None => self.calls.first().map_or(0, |(_, made)| made.count),
+        }
     }
 
     pub fn count(&self) -> u64 {
@@ -55,9 +83,14 @@ impl<'a> Loop<'a> {
         self.calls.iter().any(|(alike, _)| alike.asked)
     }
 
+    /// Whether it makes its calls in the order of the recording.
+    pub fn is_ordered(&self) -> bool {
+        self.order.is_some()
+    }
+
     /// Bytes that it touches, with page tables; copies count twice, once for the child that has the original.
     fn touched(&self) -> u64 {
-        let of = |(alike, made): &(&Alike, Made)| match alike.asked {
+        let of = |(alike, made): &(Alike, Made)| match alike.asked {
             true => {
                 let pages = made.pages * if alike.kind == Kind::Copy { 2 } else { 1 };
                 (pages + pages / 512 + 8) * PAGE
@@ -69,49 +102,146 @@ impl<'a> Loop<'a> {
 
     /// As the program of a CPU, of `callers` that are alike; it comes to its process by these statements.
     fn write(&self, cpu: usize, callers: usize, into: &[String], text: &mut String) {
-        let rounds = self.rounds();
-        let mut line = |line: String| {
-            text.push_str(&line);
-            text.push('\n');
-        };
-        line(format!(
+        let mut lines = Lines { text, depth: 0 };
+        lines.add(&format!(
             "\n[[threads]]\nwhen = \"cpu == {cpu}\"\nprogram = ["
         ));
+        lines.depth = 1;
         for statement in into {
-            line(format!("    {{ {statement} }},"));
+            lines.statement(statement);
         }
         for (at, (alike, _)) in self.calls.iter().enumerate() {
-            line(format!("    {{ let = \"e{at}\", be = 0 }},"));
+            if self.order.is_none() {
+                lines.statement(&format!("let = \"e{at}\", be = 0"));
+            }
             for statement in begins(at, alike) {
-                line(format!("    {{ {statement} }},"));
+                lines.statement(&statement);
             }
         }
-        line(format!(
-            "    {{ begin = true }},\n    {{ without = \"excess(cpus, {callers})\" }},\n    {{ for = \"round\", below = \"min(rounds, {rounds})\", do = ["
-        ));
-        if self.between_ns > 0 {
-            line(format!("        {{ compute = {} }},", self.between_ns));
+        if self.order.is_some() {
+            lines.statement("let = \"round\", be = 0");
         }
-        for (at, &(alike, made)) in self.calls.iter().enumerate() {
-            line(format!(
-                "        {{ let = \"e{at}\", be = \"e{at} + {}\" }},",
-                made.count
-            ));
-            line(format!("        {{ if = \"e{at} >= {rounds}\", then = ["));
-            line(format!(
-                "            {{ let = \"e{at}\", be = \"e{at} - {rounds}\" }},"
-            ));
-            for statement in statements(at, alike, made.pages * PAGE) {
-                line(format!("            {{ {statement} }},"));
+        lines.statement("begin = true");
+        lines.statement(&format!("without = \"excess(cpus, {callers})\""));
+        match &self.order {
+            Some(blocks) => self.write_order(blocks, cpu == 0, &mut lines),
+            None => self.write_loop(cpu == 0, &mut lines),
+        }
+        lines.statement("end = true");
+        lines.depth = 0;
+        lines.add("]");
+    }
+
+    /// A loop in which each kind of call advances by its share.
+    fn write_loop(&self, tells: bool, lines: &mut Lines<'_>) {
+        let rounds = self.rounds();
+        let body = format!("for = \"round\", below = \"min(rounds, {rounds})\", do");
+        lines.nest(&body, |lines| {
+            lines.compute(self.between_ns);
+            for (at, (alike, made)) in self.calls.iter().enumerate() {
+                lines.statement(&format!("let = \"e{at}\", be = \"e{at} + {}\"", made.count));
+                lines.nest(&format!("if = \"e{at} >= {rounds}\", then"), |lines| {
+                    lines.statement(&format!("let = \"e{at}\", be = \"e{at} - {rounds}\""));
+                    lines.call(at, alike, made.pages);
+                });
             }
-            line("            { done = 1 },\n        ] },".into());
+            if tells {
+                lines.statement(&format!(
+                    "progress = \"round\", of = \"min(rounds, {rounds})\""
+                ));
+            }
+        });
+    }
+
+    /// Each call after the one before it; with fewer rounds the first blocks alone, and fewer times.
+    fn write_order(&self, blocks: &[Block], tells: bool, lines: &mut Lines<'_>) {
+        let places = self.calls.iter().enumerate();
+        let places: BTreeMap<_, _> = places.map(|(at, (alike, _))| (*alike, at)).collect();
+        let all = self.count();
+        for (number, block) in blocks.iter().enumerate() {
+            lines.nest(&format!("if = \"rounds > {number}\", then"), |lines| {
+                lines.times(block.times, |lines| {
+                    for step in &block.steps {
+                        let made = step.made.count * block.times;
+                        lines.times(step.made.count, |lines| {
+                            lines.compute((step.gap_ns / made.max(1)).min(LONGEST_NS));
+                            lines.statement("let = \"round\", be = \"round + 1\"");
+                            lines.call(places[&step.alike], &step.alike, step.made.pages);
+                            if tells {
+                                lines.statement(&format!("progress = \"round\", of = {all}"));
+                            }
+                        });
+                    }
+                });
+            });
         }
-        if cpu == 0 {
-            line(format!(
-                "        {{ progress = \"round\", of = \"min(rounds, {rounds})\" }},"
-            ));
+    }
+}
+
+/// What calls in their order are together.
+fn sum(blocks: &[Block]) -> Vec<(Alike, Made)> {
+    let mut calls = BTreeMap::<Alike, Made>::new();
+    for block in blocks {
+        for step in &block.steps {
+            calls.entry(step.alike).or_default().add(Made {
+                count: step.made.count * block.times,
+                ..step.made
+            });
         }
-        line("    ] },\n    { end = true },\n]".into());
+    }
+    calls.into_iter().collect()
+}
+
+/// How many variables these calls have.
+fn variables(calls: &[(Alike, Made)]) -> usize {
+    let more = |kind| usize::from(matches!(kind, Kind::Copy | Kind::Reclaim));
+    calls.iter().map(|(alike, _)| 1 + more(alike.kind)).sum()
+}
+
+/// Lines of a program.
+struct Lines<'t> {
+    text: &'t mut String,
+    depth: usize,
+}
+
+impl Lines<'_> {
+    fn add(&mut self, line: &str) {
+        self.text.push_str(&"    ".repeat(self.depth));
+        self.text.push_str(line);
+        self.text.push('\n');
+    }
+
+    fn statement(&mut self, statement: &str) {
+        self.add(&format!("{{ {statement} }},"));
+    }
+
+    fn nest(&mut self, head: &str, body: impl FnOnce(&mut Self)) {
+        self.add(&format!("{{ {head} = ["));
+        self.depth += 1;
+        body(self);
+        self.depth -= 1;
+        self.add("] },");
+    }
+
+    /// So many times, if that is not once.
+    fn times(&mut self, times: u64, body: impl FnOnce(&mut Self)) {
+        match times {
+            1 => body(self),
+            _ => self.nest(&format!("repeat = \"min(rounds, {times})\", do"), body),
+        }
+    }
+
+    fn compute(&mut self, ns: u64) {
+        if ns > 0 {
+            self.statement(&format!("compute = {ns}"));
+        }
+    }
+
+    fn call(&mut self, at: usize, alike: &Alike, pages: u64) {
+        for statement in statements(at, alike, pages * PAGE) {
+            self.statement(&statement);
+        }
+        self.statement("done = 1");
     }
 }
 
@@ -171,7 +301,7 @@ fn statements(at: usize, alike: &Alike, touched: u64) -> Vec<String> {
 /// The file's text; `(kept, asked)` are how many calls are in it, and how many of them asked others.
 pub fn file(
     program: &str,
-    threads: &[Loop<'_>],
+    threads: &[Loop],
     bystanders: &[usize],
     (kept, asked): (u64, u64),
     lost: &Lost,
@@ -194,8 +324,9 @@ pub fn file(
 # Kept: how often each thread made which call, of how many bytes, how many pages it found (the most of calls that are
 # alike), how many threads there were, and the mean time between calls, which is computing here; pages that were copied after a
 # fork ({{ fork }}, written, {{ exit }}), and reclaim by the thread itself (a file's pages, read and paged out).
-# Not kept: addresses and what areas shared, the order of different calls, reads and writes beyond those that let a call
-# find pages, maps beyond those that an unmap needs; a protect that asked others takes writing away.
+# The order of calls: kept of {} of {} threads. In each round of another's loop each of its calls advances by its share.
+# Not kept: addresses and what areas shared, reads and writes beyond those that let a call find pages, maps beyond those that an
+# unmap needs; a protect that asked others takes writing away.
 # Left out of this recording: {} calls of other processes, {} calls of rare kinds or more threads, {} calls that no
 # statement stands for, {} events that the recorder lost.
 ",
@@ -203,6 +334,8 @@ pub fn file(
             1 => "busiest process".to_owned(),
             many => format!("{many} busiest processes"),
         },
+        threads.iter().filter(|thread| thread.is_ordered()).count(),
+        threads.len(),
         lost.processes,
         lost.kinds,
         lost.calls,

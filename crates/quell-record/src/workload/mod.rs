@@ -2,7 +2,8 @@
 //!
 //! A recording has too many calls to write each of them down, and their addresses mean nothing elsewhere. The cost of
 //! shootdowns depends on how often each thread makes which call, of how much memory, with how many pages in it, how long
-//! it computes in between, and which other threads run in the process. That is kept. A thread becomes one loop; in each round,
+//! it computes in between, and which other threads run in the process. That is kept, and the order of a thread's calls, if
+//! it is short once each part that repeats is written once ([`order`]). Any other thread becomes one loop; in each round,
 //! each kind of its calls advances by its share, so that over the whole loop it is made exactly as often as it
 //! was recorded. A call that asked other CPUs to flush finds pages there when it is made again; one that
 //! asked no CPU finds none. Which of both is all that decides whether it asks again.
@@ -11,10 +12,11 @@
 //! shares is written and copied; pages of files are reclaimed by the thread whose memory is short. Flushes by kernel threads
 //! (kswapd, compaction, KSM) are not kept: their events do not say of which process.
 //!
-//! The order of different calls, which memory they shared, and the reads and writes of the program are lost;
+//! Which memory calls shared, and the reads and writes of the program are lost;
 //! [`Process::workload`] writes that into the file, together with what it left out of this recording.
 
 mod file;
+mod order;
 mod process;
 mod statement;
 mod thread;
@@ -114,10 +116,7 @@ impl Calls {
             } => {
                 // One whose return was not recorded.
                 thread.returned(sample.time_ns);
-                if let Some(returned) = thread.returned_ns {
-                    let between = sample.time_ns.saturating_sub(returned);
-                    thread.between_ns = thread.between_ns.saturating_add(between);
-                }
+                thread.computes_until(sample.time_ns);
                 let bytes = bytes.min(LARGEST).next_multiple_of(PAGE);
                 let kind = Kind::of(call, how).filter(|_| bytes > 0);
                 thread.open = Some(Open {
@@ -180,17 +179,20 @@ impl Calls {
                 thread
             }));
         }
+        let asks = |alike: Alike| Alike {
+            said: false,
+            asked: alike.asked || alike.said && !queued,
+            ..alike
+        };
+        for thread in &mut together {
+            thread.order.each(asks);
+        }
         let process = Process {
             name,
             threads: together,
             queued,
             elsewhere,
             lost,
-        };
-        let asks = |alike: Alike| Alike {
-            said: false,
-            asked: alike.asked || alike.said && !queued,
-            ..alike
         };
         Ok(process
             .each(|alike, made| (asks(alike), made))

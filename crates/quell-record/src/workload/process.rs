@@ -51,7 +51,7 @@ impl Process {
     /// What it did, had every thread made one call wherever it made `by` of one kind, over as much memory as all of these had.
     #[must_use]
     pub fn merged(self, by: u64) -> Process {
-        self.each(|alike, made| {
+        self.unordered().each(|alike, made| {
             if !alike.kind.is_call() {
                 return (alike, made);
             }
@@ -69,7 +69,7 @@ impl Process {
     /// What it did, in a `by`th of the time: one of so many calls of each kind.
     #[must_use]
     pub fn thinned(self, by: u64) -> Process {
-        let mut thinned = self.each(|alike, made| {
+        let mut thinned = self.unordered().each(|alike, made| {
             let fewer = Made {
                 count: made.count.div_ceil(by),
                 interrupts: made.interrupts / by,
@@ -88,8 +88,9 @@ impl Process {
     /// asked others, and `filled_ns` for each page that was filled for it, is computing, because a replay has the time of these
     /// alone from elsewhere.
     #[must_use]
-    pub fn timed(mut self, pace: f64, waited_ns: f64, filled_ns: f64) -> Process {
-        for thread in &mut self.threads {
+    pub fn timed(self, pace: f64, waited_ns: f64, filled_ns: f64) -> Process {
+        let mut timed = self.unordered();
+        for thread in &mut timed.threads {
             let all = thread.between_ns.saturating_add(thread.within_ns);
             let elsewhere: f64 = thread
                 .calls
@@ -102,6 +103,14 @@ impl Process {
                 .sum();
             thread.between_ns = (all as f64 / pace - elsewhere).max(0.0) as u64;
             thread.within_ns = 0;
+        }
+        timed
+    }
+
+    /// What it did, in no order: what changes calls, or how long it was between them, is said of all that are alike.
+    fn unordered(mut self) -> Process {
+        for thread in &mut self.threads {
+            thread.order.lose();
         }
         self
     }
@@ -152,15 +161,16 @@ impl Process {
         self
     }
 
-    /// The workload file. It is one that `quell-workloads` reads, and says in its head what of this recording is not in it.
+    /// The workload file, with the order of calls that were not changed. It is one that `quell-workloads` reads, and says in its head what of this recording is not in it.
     pub fn workload(&self) -> Written {
         let mut threads: Vec<&Thread> = self.threads.iter().collect();
         threads.sort_by_key(|thread| Reverse(thread.count()));
         let callers = threads.iter().filter(|thread| thread.count() > 0).count();
-        let mut loops: Vec<Loop<'_>> = threads
+        let written = callers.min(THREADS);
+        let mut loops: Vec<Loop> = threads
             .iter()
-            .take(callers.min(THREADS))
-            .map(|thread| Loop::new(thread))
+            .take(written)
+            .map(|thread| Loop::new(thread, written))
             .collect();
         loops.sort_by_key(|thread| thread.process);
         let made = || loops.iter().flat_map(|thread| &thread.calls);
@@ -169,7 +179,7 @@ impl Process {
         let calls = loops.iter().map(Loop::count).sum();
         let lost = Lost {
             processes: self.elsewhere,
-            kinds: self.count() - calls,
+            kinds: self.count().saturating_sub(calls),
             calls: threads.iter().map(|thread| thread.others).sum(),
             events: self.lost,
         };

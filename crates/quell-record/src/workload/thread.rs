@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use super::order::Order;
 use super::statement::{Alike, Kind, Made, PAGE};
 
 /// How many pages a call finds whose flush named none.
@@ -25,10 +26,14 @@ pub struct Thread {
     /// What the kernel flushes for a reason of its own, and whether it has interrupted others.
     aside: Option<(Kind, u64)>,
     pub calls: BTreeMap<Alike, Made>,
+    /// The same, in their order.
+    pub order: Order,
     /// Calls that no statement stands for.
     pub others: u64,
     pub returned_ns: Option<u64>,
     pub between_ns: u64,
+    /// What of it was since the last call that a statement stands for.
+    gap_ns: u64,
     /// How long it was in calls.
     pub within_ns: u64,
 }
@@ -38,17 +43,35 @@ impl Thread {
         self.calls.values().map(|made| made.count).sum()
     }
 
+    /// It has computed since its last call.
+    pub fn computes_until(&mut self, time_ns: u64) {
+        if let Some(returned) = self.returned_ns {
+            let between = time_ns.saturating_sub(returned);
+            self.between_ns = self.between_ns.saturating_add(between);
+            self.gap_ns = self.gap_ns.saturating_add(between);
+        }
+    }
+
+    fn add(&mut self, alike: Alike, made: Made) {
+        self.calls.entry(alike).or_default().add(made);
+        self.order
+            .push(alike, made, std::mem::take(&mut self.gap_ns));
+    }
+
     pub fn returned(&mut self, time_ns: u64) {
         let Some(open) = self.open.take() else { return };
         self.returned_ns = Some(time_ns);
         let within = time_ns.saturating_sub(open.entered_ns);
         self.within_ns = self.within_ns.saturating_add(within);
         match open.alike {
-            Some(alike) => self.calls.entry(alike).or_default().add(Made {
-                count: 1,
-                pages: open.pages,
-                interrupts: open.interrupts,
-            }),
+            Some(alike) => self.add(
+                alike,
+                Made {
+                    count: 1,
+                    pages: open.pages,
+                    interrupts: open.interrupts,
+                },
+            ),
             None => self.others += 1,
         }
     }
@@ -58,6 +81,7 @@ impl Thread {
         for (alike, made) in other.calls {
             self.calls.entry(alike).or_default().add(made);
         }
+        self.order.lose();
         self.others += other.others;
         self.between_ns = self.between_ns.max(other.between_ns);
         self.within_ns = self.within_ns.saturating_add(other.within_ns);
@@ -67,10 +91,7 @@ impl Thread {
     pub fn flushes(&mut self, kind: Kind, time_ns: u64) {
         self.close_aside();
         if self.open.is_none() {
-            if let Some(before) = self.returned_ns {
-                let between = time_ns.saturating_sub(before);
-                self.between_ns = self.between_ns.saturating_add(between);
-            }
+            self.computes_until(time_ns);
             self.returned_ns = Some(time_ns);
         }
         self.aside = Some((kind, 0));
@@ -97,11 +118,12 @@ impl Thread {
             said: true,
             asked: interrupts > 0,
         };
-        self.calls.entry(alike).or_default().add(Made {
+        let made = Made {
             count: 1,
             pages: kind.unit() / PAGE,
             interrupts,
-        });
+        };
+        self.add(alike, made);
     }
 
     /// A call that had not returned when the recording ended has.

@@ -1,0 +1,69 @@
+//! `quell merge`: the parts of a sweep or of a search, put together.
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use anyhow::Result;
+use clap::Args;
+use quell_experiments::results::{Results, Whole};
+
+use crate::explore::kept;
+use crate::output::{Destination, say};
+use crate::results::{ResultsFile, text};
+use crate::sweep::summary;
+use crate::usage::usage;
+
+/// What `quell merge` takes.
+#[derive(Debug, Args)]
+pub struct MergeArgs {
+    /// Files of results of one sweep, or of one search
+    #[arg(required = true, value_name = "FILE")]
+    parts: Vec<PathBuf>,
+    /// The file to which all of them are written
+    #[arg(long, value_name = "FILE")]
+    results: PathBuf,
+    #[command(flatten)]
+    summary: summary::SummaryArgs,
+}
+
+/// Puts the parts of a sweep or of a search together, and prints what all of them come to.
+///
+/// # Errors
+/// If one cannot be read, they are not of one whole, or two differ in what came of a place.
+pub fn run(args: &MergeArgs) -> Result<ExitCode> {
+    let place = Destination::open("--results", Some(&args.results), "")?;
+    // Which of both is said by the first line.
+    let first = args.parts.first().map(|path| text(path)).transpose()?;
+    let good = if first.flatten().is_some_and(|text| kept::is_search(&text)) {
+        if let Some(option) = args.summary.asked() {
+            return Err(usage(format_args!(
+                "{option} is for sweeps, and these are parts of a search"
+            )));
+        }
+        let merged = ResultsFile::merge(&args.parts, place.path())?.results;
+        let good = kept::print(&merged);
+        told(&merged, &place) && good
+    } else {
+        let places = args.summary.open()?;
+        let merged = ResultsFile::merge(&args.parts, place.path())?.results;
+        let good = summary::print(&merged, &places)?;
+        told(&merged, &place) && good
+    };
+    Ok(match good {
+        true => ExitCode::SUCCESS,
+        false => ExitCode::FAILURE,
+    })
+}
+
+/// Says how much of the whole is there; whether all is.
+fn told<W: Whole>(merged: &Results<W>, place: &Destination) -> bool {
+    let (known, missing, each) = (merged.known(), merged.missing(), W::EACH);
+    match missing {
+        0 => say!("results: {}, all {known} {each}s", place.shown()),
+        _ => say!(
+            "results: {}, {known} {each}s; {missing} are missing",
+            place.shown()
+        ),
+    }
+    missing == 0
+}

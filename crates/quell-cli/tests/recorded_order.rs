@@ -1,0 +1,114 @@
+//! A recording as a workload: a thread's calls come again in their order, if it is short once what repeats is written once.
+
+use assert_cmd::Command;
+use quell_perf::{Item, Sample, Value};
+use quell_record::workload::Calls;
+
+/// A recording of these processes, each of a thread that makes the calls one after the other: the call, how many bytes, and
+/// whether it interrupts another CPU.
+fn called(processes: u32, all: &[(&str, u64, bool)]) -> Calls {
+    let mut calls = Calls::default();
+    for (at, &(call, bytes, asks)) in (0..).zip(all) {
+        for process in 1..=processes {
+            let mut events = vec![(
+                format!("syscalls:sys_enter_{call}"),
+                vec![
+                    ("len".into(), Value::Unsigned(bytes)),
+                    ("behavior".into(), Value::Unsigned(4)),
+                ],
+            )];
+            if asks {
+                let fields = vec![
+                    ("cpu".into(), Value::Unsigned(9)),
+                    ("func".into(), Value::Text("flush_tlb_func".into())),
+                ];
+                events.push(("csd:csd_queue_cpu".into(), fields));
+            }
+            events.push((format!("syscalls:sys_exit_{call}"), Vec::new()));
+            for (later, (event, fields)) in (0..).zip(events) {
+                calls.item(&Item::Sample(Sample {
+                    time_ns: at * 10_000 + later * 500,
+                    cpu: process,
+                    pid: process,
+                    tid: process,
+                    comm: "server".into(),
+                    event: event.into(),
+                    fields,
+                    stack: Vec::new().into(),
+                }));
+            }
+        }
+    }
+    calls
+}
+
+/// How many calls a run made, and its shootdowns.
+fn made(text: &str, options: &[&str]) -> (u64, u64) {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("recorded.toml");
+    std::fs::write(&path, text).unwrap();
+    let mut run = Command::new(env!("CARGO_BIN_EXE_quell"));
+    run.args(["run", path.to_str().unwrap(), "--policy", "baseline"]);
+    run.args(["--seeds", "1", "--json"]).args(options);
+    let output = run.output().unwrap();
+    assert!(output.status.success(), "{output:?}");
+    let run: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(run["violations"], 0);
+    let calls = run["latencies"].as_array().unwrap().iter();
+    let calls =
+        calls.filter(|of| ["discard", "unmap", "protect"].contains(&of["call"].as_str().unwrap()));
+    let count = calls.map(|of| of["count"].as_u64().unwrap()).sum();
+    (count, run["engine"]["shootdowns"].as_u64().unwrap())
+}
+
+#[test]
+fn calls_come_again_in_their_order_in_each_process() {
+    let turn = [
+        ("madvise", 16384, true),
+        ("madvise", 16384, true),
+        ("munmap", 8192, true),
+        ("mprotect", 4096, false),
+    ];
+    let mut all = turn.repeat(50);
+    all.push(("munmap", 1 << 20, true));
+    for processes in [1, 3] {
+        let written = called(processes, &all).busiest(None).unwrap().workload();
+        let head = format!("order of calls: kept of {processes} of {processes} threads");
+        assert!(written.text.contains(&head), "{}", written.text);
+        assert_eq!(written.calls, u64::from(processes) * 201);
+        let programs = written.text.split("\n[[threads]]").skip(1);
+        for program in programs.take(processes as usize) {
+            let places = [
+                "repeat = \"min(rounds, 50)\"",
+                "repeat = \"min(rounds, 2)\"",
+                "discard = ",
+                "unmap = ",
+                "protect = ",
+                "bytes = 1048576",
+            ]
+            .map(|words| program.find(words).unwrap_or_else(|| panic!("{words}")));
+            assert!(places.is_sorted(), "{program}");
+        }
+        let processes = u64::from(processes);
+        let whole = made(&written.text, &[]);
+        assert_eq!(whole, (processes * 201, processes * 151));
+        // The first block alone, each of its steps once.
+        let short = made(&written.text, &["--param", "rounds=1"]);
+        assert_eq!(short, (processes * 3, processes * 2));
+    }
+}
+
+#[test]
+fn calls_that_never_repeat_themselves_lose_their_order_and_not_their_number() {
+    let sizes = (0..600_u64).map(|at| (at * at) % 7 + (at * at / 3) % 5 + 1);
+    let all: Vec<_> = sizes.map(|pages| ("madvise", pages * 4096, true)).collect();
+    let written = called(1, &all).busiest(None).unwrap().workload();
+    assert!(
+        written
+            .text
+            .contains("order of calls: kept of 0 of 1 threads"),
+        "{}",
+        written.text
+    );
+    assert_eq!(made(&written.text, &[]), (600, 600));
+}

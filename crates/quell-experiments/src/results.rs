@@ -1,0 +1,260 @@
+//! The results of what is cut into parts, as text: what the whole is in the first line, then one line of JSON for each of
+//! its places.
+//!
+//! While the work is done, lines are added as results come, in any order; [`Results::text`] has them in the order of their
+//! places. A line that an interruption cut is dropped. Nothing in a line depends on the host or on the time, so the whole
+//! text does not either, and parts from many hosts come to the text of one. A whole is a [sweep's grid](crate::sweep), or
+//! whatever else is one of a number of cases at each place.
+
+use std::collections::BTreeMap;
+use std::fmt::Display;
+use std::hash::Hasher;
+
+use fnv::FnvHasher;
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+
+/// What results are of: the first line of their text.
+pub trait Whole: Serialize + DeserializeOwned {
+    /// What came of one place; has its index in it.
+    type Row: Serialize + DeserializeOwned;
+    /// What it is, in words: "a sweep".
+    const WHAT: &'static str;
+    /// What is at a place: "run".
+    const EACH: &'static str;
+
+    /// How many places there are.
+    fn size(&self) -> usize;
+    /// The place of a result, from 0.
+    fn place(row: &Self::Row) -> usize;
+}
+
+/// A digest that is the same everywhere: it tells files apart that differ by accident.
+pub fn digest(text: &str) -> u64 {
+    let mut hasher = FnvHasher::default();
+    hasher.write(text.as_bytes());
+    hasher.finish()
+}
+
+/// Why a text is no such results.
+#[derive(Debug, thiserror::Error)]
+#[error("no results of {what} ({why})")]
+pub struct NoResults {
+    /// The line, from 1.
+    pub line: usize,
+    what: &'static str,
+    why: String,
+}
+
+/// Why the results of several parts are none of one whole.
+#[derive(PartialEq, Eq, Debug, thiserror::Error)]
+pub enum Apart {
+    /// They are of different ones.
+    #[error("of another whole")]
+    OtherWhole,
+    /// One place came to different results.
+    #[error("place {0} came to something else")]
+    Differ(usize),
+}
+
+/// The results of a whole, or of a part of it.
+#[derive(Debug)]
+pub struct Results<W> {
+    /// What the whole is.
+    pub head: W,
+    first: String,
+    /// By their places in the whole, as they were written: what is merged is copied, never written anew.
+    lines: BTreeMap<usize, String>,
+}
+
+impl<W: Whole> Results<W> {
+    /// No results yet of that whole.
+    ///
+    /// # Errors
+    /// If it cannot be written down.
+    pub fn new(head: W) -> serde_json::Result<Self> {
+        Ok(Results {
+            first: serde_json::to_string(&head)?,
+            head,
+            lines: BTreeMap::new(),
+        })
+    }
+
+    /// Reads results; a last line that was cut is left out. `None` if not even the first line is whole.
+    ///
+    /// # Errors
+    /// If the text is something else.
+    pub fn parse(text: &str) -> Result<Option<Self>, NoResults> {
+        let whole = text.rfind('\n').map_or("", |end| &text[..end]);
+        let mut lines = whole.lines();
+        let Some(first) = lines.next() else {
+            return Ok(None);
+        };
+        let wrong = |line: usize, why: &dyn Display| NoResults {
+            line,
+            what: W::WHAT,
+            why: why.to_string(),
+        };
+        let head: W = serde_json::from_str(first).map_err(|why| wrong(1, &why))?;
+        let mut kept = BTreeMap::new();
+        for (line, text) in (2..).zip(lines) {
+            let row: W::Row = serde_json::from_str(text).map_err(|why| wrong(line, &why))?;
+            let place = W::place(&row);
+            if place >= head.size() {
+                return Err(wrong(line, &"an index beyond the last"));
+            }
+            if let Some(other) = kept.insert(place, text.to_owned())
+                && other != text
+            {
+                return Err(wrong(line, &"two results at one index that differ"));
+            }
+        }
+        Ok(Some(Results {
+            first: first.to_owned(),
+            head,
+            lines: kept,
+        }))
+    }
+
+    /// Whether these are results of the same whole.
+    pub fn is_of(&self, other: &Self) -> bool {
+        self.first == other.first
+    }
+
+    /// Takes the results of another part in.
+    ///
+    /// # Errors
+    /// If it is a part of something else, or a place came to something else there.
+    pub fn merge(&mut self, other: Self) -> Result<(), Apart> {
+        if !self.is_of(&other) {
+            return Err(Apart::OtherWhole);
+        }
+        for (index, line) in other.lines {
+            match self.lines.get(&index) {
+                Some(known) if *known != line => return Err(Apart::Differ(index)),
+                _ => self.lines.insert(index, line),
+            };
+        }
+        Ok(())
+    }
+
+    /// Takes a result in; its line, with the end of the line.
+    ///
+    /// # Errors
+    /// If it cannot be written down.
+    pub fn add(&mut self, row: &W::Row) -> serde_json::Result<String> {
+        let line = serde_json::to_string(row)?;
+        let written = format!("{line}\n");
+        self.lines.insert(W::place(row), line);
+        Ok(written)
+    }
+
+    /// Whether that place has a result.
+    pub fn has(&self, index: usize) -> bool {
+        self.lines.contains_key(&index)
+    }
+
+    /// How many places have a result.
+    pub fn known(&self) -> usize {
+        self.lines.len()
+    }
+
+    /// How many places have none.
+    pub fn missing(&self) -> usize {
+        self.head.size() - self.lines.len()
+    }
+
+    /// Everything, in the order of places.
+    pub fn text(&self) -> String {
+        let mut text = format!("{}\n", self.first);
+        for line in self.lines.values() {
+            text.push_str(line);
+            text.push('\n');
+        }
+        text
+    }
+
+    /// Every result, in the order of places.
+    pub fn rows(&self) -> impl Iterator<Item = W::Row> {
+        // Each was read or written here.
+        self.lines
+            .values()
+            .filter_map(|line| serde_json::from_str(line).ok())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::sweep::Record;
+    use crate::sweep::results::Head;
+
+    fn results() -> Results<Head> {
+        Results::new(Head::example(3)).unwrap()
+    }
+
+    fn record(index: usize, value: f64) -> Record {
+        Record {
+            index,
+            workload: "w".into(),
+            machine: "m".into(),
+            policy: "all".into(),
+            cpus: 2,
+            seed: index as u64 + 1,
+            parameters: BTreeMap::new(),
+            value: Some(value),
+            window_ns: 1.0,
+            violations: 0,
+            engine: BTreeMap::new(),
+            machine_counts: BTreeMap::new(),
+            error: None,
+        }
+    }
+
+    #[test]
+    fn lines_come_in_the_order_of_places_and_one_that_was_cut_is_dropped() {
+        let mut all = results();
+        let late = all.add(&record(2, 3.0)).unwrap();
+        let early = all.add(&record(0, 1.0)).unwrap();
+        let text = all.text();
+        assert!(text.ends_with(&format!("{early}{late}")));
+        let read = Results::<Head>::parse(&text).unwrap().unwrap();
+        assert_eq!((read.known(), read.missing(), read.text()), (2, 1, text));
+        let cut = all.text();
+        let cut = Results::<Head>::parse(&cut[..cut.len() - 2])
+            .unwrap()
+            .unwrap();
+        assert!(cut.has(0) && !cut.has(2));
+        assert!(Results::<Head>::parse("{\"workload\"").unwrap().is_none());
+    }
+
+    #[test]
+    fn what_is_no_result_is_refused_with_its_line() {
+        let first = results().text();
+        let refused = |lines: &str| {
+            let error = Results::<Head>::parse(&format!("{first}{lines}")).unwrap_err();
+            (error.line, error.to_string())
+        };
+        let line = |index, value| serde_json::to_string(&record(index, value)).unwrap();
+        assert_eq!(refused("words\n").0, 2);
+        let (at, why) = refused(&format!("{}\n{}\n", line(0, 1.0), line(3, 1.0)));
+        assert!(at == 3 && why.contains("beyond the last"), "{why}");
+        let (at, why) = refused(&format!("{}\n{}\n", line(1, 1.0), line(1, 2.0)));
+        assert!(at == 3 && why.contains("differ"), "{why}");
+    }
+
+    #[test]
+    fn parts_of_one_whole_become_one_and_others_do_not() {
+        let (mut one, mut two) = (results(), results());
+        one.add(&record(0, 1.0)).unwrap();
+        two.add(&record(0, 1.0)).unwrap();
+        two.add(&record(1, 2.0)).unwrap();
+        one.merge(two).unwrap();
+        assert_eq!((one.known(), one.missing()), (2, 1));
+        let mut differs = results();
+        differs.add(&record(1, 9.0)).unwrap();
+        assert_eq!(one.merge(differs), Err(Apart::Differ(1)));
+        let other = Results::new(Head::example(4));
+        assert_eq!(one.merge(other.unwrap()), Err(Apart::OtherWhole));
+    }
+}

@@ -1,0 +1,225 @@
+//! The order of a thread's calls, as far as it fits a file.
+//!
+//! Programs repeat themselves: calls that are alike and follow each other are one step, and steps that come again in the same
+//! order are one block. A thread that does not repeat itself enough loses its order as a whole, because a part of it would be
+//! taken for all.
+
+use super::statement::{Alike, Made};
+
+/// How many steps of a thread are remembered.
+const REMEMBERED: usize = 8192;
+/// How many steps a block has at most.
+const PERIOD: usize = 32;
+
+/// Calls that are alike and were made one after the other.
+#[derive(Clone, Debug)]
+pub struct Step {
+    pub alike: Alike,
+    /// In a block: how often in each of its repetitions, with the interrupts of all.
+    pub made: Made,
+    /// How long the thread computed before them, all together.
+    pub gap_ns: u64,
+}
+
+/// Steps that were made so many times.
+#[derive(Clone, Debug)]
+pub struct Block {
+    pub times: u64,
+    pub steps: Vec<Step>,
+}
+
+/// The steps of a thread; `None` once there were too many.
+#[derive(Clone, Debug)]
+pub struct Order(Option<Vec<Step>>);
+
+impl Default for Order {
+    fn default() -> Self {
+        Order(Some(Vec::new()))
+    }
+}
+
+impl Order {
+    /// Calls were made, after so much computing.
+    pub fn push(&mut self, alike: Alike, made: Made, gap_ns: u64) {
+        let Some(steps) = &mut self.0 else { return };
+        if let Some(last) = steps.last_mut()
+            && last.alike == alike
+        {
+            last.made.add(made);
+            last.gap_ns = last.gap_ns.saturating_add(gap_ns);
+        } else if steps.len() < REMEMBERED {
+            steps.push(Step {
+                alike,
+                made,
+                gap_ns,
+            });
+        } else {
+            self.lose();
+        }
+    }
+
+    /// From now on there is none.
+    pub fn lose(&mut self) {
+        self.0 = None;
+    }
+
+    /// With every step changed; those that become alike are one.
+    pub fn each(&mut self, change: impl Fn(Alike) -> Alike) {
+        let mut changed = Order(self.0.as_ref().map(|_| Vec::new()));
+        for step in self.0.take().into_iter().flatten() {
+            changed.push(change(step.alike), step.made, step.gap_ns);
+        }
+        *self = changed;
+    }
+
+    /// As blocks, if these have at most so many steps together.
+    pub fn blocks(&self, most: usize) -> Option<Vec<Block>> {
+        let steps: Vec<_> = self.0.as_ref()?.iter().map(Step::together).collect();
+        let mut blocks = Vec::new();
+        let (mut at, mut written) = (0, 0);
+        while at < steps.len() {
+            let (period, times) = repeats(&steps[at..]);
+            let end = at + period * times;
+            let mut block = steps[at..at + period].to_vec();
+            for (index, step) in steps[at + period..end].iter().enumerate() {
+                block[index % period].repeat(step);
+            }
+            written += period;
+            if written > most {
+                return None;
+            }
+            blocks.push(Block {
+                times: times as u64,
+                steps: block,
+            });
+            at = end;
+        }
+        Some(blocks)
+    }
+}
+
+impl Step {
+    fn together(&self) -> Step {
+        let (alike, made) = self.made.together(self.alike);
+        Step {
+            alike,
+            made,
+            gap_ns: self.gap_ns,
+        }
+    }
+
+    fn is_like(&self, other: &Step) -> bool {
+        self.alike == other.alike && self.made.count == other.made.count
+    }
+
+    /// Is made once more, as that one was.
+    fn repeat(&mut self, again: &Step) {
+        self.made.pages = self.made.pages.max(again.made.pages);
+        self.made.interrupts += again.made.interrupts;
+        self.gap_ns = self.gap_ns.saturating_add(again.gap_ns);
+    }
+}
+
+/// How many of the first steps come again, and how often they are there: what saves most.
+fn repeats(steps: &[Step]) -> (usize, usize) {
+    let mut best = (1, 1);
+    for period in 1..=PERIOD.min(steps.len() / 2) {
+        let same = steps.iter().zip(&steps[period..]);
+        let same = same.take_while(|(one, other)| one.is_like(other)).count();
+        let times = 1 + same / period;
+        let saved = |(period, times): (usize, usize)| period * (times - 1);
+        if saved((period, times)) > saved(best) {
+            best = (period, times);
+        }
+    }
+    best
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::workload::statement::Kind;
+
+    /// Calls of so many pages, one after the other.
+    fn order(calls: impl IntoIterator<Item = u64>) -> Order {
+        let mut order = Order::default();
+        for pages in calls {
+            let alike = Alike {
+                kind: Kind::Discard,
+                bytes: pages * 4096,
+                said: true,
+                asked: true,
+            };
+            let made = Made {
+                count: 1,
+                pages,
+                interrupts: 2,
+            };
+            order.push(alike, made, 10);
+        }
+        order
+    }
+
+    /// Each step's pages and count.
+    type Steps = Vec<(u64, u64)>;
+
+    /// How often each block comes, and its steps.
+    fn shape(order: &Order, most: usize) -> Option<Vec<(u64, Steps)>> {
+        let blocks = order.blocks(most)?;
+        let steps = |block: &Block| {
+            let steps = block.steps.iter();
+            steps
+                .map(|step| (step.made.pages, step.made.count))
+                .collect()
+        };
+        Some(
+            blocks
+                .iter()
+                .map(|block| (block.times, steps(block)))
+                .collect(),
+        )
+    }
+
+    #[test]
+    fn what_repeats_itself_is_written_once() {
+        let calls = std::iter::repeat_n([1, 1, 1, 2], 100).flatten();
+        let calls = order([9].into_iter().chain(calls).chain([2, 5]));
+        let wanted = vec![
+            (1, vec![(9, 1)]),
+            (99, vec![(1, 3), (2, 1)]),
+            (1, vec![(1, 3)]),
+            (1, vec![(2, 2)]),
+            (1, vec![(5, 1)]),
+        ];
+        assert_eq!(shape(&calls, 6), Some(wanted));
+        assert_eq!(shape(&calls, 5), None);
+        let blocks = calls.blocks(6).unwrap();
+        let step = &blocks[1].steps[0];
+        assert_eq!((step.made.interrupts, step.gap_ns), (99 * 6, 99 * 30));
+    }
+
+    #[test]
+    fn an_order_that_is_too_long_is_lost_as_a_whole() {
+        let long = order((0..=REMEMBERED as u64).map(|at| at % 7 + at % 5));
+        assert_eq!(shape(&long, usize::MAX), None);
+        // One kind of call alone is one step however often it was made.
+        let alike = order(std::iter::repeat_n(1, 10 * REMEMBERED));
+        let count = 10 * REMEMBERED as u64;
+        assert_eq!(shape(&alike, 1), Some(vec![(1, vec![(1, count)])]));
+        assert_eq!(shape(&order([]), 0), Some(Vec::new()));
+    }
+
+    #[test]
+    fn steps_that_become_alike_are_one() {
+        let mut both = order([1, 2, 1, 2]);
+        both.each(|alike| Alike {
+            bytes: 4096,
+            ..alike
+        });
+        assert_eq!(shape(&both, 1), Some(vec![(1, vec![(2, 4)])]));
+        let mut lost = both;
+        lost.lose();
+        lost.each(|alike| alike);
+        assert_eq!(shape(&lost, 9), None);
+    }
+}
