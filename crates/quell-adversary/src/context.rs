@@ -178,7 +178,7 @@ impl Context {
         heap::off(|| body(&mut self.core.borrow_mut()))
     }
 
-    /// The run comes by a rule, which somebody attends to.
+    /// The run comes by a rule to which the search attends.
     fn attend(&self, rule: &'static Rule) {
         let me = usize::from(self.cpu.get());
         self.machine(|core| {

@@ -125,7 +125,7 @@ impl MachineKind {
         every.find(|kind| kind.name == name)
     }
 
-    /// What the engine is told of it.
+    /// The features that the engine is told.
     pub fn features(&self, cpus: usize) -> Features {
         let tagging = match self.tags {
             Tags::None | Tags::NoneBroadcast => Tagging::None,

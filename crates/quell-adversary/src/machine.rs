@@ -385,13 +385,13 @@ impl Core {
         self.limit = self.limit.max(self.decisions.saturating_add(self.patience));
     }
 
-    /// What this CPU may do next has to be found out anew.
+    /// The next actions of this CPU have to be found out anew.
     #[inline]
     fn outdate(&mut self, cpu: usize) {
         self.outdated |= 1 << cpu;
     }
 
-    /// What these CPUs may do next has changed, though they have done nothing.
+    /// These CPUs may do something else next, though they have done no step.
     #[inline]
     fn outdate_those(&mut self, which: impl Fn(&Cpu) -> bool) {
         for (index, cpu) in self.cpus[..self.count].iter().enumerate() {

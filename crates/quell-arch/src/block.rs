@@ -139,7 +139,7 @@ fn stream(flip: u64) -> impl FnMut() -> u64 {
     move || rand::Rng::next_u64(&mut random) ^ flip
 }
 
-/// What a block declares, and how to run it.
+/// The declaration of a block, and how to run it.
 #[cfg(test)]
 #[derive(Clone, Copy, Debug)]
 #[cfg_attr(

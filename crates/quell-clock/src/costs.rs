@@ -241,7 +241,7 @@ impl Costs {
         }
     }
 
-    /// What the engine is told about the machine.
+    /// The features that the engine is told of the machine.
     pub fn features(&self) -> Features {
         Features {
             tagging: self.tagging,

@@ -1,4 +1,4 @@
-//! What a check says.
+//! The verdict of a check.
 
 /// `Err` with what was seen on this CPU.
 pub type Verdict = Result<(), &'static str>;

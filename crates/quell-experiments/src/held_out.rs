@@ -195,7 +195,7 @@ pub struct Table {
     pub title: String,
     /// The publication, and where in it the table stands.
     pub source: String,
-    /// What of the source was read, and what is not said there.
+    /// The part of the source that was read, and what it does not say.
     pub seen: String,
     /// What stands before and after the change, in a few words each.
     pub labels: [String; 2],

@@ -1,4 +1,4 @@
-//! What is wrong with a file, as it is printed.
+//! Mistakes in a file, as they are printed.
 
 use alloc::string::String;
 use alloc::vec::Vec;

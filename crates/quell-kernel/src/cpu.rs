@@ -255,7 +255,7 @@ pub fn set_started(index: usize) {
     STARTED.store(index as u32 + 1, core::sync::atomic::Ordering::Release);
 }
 
-/// What all CPUs together have done.
+/// The counters of all CPUs together.
 pub fn sum() -> Counters {
     let mut sum = Counters::default();
     for index in 0..count() {

@@ -63,7 +63,7 @@ pub enum Event<'a> {
         /// What the engine did in it and why, by the names of its counters; none that are zero.
         engine: BTreeMap<&'static str, u64>,
     },
-    /// What one CPU has done since it started.
+    /// The counters of one CPU since it started.
     Counters {
         /// The CPU.
         cpu: usize,

@@ -24,7 +24,7 @@ fn shown(text: &str) -> (String, Vec<u8>) {
     let mut observer = (Perfetto::new(Vec::new()), Timeline::default());
     let all = quell_record::analyse(&mut source, &mut observer, &mut |_, _| true).unwrap();
     let report = Report::new(all, None);
-    let replayed = page::Replayed {
+    let replayed = page::Findings {
         before: vec!["The calls of <i>churn</i>, made again".into()],
         headings: vec!["change".into(), "interrupts gone".into()],
         rows: vec![vec!["one call for 16".into(), "92 %".into()]],

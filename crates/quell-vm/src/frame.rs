@@ -215,7 +215,7 @@ impl<M: Machine> FrameInfo<M> {
         self.state.lock(machine)
     }
 
-    /// What the flush of the frame owes.
+    /// The residue of the frame: whether a flush of it is owed.
     pub(crate) fn residue(&self) -> &Residue<M> {
         &self.residue
     }

@@ -1,4 +1,4 @@
-//! What a memory manager needs of a machine beyond what the engine needs.
+//! The interface of a machine to the memory manager, beyond what the engine needs.
 //!
 //! [`Machine`] extends [`Hardware`] and [`Clear`] with physical memory: where it lies, how page-table entries are
 //! encoded, how the kernel reaches the words of a table and the bytes of a frame. The kernel that

@@ -1,4 +1,4 @@
-//! What a workload can be told, as a table: names, units, defaults, ranges and meanings.
+//! The parameters of a workload, as a table: names, units, defaults, ranges and meanings.
 //!
 //! Each workload declares its parameters once, in its file. All values are unsigned words, so that they fit into the
 //! registers of a kernel.

@@ -1,4 +1,4 @@
-//! What zeroing needs of a machine.
+//! The interface of a machine to zeroing.
 
 use crate::strategy::Strategy;
 use quell::Extent;

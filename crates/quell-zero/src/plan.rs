@@ -100,7 +100,7 @@ pub struct Caches {
 /// How long one strategy took for one extent.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Sample {
-    /// What was used.
+    /// The strategy that was used.
     pub strategy: Strategy,
     /// [`Temperature::Bypassing`]: the extent was not in the caches and was cleared.
     /// [`Temperature::Hot`]: it was not in the caches, was cleared, *and was read once*.
@@ -129,7 +129,7 @@ impl Sample {
 /// Chooses strategies for a machine.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Chooser {
-    /// What may be used.
+    /// The strategies that may be used.
     pub available: Available,
     /// The sizes of the caches.
     pub caches: Caches,

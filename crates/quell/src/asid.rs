@@ -54,7 +54,7 @@ impl<W: Word> SpaceTag<W> {
     }
 }
 
-/// What one CPU runs under.
+/// The tag that one CPU runs under.
 #[repr(align(64))]
 pub(crate) struct RunningTag<W> {
     /// The tag word that runs here; 0 after a rollover, until the CPU switches again.
@@ -106,7 +106,7 @@ impl<W: Word> RunningTag<W> {
     }
 }
 
-/// What every CPU runs under.
+/// The tags that all CPUs run under.
 pub(crate) trait RunningTags<W> {
     /// All of them, in the order of the CPUs.
     fn all<'t>(&'t self) -> impl Iterator<Item = &'t RunningTag<W>>

@@ -38,7 +38,7 @@ use crate::unplaced::Unplaced;
 use core::marker::PhantomData;
 use core::ops::Deref;
 
-/// What a batch is for.
+/// Why entries change: it decides when the batch flushes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Purpose {
     /// The changes of one call of the program: unmap, protect, fork, a fault.
@@ -106,7 +106,7 @@ where
     /// The CPU that has sent the broadcasts.
     pub(crate) cpu: CpuId,
     pub(crate) pending: Stack<Pending<S>, N>,
-    /// What there was no place for among these.
+    /// The changes that had no place among these.
     pub(crate) unplaced: Option<Unplaced>,
 }
 
@@ -500,7 +500,7 @@ where
         }
     }
 
-    /// What is outstanding of each space.
+    /// The requests that are outstanding, of each space one.
     pub(crate) fn requests(
         &self,
     ) -> impl ExactSizeIterator<Item = (&AddressSpace<H>, &Request)> + Clone {
@@ -554,7 +554,7 @@ where
     }
 }
 
-/// What these ask for.
+/// The requests of these.
 fn requests<'p, H, S>(
     pending: &'p [Pending<S>],
 ) -> impl ExactSizeIterator<Item = (&'p AddressSpace<H>, &'p Request)> + Clone

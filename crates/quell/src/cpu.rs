@@ -14,7 +14,7 @@ use crate::space::SpaceId;
 use crate::word::Word;
 use core::sync::atomic::Ordering::{Acquire, Relaxed, Release, SeqCst};
 
-/// What a CPU does with the root that it has loaded.
+/// The use that a CPU makes of the root that it has loaded.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(u64)]
 pub(crate) enum Activity {
@@ -67,7 +67,7 @@ const NOTHING: u64 = 0;
 const SWITCHING: u64 = u64::MAX;
 const OFFLINE: u64 = u64::MAX - 1;
 
-/// What an initiator wants to be sure of.
+/// The property that an initiator needs of every CPU.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Concern {
     /// That no translation is used which this flush covers.
@@ -113,7 +113,7 @@ pub(crate) enum Asked {
 /// How a CPU enters the kernel.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Entry {
-    /// Nothing was left to it.
+    /// No flush was left to it.
     Paid,
     /// It must flush the kernel's mappings, and say so with [`CpuState::has_entered`].
     Owing,
@@ -121,7 +121,7 @@ pub(crate) enum Entry {
     Nested,
 }
 
-/// What others must know of a CPU to decide whether to interrupt it. Written by it alone, rarely; but see
+/// The state of a CPU by which initiators decide whether to interrupt it. Written by it alone, rarely; but see
 /// [`Activity::UserOwing`].
 #[repr(align(64))]
 struct Published<W> {
@@ -133,7 +133,7 @@ struct Published<W> {
     all_flushed_at: W,
 }
 
-/// What only the CPU itself looks at.
+/// The state that only the CPU itself looks at.
 #[repr(align(64))]
 struct Private<W> {
     /// The id of the space that is loaded; [`NOTHING`], [`SWITCHING`] or [`OFFLINE`].
@@ -146,7 +146,7 @@ struct Private<W> {
     victim: W,
 }
 
-/// What a CPU is doing.
+/// The state of one CPU.
 #[repr(C)]
 pub(crate) struct CpuState<W> {
     published: Published<W>,
@@ -258,15 +258,15 @@ impl<W: Word> CpuState<W> {
         flushed_at.load(Acquire) >= stamp
     }
 
-    // What follows is for the CPU itself.
+    // The rest is for the CPU itself.
 
-    /// What it does.
+    /// The use that it makes of its root.
     #[inline]
     pub(crate) fn activity(&self) -> Activity {
         Activity::of(self.published.activity.load(Relaxed))
     }
 
-    /// What it has loaded.
+    /// The space that it has loaded.
     #[inline]
     pub(crate) fn loaded(&self) -> Loaded {
         match self.private.space.load(Relaxed) {

@@ -157,7 +157,7 @@ impl fmt::Debug for CpuSet {
 /// The members of a [`CpuSet`], in ascending order.
 #[derive(Clone, Debug)]
 pub struct Members<'s> {
-    /// What is left of the word that begins with CPU `base`.
+    /// The rest of the word that begins with CPU `base`.
     left: u64,
     base: u16,
     rest: &'s [u64],

@@ -191,7 +191,7 @@ impl<H: Hardware, R: Rules> Engine<'_, H, R> {
         let told = self.start_secondary([(space, request)].into_iter());
         self.wait_for_secondary(me, told);
         let cpu = self.cpu(me);
-        // Nothing may come between the look at what is loaded and what is done for it: a thread that
+        // No other thread may run between the look at what is loaded and the flush of that: a thread that
         // preempts this one may leave another space's slot behind, for a moment.
         let (were_on, here) = self.rules.mask_then_look(
             || self.hw.mask_interrupts(),

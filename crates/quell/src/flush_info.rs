@@ -24,10 +24,10 @@ pub(crate) struct FlushInfo {
 }
 
 impl FlushInfo {
-    /// Whatever is loaded: flush it whole.
+    /// A whole flush of whatever is loaded.
     pub(crate) const EVERYTHING: FlushInfo = FlushInfo::whole(Scope::Leaf);
 
-    /// Nothing of any space: for what travels as a mark alone.
+    /// No translation of any space: for a request that is a mark alone.
     pub(crate) const NOTHING: FlushInfo = FlushInfo {
         space: Some(SpaceId::of_kernel(0, KernelEntries::Global)),
         first: 0,
@@ -35,7 +35,7 @@ impl FlushInfo {
         request: Request::Empty,
     };
 
-    /// Whatever is loaded, whole, where this much has changed.
+    /// A whole flush of whatever is loaded, where this much has changed.
     pub(crate) const fn whole(scope: Scope) -> FlushInfo {
         FlushInfo {
             space: None,
@@ -90,7 +90,7 @@ impl FlushInfo {
     }
 }
 
-/// What words hold.
+/// The content of the words.
 pub(crate) enum Written {
     /// A request.
     Here(FlushInfo),

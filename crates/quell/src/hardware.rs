@@ -174,7 +174,7 @@ pub unsafe trait Hardware: Sized + Send + Sync {
     /// called.
     const HAS_SECONDARY: bool = false;
 
-    /// What [`Hardware::broadcasts`] gives: [`NoBroadcasts`] on machines without.
+    /// The type of [`Hardware::broadcasts`]: [`NoBroadcasts`] on machines without.
     type Broadcasts: Broadcast;
 
     /// The CPU that executes the call.
@@ -191,7 +191,7 @@ pub unsafe trait Hardware: Sized + Send + Sync {
         None
     }
 
-    /// What the machine can do. Must not change after the engine was made.
+    /// The features of the machine. They must not change after the engine was made.
     fn features(&self) -> Features;
 
     /// A full barrier; see the guarantees above.

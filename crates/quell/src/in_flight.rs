@@ -46,11 +46,11 @@ struct Awaited {
     /// Those that have not answered yet.
     targets: CpuSet,
     until: Until,
-    /// What the first of them must reach, once it was looked at.
+    /// The number of requests that the first of them must reach, once the code has looked at it.
     first: Option<u64>,
     /// Whether a barrier has yet to complete broadcasts.
     barrier: bool,
-    /// What devices were told.
+    /// The last invalidation that devices were told of.
     told: Mark,
 }
 

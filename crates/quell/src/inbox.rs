@@ -78,7 +78,7 @@ impl<W: Word> Outbox<W> {
     }
 }
 
-/// What an initiator posts.
+/// A request, in one of the ways in which an initiator posts it.
 #[derive(Clone, Copy)]
 pub(crate) enum Post<'i> {
     /// The request itself, into the target's line.
@@ -89,7 +89,7 @@ pub(crate) enum Post<'i> {
     Everything,
 }
 
-/// What became of a post.
+/// The result of a post.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Posted {
     /// An interrupt must be sent.
@@ -118,7 +118,7 @@ const CLOSED: u64 = 1 << 2;
 const POSTED_SHIFT: u32 = 5;
 const ONE_POST: u64 = 1 << POSTED_SHIFT;
 
-/// What is true of some request among those that are pending: no merge loses it.
+/// Properties of some request among those that are pending: no merge loses one.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Marks(u64);
 

@@ -86,7 +86,7 @@ impl<const N: usize> fmt::Write for Short<N> {
     }
 }
 
-/// What is expected instead of the culprit.
+/// The word that is expected instead of the culprit.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Expected {
     /// A term where there is none.

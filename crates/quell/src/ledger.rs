@@ -86,7 +86,7 @@ impl State {
     }
 }
 
-/// What is owed in a ledger entry.
+/// The debt in a ledger entry.
 pub(crate) struct Debt {
     pub(crate) stamp: u64,
     /// The CPUs that could hold what it is about.
@@ -125,7 +125,7 @@ impl<'m, H: Hardware> Ledger<'m, H> {
         })
     }
 
-    /// What the clock shows. Where S3 is left out nothing is ever owed, and the clock stands still.
+    /// The time that the clock shows. Where S3 is left out no flush is ever owed, and the clock stands still.
     #[inline]
     pub(crate) fn now(&self) -> u64 {
         if !H::MECHANISMS.lazy_unmap {
@@ -271,7 +271,7 @@ impl<'m, H: Hardware> Ledger<'m, H> {
         self.clock.0.fetch_add(1, Release) + 1
     }
 
-    /// What the clock shows, of what this CPU has seen: no older than a debt that it has acquired.
+    /// The time of the clock that this CPU has seen: no older than a debt that it has acquired.
     #[inline]
     pub(crate) fn seen(&self) -> u64 {
         self.clock.0.load(Relaxed)

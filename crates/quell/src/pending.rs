@@ -13,7 +13,7 @@ use crate::rules::{EngineRules, Rules};
 use crate::space::AddressSpace;
 use core::ops::Deref;
 
-/// What is outstanding for one space.
+/// The outstanding changes of one space.
 pub(crate) struct Pending<S> {
     pub(crate) space: S,
     pub(crate) request: Request,

@@ -43,7 +43,7 @@ impl Mechanism {
         }
     }
 
-    /// What it does, in a line.
+    /// Its effect, in a line.
     pub const fn title(self) -> &'static str {
         match self {
             Mechanism::Batch => "deferred, batched shootdown in reclaim and migration",

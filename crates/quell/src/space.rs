@@ -50,7 +50,7 @@ use core::sync::atomic::Ordering::{Acquire, Relaxed, Release, SeqCst};
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct SpaceId(pub u64);
 
-/// What TLBs keep of the kernel's mappings.
+/// The kind of entries that map the kernel, and so what TLBs keep of them.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum KernelEntries {
     /// Global entries only: a TLB keeps one translation, whatever root is loaded.
@@ -71,7 +71,7 @@ impl SpaceId {
         }
     }
 
-    /// What TLBs keep of it if it is a space of the kernel's mappings; `None` if it is a user space.
+    /// The kind of its entries if it is a space of the kernel's mappings; `None` if it is a user space.
     #[inline]
     pub const fn kernel(self) -> Option<KernelEntries> {
         match (self.is_kernel(), self.0 & KERNEL_TAGGED != 0) {

@@ -9,7 +9,7 @@ use core::sync::atomic::{AtomicU64, Ordering};
 
 macro_rules! counters {
     ($($(#[doc = $doc:literal])+ $name:ident = $label:literal,)*) => {
-        /// What is counted.
+        /// An event that is counted.
         #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
         #[repr(usize)]
         pub enum Counter { $($(#[doc = $doc])+ $name,)* }
@@ -21,7 +21,7 @@ macro_rules! counters {
             pub const fn label(self) -> &'static str {
                 match self { $(Counter::$name => $label,)* }
             }
-            /// What is counted, in a sentence.
+            /// The event that is counted, in a sentence.
             pub const fn meaning(self) -> &'static str {
                 match self { $(Counter::$name => concat!($($doc,)+),)* }
             }
@@ -143,7 +143,7 @@ impl Stats {
             *mine = mine.wrapping_add(*theirs);
         }
     }
-    /// What was counted since `earlier`.
+    /// The counts since `earlier`.
     pub fn since(&self, earlier: &Stats) -> Stats {
         let mut delta = *self;
         for (now, then) in delta.counts.iter_mut().zip(&earlier.counts) {

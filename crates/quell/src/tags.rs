@@ -62,7 +62,7 @@ impl<H: Hardware> Slot<H> {
         self.generation.store(generation, Relaxed);
     }
 
-    /// What the flush clock showed before the tag was last flushed whole.
+    /// The time of the flush clock before the tag was last flushed whole.
     #[inline]
     pub(crate) fn flushed_at(&self) -> u64 {
         self.flushed_at.load(Relaxed)

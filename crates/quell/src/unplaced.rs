@@ -24,7 +24,7 @@ use crate::secondary::Mark;
 use crate::space::AddressSpace;
 use crate::stats::Counter;
 
-/// What a batch owes of spaces that it has no place for.
+/// The flushes that a batch owes for spaces that it has no place for.
 pub(crate) struct Unplaced {
     /// A bit for each group of CPUs, one of which may have such a space loaded.
     groups: u64,
@@ -34,7 +34,7 @@ pub(crate) struct Unplaced {
     pub(crate) kernel: bool,
     /// The CPU that has sent the broadcasts; `None` if several have.
     sender: Option<CpuId>,
-    /// What devices were told of such spaces.
+    /// The last invalidation of such spaces that devices were told of.
     pub(crate) told: Mark,
 }
 

@@ -277,7 +277,7 @@ impl Core {
         Accessed::Value { held, stale }
     }
 
-    /// What the kernel's text says changes now, at this page; with `done`, every CPU has been told.
+    /// The kernel's text at this page changes now; with `done`, every CPU has been told.
     pub(crate) fn change_text(&mut self, page: u64, done: bool) {
         let changed = match self.text {
             Some(text) if done => text.changed,

@@ -32,7 +32,7 @@ pub(crate) struct Saved {
     programs: u8,
 }
 
-/// What a CPU is that has done nothing yet but what made its program ready.
+/// The state of a CPU that has only made its program ready.
 #[derive(Clone, Copy)]
 struct AtRest {
     online: bool,

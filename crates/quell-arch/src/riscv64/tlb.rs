@@ -196,7 +196,7 @@ pub(crate) mod instructions {
         unsafe { sfence() }
     }
 
-    /// What the field of satp for the ASID holds after all ones were written to it.
+    /// The field of satp for the ASID, after all ones were written to it.
     ///
     /// # Safety
     /// Supervisor mode, with interrupts masked; the loaded tables map the code that runs and its stack globally.

@@ -182,7 +182,7 @@ impl LiveArgs {
         let after = counters::read(When::After, 0)?;
         let seconds = begin.elapsed().as_secs_f64();
         paragraph(format!(
-            "What the kernel counts for everybody, in {seconds:.1} s on all CPUs together, whichever process it was:"
+            "The kernel's own counters, in {seconds:.1} s on all CPUs together, whichever process it was:"
         ));
         say!("{}", counts(&before, &after, seconds));
         Ok(())

@@ -182,9 +182,9 @@ impl ShowArgs {
             let slices = timeline.map(Timeline::finish).unwrap_or_default();
             let told = replayed.as_ref().map(|replayed| match replayed {
                 Ok(replayed) => replayed.told(),
-                Err(why) => page::Replayed {
+                Err(why) => page::Findings {
                     before: vec![nothing(why)],
-                    ..page::Replayed::default()
+                    ..page::Findings::default()
                 },
             });
             html.write(&page::page(&report, &slices, told.as_ref(), &title))?;

@@ -121,7 +121,7 @@ pub fn replay_busiest(
 
 impl Replayed {
     /// It in words: what was replayed, a row for each change that matters, and what none of them does.
-    pub fn told(&self) -> page::Replayed {
+    pub fn told(&self) -> page::Findings {
         let replay = &self.replay;
         let price = match &replay.price {
             Some(price) => format!(
@@ -135,7 +135,7 @@ impl Replayed {
             1 => String::new(),
             by => format!(", one in {} of each kind", count(by)),
         };
-        let mut told = page::Replayed {
+        let mut told = page::Findings {
             before: vec![format!(
                 "The calls of {}{share}, made again on a machine in software ({}; {price}), by a kernel like Linux {} (policy {}): \
                  {} interrupts, recorded of these calls were {}.",
@@ -147,7 +147,7 @@ impl Replayed {
                 count(replay.recorded),
             )],
             headings: HEADINGS.map(str::to_owned).into(),
-            ..page::Replayed::default()
+            ..page::Findings::default()
         };
         if replay.violations > 0 {
             told.before.push(format!(

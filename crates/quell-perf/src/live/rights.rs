@@ -1,4 +1,4 @@
-//! What is missing where recording is refused, in one line.
+//! The right or the file that is missing where recording is refused, in one line.
 
 use std::io;
 

@@ -380,7 +380,7 @@ impl Attribution {
             true => name.clone(),
             false => format!("{name};{}", told.folded).into(),
         };
-        // What the stack tells is kept, so that no other can get its address.
+        // `told` is kept with it, so that no other stack can get its address.
         self.placed.insert(key, (told, site, folded.clone()));
         (site, folded)
     }

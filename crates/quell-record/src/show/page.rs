@@ -33,7 +33,7 @@ const SIDE: usize = 16;
 
 /// What a replay of the recording found, in words; the crate that replays knows what they mean.
 #[derive(Clone, Debug, Default)]
-pub struct Replayed {
+pub struct Findings {
     /// What was replayed, and how.
     pub before: Vec<String>,
     /// The columns: the first and the last are of words, the others of figures.
@@ -48,7 +48,7 @@ pub struct Replayed {
 pub fn page(
     report: &Report,
     timeline: &[Kept],
-    replayed: Option<&Replayed>,
+    replayed: Option<&Findings>,
     title: &str,
 ) -> String {
     let data = json!({
@@ -119,7 +119,7 @@ fn advice(report: &Report) -> maud::Markup {
     }
 }
 
-fn changes(replayed: &Replayed) -> maud::Markup {
+fn changes(replayed: &Findings) -> maud::Markup {
     html! {
         h2 { "What a change would do" }
         @for line in &replayed.before { p { (line) } }

@@ -10,9 +10,9 @@ pub struct Rule {
     pub name: &'static str,
     /// The clause of the contract that breaks first without it.
     pub clause: &'static str,
-    /// What must be done, and why.
+    /// The duty, and why it is one.
     pub reason: &'static str,
-    /// What the mutant does instead.
+    /// The mistake that the mutant makes instead.
     pub mistake: &'static str,
 }
 
@@ -103,7 +103,7 @@ macro_rules! rules {
 
         impl<Kept: $crate::rules::Rules + ?Sized> $trait for Kept {}
 
-        /// What each rule is, by the names of its mutants.
+        /// The rules, by the names of their mutants.
         #[allow(non_upper_case_globals)]
         $vis mod $module {
             /// Why each is kept.
