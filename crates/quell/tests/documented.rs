@@ -124,6 +124,26 @@ fn the_kernels_mappings_are_no_space_to_switch_to() {
     engine.switch_to(None, kernel);
 }
 
+/// switch.rs: "If the space is running on the calling CPU".
+#[test]
+#[should_panic(expected = "retired by a CPU that runs it")]
+fn a_space_does_not_end_where_it_runs() {
+    let (machine, engine) = world(Machine::default(), Policy::ALL);
+    let x = space(engine, 1);
+    run_on_both(machine, engine, x);
+    engine.retire(x);
+}
+
+/// switch.rs: "or is one of the kernel's mappings".
+#[test]
+#[should_panic(expected = "their space cannot be retired")]
+fn the_kernels_mappings_have_no_end() {
+    let (_, engine) = world(Machine::default(), Policy::ALL);
+    // SAFETY: no memory is behind any frame.
+    let kernel: S = leak(unsafe { engine.new_kernel_space(Frame(2), KernelEntries::Global) });
+    engine.retire(kernel);
+}
+
 /// in_flight.rs: "Never waits", also where no CPU may wait: on a machine that broadcasts, asked on another CPU.
 #[test]
 fn whether_a_flush_is_over_may_be_asked_anywhere() {

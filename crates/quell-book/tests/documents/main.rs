@@ -1,5 +1,6 @@
 //! The documents agree with each other and with the source: links, files, names, lists.
 
+mod duties;
 mod markdown;
 mod readme;
 mod recipes;

@@ -106,7 +106,7 @@ fn what_a_row_of_a_recipe_names_stands_in_the_files_of_the_row() {
 }
 
 /// Whether the source defines a word: as an item, a field or variant, or a method.
-fn defined(word: &str, sources: &[String]) -> bool {
+pub fn defined(word: &str, sources: &[String]) -> bool {
     let before = [
         "fn ",
         "const ",
