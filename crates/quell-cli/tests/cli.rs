@@ -359,3 +359,24 @@ fn a_figure_that_divides_by_nothing_is_no_success() {
         .code(1)
         .stderr(contains("divides by something that was zero"));
 }
+
+#[test]
+fn tags_that_do_not_go_with_broadcasts_are_refused_with_the_way_out_and_none_goes_with_either() {
+    let folder = tempfile::tempdir().unwrap();
+    for (base, broadcasts) in [("kunpeng-920", "no"), ("milan", "yes")] {
+        let path = folder.path().join("changed.toml");
+        let run = |tags: &str| {
+            let text = format!(
+                "name = \"changed\"\ntitle = \"changed\"\nbased_on = \"{base}\"\n{tags}[broadcast]\nhardware = \
+                 {{ value = \"{broadcasts}\", source = \"a test\" }}\n"
+            );
+            std::fs::write(&path, text).unwrap();
+            let path = path.to_str().unwrap();
+            let short = ["--cpus", "2", "--seeds", "1", "--param", "iterations=5"];
+            let run = [&["run", "dontneed", "--machine", path], &short[..]].concat();
+            quell(&run).assert()
+        };
+        run("").code(2).stderr(contains("change tlb.tags"));
+        run("[tlb]\ntags = { value = \"none\", source = \"a test\" }\n").success();
+    }
+}

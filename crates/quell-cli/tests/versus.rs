@@ -77,6 +77,47 @@ fn linux_and_quell_are_compared_by_the_same_counts_each_time() {
     assert_eq!(compare(&arguments), first);
 }
 
+/// A file of one's own, and one that was written from a recording, are compared as built-in workloads are.
+#[test]
+#[ignore = "boots: `cargo xtask ci linux`"]
+fn a_workload_file_and_a_recording_run_on_both_sides() {
+    if !can_compare() {
+        return;
+    }
+    let folder = tempfile::tempdir().expect("a folder");
+    let place = |name: &str| folder.path().join(name).to_string_lossy().into_owned();
+    // The example of the documents, which one file is enough to describe.
+    let document = include_str!("../../../docs/workloads.md");
+    let mine = document.split("```toml\n").nth(1).expect("an example");
+    let mine = mine.split("```").next().expect("its end");
+    std::fs::write(place("mine.toml"), mine).expect("a file");
+    let perf = include_str!("../../quell-record/tests/recordings/perf.txt");
+    std::fs::write(place("perf.txt"), perf).expect("a file");
+    let recorded = Command::new(env!("CARGO_BIN_EXE_quell"))
+        .args(["record", "--import", &place("perf.txt")])
+        .args(["--program", "churn", "--workload", &place("recorded.toml")])
+        .output()
+        .expect("quell starts");
+    assert!(recorded.status.success(), "{recorded:?}");
+    let files = format!("{},{}", place("mine.toml"), place("recorded.toml"));
+    let result = compare(&["--quick", "--cpus", "2", "--workload", &files]);
+    let rows = result["rows"].as_array().expect("rows");
+    assert_eq!(rows.len(), 2, "{result}");
+    // In the first an operation is a page, of which sixteen go with one call; in the second a call, and some ask nobody.
+    for (row, name, interrupts) in [
+        (&rows[0], "mine", 0.06..0.07),
+        (&rows[1], "recorded", 0.8..0.95),
+    ] {
+        assert_eq!(row["workload"], name);
+        for side in ["linux", "quell"] {
+            let count = row[side]["interrupts"].as_f64().expect("a count");
+            assert!(interrupts.contains(&count), "{side}: {row}");
+            let instructions = row[side]["instructions"].as_f64().expect("a count");
+            assert!(instructions > 1_000.0, "{side}: {row}");
+        }
+    }
+}
+
 /// Quell's count as a part of Linux's; nothing is none of nothing too.
 fn ratio(row: &Value, key: &str) -> f64 {
     let count = |side: &str| {

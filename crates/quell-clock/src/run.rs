@@ -90,11 +90,22 @@ impl<'f> Setup<'f> {
     }
 }
 
+/// What a person can do about a machine that the engine refuses.
+fn way_out(why: &quell::Unsupported) -> &'static str {
+    match why {
+        quell::Unsupported::BroadcastOfPerCpuTags
+        | quell::Unsupported::GlobalTagsWithoutBroadcast => {
+            "change tlb.tags (\"none\" goes with either) or broadcast.hardware in its file"
+        }
+        _ => "take fewer CPUs, or a machine with more tags",
+    }
+}
+
 /// Why a run came to no result.
 #[derive(Debug, thiserror::Error)]
 pub enum RunError {
     /// The engine does not run on such a machine with so many CPUs.
-    #[error("the engine refuses the machine: {0}; take fewer CPUs, or a machine with more tags")]
+    #[error("the engine refuses the machine: {why}; {way_out}", why = .0, way_out = way_out(.0))]
     Unsupported(quell::Unsupported),
     /// Every CPU waits, and nothing is under way that could wake one (C7).
     #[error("C7: every CPU waits for ever: {0}")]
