@@ -118,7 +118,7 @@ impl Core {
             self.strategy
                 .has_changed_table(self.current, self.decisions);
         }
-        self.write(word, new);
+        self.write(self.current, word, new);
         // A CPU's own change is no news to it.
         self.watch(word, new);
         self.stored(self.current, word, order == Ordering::SeqCst);
@@ -189,7 +189,7 @@ impl Core {
 
     /// A store of the current CPU that every CPU sees at once.
     pub(crate) fn write_visible(&mut self, word: &AdversaryWord, value: u64) {
-        self.write(word, value);
+        self.write(self.current, word, value);
     }
 
     /// Loads of this CPU that come after this one come after those before.
@@ -197,7 +197,8 @@ impl Core {
         self.past.order_loads(me);
     }
 
-    pub(super) fn write(&mut self, word: &AdversaryWord, value: u64) {
+    /// What this CPU has stored becomes visible.
+    pub(super) fn write(&mut self, me: usize, word: &AdversaryWord, value: u64) {
         let old = word.peek();
         if self.past.is_kept() {
             self.past.written(word, (old, value), self.now);
@@ -221,6 +222,7 @@ impl Core {
             self.mmu.written(&arena, self.now, place, (old, value));
             self.judge_contents();
             self.check_tables();
+            self.check_breaks(me);
         }
     }
 
@@ -253,7 +255,7 @@ impl Core {
             Target::Word(word) => {
                 // SAFETY: words take themselves out of the buffers when they are dropped.
                 let word = unsafe { &*word };
-                self.write(word, entry.value);
+                self.write(cpu, word, entry.value);
                 self.stored(cpu, word, entry.sequential);
             }
             Target::Invalidation { what, sent } => self.mmu.invalidate(cpu, what, sent),
@@ -364,7 +366,7 @@ impl Core {
             }
             if fill.zeroes {
                 for index in self.mmu.written_words(frame) {
-                    self.write(&arena.table(frame)[index], 0);
+                    self.write(cpu, &arena.table(frame)[index], 0);
                     self.stored(cpu, &arena.table(frame)[index], false);
                 }
             }
