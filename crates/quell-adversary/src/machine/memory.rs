@@ -218,12 +218,18 @@ impl Core {
             self.sums.word(word, old, value);
         }
         if let Some(place) = self.arena.place(word) {
-            let arena = Rc::clone(&self.arena);
-            self.mmu.written(&arena, self.now, place, (old, value));
-            self.judge_contents();
-            self.check_tables();
-            self.check_breaks(me);
+            self.table_written(me, place, (old, value));
         }
+    }
+
+    /// Out of line: most words are none of a table.
+    #[inline(never)]
+    fn table_written(&mut self, me: usize, place: (u32, usize), change: (u64, u64)) {
+        let arena = Rc::clone(&self.arena);
+        self.mmu.written(&arena, self.now, place, change);
+        self.judge_contents();
+        self.check_tables();
+        self.check_breaks(me);
     }
 
     /// Makes the stores of a CPU visible: before the run nothing is late.

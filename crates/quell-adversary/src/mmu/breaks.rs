@@ -176,13 +176,22 @@ impl fmt::Display for Meeting {
 
 impl Mmu {
     /// A walker of the CPU can bring in what stands at `index` of the table that `from` points to: what its TLB holds against that.
+    #[inline]
     pub(super) fn judge_new(&mut self, cpu: usize, from: &Pointer, index: usize, word: u64) {
-        if !self.breaks || word & PRESENT == 0 {
-            return;
+        if self.breaks && word & PRESENT != 0 {
+            self.compare_new(cpu, from, index, word);
         }
+    }
+
+    #[inline(never)]
+    fn compare_new(&mut self, cpu: usize, from: &Pointer, index: usize, word: u64) {
         let new = self.entry_of(from, index, word);
         let tlb = &self.tlbs[cpu];
-        let leaves = (tlb.leaves.iter()).map(|leaf| (Entry::of_leaf(leaf), leaf.written));
+        // Of a large table there are hundreds of others: those of other pages are passed by without a second look.
+        let pages = new.pages();
+        let leaves = (tlb.leaves.iter())
+            .filter(|leaf| leaf.page < pages.end && pages.start < leaf.page + leaf.pages())
+            .map(|leaf| (Entry::of_leaf(leaf), leaf.written));
         let pointers = (tlb.pointers.iter())
             .filter(|pointer| pointer.via != pointer.table)
             .map(|pointer| (Entry::of_pointer(pointer), pointer.written));
@@ -213,10 +222,13 @@ impl Mmu {
 
     /// Whether something that the CPU's TLB holds may contradict what stands in the table that `from` points to: anything there but what
     /// stands there now.
+    #[inline]
     pub(super) fn may_contradict(&self, cpu: usize, from: &Pointer) -> bool {
-        if !self.breaks {
-            return false;
-        }
+        self.breaks && self.holds_others(cpu, from)
+    }
+
+    #[inline(never)]
+    fn holds_others(&self, cpu: usize, from: &Pointer) -> bool {
         let tlb = &self.tlbs[cpu];
         let pages = from.pages();
         let concerns = |tag: u16, root: u32, held: Range<u64>| {

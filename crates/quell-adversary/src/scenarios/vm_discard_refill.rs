@@ -27,8 +27,7 @@ pub(super) const SAME_SIZE: Scenario = Scenario {
 pub(super) const SMALLER: Scenario = Scenario {
     finds: &["VmRefillsUnsettled"],
     must: &[(On::Every, Reach::Machine(Happening::CallReturned))],
-    one_in: 50,
-    steps: 16_000,
+    one_in: 5,
     ..Scenario::over_vm(
         "vm-discard-refill-smaller",
         "discard of a large page against a fault that finds memory for a small one",
