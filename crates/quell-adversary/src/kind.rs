@@ -28,8 +28,8 @@ pub struct MachineKind {
     /// Whether table writes reach walkers only after a barrier of the writer.
     pub lagging_walkers: bool,
     /// Whether one address may not have two translations at the same time: an entry that maps
-    /// something is cleared and flushed before it maps something else. `flush_needed` is told so; the machine does not
-    /// report a manager that does otherwise.
+    /// something is cleared and flushed before it maps something else. `flush_needed` is told so, and the machine reports, as
+    /// [misuse](quell_contract::Clause::Misuse), a kernel that does otherwise.
     pub break_before_make: bool,
     /// Whether walkers set accessed and dirty bits.
     pub hardware_dirty: bool,

@@ -20,10 +20,14 @@
 //!
 //! On machines whose walkers see a table write only after a barrier of the writer ([`Gone`]), the
 //! old and the new value of the word are both walked until then.
+//!
+//! Where two translations of one address must not meet in a TLB, that they do is found here ([`breaks`]).
 
+mod breaks;
 mod held;
 mod own_half;
 
+pub(crate) use breaks::Meeting;
 pub(crate) use held::Leaf;
 
 use crate::digest::{Digest, Moments};
@@ -115,6 +119,10 @@ pub(crate) struct Mmu {
     lagging: bool,
     level_hints: bool,
     broadcasts: bool,
+    /// Whether two translations of one address must not meet ([`breaks`]).
+    breaks: bool,
+    /// Those that did, until the judge has looked at them.
+    meetings: Vec<Meeting>,
     /// The root of the kernel's half, if the program has one.
     kernel: Option<u32>,
     sides: Sides,
@@ -149,6 +157,8 @@ impl Mmu {
             lagging: false,
             level_hints: false,
             broadcasts: false,
+            breaks: false,
+            meetings: Vec::new(),
             kernel: None,
             sides: Sides::of(tables),
             mapped: vec![0; frames].into(),
@@ -203,6 +213,8 @@ impl Mmu {
         self.lagging = kind.lagging_walkers;
         self.level_hints = kind.level_hints;
         self.broadcasts = kind.broadcasts();
+        self.breaks = kind.break_before_make;
+        self.meetings.clear();
         self.kernel = None;
         self.mapped.fill(0);
         self.zero_tables(arena);
@@ -416,6 +428,7 @@ impl Mmu {
         while at < self.tlbs[cpu].pointers.len() {
             let pointer = self.tlbs[cpu].pointers[at];
             if pointer.tag == tag && pointer.table == table {
+                self.judge_new(cpu, &pointer, index, word);
                 self.add(arena, cpu, pointer, index, word, written);
             }
             at += 1;
@@ -434,7 +447,7 @@ impl Mmu {
     ) {
         let page = from.base + index as u64 * Level(from.level).pages();
         if word & TABLE == 0 || from.level == 0 {
-            let global = word & GLOBAL != 0 && self.kernel == Some(from.root);
+            let global = self.is_global(&from, word);
             let leaf = Leaf {
                 tag: if global { GLOBAL_TAG } else { from.tag },
                 level: from.level,
@@ -480,6 +493,11 @@ impl Mmu {
         self.add_pointer(arena, cpu, pointer);
     }
 
+    /// Whether a leaf that stands in the table that `from` points to is the same under every tag.
+    fn is_global(&self, from: &Pointer, word: u64) -> bool {
+        word & GLOBAL != 0 && self.kernel == Some(from.root)
+    }
+
     fn add_pointer(&mut self, arena: &Arena, cpu: usize, pointer: Pointer) {
         let same = |p: &&mut Pointer| {
             (p.tag, p.level, p.base, p.table, p.via, p.root)
@@ -509,9 +527,13 @@ impl Mmu {
         if pointer.table >= self.sides.tables() {
             return;
         }
+        let judged = self.may_contradict(cpu, &pointer);
         for index in self.written_words(pointer.table) {
             let word = arena.table(pointer.table)[index].peek();
             if word & PRESENT != 0 {
+                if judged {
+                    self.judge_new(cpu, &pointer, index, word);
+                }
                 let written = self.sides.written((pointer.table, index));
                 self.add(arena, cpu, pointer, index, word, written);
             }
@@ -521,6 +543,7 @@ impl Mmu {
             if gone.table == pointer.table {
                 let mut from = pointer;
                 from.path.cut = from.path.cut.min(gone.at);
+                self.judge_new(cpu, &from, gone.index, gone.old);
                 self.add(arena, cpu, from, gone.index, gone.old, gone.written);
             }
         }

@@ -4,7 +4,7 @@ use quell::{
     Broadcast, CpuId, CpuSet, Frame, Hardware, Invalidate, Page, PageRange, PageSize, Policy,
     Scope, Tag,
 };
-use quell_adversary::bare_kernel::{BareKernel, BareProgram};
+use quell_adversary::bare_kernel::{BareKernel, BareProgram, frame};
 use quell_adversary::machine::End;
 use quell_adversary::scenario::{On, Scenario, Script};
 use quell_adversary::schedule::Strategy;
@@ -182,6 +182,177 @@ fn what_the_machine_does_not_allow_is_named() {
     );
     says!("x86", |k| k.online(), Some("comes online twice"));
     says!("x86", |k| k.offline(), None);
+}
+
+/// What is said of a page that comes before another has gone.
+const OTHER: Option<&str> = Some(
+    "break before make: entry 0 of table 0xa maps a page in frame 0x21 \
+     where a TLB may still hold a page in frame 0x20",
+);
+
+/// Arm asks that an entry be absent, and its flush complete, before another one takes its place.
+#[test]
+fn an_entry_that_is_made_before_the_old_one_is_broken_is_named() {
+    fn away(k: &BareKernel<'_>) {
+        k.map(0, 0, frame(0), true);
+        k.clear(0, 0);
+    }
+    // Never absent; absent and not flushed; flushed, but not to the end.
+    fn overwritten(k: &BareKernel<'_>) {
+        k.map(0, 0, frame(0), true);
+        k.map(0, 0, frame(1), true);
+    }
+    says!("arm-asid8", overwritten, OTHER);
+    says!("arm-reordering", overwritten, OTHER);
+    says!("x86-pcid", overwritten, None);
+    says!("riscv", overwritten, None);
+    says!(
+        "arm-asid8",
+        |k| {
+            away(k);
+            k.map(0, 0, frame(1), true);
+        },
+        OTHER
+    );
+    says!(
+        "arm-asid8",
+        |k| {
+            away(k);
+            k.hw.broadcasts()
+                .expect("the interface")
+                .start(Invalidate::All);
+            k.map(0, 0, frame(1), true);
+            k.hw.fence();
+        },
+        OTHER
+    );
+    // Broken as the engine does it; the same frame again; a right more.
+    says!(
+        "arm-asid8",
+        |k| {
+            k.map(0, 0, frame(0), true);
+            k.unmap(0, 0);
+            k.map(0, 0, frame(1), true);
+            k.hw.fence();
+        },
+        None
+    );
+    says!(
+        "arm-asid8",
+        |k| {
+            away(k);
+            k.map(0, 0, frame(0), true);
+            k.hw.fence();
+        },
+        None
+    );
+    says!(
+        "arm-asid8",
+        |k| {
+            k.map(0, 0, frame(0), false);
+            k.map(0, 0, frame(0), true);
+            k.hw.fence();
+        },
+        None
+    );
+}
+
+/// A translation that may only be read may give way to one of the same bytes.
+#[test]
+fn an_entry_of_the_same_bytes_needs_no_break() {
+    fn exchange(k: &BareKernel<'_>, writable: bool) {
+        k.map(0, 0, frame(0), false);
+        k.map(0, 0, frame(1), writable);
+        k.hw.fence();
+    }
+    says!("arm-asid8", |k| exchange(k, false), None);
+    says!("arm-asid8", |k| exchange(k, true), OTHER);
+    says!(
+        "arm-asid8",
+        |k| {
+            k.fill(frame(1), 5);
+            k.hw.fence();
+            exchange(k, false);
+        },
+        OTHER
+    );
+}
+
+/// A large page does not meet base pages of the same addresses, nor a table to them.
+#[test]
+fn a_page_of_another_size_breaks_first() {
+    const LARGE: u64 = 512;
+    fn large(k: &BareKernel<'_>) {
+        k.map_large(0, LARGE, frame(0), true);
+        k.clear_large(0, LARGE);
+    }
+    says!(
+        "arm-asid8",
+        |k| {
+            large(k);
+            k.link(0, LARGE);
+        },
+        Some(
+            "break before make: entry 1 of table 0x1 maps a table in frame 0x12 \
+             where a TLB may still hold a large page in frame 0x20"
+        )
+    );
+    says!(
+        "arm-asid8",
+        |k| {
+            k.map(0, LARGE, frame(0), true);
+            k.link(0, LARGE);
+            k.map_large(0, LARGE, frame(0), true);
+        },
+        Some(
+            "break before make: entry 1 of table 0x1 maps a large page in frame 0x20 \
+             where a TLB may still hold a table in frame 0x12"
+        )
+    );
+    says!(
+        "arm-asid8",
+        |k| {
+            large(k);
+            k.flush_all(0);
+            k.link(0, LARGE);
+            k.hw.fence();
+        },
+        None
+    );
+}
+
+/// What a CPU that runs another space still holds meets nothing before it comes back to the space.
+#[test]
+fn an_entry_that_is_not_loaded_meets_nothing_until_it_is() {
+    fn exchange(k: &BareKernel<'_>, comes_back: bool) {
+        k.map(0, 0, frame(0), true);
+        k.hw.fence();
+        // Both CPUs are on another space.
+        k.switch(1);
+        k.wait_for(0);
+        k.clear(0, 0);
+        k.map(0, 0, frame(1), true);
+        k.hw.fence();
+        if comes_back {
+            k.switch(0);
+        }
+    }
+    fn other(k: &BareKernel<'_>) {
+        k.switch(1);
+        k.tell(0);
+    }
+    for (comes_back, expected) in [(false, None), (true, OTHER)] {
+        static STAYS: Scenario = scenario(|k, cpu| match cpu {
+            0 => exchange(k, false),
+            _ => other(k),
+        });
+        static COMES_BACK: Scenario = scenario(|k, cpu| match cpu {
+            0 => exchange(k, true),
+            _ => other(k),
+        });
+        let scenario = if comes_back { &COMES_BACK } else { &STAYS };
+        assert_eq!(account("arm-asid16", scenario).as_deref(), expected);
+    }
 }
 
 #[test]

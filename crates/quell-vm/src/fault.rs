@@ -10,7 +10,9 @@
 //! written the new (C4), and machines may not see two frames behind one address.
 //!
 //! A *new* page goes where an entry is empty, also if a discard on another CPU has emptied it and has still to flush, as in
-//! Linux: until then a machine may hold two translations of the address, which Arm's break-before-make forbids to the letter.
+//! Linux: until then a TLB may hold two translations of the address. Where the architecture forbids that (Arm's break before make), the
+//! fault flushes first ([`TableGuard::break_before_make`](crate::table::TableGuard::break_before_make)). A page that comes back from swap goes where reclaim
+//! has flushed, or is the frame that was there.
 
 use crate::entry::EntryKind;
 use crate::frame::{Owner, order_of, size_of};
@@ -250,6 +252,7 @@ impl<'m, M: Machine> FaultHandler<'m, M> {
                 frames: size.pages(),
             });
             let entry = fresh(frame, vma, vma.protection.write);
+            guard.break_before_make();
             guard.map(
                 page,
                 Entry {
@@ -335,6 +338,9 @@ impl<'m, M: Machine> FaultHandler<'m, M> {
                     self.cache.mark_dirty(id, index, &mut slot);
                 }
                 self.frames.hold(frame);
+                if view == EntryKind::Empty {
+                    guard.break_before_make();
+                }
                 guard.map(
                     page,
                     Entry {

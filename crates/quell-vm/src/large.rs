@@ -191,7 +191,7 @@ impl<'m, M: Machine> LargePages<'m, M> {
         let old = guard.suspend(page, EntryKind::Empty, |range| {
             gather.changed(process, range);
         });
-        gather.flush();
+        machine.rules().flush_before_split_links(|| gather.flush());
         if let EntryKind::Page(entry) = old {
             self.break_block(process, range.start, entry, table, below);
         }

@@ -89,7 +89,18 @@ quell::rules! {
         or VmMapsCopyBeforeFlush {}
         "A copied page is mapped before the old one was flushed (C4).";
 
+    /// A TLB may not hold the large page beside its pieces (break before make).
+    "Misuse" fn flush_before_split_links(flush: impl FnOnce()) { flush() }
+        or VmLinksBeforeFlush {}
+        "A split links the table with the pieces before the large page was flushed (break before make).";
+
     // A second actor flushes an entry that it finds cleared.
+
+    /// The CPU that emptied the entry may not have flushed it yet, and a TLB may not hold what was there beside what comes
+    /// (break before make): asked where the architecture says so (Arm).
+    "Misuse" fn flush_pending_before_refill(flush: impl FnOnce()) { flush() }
+        or VmRefillsUnsettled {}
+        "A fault fills an entry that another CPU has emptied, unflushed (break before make).";
 
     /// Another CPU may have filled an empty entry, used it and emptied it since the fault looked at it.
     "C4" fn flush_pending_before_copy_fills(flush: impl FnOnce()) { flush() }

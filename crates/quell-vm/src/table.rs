@@ -15,7 +15,7 @@ use crate::rules::VmRules;
 use crate::table_id::TableId;
 use alloc::sync::Arc;
 use core::sync::atomic::Ordering;
-use quell::{Frame, Need, Page, PageRange, PageSize, TlbRules, Word, flush_needed};
+use quell::{Break, Frame, Need, Page, PageRange, PageSize, TlbRules, Word, flush_needed};
 
 /// How often a CPU that waits for a word looks again before it takes the lock to look.
 const PATIENCE: u32 = 64;
@@ -120,8 +120,22 @@ impl<'v, 'm, M: Machine> TableGuard<'v, 'm, M> {
         EntryKind::of(machine, old, self.level)
     }
 
+    /// The caller is about to fill the word for a page, which it has found empty. Whoever emptied it may not have flushed it yet: where no TLB
+    /// may hold what was there beside what comes (break before make, Arm), the space is flushed first. Two loads if no
+    /// flush is outstanding.
+    ///
+    /// A CPU that has emptied the word itself, under this lock, and has flushed it does not need this; nor does one that
+    /// writes a marker or the entry of a moving page again, which say what they wait for.
+    pub(crate) fn break_before_make(&self) {
+        let machine = self.frames.machine();
+        if machine.tlb_rules().break_before_make == Break::Translation {
+            let flush = || self.frames.engine().settle_deferred(self.process.space());
+            machine.rules().flush_pending_before_refill(flush);
+        }
+    }
+
     /// Fills a word that maps nothing, and lists the mapping. The caller gives one reference to the
-    /// block away, and has settled what was there.
+    /// block away, and has settled what was there ([`TableGuard::break_before_make`]).
     pub(crate) fn map(&self, page: Page, entry: Entry) {
         let page = self.range(page).start;
         let mut state = self.frames.state(entry.frame);
@@ -294,7 +308,8 @@ impl<'v, 'm, M: Machine> TableGuard<'v, 'm, M> {
         gather.unmapped(self.process, self.range(from), held);
     }
 
-    /// Links an empty table, which [`Tables::new_table`](crate::tables::Tables::new_table) has made, below an empty word.
+    /// Links a table, which [`Tables::new_table`](crate::tables::Tables::new_table) has made, below an empty word. The caller has settled what
+    /// was there ([`TableGuard::break_before_make`]).
     pub(crate) fn link(&self, page: Page, table: Frame) {
         let level = Level(self.level.0 - 1);
         self.frames

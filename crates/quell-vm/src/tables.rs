@@ -148,7 +148,10 @@ impl<'m, M: Machine> Tables<'m, M> {
             }
             // Memory is never allocated under a table's lock.
             match spare.take() {
-                Some(table) => guard.link(page, table),
+                Some(table) => {
+                    guard.break_before_make();
+                    guard.link(page, table);
+                }
                 None => {
                     let below = Level(guard.level().0 - 1);
                     drop(guard);

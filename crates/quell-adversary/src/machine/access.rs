@@ -65,6 +65,7 @@ impl Core {
             self.publish_observed();
         }
         self.mmu.load_root(&arena, me, self.now, root, tag, keep);
+        self.check_breaks(me);
         self.check_tables();
     }
 
@@ -72,6 +73,7 @@ impl Core {
         self.leave_user_half(me);
         let arena = Rc::clone(&self.arena);
         self.mmu.unload_root(&arena, me, self.now);
+        self.check_breaks(me);
     }
 
     /// The kernel has a half of its own, under this root; `page` is its first.
@@ -80,6 +82,7 @@ impl Core {
         for cpu in 0..self.count {
             let junk = (!self.cpus[cpu].online).then_some(page);
             self.mmu.use_kernel(&arena, cpu, root, junk);
+            self.check_breaks(cpu);
         }
     }
 
@@ -245,7 +248,7 @@ impl Core {
             self.happen(Happening::NmiAccess);
         }
         if self.kind.hardware_dirty && leaf.until == Moment::MAX {
-            self.set_bits(&leaf, page, kind == AccessKind::Store);
+            self.set_bits(me, &leaf, page, kind == AccessKind::Store);
         }
         let held = self.content_seen(me, used.frame, word);
         if self.tracing() {
@@ -370,14 +373,14 @@ impl Core {
     }
 
     /// The walker sets accessed and dirty.
-    pub(super) fn set_bits(&mut self, leaf: &Leaf, page: u64, store: bool) {
+    pub(super) fn set_bits(&mut self, me: usize, leaf: &Leaf, page: u64, store: bool) {
         let (table, index) = leaf.place(page);
         let arena = Rc::clone(&self.arena);
         let word = &arena.table(table)[index];
         let held = word.peek();
         let bits = tables::ACCESSED | if store { tables::DIRTY } else { 0 };
         if held & tables::PRESENT != 0 && held & bits != bits {
-            self.write(word, held | bits);
+            self.write(me, word, held | bits);
         }
     }
 

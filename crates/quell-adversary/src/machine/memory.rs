@@ -118,7 +118,7 @@ impl Core {
             self.strategy
                 .has_changed_table(self.current, self.decisions);
         }
-        self.write(word, new);
+        self.write(self.current, word, new);
         // A CPU's own change is no news to it.
         self.watch(word, new);
         self.stored(self.current, word, order == Ordering::SeqCst);
@@ -189,7 +189,7 @@ impl Core {
 
     /// A store of the current CPU that every CPU sees at once.
     pub(crate) fn write_visible(&mut self, word: &AdversaryWord, value: u64) {
-        self.write(word, value);
+        self.write(self.current, word, value);
     }
 
     /// Loads of this CPU that come after this one come after those before.
@@ -197,7 +197,8 @@ impl Core {
         self.past.order_loads(me);
     }
 
-    pub(super) fn write(&mut self, word: &AdversaryWord, value: u64) {
+    /// What this CPU has stored becomes visible.
+    pub(super) fn write(&mut self, me: usize, word: &AdversaryWord, value: u64) {
         let old = word.peek();
         if self.past.is_kept() {
             self.past.written(word, (old, value), self.now);
@@ -217,11 +218,18 @@ impl Core {
             self.sums.word(word, old, value);
         }
         if let Some(place) = self.arena.place(word) {
-            let arena = Rc::clone(&self.arena);
-            self.mmu.written(&arena, self.now, place, (old, value));
-            self.judge_contents();
-            self.check_tables();
+            self.table_written(me, place, (old, value));
         }
+    }
+
+    /// Out of line: most words are none of a table.
+    #[inline(never)]
+    fn table_written(&mut self, me: usize, place: (u32, usize), change: (u64, u64)) {
+        let arena = Rc::clone(&self.arena);
+        self.mmu.written(&arena, self.now, place, change);
+        self.judge_contents();
+        self.check_tables();
+        self.check_breaks(me);
     }
 
     /// Makes the stores of a CPU visible: before the run nothing is late.
@@ -253,7 +261,7 @@ impl Core {
             Target::Word(word) => {
                 // SAFETY: words take themselves out of the buffers when they are dropped.
                 let word = unsafe { &*word };
-                self.write(word, entry.value);
+                self.write(cpu, word, entry.value);
                 self.stored(cpu, word, entry.sequential);
             }
             Target::Invalidation { what, sent } => self.mmu.invalidate(cpu, what, sent),
@@ -364,7 +372,7 @@ impl Core {
             }
             if fill.zeroes {
                 for index in self.mmu.written_words(frame) {
-                    self.write(&arena.table(frame)[index], 0);
+                    self.write(cpu, &arena.table(frame)[index], 0);
                     self.stored(cpu, &arena.table(frame)[index], false);
                 }
             }

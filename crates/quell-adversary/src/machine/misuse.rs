@@ -5,7 +5,8 @@
 //! fault that shows somewhere else much later. This one names it, as [`Clause::Misuse`].
 
 use super::Core;
-use quell::{CpuId, CpuSet, Invalidate, Tag, Tagging};
+use crate::mmu::Meeting;
+use quell::{CpuId, CpuSet, Frame, Invalidate, Page, Tag, Tagging};
 use quell_contract::{Clause, Violation};
 
 impl Core {
@@ -21,6 +22,36 @@ impl Core {
                 "broadcasts an invalidation on a machine without broadcasts",
             );
         }
+    }
+
+    /// No entry is made while a TLB into which it can be brought may hold one that contradicts it
+    /// ([`breaks`](crate::mmu)): after each change of a table by this CPU, and each root that it loads.
+    #[inline]
+    pub(super) fn check_breaks(&mut self, me: usize) {
+        while let Some(meeting) = self.mmu.take_meeting() {
+            self.judge_meeting(me, &meeting);
+        }
+    }
+
+    #[cold]
+    fn judge_meeting(&mut self, me: usize, meeting: &Meeting) {
+        let holder = meeting.cpu;
+        // What is left of an earlier space with that root is another matter (C5).
+        let of_another = self.oracle.frame(meeting.root()).allocated > meeting.old_written;
+        let same = |(old, new, frames): (u32, u32, u64)| {
+            let content = |first: u32, at| self.content.get(first as usize + at);
+            (0..frames as usize).all(|at| content(old, at) == content(new, at))
+        };
+        if !self.cpus[holder].online || of_another || meeting.of_equals().is_some_and(same) {
+            return;
+        }
+        self.fail(
+            Violation::new(Clause::Misuse, meeting.to_string())
+                .by(CpuId(me as u16))
+                .after(CpuId(holder as u16))
+                .in_frame(Frame(meeting.frame().into()))
+                .through(Page(meeting.page()).address()),
+        );
     }
 
     /// A range has whole strides, at least one, and begins where an entry of that size can; a tag

@@ -96,6 +96,7 @@ mod vm_copy_on_write_read;
 mod vm_copy_refill;
 mod vm_copy_split;
 mod vm_discard_fault;
+mod vm_discard_refill;
 mod vm_discard_release;
 mod vm_discard_truncate;
 mod vm_discard_twice;
@@ -255,6 +256,8 @@ impl Scenario<'static> {
         vm_truncate_write::WITHIN,
         vm_discard_truncate::SCENARIO,
         vm_discard_fault::SCENARIO,
+        vm_discard_refill::SAME_SIZE,
+        vm_discard_refill::SMALLER,
         vm_discard_release::SCENARIO,
         vm_sync_write::SCENARIO,
         vm_unmap_sync::SCENARIO,

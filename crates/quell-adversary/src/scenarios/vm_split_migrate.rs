@@ -1,4 +1,5 @@
-//! CPU 0 splits a large page while CPU 1 takes hold of it, to move it, and finds no room for all of it.
+//! CPU 0 splits a large page while CPU 1 takes hold of it, to move it, and finds no room for all of it. CPU 1 runs the process: its TLB may
+//! hold the large page until that is flushed.
 
 use crate::coverage::{Happening, Reach};
 use crate::scenario::{On, Scenario};
@@ -10,7 +11,7 @@ const PAGES: u64 = 512;
 const DROPPED: u64 = 5;
 
 pub(super) const SCENARIO: Scenario = Scenario {
-    finds: &["VmSplitsUnlocked"],
+    finds: &["VmSplitsUnlocked", "VmLinksBeforeFlush"],
     must: &[(On::Every, Reach::Machine(Happening::CallReturned))],
     one_in: 50,
     steps: 16_000,

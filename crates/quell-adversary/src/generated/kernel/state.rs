@@ -12,7 +12,7 @@ use crate::hardware::RunRules;
 use crate::stage::Hw;
 use crate::tables;
 use quell::{
-    AddressSpace, Batch, Engine, Extent, Frame, Hardware, InPlace, Purpose, Residue, Word,
+    AddressSpace, Batch, Break, Engine, Extent, Frame, Hardware, InPlace, Purpose, Residue, Word,
 };
 use quell_vm::machine::{Event, Level, Machine};
 use quell_zero::Clear;
@@ -311,6 +311,10 @@ impl<'m> Kernel<'m> {
         let window = self.window_entry(slot, page / WINDOW);
         if window.load(Relaxed) & tables::PRESENT == 0 {
             let table = self.take_table()?;
+            // Another table, or a large page, may have gone from there, and its flush be outstanding.
+            if self.hw.tlb_rules().break_before_make == Break::Translation {
+                self.engine.settle_deferred(self.space(slot));
+            }
             self.link(window, table);
         }
         self.entry(slot, page)

@@ -1,0 +1,263 @@
+//! Break before make: two translations of one address that must never meet in a TLB.
+//!
+//! Arm lets a TLB that holds two entries for one address use either, mix them, or raise an abort. So its manual
+//! (Arm Architecture Reference Manual, DDI 0487, "Using break-before-make when updating translation table
+//! entries", rule RWHZWS) asks that software first writes an invalid entry, then invalidates the old one with a
+//! broadcast, waits until that is complete, and only then writes the new entry. It asks so where
+//!
+//! * the *size* of the translation changes: a block for a table, a table for a block or for another table;
+//! * the *output address* changes, and the old or the new translation is writable, or the contents of the
+//!   memory at the two differ;
+//! * a *global* entry is made where a TLB may hold one of the same address that is not;
+//! * the memory type or the cacheability changes, which entries of this machine do not have.
+//!
+//! What is judged is the rule, not an access that goes wrong: at the moment from which a walker can bring a translation in, none
+//! that contradicts it may be left in the TLB that it would bring it into. For a CPU that runs the space, that moment is when the
+//! store of the new entry becomes visible, since its TLB holds whatever it could ([`mmu`](super)): so the old
+//! entry must have gone from the tables, and the invalidation of it must be *complete*, not merely sent. A CPU that does not run
+//! the space walks none of its tables. There the moment is when it loads the root again under a tag for which its TLB holds the
+//! old entry: a flush that the engine puts off until then comes early enough, as nothing meets before. For the same
+//! reason nothing is held against a CPU that is offline: it flushes everything before it uses anything.
+//!
+//! Entries of two roots are not compared: that one address space meets what is left of another is C5.
+//!
+//! A translation that may only be read gives way to another one without a flush if both frames hold the same: the machine compares
+//! their contents at that moment ([`Meeting::of_equals`]).
+
+use super::Mmu;
+use super::held::{GLOBAL_TAG, Leaf, Pointer};
+use crate::tables::{ACCESSED, PRESENT, TABLE, WRITABLE, frame_of};
+use quell_vm::machine::Level;
+use std::fmt;
+use std::ops::Range;
+
+/// A translation, or a pointer to a table, as the rule sees it.
+#[derive(Clone, Copy, Debug)]
+struct Entry {
+    tag: u16,
+    root: u32,
+    /// The level of the table in which it stands.
+    level: u8,
+    /// The first page that it is about.
+    page: u64,
+    word: u64,
+}
+
+impl Entry {
+    fn of_leaf(leaf: &Leaf) -> Self {
+        let &Leaf {
+            tag,
+            root,
+            level,
+            page,
+            word,
+            ..
+        } = leaf;
+        Entry {
+            tag,
+            root,
+            level,
+            page,
+            word,
+        }
+    }
+
+    fn of_pointer(pointer: &Pointer) -> Self {
+        Entry {
+            tag: pointer.tag,
+            root: pointer.root,
+            level: pointer.level + 1,
+            page: pointer.base,
+            word: u64::from(pointer.table) << 12 | PRESENT | TABLE,
+        }
+    }
+
+    fn is_table(&self) -> bool {
+        self.level > 0 && self.word & TABLE != 0
+    }
+
+    fn pages(&self) -> Range<u64> {
+        self.page..self.page + Level(self.level).pages()
+    }
+
+    /// Whether both are about an address of one space that a TLB would find under one tag.
+    fn meets(&self, other: &Entry) -> bool {
+        let tagged = self.tag == other.tag || self.is_global() || other.is_global();
+        let (mine, others) = (self.pages(), other.pages());
+        tagged && self.root == other.root && mine.start < others.end && others.start < mine.end
+    }
+
+    fn is_global(&self) -> bool {
+        self.tag == GLOBAL_TAG
+    }
+
+    /// Whether the rule keeps this one, which is new, from a TLB that holds `old`, which it meets.
+    fn contradicts(&self, old: &Entry) -> bool {
+        match (self.is_table(), old.is_table()) {
+            // What lies below a table is judged by itself, and a table of a lower level lies below.
+            (true, true) => self.level == old.level && frame_of(self.word) != frame_of(old.word),
+            (false, false) => {
+                self.level != old.level
+                    || frame_of(self.word) != frame_of(old.word)
+                    || self.is_global() && !old.is_global()
+            }
+            (true, false) => self.level <= old.level,
+            (false, true) => old.level <= self.level,
+        }
+    }
+}
+
+impl fmt::Display for Entry {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let what = match (self.is_table(), self.level, self.is_global()) {
+            (true, ..) => "a table",
+            (false, 0, true) => "a global page",
+            (false, 0, false) => "a page",
+            (false, _, true) => "a large global page",
+            (false, _, false) => "a large page",
+        };
+        write!(f, "{what} in frame {:#x}", frame_of(self.word))
+    }
+}
+
+/// A new entry, and what a TLB into which it can be brought may still hold.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Meeting {
+    /// The CPU whose TLB it is.
+    pub(crate) cpu: usize,
+    /// The word of a table that the new entry stands in.
+    pub(crate) place: (u32, usize),
+    new: Entry,
+    old: Entry,
+    /// When the old entry was written.
+    pub(crate) old_written: u32,
+}
+
+impl Meeting {
+    /// The root from which both are walked.
+    pub(crate) fn root(&self) -> u32 {
+        self.new.root
+    }
+
+    /// The first page that both translate.
+    pub(crate) fn page(&self) -> u64 {
+        self.new.page.max(self.old.page)
+    }
+
+    /// The frame that the new entry leads to.
+    pub(crate) fn frame(&self) -> u32 {
+        frame_of(self.new.word)
+    }
+
+    /// The frames behind the old and the new translation, and how many there are, if the rule allows the exchange as long as these hold the
+    /// same: nothing but the output address differs, and neither can be written.
+    pub(crate) fn of_equals(&self) -> Option<(u32, u32, u64)> {
+        let Meeting { new, old, .. } = self;
+        let alike = !new.is_table()
+            && !old.is_table()
+            && new.level == old.level
+            && (old.is_global() || !new.is_global())
+            && (new.word | old.word) & WRITABLE == 0;
+        let frames = (frame_of(old.word), frame_of(new.word));
+        alike.then(|| (frames.0, frames.1, Level(new.level).pages()))
+    }
+}
+
+impl fmt::Display for Meeting {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (table, index) = self.place;
+        let Meeting { new, old, .. } = self;
+        write!(
+            f,
+            "break before make: entry {index} of table {table:#x} maps {new} where a TLB may still hold {old}"
+        )
+    }
+}
+
+impl Mmu {
+    /// A walker of the CPU can bring in what stands at `index` of the table that `from` points to: what its TLB holds against that.
+    #[inline]
+    pub(super) fn judge_new(&mut self, cpu: usize, from: &Pointer, index: usize, word: u64) {
+        if self.breaks && word & PRESENT != 0 {
+            self.compare_new(cpu, from, index, word);
+        }
+    }
+
+    #[inline(never)]
+    fn compare_new(&mut self, cpu: usize, from: &Pointer, index: usize, word: u64) {
+        let new = self.entry_of(from, index, word);
+        let tlb = &self.tlbs[cpu];
+        // Of a large table there are hundreds of others: those of other pages are passed by without a second look.
+        let pages = new.pages();
+        let leaves = (tlb.leaves.iter())
+            .filter(|leaf| leaf.page < pages.end && pages.start < leaf.page + leaf.pages())
+            .map(|leaf| (Entry::of_leaf(leaf), leaf.written));
+        let pointers = (tlb.pointers.iter())
+            .filter(|pointer| pointer.via != pointer.table)
+            .map(|pointer| (Entry::of_pointer(pointer), pointer.written));
+        for (old, old_written) in leaves.chain(pointers) {
+            if new.meets(&old) && new.contradicts(&old) {
+                self.meetings.push(Meeting {
+                    cpu,
+                    place: (from.table, index),
+                    new,
+                    old,
+                    old_written,
+                });
+            }
+        }
+    }
+
+    fn entry_of(&self, from: &Pointer, index: usize, word: u64) -> Entry {
+        let leaf = word & TABLE == 0 || from.level == 0;
+        let global = leaf && self.is_global(from, word);
+        Entry {
+            tag: if global { GLOBAL_TAG } else { from.tag },
+            root: from.root,
+            level: from.level,
+            page: from.base + index as u64 * Level(from.level).pages(),
+            word: word & !ACCESSED,
+        }
+    }
+
+    /// Whether something that the CPU's TLB holds may contradict what stands in the table that `from` points to: anything there but what
+    /// stands there now.
+    #[inline]
+    pub(super) fn may_contradict(&self, cpu: usize, from: &Pointer) -> bool {
+        self.breaks && self.holds_others(cpu, from)
+    }
+
+    #[inline(never)]
+    fn holds_others(&self, cpu: usize, from: &Pointer) -> bool {
+        let tlb = &self.tlbs[cpu];
+        let pages = from.pages();
+        let concerns = |tag: u16, root: u32, held: Range<u64>| {
+            root == from.root
+                && (tag == from.tag || tag == GLOBAL_TAG || self.kernel == Some(root))
+                && held.start < pages.end
+                && pages.start < held.end
+        };
+        let stands = |via: u32, level: u8, page: u64, written: u32| {
+            let index = Level(level).index(quell::Page(page));
+            via == from.table && self.sides.written((via, index)) == written
+        };
+        self.lags.iter().any(|gone| gone.table == from.table)
+            || tlb.leaves.iter().any(|l| {
+                concerns(l.tag, l.root, l.pages_of()) && !stands(l.via, l.level, l.page, l.written)
+            })
+            || tlb.pointers.iter().any(|p| {
+                // The pointer on the way there, and those above it, are no others.
+                p.level < from.level
+                    && concerns(p.tag, p.root, p.pages())
+                    && !stands(p.via, p.level + 1, p.base, p.written)
+            })
+    }
+
+    /// What was found, for the judge.
+    pub(crate) fn take_meeting(&mut self) -> Option<Meeting> {
+        self.meetings.pop()
+    }
+}
+
+#[cfg(test)]
+mod tests;

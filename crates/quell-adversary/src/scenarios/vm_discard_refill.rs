@@ -1,0 +1,73 @@
+//! CPU 0 discards memory; before it has flushed, CPU 1 writes there, and its fault fills the entry that it finds empty. Where break before make is
+//! asked for, the fault has to flush what CPU 0 has taken away: a page of another frame comes in its place, or a table where a large
+//! page was.
+
+use crate::coverage::{Happening, Reach};
+use crate::scenario::{On, Scenario};
+use crate::vm_kernel::{FIRST_PROCESS, VmKernel};
+use quell_contract::Clause;
+
+/// The page that both are about.
+const PAGE: u64 = 0;
+const LARGE: u64 = 512;
+
+pub(super) const SAME_SIZE: Scenario = Scenario {
+    finds: &["VmRefillsUnsettled"],
+    must: &[(On::Every, Reach::Machine(Happening::CallReturned))],
+    ..Scenario::over_vm(
+        "vm-discard-refill",
+        "discard of a page against a fault there",
+        2,
+        start,
+        |k, cpu| body(k, cpu, 1),
+    )
+    .then(after)
+};
+
+pub(super) const SMALLER: Scenario = Scenario {
+    finds: &["VmRefillsUnsettled"],
+    must: &[(On::Every, Reach::Machine(Happening::CallReturned))],
+    one_in: 5,
+    ..Scenario::over_vm(
+        "vm-discard-refill-smaller",
+        "discard of a large page against a fault that finds memory for a small one",
+        2,
+        start_large,
+        |k, cpu| body(k, cpu, LARGE),
+    )
+    // One large block, which the discard holds until it has flushed.
+    .with_memory([1040, 0])
+    .then(after)
+};
+
+fn start(k: &VmKernel<'_>, cpu: usize) {
+    if cpu == 0 {
+        k.map(PAGE, 1);
+        k.write(PAGE, 1);
+        k.keep_table();
+    }
+}
+
+fn start_large(k: &VmKernel<'_>, cpu: usize) {
+    if cpu == 0 {
+        k.map_large(PAGE, LARGE);
+        k.write(PAGE, 1);
+    }
+}
+
+fn body(k: &VmKernel<'_>, cpu: usize, pages: u64) {
+    if cpu == 0 {
+        k.discard(PAGE, pages);
+    } else {
+        k.write(PAGE, 2);
+    }
+}
+
+/// What CPU 1 wrote is there, or went with the page that it was written to.
+fn after(k: &VmKernel<'_>) {
+    k.must(
+        Clause::C2,
+        matches!(k.holds(FIRST_PROCESS, PAGE), None | Some(0 | 2)),
+        "the page holds what was there before the discard",
+    );
+}
