@@ -141,8 +141,9 @@ pub unsafe trait Hardware: Sized + Send + Sync {
     /// not their settings.
     const MECHANISMS: Policy = Policy::ALL;
 
-    /// The most ranges that one request has, from 1 to 11 (0 counts as 1, more as 11): with one more it becomes a flush of the whole tag, as it does with more
-    /// pages than [`Features::full_above`]. Fewer are right where a whole flush is cheap; a request takes as much room with fewer.
+    /// The most ranges that one request has, from 1 to 11 (0 counts as 1, more as 11): with one more it becomes a flush of the
+    /// whole tag, as it does with more pages than [`Features::full_above`]. Fewer are right where a whole flush is cheap; a
+    /// request takes as much room with fewer.
     const RANGES: usize = 11;
 
     /// Whether devices or hypervisors walk the tables of spaces, too. If not, [`Hardware::start_secondary`] is never
