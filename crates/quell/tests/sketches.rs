@@ -1,4 +1,5 @@
-//! Machines that are to come, as sketches of a `Hardware`: what each says of itself, and what its operations are.
+//! Machines that are to come, as sketches of a `Hardware`: what each says of itself, and what its operations are. The file is long
+//! because all of them are one machine, whose kinds differ.
 //!
 //! * Arm without broadcasts: invalidations reach their own CPU alone (`DSB ISH`, for what others have written; `TLBI` without `IS`, `DSB NSH`), as some
 //!   systems prefer where broadcasts disturb too many. ASIDs then need mean something on their own CPU only: they are
