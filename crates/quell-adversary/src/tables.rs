@@ -14,8 +14,8 @@ pub(crate) const DIRTY: u64 = 1 << 4;
 pub(crate) const TABLE: u64 = 1 << 5;
 pub(crate) const EXECUTABLE: u64 = 1 << 6;
 pub(crate) const GLOBAL: u64 = 1 << 7;
-/// The entry is one of a block ([`BLOCK`]).
-pub(crate) const CONTIGUOUS: u64 = 1 << 8;
+/// The entry is one of a block ([`BLOCK`]). The bits 8 and 9 belong to software.
+pub(crate) const CONTIGUOUS: u64 = 1 << 10;
 /// How many pages a block has: sixteen in hardware, here the fewest, as there are few tags.
 pub const BLOCK: u64 = 2;
 pub(crate) const FRAME_SHIFT: u32 = 12;
