@@ -4,6 +4,7 @@
 //! It takes the rules of the engine's documentation literally and does nothing else, so that what
 //! goes wrong in such a scenario goes wrong in the engine.
 
+mod blocks;
 mod crowded;
 mod locked;
 pub mod own_half;
@@ -11,6 +12,7 @@ mod perform;
 mod presence;
 mod reclaim;
 mod slot;
+mod withdraw;
 
 use crate::action::MAX_CPUS;
 use crate::cell::AdversaryWord;

@@ -36,6 +36,9 @@ pub struct MachineKind {
     /// Whether an invalidation of leaf entries names their size, and leaves those of other sizes alone
     /// (Arm's level hint).
     pub level_hints: bool,
+    /// Whether an entry may say that it is one of a block, and a TLB then fill what it says of every page of the block (Arm's contiguous
+    /// bit, RISC-V's Svnapot).
+    pub blocks: bool,
     /// Whether user mode runs under a tag of its own (page-table isolation): the kernel's half of a space is what the engine
     /// flushes, the user's is flushed on the way back to user mode ([`isolation`](crate::isolation)). Of the scenarios only
     /// those that say so run there.
@@ -171,6 +174,7 @@ const X86: MachineKind = MachineKind {
     break_before_make: false,
     hardware_dirty: true,
     level_hints: false,
+    blocks: false,
     isolated: false,
     pieces: false,
 };
@@ -185,6 +189,7 @@ const ARM: MachineKind = MachineKind {
     break_before_make: true,
     hardware_dirty: false,
     level_hints: true,
+    blocks: true,
     isolated: false,
     pieces: false,
 };
@@ -200,5 +205,6 @@ const RISCV: MachineKind = MachineKind {
     break_before_make: false,
     hardware_dirty: false,
     level_hints: false,
+    blocks: true,
     pieces: false,
 };

@@ -12,7 +12,7 @@
 //! | [`cell`], [`op`], [`action`] | a word of memory; what a CPU can be about to do; what may happen next |
 //! | [`kind`] | the machines: tags, memory ordering, walkers |
 //! | [`coverage`] | which transitions fired |
-//! | [`broken`], [`isolation`], [`mistake`] | mistakes that are made on purpose |
+//! | [`broken`], [`isolation`], [`blocks`], [`mistake`] | mistakes that are made on purpose |
 //! | [`oracle`] | the contract, as a judge of accesses |
 //! | [`footprint`] | what CPUs do to each other's words |
 //! | [`tables`] | page-table pages and the format of their entries |
@@ -46,6 +46,7 @@
 
 pub mod action;
 pub mod bare_kernel;
+pub mod blocks;
 pub mod broken;
 pub mod cases;
 pub mod cell;

@@ -159,6 +159,7 @@ impl Mistake {
             quell_zero::rules::zero::ALL,
             quell_vm::rules::ALL,
             crate::isolation::ALL,
+            crate::blocks::ALL,
         ];
         let rules = rules.into_iter().flatten().copied().map(Mistake::Rule);
         let boundary = Boundary::ALL.iter().copied().map(Mistake::Boundary);

@@ -33,7 +33,9 @@ pub(crate) use held::Leaf;
 use crate::digest::{Digest, Moments};
 use crate::kind::MachineKind;
 use crate::oracle::{Moment, Oracle};
-use crate::tables::{ACCESSED, Arena, DIRTY, GLOBAL, PRESENT, TABLE, USER, frame_of};
+use crate::tables::{
+    ACCESSED, Arena, BLOCK, CONTIGUOUS, DIRTY, GLOBAL, PRESENT, TABLE, USER, frame_of,
+};
 use held::{GLOBAL_TAG, Gone, Path, Pointer, Tlb};
 use quell::Invalidate;
 use quell_arch::x86_64::isolation::user_tag;
@@ -118,6 +120,7 @@ pub(crate) struct Mmu {
     levels: u8,
     lagging: bool,
     level_hints: bool,
+    blocks: bool,
     broadcasts: bool,
     /// Whether two translations of one address must not meet ([`breaks`]).
     breaks: bool,
@@ -156,6 +159,7 @@ impl Mmu {
             levels: 2,
             lagging: false,
             level_hints: false,
+            blocks: false,
             broadcasts: false,
             breaks: false,
             meetings: Vec::new(),
@@ -212,6 +216,7 @@ impl Mmu {
         self.levels = levels;
         self.lagging = kind.lagging_walkers;
         self.level_hints = kind.level_hints;
+        self.blocks = kind.blocks;
         self.broadcasts = kind.broadcasts();
         self.breaks = kind.break_before_make;
         self.meetings.clear();
@@ -232,6 +237,7 @@ impl Mmu {
                     tag,
                     level: 0,
                     page: 0,
+                    from: 0,
                     word: PRESENT | USER,
                     via: 0,
                     root: 0,
@@ -300,8 +306,8 @@ impl Mmu {
                 (what, present, moments.outlives(p.until), cut)
             }));
             digest.add_all(tlb.leaves.iter().map(|l| {
-                let what = (l.tag, l.level, l.page, l.word, l.via, l.root);
-                let index = Level(l.level).index(quell::Page(l.page));
+                let what = (l.tag, l.level, l.page, l.from, l.word, l.via, l.root);
+                let (_, index) = l.place();
                 let present = stands((l.via, index), l.written);
                 let lags = self.lags.iter().any(|lag| {
                     lag.table == l.via && lag.index == index && lag.written == l.written
@@ -452,6 +458,7 @@ impl Mmu {
                 tag: if global { GLOBAL_TAG } else { from.tag },
                 level: from.level,
                 page,
+                from: page,
                 word: word & !ACCESSED,
                 via: from.table,
                 root: from.root,
@@ -459,23 +466,12 @@ impl Mmu {
                 until: Moment::MAX,
                 path: from.path.to(written),
             };
-            let same = |l: &&mut Leaf| {
-                (l.tag, l.level, l.page, l.word, l.via, l.root, l.written)
-                    == (
-                        leaf.tag, leaf.level, page, leaf.word, leaf.via, leaf.root, written,
-                    )
-            };
             let tlb = &mut self.tlbs[cpu];
-            let known = match written > tlb.newest {
-                true => None,
-                false => tlb.leaves.iter_mut().find(same),
-            };
-            match known {
-                Some(known) => {
-                    known.until = Moment::MAX;
-                    known.path.join(leaf.path);
-                }
-                None => tlb.push(leaf),
+            if self.blocks && from.level == 0 && word & CONTIGUOUS != 0 {
+                let first = page & !(BLOCK - 1);
+                (first..first + BLOCK).for_each(|page| tlb.fill(leaf.of_block(page)));
+            } else {
+                tlb.fill(leaf);
             }
             return;
         }
@@ -659,6 +655,7 @@ impl Mmu {
                     tag: tlb.tag,
                     level,
                     page: page & !(Level(level).pages() - 1),
+                    from: page & !(Level(level).pages() - 1),
                     word: word & !ACCESSED,
                     via: table,
                     root,

@@ -27,6 +27,8 @@ pub enum On {
     Tagged,
     /// Where user mode has tags of its own.
     Isolated,
+    /// Where a TLB may fill pages of a block from any entry of it.
+    Blocks,
 }
 
 impl On {
@@ -40,6 +42,7 @@ impl On {
             On::OwnTags => !kind.broadcasts() && kind.tagged(),
             On::Tagged => kind.tagged(),
             On::Isolated => kind.isolated,
+            On::Blocks => kind.blocks,
         }
     }
 }

@@ -14,7 +14,11 @@ pub(crate) const DIRTY: u64 = 1 << 4;
 pub(crate) const TABLE: u64 = 1 << 5;
 pub(crate) const EXECUTABLE: u64 = 1 << 6;
 pub(crate) const GLOBAL: u64 = 1 << 7;
-const FRAME_SHIFT: u32 = 12;
+/// The entry is one of a block ([`BLOCK`]). The bits 8 and 9 belong to software.
+pub(crate) const CONTIGUOUS: u64 = 1 << 10;
+/// How many pages a block has: sixteen in hardware, here the fewest, as there are few tags.
+pub const BLOCK: u64 = 2;
+pub(crate) const FRAME_SHIFT: u32 = 12;
 
 /// Encodes an entry in the format of the machines under the adversary.
 pub fn encode(entry: Entry) -> u64 {
@@ -27,6 +31,7 @@ pub fn encode(entry: Entry) -> u64 {
         | bit(entry.table, TABLE)
         | bit(entry.executable, EXECUTABLE)
         | bit(entry.global, GLOBAL)
+        | bit(entry.contiguous, CONTIGUOUS)
         | entry.frame.0 << FRAME_SHIFT
 }
 
@@ -44,6 +49,7 @@ pub fn decode(word: u64) -> Entry {
         table: word & TABLE != 0,
         executable: word & EXECUTABLE != 0,
         global: word & GLOBAL != 0,
+        contiguous: word & CONTIGUOUS != 0,
         frame: Frame(word >> FRAME_SHIFT),
         ..Entry::ABSENT
     }

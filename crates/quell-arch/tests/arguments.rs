@@ -1,69 +1,31 @@
 //! Whatever the types allow may be passed to what computes formats and operands: it panics where its documentation says so, and
 //! nowhere else. Tests are built with overflow checks, so arithmetic counts.
 
+use any_value::scope;
 use proptest::prelude::*;
-use quell::{Entry, Frame, Invalidate, Level, MemoryType, Page, PageRange, PageSize, Scope, Tag};
+use quell::{Entry, Frame, Invalidate, Level, PageRange, PageSize, Tag};
 use quell_arch::{aarch64, riscv64, x86_64};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-/// Numbers at which arithmetic goes wrong, and others.
+#[path = "../../quell/tests/support/any.rs"]
+mod any_value;
+
+/// Within what any table has.
+const FEW: u64 = 2000;
+
 fn number() -> impl Strategy<Value = u64> {
-    prop_oneof![
-        4 => 0..2000u64,
-        2 => any::<u64>(),
-        3 => (0..64u32, -2..3i64).prop_map(|(bit, by)| (1u64 << bit).wrapping_add_signed(by)),
-        1 => (0..4u64).prop_map(|below| u64::MAX - below),
-    ]
+    any_value::number(FEW)
 }
 
 fn range() -> impl Strategy<Value = PageRange> {
-    let stride = prop_oneof![
-        Just(PageSize::Base),
-        Just(PageSize::Large),
-        Just(PageSize::Huge)
-    ];
-    (number(), number(), stride).prop_map(|(start, pages, stride)| PageRange {
-        start: Page(start),
-        pages,
-        stride,
-    })
-}
-
-fn scope() -> impl Strategy<Value = Scope> {
-    prop_oneof![Just(Scope::Leaf), Just(Scope::Tables)]
+    any_value::range(FEW)
 }
 
 /// Any present entry.
 fn entry() -> impl Strategy<Value = Entry> {
-    let numbers = any::<(u8, u8, u8)>();
-    (any::<[bool; 9]>(), number(), numbers).prop_map(|(bits, frame, (memory, key, special))| {
-        let [
-            table,
-            writable,
-            user,
-            executable,
-            dirty,
-            accessed,
-            global,
-            encrypted,
-            contiguous,
-        ] = bits;
-        Entry {
-            present: true,
-            table,
-            frame: Frame(frame),
-            writable,
-            user,
-            executable,
-            dirty,
-            accessed,
-            global,
-            encrypted,
-            contiguous,
-            memory: MemoryType(memory),
-            key,
-            special,
-        }
+    any_value::entry(FEW).prop_map(|entry| Entry {
+        present: true,
+        ..entry
     })
 }
 

@@ -740,22 +740,27 @@ enum quell_status quell_cpu_offline(struct quell_engine *engine,
 // The handler of the shootdown interrupt: takes and flushes every request for this CPU. A spurious call costs a few
 // loads. Before the engine is made there is nothing to do, and QUELL_STATUS_NO_ENGINE says so.
 //
+// Refuses a CPU that the engine has no number for.
+//
 // Context: any that is not an NMI and not inside quell with interrupts masked. Does not wait.
 enum quell_status quell_on_interrupt(struct quell_engine *engine);
 
 // For a loop that spins, with interrupts off, for a lock whose holder may be waiting in quell: takes and flushes the
 // requests for this CPU. A few loads if there are none.
 //
+// Refuses a CPU that the engine has no number for.
+//
 // Context: as quell_on_interrupt.
 enum quell_status quell_poll(struct quell_engine *engine);
 
 // Whether an NMI handler or a probe may access user memory right now. If not, it gives up, as for
-// an access that faults. False for memory without an engine. Other code need not ask.
+// an access that faults. False for memory without an engine, and on a CPU that the engine has no number for. Other code need not
+// ask.
 //
 // Context: any, an NMI too, on an online CPU.
 bool quell_user_access_allowed(const struct quell_engine *engine);
 
-// Whether this CPU has no user root loaded. False for memory without an engine.
+// Whether this CPU has no user root loaded. False for memory without an engine, and on a CPU that the engine has no number for.
 //
 // Context: on an online CPU, where it cannot switch meanwhile.
 bool quell_is_detached(const struct quell_engine *engine);
@@ -819,8 +824,8 @@ enum quell_status quell_enter_kernel(struct quell_engine *engine);
 // On return every CPU that is online has flushed what it had been asked to flush before the call, where an initiator may have
 // been content with the receipt. Interrupts no CPU. For frames that bear no speculative load: those whose memory type or
 // encryption is to change, that a guest is to have for itself alone, or that leave the machine. Called after they have come out
-// of a batch, or were claimed. It says nothing of the kernel's mappings on a CPU between quell_enter_user and
-// quell_enter_kernel.
+// of a batch, or were claimed. It says nothing of CPUs that were not asked: one that has the space loaded lazily, unless the
+// change was reported with QUELL_SCOPE_TABLES; and, of the kernel's mappings, one between quell_enter_user and quell_enter_kernel.
 //
 // Context: interrupts on or off. May wait.
 QUELL_MUST_USE
@@ -830,7 +835,7 @@ enum quell_status quell_quiesce(struct quell_engine *engine);
 // kernel was written, mapped or unmapped, and after the batch that was told of it has finished. If the machine's
 // instruction caches need maintenance, the kernel does that before. A CPU that is offline is not told, now or later.
 //
-// Refuses an engine without `quell_hooks.synchronize_text`.
+// Refuses an engine without `quell_hooks.synchronize_text`, and a CPU that the engine has no number for.
 //
 // Context: interrupts on or off. May wait.
 QUELL_MUST_USE
@@ -1124,7 +1129,8 @@ enum quell_status quell_residue_owe(struct quell_residue *residue,
 enum quell_status quell_residue_flushed(struct quell_residue *residue);
 
 // Takes the frame back for the page that it belonged to, to be mapped as it was: read-only, at the same places. No
-// flush is needed. False if it was claimed first, and where a pointer is refused: then it is not the page's.
+// flush is needed. False if it was claimed first, where a pointer is refused, and on a CPU that the engine has no number for: then it
+// is not the page's.
 //
 // The residue is clear afterwards, and says nothing any more of the places at which the frame is not mapped again, where
 // stale entries may be in use: map it at every place that it was taken away from before the lock is dropped, or
@@ -1136,7 +1142,7 @@ bool quell_rescue(struct quell_engine *engine,
                   struct quell_residue *residue);
 
 // Claims a frame for a new owner, and pays its debt first if that is not paid yet. True: the frame is the caller's. False:
-// it is not, because it was rescued or never owed, or a pointer is refused.
+// it is not, because it was rescued or never owed, a pointer is refused, or the engine has no number for this CPU.
 //
 // Context: interrupts on or off. May wait.
 QUELL_MUST_USE

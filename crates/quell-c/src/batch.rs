@@ -4,7 +4,7 @@
 //! what was flushed, here the array counts.
 
 use crate::held::{BatchPlace, CBatch, Frames, Held, batch, held};
-use crate::place::{engine, quell_batch, quell_engine, quell_space, quell_stamp, room, space};
+use crate::place::{engine_here, quell_batch, quell_engine, quell_space, quell_stamp, room, space};
 use crate::status::{answer, quell_status};
 use crate::values::{purpose, quell_range, scope};
 use core::ffi::c_void;
@@ -34,7 +34,7 @@ pub unsafe extern "C" fn quell_batch_begin(
     answer(|| {
         let place = crate::place::room(batch)?;
         // SAFETY: C vouches for its memory.
-        let engine = unsafe { self::engine(engine) }?;
+        let engine = unsafe { engine_here(engine) }?;
         let purpose = self::purpose(purpose)?;
         if frames.is_null() && room != 0 {
             return Err(quell_status::Null);

@@ -1,6 +1,6 @@
 //! What a CPU does for itself: coming and going, its interrupt, and what an NMI asks.
 
-use crate::place::{Made, engine, made, quell_engine, quell_space, space, space_if_any};
+use crate::place::{Made, engine_here, made, quell_engine, quell_space, space, space_if_any};
 use crate::status::{answer, quell_status};
 
 /// Takes this CPU into the protocol, before it loads its first space and before it uses a mapping of the kernel that may
@@ -50,6 +50,8 @@ pub unsafe extern "C" fn quell_cpu_offline(
 /// The handler of the shootdown interrupt: takes and flushes every request for this CPU. A spurious call costs a few
 /// loads. Before the engine is made there is nothing to do, and QUELL_STATUS_NO_ENGINE says so.
 ///
+/// Refuses a CPU that the engine has no number for.
+///
 /// Context: any that is not an NMI and not inside quell with interrupts masked. Does not wait.
 ///
 /// # Safety
@@ -58,13 +60,15 @@ pub unsafe extern "C" fn quell_cpu_offline(
 pub unsafe extern "C" fn quell_on_interrupt(engine: *mut quell_engine) -> quell_status {
     answer(|| {
         // SAFETY: C vouches for its memory.
-        unsafe { self::engine(engine) }?.on_interrupt();
+        unsafe { engine_here(engine) }?.on_interrupt();
         Ok(())
     })
 }
 
 /// For a loop that spins, with interrupts off, for a lock whose holder may be waiting in quell: takes and flushes the
 /// requests for this CPU. A few loads if there are none.
+///
+/// Refuses a CPU that the engine has no number for.
 ///
 /// Context: as quell_on_interrupt.
 ///
@@ -74,13 +78,14 @@ pub unsafe extern "C" fn quell_on_interrupt(engine: *mut quell_engine) -> quell_
 pub unsafe extern "C" fn quell_poll(engine: *mut quell_engine) -> quell_status {
     answer(|| {
         // SAFETY: C vouches for its memory.
-        unsafe { self::engine(engine) }?.poll();
+        unsafe { engine_here(engine) }?.poll();
         Ok(())
     })
 }
 
 /// Whether an NMI handler or a probe may access user memory right now. If not, it gives up, as for
-/// an access that faults. False for memory without an engine. Other code need not ask.
+/// an access that faults. False for memory without an engine, and on a CPU that the engine has no number for. Other code need not
+/// ask.
 ///
 /// Context: any, an NMI too, on an online CPU.
 ///
@@ -89,10 +94,10 @@ pub unsafe extern "C" fn quell_poll(engine: *mut quell_engine) -> quell_status {
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn quell_user_access_allowed(engine: *const quell_engine) -> bool {
     // SAFETY: C vouches for its memory.
-    unsafe { self::engine(engine) }.is_ok_and(|engine| engine.user_access_allowed())
+    unsafe { engine_here(engine) }.is_ok_and(|engine| engine.user_access_allowed())
 }
 
-/// Whether this CPU has no user root loaded. False for memory without an engine.
+/// Whether this CPU has no user root loaded. False for memory without an engine, and on a CPU that the engine has no number for.
 ///
 /// Context: on an online CPU, where it cannot switch meanwhile.
 ///
@@ -101,7 +106,7 @@ pub unsafe extern "C" fn quell_user_access_allowed(engine: *const quell_engine) 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn quell_is_detached(engine: *const quell_engine) -> bool {
     // SAFETY: C vouches for its memory.
-    unsafe { self::engine(engine) }.is_ok_and(|engine| engine.is_detached())
+    unsafe { engine_here(engine) }.is_ok_and(|engine| engine.is_detached())
 }
 
 /// Context switch to a user thread of `to`; also the way back from lazy mode. `from` is the space that this CPU had
@@ -224,8 +229,8 @@ pub unsafe extern "C" fn quell_enter_kernel(engine: *mut quell_engine) -> quell_
 /// On return every CPU that is online has flushed what it had been asked to flush before the call, where an initiator may have
 /// been content with the receipt. Interrupts no CPU. For frames that bear no speculative load: those whose memory type or
 /// encryption is to change, that a guest is to have for itself alone, or that leave the machine. Called after they have come out
-/// of a batch, or were claimed. It says nothing of the kernel's mappings on a CPU between quell_enter_user and
-/// quell_enter_kernel.
+/// of a batch, or were claimed. It says nothing of CPUs that were not asked: one that has the space loaded lazily, unless the
+/// change was reported with QUELL_SCOPE_TABLES; and, of the kernel's mappings, one between quell_enter_user and quell_enter_kernel.
 ///
 /// Context: interrupts on or off. May wait.
 ///
@@ -245,7 +250,7 @@ pub unsafe extern "C" fn quell_quiesce(engine: *mut quell_engine) -> quell_statu
 /// kernel was written, mapped or unmapped, and after the batch that was told of it has finished. If the machine's
 /// instruction caches need maintenance, the kernel does that before. A CPU that is offline is not told, now or later.
 ///
-/// Refuses an engine without `quell_hooks.synchronize_text`.
+/// Refuses an engine without `quell_hooks.synchronize_text`, and a CPU that the engine has no number for.
 ///
 /// Context: interrupts on or off. May wait.
 ///
@@ -256,7 +261,7 @@ pub unsafe extern "C" fn quell_quiesce(engine: *mut quell_engine) -> quell_statu
 pub unsafe extern "C" fn quell_synchronize_text(engine: *mut quell_engine) -> quell_status {
     answer(|| {
         // SAFETY: C vouches for its memory.
-        let engine = unsafe { self::engine(engine) }?;
+        let engine = unsafe { engine_here(engine) }?;
         if !engine.hw().synchronizes_text() {
             return Err(quell_status::Unsupported);
         }

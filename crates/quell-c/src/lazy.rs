@@ -1,6 +1,6 @@
 //! What is owed until reuse (S3), and second actors.
 
-use crate::place::{engine, quell_engine, quell_residue, quell_space, quell_stamp};
+use crate::place::{engine, engine_here, quell_engine, quell_residue, quell_space, quell_stamp};
 use crate::place::{residue, space, stamp};
 use crate::status::{answer, quell_status};
 
@@ -83,7 +83,8 @@ pub unsafe extern "C" fn quell_residue_flushed(residue: *mut quell_residue) -> q
 }
 
 /// Takes the frame back for the page that it belonged to, to be mapped as it was: read-only, at the same places. No
-/// flush is needed. False if it was claimed first, and where a pointer is refused: then it is not the page's.
+/// flush is needed. False if it was claimed first, where a pointer is refused, and on a CPU that the engine has no number for: then it
+/// is not the page's.
 ///
 /// The residue is clear afterwards, and says nothing any more of the places at which the frame is not mapped again, where
 /// stale entries may be in use: map it at every place that it was taken away from before the lock is dropped, or
@@ -100,14 +101,14 @@ pub unsafe extern "C" fn quell_rescue(
     residue: *mut quell_residue,
 ) -> bool {
     // SAFETY: C vouches for its memory.
-    match unsafe { (self::engine(engine), self::residue(residue)) } {
+    match unsafe { (engine_here(engine), self::residue(residue)) } {
         (Ok(engine), Ok(residue)) => residue.rescue(engine),
         _ => false,
     }
 }
 
 /// Claims a frame for a new owner, and pays its debt first if that is not paid yet. True: the frame is the caller's. False:
-/// it is not, because it was rescued or never owed, or a pointer is refused.
+/// it is not, because it was rescued or never owed, a pointer is refused, or the engine has no number for this CPU.
 ///
 /// Context: interrupts on or off. May wait.
 ///
@@ -120,7 +121,7 @@ pub unsafe extern "C" fn quell_claim(
     residue: *mut quell_residue,
 ) -> bool {
     // SAFETY: C vouches for its memory.
-    match unsafe { (self::engine(engine), self::residue(residue)) } {
+    match unsafe { (engine_here(engine), self::residue(residue)) } {
         (Ok(engine), Ok(residue)) => engine.claim(residue).is_some(),
         _ => false,
     }
@@ -162,7 +163,7 @@ pub unsafe extern "C" fn quell_settle_residue(
 ) -> quell_status {
     answer(|| {
         // SAFETY: C vouches for its memory.
-        let (engine, residue) = unsafe { (self::engine(engine)?, self::residue(residue)?) };
+        let (engine, residue) = unsafe { (engine_here(engine)?, self::residue(residue)?) };
         // SAFETY: as above.
         engine.settle_residue(residue, unsafe { self::space(space) }?);
         Ok(())
@@ -184,7 +185,7 @@ pub unsafe extern "C" fn quell_settle(
 ) -> quell_status {
     answer(|| {
         // SAFETY: C vouches for its memory.
-        let (engine, space) = unsafe { (self::engine(engine)?, self::space(space)?) };
+        let (engine, space) = unsafe { (engine_here(engine)?, self::space(space)?) };
         engine.settle(space);
         Ok(())
     })
@@ -205,7 +206,7 @@ pub unsafe extern "C" fn quell_settle_deferred(
 ) -> quell_status {
     answer(|| {
         // SAFETY: C vouches for its memory.
-        let (engine, space) = unsafe { (self::engine(engine)?, self::space(space)?) };
+        let (engine, space) = unsafe { (engine_here(engine)?, self::space(space)?) };
         engine.settle_deferred(space);
         Ok(())
     })
@@ -227,7 +228,7 @@ pub unsafe extern "C" fn quell_settle_stamp(
 ) -> quell_status {
     answer(|| {
         // SAFETY: C vouches for its memory.
-        let (engine, stamp) = unsafe { (self::engine(engine)?, self::stamp(stamp)?) };
+        let (engine, stamp) = unsafe { (engine_here(engine)?, self::stamp(stamp)?) };
         engine.settle_stamp(stamp);
         Ok(())
     })
@@ -258,7 +259,7 @@ pub unsafe extern "C" fn quell_owes_anything(engine: *const quell_engine) -> boo
 pub unsafe extern "C" fn quell_pay_all(engine: *mut quell_engine) -> quell_status {
     answer(|| {
         // SAFETY: C vouches for its memory.
-        unsafe { self::engine(engine) }?.pay_all();
+        unsafe { engine_here(engine) }?.pay_all();
         Ok(())
     })
 }
@@ -274,7 +275,7 @@ pub unsafe extern "C" fn quell_pay_all(engine: *mut quell_engine) -> quell_statu
 pub unsafe extern "C" fn quell_catch_up(engine: *mut quell_engine) -> quell_status {
     answer(|| {
         // SAFETY: C vouches for its memory.
-        unsafe { self::engine(engine) }?.catch_up();
+        unsafe { engine_here(engine) }?.catch_up();
         Ok(())
     })
 }

@@ -269,17 +269,26 @@ impl Made {
         }
     }
 
+    /// The engine, for a CPU that it has a number for, online or not.
+    ///
+    /// # Errors
+    /// If it has none.
+    pub(crate) fn on_this_cpu(&self) -> Result<&CEngine, quell_status> {
+        self.this_cpu()?;
+        Ok(self.engine())
+    }
+
     /// Takes this CPU into the protocol.
     ///
     /// # Errors
     /// If the engine has no such CPU, or if it is online.
     pub(crate) fn go_online(&self) -> Result<(), quell_status> {
-        self.this_cpu()?;
-        if self.engine().is_online() {
+        let engine = self.on_this_cpu()?;
+        if engine.is_online() {
             return Err(quell_status::Online);
         }
         self.online.fetch_add(1, Ordering::Relaxed);
-        self.engine().cpu_online();
+        engine.cpu_online();
         Ok(())
     }
 
@@ -307,8 +316,7 @@ impl Made {
     /// # Errors
     /// If the engine has no such CPU, or if it is not online.
     pub(crate) fn on_online_cpu(&self) -> Result<&CEngine, quell_status> {
-        self.this_cpu()?;
-        let engine = self.engine();
+        let engine = self.on_this_cpu()?;
         if engine.is_online() {
             Ok(engine)
         } else {
@@ -347,6 +355,21 @@ pub(crate) unsafe fn made<'a>(place: *const quell_engine) -> Result<&'a Made, qu
 pub(crate) unsafe fn engine<'a>(place: *const quell_engine) -> Result<&'a CEngine, quell_status> {
     // SAFETY: as the caller promises.
     unsafe { made(place) }.map(Made::engine)
+}
+
+/// The engine in this memory, for code that runs on one of its CPUs.
+///
+/// # Errors
+/// As [`made`], and if quell_hw_this_cpu gives a number that the engine has no CPU for.
+///
+/// # Safety
+/// As [`made`].
+#[inline]
+pub(crate) unsafe fn engine_here<'a>(
+    place: *const quell_engine,
+) -> Result<&'a CEngine, quell_status> {
+    // SAFETY: as the caller promises.
+    unsafe { made(place) }?.on_this_cpu()
 }
 
 /// The space in this memory.

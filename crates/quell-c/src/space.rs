@@ -1,6 +1,6 @@
 //! Address spaces: making them, ending them, and entries that gained rights.
 
-use crate::place::{engine, quell_engine, quell_space, room, space};
+use crate::place::{engine, engine_here, quell_engine, quell_space, room, space};
 use crate::status::{answer, quell_status};
 use crate::values::{kernel_entries, quell_range};
 use quell::Frame;
@@ -96,7 +96,7 @@ pub unsafe extern "C" fn quell_space_retire(
     answer(|| {
         {
             // SAFETY: C vouches for its memory.
-            let (engine, space) = unsafe { (self::engine(engine)?, self::space(space)?) };
+            let (engine, space) = unsafe { (engine_here(engine)?, self::space(space)?) };
             if engine.runs(space) || space.id().kernel().is_some() {
                 return Err(quell_status::Running);
             }
@@ -164,7 +164,7 @@ pub unsafe extern "C" fn quell_refresh(
 ) -> quell_status {
     answer(|| {
         // SAFETY: C vouches for its memory.
-        let (engine, space) = unsafe { (self::engine(engine)?, self::space(space)?) };
+        let (engine, space) = unsafe { (engine_here(engine)?, self::space(space)?) };
         engine.refresh(space, range.checked()?);
         Ok(())
     })

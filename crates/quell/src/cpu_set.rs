@@ -269,9 +269,9 @@ impl<W: Word> AtomicCpuSet<W> {
     #[inline]
     #[track_caller]
     pub fn assign(&self, cpus: usize, members: &CpuSet, order: Ordering) {
-        let words = members.words().iter().chain(core::iter::repeat(&0));
-        for (word, shared) in words.zip(&self.bits).take(cpus.div_ceil(64)) {
-            shared.store(*word, order);
+        for (index, shared) in self.bits.iter().enumerate().take(cpus.div_ceil(64)) {
+            let word = members.words().get(index).copied();
+            shared.store(word.unwrap_or_default(), order);
         }
     }
 }

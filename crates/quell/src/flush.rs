@@ -444,16 +444,19 @@ impl<H: Hardware, R: Rules> Engine<'_, H, R> {
     /// No program sees the difference. But a target may load lines speculatively until it has flushed, and there are frames
     /// that bear no such load: those whose memory type or encryption is to change, that a guest is to have for itself alone, or that
     /// leave the machine. For them this is called after they have come out of a batch, or were claimed. It says nothing
-    /// of the kernel's mappings on a CPU that is left alone until it enters the kernel ([`user_mode`](crate::user_mode)).
+    /// of CPUs that were not asked: one that has the space loaded lazily, unless the change was reported with
+    /// [`Scope::Tables`]; and, of the kernel's mappings, one that is left alone until it enters the kernel
+    /// ([`user_mode`](crate::user_mode)).
     pub fn quiesce(&self) {
         self.assert_may_wait();
         let me = self.hw.this_cpu();
         self.poll();
+        let until = self.rules.quiet_after(Until::Done, Until::Received);
         for cpu in (0..self.count).map(|cpu| CpuId(cpu as u16)) {
             let inbox = &self.cpu(cpu).inbox;
-            let behind = |number| !inbox.has_reached(number, Until::Done);
+            let behind = |number| !inbox.has_reached(number, until);
             if cpu != me && inbox.awaited(&self.rules).is_some_and(behind) {
-                self.wait_for(me, cpu, Until::Done);
+                self.wait_for(me, cpu, until);
             }
         }
     }

@@ -76,6 +76,10 @@ crate::rules! {
     "C6" fn receipt_is_enough(scope: Scope) -> bool { scope == Scope::Leaf }
         or EarlyAckForTables { true } "A receipt is taken for enough although page-table pages were freed.";
 
+    /// Nor is a receipt enough for a frame that bears no speculative load.
+    "C1" fn quiet_after<T>(flushed: T, received: T) -> T { flushed }
+        or QuiesceTakesReceipt { received } "A frame that bears no speculation goes on when every CPU has received what it is to flush.";
+
     /// An initiator that waits serves its own inbox: otherwise two CPUs with interrupts off, each the target of the other, wait
     /// for ever.
     "C7" fn waiter_serves(request: bool) -> bool { request }

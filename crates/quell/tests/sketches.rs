@@ -1,4 +1,5 @@
-//! Machines that are to come, as sketches of a `Hardware`: what each says of itself, and what its operations are.
+//! Machines that are to come, as sketches of a `Hardware`: what each says of itself, and what its operations are. The file is long
+//! because all of them are one machine, whose kinds differ.
 //!
 //! * Arm without broadcasts: invalidations reach their own CPU alone (`DSB ISH`, for what others have written; `TLBI` without `IS`, `DSB NSH`), as some
 //!   systems prefer where broadcasts disturb too many. ASIDs then need mean something on their own CPU only: they are
@@ -19,6 +20,8 @@
 //!   there are no tags; the machine lends its own by the root that it is to load, and keeps what is under them.
 //! * A guest whose hypervisor flushes when it is called: the call names addresses, and reaches every virtual CPU, one that does not
 //!   run too. To the engine that is such a broadcast; `complete` makes the call.
+//! * A device that walks the tables of programs (an IOMMU with shared virtual addresses) and has a TLB of its own: invalidations go
+//!   into its queue, in order, and a place in the queue stands for all that lies before it.
 //! * A kernel that has room for one mechanism.
 //!
 //! Broadcasts for some spaces and tags of each CPU's own for the rest (Linux's use of INVLPGB) are two engines over one
@@ -50,6 +53,8 @@ trait Kind: Sized + 'static {
     const COMBINES: bool = false;
     /// So many pages may be one entry, found by its first page alone.
     const BLOCK: u64 = 1;
+    /// Whether a device walks the tables as well, and keeps what it finds.
+    const DEVICE: bool = false;
     /// The operations that an invalidation takes.
     fn operations(what: Invalidate) -> u64;
 }
@@ -174,6 +179,16 @@ impl Kind for Contiguous {
     }
 }
 
+/// A machine with such a device.
+struct SharedAddresses;
+impl Kind for SharedAddresses {
+    const FEATURES: Features = ArmLocal::FEATURES;
+    const DEVICE: bool = true;
+    fn operations(_what: Invalidate) -> u64 {
+        1
+    }
+}
+
 struct OnlyBatches;
 impl Kind for OnlyBatches {
     const FEATURES: Features = RiscvEverywhere::FEATURES;
@@ -195,6 +210,11 @@ struct Machine<K: Kind> {
     /// The actions that each CPU's hardware has yet to carry out.
     actions: [RefCell<Vec<Invalidate>>; CPUS],
     operations: Cell<u64>,
+    /// What the device may hold, by root.
+    device: RefCell<HashSet<(Frame, Page)>>,
+    /// What the device was told of, and how much of that it has carried out.
+    queue: RefCell<Vec<(Frame, Option<PageRange>)>>,
+    carried_out: Cell<usize>,
     engine: OnceLock<&'static Engine<'static, Machine<K>>>,
     kind: PhantomData<fn(K)>,
 }
@@ -277,6 +297,7 @@ impl<K: Kind> Broadcast for Machine<K> {
 // SAFETY: sets of numbers, which reach no memory; what is to be dropped from them is.
 unsafe impl<K: Kind> Hardware for Machine<K> {
     const MECHANISMS: Policy = K::MECHANISMS;
+    const HAS_SECONDARY: bool = K::DEVICE;
 
     type Word = AtomicU64;
     type Broadcasts = Self;
@@ -304,6 +325,24 @@ unsafe impl<K: Kind> Hardware for Machine<K> {
     }
     fn unload_root(&self) {
         self.root[self.me.get()].set(None);
+    }
+    fn start_secondary(&self, root: Frame, range: Option<PageRange>, _scope: quell::Scope) {
+        self.queue.borrow_mut().push((root, range));
+    }
+    fn mark_secondary(&self) -> u64 {
+        self.queue.borrow().len() as u64
+    }
+    fn secondary_is_done(&self, mark: u64) -> bool {
+        // The device carries out a command each time that somebody looks.
+        let at = self.carried_out.get();
+        if let Some(&(root, range)) = self.queue.borrow().get(at) {
+            let stays = |&(of, page): &(Frame, Page)| {
+                of != root || range.is_some_and(|range| !range.contains(page))
+            };
+            self.device.borrow_mut().retain(stays);
+            self.carried_out.set(at + 1);
+        }
+        self.carried_out.get() as u64 >= mark
     }
     fn interrupt(&self, targets: &CpuSet) {
         targets
@@ -335,6 +374,9 @@ fn machine<K: Kind>() -> &'static Machine<K> {
         pending: Default::default(),
         actions: Default::default(),
         operations: Cell::new(0),
+        device: RefCell::default(),
+        queue: RefCell::default(),
+        carried_out: Cell::new(0),
         engine: OnceLock::new(),
         kind: PhantomData,
     })
@@ -453,6 +495,46 @@ fn a_second_stage_by_vmid_loses_pages_and_what_was_combined() {
 #[test]
 fn a_block_that_is_taken_apart_is_reported_whole() {
     assert_eq!(unmaps::<Contiguous>(16), 1);
+}
+
+#[test]
+fn a_device_that_shares_tables_has_forgotten_a_page_when_its_frame_comes_out() {
+    assert_eq!(unmaps::<SharedAddresses>(8), 1);
+
+    let machine = machine::<SharedAddresses>();
+    let engine = engine(machine, Policy::ALL).expect("an engine");
+    // SAFETY: this machine walks no tables.
+    let [one, other] = [1, 2].map(|root| leak(unsafe { engine.new_space(Frame(root)) }));
+    engine.cpu_online();
+    engine.switch_to(None, one);
+    let pages = || (0..9).flat_map(|page| [(Frame(1), Page(page)), (Frame(2), Page(page))]);
+    machine.device.borrow_mut().extend(pages());
+    let unmap = |space, page, purpose| {
+        let mut batch = engine.batch(purpose);
+        batch.unmapped(space, PageRange::base(Page(page), 1), Frame(7));
+        batch
+    };
+    // Of a space that no CPU has loaded, too.
+    for (space, root) in [(one, 1), (other, 2)] {
+        let before = machine.device.borrow().len();
+        assert_eq!(unmap(space, 3, Purpose::Call).finish().count(), 1);
+        let device = machine.device.borrow();
+        assert!(!device.contains(&(Frame(root), Page(3))) && device.len() == before - 1);
+    }
+    // What is owed by CPUs is not owed by the device.
+    assert!(matches!(
+        unmap(one, 4, Purpose::Lazy).finish_owed(),
+        Outcome::Owed(_)
+    ));
+    assert!(!machine.device.borrow().contains(&(Frame(1), Page(4))));
+    // A flush that was started is over when the device is done, too.
+    let mut batch = unmap(one, 5, Purpose::Call);
+    batch.changed(other, PageRange::base(Page(5), 1), quell::Scope::Leaf);
+    let mut flight = batch.start();
+    assert!(!flight.is_done(), "of two commands one was carried out");
+    assert!(flight.is_done());
+    assert_eq!(flight.finish().count(), 1);
+    assert!(!machine.device.borrow().iter().any(|held| held.1 == Page(5)));
 }
 
 #[test]

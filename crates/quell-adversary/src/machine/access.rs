@@ -107,6 +107,27 @@ impl Core {
         }
     }
 
+    /// From now on no CPU may load from this frame, not even a line that no instruction asks for: none may hold a translation
+    /// to it under a root that is loaded.
+    pub(crate) fn check_withdrawn(&mut self, me: usize, frame: Frame) {
+        let holder = (0..self.count).find_map(|cpu| {
+            self.mmu.root(cpu)?;
+            let mut held = self.mmu.held(cpu);
+            let page = held.find_map(|leaf| leaf.page_of(frame.0 as u32))?;
+            Some((cpu, page))
+        });
+        if let Some((cpu, page)) = holder {
+            let account = "a CPU may load, by speculation, from a frame that bears no such load";
+            self.fail(
+                Violation::new(Clause::C1, account)
+                    .by(CpuId(cpu as u16))
+                    .after(CpuId(me as u16))
+                    .in_frame(frame)
+                    .through(Page(page).address()),
+            );
+        }
+    }
+
     /// A program's access through the translation hardware.
     pub(crate) fn access(
         &mut self,
@@ -248,7 +269,7 @@ impl Core {
             self.happen(Happening::NmiAccess);
         }
         if self.kind.hardware_dirty && leaf.until == Moment::MAX {
-            self.set_bits(me, &leaf, page, kind == AccessKind::Store);
+            self.set_bits(me, &leaf, kind == AccessKind::Store);
         }
         let held = self.content_seen(me, used.frame, word);
         if self.tracing() {
@@ -373,8 +394,8 @@ impl Core {
     }
 
     /// The walker sets accessed and dirty.
-    pub(super) fn set_bits(&mut self, me: usize, leaf: &Leaf, page: u64, store: bool) {
-        let (table, index) = leaf.place(page);
+    pub(super) fn set_bits(&mut self, me: usize, leaf: &Leaf, store: bool) {
+        let (table, index) = leaf.place();
         let arena = Rc::clone(&self.arena);
         let word = &arena.table(table)[index];
         let held = word.peek();

@@ -9,6 +9,10 @@
 //! [`Scope::Tables`] alone. INVLPG drops all of them on Intel's processors; on AMD's, with translation
 //! cache extensions or INVLPGB, it does not.
 //!
+//! An entry that is one of a block says where every page of the block is, and a TLB may keep that for all of them as one. The set
+//! has an element for each page, so an invalidation of one page leaves the others: hardware may drop the whole block, and need not,
+//! where it has kept the pages apart. As long as any entry of a block stands, it can be filled for every page of the block.
+//!
 //! Clearing a pointer to a table ends nothing below it for the hardware: a walker that has kept the pointer
 //! still reads what the table says now, and fills leaves through it that were written after the
 //! pointer had gone, until an invalidation with [`Scope::Tables`] reaches the pointer. The translations
@@ -18,7 +22,7 @@
 //! the tables *led* to it, from the root on ([`Path`]).
 
 use crate::oracle::{Moment, Used};
-use crate::tables::{ACCESSED, PRESENT, TABLE, frame_of};
+use crate::tables::{ACCESSED, FRAME_SHIFT, PRESENT, TABLE, frame_of};
 use quell::{Invalidate, PageRange, Scope};
 use quell_vm::machine::Level;
 use std::ops::Range;
@@ -78,6 +82,8 @@ pub(crate) struct Leaf {
     pub(super) tag: u16,
     pub(super) level: u8,
     pub(super) page: u64,
+    /// The first page of the entry that it was filled from, which is another one's where the entry is one of a block.
+    pub(super) from: u64,
     pub(crate) word: u64,
     pub(super) via: u32,
     pub(super) root: u32,
@@ -108,6 +114,24 @@ impl Leaf {
         self.page..self.page + self.pages()
     }
 
+    /// The same, filled for this page from an entry of its block.
+    pub(super) fn of_block(self, page: u64) -> Self {
+        let by = page.wrapping_sub(self.page) << FRAME_SHIFT;
+        let word = self.word.wrapping_add(by);
+        Leaf { page, word, ..self }
+    }
+
+    /// What the entry says that it was filled from.
+    fn entry(&self) -> u64 {
+        self.of_block(self.from).word
+    }
+
+    /// The page that maps a frame, if one does.
+    pub(crate) fn page_of(&self, frame: u32) -> Option<u64> {
+        let page = self.page + u64::from(frame.checked_sub(frame_of(self.word))?);
+        self.covers(page).then_some(page)
+    }
+
     /// As the oracle sees an access to `page` through it.
     pub(crate) fn used(&self, page: u64) -> Used {
         Used {
@@ -126,8 +150,8 @@ impl Leaf {
     }
 
     /// Where the entry stands.
-    pub(crate) fn place(&self, page: u64) -> (u32, usize) {
-        (self.via, Level(self.level).index(quell::Page(page)))
+    pub(crate) fn place(&self) -> (u32, usize) {
+        (self.via, Level(self.level).index(quell::Page(self.from)))
     }
 }
 
@@ -162,10 +186,27 @@ fn reaches(range: PageRange, leaf: &Leaf, hinted: bool) -> bool {
 }
 
 impl Tlb {
-    /// Holds one leaf more.
-    pub(super) fn push(&mut self, leaf: Leaf) {
-        self.newest = self.newest.max(leaf.written);
-        self.leaves.push(leaf);
+    /// A leaf can be walked now: holds it.
+    #[inline]
+    pub(super) fn fill(&mut self, leaf: Leaf) {
+        let what = |l: &Leaf| {
+            let of = (l.tag, l.level, l.page, l.from);
+            (of, l.word, l.via, l.root, l.written)
+        };
+        let known = match leaf.written > self.newest {
+            true => None,
+            false => self.leaves.iter_mut().find(|l| what(l) == what(&leaf)),
+        };
+        match known {
+            Some(known) => {
+                known.until = Moment::MAX;
+                known.path.join(leaf.path);
+            }
+            None => {
+                self.newest = self.newest.max(leaf.written);
+                self.leaves.push(leaf);
+            }
+        }
     }
 
     /// Forgets what is held under a tag.
@@ -240,8 +281,8 @@ impl Tlb {
                 let stands = leaf.until == Moment::MAX || leaf.path.cut == Moment::MAX;
                 if leaf.written == gone.written
                     && stands
-                    && (leaf.word ^ gone.old) & !ACCESSED == 0
-                    && place(leaf.via, leaf.level, leaf.page)
+                    && (leaf.entry() ^ gone.old) & !ACCESSED == 0
+                    && place(leaf.via, leaf.level, leaf.from)
                 {
                     leaf.until = leaf.until.min(unseen.unwrap_or(leaf.until));
                     leaf.path.cut = leaf.path.cut.min(gone.at);

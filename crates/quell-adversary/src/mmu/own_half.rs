@@ -19,6 +19,7 @@ impl Mmu {
             tag: GLOBAL_TAG,
             level: 0,
             page,
+            from: page,
             word: PRESENT,
             via: root,
             root: root + 1,

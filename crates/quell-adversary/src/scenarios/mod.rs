@@ -4,6 +4,8 @@
 //! it must reach; a scenario in which one of those never fires has not tested what it is for, and
 //! fails.
 
+mod block_break;
+mod block_unmap;
 mod cross_shootdown;
 mod execute_access;
 mod first_switch_unmap;
@@ -144,6 +146,7 @@ mod vm_unmap_reclaim;
 mod vm_unmap_sync;
 mod vm_unmap_truncate;
 mod vm_zero_ahead;
+mod withdraw;
 
 use crate::scenario::Scenario;
 
@@ -174,6 +177,10 @@ impl Scenario<'static> {
         long_range::SCENARIO,
         range_tail::SCENARIO,
         mixed_sizes::SCENARIO,
+        block_unmap::SCENARIO,
+        block_break::SCENARIO,
+        withdraw::RUNNING,
+        withdraw::IDLE,
         tag_reuse::SCENARIO,
         rollover_unmap::SCENARIO,
         rollover_switch::SCENARIO,

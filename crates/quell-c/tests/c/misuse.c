@@ -316,6 +316,42 @@ static void nothings(void)
     REFUSED(quell_cpu_stats(&engine, UINT32_MAX, counts), CPU);
 }
 
+/* Every function that acts on the CPU that calls it, on one that the engine has no number for. */
+static void nowhere(uint32_t cpu)
+{
+    struct quell_batch batch;
+    struct quell_stamp stamp;
+    void *taken[1];
+    memset(&stamp, 0, sizeof stamp);
+    this_cpu = cpu;
+    REFUSED(quell_cpu_online(&engine), CPU);
+    REFUSED(quell_cpu_offline(&engine, NULL), CPU);
+    REFUSED(quell_on_interrupt(&engine), CPU);
+    REFUSED(quell_poll(&engine), CPU);
+    REFUSED(quell_switch_to(&engine, NULL, &space), CPU);
+    REFUSED(quell_enter_lazy(&engine), CPU);
+    REFUSED(quell_leave(&engine, &space), CPU);
+    REFUSED(quell_enter_user(&engine), CPU);
+    REFUSED(quell_enter_kernel(&engine), CPU);
+    REFUSED(quell_quiesce(&engine), CPU);
+    REFUSED(quell_batch_begin(&engine, &batch, 0, taken, 1), CPU);
+    REFUSED(quell_space_retire(&engine, &space), CPU);
+    REFUSED(quell_refresh(&engine, &space, one), CPU);
+    REFUSED(quell_settle(&engine, &space), CPU);
+    REFUSED(quell_settle_deferred(&engine, &space), CPU);
+    REFUSED(quell_settle_residue(&engine, &residue, &space), CPU);
+    REFUSED(quell_settle_stamp(&engine, &stamp), CPU);
+    REFUSED(quell_pay_all(&engine), CPU);
+    REFUSED(quell_catch_up(&engine), CPU);
+    IS(quell_claim(&engine, &residue), 0);
+    IS(quell_rescue(&engine, &residue), 0);
+    IS(quell_resume(&engine, &space), 0);
+    IS(quell_runs(&engine, &space), 0);
+    IS(quell_is_online(&engine), 0);
+    IS(quell_is_detached(&engine), 0);
+    IS(quell_user_access_allowed(&engine), 0);
+}
+
 static void order(void)
 {
     /* CPUs that are not there, not online, online already. */
@@ -324,6 +360,9 @@ static void order(void)
     this_cpu = 65536;
     REFUSED(quell_cpu_online(&engine), CPU);
     REFUSED(quell_switch_to(&engine, NULL, &space), CPU);
+    nowhere(CPUS);
+    nowhere(65535);
+    nowhere(UINT32_MAX);
     this_cpu = 0;
     REFUSED(quell_switch_to(&engine, NULL, &space), OFFLINE);
     REFUSED(quell_enter_lazy(&engine), OFFLINE);

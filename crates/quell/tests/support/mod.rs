@@ -2,6 +2,8 @@
 //! can be read.
 #![allow(dead_code)] // Each test uses a part.
 
+pub mod any;
+
 use std::cell::{Cell, OnceCell, RefCell};
 use std::sync::atomic::{AtomicU64, Ordering};
 

@@ -8,6 +8,7 @@ fn leaf(page: u64, level: u8) -> Leaf {
         tag: 1,
         level,
         page,
+        from: page,
         word: PRESENT,
         via: 0,
         root: 0,

@@ -1,0 +1,80 @@
+//! Blocks of pages: mapped, taken apart, and unmapped, as [`BlockRules`] say.
+
+use super::{BareKernel, FIRST, leaf_word};
+use crate::blocks::BlockRules;
+use crate::hardware::RunRules;
+use crate::tables::{BLOCK, CONTIGUOUS};
+use quell::{Frame, Page, PageRange, Purpose, Scope, Word};
+use std::sync::atomic::Ordering::Release;
+
+const _: () = assert!(FIRST.is_multiple_of(BLOCK));
+
+impl BareKernel<'_> {
+    /// Maps the block that begins with `page`, whose entries are empty, to the frames from `frame` on.
+    pub fn map_block(&self, space: usize, page: u64, frame: Frame) {
+        assert!(page.is_multiple_of(BLOCK) && frame.0.is_multiple_of(BLOCK));
+        for at in 0..BLOCK {
+            let word = leaf_word(Frame(frame.0 + at), true) | CONTIGUOUS;
+            self.entry(space, page + at).store(word, Release);
+        }
+    }
+
+    /// Takes one page out of a block: it goes, the others stay, each by itself. Returns its frame.
+    pub fn unmap_from_block(&self, space: usize, page: u64) -> Option<Frame> {
+        self.hw
+            .say(|| format!("unmap({space}, {page:#x}), one of a block"));
+        let one = PageRange::base(Page(page), 1);
+        self.lock(space);
+        let broken = RunRules.pages_to_clear(one, block_of(page));
+        let mut batch = self.engine.batch::<_, Frame>(Purpose::Call);
+        let frames = self.clear_block(space, broken);
+        batch.changed(&self.spaces[space], broken, Scope::Leaf);
+        drop(batch.finish());
+        // Under the lock still: nobody else finds the other pages absent.
+        let mut gone = None;
+        for (at, frame) in (broken.start.0..).zip(frames) {
+            match frame {
+                Some(frame) if at == page => gone = Some(frame),
+                Some(frame) => self.map(space, at, frame, true),
+                None => {}
+            }
+        }
+        self.unlock(space);
+        self.returned_unmap(space, one);
+        gone
+    }
+
+    /// Unmaps the block that begins with `page`, and gives its frames away.
+    pub fn unmap_block(&self, space: usize, page: u64) {
+        self.hw
+            .say(|| format!("unmap({space}, {page:#x}), a block"));
+        let block = block_of(page);
+        self.lock(space);
+        let mut batch = self.engine.batch::<_, Frame>(Purpose::Call);
+        let frames = self.clear_block(space, block);
+        let reported = RunRules.pages_to_report(block);
+        batch.changed(&self.spaces[space], reported, Scope::Leaf);
+        self.unlock(space);
+        drop(batch.finish());
+        self.returned_unmap(space, block);
+        frames.into_iter().flatten().for_each(|f| self.give_away(f));
+    }
+
+    /// Clears the entries of a block, or of some of its pages; the frames that they mapped.
+    fn clear_block(&self, space: usize, pages: PageRange) -> [Option<Frame>; BLOCK as usize] {
+        let mut frames = [None; BLOCK as usize];
+        for (frame, page) in frames
+            .iter_mut()
+            .zip(pages.start.0..)
+            .take(pages.pages as usize)
+        {
+            *frame = self.clear(space, page);
+        }
+        frames
+    }
+}
+
+/// The block that a page is in.
+fn block_of(page: u64) -> PageRange {
+    PageRange::base(Page(page & !(BLOCK - 1)), BLOCK)
+}

@@ -1,0 +1,34 @@
+//! Frames that bear no load that nobody asked for: their memory type changes, a guest has them for itself, or they leave the machine.
+
+use super::BareKernel;
+use crate::context;
+use crate::op::Op;
+use quell::{Frame, Hardware, Page, PageRange, Purpose, Scope};
+
+impl BareKernel<'_> {
+    /// The frame has come out of its batch. When all have flushed, no CPU may load from it, by speculation either.
+    pub fn withdraw(&self, frame: Frame) {
+        self.engine.quiesce();
+        context::point(Op::Note);
+        self.hw.say(|| format!("withdraws frame {:#x}", frame.0));
+        let me = self.hw.this_cpu().index();
+        context::with(|core| core.check_withdrawn(me, frame));
+    }
+
+    /// As [`BareKernel::unmap`], reported as one of tables: lazy CPUs are asked, too.
+    pub fn unmap_for_all(&self, space: usize, page: u64) -> Option<Frame> {
+        self.hw
+            .say(|| format!("unmap({space}, {page:#x}), for lazy CPUs too"));
+        let range = PageRange::base(Page(page), 1);
+        self.lock(space);
+        let mut batch = self.engine.batch(Purpose::Call);
+        if let Some(frame) = self.clear(space, page) {
+            batch.hold(frame);
+            batch.changed(&self.spaces[space], range, Scope::Tables);
+        }
+        self.unlock(space);
+        let frame = batch.finish().next();
+        self.returned_unmap(space, range);
+        frame
+    }
+}
