@@ -249,7 +249,7 @@ impl<'m, M: Machine> FaultHandler<'m, M> {
                 frame,
                 frames: size.pages(),
             });
-            guard.break_before_make();
+            guard.break_before_make(EntryKind::Empty);
             guard.map(
                 page,
                 Entry {
@@ -335,7 +335,7 @@ impl<'m, M: Machine> FaultHandler<'m, M> {
                     self.cache.mark_dirty(id, index, &mut slot);
                 }
                 self.frames.hold(frame);
-                guard.break_before_make();
+                guard.break_before_make(view);
                 guard.map(
                     page,
                     Entry {
