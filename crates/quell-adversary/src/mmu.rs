@@ -25,6 +25,7 @@
 
 mod breaks;
 mod held;
+mod meetings;
 mod own_half;
 
 pub(crate) use breaks::Meeting;

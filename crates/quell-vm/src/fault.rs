@@ -10,9 +10,7 @@
 //! written the new (C4), and machines may not see two frames behind one address.
 //!
 //! A *new* page goes where an entry is empty, also if a discard on another CPU has emptied it and has still to flush, as in
-//! Linux: until then a TLB may hold two translations of the address. Where the architecture forbids that (Arm's break before make), the
-//! fault flushes first ([`TableGuard::break_before_make`](crate::table::TableGuard::break_before_make)). A page that comes back from swap goes where reclaim
-//! has flushed, or is the frame that was there.
+//! Linux; on Arm the fault flushes first (`TableGuard::break_before_make`). Swap gives back what was there, or what was flushed.
 
 use crate::entry::EntryKind;
 use crate::frame::{Owner, order_of, size_of};
@@ -251,13 +249,12 @@ impl<'m, M: Machine> FaultHandler<'m, M> {
                 frame,
                 frames: size.pages(),
             });
-            let entry = fresh(frame, vma, vma.protection.write);
-            guard.break_before_make();
+            guard.break_before_make(EntryKind::Empty);
             guard.map(
                 page,
                 Entry {
                     dirty: access == Access::Write,
-                    ..entry
+                    ..fresh(frame, vma, vma.protection.write)
                 },
             );
             return Ok(Step::Done);
@@ -338,9 +335,7 @@ impl<'m, M: Machine> FaultHandler<'m, M> {
                     self.cache.mark_dirty(id, index, &mut slot);
                 }
                 self.frames.hold(frame);
-                if view == EntryKind::Empty {
-                    guard.break_before_make();
-                }
+                guard.break_before_make(view);
                 guard.map(
                     page,
                     Entry {
@@ -368,8 +363,7 @@ impl<'m, M: Machine> FaultHandler<'m, M> {
         let Original {
             frame: from, order, ..
         } = original;
-        let copy = self.memory.alloc(order, Content::Any);
-        let Some(copy) = copy else {
+        let Some(copy) = self.memory.alloc(order, Content::Any) else {
             // A large page is copied piece by piece if it must be.
             return match order {
                 0 => Err(Fault::OutOfMemory),

@@ -126,9 +126,10 @@ impl<'v, 'm, M: Machine> TableGuard<'v, 'm, M> {
     ///
     /// A CPU that has emptied the word itself, under this lock, and has flushed it does not need this; nor does one that
     /// writes a marker or the entry of a moving page again, which say what they wait for.
-    pub(crate) fn break_before_make(&self) {
+    pub(crate) fn break_before_make(&self, found: EntryKind) {
         let machine = self.frames.machine();
-        if machine.tlb_rules().break_before_make == Break::Translation {
+        let must = machine.tlb_rules().break_before_make == Break::Translation;
+        if must && found == EntryKind::Empty {
             let flush = || self.frames.engine().settle_deferred(self.process.space());
             machine.rules().flush_pending_before_refill(flush);
         }

@@ -149,7 +149,7 @@ impl<'m, M: Machine> Tables<'m, M> {
             // Memory is never allocated under a table's lock.
             match spare.take() {
                 Some(table) => {
-                    guard.break_before_make();
+                    guard.break_before_make(EntryKind::Empty);
                     guard.link(page, table);
                 }
                 None => {

@@ -24,27 +24,26 @@
 //! A translation that may only be read gives way to another one without a flush if both frames hold the same: the machine compares
 //! their contents at that moment ([`Meeting::of_equals`]).
 
-use super::Mmu;
 use super::held::{GLOBAL_TAG, Leaf, Pointer};
-use crate::tables::{ACCESSED, PRESENT, TABLE, WRITABLE, frame_of};
+use crate::tables::{PRESENT, TABLE, WRITABLE, frame_of};
 use quell_vm::machine::Level;
 use std::fmt;
 use std::ops::Range;
 
 /// A translation, or a pointer to a table, as the rule sees it.
 #[derive(Clone, Copy, Debug)]
-struct Entry {
-    tag: u16,
-    root: u32,
+pub(super) struct Entry {
+    pub(super) tag: u16,
+    pub(super) root: u32,
     /// The level of the table in which it stands.
-    level: u8,
+    pub(super) level: u8,
     /// The first page that it is about.
-    page: u64,
-    word: u64,
+    pub(super) page: u64,
+    pub(super) word: u64,
 }
 
 impl Entry {
-    fn of_leaf(leaf: &Leaf) -> Self {
+    pub(super) fn of_leaf(leaf: &Leaf) -> Self {
         let &Leaf {
             tag,
             root,
@@ -62,7 +61,7 @@ impl Entry {
         }
     }
 
-    fn of_pointer(pointer: &Pointer) -> Self {
+    pub(super) fn of_pointer(pointer: &Pointer) -> Self {
         Entry {
             tag: pointer.tag,
             root: pointer.root,
@@ -76,12 +75,12 @@ impl Entry {
         self.level > 0 && self.word & TABLE != 0
     }
 
-    fn pages(&self) -> Range<u64> {
+    pub(super) fn pages(&self) -> Range<u64> {
         self.page..self.page + Level(self.level).pages()
     }
 
     /// Whether both are about an address of one space that a TLB would find under one tag.
-    fn meets(&self, other: &Entry) -> bool {
+    pub(super) fn meets(&self, other: &Entry) -> bool {
         let tagged = self.tag == other.tag || self.is_global() || other.is_global();
         let (mine, others) = (self.pages(), other.pages());
         tagged && self.root == other.root && mine.start < others.end && others.start < mine.end
@@ -92,7 +91,7 @@ impl Entry {
     }
 
     /// Whether the rule keeps this one, which is new, from a TLB that holds `old`, which it meets.
-    fn contradicts(&self, old: &Entry) -> bool {
+    pub(super) fn contradicts(&self, old: &Entry) -> bool {
         match (self.is_table(), old.is_table()) {
             // What lies below a table is judged by itself, and a table of a lower level lies below.
             (true, true) => self.level == old.level && frame_of(self.word) != frame_of(old.word),
@@ -127,8 +126,8 @@ pub(crate) struct Meeting {
     pub(crate) cpu: usize,
     /// The word of a table that the new entry stands in.
     pub(crate) place: (u32, usize),
-    new: Entry,
-    old: Entry,
+    pub(super) new: Entry,
+    pub(super) old: Entry,
     /// When the old entry was written.
     pub(crate) old_written: u32,
 }
@@ -171,91 +170,6 @@ impl fmt::Display for Meeting {
             f,
             "break before make: entry {index} of table {table:#x} maps {new} where a TLB may still hold {old}"
         )
-    }
-}
-
-impl Mmu {
-    /// A walker of the CPU can bring in what stands at `index` of the table that `from` points to: what its TLB holds against that.
-    #[inline]
-    pub(super) fn judge_new(&mut self, cpu: usize, from: &Pointer, index: usize, word: u64) {
-        if self.breaks && word & PRESENT != 0 {
-            self.compare_new(cpu, from, index, word);
-        }
-    }
-
-    #[inline(never)]
-    fn compare_new(&mut self, cpu: usize, from: &Pointer, index: usize, word: u64) {
-        let new = self.entry_of(from, index, word);
-        let tlb = &self.tlbs[cpu];
-        // Of a large table there are hundreds of others: those of other pages are passed by without a second look.
-        let pages = new.pages();
-        let leaves = (tlb.leaves.iter())
-            .filter(|leaf| leaf.page < pages.end && pages.start < leaf.page + leaf.pages())
-            .map(|leaf| (Entry::of_leaf(leaf), leaf.written));
-        let pointers = (tlb.pointers.iter())
-            .filter(|pointer| pointer.via != pointer.table)
-            .map(|pointer| (Entry::of_pointer(pointer), pointer.written));
-        for (old, old_written) in leaves.chain(pointers) {
-            if new.meets(&old) && new.contradicts(&old) {
-                self.meetings.push(Meeting {
-                    cpu,
-                    place: (from.table, index),
-                    new,
-                    old,
-                    old_written,
-                });
-            }
-        }
-    }
-
-    fn entry_of(&self, from: &Pointer, index: usize, word: u64) -> Entry {
-        let leaf = word & TABLE == 0 || from.level == 0;
-        let global = leaf && self.is_global(from, word);
-        Entry {
-            tag: if global { GLOBAL_TAG } else { from.tag },
-            root: from.root,
-            level: from.level,
-            page: from.base + index as u64 * Level(from.level).pages(),
-            word: word & !ACCESSED,
-        }
-    }
-
-    /// Whether something that the CPU's TLB holds may contradict what stands in the table that `from` points to: anything there but what
-    /// stands there now.
-    #[inline]
-    pub(super) fn may_contradict(&self, cpu: usize, from: &Pointer) -> bool {
-        self.breaks && self.holds_others(cpu, from)
-    }
-
-    #[inline(never)]
-    fn holds_others(&self, cpu: usize, from: &Pointer) -> bool {
-        let tlb = &self.tlbs[cpu];
-        let pages = from.pages();
-        let concerns = |tag: u16, root: u32, held: Range<u64>| {
-            root == from.root
-                && (tag == from.tag || tag == GLOBAL_TAG || self.kernel == Some(root))
-                && held.start < pages.end
-                && pages.start < held.end
-        };
-        let stands = |via: u32, level: u8, page: u64, written: u32| {
-            let index = Level(level).index(quell::Page(page));
-            via == from.table && self.sides.written((via, index)) == written
-        };
-        self.lags.iter().any(|gone| gone.table == from.table)
-            || tlb.leaves.iter().any(|l| {
-                concerns(l.tag, l.root, l.pages_of()) && !stands(l.via, l.level, l.page, l.written)
-            })
-            || tlb.pointers.iter().any(|p| {
-                // The pointer on the way there, and those above it, are no others.
-                p.level < from.level
-                    && concerns(p.tag, p.root, p.pages())
-                    && !stands(p.via, p.level + 1, p.base, p.written)
-            })
-    }
-
-    /// What was found, for the judge.
-    pub(crate) fn take_meeting(&mut self) -> Option<Meeting> {
-        self.meetings.pop()
     }
 }
 

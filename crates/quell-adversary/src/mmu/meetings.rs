@@ -1,0 +1,93 @@
+//! Looking for translations of one address that meet in a TLB ([`breaks`](super::breaks) says which may not).
+
+use super::Mmu;
+use super::breaks::{Entry, Meeting};
+use super::held::{GLOBAL_TAG, Pointer};
+use crate::tables::{ACCESSED, PRESENT, TABLE};
+use quell_vm::machine::Level;
+use std::ops::Range;
+
+impl Mmu {
+    /// A walker of the CPU can bring in what stands at `index` of the table that `from` points to: what its TLB holds against that.
+    #[inline]
+    pub(super) fn judge_new(&mut self, cpu: usize, from: &Pointer, index: usize, word: u64) {
+        if self.breaks && word & PRESENT != 0 {
+            self.compare_new(cpu, from, index, word);
+        }
+    }
+
+    #[inline(never)]
+    fn compare_new(&mut self, cpu: usize, from: &Pointer, index: usize, word: u64) {
+        let new = self.entry_of(from, index, word);
+        let tlb = &self.tlbs[cpu];
+        // Of a large table there are hundreds of others: those of other pages are passed by without a second look.
+        let pages = new.pages();
+        let leaves = (tlb.leaves.iter())
+            .filter(|leaf| leaf.page < pages.end && pages.start < leaf.page + leaf.pages())
+            .map(|leaf| (Entry::of_leaf(leaf), leaf.written));
+        let pointers = (tlb.pointers.iter())
+            .filter(|pointer| pointer.via != pointer.table)
+            .map(|pointer| (Entry::of_pointer(pointer), pointer.written));
+        for (old, old_written) in leaves.chain(pointers) {
+            if new.meets(&old) && new.contradicts(&old) {
+                self.meetings.push(Meeting {
+                    cpu,
+                    place: (from.table, index),
+                    new,
+                    old,
+                    old_written,
+                });
+            }
+        }
+    }
+
+    fn entry_of(&self, from: &Pointer, index: usize, word: u64) -> Entry {
+        let leaf = word & TABLE == 0 || from.level == 0;
+        let global = leaf && self.is_global(from, word);
+        Entry {
+            tag: if global { GLOBAL_TAG } else { from.tag },
+            root: from.root,
+            level: from.level,
+            page: from.base + index as u64 * Level(from.level).pages(),
+            word: word & !ACCESSED,
+        }
+    }
+
+    /// Whether something that the CPU's TLB holds may contradict what stands in the table that `from` points to: anything there but what
+    /// stands there now.
+    #[inline]
+    pub(super) fn may_contradict(&self, cpu: usize, from: &Pointer) -> bool {
+        self.breaks && self.holds_others(cpu, from)
+    }
+
+    #[inline(never)]
+    fn holds_others(&self, cpu: usize, from: &Pointer) -> bool {
+        let tlb = &self.tlbs[cpu];
+        let pages = from.pages();
+        let concerns = |tag: u16, root: u32, held: Range<u64>| {
+            root == from.root
+                && (tag == from.tag || tag == GLOBAL_TAG || self.kernel == Some(root))
+                && held.start < pages.end
+                && pages.start < held.end
+        };
+        let stands = |via: u32, level: u8, page: u64, written: u32| {
+            let index = Level(level).index(quell::Page(page));
+            via == from.table && self.sides.written((via, index)) == written
+        };
+        self.lags.iter().any(|gone| gone.table == from.table)
+            || tlb.leaves.iter().any(|l| {
+                concerns(l.tag, l.root, l.pages_of()) && !stands(l.via, l.level, l.page, l.written)
+            })
+            || tlb.pointers.iter().any(|p| {
+                // The pointer on the way there, and those above it, are no others.
+                p.level < from.level
+                    && concerns(p.tag, p.root, p.pages())
+                    && !stands(p.via, p.level + 1, p.base, p.written)
+            })
+    }
+
+    /// What was found, for the judge.
+    pub(crate) fn take_meeting(&mut self) -> Option<Meeting> {
+        self.meetings.pop()
+    }
+}
