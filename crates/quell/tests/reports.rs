@@ -154,8 +154,10 @@ fn more_batches_than_are_counted_do_not_wait() {
     drop(batches);
     let before = machine.interrupts.get();
     assert!(before >= 1 && !space.is_in_batch());
+    machine.busy.set(2);
     drop(last);
     assert_eq!(machine.interrupts.get(), before + 1);
+    assert_eq!(machine.busy.get(), 0, "devices are waited for");
 }
 
 /// A simple kernel, that says when its lock is dropped, flushes once for each change; with S0 it flushes once, and so it does for a
