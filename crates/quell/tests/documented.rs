@@ -38,6 +38,20 @@ fn owed_frames_that_were_forgotten_do_not_come_out_as_flushed() {
     );
 }
 
+/// batch.rs: they are lost when the batch is used again, and none that comes later.
+#[test]
+fn what_comes_after_owed_frames_that_were_forgotten_comes_out() {
+    let (machine, engine) = world(Machine::default(), Policy::ALL);
+    let x = space(engine, 1);
+    run_on_both(machine, engine, x);
+    let mut batch: Batch<'_, '_, _, S, Frame> = engine.batch(Purpose::Lazy);
+    batch.unmapped(x, PageRange::base(Page(5), 1), Frame(42));
+    std::mem::forget(batch.finish_owed());
+    batch.unlocked();
+    batch.unmapped(x, PageRange::base(Page(6), 1), Frame(43));
+    assert!(batch.finish().eq([Frame(43)]));
+}
+
 /// batch.rs: a batch that was told of mappings of the kernel and of a user space is flushed: CPU 1, which runs the program
 /// of that space and is left alone, is interrupted for it.
 #[test]

@@ -6,8 +6,8 @@ mod support;
 use std::cell::RefCell;
 
 use quell::{
-    AllRules, Batch, Counter, CpuId, Frame, InFlight, InPlace, Invalidate, KernelEntries, Page,
-    PageRange, Policy, Purpose, Scope,
+    AllRules, Batch, Counter, CpuId, Engine, Frame, InFlight, InPlace, Invalidate, KernelEntries,
+    Outcome, Page, PageRange, PerCpu, Policy, Purpose, Scope,
 };
 use support::{E, Machine, S, leak, run_on_both, space, world};
 
@@ -210,4 +210,89 @@ fn a_wait_for_a_device_serves_the_waiters_inbox() {
     machine.me.set(1);
     assert!(other.is_done());
     assert_eq!(other.finish().count(), 1);
+}
+
+/// secondary.rs: the same where the batch is finished at once, and no other CPU has its space loaded.
+#[test]
+fn a_batch_that_waits_for_a_device_alone_serves_its_cpus_inbox() {
+    let (machine, engine) = world(Machine::default(), Policy::ALL);
+    let x = space(engine, 1);
+    engine.switch_to(None, x);
+    let mut mine: Batch<'_, '_, _, S, Frame> = engine.batch(Purpose::Call);
+    mine.unmapped(x, PAGE, Frame(1));
+    machine.me.set(1);
+    let mut theirs: Batch<'_, '_, _, S, Frame> = engine.batch(Purpose::Call);
+    theirs.unmapped(kernel_space(engine), KERNEL_PAGE, Frame(2));
+    let mut other = theirs.start();
+    assert!(!other.is_done(), "CPU 0 is to flush");
+    machine.me.set(0);
+    machine.busy.set(3);
+    assert_eq!(mine.finish().count(), 1);
+    let served = engine.cpu_stats(CpuId(0)).get(Counter::ServedWaiting);
+    assert_eq!(served, 1, "CPU 1 would wait for CPU 0's device");
+    machine.me.set(1);
+    assert!(other.is_done());
+    assert_eq!(other.finish().count(), 1);
+}
+
+/// batch.rs: a batch that was told "of more spaces than it has places for" is flushed: a debt would be of the others alone.
+#[test]
+fn what_has_no_place_is_not_owed() {
+    let (machine, engine) = world(Machine::default(), Policy::ALL);
+    let (x, y) = (space(engine, 1), space(engine, 2));
+    run_on_both(machine, engine, y);
+    let mut batch: Small = engine.batch_of_spaces(Purpose::Lazy, InPlace::new());
+    batch.unmapped(x, PAGE, Frame(1));
+    batch.unmapped(y, PAGE, Frame(2));
+    machine.invalidated.borrow_mut().clear();
+    let outcome = batch.finish_owed();
+    assert!(matches!(outcome, Outcome::Flushed(_)), "CPU 1 runs y");
+    let invalidated = machine.invalidated.borrow();
+    assert!(invalidated.iter().any(|(cpu, _)| *cpu == 1));
+}
+
+/// unplaced.rs: a CPU that runs a program undisturbed is interrupted for a change of its program's space that has no place, and not
+/// for one of the kernel's.
+#[test]
+fn a_program_is_disturbed_for_its_own_space_alone() {
+    for (of_kernel, interrupts) in [(true, 0), (false, 1)] {
+        let (machine, engine) = world(Machine::default(), Policy::ALL);
+        let (x, y) = (space(engine, 1), space(engine, 2));
+        machine.me.set(1);
+        engine.switch_to(None, y);
+        // SAFETY: no memory is behind any frame.
+        unsafe { engine.enter_user() };
+        machine.me.set(0);
+        let mut batch: Small = engine.batch_of_spaces(Purpose::Call, InPlace::new());
+        batch.unmapped(x, PAGE, Frame(1));
+        match of_kernel {
+            true => batch.unmapped(kernel_space(engine), KERNEL_PAGE, Frame(2)),
+            false => batch.unmapped(y, PAGE, Frame(2)),
+        }
+        assert_eq!(batch.finish().count(), 2);
+        assert_eq!(machine.interrupts.get(), interrupts, "kernel: {of_kernel}");
+    }
+}
+
+/// unplaced.rs: CPUs are kept in 64 groups, also where there are more of them.
+#[test]
+fn a_cpu_beyond_the_first_64_is_flushed_with_its_group() {
+    let machine = leak(Machine::default());
+    let cpus: &[PerCpu<'_, Machine>] = Vec::leak((0..65).map(|_| PerCpu::new()).collect());
+    let engine: E = leak(Engine::new(machine, cpus, &[], Policy::ALL).expect("a machine"));
+    machine.me.set(64);
+    engine.cpu_online();
+    let (x, y) = (space(engine, 1), space(engine, 2));
+    engine.switch_to(None, y);
+    let batch = small(engine);
+    batch.unmapped(x, PAGE, Frame(1));
+    batch.unmapped(y, PAGE, Frame(2));
+    machine.invalidated.borrow_mut().clear();
+    assert_eq!(batch.finish().count(), 2);
+    let invalidated = machine.invalidated.borrow();
+    assert!(
+        invalidated
+            .iter()
+            .any(|(cpu, what)| *cpu == 64 && matches!(what, Invalidate::Tag(_)))
+    );
 }

@@ -154,22 +154,38 @@ fn more_batches_than_are_counted_do_not_wait() {
     drop(batches);
     let before = machine.interrupts.get();
     assert!(before >= 1 && !space.is_in_batch());
+    machine.busy.set(2);
     drop(last);
     assert_eq!(machine.interrupts.get(), before + 1);
+    assert_eq!(machine.busy.get(), 0, "devices are waited for");
 }
 
-/// A simple kernel, that says when its lock is dropped, flushes once for each change; with S0 it flushes once.
+/// A simple kernel, that says when its lock is dropped, flushes once for each change; with S0 it flushes once, and so it does for a
+/// call, and where the flush may be owed.
 #[test]
 fn without_s0_each_change_is_flushed() {
-    for (policy, flushes) in [(Policy::BASELINE, 3), (Policy::ALL, 1)] {
+    let without_s0 = Policy {
+        batch: false,
+        ..Policy::ALL
+    };
+    for (policy, purpose, flushes) in [
+        (Policy::BASELINE, Purpose::Reclaim, 3),
+        (Policy::BASELINE, Purpose::Migration, 3),
+        (Policy::BASELINE, Purpose::Lazy, 3),
+        (Policy::BASELINE, Purpose::Call, 1),
+        (without_s0, Purpose::Reclaim, 3),
+        (without_s0, Purpose::Lazy, 1),
+        (without_s0, Purpose::Call, 1),
+        (Policy::ALL, Purpose::Reclaim, 1),
+    ] {
         let (machine, engine, space, _) = both_run(policy);
-        let mut batch = small(engine, Purpose::Reclaim);
+        let mut batch = small(engine, purpose);
         for page in 0..3 {
             let page = PageRange::base(Page(page), 1);
             without_waiting(machine, || batch.changed(space, page, Scope::Leaf));
             batch.unlocked();
         }
         batch.finish().for_each(drop);
-        assert_eq!(machine.interrupts.get(), flushes, "{policy:?}");
+        assert_eq!(machine.interrupts.get(), flushes, "{purpose:?}, {policy:?}");
     }
 }
