@@ -29,7 +29,8 @@ pub struct MachineKind {
     pub lagging_walkers: bool,
     /// Whether one address may not have two translations at the same time: an entry that maps
     /// something is cleared and flushed before it maps something else. `flush_needed` is told so, and the machine reports, as
-    /// [misuse](quell_contract::Clause::Misuse), a kernel that does otherwise.
+    /// [misuse](quell_contract::Clause::Misuse), a kernel that does otherwise, if it broadcasts: where targets are interrupted, one
+    /// that has said that it received a request has still to flush, and the engine's policies allow that.
     pub break_before_make: bool,
     /// Whether walkers set accessed and dirty bits.
     pub hardware_dirty: bool,

@@ -219,7 +219,7 @@ impl Mmu {
         self.level_hints = kind.level_hints;
         self.blocks = kind.blocks;
         self.broadcasts = kind.broadcasts();
-        self.breaks = kind.break_before_make;
+        self.breaks = kind.break_before_make && kind.broadcasts();
         self.meetings.clear();
         self.kernel = None;
         self.mapped.fill(0);

@@ -26,7 +26,7 @@ impl<H: Hardware, R: Rules> Engine<'_, H, R> {
     /// have changed, it drops the instructions that it has fetched, as [`Hardware::synchronize_text`] does.
     ///
     /// # Panics
-    /// If the engine was made for fewer CPUs: no flush would look at this one. In debug builds, if this CPU is online already, or if
+    /// If the engine was made for fewer CPUs: no flush would look at this one. In debug builds, if
     /// [`Hardware::features`] has changed.
     pub fn cpu_online(&self) {
         let me = self.hw.this_cpu();
@@ -37,11 +37,6 @@ impl<H: Hardware, R: Rules> Engine<'_, H, R> {
             self.count
         );
         let cpu = self.cpu(me);
-        debug_assert!(
-            cpu.state.loaded() == Loaded::Offline,
-            "CPU {} comes online twice, or two CPUs go by its number",
-            me.0
-        );
         debug_assert!(
             self.hw.features() == self.features,
             "Hardware::features has changed since the engine was made"

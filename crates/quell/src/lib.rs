@@ -135,7 +135,7 @@
 //! online, or to a space of the kernel's mappings; [`Engine::retire`](Engine::retire) of a space that the caller runs or that is
 //! the kernel's; a frame for a [`Batch`] that is full, or behind a range of no page; a CPU whose number an engine or a [`CpuSet`] has
 //! no room for; [`Engine::synchronize_text`](Engine::synchronize_text) on a machine that does not define how; and, in debug builds,
-//! a call that waits where [`Hardware::may_wait`] says no, a CPU that comes online twice, state that two CPUs or two engines share, a space
+//! a call that waits where [`Hardware::may_wait`] says no, state that two CPUs or two engines share, a space
 //! that is loaded after its end, a thread that moves to another CPU inside a call, and [`Hardware::features`] that have changed. A method of [`Hardware`] or an NMI handler that calls more of the engine than
 //! [its module](hardware) allows may find the engine in the middle of something, and panic. A [`Stamp`], a [`Residue`] or a space belongs to the engine that it came
 //! from: what another engine does with it is not defined, but reaches no memory. `tests/arguments.rs` calls everything with everything.

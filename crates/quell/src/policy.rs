@@ -87,6 +87,9 @@ pub struct Policy {
     /// S4: flush here while the requests travel, then wait.
     pub concurrent: bool,
     /// S4: a target acknowledges when it has taken the request, before it has flushed.
+    ///
+    /// Not for a machine that asks for break before make and is interrupted to invalidate (Arm without broadcasts): there the
+    /// target's TLB may not hold the old translation any more when the next entry is written.
     pub asynchronous: bool,
     /// S4: the request lies in the line that the target reads, and merges with others there.
     pub inline_requests: bool,

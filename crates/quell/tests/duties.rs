@@ -78,13 +78,6 @@ fn features_that_change_are_noticed() {
     );
 }
 
-/// hotplug.rs; hardware.rs: `this_cpu` "names the CPU that executes the call and no other CPU at the same time".
-#[test]
-fn a_cpu_that_comes_online_twice_is_noticed() {
-    let twice = said(None, |_, engine, _| engine.cpu_online()).unwrap_or_default();
-    assert!(twice.contains("CPU 0 comes online twice"), "{twice:?}");
-}
-
 /// engine.rs, of a root: "no CPU switches to the space after that".
 #[test]
 fn a_space_that_is_loaded_after_its_end_is_noticed() {

@@ -119,9 +119,16 @@ const READERS_ARM: Scene = Scene {
     case: "Kunpeng 920, 12 CPUs",
     machine: "kunpeng-920",
     cpus: 12,
-    parameters: &["threads=4", "size=3584K", "fast=6M", "slow=0", "ahead=96"],
+    parameters: &[
+        "processes=2",
+        "threads=6",
+        "size=3584K",
+        "fast=6M",
+        "slow=0",
+        "ahead=96",
+    ],
     before: "S0+S2",
-    each: ("page", 3 * 896),
+    each: ("page", 2 * 896),
     ..READERS
 };
 
