@@ -17,6 +17,9 @@ PARTS_FOR_EACH_CPU = 16
 RETRIES = 10
 """A part that has lost so many workers is what kills them."""
 
+CANCELS = 20
+"""How often a part that goes on is cancelled, once a second."""
+
 
 def part_of(function: str, asked: dict[str, Any], arguments: tuple[Any, ...], part: str) -> list[Any]:
     """One part, on one thread: what a worker does."""
@@ -71,7 +74,17 @@ def work(
                 tell(done, size)
         return rows
     finally:
-        for task_under_way in waiting:
-            ray.cancel(task_under_way)
+        end(ray, list(waiting))
         if ours:
             ray.shutdown()
+
+
+def end(ray: Any, parts: list[Any]) -> None:
+    """Ends parts that are under way. Ray interrupts the Python that a worker runs at that moment, which need not be in the part
+    yet: so the parts that go on are told again, for a while."""
+    for _ in range(CANCELS):
+        for part in parts:
+            ray.cancel(part)
+        if not parts:
+            return
+        _, parts = ray.wait(parts, num_returns=len(parts), timeout=1)
