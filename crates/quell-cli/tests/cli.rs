@@ -308,23 +308,7 @@ fn a_search_that_is_asked_to_end_says_what_it_has_found_and_can_be_gone_on_with(
 fn programs_that_were_written_down_are_searched_and_repeated() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("unmap.toml");
-    let program = r#"
-machine = "x86"
-policy = "all"
-mistake = "SkipWait"
-
-[[program.engine.cpu]]
-start = [{ do = "map", space = 0, page = 0, write = true }, { do = "switch", space = 0 }]
-run = [
-    { do = "open", batch = 0, purpose = "call" },
-    { do = "unmap", batch = 0, space = 0, page = 0, pages = 1, report = "each" },
-    { do = "finish", batch = 0 },
-]
-
-[[program.engine.cpu]]
-start = [{ do = "switch", space = 0 }]
-run = [{ do = "read", page = 0 }]
-"#;
+    let program = include_str!("../../../python/tests/broken.toml");
     std::fs::write(&path, program).unwrap();
     let path = path.to_str().unwrap();
     quell(&["explore", path])

@@ -5,23 +5,7 @@ use std::path::Path;
 use std::process::{Command, Output};
 
 /// A written program that breaks the contract on one machine under one policy.
-const BROKEN: &str = r#"
-machine = "x86"
-policy = "all"
-mistake = "SkipWait"
-
-[[program.engine.cpu]]
-start = [{ do = "map", space = 0, page = 0, write = true }, { do = "switch", space = 0 }]
-run = [
-    { do = "open", batch = 0, purpose = "call" },
-    { do = "unmap", batch = 0, space = 0, page = 0, pages = 1, report = "each" },
-    { do = "finish", batch = 0 },
-]
-
-[[program.engine.cpu]]
-start = [{ do = "switch", space = 0 }]
-run = [{ do = "read", page = 0 }]
-"#;
+const BROKEN: &str = include_str!("../../../python/tests/broken.toml");
 
 /// Scenarios of the engine's own, a workload, and that program; the program fails, so every run of all of them does.
 const SEARCH: &[&str] = &[

@@ -4,8 +4,7 @@
 //! it must reach; a scenario in which one of those never fires has not tested what it is for, and
 //! fails.
 
-mod block_break;
-mod block_unmap;
+mod block;
 mod cross_shootdown;
 mod execute_access;
 mod first_switch_unmap;
@@ -177,8 +176,8 @@ impl Scenario<'static> {
         long_range::SCENARIO,
         range_tail::SCENARIO,
         mixed_sizes::SCENARIO,
-        block_unmap::SCENARIO,
-        block_break::SCENARIO,
+        block::UNMAP,
+        block::BREAK,
         withdraw::RUNNING,
         withdraw::IDLE,
         tag_reuse::SCENARIO,
