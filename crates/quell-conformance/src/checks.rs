@@ -9,7 +9,7 @@ use quell::{Frame, Outcome, Page, PageRange, PageSize, Purpose, Rules, Scope, Wo
 use quell_zero::{ClearPolicy, Clearer, Plan};
 
 /// Where the suite maps its pages: 2 MB apart where tables of their own are wanted.
-const BASE: Page = Page(0x10_0000_0000 >> 12);
+pub(crate) const BASE: Page = Page(0x10_0000_0000 >> 12);
 /// The pages of a leaf table.
 const TABLE: u64 = 512;
 /// Turns of the checks that race.
@@ -23,7 +23,7 @@ pub(crate) type Step<'s, 'm, H, R> = fn(&Part<'s, 'm, H, R>) -> Verdict;
 
 /// All checks, with the clauses of the contract before their names. The first asks whether there is
 /// anything to see.
-pub(crate) fn all<'s, 'm, H: Bench, R: Rules>() -> [(&'static str, Step<'s, 'm, H, R>); 12] {
+pub(crate) fn all<'s, 'm, H: Bench, R: Rules>() -> [(&'static str, Step<'s, 'm, H, R>); 13] {
     [
         ("stale_translations_can_be_seen", Part::stale),
         ("C3 changed_pages_are_read_anew", Part::change),
@@ -35,6 +35,7 @@ pub(crate) fn all<'s, 'm, H: Bench, R: Rules>() -> [(&'static str, Step<'s, 'm, 
         ("C7 everybody_flushes_at_once", Part::together),
         ("C3 second_actors_settle", Part::settle),
         ("C4 C1 owed_flushes_are_paid", Part::owe),
+        ("C6 roots_are_left", Part::leave_root),
         ("C8 zeroed_is_zero", Part::zero),
         (OWN_HALF, Part::own_half),
     ]

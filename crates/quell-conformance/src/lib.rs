@@ -167,6 +167,7 @@ extern crate alloc;
 mod bench;
 mod checks;
 mod part;
+mod promises;
 mod suite;
 pub mod verdict;
 

@@ -4,7 +4,7 @@ use crate::bench::{Bench, Rights};
 use crate::verdict::{Verdict, expect};
 use alloc::vec::Vec;
 use core::cell::Cell;
-use core::sync::atomic::Ordering::SeqCst;
+use core::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 use quell::{
     AddressSpace, Engine, Extent, Frame, KernelEntries, Page, PageRange, Purpose, Residue, Rules,
     Scope, Word,
@@ -29,7 +29,12 @@ pub(crate) struct Shared<H: Bench> {
     /// Some in a row, to be zeroed.
     pub block: Extent,
     pub residue: Residue<H>,
-    pub arrivals: H::Word,
+    /// Not a word of the machine: these are checked, too.
+    pub arrivals: AtomicUsize,
+    /// For each CPU, how many have taken its number.
+    pub seats: Vec<H::Word>,
+    /// Those that [`Part::words`] tries.
+    pub words: [H::Word; 4],
     pub failures: H::Word,
     pub kept: H::Word,
     pub stage: H::Word,
@@ -55,7 +60,9 @@ impl<H: Bench> Shared<H> {
             own: (0..hw.cpus()).map(|_| pair()).collect(),
             block: hw.take_frames(4),
             residue: Residue::new(),
-            arrivals: word(),
+            arrivals: AtomicUsize::new(0),
+            seats: (0..hw.cpus()).map(|_| word()).collect(),
+            words: [(); 4].map(|()| word()),
             failures: word(),
             kept: word(),
             stage: word(),
@@ -81,7 +88,7 @@ pub(crate) struct Part<'s, 'm, H: Bench, R: Rules> {
     pub engine: &'s Engine<'m, H, R>,
     pub hw: &'s H,
     pub me: usize,
-    crossed: Cell<u64>,
+    crossed: Cell<usize>,
     /// Which CPU makes the next change.
     pub turn: Cell<usize>,
     /// The space that the CPU had loaded when the suite began.
@@ -135,7 +142,7 @@ impl<'s, 'm, H: Bench, R: Rules> Part<'s, 'm, H, R> {
     }
 
     pub fn barrier(&self) {
-        let cpus = self.hw.cpus() as u64;
+        let cpus = self.hw.cpus();
         self.crossed.set(self.crossed.get() + 1);
         self.shared.arrivals.fetch_add(1, SeqCst);
         while self.shared.arrivals.load(SeqCst) < self.crossed.get() * cpus {

@@ -1,8 +1,8 @@
 //! The suite: how all CPUs run it together, and how it reports.
 
 use crate::bench::Bench;
-use crate::checks;
 use crate::part::{Part, Shared};
+use crate::{checks, promises};
 use core::sync::atomic::Ordering::SeqCst;
 use quell::{AddressSpace, AllRules, Engine, Rules, Word};
 
@@ -39,15 +39,21 @@ impl<'e, 'm, H: Bench, R: Rules> Suite<'e, 'm, H, R> {
     ///
     /// The CPU is online in the engine, takes interrupts, and has `current` loaded, or nothing. When this returns, it
     /// runs `current`, even if that was loaded lazily before. By then no CPU has a space
-    /// of the suite loaded, and the suite has given back what it took.
+    /// of the suite loaded, and the suite has given back what it took. If CPUs do not have numbers of their own, or words are not shared, the
+    /// suite ends there, with what it took: on such a machine a flush may not end.
     ///
     /// # Panics
     /// If the suite has run already.
     pub fn run(&self, current: Option<&AddressSpace<H>>, mut report: impl FnMut(Check)) {
-        let (shared, cpus) = (&self.shared, self.engine.hw().cpus() as u64);
+        let (shared, cpus) = (&self.shared, self.engine.hw().cpus());
         let arrived = shared.arrivals.load(SeqCst);
         assert!(arrived < cpus, "a suite runs once");
         let part = Part::new(shared, self.engine, current);
+        for (name, check) in promises::all() {
+            if self.check(&part, name, check, None, &mut report) > 0 {
+                return;
+            }
+        }
         part.enter(0);
         let checks = checks::all();
         let without = shared.own_half.is_none();
@@ -55,23 +61,8 @@ impl<'e, 'm, H: Bench, R: Rules> Suite<'e, 'm, H, R> {
             if without && name == checks::OWN_HALF {
                 continue;
             }
-            part.barrier();
-            let verdict = check(&part);
-            if verdict.is_err() {
-                shared.failures.fetch_add(1, SeqCst);
-            }
-            part.barrier();
-            let failures = shared.failures.load(SeqCst);
-            part.barrier();
-            if part.me == 0 {
-                shared.failures.store(0, SeqCst);
-                report(Check {
-                    name,
-                    failures,
-                    saw: verdict.err().unwrap_or(""),
-                    kept: (name == checks[0].0).then(|| shared.kept.load(SeqCst)),
-                });
-            }
+            let kept = (name == checks[0].0).then_some(&shared.kept);
+            self.check(&part, name, check, kept, &mut report);
         }
         part.barrier();
         part.leave();
@@ -80,5 +71,34 @@ impl<'e, 'm, H: Bench, R: Rules> Suite<'e, 'm, H, R> {
             shared.give_back(self.engine);
         }
         part.barrier();
+    }
+
+    /// One check on this CPU, reported by CPU 0; on how many it failed.
+    fn check<'s>(
+        &self,
+        part: &Part<'s, 'm, H, R>,
+        name: &'static str,
+        check: checks::Step<'s, 'm, H, R>,
+        kept: Option<&H::Word>,
+        report: &mut impl FnMut(Check),
+    ) -> u64 {
+        part.barrier();
+        let verdict = check(part);
+        if verdict.is_err() {
+            self.shared.failures.fetch_add(1, SeqCst);
+        }
+        part.barrier();
+        let failures = self.shared.failures.load(SeqCst);
+        part.barrier();
+        if part.me == 0 {
+            self.shared.failures.store(0, SeqCst);
+            report(Check {
+                name,
+                failures,
+                saw: verdict.err().unwrap_or(""),
+                kept: kept.map(|kept| kept.load(SeqCst)),
+            });
+        }
+        failures
     }
 }

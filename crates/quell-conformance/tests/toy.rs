@@ -7,17 +7,20 @@
 
 use quell::{
     Broadcast, CpuId, CpuSet, Engine, Extent, Features, Frame, Hardware, Invalidate, KernelEntries,
-    LedgerEntry, Page, PageRange, PerCpu, Policy, Purpose, Rule, Rules, Scope, Tag, Tagging, rules,
+    LedgerEntry, Page, PageRange, PerCpu, Policy, Purpose, Rule, Rules, Scope, Tag, Tagging, Word,
+    rules,
 };
 use quell_conformance::{Bench, Check, Rights, Suite};
 use quell_zero::{Clear, Strategy};
 use std::cell::Cell;
 use std::collections::{BTreeSet, HashMap};
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::SeqCst};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering, Ordering::SeqCst};
 use std::sync::{Mutex, OnceLock};
 
 const CPUS: usize = 3;
 const FRAMES: usize = 128;
+/// After so many turns of a wait for an interrupt the machine's watchdog stops it.
+const HANG: u64 = 1000;
 
 /// What is wrong with the machine.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -39,6 +42,16 @@ enum Wrong {
     AlwaysKeeps,
     /// Zeroing leaves out the last word.
     ShortZeroing,
+    /// The last CPU says that it is the one before it.
+    OneNumberForTwo,
+    /// Additions to words are a load and a store.
+    TornWords,
+    /// A root that is left stays loaded.
+    RootStays,
+    /// Some roots do not map the kernel's half.
+    RootsWithoutKernel,
+    /// Whoever sends an interrupt waits until its target has taken it.
+    InterruptWaits,
 }
 
 /// One CPU's translations, and the tables it remembers above them.
@@ -99,6 +112,59 @@ struct Cpu {
     broadcasts: Mutex<Vec<Invalidate>>,
 }
 
+/// A word of the machine's memory.
+struct ToyWord(AtomicU64);
+
+thread_local! {
+    /// Whether additions of this CPU are torn.
+    static TORN: Cell<bool> = const { Cell::new(false) };
+}
+
+// SAFETY: the standard library's atomic; where additions are torn on purpose, the suite ends before the engine relies on one.
+unsafe impl Word for ToyWord {
+    fn new(value: u64) -> Self {
+        ToyWord(AtomicU64::new(value))
+    }
+    fn fence(order: Ordering) {
+        std::sync::atomic::fence(order);
+    }
+    fn load(&self, order: Ordering) -> u64 {
+        self.0.load(order)
+    }
+    fn store(&self, value: u64, order: Ordering) {
+        self.0.store(value, order);
+    }
+    fn swap(&self, value: u64, order: Ordering) -> u64 {
+        self.0.swap(value, order)
+    }
+    fn compare_exchange(
+        &self,
+        current: u64,
+        new: u64,
+        success: Ordering,
+        failure: Ordering,
+    ) -> Result<u64, u64> {
+        self.0.compare_exchange(current, new, success, failure)
+    }
+    fn fetch_add(&self, value: u64, order: Ordering) -> u64 {
+        if !TORN.get() {
+            return self.0.fetch_add(value, order);
+        }
+        let held = self.0.load(SeqCst);
+        if held.is_multiple_of(64) {
+            std::thread::yield_now();
+        }
+        self.0.store(held.wrapping_add(value), SeqCst);
+        held
+    }
+    fn fetch_or(&self, value: u64, order: Ordering) -> u64 {
+        self.0.fetch_or(value, order)
+    }
+    fn fetch_and(&self, value: u64, order: Ordering) -> u64 {
+        self.0.fetch_and(value, order)
+    }
+}
+
 struct Toy {
     wrong: Wrong,
     tagging: Tagging,
@@ -109,6 +175,8 @@ struct Toy {
     /// Frames and roots that the suite has taken and not given back.
     taken: Mutex<BTreeSet<Frame>>,
     cpus: [Cpu; CPUS],
+    /// The machine's watchdog has found a CPU that does not get on, and lets it go on.
+    hung: AtomicBool,
     handler: OnceLock<Box<dyn Fn() + Send + Sync>>,
 }
 
@@ -200,6 +268,11 @@ impl Toy {
     fn own_frame(&self, page: Page) -> Option<Frame> {
         self.poll();
         let mut tlb = self.me().tlb.lock().unwrap();
+        if tlb.root.is_some_and(|(root, _)| root.0 % 2 == 0)
+            && self.wrong == Wrong::RootsWithoutKernel
+        {
+            return None;
+        }
         let held = [tlb.loaded(), GLOBAL_TAG].map(|tag| tlb.leaves.get(&(tag, page)).copied());
         let entry = held[0].or(held[1]).unwrap_or_else(|| {
             let entry = self.own[(page.0 - OWN.0) as usize].load(SeqCst);
@@ -244,7 +317,7 @@ impl Rules for Toy {
 // SAFETY: a machine in software, whose translations reach no memory but its own words; where it is wrong on
 // purpose, nothing but its own words is read or written.
 unsafe impl Hardware for Toy {
-    type Word = AtomicU64;
+    type Word = ToyWord;
     type Broadcasts = Self;
 
     fn broadcasts(&self) -> Option<&Self> {
@@ -252,7 +325,8 @@ unsafe impl Hardware for Toy {
     }
 
     fn this_cpu(&self) -> CpuId {
-        CpuId(ME.get() as u16)
+        let numbers = CPUS - usize::from(self.wrong == Wrong::OneNumberForTwo);
+        CpuId(ME.get().min(numbers - 1) as u16)
     }
 
     fn features(&self) -> Features {
@@ -294,6 +368,9 @@ unsafe impl Hardware for Toy {
     }
 
     fn unload_root(&self) {
+        if self.wrong == Wrong::RootStays {
+            return;
+        }
         let mut tlb = self.me().tlb.lock().unwrap();
         tlb.root = None;
         tlb.invalidate(Invalidate::Tag(Tag::KERNEL), false);
@@ -301,7 +378,15 @@ unsafe impl Hardware for Toy {
 
     fn interrupt(&self, targets: &CpuSet) {
         for target in targets.iter() {
-            self.cpus[target.index()].interrupted.store(true, SeqCst);
+            let interrupted = &self.cpus[target.index()].interrupted;
+            interrupted.store(true, SeqCst);
+            let mut turns = 0;
+            let waits = self.wrong == Wrong::InterruptWaits;
+            while waits && interrupted.load(SeqCst) && !self.hung.load(SeqCst) {
+                turns += 1;
+                self.hung.fetch_or(turns > HANG, SeqCst);
+                self.relax();
+            }
         }
     }
 
@@ -415,11 +500,7 @@ unsafe impl Bench for Toy {
 }
 
 /// A machine, and an engine on it.
-fn machine(
-    tagging: Tagging,
-    policy: Policy,
-    wrong: Wrong,
-) -> (&'static Toy, &'static Engine<'static, Toy, &'static Toy>) {
+fn machine(tagging: Tagging, policy: Policy, wrong: Wrong) -> (&'static Toy, &'static EngineOf) {
     // Interrupt handlers refer to the engine as long as the machine exists: for ever, like a kernel's.
     let toy: &'static Toy = Box::leak(Box::new(Toy {
         wrong,
@@ -432,20 +513,26 @@ fn machine(
         own: Default::default(),
         taken: Mutex::default(),
         cpus: Default::default(),
+        hung: AtomicBool::new(false),
         handler: OnceLock::new(),
     }));
     let cpus: Vec<_> = (0..CPUS).map(|_| PerCpu::new()).collect();
     let ledger: Vec<_> = (0..8).map(|_| LedgerEntry::new()).collect();
     let engine = Engine::with_rules(toy, cpus.leak(), ledger.leak(), policy, toy)
         .expect("a machine that holds");
-    let engine: &'static Engine<'static, Toy, &Toy> = Box::leak(Box::new(engine));
+    let engine: &'static EngineOf = Box::leak(Box::new(engine));
     let _ = toy.handler.set(Box::new(|| engine.on_interrupt()));
     (toy, engine)
 }
 
+type EngineOf = Engine<'static, Toy, &'static Toy>;
+
 /// Runs the suite on such a machine; returns what the first CPU was told.
 fn run(tagging: Tagging, policy: Policy, wrong: Wrong) -> Vec<Check> {
-    let (_, engine) = machine(tagging, policy, wrong);
+    run_on(machine(tagging, policy, wrong)).1
+}
+
+fn run_on((toy, engine): (&'static Toy, &'static EngineOf)) -> (&'static Toy, Vec<Check>) {
     let suite = Suite::new(engine);
     let checks = Mutex::new(Vec::new());
     std::thread::scope(|scope| {
@@ -453,12 +540,13 @@ fn run(tagging: Tagging, policy: Policy, wrong: Wrong) -> Vec<Check> {
             let (suite, checks) = (&suite, &checks);
             scope.spawn(move || {
                 ME.set(cpu);
+                TORN.set(toy.wrong == Wrong::TornWords);
                 engine.cpu_online();
                 suite.run(None, |check| checks.lock().unwrap().push(check));
             });
         }
     });
-    checks.into_inner().unwrap()
+    (toy, checks.into_inner().unwrap())
 }
 
 const PCID: Tagging = Tagging::PerCpu { count: 4 };
@@ -469,9 +557,9 @@ fn the_suite_passes_where_nothing_is_wrong() {
     for tagging in [Tagging::None, PCID, ASID] {
         for policy in [Policy::BASELINE, Policy::ALL] {
             let checks = run(tagging, policy, Wrong::Nothing);
-            assert_eq!(checks.len(), 12);
+            assert_eq!(checks.len(), 15);
             assert_eq!(
-                checks[0].kept,
+                checks.iter().find_map(|check| check.kept),
                 Some(CPUS as u64),
                 "nothing was stale to see"
             );
@@ -497,7 +585,24 @@ fn a_machine_that_does_not_do_as_it_is_told_is_found_out() {
     fails(PCID, Wrong::AlwaysKeeps, "own_pages");
     fails(PCID, Wrong::ShortZeroing, "zeroed_is_zero");
     fails(PCID, Wrong::MaskDoesNotNest, "everybody_flushes");
+    fails(PCID, Wrong::RootStays, "roots_are_left");
+    fails(PCID, Wrong::RootsWithoutKernel, "kernels_own");
+    fails(PCID, Wrong::OneNumberForTwo, "number_of_its_own");
+    fails(PCID, Wrong::TornWords, "words_are_shared");
     fails(ASID, Wrong::NoBroadcast, "changed_pages");
+}
+
+/// Two initiators that have masked interrupts wait for each other's: the suite hangs, as it says, until a watchdog steps in.
+#[test]
+fn a_machine_whose_interrupts_wait_for_their_targets_hangs() {
+    let hangs = |wrong| {
+        run_on(machine(PCID, Policy::ALL, wrong))
+            .0
+            .hung
+            .load(SeqCst)
+    };
+    assert!(!hangs(Wrong::Nothing));
+    assert!(hangs(Wrong::InterruptWaits));
 }
 
 #[test]

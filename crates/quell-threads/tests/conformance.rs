@@ -242,7 +242,8 @@ fn the_suite_passes_on_threads() {
         (ASID, Policy::ALL),
     ] {
         let checks = run(tagging, policy, None);
-        assert!(checks[0].kept > Some(0), "nothing was stale to see");
+        let kept = checks.iter().find_map(|check| check.kept);
+        assert!(kept > Some(0), "nothing was stale to see");
         assert!(checks.iter().any(|check| check.name == OWN_HALF));
         for check in checks {
             assert_eq!(check.failures, 0, "{tagging:?} {policy:?} {check:?}");

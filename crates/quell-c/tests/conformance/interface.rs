@@ -134,6 +134,10 @@ impl<'m, H, R: Rules> Engine<'m, H, R> {
         // SAFETY: as above.
         done(unsafe { cpu::quell_enter_lazy(self.at()) });
     }
+    pub fn leave(&self, space: &AddressSpace<H>) {
+        // SAFETY: as above, and the space is this engine's.
+        done(unsafe { cpu::quell_leave(self.at(), space.0.at()) });
+    }
     /// # Safety
     /// As the engine's.
     pub unsafe fn enter_user(&self) {

@@ -1,0 +1,88 @@
+//! What the machine promises whatever its tables hold: numbers of CPUs, words, and a root that is left.
+//!
+//! The other checks rest on the first two, and so does the engine: on a machine that breaks one of them a flush may not end. So
+//! these are asked before any space is loaded, and where one fails the suite ends.
+
+use crate::bench::{Bench, Rights};
+use crate::checks::{BASE, Step};
+use crate::part::{OLD, Part};
+use crate::verdict::{Verdict, expect};
+use core::sync::atomic::Ordering::{Acquire, Relaxed, Release, SeqCst};
+use quell::{Rules, Word};
+
+/// How often each CPU adds to a word that all of them add to.
+const ADDS: u64 = 2000;
+/// Values that one CPU hands to the others through a word.
+const HANDED: u64 = 200;
+
+/// The checks that come first, and end the suite if they fail.
+pub(crate) fn all<'s, 'm, H: Bench, R: Rules>() -> [(&'static str, Step<'s, 'm, H, R>); 2] {
+    [
+        ("each_cpu_has_a_number_of_its_own", Part::numbers),
+        ("words_are_shared", Part::words),
+    ]
+}
+
+impl<H: Bench, R: Rules> Part<'_, '_, H, R> {
+    /// Each CPU takes the seat of its number, and finds nobody else there.
+    fn numbers(&self) -> Verdict {
+        let Some(seat) = self.shared.seats.get(self.me) else {
+            return expect(false, "a CPU has a number that the bench does not have");
+        };
+        seat.fetch_add(1, SeqCst);
+        self.barrier();
+        let alone = seat.load(SeqCst) == 1;
+        let stays = (0..ADDS).all(|_| self.hw.this_cpu().index() == self.me);
+        expect(alone, "two CPUs have one number")?;
+        expect(stays, "the number of a CPU has changed")
+    }
+
+    /// Additions of all CPUs at once are all counted; what was stored before a release store is seen after an acquire load.
+    fn words(&self) -> Verdict {
+        let [sum, bits, value, flag] = &self.shared.words;
+        let mine = 1 << (self.me % 64);
+        for _ in 0..ADDS {
+            sum.fetch_add(1, Relaxed);
+            bits.fetch_or(mine, Relaxed);
+            bits.fetch_and(!mine, Relaxed);
+        }
+        let mut in_order = true;
+        if self.initiates() {
+            for handed in 1..=HANDED {
+                value.store(handed, Relaxed);
+                flag.store(handed, Release);
+            }
+        } else {
+            let mut seen = 0;
+            while seen < HANDED {
+                seen = flag.load(Acquire);
+                in_order &= value.load(Relaxed) >= seen;
+                self.hw.relax();
+            }
+        }
+        self.barrier();
+        let counted = sum.load(SeqCst) == ADDS * self.hw.cpus() as u64;
+        let whole = bits.load(SeqCst) == 0;
+        expect(
+            counted && whole,
+            "operations of several CPUs on one word were lost",
+        )?;
+        expect(
+            in_order,
+            "a store was not seen that came before a release store",
+        )
+    }
+
+    /// A CPU that has left its root reads nothing through it. It is asked among the checks of translations, because it needs one.
+    pub(crate) fn leave_root(&self) -> Verdict {
+        let verdict = self.begin(BASE, Rights::Read);
+        self.engine.leave(&self.shared.spaces[0]);
+        let gone = self.hw.try_read(BASE.address()) != Some(OLD);
+        self.engine.switch_to(None, &self.shared.spaces[0]);
+        let back = self.reads(BASE, OLD);
+        self.end(BASE);
+        verdict?;
+        expect(gone, "a page was read through a root that was left")?;
+        expect(back, "a page could not be read that was mapped")
+    }
+}
