@@ -63,7 +63,7 @@ impl Recorded {
     /// # Panics
     /// Never: everything in it can be written.
     pub fn to_toml(&self) -> String {
-        let value = serde_json::to_value(self.file()).expect("programs can be written down");
+        let value: Value = serde_json::from_str(&self.to_line()).expect("a line can be read");
         let mut text = String::new();
         let table = |value: &Value| value.as_object().cloned().unwrap_or_default();
         for (key, value) in table(&value).iter().filter(|(key, _)| *key != "program") {
@@ -107,8 +107,13 @@ impl Recorded {
     /// # Errors
     /// Says what is wrong, and where if that is known.
     pub fn parse(text: &str) -> Result<Self, String> {
+        // A line is read as the values of a file: to compile the grammars for one kind of errors instead of two halves what
+        // they take.
         let file: File = if text.trim_start().starts_with('{') {
-            serde_json::from_str(text).map_err(|error| error.to_string())?
+            let values: toml::Value =
+                serde_json::from_str(text).map_err(|error| error.to_string())?;
+            let read = values.try_into();
+            read.map_err(|error: toml::de::Error| error.message().to_owned())?
         } else {
             toml::from_str(text).map_err(|error| error.to_string())?
         };
