@@ -11,10 +11,6 @@ use quell_adversary::{Budget, Case, Exploration, MachineKind, Mistake, Report, S
 use quell_contract::Clause;
 use quell_contract::timeline::Shape;
 
-/// Searches know the states of programs over the memory manager through it.
-#[global_allocator]
-static ALLOCATOR: quell_sim::LineAllocator = quell_sim::LineAllocator;
-
 fn search(case: Case, budget: Budget) -> Report {
     let exploration = Exploration {
         case,

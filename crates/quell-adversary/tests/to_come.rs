@@ -7,10 +7,6 @@ use quell_adversary::scenario::Scenario;
 use quell_adversary::{Budget, Case, Exploration, MachineKind, Mistake, Report, Session, explore};
 use quell_contract::Clause;
 
-/// Searches know the states of programs over the memory manager through it.
-#[global_allocator]
-static ALLOCATOR: quell_sim::LineAllocator = quell_sim::LineAllocator;
-
 fn search(case: Case, schedules: u64) -> Report {
     let exploration = Exploration {
         case,

@@ -5,18 +5,11 @@
 //! thousands, 200 if not set; `QUELL_MUTANT_OPERATIONS` is the most that a mutant may take to be found,
 //! 1 000 000 if not set; `QUELL_STRESS_SEED` is what the programs try, 1 if not set.
 
+use crate::turn;
 use quell::rules;
 use quell::{Counter, Features, Mechanism, Policy, Tagging};
 use quell_contract::Clause::{self, C1, C2, C3, C4, C5, C7};
 use quell_threads::stress::{StressConfig, run};
-use std::sync::{Mutex, MutexGuard, PoisonError};
-
-/// Machines run one after the other: where several share a few cores, their CPUs hardly ever run at
-/// the same time, and races do not happen.
-fn turn() -> MutexGuard<'static, ()> {
-    static TURN: Mutex<()> = Mutex::new(());
-    TURN.lock().unwrap_or_else(PoisonError::into_inner)
-}
 
 fn from_environment(name: &str, default: u64) -> u64 {
     match std::env::var(name) {
