@@ -4,7 +4,7 @@ use rustc_hash::FxBuildHasher;
 use std::hash::BuildHasher;
 
 /// The number of CPUs that a run can have.
-pub const MAX_CPUS: usize = 4;
+pub const MAX_CPUS: usize = quell_programs::MAX_CPUS;
 
 const _: () = assert!(
     MAX_CPUS <= quell_sim::heap::CPUS,

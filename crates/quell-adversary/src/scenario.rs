@@ -3,7 +3,7 @@
 
 use crate::bare_kernel::{self, BareKernel, BareProgram};
 use crate::coverage::{Coverage, Reach};
-use crate::generated;
+use crate::generated::{self, Performed};
 use crate::kind::MachineKind;
 use crate::stage::Stage;
 use crate::vm_kernel::{VmKernel, VmProgram};

@@ -4,10 +4,6 @@
 use quell_adversary::generate::{Campaign, Recorded, shrink};
 use quell_adversary::{Budget, Case, Mistake, Scenario, Session, explore};
 
-/// Searches know the states of programs over the memory manager through it.
-#[global_allocator]
-static ALLOCATOR: quell_sim::LineAllocator = quell_sim::LineAllocator;
-
 fn mistakes(names: &[&str]) -> Vec<Mistake> {
     let named = |name: &&str| Mistake::named(name).unwrap_or_else(|| panic!("no mistake `{name}`"));
     names.iter().map(named).collect()

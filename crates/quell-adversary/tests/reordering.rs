@@ -10,10 +10,6 @@ use quell_adversary::schedule::Rng;
 use quell_adversary::{Budget, Case, Exploration, MachineKind, Mistake, Report, Session, explore};
 use quell_contract::Clause;
 
-/// Searches know the states of programs over the memory manager through it.
-#[global_allocator]
-static ALLOCATOR: quell_sim::LineAllocator = quell_sim::LineAllocator;
-
 /// A machine that reorders, and the same one that does not.
 type Machines = [&'static str; 2];
 

@@ -7,10 +7,6 @@ use quell_adversary::scenario::Scenario;
 use quell_adversary::{Budget, Case, Exploration, MachineKind, Mistake, Report, Session, explore};
 use quell_contract::Clause;
 
-/// Searches know the states of programs over the memory manager through it.
-#[global_allocator]
-static ALLOCATOR: quell_sim::LineAllocator = quell_sim::LineAllocator;
-
 fn search(case: Case, schedules: u64) -> Report {
     let exploration = Exploration {
         case,
@@ -36,9 +32,9 @@ fn cases(kind: MachineKind, policy: Policy) -> impl Iterator<Item = Case<'static
 fn the_contract_holds() {
     for kind in MachineKind::TO_COME {
         let mut searched = 0;
-        for (policy, schedules) in [(Policy::ALL, 1500)]
+        for (policy, schedules) in [(Policy::ALL, 500)]
             .into_iter()
-            .chain(POLICIES.map(|p| (p, 60)))
+            .chain(POLICIES.map(|p| (p, 20)))
         {
             for case in cases(*kind, policy) {
                 searched += 1;

@@ -1,3 +1,3 @@
-//! Benchmarks that need a library to make sense of their samples. This library is empty; `cargo bench -p
-//! quell-benches` runs them. They are a crate of their own so that `cargo test` does not build
-//! that library.
+//! Benchmarks: `cargo bench -p quell-benches`. This library is empty. They are a crate of their own so that `cargo test`
+//! builds neither the library that makes sense of their samples nor, for the engine's tests, the threads that it is measured
+//! on.

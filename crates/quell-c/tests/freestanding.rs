@@ -1,11 +1,9 @@
 //! The library for kernels wants from outside what the header says, and nothing else.
 
-mod support;
-
+use crate::support::{kernel_library, source};
 use object::read::archive::ArchiveFile;
 use object::{Object, ObjectSymbol};
 use std::collections::BTreeSet;
-use support::{kernel_library, source};
 
 /// What every compiler takes for granted, and each kernel has.
 const MEMORY: [&str; 5] = ["memcpy", "memmove", "memset", "memcmp", "bcmp"];

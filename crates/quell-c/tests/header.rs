@@ -1,10 +1,8 @@
 //! `include/quell.h` is what the documentation in `src/` makes of it, and C and C++ compile it.
 //!
-//! `QUELL_WRITE_HEADER=1 cargo test -p quell-c --test header` writes it anew.
+//! `QUELL_WRITE_HEADER=1 cargo test -p quell-c --test all header` writes it anew.
 
-mod support;
-
-use support::{compiler, run, source};
+use crate::support::{compiler, run, source};
 
 /// The files in the order in which the header tells of them.
 const FILES: &[&str] = &[
@@ -65,7 +63,7 @@ fn the_header_is_what_the_sources_say() {
         + 1;
     assert!(
         now == then,
-        "quell.h is stale from line {line}: QUELL_WRITE_HEADER=1 cargo test -p quell-c --test header writes it"
+        "quell.h is stale from line {line}: QUELL_WRITE_HEADER=1 cargo test -p quell-c --test all header writes it"
     );
 }
 

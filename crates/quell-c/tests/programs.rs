@@ -1,11 +1,11 @@
 //! Programs in C, linked to the library for the host and to the one for kernels: the example, which fails when its
 //! machine stops invalidating; the interface under attack; the kernel's own mappings; and the way out for panics.
 
-mod support;
-
+use crate::support::{
+    host_library, kernel_library, kernel_library_of, kernel_library_with, program, run,
+};
 use std::path::PathBuf;
 use std::process::Command;
-use support::{host_library, kernel_library, kernel_library_of, kernel_library_with, program, run};
 
 /// What a program says when it is linked to each library that there is; the second is the kernel's.
 fn with_libraries(file: &str, flags: &[&str], judge: impl Fn(bool, &mut Command)) {

@@ -2,19 +2,17 @@
 //! code, and linked so that everything that C may call is in it, and nothing else.
 //!
 //! ```text
-//! cargo test -p quell-c --test size -- --ignored --nocapture
+//! cargo test -p quell-c --test all size -- --ignored --nocapture
 //! ```
 //!
 //! prints the table that `docs/guide/adopt.md` has. The test holds the sizes to that: one that is off by more than a
 //! [`SLACK`]th, with another compiler or another engine, must be looked at and written down.
 
-mod support;
-
+use crate::support::kernel_library_with;
 use object::read::archive::ArchiveFile;
 use object::{Object, ObjectSection, ObjectSymbol, SectionKind};
 use std::path::Path;
 use std::process::Command;
-use support::kernel_library_with;
 
 /// Mechanisms to build with: a name of the table, and the features.
 const BUILDS: [(&str, &str); 6] = [
@@ -31,7 +29,7 @@ const SLACK: u64 = 20;
 
 /// What the guide says of a build.
 fn documented(name: &str) -> u64 {
-    let path = support::source("../../docs/guide/adopt.md");
+    let path = crate::support::source("../../docs/guide/adopt.md");
     let guide = std::fs::read_to_string(path).expect("the guide");
     let row = format!("| {name} | ");
     let line = guide.lines().find_map(|line| line.strip_prefix(&row));
@@ -65,7 +63,7 @@ fn text(library: &Path, folder: &Path) -> u64 {
     for function in functions(&archive) {
         ld.args(["-u", &function, "-e", &function]);
     }
-    let (ok, said) = support::run(ld.arg(library));
+    let (ok, said) = crate::support::run(ld.arg(library));
     assert!(ok, "{said}");
     let bytes = std::fs::read(&linked).expect("what was linked");
     let object = object::File::parse(&*bytes).expect("an object");

@@ -1,13 +1,11 @@
 //! The clock: order, determinism, look-ahead, interrupts.
 
-mod support;
-
+use crate::support::{Hooks, Toy, haswell, run};
 use quell::{CpuId, CpuSet, Hardware, Page};
 use quell_clock::{Counts, ModelUser, Progress, RunError, Setup};
 use quell_vm::{Machine, User};
 use rand::RngExt;
 use rand_pcg::Pcg64;
-use support::{Hooks, Toy, haswell, run};
 
 /// Eight CPUs that walk, hit, compute, share words and interrupt each other.
 fn busy(toy: &Toy<'_>, user: &ModelUser<'_>) {

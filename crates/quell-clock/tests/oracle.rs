@@ -1,7 +1,6 @@
 //! The oracle: each clause is broken by hand, and named; done properly, nothing is found.
 
-mod support;
-
+use crate::support::{Hooks, Toy, haswell, run};
 use quell::{
     Broadcast, CpuId, CpuSet, Frame, Hardware, Invalidate, Page, PageRange, PageSize, Scope, Tag,
 };
@@ -11,7 +10,6 @@ use quell_vm::Call;
 use quell_vm::{Event, Level, Machine, User};
 use quell_zero::{Clear, Strategy};
 use std::cell::Cell;
-use support::{Hooks, Toy, haswell, run};
 
 const ADDRESS: u64 = 0x20_0000;
 const PAGE: Page = Page(ADDRESS / 4096);

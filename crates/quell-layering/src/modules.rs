@@ -26,7 +26,7 @@ pub struct Import {
 pub struct Findings {
     /// All imports between files, without those of tests.
     pub imports: BTreeSet<Import>,
-    /// Files of the source folder that are no module of any of the crate's targets.
+    /// Files of the folders of sources and of tests that are no module of any of the crate's targets: nothing compiles them.
     pub strays: Vec<PathBuf>,
 }
 
@@ -254,22 +254,52 @@ impl Target {
     }
 }
 
-/// The files with which a crate's targets begin, its tests, benches and examples aside.
-fn roots(folder: &Path) -> Result<Vec<PathBuf>, Unreadable> {
+/// Reads a crate's manifest.
+fn manifest(folder: &Path) -> Result<toml::Table, Unreadable> {
     let path = folder.join("Cargo.toml");
-    let manifest: toml::Table =
-        read(&path)?
-            .parse()
-            .map_err(|error: toml::de::Error| Unreadable::Manifest {
-                path,
-                what: error.message().into(),
-            })?;
+    read(&path)?
+        .parse()
+        .map_err(|error: toml::de::Error| Unreadable::Manifest {
+            path,
+            what: error.message().into(),
+        })
+}
+
+/// The files with which a crate's targets begin, its tests, benches and examples aside.
+fn roots(folder: &Path, manifest: &toml::Table) -> BTreeSet<PathBuf> {
     let bins = manifest.get("bin").and_then(toml::Value::as_array);
     let named = bins.into_iter().flatten().chain(manifest.get("lib"));
     let named = named.filter_map(|target| target.get("path")?.as_str());
     let usual = ["src/lib.rs", "src/main.rs"];
-    let all: BTreeSet<PathBuf> = named.chain(usual).map(|path| folder.join(path)).collect();
-    Ok(all.into_iter().filter(|path| path.exists()).collect())
+    let all = named.chain(usual).map(|path| folder.join(path));
+    all.filter(|path| path.exists()).collect()
+}
+
+/// The files with which a crate's tests begin: those that its manifest names and, unless it says `autotests = false`, each
+/// file of `tests/` and each `main.rs` of a folder there.
+fn test_roots(folder: &Path, manifest: &toml::Table) -> BTreeSet<PathBuf> {
+    let tests = folder.join("tests");
+    let of =
+        |name: &str| [format!("{name}.rs"), format!("{name}/main.rs")].map(|at| tests.join(at));
+    let named = manifest.get("test").and_then(toml::Value::as_array);
+    let named = named.into_iter().flatten().flat_map(|target| {
+        let path = target.get("path").and_then(toml::Value::as_str);
+        let name = target.get("name").and_then(toml::Value::as_str);
+        let usual = name.filter(|_| path.is_none()).into_iter().flat_map(of);
+        path.map(|path| folder.join(path)).into_iter().chain(usual)
+    });
+    let mut all: BTreeSet<PathBuf> = named.filter(|path| path.exists()).collect();
+    let package = manifest.get("package").and_then(toml::Value::as_table);
+    let found = package.and_then(|package| package.get("autotests")?.as_bool());
+    if found != Some(false) {
+        let here = WalkDir::new(&tests).min_depth(1).max_depth(2);
+        let entries = here.into_iter().flatten().filter(|entry| {
+            let source = entry.path().extension().is_some_and(|e| e == "rs");
+            source && (entry.depth() == 1 || entry.file_name() == "main.rs")
+        });
+        all.extend(entries.map(walkdir::DirEntry::into_path));
+    }
+    all
 }
 
 /// Reads a crate.
@@ -279,18 +309,31 @@ fn roots(folder: &Path) -> Result<Vec<PathBuf>, Unreadable> {
 pub fn of_crate(folder: &Path) -> Result<Findings, Unreadable> {
     let mut findings = Findings::default();
     let mut files = HashSet::new();
-    for root in roots(folder)? {
+    let manifest = manifest(folder)?;
+    let load = |root: &Path| {
         let mut target = Target::default();
         let beside = root.parent().map(Path::to_owned).unwrap_or_default();
-        target.load(&root, &beside, &Vec::new())?;
+        target.load(root, &beside, &Vec::new())?;
+        Ok(target)
+    };
+    for root in roots(folder, &manifest) {
+        let target = load(&root)?;
         findings.imports.extend(target.imports());
         files.extend(target.files);
     }
-    let sources = WalkDir::new(folder.join("src")).sort_by_file_name();
-    for entry in sources.into_iter().flatten() {
-        let path = entry.into_path();
-        if path.extension().is_some_and(|e| e == "rs") && !files.contains(&path) {
-            findings.strays.push(path);
+    for root in test_roots(folder, &manifest) {
+        files.extend(load(&root)?.files);
+    }
+    for folder in ["src", "tests"].map(|name| folder.join(name)) {
+        for entry in WalkDir::new(folder)
+            .sort_by_file_name()
+            .into_iter()
+            .flatten()
+        {
+            let path = entry.into_path();
+            if path.extension().is_some_and(|e| e == "rs") && !files.contains(&path) {
+                findings.strays.push(path);
+            }
         }
     }
     Ok(findings)

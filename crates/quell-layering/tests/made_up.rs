@@ -121,6 +121,36 @@ fn a_file_that_no_module_names_is_a_stray() {
 }
 
 #[test]
+fn a_file_of_tests_that_no_program_includes_is_a_stray() {
+    let tests = [
+        ("src/lib.rs", ""),
+        ("tests/all.rs", "mod a;"),
+        ("tests/a.rs", ""),
+        ("tests/b.rs", ""),
+        ("tests/c/main.rs", "mod deeper;"),
+        ("tests/c/deeper.rs", ""),
+    ];
+    let strays = |manifest: &str| {
+        let folder = tree(&[&[("Cargo.toml", manifest)], &tests[..]].concat());
+        let findings = modules::of_crate(folder.path()).expect("Rust");
+        let names = findings.strays.iter().map(|path| {
+            let path = path.strip_prefix(folder.path()).expect("inside");
+            path.display().to_string()
+        });
+        names.collect::<Vec<_>>()
+    };
+    let found = "[package]\nname = \"a\"\n";
+    let named = format!("{found}autotests = false\n[[test]]\nname = \"all\"\n");
+    let both = format!("{named}[[test]]\nname = \"c\"\n");
+    assert_eq!(strays(found), [""; 0]);
+    assert_eq!(strays(&both), ["tests/b.rs"]);
+    assert_eq!(
+        strays(&named),
+        ["tests/b.rs", "tests/c/deeper.rs", "tests/c/main.rs"]
+    );
+}
+
+#[test]
 fn crates_are_held_to_their_order() {
     let folder = tree(&[
         ("low/Cargo.toml", "[package]\nname = \"low\"\n"),

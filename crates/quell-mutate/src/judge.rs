@@ -290,7 +290,7 @@ pub fn judge(
 }
 
 /// A test that takes as long as all others together: for what lives, where that is tried again.
-const LAST: &str = "no_call_panics";
+const LAST: &str = "arguments::no_call_panics";
 
 fn judge_one(
     judges: &Judges,

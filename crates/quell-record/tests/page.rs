@@ -4,11 +4,9 @@
 //! Needs Chromium. Where there is none the test says `SKIPPED`, past the test harness, and passes, unless
 //! `QUELL_REQUIRE_BROWSER` is set: then it fails.
 
-mod browser;
-
 use std::io::Cursor;
 
-use browser::Browser;
+use crate::browser::Browser;
 use quell_record::import::Import;
 use quell_record::report::Report;
 use quell_record::show::page;

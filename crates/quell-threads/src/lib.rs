@@ -16,7 +16,6 @@
 //! | [`vm`] | the memory manager on this machine, and workload files on that |
 //! | [`world`] | spaces, the kernel's half, frames, a page cache, and the oracle that checks each access |
 //! | [`stress`] | programs that do everything at random, and a verdict |
-//! | [`cost`] | what the engine itself costs, in nanoseconds and cycles |
 //! | [`pulse`] | whether a neighbour shared the core while something was measured |
 //!
 //! It has three uses: the stress test (`cargo test -p quell-threads`; longer with
@@ -30,7 +29,6 @@
 //! passes code that a weaker one would break; `quell-orderings` looks for that, under loom.
 
 pub mod cores;
-pub mod cost;
 pub mod handler;
 pub mod life;
 pub mod machine;

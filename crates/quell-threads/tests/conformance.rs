@@ -4,6 +4,7 @@
 //! What a kernel adds to its machine for the suite stands here: tables are the machine's, of one level, so that a table that is
 //! unlinked is its entries and nothing is remembered of it (C6 shows elsewhere); memory is words.
 
+use crate::turn;
 use quell::{
     CpuId, CpuSet, Engine, Extent, Features, Frame, Hardware, Invalidate, KernelEntries,
     LedgerEntry, Page, PerCpu, Policy, Rule, Rules, Tag, Tagging, rules,
@@ -13,7 +14,7 @@ use quell_threads::Threads;
 use quell_threads::tables::{FIRST_KERNEL_PAGE, GLOBAL, PAGES, PRESENT};
 use quell_zero::{Clear, Strategy};
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::SeqCst};
-use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Mutex, OnceLock};
 
 const CPUS: usize = 3;
 const FRAMES: usize = 64;
@@ -200,12 +201,6 @@ unsafe impl Bench for Kernel {
         });
         wrote == Some(true)
     }
-}
-
-/// Machines run one after the other: a CPU that gets no time makes every check slow.
-fn turn() -> MutexGuard<'static, ()> {
-    static TURN: Mutex<()> = Mutex::new(());
-    TURN.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Runs the suite on an engine that may leave a rule out.

@@ -2,21 +2,14 @@
 //!
 //! A run ends after a number of operations, not after a time, so that a host that is busy changes how
 //! long the tests take and not what they say. `QUELL_STRESS_OPERATIONS` is how many each run makes, in
-//! thousands, 200 if not set; `QUELL_MUTANT_OPERATIONS` is the most that a mutant may take to be found,
+//! thousands, 100 if not set; `QUELL_MUTANT_OPERATIONS` is the most that a mutant may take to be found,
 //! 1 000 000 if not set; `QUELL_STRESS_SEED` is what the programs try, 1 if not set.
 
+use crate::turn;
 use quell::rules;
 use quell::{Counter, Features, Mechanism, Policy, Tagging};
 use quell_contract::Clause::{self, C1, C2, C3, C4, C5, C7};
 use quell_threads::stress::{StressConfig, run};
-use std::sync::{Mutex, MutexGuard, PoisonError};
-
-/// Machines run one after the other: where several share a few cores, their CPUs hardly ever run at
-/// the same time, and races do not happen.
-fn turn() -> MutexGuard<'static, ()> {
-    static TURN: Mutex<()> = Mutex::new(());
-    TURN.lock().unwrap_or_else(PoisonError::into_inner)
-}
 
 fn from_environment(name: &str, default: u64) -> u64 {
     match std::env::var(name) {
@@ -30,7 +23,7 @@ fn from_environment(name: &str, default: u64) -> u64 {
 fn plan() -> StressConfig {
     StressConfig::new(
         from_environment("QUELL_STRESS_SEED", 1),
-        1000 * from_environment("QUELL_STRESS_OPERATIONS", 200),
+        1000 * from_environment("QUELL_STRESS_OPERATIONS", 100),
     )
 }
 
@@ -246,8 +239,8 @@ fn a_barrier_left_out() {
 }
 
 macro_rules! mutants {
-    ($($name:ident: $mutant:ident on $plan:expr, breaks $clauses:expr;)*) => {
-        $(#[test] fn $name() {
+    ($($(#[$attribute:meta])* $name:ident: $mutant:ident on $plan:expr, breaks $clauses:expr;)*) => {
+        $($(#[$attribute])* #[test] fn $name() {
             let plan = StressConfig { forgotten: Some(&rules::$mutant), ..$plan };
             found(stringify!($mutant), plan, &$clauses);
         })*
@@ -266,6 +259,8 @@ mutants! {
     a_debt_not_recorded: DebtNotRecorded on plan(), breaks [C1, C2, C3, C4];
     a_switch_that_ignores_generations: SwitchIgnoresGeneration on plan(), breaks [C1, C2, C3, C4];
     a_switch_that_ignores_debts: SwitchIgnoresDebt on plan(), breaks [C1, C3, C4];
+    // Two windows of a few instructions have to meet: a million operations or ten.
+    #[ignore = "takes luck, mostly for half a minute: `cargo xtask ci threads`"]
     a_switch_that_ignores_batches: SwitchIgnoresBatch on plan(), breaks [C1, C2, C3, C4];
     a_resumption_that_looks_at_nothing: LazyResumesUnchecked on plan(), breaks [C1, C2, C3, C4];
     a_gap_not_closed: GapNotEscalated on plan(), breaks [C1, C2, C3, C4];

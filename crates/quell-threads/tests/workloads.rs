@@ -3,18 +3,12 @@
 //!
 //! `QUELL_MUTANT_ROUNDS` is how often a file is performed at most until a mutant is found, 50 if not set.
 
+use crate::turn;
 use quell::{Counter, Mechanism, Policy, Rule, rules};
 use quell_contract::Clause::{self, C1, C2, C3, C4};
 use quell_threads::vm::{Performance, Report, RunError};
 use quell_workloads::{Failure, Workload};
 use std::path::Path;
-use std::sync::{Mutex, MutexGuard, PoisonError};
-
-/// Machines run one after the other: where several share a few cores, their CPUs hardly ever run at the same time.
-fn turn() -> MutexGuard<'static, ()> {
-    static TURN: Mutex<()> = Mutex::new(());
-    TURN.lock().unwrap_or_else(PoisonError::into_inner)
-}
 
 fn performance(workload: Workload, cpus: usize) -> Performance {
     Performance {

@@ -3,8 +3,8 @@
 //! it runs, a CPU that is not online), and no other. Tests are built with overflow checks, so arithmetic counts. The file is long because
 //! every call is in it.
 
-mod support;
-
+use crate::support::any::{self as any_value, entry, scope};
+use crate::support::{E, Machine, S, run_on_both, space, world, world_of};
 use proptest::prelude::*;
 use quell::cpu_set::{AtomicCpuSet, MAX_CPUS};
 use quell::{
@@ -13,8 +13,6 @@ use quell::{
     TagPolicy, Tagging, TlbRules, flush_needed,
 };
 use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
-use support::any::{self as any_value, entry, scope};
-use support::{E, Machine, S, run_on_both, space, world, world_of};
 
 /// Small enough that ranges meet.
 const FEW: u64 = 20;
@@ -259,7 +257,7 @@ impl World {
         spaces.extend(
             [KernelEntries::Global, KernelEntries::Tagged].map(|entries| {
                 // SAFETY: a root is a number on this machine.
-                support::leak(unsafe { engine.new_kernel_space(Frame(99), entries) })
+                crate::support::leak(unsafe { engine.new_kernel_space(Frame(99), entries) })
             }),
         );
         run_on_both(machine, engine, spaces[0]);

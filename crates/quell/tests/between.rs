@@ -21,9 +21,7 @@ use quell::{
     Residue, Tag, TagPolicy, Tagging,
 };
 
-#[path = "support/word.rs"]
-mod word;
-use word::{Around, Surrounded};
+use crate::support::word::{Around, Surrounded};
 
 const CPUS: usize = 3;
 /// CPU 0, or a handler on CPU 1 itself, meets CPU 1. CPU 2 answers when it is asked.

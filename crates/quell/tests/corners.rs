@@ -1,8 +1,7 @@
 //! Edges that no ordinary run comes by: the longest ranges, many slots, a long ledger, batches that change their CPU. This file is
 //! long because each edge has a machine of its own.
 
-mod support;
-
+use crate::support::{E, Machine, S, leak, run_on_both, space, world, world_of};
 use quell::cpu_set::AtomicCpuSet;
 use quell::{
     Batch, Counter, CpuId, CpuSet, Engine, Features, Frame, InPlace, Invalidate, KernelEntries,
@@ -10,7 +9,6 @@ use quell::{
     Scope, Slot, TagPolicy, Unsupported,
 };
 use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
-use support::{E, Machine, S, leak, run_on_both, space, world, world_of};
 
 /// A machine on which no range is too long.
 fn patient() -> Machine {

@@ -5,14 +5,12 @@
 //! `counts/*.txt` are these steps with all that they came to, on two CPUs of a machine with tags, of one on which nothing is
 //! on, and of one that broadcasts. A commit that changes one of them says why it costs more, or less.
 
-mod support;
-
+use crate::support::{E, Machine, S, leak, space, world};
 use quell::{
     Batch, Counter, CpuId, Frame, Invalidate, KernelEntries, Outcome, Page, PageRange, PageSize,
     Policy, Purpose, Residue, Scope, Stats,
 };
 use std::fmt::Write;
-use support::{E, Machine, S, leak, space, world};
 
 /// The machine, and what was told of it.
 struct Told {

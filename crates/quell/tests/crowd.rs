@@ -13,9 +13,7 @@ use quell::{
     NoBroadcasts, Page, PageRange, PerCpu, Policy, Purpose, Scope, Tag, Tagging, Word,
 };
 
-#[path = "support/word.rs"]
-mod word;
-use word::{Around, Surrounded};
+use crate::support::word::{Around, Surrounded};
 
 type E = &'static Engine<'static, Machine>;
 type S = &'static AddressSpace<Machine>;

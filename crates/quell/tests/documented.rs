@@ -1,13 +1,11 @@
 //! What the interface's documents promise of single calls, on a machine of two CPUs that does nothing by itself.
 
-mod support;
-
+use crate::support::{E, Machine, S, leak, run_on_both, space, world};
 use quell::{
     Batch, Engine, Frame, Hardware, Invalidate, KernelEntries, LedgerEntry, Outcome, Page,
     PageRange, PerCpu, Policy, Purpose, Residue, Scope, TagPolicy, Unsupported,
 };
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use support::{E, Machine, S, leak, run_on_both, space, world};
 
 /// C1: "A frame goes into the batch by value and comes out only against proof of the flush."
 #[test]

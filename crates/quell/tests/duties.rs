@@ -2,12 +2,10 @@
 //! docs/contract.md lists them, beside those that only a judge of accesses notices.
 #![cfg(debug_assertions)]
 
-mod support;
-
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
+use crate::support::{Breach, E, Machine, S, run_on_both, space, world};
 use quell::{Batch, Engine, Frame, Page, PageRange, PerCpu, Policy, Purpose};
-use support::{Breach, E, Machine, S, run_on_both, space, world};
 
 /// What the engine says when the machine does this, and both CPUs run a space.
 fn said(breach: Option<Breach>, call: fn(&Machine, E, S)) -> Option<String> {

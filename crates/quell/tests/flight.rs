@@ -1,15 +1,13 @@
 //! Flushes that go on by themselves (`Batch::start`): what a look waits for, and what it does not. Also of changes that a batch has
 //! no place for, on machines that broadcast, and with devices that take long.
 
-mod support;
-
 use std::cell::RefCell;
 
+use crate::support::{E, Machine, S, leak, run_on_both, space, world};
 use quell::{
     AllRules, Batch, Counter, CpuId, Engine, Frame, InFlight, InPlace, Invalidate, KernelEntries,
     Outcome, Page, PageRange, PerCpu, Policy, Purpose, Scope,
 };
-use support::{E, Machine, S, leak, run_on_both, space, world};
 
 /// With room for one space: for a second one there is no place.
 type Small = Batch<'static, 'static, Machine, S, Frame, AllRules, InPlace<Frame>, 1>;

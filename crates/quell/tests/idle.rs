@@ -4,13 +4,11 @@
 //! time that tables are freed. So it is asked once, leaves the root, and is not asked again before it comes back; Linux does the
 //! same. It keeps its tag then: entries that no request has named are there when it loads the root again.
 
-mod support;
-
+use crate::support::{E, Machine, S, leak, run_on_both, space, world};
 use quell::{
     Batch, Counter, CpuId, Frame, Invalidate, KernelEntries, Page, PageRange, Policy, Purpose,
     Scope,
 };
-use support::{E, Machine, S, leak, run_on_both, space, world};
 
 /// CPU 0 frees a table that spans a page, and another one by `stride` pages.
 fn free_tables(engine: E, space: S, tables: u64) {

@@ -1,13 +1,11 @@
 //! A report to a batch waits for no CPU and no device: under every policy, of more spaces than there are places for, and of more batches of a
 //! space than are counted. The batch flushes changes that it has no place for at its end, and second actors hear of them.
 
-mod support;
-
+use crate::support::{E, Machine, S, run_on_both, space, world};
 use quell::{
     AllRules, Batch, Counter, Frame, Hardware, InPlace, Page, PageRange, Policy, Purpose, Scope,
     Word,
 };
-use support::{E, Machine, S, run_on_both, space, world};
 
 const PAGE: PageRange = PageRange::base(Page(5), 1);
 

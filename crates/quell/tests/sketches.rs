@@ -34,173 +34,134 @@ use quell::{
 };
 use std::cell::{Cell, RefCell};
 use std::collections::HashSet;
-use std::marker::PhantomData;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 const CPUS: usize = 2;
 
-/// What is particular about a machine.
-trait Kind: Sized + 'static {
-    const FEATURES: Features;
-    const MECHANISMS: Policy = Policy::ALL;
+/// What is particular about a machine. As data: each type of machine is an engine to compile.
+#[derive(Clone, Copy)]
+struct Kind {
+    features: Features,
     /// Whether entries belong to the root that they came from, whatever tag that has been given.
-    const TAGGED_BY_ROOT: bool = false;
+    tagged_by_root: bool,
     /// Whether invalidations name no tag, and reach every one; root switches keep what was there.
-    const REACHES_EVERY_TAG: bool = false;
+    reaches_every_tag: bool,
     /// Whether a TLB keeps entries of two stages as one, by an address that an invalidation does not name: an initiator that invalidates a
     /// page drops all of the tag's, too.
-    const COMBINES: bool = false;
+    combines: bool,
     /// So many pages may be one entry, found by its first page alone.
-    const BLOCK: u64 = 1;
-    /// Whether a device walks the tables as well, and keeps what it finds.
-    const DEVICE: bool = false;
+    block: u64,
     /// The operations that an invalidation takes.
-    fn operations(what: Invalidate) -> u64;
+    operations: fn(Invalidate) -> u64,
 }
 
-struct ArmLocal;
-impl Kind for ArmLocal {
-    const FEATURES: Features = Features {
+const ARM_LOCAL: Kind = Kind {
+    features: Features {
         tagging: Tagging::PerCpu { count: 255 },
         broadcast: false,
         full_above: 512,
-    };
-    fn operations(_what: Invalidate) -> u64 {
-        // A range is one, too.
-        1
-    }
-}
+    },
+    tagged_by_root: false,
+    reaches_every_tag: false,
+    combines: false,
+    block: 1,
+    // A range is one, too.
+    operations: |_| 1,
+};
 
-struct RiscvEverywhere;
-impl Kind for RiscvEverywhere {
-    const FEATURES: Features = Features {
+const RISCV_EVERYWHERE: Kind = Kind {
+    features: Features {
         tagging: Tagging::PerCpu { count: 4095 },
         broadcast: false,
         full_above: 64,
-    };
-    fn operations(what: Invalidate) -> u64 {
-        match what {
-            Invalidate::Range { range, .. } | Invalidate::Kernel { range, .. } => range.strides(),
-            _ => 1,
-        }
-    }
-}
+    },
+    operations: |what| match what {
+        Invalidate::Range { range, .. } | Invalidate::Kernel { range, .. } => range.strides(),
+        _ => 1,
+    },
+    ..ARM_LOCAL
+};
 
-struct RemoteActions;
-impl Kind for RemoteActions {
-    const FEATURES: Features = Features {
+/// A payload names a range.
+const REMOTE_ACTIONS: Kind = Kind {
+    features: Features {
         tagging: Tagging::Global { bits: 12 },
         broadcast: true,
         full_above: 64,
-    };
-    fn operations(_what: Invalidate) -> u64 {
-        // A payload names a range.
-        1
-    }
-}
+    },
+    ..ARM_LOCAL
+};
 
-/// Two PCIDs on each CPU, which the engine does not know of.
-struct BroadcastByAddress;
-impl Kind for BroadcastByAddress {
-    const FEATURES: Features = Features {
+/// Two PCIDs on each CPU, which the engine does not know of. An operation names a range.
+const BROADCAST_BY_ADDRESS: Kind = Kind {
+    features: Features {
         tagging: Tagging::None,
         broadcast: true,
         full_above: 64,
-    };
+    },
     // The tags that are lent: one for each root, of which there are no more here.
-    const TAGGED_BY_ROOT: bool = true;
-    const REACHES_EVERY_TAG: bool = true;
-    fn operations(_what: Invalidate) -> u64 {
-        // One names a range.
-        1
-    }
-}
+    tagged_by_root: true,
+    reaches_every_tag: true,
+    ..ARM_LOCAL
+};
 
 /// The tags are the guest's own business, as above.
-struct Hypercalls;
-impl Kind for Hypercalls {
-    const FEATURES: Features = Features {
-        tagging: Tagging::None,
-        broadcast: true,
+const HYPERCALLS: Kind = Kind {
+    features: Features {
         // So many addresses fit the page that a call passes.
         full_above: 500,
-    };
-    const TAGGED_BY_ROOT: bool = true;
-    const REACHES_EVERY_TAG: bool = true;
-    fn operations(_what: Invalidate) -> u64 {
-        1
-    }
-}
+        ..BROADCAST_BY_ADDRESS.features
+    },
+    ..BROADCAST_BY_ADDRESS
+};
 
 /// Tables that a hypervisor has made for a guest: `INVEPT` names a root, and takes all that came from it, or takes everything.
-struct SecondStage;
-impl Kind for SecondStage {
-    const FEATURES: Features = Features {
+const SECOND_STAGE: Kind = Kind {
+    features: Features {
         // Nothing limits how many roots a CPU remembers.
         tagging: Tagging::PerCpu { count: 8 },
         broadcast: false,
         full_above: 0,
-    };
-    const TAGGED_BY_ROOT: bool = true;
-    fn operations(what: Invalidate) -> u64 {
+    },
+    tagged_by_root: true,
+    operations: |what| {
         assert!(
             !matches!(what, Invalidate::Range { .. } | Invalidate::Kernel { .. }),
             "there is no operation for {what:?}"
         );
         1
-    }
-}
+    },
+    ..ARM_LOCAL
+};
 
 /// Tables that a hypervisor has made for a guest, under its VMID.
-struct SecondStageByVmid;
-impl Kind for SecondStageByVmid {
-    const FEATURES: Features = Features {
+const SECOND_STAGE_BY_VMID: Kind = Kind {
+    features: Features {
         tagging: Tagging::Global { bits: 8 },
         broadcast: true,
         full_above: 512,
-    };
-    const COMBINES: bool = true;
-    fn operations(what: Invalidate) -> u64 {
-        match what {
-            Invalidate::Range { range, .. } => range.strides() + 1,
-            _ => 1,
-        }
-    }
-}
+    },
+    combines: true,
+    operations: |what| match what {
+        Invalidate::Range { range, .. } => range.strides() + 1,
+        _ => 1,
+    },
+    ..ARM_LOCAL
+};
 
 /// A machine that may keep sixteen pages as one entry.
-struct Contiguous;
-impl Kind for Contiguous {
-    const FEATURES: Features = ArmLocal::FEATURES;
-    const BLOCK: u64 = 16;
-    fn operations(_what: Invalidate) -> u64 {
-        1
-    }
-}
-
-/// A machine with such a device.
-struct SharedAddresses;
-impl Kind for SharedAddresses {
-    const FEATURES: Features = ArmLocal::FEATURES;
-    const DEVICE: bool = true;
-    fn operations(_what: Invalidate) -> u64 {
-        1
-    }
-}
-
-struct OnlyBatches;
-impl Kind for OnlyBatches {
-    const FEATURES: Features = RiscvEverywhere::FEATURES;
-    const MECHANISMS: Policy = Policy::only(Mechanism::Batch);
-    fn operations(what: Invalidate) -> u64 {
-        RiscvEverywhere::operations(what)
-    }
-}
+const CONTIGUOUS: Kind = Kind {
+    block: 16,
+    ..ARM_LOCAL
+};
 
 /// One thread is each of the CPUs in turn: a target takes its interrupt, or its hardware looks into its table, while
 /// the initiator waits.
-struct Machine<K: Kind> {
+///
+/// `DEVICE`: a device walks the tables as well, and keeps what it finds. `BATCHES`: the kernel has room for batches alone.
+struct Machine<const DEVICE: bool = false, const BATCHES: bool = false> {
+    kind: Kind,
     me: Cell<usize>,
     root: [Cell<Option<(Frame, Tag)>>; CPUS],
     tlb: [RefCell<HashSet<(Tag, Page)>>; CPUS],
@@ -215,28 +176,32 @@ struct Machine<K: Kind> {
     /// What the device was told of, and how much of that it has carried out.
     queue: RefCell<Vec<(Frame, Option<PageRange>)>>,
     carried_out: Cell<usize>,
-    engine: OnceLock<&'static Engine<'static, Machine<K>>>,
-    kind: PhantomData<fn(K)>,
+    engine: OnceLock<&'static Engine<'static, Self>>,
 }
 
 // SAFETY: each test has one thread, and a machine of its own.
-unsafe impl<K: Kind> Sync for Machine<K> {}
+unsafe impl<const DEVICE: bool, const BATCHES: bool> Sync for Machine<DEVICE, BATCHES> {}
 // SAFETY: as above.
-unsafe impl<K: Kind> Send for Machine<K> {}
+unsafe impl<const DEVICE: bool, const BATCHES: bool> Send for Machine<DEVICE, BATCHES> {}
 
-impl<K: Kind> Machine<K> {
+impl<const DEVICE: bool, const BATCHES: bool> Machine<DEVICE, BATCHES> {
+    const MAY: Policy = match BATCHES {
+        true => Policy::only(Mechanism::Batch),
+        false => Policy::ALL,
+    };
+
     fn drop_from(&self, cpu: usize, what: Invalidate) {
         self.operations
-            .set(self.operations.get() + K::operations(what));
+            .set(self.operations.get() + (self.kind.operations)(what));
         self.tlb[cpu].borrow_mut().retain(|&(of, page)| match what {
             Invalidate::Range { tag, range, .. } => {
-                !K::REACHES_EVERY_TAG && of != self.name(cpu, tag) || !range.contains(page)
+                !self.kind.reaches_every_tag && of != self.name(cpu, tag) || !range.contains(page)
             }
-            Invalidate::Tag(tag) => !K::REACHES_EVERY_TAG && of != self.name(cpu, tag),
+            Invalidate::Tag(tag) => !self.kind.reaches_every_tag && of != self.name(cpu, tag),
             Invalidate::Kernel { .. } => true,
             Invalidate::All | Invalidate::Everything => false,
         });
-        if K::COMBINES {
+        if self.kind.combines {
             let tag = match what {
                 Invalidate::Range { tag, .. } | Invalidate::Tag(tag) => Some(tag),
                 _ => None,
@@ -250,7 +215,7 @@ impl<K: Kind> Machine<K> {
     /// What the entries of a CPU are told apart by.
     fn name(&self, cpu: usize, tag: Tag) -> Tag {
         match self.root[cpu].get() {
-            Some((root, _)) if K::TAGGED_BY_ROOT => Tag(root.0 as u16),
+            Some((root, _)) if self.kind.tagged_by_root => Tag(root.0 as u16),
             _ => tag,
         }
     }
@@ -266,7 +231,7 @@ impl<K: Kind> Machine<K> {
     fn touch(&self, page: Page) {
         let me = self.me.get();
         let (_, tag) = self.root[me].get().expect("a root");
-        let first = Page(page.0 / K::BLOCK * K::BLOCK);
+        let first = Page(page.0 / self.kind.block * self.kind.block);
         self.tlb[me]
             .borrow_mut()
             .insert((self.name(me, tag), first));
@@ -274,12 +239,12 @@ impl<K: Kind> Machine<K> {
     }
 
     fn holds(&self, cpu: usize, page: Page) -> bool {
-        let first = Page(page.0 / K::BLOCK * K::BLOCK);
+        let first = Page(page.0 / self.kind.block * self.kind.block);
         self.tlb[cpu].borrow().iter().any(|held| held.1 == first)
     }
 }
 
-impl<K: Kind> Broadcast for Machine<K> {
+impl<const DEVICE: bool, const BATCHES: bool> Broadcast for Machine<DEVICE, BATCHES> {
     fn start(&self, what: Invalidate) {
         for actions in &self.actions {
             actions.borrow_mut().push(what);
@@ -295,21 +260,21 @@ impl<K: Kind> Broadcast for Machine<K> {
 }
 
 // SAFETY: sets of numbers, which reach no memory; what is to be dropped from them is.
-unsafe impl<K: Kind> Hardware for Machine<K> {
-    const MECHANISMS: Policy = K::MECHANISMS;
-    const HAS_SECONDARY: bool = K::DEVICE;
+unsafe impl<const DEVICE: bool, const BATCHES: bool> Hardware for Machine<DEVICE, BATCHES> {
+    const MECHANISMS: Policy = Self::MAY;
+    const HAS_SECONDARY: bool = DEVICE;
 
     type Word = AtomicU64;
     type Broadcasts = Self;
 
     fn broadcasts(&self) -> Option<&Self> {
-        K::FEATURES.broadcast.then_some(self)
+        self.kind.features.broadcast.then_some(self)
     }
     fn this_cpu(&self) -> CpuId {
         CpuId(self.me.get() as u16)
     }
     fn features(&self) -> Features {
-        K::FEATURES
+        self.kind.features
     }
     fn fence(&self) {
         std::sync::atomic::fence(Ordering::SeqCst);
@@ -319,7 +284,7 @@ unsafe impl<K: Kind> Hardware for Machine<K> {
     }
     unsafe fn load_root(&self, root: Frame, tag: Tag, keep: bool) {
         self.root[self.me.get()].set(Some((root, tag)));
-        if !keep && !K::REACHES_EVERY_TAG {
+        if !keep && !self.kind.reaches_every_tag {
             self.drop_from(self.me.get(), Invalidate::Tag(tag));
         }
     }
@@ -365,8 +330,11 @@ fn leak<T>(value: T) -> &'static T {
     Box::leak(Box::new(value))
 }
 
-fn machine<K: Kind>() -> &'static Machine<K> {
+fn machine<const DEVICE: bool, const BATCHES: bool>(
+    kind: Kind,
+) -> &'static Machine<DEVICE, BATCHES> {
     leak(Machine {
+        kind,
         me: Cell::new(0),
         root: Default::default(),
         tlb: Default::default(),
@@ -378,14 +346,13 @@ fn machine<K: Kind>() -> &'static Machine<K> {
         queue: RefCell::default(),
         carried_out: Cell::new(0),
         engine: OnceLock::new(),
-        kind: PhantomData,
     })
 }
 
-fn engine<K: Kind>(
-    machine: &'static Machine<K>,
+fn engine<const DEVICE: bool, const BATCHES: bool>(
+    machine: &'static Machine<DEVICE, BATCHES>,
     policy: Policy,
-) -> Result<&'static Engine<'static, Machine<K>>, Unsupported> {
+) -> Result<&'static Engine<'static, Machine<DEVICE, BATCHES>>, Unsupported> {
     let cpus = leak([(); CPUS].map(|()| PerCpu::new()));
     let ledger = leak([(); 4].map(|()| LedgerEntry::new()));
     let engine = leak(Engine::new(machine, cpus, ledger, policy)?);
@@ -395,9 +362,16 @@ fn engine<K: Kind>(
 
 /// Some pages are unmapped while one CPU runs their space, and another has it under a tag that is not loaded. Returns how many
 /// operations a range of `pages` took.
-fn unmaps<K: Kind>(pages: u64) -> u64 {
-    let machine = machine::<K>();
-    let engine = engine(machine, K::MECHANISMS).expect("an engine");
+fn unmaps(kind: Kind, pages: u64) -> u64 {
+    unmaps_on(machine::<false, false>(kind), pages)
+}
+
+/// The same on a machine of another type.
+fn unmaps_on<const DEVICE: bool, const BATCHES: bool>(
+    machine: &'static Machine<DEVICE, BATCHES>,
+    pages: u64,
+) -> u64 {
+    let engine = engine(machine, Machine::<DEVICE, BATCHES>::MAY).expect("an engine");
     // SAFETY: this machine walks no tables.
     let [one, other] = [1, 2].map(|root| leak(unsafe { engine.new_space(Frame(root)) }));
     for cpu in [1, 0] {
@@ -415,9 +389,9 @@ fn unmaps<K: Kind>(pages: u64) -> u64 {
     assert!(batch.finish().eq([Frame(7)]));
     let operations = machine.operations.get() - before;
     // A machine that knows only whole flushes loses the page behind as well.
-    let whole = K::FEATURES.full_above == 0;
+    let whole = machine.kind.features.full_above == 0;
     assert!(!machine.holds(0, Page(0)) && machine.holds(0, Page(pages)) != whole);
-    assert!(!K::COMBINES || machine.combined.iter().all(|tags| tags.borrow().is_empty()));
+    assert!(!machine.kind.combines || machine.combined.iter().all(|tags| tags.borrow().is_empty()));
     machine.on(1, || engine.switch_to(Some(other), one));
     assert!(!machine.holds(1, Page(0)), "loaded with what it had");
     // And while both run it.
@@ -425,7 +399,7 @@ fn unmaps<K: Kind>(pages: u64) -> u64 {
     let mut batch = engine.batch::<_, Frame>(Purpose::Call);
     batch.changed(
         one,
-        PageRange::base(Page(pages), K::BLOCK),
+        PageRange::base(Page(pages), machine.kind.block),
         quell::Scope::Leaf,
     );
     batch.finish().for_each(drop);
@@ -435,25 +409,25 @@ fn unmaps<K: Kind>(pages: u64) -> u64 {
 
 #[test]
 fn an_arm_without_broadcasts_lends_each_cpu_its_tags() {
-    assert_eq!(unmaps::<ArmLocal>(8), 1);
+    assert_eq!(unmaps(ARM_LOCAL, 8), 1);
 }
 
 #[test]
 fn a_riscv_without_broadcasts_lends_each_hart_its_asids() {
-    assert_eq!(unmaps::<RiscvEverywhere>(8), 8);
+    assert_eq!(unmaps(RISCV_EVERYWHERE, 8), 8);
 }
 
 #[test]
 fn remote_actions_are_broadcasts() {
     // On each CPU.
-    assert_eq!(unmaps::<RemoteActions>(8), CPUS as u64);
+    assert_eq!(unmaps(REMOTE_ACTIONS, 8), CPUS as u64);
 }
 
 #[test]
 fn broadcasts_by_address_reach_what_is_kept_under_tags_of_each_cpus_own() {
-    assert_eq!(unmaps::<BroadcastByAddress>(8), CPUS as u64);
+    assert_eq!(unmaps(BROADCAST_BY_ADDRESS, 8), CPUS as u64);
 
-    let machine = machine::<BroadcastByAddress>();
+    let machine = machine::<false, false>(BROADCAST_BY_ADDRESS);
     let engine = engine(machine, Policy::ALL).expect("an engine");
     // SAFETY: this machine walks no tables.
     let [one, other] = [1, 2].map(|root| leak(unsafe { engine.new_space(Frame(root)) }));
@@ -478,30 +452,30 @@ fn broadcasts_by_address_reach_what_is_kept_under_tags_of_each_cpus_own() {
 #[test]
 fn a_hypervisor_that_flushes_when_it_is_called_is_a_broadcast() {
     // On each CPU.
-    assert_eq!(unmaps::<Hypercalls>(400), CPUS as u64);
+    assert_eq!(unmaps(HYPERCALLS, 400), CPUS as u64);
 }
 
 #[test]
 fn a_second_stage_loses_all_of_a_root_at_once() {
-    assert_eq!(unmaps::<SecondStage>(8), 1);
+    assert_eq!(unmaps(SECOND_STAGE, 8), 1);
 }
 
 #[test]
 fn a_second_stage_by_vmid_loses_pages_and_what_was_combined() {
     // On each CPU.
-    assert_eq!(unmaps::<SecondStageByVmid>(8), CPUS as u64 * 9);
+    assert_eq!(unmaps(SECOND_STAGE_BY_VMID, 8), CPUS as u64 * 9);
 }
 
 #[test]
 fn a_block_that_is_taken_apart_is_reported_whole() {
-    assert_eq!(unmaps::<Contiguous>(16), 1);
+    assert_eq!(unmaps(CONTIGUOUS, 16), 1);
 }
 
 #[test]
 fn a_device_that_shares_tables_has_forgotten_a_page_when_its_frame_comes_out() {
-    assert_eq!(unmaps::<SharedAddresses>(8), 1);
+    assert_eq!(unmaps_on(machine::<true, false>(ARM_LOCAL), 8), 1);
 
-    let machine = machine::<SharedAddresses>();
+    let machine = machine::<true, false>(ARM_LOCAL);
     let engine = engine(machine, Policy::ALL).expect("an engine");
     // SAFETY: this machine walks no tables.
     let [one, other] = [1, 2].map(|root| leak(unsafe { engine.new_space(Frame(root)) }));
@@ -539,16 +513,16 @@ fn a_device_that_shares_tables_has_forgotten_a_page_when_its_frame_comes_out() {
 
 #[test]
 fn a_kernel_has_what_it_has_room_for() {
-    assert_eq!(unmaps::<OnlyBatches>(8), 8);
-    let refused = engine(machine::<OnlyBatches>(), Policy::ALL).err();
+    assert_eq!(unmaps_on(machine::<false, true>(RISCV_EVERYWHERE), 8), 8);
+    let refused = engine(machine::<false, true>(RISCV_EVERYWHERE), Policy::ALL).err();
     let mechanism = Mechanism::Extents;
     assert_eq!(refused, Some(Unsupported::LeftOut { mechanism }));
     let why = refused.map(|why| why.to_string()).unwrap_or_default();
     assert!(why.contains("S1") && why.contains("MECHANISMS"), "{why}");
 
     // Nothing is owed where S3 is left out.
-    let machine = machine::<OnlyBatches>();
-    let engine = engine(machine, OnlyBatches::MECHANISMS).expect("an engine");
+    let machine = machine::<false, true>(RISCV_EVERYWHERE);
+    let engine = engine(machine, Machine::<false, true>::MAY).expect("an engine");
     // SAFETY: this machine walks no tables.
     let space = leak(unsafe { engine.new_space(Frame(1)) });
     engine.cpu_online();

@@ -9,13 +9,11 @@
 //! A walker that takes a reference to the frame that it has found looks at the entry once more afterwards: if that has changed, the
 //! frame may have had a new owner in between, and the reference is given back.
 
-mod support;
-
+use crate::support::{Machine, run_on_both, space, world};
 use crossbeam_epoch::{Atomic, Guard, Shared, pin};
 use quell::{Page, PageRange, Policy, Purpose};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::*};
-use support::{Machine, run_on_both, space, world};
 
 /// A page-table page of one entry: a frame, or 0.
 struct Table {

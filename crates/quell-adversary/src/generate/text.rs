@@ -1,8 +1,7 @@
 //! Programs as files, and as one line.
 //!
-//! A file is TOML: the machine, the policy, the program, and, if it was found to break something, the
-//! mistake that was made, the clause and the schedule. The line that a replay is asked for by is the same
-//! as JSON, so it can be pasted; both are read by [`Recorded::parse`].
+//! What [`Written`] has in words is checked here: the machine, the policy, the program, and, if it was found to break
+//! something, the mistake that was made, the clause and the schedule.
 
 use crate::action::Deviation;
 use crate::generated::program::Program;
@@ -10,9 +9,7 @@ use crate::kind::MachineKind;
 use crate::mistake::Mistake;
 use crate::replay::{parse_schedule, schedule_words};
 use quell::Policy;
-use serde::{Deserialize, Serialize};
-use serde_json::Value;
-use std::fmt::Write;
+use quell_programs::Written;
 
 /// A program with everything that its runs depend on.
 #[derive(Clone, PartialEq, Debug)]
@@ -31,24 +28,9 @@ pub struct Recorded {
     pub program: Program,
 }
 
-/// The same in words.
-#[derive(Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-struct File {
-    machine: String,
-    policy: String,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    mistake: Option<String>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    clause: Option<String>,
-    #[serde(default, skip_serializing_if = "String::is_empty")]
-    schedule: String,
-    program: Program,
-}
-
 impl Recorded {
-    fn file(&self) -> File {
-        File {
+    fn written(&self) -> Written {
+        Written {
             machine: self.kind.name.into(),
             policy: self.policy.to_string(),
             mistake: self.mistake.map(|mistake| mistake.name().into()),
@@ -59,47 +41,13 @@ impl Recorded {
     }
 
     /// As a file: an operation a line.
-    ///
-    /// # Panics
-    /// Never: everything in it can be written.
     pub fn to_toml(&self) -> String {
-        let value = serde_json::to_value(self.file()).expect("programs can be written down");
-        let mut text = String::new();
-        let table = |value: &Value| value.as_object().cloned().unwrap_or_default();
-        for (key, value) in table(&value).iter().filter(|(key, _)| *key != "program") {
-            let _ = writeln!(text, "{key} = {value}");
-        }
-        for (grammar, program) in table(&value["program"]) {
-            for (sizes, values) in table(&program).iter().filter(|(key, _)| *key != "cpu") {
-                let _ = writeln!(text, "\n[program.{grammar}.{sizes}]");
-                for (key, value) in table(values) {
-                    let _ = writeln!(text, "{key} = {value}");
-                }
-            }
-            for lane in program["cpu"].as_array().into_iter().flatten() {
-                let _ = writeln!(text, "\n[[program.{grammar}.cpu]]");
-                for (part, ops) in table(lane) {
-                    let _ = writeln!(text, "{part} = [");
-                    for op in ops.as_array().into_iter().flatten() {
-                        // The same values in TOML as in JSON: words, numbers and truths.
-                        let fields = table(op);
-                        let fields = fields.iter().map(|(key, value)| format!("{key} = {value}"));
-                        let fields: Vec<_> = fields.collect();
-                        let _ = writeln!(text, "    {{ {} }},", fields.join(", "));
-                    }
-                    let _ = writeln!(text, "]");
-                }
-            }
-        }
-        text
+        self.written().to_toml()
     }
 
     /// As one line.
-    ///
-    /// # Panics
-    /// Never: everything in it can be written.
     pub fn to_line(&self) -> String {
-        serde_json::to_string(&self.file()).expect("programs can be written down")
+        self.written().to_line()
     }
 
     /// Reads a file or a line.
@@ -107,28 +55,24 @@ impl Recorded {
     /// # Errors
     /// Says what is wrong, and where if that is known.
     pub fn parse(text: &str) -> Result<Self, String> {
-        let file: File = if text.trim_start().starts_with('{') {
-            serde_json::from_str(text).map_err(|error| error.to_string())?
-        } else {
-            toml::from_str(text).map_err(|error| error.to_string())?
-        };
-        let kind = MachineKind::named(&file.machine)
-            .ok_or_else(|| format!("there is no machine `{}`", file.machine))?;
+        let written = Written::parse(text)?;
+        let kind = MachineKind::named(&written.machine)
+            .ok_or_else(|| format!("there is no machine `{}`", written.machine))?;
         let known = |name: &String| {
             Mistake::named(name).ok_or_else(|| format!("there is no mistake `{name}`"))
         };
-        let policy = file
+        let policy = written
             .policy
             .parse()
-            .map_err(|error| format!("policy `{}`: {error}", file.policy))?;
-        file.program.check()?;
+            .map_err(|error| format!("policy `{}`: {error}", written.policy))?;
+        written.program.check()?;
         Ok(Recorded {
             kind: *kind,
             policy,
-            mistake: file.mistake.as_ref().map(known).transpose()?,
-            clause: file.clause,
-            schedule: parse_schedule(&file.schedule)?,
-            program: file.program,
+            mistake: written.mistake.as_ref().map(known).transpose()?,
+            clause: written.clause,
+            schedule: parse_schedule(&written.schedule)?,
+            program: written.program,
         })
     }
 

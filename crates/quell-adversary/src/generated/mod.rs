@@ -7,46 +7,59 @@
 mod calls;
 mod expected;
 mod kernel;
-pub mod program;
 
-pub use program::Program;
+pub use quell_programs as program;
+pub use quell_programs::Program;
 
 use crate::coverage::Coverage;
 use crate::stage::Stage;
 use quell_contract::timeline::Line;
 
-impl Program {
-    pub(crate) fn frames(&self) -> usize {
+/// What a run of a program takes, and the run.
+pub(crate) trait Performed {
+    fn frames(&self) -> usize;
+    fn table_frames(&self) -> usize;
+    fn levels(&self) -> u8;
+    /// How many NMIs, how many preemptions and how many spurious interrupts may come.
+    fn uninvited(&self) -> [u8; 3];
+    /// More steps than a run takes.
+    fn steps(&self) -> u32;
+    /// More decisions, all of them fair, than one operation takes. One call may do something with each frame
+    /// of memory.
+    fn patience(&self) -> u32;
+    fn perform(&self, stage: Stage<'_>, coverage: &mut Coverage) -> Vec<Line>;
+}
+
+impl Performed for Program {
+    fn frames(&self) -> usize {
         match self {
             Program::Engine { shape, cpu } => kernel::Layout::of(shape, cpu).frames(),
             Program::Calls { memory, .. } => calls::frames(memory),
         }
     }
 
-    pub(crate) fn table_frames(&self) -> usize {
+    fn table_frames(&self) -> usize {
         match self {
             Program::Engine { shape, cpu } => kernel::Layout::of(shape, cpu).tables(),
             Program::Calls { memory, .. } => calls::frames(memory),
         }
     }
 
-    pub(crate) fn levels(&self) -> u8 {
+    fn levels(&self) -> u8 {
         match self {
             Program::Engine { .. } => 3,
             Program::Calls { .. } => 4,
         }
     }
 
-    /// How many NMIs, how many preemptions and how many spurious interrupts may come.
-    pub(crate) fn uninvited(&self) -> [u8; 3] {
+    fn uninvited(&self) -> [u8; 3] {
         match self {
             Program::Engine { shape, .. } => [shape.nmis, shape.preemptions, shape.spurious],
             Program::Calls { memory, .. } => [memory.nmis, 0, 0],
         }
     }
 
-    /// More steps than a run takes.
-    pub(crate) fn steps(&self) -> u32 {
+    fn steps(&self) -> u32 {
         match self {
             Program::Engine { .. } => 8_000,
             Program::Calls { memory, cpu } => {
@@ -59,16 +72,14 @@ impl Program {
         }
     }
 
-    /// More decisions, all of them fair, than one operation takes. One call may do something with each frame
-    /// of memory.
-    pub(crate) fn patience(&self) -> u32 {
+    fn patience(&self) -> u32 {
         match self {
             Program::Engine { .. } => 32_000,
             Program::Calls { memory, .. } => 32_000 + 400 * (memory.fast + memory.slow) as u32,
         }
     }
 
-    pub(crate) fn perform(&self, stage: Stage<'_>, coverage: &mut Coverage) -> Vec<Line> {
+    fn perform(&self, stage: Stage<'_>, coverage: &mut Coverage) -> Vec<Line> {
         match self {
             Program::Engine { shape, cpu } => {
                 kernel::perform(shape, cpu, self.flags(), stage, coverage)

@@ -201,9 +201,13 @@ fn tests_that_documents_name_are_there() {
                     || tests.join(test).join("main.rs").exists()
             };
             // A word alone is a part of the names of the tests that are run.
-            match (words.next(), words.next()) {
-                (Some("--test"), Some(test)) if !file(test) => complain("no such test"),
-                (Some(part), _) if part.chars().all(letter) && !text(&folder).contains(part) => {
+            match (words.next(), words.next(), words.next()) {
+                (Some("--test"), Some(test), _) if !file(test) => complain("no such test"),
+                // The tests of most crates are one program, of which a file is a module.
+                (Some("--test"), Some("all"), Some(module)) if !file(module) => {
+                    complain("no such file of tests");
+                }
+                (Some(part), _, _) if part.chars().all(letter) && !text(&folder).contains(part) => {
                     complain("no test of such a name");
                 }
                 _ => {}

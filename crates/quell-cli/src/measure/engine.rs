@@ -1,12 +1,12 @@
 //! `quell measure engine`: what the engine costs by itself, on a machine of threads.
 //!
-//! The measurement is [`quell_threads::cost`]; here are its arguments, its tables and its JSON. It says
+//! The measurement is [`quell_cost`]; here are its arguments, its tables and its JSON. It says
 //! nothing about real invalidations and interrupts: for those there is `quell measure host`.
 
 use anyhow::Result;
 use clap::Args;
 use indicatif::{ProgressBar, ProgressStyle};
-use quell_threads::cost::{self, Cost, Costs, SHOOTDOWN_PAGES};
+use quell_cost::{Cost, Costs, Row, SHOOTDOWN_PAGES};
 use serde_json::{Value, json};
 use std::process::ExitCode;
 
@@ -33,7 +33,7 @@ pub fn run(args: &EngineArgs) -> Result<ExitCode> {
     bar.set_style(ProgressStyle::with_template(
         "{bar:30} round {pos} of {len}",
     )?);
-    let costs = cost::measure(args.rounds as usize, |round| bar.set_position(round as u64));
+    let costs = quell_cost::measure(args.rounds as usize, |round| bar.set_position(round as u64));
     bar.finish_and_clear();
     if args.json {
         say!("{}", serde_json::to_string_pretty(&document(&costs))?);
@@ -83,7 +83,7 @@ fn print(costs: &Costs) {
 }
 
 /// Each operation beside what it replaces.
-pub fn cost_table(rows: &[cost::Row]) -> Table {
+pub fn cost_table(rows: &[Row]) -> Table {
     let mut table = Table::new([
         words("operation"),
         number("ns"),
@@ -116,7 +116,7 @@ pub fn cost_table(rows: &[cost::Row]) -> Table {
 }
 
 /// What each guard costs, beside the same operation without it.
-pub fn guard_table(rows: &[cost::Row]) -> Table {
+pub fn guard_table(rows: &[Row]) -> Table {
     let mut table = Table::new([
         words("operation, and the guard in it"),
         number("ns"),
@@ -138,8 +138,8 @@ pub fn guard_table(rows: &[cost::Row]) -> Table {
 
 fn document(costs: &Costs) -> Value {
     let one = |cost: Cost| json!({"ns": cost.ns, "cycles": cost.cycles});
-    let values = |rows: &[cost::Row]| -> Vec<Value> {
-        let value = |row: &cost::Row| {
+    let values = |rows: &[Row]| -> Vec<Value> {
+        let value = |row: &Row| {
             json!({
                 "name": row.name,
                 "ns": row.cost.ns,

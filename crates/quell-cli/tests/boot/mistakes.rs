@@ -1,6 +1,6 @@
 //! What is left out on purpose is noticed: each boot makes one mistake, and must not pass.
 
-use crate::{boot, can_boot, last, quell, tests};
+use crate::boot::{boot, can_boot, last, quell, tests};
 
 /// Boots with something left out; returns what noticed: the names of the checks that failed, `watchdog`,
 /// `panic`, or what could not go on. Nothing if the boot passed, and what it printed.

@@ -4,8 +4,8 @@
 //! it; output beyond a size is not read. A process that wants no processor time for a while waits for something
 //! that does not come. No limit is one of the clock: a host that is busy changes nothing.
 
-use crate::files::Place;
-use crate::lines::Line;
+use crate::inputs::files::Place;
+use crate::inputs::lines::Line;
 use std::io::Read;
 use std::os::unix::process::ExitStatusExt;
 use std::process::{Command, ExitStatus, Stdio};

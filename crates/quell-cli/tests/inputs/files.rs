@@ -3,7 +3,7 @@
 //! The files are real ones, changed: machine files and programs in their structure as TOML, parameters, the
 //! images of kernels in their headers, and any of them in single bytes.
 
-use crate::words::{choose, pick};
+use crate::inputs::words::{choose, pick};
 use quell_clock::file::BUILT_IN;
 use quell_workloads::Workload;
 use rand::RngExt;

@@ -1,7 +1,7 @@
 //! Command lines, drawn from the command's own description.
 
-use crate::files::Place;
-use crate::words::{self, Known, choose, pick};
+use crate::inputs::files::Place;
+use crate::inputs::words::{self, Known, choose, pick};
 use clap::builder::ValueParser;
 use clap::{Arg, ArgAction, Command};
 use rand::RngExt;

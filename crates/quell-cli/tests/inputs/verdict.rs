@@ -1,7 +1,7 @@
 //! Whether a run has ended well.
 
-use crate::child::Ended;
-use crate::lines::Line;
+use crate::inputs::child::Ended;
+use crate::inputs::lines::Line;
 
 /// Codes that the command's help names, by the first two words of the command line.
 fn codes(line: &Line) -> &'static [i32] {

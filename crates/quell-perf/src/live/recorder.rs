@@ -65,9 +65,11 @@ impl Recorder {
     /// In one line: what is missing, and what would help.
     pub fn open(options: Options, scope: Scope) -> Result<Self, Refused> {
         let begun_ns = spent_ns();
+        let mut host = host();
+        // What a person named and is not there is refused in the same words whatever this machine could record.
+        let (pids, command) = resolve(scope, &mut host)?;
         let tracefs = Tracefs::find().map_err(Refused::Missing)?;
         let mut names = Names::default();
-        let mut host = host();
         let mut events: Vec<Opened> = Vec::new();
         let mut points = Vec::new();
         for wanted in &options.wanted {
@@ -111,7 +113,6 @@ impl Recorder {
             );
             return Err(Refused::Missing(what));
         }
-        let (wanted, command) = resolve(scope, &mut host)?;
         raise_file_limit();
         let cpus = online().map_err(|error| Refused::Other {
             what: "/sys/devices/system/cpu/online".to_owned(),
@@ -130,7 +131,7 @@ impl Recorder {
         };
         // Its own page faults would be counted, too, were it later.
         let memory = memory::measure(cpus.len());
-        let (processes, changes) = Processes::running(wanted, &mut names);
+        let (processes, changes) = Processes::running(pids, &mut names);
         let symbols = Symbols::default();
         let mut recorder = Self {
             options,

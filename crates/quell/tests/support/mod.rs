@@ -3,6 +3,7 @@
 #![allow(dead_code)] // Each test uses a part.
 
 pub mod any;
+pub mod word;
 
 use std::cell::{Cell, OnceCell, RefCell};
 use std::sync::atomic::{AtomicU64, Ordering};

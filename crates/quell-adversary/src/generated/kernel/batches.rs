@@ -1,6 +1,6 @@
 //! Batches, wherever they are open, and what their end means.
 
-use super::state::{Held, Kernel, SmallBatch, What, peek, set};
+use super::state::{Held, Kernel, SmallBatch, What, bit, peek, set};
 use crate::cell::AdversaryWord;
 use crate::context;
 use crate::generated::program::{
@@ -15,13 +15,12 @@ use std::hash::BuildHasher;
 use std::mem::ManuallyDrop;
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 
-impl From<For> for Purpose {
-    fn from(purpose: For) -> Purpose {
-        match purpose {
-            For::Call => Purpose::Call,
-            For::Reclaim => Purpose::Reclaim,
-            For::Migration => Purpose::Migration,
-        }
+/// What the engine is told that a batch is for.
+pub(super) fn purpose_of(batch: For) -> Purpose {
+    match batch {
+        For::Call => Purpose::Call,
+        For::Reclaim => Purpose::Reclaim,
+        For::Migration => Purpose::Migration,
     }
 }
 
@@ -160,7 +159,7 @@ impl<'k, 'm> Desk<'k, 'm> {
             if place.as_ref().is_some_and(|open| !open.batch.is_empty()) {
                 return;
             }
-            let purpose = purpose.into();
+            let purpose = purpose_of(purpose);
             *place = Some(Open {
                 batch: self.kernel.batch(purpose),
                 purpose,
@@ -261,7 +260,7 @@ impl<'k, 'm> Desk<'k, 'm> {
         let Some(space) = kernel.lock(slot) else {
             return;
         };
-        let right = takes.right.bit();
+        let right = bit(takes.right);
         let captures = takes.capture && takes.right == Right::Write;
         let (page, end) = (range.start.0, range.end().0);
         let mut settles = end > 2 * WINDOW;

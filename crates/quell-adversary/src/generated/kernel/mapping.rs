@@ -1,6 +1,6 @@
 //! Mapping things, and moving what is mapped: each move behind a flush of its own, under the lock of the space.
 
-use super::state::{Held, Kernel, Space, What};
+use super::state::{Held, Kernel, Space, What, bit};
 use crate::cell::AdversaryWord;
 use crate::context;
 use crate::generated::program::{FILE_PAGES, PAGES, Right, WINDOW};
@@ -79,7 +79,7 @@ impl<'m> Kernel<'m> {
             if let Some(entry) = self.entry(slot, page)
                 && entry.load(Relaxed) & tables::PRESENT != 0
             {
-                entry.fetch_or(right.bit(), AcqRel);
+                entry.fetch_or(bit(right), AcqRel);
                 self.engine.refresh(space, PageRange::base(Page(page), 1));
             }
             self.unlock(slot);

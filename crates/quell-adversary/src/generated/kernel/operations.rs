@@ -1,6 +1,6 @@
 //! What each operation of a program does, and what interrupts it.
 
-use super::batches::{Desk, Takes};
+use super::batches::{Desk, Takes, purpose_of};
 use super::state::{LIVES, peek};
 use crate::context;
 use crate::coverage::Happening;
@@ -88,7 +88,9 @@ impl<'k, 'm> Desk<'k, 'm> {
             EngineOp::MapOwn { own } => kernel.map_own(own.into()),
             EngineOp::ReadOwn { own } => kernel.access_own(own.into(), AccessKind::Load),
             EngineOp::RunOwn { own } => kernel.access_own(own.into(), AccessKind::Fetch),
-            EngineOp::UnmapOwn { own, purpose } => kernel.unmap_own(own.into(), purpose.into()),
+            EngineOp::UnmapOwn { own, purpose } => {
+                kernel.unmap_own(own.into(), purpose_of(purpose))
+            }
             // Before the run some CPUs have yet to come.
             EngineOp::UnlinkOwn if self.begun.get() => kernel.unlink_own(),
             EngineOp::UnlinkOwn => {}

@@ -131,13 +131,11 @@ pub(super) const LIFE_SHIFT: u32 = 8;
 /// The space has ended, and its tables may be used again.
 pub(super) const GONE: u64 = 1 << 63;
 
-impl Right {
-    /// The bit of an entry that grants it.
-    pub(super) fn bit(self) -> u64 {
-        match self {
-            Right::Write => tables::WRITABLE,
-            Right::Execute => tables::EXECUTABLE,
-        }
+/// The bit of an entry that grants a right.
+pub(super) fn bit(right: Right) -> u64 {
+    match right {
+        Right::Write => tables::WRITABLE,
+        Right::Execute => tables::EXECUTABLE,
     }
 }
 

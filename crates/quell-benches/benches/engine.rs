@@ -1,4 +1,4 @@
-//! What the engine costs by itself: `cargo bench -p quell`.
+//! What the engine costs by itself: `cargo bench -p quell-benches --bench engine`.
 //!
 //! The same measurement as `quell measure engine`, which prints more and speaks JSON.
 
@@ -9,7 +9,7 @@ fn main() {
     } else {
         3
     };
-    let costs = quell_threads::cost::measure(rounds, |_| ());
+    let costs = quell_cost::measure(rounds, |_| ());
     for row in &costs.rows {
         println!(
             "{:<48} {:>8.1} ns {:>8.0} cycles   {:>8.1} ns  {}",

@@ -1,10 +1,10 @@
 //! The machine that is measured, and operations of the engine that several measurements make.
 
-use crate::Threads;
 use quell::{
     AddressSpace, AllRules, Batch, Engine, Features, Frame, Hardware, Outcome, Page, PageRange,
     Purpose, Rules, Stamp, Tagging,
 };
+use quell_threads::Threads;
 use std::hint::black_box;
 
 pub type Machine = Threads<false>;

@@ -3,16 +3,25 @@
 //!
 //! A program has a *shape* (the sizes of the machine under it), and for each CPU the operations that
 //! it does before the run, while no other CPU runs, and those of the run. There are two grammars:
-//! [`EngineOp`] for programs over the engine alone, done by [`kernel`](super::kernel), and [`CallOp`]
-//! for programs over the memory manager, done by [`calls`](super::calls).
+//! [`EngineOp`] for programs over the engine alone, and [`CallOp`] for programs over the memory manager.
 //!
 //! Every list of operations is a program: an operation that makes no sense where it stands (unmap a
 //! page of a space that has died, finish a batch that is not open) does nothing. So lists can be
-//! cut and mixed at will, and nothing that is generated can break the rules of the interface.
+//! cut and mixed at will, and nothing that is generated can break the rules of the interface. What performs them is not
+//! here: `quell-adversary` does.
+//!
+//! A program is written down with what its runs depend on ([`Written`]). To read a grammar of so many operations is much
+//! code, which runs once in a search: so it is a crate of its own, which is not optimised. What runs ask for again and again
+//! is inlined into those that ask.
 
-use crate::action::MAX_CPUS;
+mod written;
+
+pub use written::Written;
+
 use serde::{Deserialize, Serialize};
 
+/// The most CPUs of a program.
+pub const MAX_CPUS: usize = 4;
 /// The most address spaces of a program.
 pub const SPACES: usize = 10;
 /// How many of them a batch has room for: so few that programs come by what is done about one more.
@@ -290,7 +299,9 @@ pub struct Lane<O> {
 }
 
 impl<O> Lane<O> {
-    pub(crate) fn all(&self) -> impl Iterator<Item = &O> {
+    /// All of it, in the order of its parts.
+    #[inline]
+    pub fn all(&self) -> impl Iterator<Item = &O> {
         self.start.iter().chain(&self.run).chain(&self.preempts)
     }
 }
@@ -361,6 +372,7 @@ impl Default for Shape {
 
 impl Shape {
     /// Whether a space may map a file.
+    #[inline]
     pub fn maps(&self, space: usize, file: usize) -> bool {
         self.files[file] >> space & 1 != 0
     }
@@ -415,6 +427,7 @@ pub enum Program {
 
 impl Program {
     /// How many CPUs do something.
+    #[inline]
     pub fn cpus(&self) -> usize {
         match self {
             Program::Engine { cpu, .. } => cpu.len(),
@@ -423,11 +436,13 @@ impl Program {
     }
 
     /// Whether it is one over the manager.
+    #[inline]
     pub fn uses_vm(&self) -> bool {
         matches!(self, Program::Calls { .. })
     }
 
     /// Whether it has the memory for large pages: its runs take long.
+    #[inline]
     pub fn has_large_pages(&self) -> bool {
         matches!(self, Program::Calls { memory, .. } if memory.fast > WINDOW)
     }
@@ -491,6 +506,7 @@ impl Program {
     /// The flags that a CPU may wait for: each is told by one CPU, and flags come in ascending order
     /// on every CPU, so no CPU waits for ever. Bit `flag` of the number for each CPU says that its
     /// operations on the flag count.
+    #[inline]
     pub fn flags(&self) -> Flags {
         match self {
             Program::Engine { cpu, .. } => Flags::of(cpu, |op| match *op {
@@ -511,7 +527,8 @@ type Bounds<'b> = &'b dyn Fn(&str, u64, u64, u64) -> Result<(), String>;
 
 impl EngineOp {
     /// Whether a thread that has preempted another may do it: it takes no lock, or does without.
-    pub(super) fn may_preempt(self) -> bool {
+    #[inline]
+    pub fn may_preempt(self) -> bool {
         use EngineOp::*;
         matches!(
             self,
@@ -538,7 +555,8 @@ impl EngineOp {
     }
 
     /// Whether a program does it where it is, or is about to be: what is not, the kernel does.
-    pub(super) fn is_the_programs(self) -> bool {
+    #[inline]
+    pub fn is_the_programs(self) -> bool {
         use EngineOp::*;
         matches!(
             self,
@@ -547,7 +565,8 @@ impl EngineOp {
     }
 
     /// Whether it is about the kernel's own half.
-    pub(super) fn is_of_own_half(self) -> bool {
+    #[inline]
+    pub fn is_of_own_half(self) -> bool {
         use EngineOp::*;
         matches!(
             self,
@@ -720,6 +739,7 @@ pub struct Flags {
 }
 
 impl Flags {
+    #[inline]
     fn of<O>(lanes: &[Lane<O>], flag: impl Fn(&O) -> Option<(u8, bool)>) -> Self {
         let mut flags = Flags::default();
         for (cpu, lane) in lanes.iter().enumerate() {
@@ -739,6 +759,7 @@ impl Flags {
     }
 
     /// Whether a wait of `cpu` for the flag is one that ends, given the flags it has come by.
+    #[inline]
     pub fn counts(&self, cpu: usize, flag: u8, least: u8) -> bool {
         let teller = self.teller.get(usize::from(flag)).copied().flatten();
         flag >= least && teller.is_some_and(|teller| usize::from(teller) != cpu)

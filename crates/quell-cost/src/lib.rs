@@ -7,7 +7,7 @@
 //! samples in which the core was the measuring thread's own, because a busy neighbour on the core's other hardware
 //! thread makes everything slower by a third or more ([`pulse`]).
 //!
-//! The [guards](crate::cost::Costs::guards), which close holes, are timed beside the same operation with
+//! The [guards](Costs::guards), which close holes, are timed beside the same operation with
 //! the guard compiled away.
 //!
 //! Not shown: real invalidations and interrupts (measure the host for those), and caches that other
@@ -18,12 +18,12 @@ mod guards;
 mod operation;
 mod sample;
 
-use crate::pulse;
 use operation::{HOLDS, LOOP, Machine, TAGGED, new_space, page, paid_debt, ping_pong, unmap};
 use quell::{
     AddressSpace, Batch, CpuId, Engine, Frame, LedgerEntry, Outcome, PerCpu, Policy, Purpose,
     Residue, TagPolicy,
 };
+use quell_threads::pulse;
 pub use sample::{Cost, Row};
 use sample::{Samples, longest_own, timed};
 use std::hint::black_box;

@@ -8,10 +8,10 @@
 
 use super::operation::{HOLDS, LOOP, TAGGED, new_space, paid_debt, ping_pong, unmap};
 use super::sample::{Cost, Row, Samples, longest_own, timed};
-use crate::{Threads, pulse};
 use quell::{
     AddressSpace, AllRules, Engine, LedgerEntry, PerCpu, Policy, Residue, Rule, Rules, Stamp, rules,
 };
+use quell_threads::{Threads, pulse};
 use std::hint::black_box;
 
 /// An engine on a machine of one CPU, and what operations need.

@@ -1,6 +1,6 @@
 //! Timing, and what to make of many samples.
 
-use crate::pulse;
+use quell_threads::pulse;
 use std::time::Instant;
 
 /// Nanoseconds and cycles of one operation.

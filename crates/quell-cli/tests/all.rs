@@ -1,0 +1,21 @@
+//! The command's tests: one program, so that those that wait run side by side. What boots Linux stays apart
+//! (`versus.rs`), and runs together with the other tests that do.
+
+mod agreement;
+#[path = "boot/main.rs"]
+mod boot;
+mod cli;
+mod documents;
+mod figures;
+#[path = "inputs/main.rs"]
+mod inputs;
+mod measure_host;
+mod predict;
+mod record_live;
+mod record_programs;
+mod recorded;
+mod recorded_order;
+mod report;
+mod search_parts;
+mod sweep;
+mod worlds;
