@@ -18,8 +18,8 @@ const HANDED: u64 = 200;
 /// The checks that come first, and end the suite if they fail.
 pub(crate) fn all<'s, 'm, H: Bench, R: Rules>() -> [(&'static str, Step<'s, 'm, H, R>); 2] {
     [
-        ("each_cpu_has_a_number_of_its_own", Part::numbers),
-        ("words_are_shared", Part::words),
+        ("C1 C7 each_cpu_has_a_number_of_its_own", Part::numbers),
+        ("C1 C7 words_are_shared", Part::words),
     ]
 }
 
