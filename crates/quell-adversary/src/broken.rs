@@ -150,6 +150,10 @@ unsafe impl<H: Hardware> Hardware for Broken<H> {
     type Broadcasts = Self;
     const RANGES: usize = H::RANGES;
 
+    fn ranges(&self) -> usize {
+        self.machine.ranges()
+    }
+
     fn broadcasts(&self) -> Option<&Self> {
         self.machine.broadcasts().map(|_| self)
     }

@@ -41,6 +41,8 @@ pub(crate) struct Core {
     local_until: Time,
     /// When each node's memory has served what it was asked for.
     pub node_busy: Vec<Time>,
+    /// When the last interrupt from another socket has come through to each socket.
+    link_busy: Vec<Time>,
     /// When the interconnect has carried the last broadcast.
     broadcast_busy: Time,
     broadcasts: u64,
@@ -65,8 +67,10 @@ impl Core {
         scheduler: Box<dyn Scheduler>,
         trace: Trace,
     ) -> Self {
+        let sockets = cpus.len().div_ceil(costs.topology.per_socket);
         Core {
             lines: Lines::new(&costs, cpus.len()),
+            link_busy: vec![0; sockets],
             oracle: Oracle::new(),
             current: 0,
             node_busy: vec![0; map.nodes().len()],
@@ -96,6 +100,7 @@ impl Core {
     /// Everything that building the kernel cost is forgotten: the machine comes up at time 0.
     pub fn come_up(&mut self) {
         self.node_busy.fill(0);
+        self.link_busy.fill(0);
         let cpu = self.cpu();
         cpu.now = 0;
         cpu.stores_done = 0;

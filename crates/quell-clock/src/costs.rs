@@ -43,6 +43,8 @@ pub struct Costs {
     pub tlb: TlbGeometry,
     pub tagging: Tagging,
     pub full_above: u64,
+    pub ranges: usize,
+    pub masked_locks: bool,
 
     pub pause: Time,
     pub fence: Time,
@@ -71,7 +73,9 @@ pub struct Costs {
     pub interrupt_cluster: usize,
     pub interrupt_delivery: Time,
     pub interrupt_remote: Time,
+    pub interrupt_link: Time,
     pub interrupt_entry: Time,
+    /// With what the interrupted program has to fetch again.
     pub interrupt_exit: Time,
     pub idle_wake: Time,
 
@@ -136,6 +140,8 @@ impl Costs {
         let per_byte = |parameter| 1e3 / file.amount(parameter);
         let lines = |parameter| (file.count(parameter) / 64).max(1);
         let guest = |native, extra| file.time(native) + file.time(extra);
+        let again = time(P::CacheL2Hit).saturating_sub(time(P::L1Hit));
+        let displaced = file.count(P::Displaced) as Time * again;
         let pair = |entries, ways| (file.count(entries), file.count(ways));
         Costs {
             architecture: file.architecture(),
@@ -167,6 +173,8 @@ impl Costs {
                 other => unreachable!("the tags `{other}` need a line here"),
             },
             full_above: file.count(P::FullAbove) as u64,
+            ranges: file.count(P::Ranges),
+            masked_locks: file.choice(P::MaskedLocks) == "yes",
             pause: time(P::Pause),
             fence: time(P::Fence),
             atomic: time(P::Atomic),
@@ -189,8 +197,9 @@ impl Costs {
             interrupt_cluster: file.count(P::InterruptCluster),
             interrupt_delivery: guest(P::InterruptDelivery, P::GuestDelivery),
             interrupt_remote: time(P::InterruptRemote),
+            interrupt_link: time(P::InterruptLink),
             interrupt_entry: time(P::InterruptEntry),
-            interrupt_exit: time(P::InterruptExit),
+            interrupt_exit: time(P::InterruptExit) + displaced,
             idle_wake: guest(P::IdleWake, P::GuestWake),
             l1_line: time(P::L1Hit),
             l2_line: time(P::CacheL2Hit),

@@ -35,6 +35,8 @@ pub struct Model {
     features: Features,
     architecture: Architecture,
     hardware_dirty: bool,
+    ranges: usize,
+    masked_locks: bool,
     map: MemoryMap,
     cpus: usize,
     tables: Arc<Tables>,
@@ -54,6 +56,8 @@ impl Model {
             features: costs.features(),
             architecture: costs.architecture,
             hardware_dirty: costs.hardware_dirty,
+            ranges: costs.ranges,
+            masked_locks: costs.masked_locks,
             map,
             cpus,
             tables,
@@ -197,6 +201,11 @@ unsafe impl Hardware for Model {
         self.features
     }
 
+    #[inline]
+    fn ranges(&self) -> usize {
+        self.ranges
+    }
+
     fn fence(&self) {
         context::shared(Core::fence);
     }
@@ -291,6 +300,11 @@ unsafe impl Machine for Model {
 
     fn hardware_dirty(&self) -> bool {
         self.hardware_dirty
+    }
+
+    #[inline]
+    fn masks_locks(&self) -> bool {
+        self.masked_locks
     }
 
     fn tlb_rules(&self) -> TlbRules {

@@ -2,7 +2,7 @@
 
 use crate::support::{Hooks, Toy, haswell, run};
 use quell::{CpuId, CpuSet, Hardware, Page};
-use quell_clock::{Counts, ModelUser, Progress, RunError, Setup};
+use quell_clock::{Counts, MachineFile, ModelUser, Progress, RunError, Setup};
 use quell_vm::{Machine, User};
 use rand::RngExt;
 use rand_pcg::Pcg64;
@@ -168,6 +168,63 @@ fn interrupts_are_taken_once_each_in_order_and_not_while_masked() {
     );
     assert_eq!(result.counts().interrupts_sent, 10);
     assert_eq!(result.counts().interrupts_taken, taken.len() as u64);
+}
+
+/// The Haswell server with parameters set.
+fn haswell_with(texts: &[&str]) -> MachineFile {
+    haswell().with_text("a test", texts).expect("fits")
+}
+
+/// When each target of one interrupt of CPU 0's entered its handler, on sockets of three CPUs.
+fn served(link: &str) -> [u64; 6] {
+    let file = haswell_with(&["cpu.cpus_per_socket=3", link]);
+    let mut setup = Setup::new(&file);
+    setup.cpus = Some(6);
+    let served = std::cell::RefCell::new([0; 6]);
+    let hooks = Hooks {
+        interrupt: &|toy| {
+            let cpu = toy.model.this_cpu().index();
+            served.borrow_mut()[cpu] = toy.model.now();
+        },
+        ..Hooks::default()
+    };
+    run(&setup, &hooks, &|_| {}, &|toy, user| {
+        if user.cpu() == 0 {
+            toy.model.interrupt(&(1..6).map(CpuId).collect());
+        }
+        user.compute(20_000);
+    })
+    .expect("runs");
+    served.into_inner()
+}
+
+#[test]
+fn interrupts_to_another_socket_queue_behind_each_other_on_the_way() {
+    let [_, near, also_near, first, second, third] = served("interrupt.link=500ns");
+    assert_eq!(near, also_near);
+    assert_eq!([second - first, third - second], [500, 500]);
+    let [.., without, last] = served("interrupt.link=0ns");
+    assert_eq!(without, last, "without the queue all arrive at once");
+    assert_eq!(first - last, 500, "each occupies the way itself, too");
+}
+
+#[test]
+fn an_interrupted_program_fetches_the_lines_again_that_were_displaced() {
+    let handling = |displaced: &str| {
+        let file = haswell_with(&[displaced]);
+        let mut setup = Setup::new(&file);
+        setup.cpus = Some(2);
+        let result = run(&setup, &Hooks::default(), &|_| {}, &|toy, user| {
+            if user.cpu() == 0 {
+                toy.model.interrupt(&CpuSet::from_iter([CpuId(1)]));
+            }
+            user.compute(20_000);
+        });
+        result.expect("runs").counts().handling
+    };
+    // 100 lines of 12 cycles instead of 4, at 2.5 GHz, in picoseconds.
+    let more = handling("interrupt.displaced=100") - handling("interrupt.displaced=0");
+    assert_eq!(more, 320_000);
 }
 
 #[test]

@@ -5,7 +5,7 @@
 //! they ask for is done; what they ask for wrongly must end the run with an error of its own.
 
 use quell::Policy;
-use quell_clock::{Run, RunError, Setup, built_in};
+use quell_clock::{Counts, Run, RunError, Setup, built_in};
 use quell_workloads::{Failure, STATEMENTS, Workload};
 use rand::{RngExt, SeedableRng};
 use rand_pcg::Pcg64;
@@ -245,4 +245,52 @@ fn no_built_in_file_with_words_exchanged_makes_anything_panic() {
         }
     }
     assert!(read > 5, "{read} could be read");
+}
+
+/// Runs `munmap` for some rounds on a machine with a parameter set: how long the window was and what was counted in it.
+fn munmap(set: &[&str], parameters: &[&str]) -> (u64, Counts) {
+    let machine = built_in("haswell-server").expect("built in");
+    let machine = machine.with_text("a test", set).expect("fits");
+    let mut workload = Workload::from_name("munmap").expect("built in");
+    for pair in parameters.iter().chain(&["iterations=20"]) {
+        workload.set(pair).expect("a parameter");
+    }
+    let memory = workload.memory(2);
+    let setup = Setup {
+        cpus: Some(2),
+        node_bytes: Some(memory.node),
+        ..Setup::new(&machine)
+    };
+    let outcome = Run::new(setup, Policy::BASELINE).execute(&|user| {
+        workload.run(user, 1).expect("runs");
+    });
+    let run = outcome.expect("runs").run;
+    assert_eq!(run.violation_count, 0, "{:?}", run.violations);
+    run.window.expect("measured")
+}
+
+#[test]
+fn a_request_of_more_ranges_than_the_machine_has_is_flushed_whole() {
+    let flushed = |ranges: &str| {
+        let (_, counts) = munmap(&[ranges], &["pages=5", "apart=2"]);
+        (counts.invalidated_pages, counts.invalidated_tags)
+    };
+    // Twenty times five pages, on both CPUs.
+    assert_eq!(flushed("invalidate.ranges=5"), (200, 0));
+    assert_eq!(flushed("invalidate.ranges=4"), (0, 40));
+}
+
+#[test]
+fn the_allocators_lock_is_taken_with_interrupts_off_where_the_machine_says_so() {
+    let took = |masked: &str| {
+        let set = [masked, "cpu.mask=1us"];
+        // 512 pages are more than a CPU's cache of frames gives and takes.
+        munmap(&set, &["pages=512"]).0
+    };
+    let (masked, not) = (
+        took("kernel.masked_locks=yes"),
+        took("kernel.masked_locks=no"),
+    );
+    // Twenty times 512 pages are taken and given back by the cacheful, which is off and on for each.
+    assert!(masked > not + 20 * 2 * 2_000_000, "{masked} against {not}");
 }

@@ -18,7 +18,7 @@
 
 use crate::buddy::Buddy;
 use crate::frame::{FrameInfo, FrameState, FrameTable, Owner};
-use crate::lock::{Guard, Lock};
+use crate::lock::{Guard, Lock, MaskedLock};
 use crate::machine::{Engine, Event, Machine, MemoryMap, Work};
 use crate::rmap::Mappings;
 use crate::rules::VmRules;
@@ -36,26 +36,26 @@ pub(crate) const CLUSTER: usize = 32;
 
 /// One memory node.
 struct NodeState<M: Machine> {
-    buddy: Lock<M::Word, Buddy>,
+    buddy: MaskedLock<M::Word, Buddy>,
     /// Frames whose flush is owed until reuse, oldest first; some were rescued since.
-    stale: Lock<M::Word, VecDeque<Frame>>,
+    stale: MaskedLock<M::Word, VecDeque<Frame>>,
     /// How many base frames lie in the two above: a hint, not charged for.
     free: Shared<M::Word>,
     /// Held by the CPU that frees pages of this node ahead. How many allocations pass before it is tried again,
     /// because the last look at all pages found none that can go.
     balancing: Lock<M::Word, usize>,
     /// The clock's hand: where reclaim and demotion go on looking.
-    hand: Lock<M::Word, Frame>,
+    hand: MaskedLock<M::Word, Frame>,
 }
 
 impl<M: Machine> NodeState<M> {
     fn new(extent: Extent) -> Self {
         NodeState {
-            buddy: Lock::new(Buddy::new(extent)),
-            stale: Lock::new(VecDeque::new()),
+            buddy: MaskedLock::new(Buddy::new(extent)),
+            stale: MaskedLock::new(VecDeque::new()),
             free: Shared::new(extent.frames),
             balancing: Lock::new(0),
-            hand: Lock::new(extent.first),
+            hand: MaskedLock::new(extent.first),
         }
     }
 }

@@ -324,6 +324,14 @@ pub unsafe trait Machine: Hardware + Clear {
         }
     }
 
+    /// Whether the locks of the allocator, of the lists that reclaim goes through and of a file's dirty pages are waited for and held
+    /// with interrupts off, as Linux's are whose interrupt handlers take them. The manager has no such handlers: only a
+    /// machine that shows what it costs says so.
+    #[inline(always)]
+    fn masks_locks(&self) -> bool {
+        false
+    }
+
     /// A point where the kernel lets itself be preempted, while a long extent is zeroed. The thread
     /// goes on on the same CPU.
     #[inline(always)]

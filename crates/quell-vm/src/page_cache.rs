@@ -18,7 +18,7 @@
 use crate::frame::Owner;
 use crate::frames::{AllocFrames, Content, Frames};
 use crate::length::Length;
-use crate::lock::{Guard, Lock, RawGuard, RawLock};
+use crate::lock::{Guard, Lock, MaskedLock, RawGuard, RawLock};
 use crate::machine::{Event, Machine, Work};
 use crate::rules::VmRules;
 use crate::segmented::{SegmentedArray, SparseArray};
@@ -104,7 +104,7 @@ pub(crate) struct File<M: Machine> {
     truncation: RawLock<M::Word>,
     slots: SparseArray<Lock<M::Word, Slot>>,
     /// The pages that are dirty.
-    dirty: Lock<M::Word, BTreeSet<u64>>,
+    dirty: MaskedLock<M::Word, BTreeSet<u64>>,
 }
 
 impl<M: Machine> File<M> {
@@ -113,7 +113,7 @@ impl<M: Machine> File<M> {
             length: Length::new(bytes),
             truncation: RawLock::new(),
             slots: SparseArray::new(),
-            dirty: Lock::new(BTreeSet::new()),
+            dirty: MaskedLock::new(BTreeSet::new()),
         }
     }
 

@@ -355,7 +355,7 @@ where
 
     #[inline(never)]
     fn add_next(&mut self, space: S, range: Option<PageRange>, scope: Scope) {
-        let most = self.engine.features.full_above;
+        let most = self.engine.most();
         // Mostly another page of the space that the last one was of.
         if let Some(last) = self.pending.last_mut()
             && last.joins
@@ -447,7 +447,7 @@ where
         match found {
             Some(index) => {
                 let entry = &mut self.pending.as_mut_slice()[index];
-                entry.request.grow(range, scope, H::RANGES);
+                entry.request.grow(range, scope, engine.hw.ranges());
                 entry.sent &= send_now;
                 entry.fresh = false;
                 entry.strides = entry.request.strides().unwrap_or(0);

@@ -9,6 +9,7 @@ use crate::cpu::Loaded;
 use crate::cpu_set::{CpuId, MAX_CPUS};
 use crate::features::{Features, Tagging, Unsupported};
 use crate::hardware::{Broadcast, Hardware};
+use crate::inbox::Most;
 use crate::ledger::{Ledger, LedgerEntry};
 use crate::per_cpu::PerCpu;
 use crate::policy::{Mechanism, Policy, TagPolicy};
@@ -196,6 +197,15 @@ impl<'m, H: Hardware, R: Rules> Engine<'m, H, R> {
     /// Which mechanisms are on. Never waits.
     pub fn policy(&self) -> &Policy {
         &self.policy
+    }
+
+    /// What a request names one by one on this machine.
+    #[inline]
+    pub(crate) fn most(&self) -> Most {
+        Most {
+            ranges: self.hw.ranges(),
+            strides: self.features.full_above,
+        }
     }
 
     /// Which mechanisms are on. The compiler knows at least that those which the machine leaves out are not.

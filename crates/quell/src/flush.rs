@@ -32,7 +32,7 @@ use crate::cpu_set::{CpuId, CpuSet};
 use crate::engine::Engine;
 use crate::flush_info::FlushInfo;
 use crate::hardware::{Hardware, Scope};
-use crate::inbox::{Marks, Most, Post, Posted, Until};
+use crate::inbox::{Marks, Post, Posted, Until};
 use crate::request::Request;
 use crate::rules::{EngineRules, Rules};
 use crate::space::AddressSpace;
@@ -368,11 +368,10 @@ impl<H: Hardware, R: Rules> Engine<'_, H, R> {
                 continue;
             }
             let contended = || self.count(me, Counter::EscalatedContention, 1);
-            let most = Most {
-                ranges: H::RANGES,
-                strides: self.features.full_above,
-            };
-            match cpu.inbox.post(post, marks, most, &self.rules, contended) {
+            match cpu
+                .inbox
+                .post(post, marks, self.most(), &self.rules, contended)
+            {
                 Posted::Interrupt => shootdown.ask(target, true),
                 Posted::Merged => {
                     self.count(me, Counter::Merged, 1);

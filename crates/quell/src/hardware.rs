@@ -170,6 +170,13 @@ pub unsafe trait Hardware: Sized + Send + Sync {
     /// ```
     const RANGES: usize = 11;
 
+    /// The most ranges that a request on this machine has, where that is known at run time only: from 1 to [`Hardware::RANGES`],
+    /// which it is by default. It answers the same at each call.
+    #[inline]
+    fn ranges(&self) -> usize {
+        Self::RANGES
+    }
+
     /// Whether devices or hypervisors walk the tables of spaces, too. If not, [`Hardware::start_secondary`] is never
     /// called.
     const HAS_SECONDARY: bool = false;

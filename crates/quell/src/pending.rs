@@ -8,6 +8,7 @@
 use crate::addr::PageRange;
 use crate::engine::Engine;
 use crate::hardware::{Hardware, Scope};
+use crate::inbox::Most;
 use crate::request::Request;
 use crate::rules::{EngineRules, Rules};
 use crate::space::AddressSpace;
@@ -37,18 +38,18 @@ impl<H: Hardware, S: Deref<Target = AddressSpace<H>>> Pending<S> {
     }
 
     /// Takes what needs no place of its own: anything if the whole space is flushed, and a range as
-    /// [`Ranges::follow`](crate::request::Ranges) does. Becomes everything with more than `most` invalidations. `false`
+    /// [`Ranges::follow`](crate::request::Ranges) does. Becomes everything with more than `most` strides. `false`
     /// if it took nothing.
     #[inline]
-    pub(crate) fn take(&mut self, range: Option<PageRange>, scope: Scope, most: u64) -> bool {
+    pub(crate) fn take(&mut self, range: Option<PageRange>, scope: Scope, most: Most) -> bool {
         match (&mut self.request, range) {
             (Request::Full(own), _) if *own >= scope => self.whole = Some(*own),
             (Request::Ranges(ranges, own), Some(range)) if *own == scope => {
-                if !ranges.follow(range, H::RANGES) {
+                if !ranges.follow(range, most.ranges) {
                     return false;
                 }
                 self.strides += range.pages;
-                if self.strides > most {
+                if self.strides > most.strides {
                     self.request = Request::Full(scope);
                     self.whole = Some(scope);
                 }

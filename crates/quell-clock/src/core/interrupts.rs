@@ -1,6 +1,7 @@
 //! Interrupts: sending, delivery, masking, handlers.
 
 use super::Core;
+use crate::file::Time;
 use crate::trace::Mark;
 use quell::CpuSet;
 
@@ -34,9 +35,7 @@ impl Core {
                 cluster = target / self.costs.interrupt_cluster;
                 self.cpus[from].now += self.costs.interrupt_send;
             }
-            let far = self.costs.topology.socket(from) != self.costs.topology.socket(target);
-            let remote = if far { self.costs.interrupt_remote } else { 0 };
-            let at = self.cpus[from].now + self.costs.interrupt_delivery + remote;
+            let at = self.crossed(from, target) + self.costs.interrupt_delivery;
             let arrivals = &mut self.cpus[target].arrivals;
             let place = arrivals.partition_point(|&earlier| earlier <= at);
             arrivals.insert(place, at);
@@ -48,6 +47,18 @@ impl Core {
         let now = self.cpus[from].now;
         self.trace.span(from, start, now, Mark::Send(sent));
         self.refresh();
+    }
+
+    /// When an interrupt that a CPU sends now has come to the socket of its target.
+    fn crossed(&mut self, from: usize, target: usize) -> Time {
+        let now = self.cpus[from].now;
+        let socket = self.costs.topology.socket(target);
+        if self.costs.topology.socket(from) == socket {
+            return now;
+        }
+        let through = now.max(self.link_busy[socket]) + self.costs.interrupt_link;
+        self.link_busy[socket] = through;
+        through + self.costs.interrupt_remote
     }
 
     /// Sends a non-maskable interrupt.

@@ -191,6 +191,8 @@ parameters! {
         RootFlush root_flush: Unit::Time, 0.1..=100000;
         /// A range of more pages is invalidated as a whole.
         FullAbove full_above: Unit::Count, 1..=1000000;
+        /// A request of more ranges that lie apart is invalidated as a whole.
+        Ranges ranges: Unit::Count, 1..=11;
     }
     broadcast {
         /// Whether invalidations reach other CPUs without an interrupt.
@@ -216,10 +218,15 @@ parameters! {
         InterruptDelivery delivery: Unit::Time, 1..=100000;
         /// What is added when sender and target are on different sockets.
         InterruptRemote remote: Unit::Time, 0..=100000;
+        /// How long one interrupt that comes from another socket occupies the way into its target's; later ones queue behind it.
+        InterruptLink link: Unit::Time, 0..=100000;
         /// Entering the handler.
         InterruptEntry entry: Unit::Time, 0.1..=100000;
         /// Leaving the handler, end-of-interrupt included.
         InterruptExit exit: Unit::Time, 0.1..=100000;
+        /// Lines of its first-level cache that the interrupted program fetches again from the second level, because what served the
+        /// interrupt took their place; those that the exit's time has in it not counted.
+        Displaced displaced: Unit::Count, 0..=65536;
         /// What a halted CPU needs to wake before it can enter the handler.
         IdleWake idle_wake: Unit::Time, 0..=1000000;
     }
@@ -334,6 +341,8 @@ parameters! {
         DeviceWrite device_write: Unit::Time, 0..=100000000;
         /// Transfer rate of a device.
         DeviceRate device_rate: Unit::Rate, 0.001..=1000;
+        /// Whether the locks of the allocator, of reclaim's lists and of a file's dirty pages are waited for and held with interrupts off.
+        MaskedLocks masked_locks: Unit::Choice(&["no", "yes"]), 0..=0;
         /// Choosing another process and switching to it, without loading its root.
         Schedule schedule: Unit::Time, 0..=1000000;
     }
