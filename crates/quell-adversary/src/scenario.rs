@@ -3,7 +3,8 @@
 
 use crate::bare_kernel::{self, BareKernel, BareProgram};
 use crate::coverage::{Coverage, Reach};
-use crate::generated::{self, Performed};
+use crate::generated;
+use crate::generated::performed::Performed;
 use crate::kind::MachineKind;
 use crate::stage::Stage;
 use crate::vm_kernel::{VmKernel, VmProgram};

@@ -69,10 +69,10 @@ fn nothing_is_found_where_nothing_is_wrong() {
 #[test]
 fn the_number_of_threads_makes_no_difference() {
     // In the first there are programs whose CPUs are numbered from 62 on. In the other a second round goes by what the
-    // first has found, for mutants of every kind.
+    // first has found, for mutants of every kind: those of a kind stand together, and one in four is taken.
     let two = mistakes(&EASY[..2]);
-    let all: Vec<Mistake> = Mistake::all().collect();
-    for (seed, rounds, sought) in [(23, 1, &two), (5, 2, &all)] {
+    let some: Vec<Mistake> = Mistake::all().step_by(4).collect();
+    for (seed, rounds, sought) in [(23, 1, &two), (5, 2, &some)] {
         let run = |threads: usize| {
             let mut campaign = Campaign::new(seed, threads, Vec::new(), sought);
             for _ in 0..rounds {

@@ -14,6 +14,7 @@ use quell_experiments::machines;
 use quell_experiments::trial::{Trial, TrialError};
 use quell_threads::vm::Performance as OnThreads;
 use quell_workloads::{Unit, Workload};
+use rayon::prelude::*;
 use std::fs;
 use std::iter;
 use std::path::{Path, PathBuf};
@@ -109,8 +110,9 @@ fn every_file_runs_under_the_clock() {
 
 #[test]
 fn every_file_runs_under_the_adversary() {
-    for path in files() {
-        let workload = small(&path, 2);
+    // On every core: together they are the longest of this program's tests.
+    files().par_iter().for_each(|path| {
+        let workload = small(path, 2);
         let schedules =
             Schedules::new(workload, 2).unwrap_or_else(|why| panic!("{workload:?}: {why}"));
         let scenario = match rehearse(&schedules, workload.name()) {
@@ -118,7 +120,7 @@ fn every_file_runs_under_the_adversary() {
             // A published table's sizes are its own; those of the built-in workloads can be made small.
             Err(why) if !workload.is_built_in() && why.ends_with("let it do less") => {
                 println!("{workload:?}: {why}");
-                continue;
+                return;
             }
             Err(why) => panic!("{workload:?}: {why}"),
         };
@@ -139,7 +141,7 @@ fn every_file_runs_under_the_adversary() {
             panic!("{workload:?}: {}", failure.violation);
         }
         assert_eq!(report.schedules, 20, "{workload:?}");
-    }
+    });
 }
 
 #[test]

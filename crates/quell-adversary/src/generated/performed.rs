@@ -1,0 +1,83 @@
+//! What a run of a program that is data takes, and the run, by the kernel of its grammar.
+
+use super::{calls, kernel};
+use crate::coverage::Coverage;
+use crate::stage::Stage;
+use quell_contract::timeline::Line;
+use quell_programs::{CallOp, Program};
+
+/// What a run of a program takes, and the run.
+pub(crate) trait Performed {
+    fn frames(&self) -> usize;
+    fn table_frames(&self) -> usize;
+    fn levels(&self) -> u8;
+    /// How many NMIs, how many preemptions and how many spurious interrupts may come.
+    fn uninvited(&self) -> [u8; 3];
+    /// More steps than a run takes.
+    fn steps(&self) -> u32;
+    /// More decisions, all of them fair, than one operation takes. One call may do something with each frame
+    /// of memory.
+    fn patience(&self) -> u32;
+    fn perform(&self, stage: Stage<'_>, coverage: &mut Coverage) -> Vec<Line>;
+}
+
+impl Performed for Program {
+    fn frames(&self) -> usize {
+        match self {
+            Program::Engine { shape, cpu } => kernel::Layout::of(shape, cpu).frames(),
+            Program::Calls { memory, .. } => calls::frames(memory),
+        }
+    }
+
+    fn table_frames(&self) -> usize {
+        match self {
+            Program::Engine { shape, cpu } => kernel::Layout::of(shape, cpu).tables(),
+            Program::Calls { memory, .. } => calls::frames(memory),
+        }
+    }
+
+    fn levels(&self) -> u8 {
+        match self {
+            Program::Engine { .. } => 3,
+            Program::Calls { .. } => 4,
+        }
+    }
+
+    fn uninvited(&self) -> [u8; 3] {
+        match self {
+            Program::Engine { shape, .. } => [shape.nmis, shape.preemptions, shape.spurious],
+            Program::Calls { memory, .. } => [memory.nmis, 0, 0],
+        }
+    }
+
+    fn steps(&self) -> u32 {
+        match self {
+            Program::Engine { .. } => 8_000,
+            Program::Calls { memory, cpu } => {
+                let ops = cpu.iter().flat_map(|lane| &lane.run);
+                let forks = ops.filter(|op| matches!(op, CallOp::Fork)).count() as u32;
+                // A fork looks at every entry of every table.
+                let rest = if memory.fast < 500 { 8_000 } else { 32_000 };
+                rest + 12_000 * forks
+            }
+        }
+    }
+
+    fn patience(&self) -> u32 {
+        match self {
+            Program::Engine { .. } => 32_000,
+            Program::Calls { memory, .. } => 32_000 + 400 * (memory.fast + memory.slow) as u32,
+        }
+    }
+
+    fn perform(&self, stage: Stage<'_>, coverage: &mut Coverage) -> Vec<Line> {
+        match self {
+            Program::Engine { shape, cpu } => {
+                kernel::perform(shape, cpu, self.flags(), stage, coverage)
+            }
+            Program::Calls { memory, cpu } => {
+                calls::perform(memory, cpu, self.flags(), stage, coverage)
+            }
+        }
+    }
+}
