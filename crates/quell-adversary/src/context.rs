@@ -15,7 +15,7 @@ use crate::op::Op;
 use crate::tables::Arena;
 use quell::Rule;
 use quell_sim::heap;
-use std::cell::{Cell, RefCell};
+use std::cell::{Cell, RefCell, RefMut};
 use std::ptr;
 use std::rc::Rc;
 
@@ -65,6 +65,12 @@ pub(crate) struct Context {
     /// Whether the state of a CPU that waits is looked at.
     legible: bool,
     arena: Rc<Arena>,
+}
+
+/// See [`Context::visit`].
+struct Visit<'c> {
+    core: RefMut<'c, Box<Core>>,
+    _off: heap::Off,
 }
 
 thread_local! {
@@ -174,8 +180,17 @@ impl Context {
     }
 
     /// Uses the machine, which allocates as always.
+    #[inline]
     pub(crate) fn machine<R>(&self, body: impl FnOnce(&mut Core) -> R) -> R {
-        heap::off(|| body(&mut self.core.borrow_mut()))
+        body(&mut self.visit().core)
+    }
+
+    /// Access to the machine, which allocates as always.
+    #[inline]
+    fn visit(&self) -> Visit<'_> {
+        let _off = heap::off_for_now();
+        let core = self.core.borrow_mut();
+        Visit { core, _off }
     }
 
     /// The run comes by a rule to which the search attends.

@@ -195,8 +195,11 @@ pub(crate) struct Core {
     cpus: [Cpu; MAX_CPUS],
     /// What each CPU may do next, as far as that is known.
     enabled: [Actions; MAX_CPUS],
-    /// Of which CPUs it is not, as bits.
+    /// Of which CPUs it is not, as bits. What a CPU may do changes with its own operations, which is seen when it arrives at
+    /// them, and else only where this says so.
     outdated: u8,
+    /// What was picked last of all that may happen.
+    picked: Action,
     pub(crate) mmu: Mmu,
     pub(crate) oracle: Oracle,
     content: Box<[[u64; FRAME_WORDS]]>,
@@ -282,6 +285,7 @@ impl Core {
             cpus: std::array::from_fn(|_| Cpu::new()),
             enabled: [0; MAX_CPUS],
             outdated: 0,
+            picked: Action::step(0),
             mmu: Mmu::new(count, frames, tables),
             oracle: Oracle::new(frames),
             content: vec![[0; FRAME_WORDS]; frames].into(),
@@ -422,6 +426,7 @@ impl Core {
         self.nest(me, true);
         self.record(me, What::Interrupt);
         self.past.hear(me);
+        self.outdate(me);
         let cpu = &mut self.cpus[me];
         let spurious = !std::mem::replace(&mut cpu.interrupt, false);
         let were_on = std::mem::replace(&mut cpu.interrupts_on, false);
@@ -436,6 +441,7 @@ impl Core {
     pub(crate) fn end_interrupt(&mut self, me: usize, were_on: bool) {
         self.nest(me, false);
         self.check_handler(me);
+        self.outdate(me);
         self.cpus[me].interrupts_on = were_on;
         self.cpus[me].woken = true;
         self.record(me, What::InterruptDone);
@@ -452,6 +458,7 @@ impl Core {
 
     pub(crate) fn end_nmi(&mut self, me: usize) {
         self.nest(me, false);
+        self.outdate(me);
         self.cpus[me].in_nmi = false;
         self.cpus[me].woken = true;
         self.record(me, What::NmiDone);
@@ -498,13 +505,21 @@ impl Core {
         self.check_presence(me, false);
         self.cpus[me].online = false;
         self.cpus[me].interrupt = false;
+        self.outdate(me);
     }
 
     pub(crate) fn mask(&mut self, me: usize) -> bool {
-        std::mem::replace(&mut self.cpus[me].interrupts_on, false)
+        let were_on = std::mem::replace(&mut self.cpus[me].interrupts_on, false);
+        if were_on {
+            self.outdate(me);
+        }
+        were_on
     }
 
     pub(crate) fn unmask(&mut self, me: usize, on: bool) {
+        if on {
+            self.outdate(me);
+        }
         self.cpus[me].interrupts_on |= on;
     }
 

@@ -94,6 +94,8 @@ pub struct Random {
     freedom: u64,
     /// What was drawn for this decision.
     drawn: u64,
+    /// No CPU stalls or is to be interrupted in the whole run.
+    keeps_on: bool,
     /// CPUs that get no turn for a while, unless no other CPU can do anything.
     stalls: [Stall; 2],
     early: Early,
@@ -167,6 +169,12 @@ impl Random {
         own
     }
 
+    /// Whether no CPU stalls at this decision, and none is to be interrupted.
+    #[inline(never)]
+    fn lets_go_on(&self, decision: u32) -> bool {
+        self.stalled(decision) == 0 && self.prompted.is_none()
+    }
+
     /// What does not happen at this decision if anything else can.
     #[inline]
     fn stalled(&self, decision: u32) -> Actions {
@@ -185,8 +193,12 @@ pub struct Pct {
     /// The greater, the sooner.
     priority: [u32; ACTIONS],
     changes: [u32; 8],
+    /// The next of the changes.
+    change: u32,
     lowest: u32,
     decision: u32,
+    /// Nothing else was possible at the last decision, which then is none.
+    alone: bool,
     early: Early,
 }
 
@@ -224,6 +236,7 @@ impl Strategy {
             rng,
             freedom,
             drawn: 0,
+            keeps_on: true,
             stalls: Default::default(),
             early: Early::draw(seed),
             lurks: 0,
@@ -242,6 +255,7 @@ impl Strategy {
         if let Strategy::Random(random) = &mut strategy {
             // Of a stall at each visit the later ones would never see anything.
             let draw = random.rng.draw();
+            random.keeps_on = false;
             random.lurks = [1, 1, 2, u32::MAX][draw as usize % 4];
             random.lurks_one_in = [1, 2, 2, 3, 4, 8, 16, 64][(draw >> 8) as usize % 8];
             random.prompts = prompts;
@@ -255,6 +269,7 @@ impl Strategy {
         let mut strategy = Strategy::random(seed);
         if let Strategy::Random(random) = &mut strategy {
             let draw = random.rng.draw();
+            random.keeps_on = false;
             random.lurks = [1, 1, 2, u32::MAX][draw as usize % 4];
             random.lurks_one_in = [1, 1, 2, 4][(draw >> 8) as usize % 4];
             random.lurks_at_changes = true;
@@ -311,6 +326,7 @@ impl Strategy {
             rng,
             freedom,
             drawn: 0,
+            keeps_on: false,
             stalls,
             early: Early::draw(seed),
             lurks: 0,
@@ -332,12 +348,15 @@ impl Strategy {
         for place in changes.iter_mut().take(depth.saturating_sub(1) as usize) {
             *place = rng.below(steps.max(1).into()) as u32;
         }
+        let after = changes.iter().filter(|&&change| change > 0);
         Strategy::Pct(Box::new(Pct {
             rng,
             priority,
             changes,
+            change: after.copied().min().unwrap_or(u32::MAX),
             lowest: 1 << 16,
             decision: 0,
+            alone: false,
             early: Early::draw(seed),
         }))
     }
@@ -350,25 +369,32 @@ impl Strategy {
         }
     }
 
-    /// Whether this decision is left to the fixed scheduler: then, if the CPU that ran can go on, it
-    /// is not worth finding out what else could happen.
-    #[inline]
-    pub fn goes_on(&mut self, decision: u32) -> bool {
+    /// Whether the CPU that ran goes on at this decision, if it can: then it is not worth finding out what else could
+    /// happen. `repeats` says that it can, that it was picked last, and that what may happen has not changed since.
+    #[inline(always)]
+    pub fn goes_on(&mut self, decision: u32, repeats: bool) -> bool {
         match self {
             Strategy::Random(random) => {
                 random.drawn = random.rng.draw();
                 random.drawn & 0xffff_ffff >= random.freedom
-                    && random.stalled(decision) == 0
-                    && random.prompted.is_none()
+                    && (random.keeps_on || random.lets_go_on(decision))
             }
-            Strategy::Script { deviations, next } => {
-                while *next < deviations.len() && deviations[*next].0 < decision {
-                    *next += 1;
-                }
-                deviations.get(*next).is_none_or(|next| next.0 != decision)
-            }
-            Strategy::Pct(_) | Strategy::Exhaustive(_) => false,
+            Strategy::Pct(pct) => repeats && pct.repeats(),
+            Strategy::Exhaustive(_) => false,
+            Strategy::Script { .. } => self.follows(decision),
         }
+    }
+
+    /// Whether a script has nothing to say about this decision.
+    #[inline(never)]
+    fn follows(&mut self, decision: u32) -> bool {
+        let Strategy::Script { deviations, next } = self else {
+            return false;
+        };
+        while *next < deviations.len() && deviations[*next].0 < decision {
+            *next += 1;
+        }
+        deviations.get(*next).is_none_or(|next| next.0 != decision)
     }
 
     /// Picks one of `enabled`, which is not empty, after [`Strategy::goes_on`] was asked.
@@ -444,10 +470,30 @@ impl Strategy {
 }
 
 impl Pct {
-    fn pick(&mut self, enabled: Actions) -> Action {
+    /// Picks what it has picked last of the same actions, unless priorities change; whether it does.
+    #[inline]
+    fn repeats(&mut self) -> bool {
+        if self.alone {
+            return true;
+        }
+        let repeats = self.decision + 1 != self.change;
+        self.decision += u32::from(repeats);
+        repeats
+    }
+
+    pub(crate) fn pick(&mut self, enabled: Actions) -> Action {
+        self.alone = enabled.is_power_of_two();
+        if self.alone {
+            return nth(enabled, 0);
+        }
         self.decision += 1;
         let first = self.foremost(enabled);
-        if self.changes.contains(&self.decision) {
+        if self.decision == self.change {
+            let after = self
+                .changes
+                .iter()
+                .filter(|&&change| change > self.decision);
+            self.change = after.copied().min().unwrap_or(u32::MAX);
             self.lowest -= 1;
             self.priority[actor_of(first)] = self.lowest;
             return self.foremost(enabled);
@@ -474,5 +520,31 @@ mod tests {
             seen[rng.below(10) as usize] = true;
         }
         assert!(seen.iter().all(|&s| s));
+    }
+
+    #[test]
+    fn priorities_that_repeat_pick_what_they_would_pick() {
+        let mut random = Rng::new(11);
+        for seed in 0..200 {
+            let (mut asked, mut repeats) = (Strategy::pct(seed, 5, 60), Strategy::pct(seed, 5, 60));
+            let (mut enabled, mut last, mut repeated) = (0, None, 0);
+            for decision in 1..200 {
+                let before = enabled;
+                if random.below(3) == 0 || enabled == 0 {
+                    enabled = 1 | random.draw() & random.draw() & 0xff_00f7;
+                }
+                let wanted = asked.pick(decision, enabled, 0);
+                let same = enabled == before && last == Some(Action::step(0));
+                let picked = if repeats.goes_on(decision, same) {
+                    repeated += 1;
+                    Action::step(0)
+                } else {
+                    repeats.pick(decision, enabled, 0)
+                };
+                assert_eq!(picked, wanted, "decision {decision} of seed {seed}");
+                last = Some(picked);
+            }
+            assert!(repeated > 0 || seed > 0, "nothing repeats");
+        }
     }
 }

@@ -55,8 +55,11 @@ pub(crate) struct Stage<'s> {
     pub(crate) mistake: Option<Mistake>,
     /// Whether a timeline is wanted.
     pub(crate) record: bool,
-    /// Where programs allocate, if a search looks at that.
+    /// Where programs allocate, if not from the host.
     pub(crate) heap: Option<&'s Heap>,
+    /// Whether what lies there is part of the state: records of a manager. All else are words, of which the
+    /// machine keeps account.
+    pub(crate) has_records: bool,
     /// The kernel of an earlier run and what everything was when its programs had been made ready, which it is again;
     /// or where to keep that for later runs.
     pub(crate) beginning: &'s Cell<Option<Beginning>>,
@@ -191,7 +194,7 @@ impl Stage<'_> {
                             }
                         }
                         changed = 0;
-                        core.digest_heap(self.heap);
+                        core.digest_heap(self.heap.filter(|_| self.has_records));
                     }
                     core.turn()
                 });

@@ -62,6 +62,7 @@ thread_local! {
 }
 
 /// Sets the part back.
+#[derive(Debug)]
 struct Part(usize);
 
 impl Part {
@@ -271,8 +272,19 @@ impl Drop for Heap {
 /// Lets `body` allocate from the system, if a heap is on.
 #[inline]
 pub fn off<R>(body: impl FnOnce() -> R) -> R {
-    let _part = Part::set(PARTS);
+    let _off = off_for_now();
     body()
+}
+
+/// As [`off`], until it is dropped. Several are dropped in the reverse order.
+#[derive(Debug)]
+pub struct Off(#[expect(dead_code, reason = "sets the part back")] Part);
+
+/// Lets the thread allocate from the system, if a heap is on, until what this returns is dropped.
+#[inline]
+#[must_use]
+pub fn off_for_now() -> Off {
+    Off(Part::set(PARTS))
 }
 
 /// Cleared memory from the heap of the thread, if it is on and has room.

@@ -11,8 +11,10 @@ use crate::coverage::{Coverage, Happening};
 use crate::hardware::RunRules;
 use crate::names::Address;
 use crate::stage::{Hw, Stage};
+use crate::timeline;
 use quell::{Engine, Extent, Frame, Hardware, KernelEntries, LedgerEntry, PerCpu, Residue, Word};
 use quell_contract::timeline::Line;
+use quell_sim::heap;
 use quell_vm::machine::{Machine, MemoryMap};
 use std::cell::Cell;
 use std::mem::ManuallyDrop;
@@ -45,6 +47,12 @@ impl Kernel for BareKernel<'_> {
 
 impl BareProgram {
     pub(crate) fn perform(&self, stage: Stage<'_>, coverage: &mut Coverage) -> Vec<Line> {
+        if let Some(kernel) = stage.resumed() {
+            // SAFETY: it was kept below, from such a kernel, and what it borrows lies on the heap as it does: all of it is
+            // there again, as it was then. The lifetime is that of this call, in which the heap is not cleared.
+            let kernel = unsafe { &*kernel.cast::<BareKernel<'_>>() };
+            return self.run(kernel, &stage, coverage, &|_| None);
+        }
         let count = stage.cpus;
         let memory = MemoryMap::new(&[quell_vm::machine::Node {
             extent: Extent {
@@ -53,14 +61,18 @@ impl BareProgram {
             },
             slow: false,
         }]);
-        let hw = stage.machine(memory);
-        let cpus: ManuallyDrop<[PerCpu<'_, Hw>; MAX_CPUS]> =
-            ManuallyDrop::new(std::array::from_fn(|_| PerCpu::new()));
-        let ledger: ManuallyDrop<[LedgerEntry<Hw>; MOST_LEDGER_ENTRIES]> =
-            ManuallyDrop::new(std::array::from_fn(|_| LedgerEntry::new()));
+        // All words lie on the heap: in every run at the same places.
+        let hw = Box::new(stage.machine(memory));
+        let hw = &*hw;
+        let cpus: Box<ManuallyDrop<[PerCpu<'_, Hw>; MAX_CPUS]>> =
+            Box::new(ManuallyDrop::new(std::array::from_fn(|_| PerCpu::new())));
+        let ledger: Box<ManuallyDrop<[LedgerEntry<Hw>; MOST_LEDGER_ENTRIES]>> =
+            Box::new(ManuallyDrop::new(std::array::from_fn(|_| {
+                LedgerEntry::new()
+            })));
         stage.weaken(&cpus[..count]);
         let engine = Engine::with_rules(
-            &hw,
+            hw,
             &cpus[..count],
             &ledger[..self.ledger],
             stage.policy,
@@ -71,8 +83,8 @@ impl BareProgram {
         let space = |space: usize| unsafe { engine.new_space(root_of(space)) };
         // SAFETY: as above, and entries are global where `OwnHalf` says so.
         let own = |entries| unsafe { engine.new_kernel_space(OWN_ROOT, entries) };
-        let kernel = BareKernel {
-            hw: &hw,
+        let kernel = Box::new(BareKernel {
+            hw,
             own: ManuallyDrop::new([KernelEntries::Global, KernelEntries::Tagged].map(own)),
             own_lock: ManuallyDrop::new(AdversaryWord::new(0)),
             has_own_half: Cell::new(false),
@@ -83,20 +95,32 @@ impl BareProgram {
             current: Default::default(),
             preempts: self.preempts,
             engine,
-        };
+        });
         for space in 0..SPACES {
             kernel.link(space, 0);
         }
         for cpu in 0..count {
-            stage.prepare(cpu, &kernel, || {
+            stage.prepare(cpu, &*kernel, || {
                 hw.online();
                 kernel.engine.cpu_online();
                 (self.start)(&kernel, cpu);
             });
         }
+        stage.keep(std::ptr::from_ref(&*kernel).cast());
         let names = |word: usize| kernel.name(&cpus[..count], &ledger[..], word);
-        let lines = stage.perform(&kernel, &|cpu| (self.body)(&kernel, cpu), &|| {}, &names);
-        coverage.add_engine(&kernel.engine.stats());
+        self.run(&kernel, &stage, coverage, &names)
+    }
+
+    /// Sets the CPUs in motion.
+    fn run(
+        &self,
+        kernel: &BareKernel<'_>,
+        stage: &Stage<'_>,
+        coverage: &mut Coverage,
+        names: &timeline::Names<'_>,
+    ) -> Vec<Line> {
+        let lines = stage.perform(kernel, &|cpu| (self.body)(kernel, cpu), &|| {}, names);
+        heap::off(|| coverage.add_engine(&kernel.engine.stats()));
         lines
     }
 }

@@ -67,17 +67,14 @@ impl Context {
         operation: impl FnOnce(&mut Core) -> R,
     ) -> R {
         let me = usize::from(self.cpu.get());
-        let arrived = self.machine(|core| match core.arrive(me, op, site) {
-            Verdict::Go => Ok(operation(core)),
-            verdict => Err((verdict, operation)),
-        });
-        match arrived {
-            Ok(result) => result,
-            Err((verdict, operation)) => {
-                self.wait_for_turn(me, verdict, op, site);
-                self.machine(operation)
-            }
+        let mut visit = self.visit();
+        let verdict = visit.core.arrive(me, op, site);
+        if verdict != Verdict::Go {
+            drop(visit);
+            self.wait_for_turn(me, verdict, op, site);
+            visit = self.visit();
         }
+        operation(&mut visit.core)
     }
 
     /// Waits until the CPU, which has arrived at `op` with this verdict, may do it, while others run and interrupts are

@@ -30,29 +30,52 @@ impl Core {
         if let Some(footprints) = &mut self.footprints {
             footprints.arrive(me, op, site);
         }
-        self.outdate(me);
         self.current = me;
         if self.searches || op == Op::Relax {
             self.cpus[me].watch.take_notes();
         }
         if self.searches {
+            self.outdate(me);
             self.open = true;
             return Verdict::Suspend;
         }
         if self.end.is_some() {
             return Verdict::Suspend;
         }
+        let may_step = self.may_step(&self.cpus[me], op);
         let decision = self.decisions + 1;
         if self.is_late(decision) {
+            self.renew_step(me, op, may_step);
             return self.choose(Some(me));
         }
         self.decisions = decision;
-        if self.strategy.goes_on(decision) && self.may_step(&self.cpus[me], op) {
+        let repeats = may_step && self.outdated == 0 && self.picked == Action::step(me);
+        if cfg!(test) && repeats {
+            self.renew_step(me, op, may_step);
+            self.check_enabled();
+        }
+        let mut picked = Some(Action::step(me));
+        if !(self.strategy.goes_on(decision, repeats) && may_step) {
+            self.renew_step(me, op, may_step);
+            picked = self.pick_any(decision);
+        }
+        if picked == Some(Action::step(me)) {
             self.step(me, op);
             return Verdict::Go;
         }
-        let picked = self.pick_any(decision);
         self.carry_out(Some(me), picked)
+    }
+
+    /// The CPU has come to another operation. What it may do besides its step does not depend on that: it is still known,
+    /// unless the operation is one that [`Core::enabled_on`] asks about by name.
+    #[inline(always)]
+    fn renew_step(&mut self, me: usize, op: Op, may_step: bool) {
+        if op == Op::Park {
+            self.outdate(me);
+        }
+        let step = Action::step(me).bit();
+        let others = self.enabled[me] & !step;
+        self.enabled[me] = others | if may_step { step } else { 0 };
     }
 
     /// The first choice of a run; the CPU whose turn it is.
@@ -149,6 +172,8 @@ impl Core {
                 self.mmu.barrier(self.now);
             }
             Op::Fence => self.past.fence(me),
+            // Nothing interrupts a CPU before its first step.
+            Op::Start => self.outdate(me),
             _ => {}
         }
     }
@@ -160,7 +185,7 @@ impl Core {
             return self.pick_late(decision);
         }
         let cpu = &self.cpus[current];
-        if self.strategy.goes_on(decision) && self.may_step(cpu, cpu.pending) {
+        if self.strategy.goes_on(decision, false) && self.may_step(cpu, cpu.pending) {
             return Some(Action::step(current));
         }
         self.pick_any(decision)
@@ -206,6 +231,7 @@ impl Core {
         let enabled = self.whatever_is_enabled()?;
         let picked = match &mut self.strategy {
             Strategy::Exhaustive(_) => self.search_on(enabled),
+            Strategy::Pct(pct) => Some(pct.pick(enabled)),
             _ if enabled.is_power_of_two() => Some(Action(enabled.trailing_zeros() as u8)),
             strategy => Some(strategy.pick(decision, enabled, current)),
         };
@@ -213,6 +239,7 @@ impl Core {
             self.end = Some(End::Pruned);
             return None;
         };
+        self.picked = action;
         if self.searches {
             self.learn(action);
         }
@@ -314,7 +341,18 @@ impl Core {
             outdated &= outdated - 1;
             self.enabled[index] = self.enabled_on(index);
         }
+        if cfg!(test) {
+            self.check_enabled();
+        }
         self.enabled.iter().fold(0, |all, one| all | one)
+    }
+
+    /// Nothing has changed what a CPU may do without having been told of.
+    fn check_enabled(&self) {
+        for index in 0..self.count {
+            let (known, found) = (self.enabled[index], self.enabled_on(index));
+            assert_eq!(known, found, "what CPU {index} may do was not found out");
+        }
     }
 
     /// What may happen next on one CPU. Out of line, as what it seldom asks is: the compiler would look up beforehand what

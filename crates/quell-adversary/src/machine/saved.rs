@@ -104,7 +104,7 @@ impl Core {
         self.outdate_all();
         let arena = Rc::clone(&self.arena);
         self.mmu.restore(&arena, &saved.mmu);
-        self.oracle.clone_from(&saved.oracle);
+        self.oracle.restore(&saved.oracle);
         self.content.copy_from_slice(&saved.content);
         self.touched.clone_from(&saved.touched);
         self.past.clear();

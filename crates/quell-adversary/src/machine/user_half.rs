@@ -27,7 +27,14 @@ impl Core {
     }
 
     /// The CPU is in the kernel from here on.
+    #[inline]
     pub(crate) fn leave_user_half(&mut self, me: usize) {
+        if self.kind.isolated {
+            self.leave_isolated_half(me);
+        }
+    }
+
+    fn leave_isolated_half(&mut self, me: usize) {
         if let Some((root, tag)) = self.halves[me].user.take() {
             self.load_half(me, root, tag, true, false);
         }

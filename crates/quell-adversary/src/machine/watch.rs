@@ -46,6 +46,17 @@ pub(super) struct Watch {
     notes: Vec<Note>,
 }
 
+/// Words that a CPU reads one after the other where all that is remembered was read since its last turn: each takes the
+/// place of the one before, as long as it is itself the next to go. So it is with a CPU that reads a whole table.
+struct Passing {
+    place: usize,
+    /// The greatest key of all others that are remembered.
+    others: u64,
+    /// The word that came last; it does not stand in its place yet.
+    word: *const AdversaryWord,
+    seen: u64,
+}
+
 /// How many notes are taken before they are taken in, in any case.
 const NOTES: usize = 256;
 
@@ -164,31 +175,88 @@ impl Watch {
 
     /// Takes in what was noted. Until the next note [`Watch::written`] keeps that right.
     pub(super) fn take_notes(&mut self) {
+        let mut passing = None;
         for at in 0..self.notes.len() {
             match self.notes[at] {
-                Note::Read(word, value) => {
-                    let place = match self.place(word) {
-                        Some(known) => known,
-                        None => self.remember(word),
-                    };
-                    self.fresh |= 1 << place;
-                    self.seen[place] = value;
-                    self.turns[place] = 0;
-                }
-                Note::Wrote(word, value) => {
-                    if let Some(place) = self.place(word) {
-                        self.seen[place] = value;
+                Note::Read(word, value) => self.take_read(word, value, &mut passing),
+                Note::Wrote(word, value) => match &mut passing {
+                    Some(passing) if std::ptr::eq(passing.word, word) => passing.seen = value,
+                    _ => {
+                        if let Some(place) = self.place(word) {
+                            self.seen[place] = value;
+                        }
                     }
+                },
+                Note::Gone(word) => {
+                    self.settle(passing.take());
+                    self.remove(word);
                 }
-                Note::Gone(word) => self.remove(word),
             }
         }
+        self.settle(passing);
         self.notes.clear();
         self.changed = 0;
         for place in 0..self.count {
             // SAFETY: a word that has gone is not among those that are left: its note was the last about it.
             let holds = unsafe { (*self.words[place]).peek() };
             self.changed |= u32::from(holds != self.seen[place]) << place;
+        }
+    }
+
+    #[inline]
+    fn take_read(&mut self, word: *const AdversaryWord, value: u64, passing: &mut Option<Passing>) {
+        if let Some(passing) = passing
+            && std::ptr::eq(passing.word, word)
+        {
+            passing.seen = value;
+            return;
+        }
+        let known = self.place(word);
+        if let (None, Some(passing)) = (known, &mut *passing)
+            && self.key(word, passing.place) > passing.others
+        {
+            passing.word = word;
+            passing.seen = value;
+            return;
+        }
+        let place = known.unwrap_or_else(|| {
+            self.settle(passing.take());
+            self.remember(word)
+        });
+        self.fresh |= 1 << place;
+        self.seen[place] = value;
+        self.turns[place] = 0;
+        if known.is_none() && self.overflowed && self.fresh == ALL {
+            *passing = self.pass(place);
+        }
+    }
+
+    /// The word there has taken the place of another, all are fresh, and it would be the next to go: from here on it is no
+    /// longer known to stand there.
+    fn pass(&mut self, place: usize) -> Option<Passing> {
+        let mut keys = self.keys;
+        let key = std::mem::take(&mut keys[place]);
+        let others = keys[greatest(keys)];
+        if key < others {
+            return None;
+        }
+        self.lose(place);
+        Some(Passing {
+            place,
+            others,
+            word: std::mem::replace(&mut self.words[place], std::ptr::null()),
+            seen: self.seen[place],
+        })
+    }
+
+    /// The last word that has passed stays.
+    fn settle(&mut self, passing: Option<Passing>) {
+        if let Some(Passing {
+            place, word, seen, ..
+        }) = passing
+        {
+            self.put(place, word);
+            self.seen[place] = seen;
         }
     }
 
@@ -242,12 +310,17 @@ impl Watch {
             self.lose(place);
             place
         };
+        self.put(place, word);
+        place
+    }
+
+    /// The word stands there from here on.
+    fn put(&mut self, place: usize, word: *const AdversaryWord) {
         self.words[place] = word;
         self.keys[place] = self.key(word, place);
         let kind = kind(word);
         self.kinds[kind] += 1;
         self.places[kind] = place as u8;
-        place
     }
 
     /// The word there goes.
@@ -360,6 +433,8 @@ impl Watch {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::schedule::Rng;
+    use std::hash::{DefaultHasher, Hasher};
 
     #[test]
     fn what_a_loop_reads_stays_however_much_was_read_before() {
@@ -400,5 +475,54 @@ mod tests {
         watch.read(&words[0], words[0].peek());
         watch.take_notes();
         assert!(!watch.has_overflowed());
+    }
+
+    #[test]
+    fn many_words_that_pass_leave_what_one_after_the_other_leaves() {
+        let words: Vec<_> = (0..90).map(AdversaryWord::holding).collect();
+        let [mut at_once, mut one_by_one] = [(), ()].map(|()| {
+            let mut watch = Watch::new();
+            watch.clear(words.as_ptr().addr(), 0..0);
+            watch
+        });
+        let state = |watch: &Watch| {
+            let state = watch.state().map(|word| {
+                let mut hasher = DefaultHasher::new();
+                word.hash(&mut hasher);
+                hasher.finish()
+            });
+            let mut state: Vec<_> = state.collect();
+            state.sort_unstable();
+            (state, watch.fresh.count_ones(), watch.overflowed)
+        };
+        let mut random = Rng::new(5);
+        let mut passed = 0;
+        for round in 0..4000 {
+            let from = random.below(90) as usize;
+            let length = 1 + random.below(80) as usize;
+            for word in words.iter().cycle().skip(from).take(length) {
+                let value = word.peek() + random.below(2);
+                let note = |watch: &mut Watch, kind: u64| match kind {
+                    0 => watch.note(Note::Wrote(word, value)),
+                    1 => watch.note(Note::Gone(word)),
+                    _ => watch.note(Note::Read(word, value)),
+                };
+                let kind = random.below(20);
+                note(&mut at_once, kind);
+                note(&mut one_by_one, kind);
+                one_by_one.take_notes();
+            }
+            at_once.take_notes();
+            assert_eq!(state(&at_once), state(&one_by_one), "round {round}");
+            passed += u32::from(at_once.overflowed);
+            if random.below(3) == 0 {
+                at_once.turn();
+                one_by_one.turn();
+            }
+        }
+        assert!(
+            passed > 1000,
+            "{passed} rounds read more than is remembered"
+        );
     }
 }
