@@ -1037,6 +1037,20 @@ QUELL_MUST_USE
 enum quell_status quell_batch_finish(struct quell_batch *batch,
                                      size_t *count);
 
+// Entries of `space` in `*range` changed, or anywhere if that is NULL: flushes at once, without a batch. On return no CPU uses a
+// translation that the change took away, in any later user access. `scope` is an `enum quell_scope`.
+//
+// The same as one change in a batch of its own, in fewer steps; but quell_settle does not know of it before it is flushed. So it is called
+// under the lock of the table, or where a second actor that meets the entry hears of the flush in another way (Linux's
+// mm_tlb_flush_pending), or relies on nothing.
+//
+// Context: after the tables were written, interrupts on or off. May wait.
+QUELL_MUST_USE
+enum quell_status quell_flush(struct quell_engine *engine,
+                              struct quell_space *space,
+                              const struct quell_range *range,
+                              uint32_t scope);
+
 // Begins to flush, and waits for no CPU: what quell_batch_finish does without the wait. The flush goes on by itself;
 // quell_batch_poll says when it is over; quell_batch_finish ends it and yields the frames. Until then the
 // batch takes nothing more, and its array and spaces stay.

@@ -4,7 +4,9 @@
 //! what was flushed, here the array counts.
 
 use crate::held::{BatchPlace, CBatch, Frames, Held, batch, held};
-use crate::place::{engine_here, quell_batch, quell_engine, quell_space, quell_stamp, room, space};
+use crate::place::{
+    engine_here, quell_batch, quell_engine, quell_space, quell_stamp, reject, room, space,
+};
 use crate::status::{answer, quell_status};
 use crate::values::{purpose, quell_range, scope};
 use core::ffi::c_void;
@@ -260,6 +262,40 @@ pub unsafe extern "C" fn quell_batch_finish(
         };
         // SAFETY: as above.
         unsafe { tell(count, frames) };
+        Ok(())
+    })
+}
+
+/// Entries of `space` in `*range` changed, or anywhere if that is NULL: flushes at once, without a batch. On return no CPU uses a
+/// translation that the change took away, in any later user access. `scope` is an `enum quell_scope`.
+///
+/// The same as one change in a batch of its own, in fewer steps; but quell_settle does not know of it before it is flushed. So it is called
+/// under the lock of the table, or where a second actor that meets the entry hears of the flush in another way (Linux's
+/// mm_tlb_flush_pending), or relies on nothing.
+///
+/// Context: after the tables were written, interrupts on or off. May wait.
+///
+/// # Safety
+/// As the header says.
+#[unsafe(no_mangle)]
+#[must_use]
+pub unsafe extern "C" fn quell_flush(
+    engine: *mut quell_engine,
+    space: *mut quell_space,
+    range: *const quell_range,
+    scope: u32,
+) -> quell_status {
+    answer(|| {
+        // SAFETY: C vouches for its memory, and keeps the space.
+        let (engine, space) = unsafe { (engine_here(engine)?, self::space(space)?) };
+        let range = if range.is_null() {
+            None
+        } else {
+            reject(range)?;
+            // SAFETY: it is not NULL, and C has initialised it.
+            Some(unsafe { *range }.checked()?)
+        };
+        engine.flush_at_once(space, range, self::scope(scope)?);
         Ok(())
     })
 }

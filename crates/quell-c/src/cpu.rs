@@ -134,12 +134,11 @@ pub unsafe extern "C" fn quell_switch_to(
     answer(|| {
         // SAFETY: C vouches for its memory.
         let (made, from, to) = unsafe { (made(engine)?, space_if_any(from)?, space(to)?) };
-        let engine = made.on_online_cpu()?;
-        if to.id().kernel().is_some() {
-            return Err(quell_status::Running);
+        if made.engine().try_switch_to(from, to) {
+            return Ok(());
         }
-        engine.switch_to(from, to);
-        Ok(())
+        made.on_online_cpu()?;
+        Err(quell_status::Running)
     })
 }
 

@@ -302,8 +302,8 @@ unsafe impl Hardware for Machine {
 
     fn interrupt(&self, targets: &CpuSet) {
         let mut bits = [0; QUELL_CPU_SET_WORDS];
-        for cpu in targets.iter() {
-            bits[cpu.index() / 64] |= 1 << (cpu.index() % 64);
+        for (bits, &word) in bits.iter_mut().zip(targets.words()) {
+            *bits = word;
         }
         let set = quell_cpu_set { bits };
         // SAFETY: the pointer is to a value that outlives the call.

@@ -318,7 +318,7 @@ where
             return Outcome::Flushed(self.finish());
         };
         engine.count(me, Counter::DebtsTaken, 1);
-        let mut cpus = CpuSet::EMPTY;
+        let mut cpus = CpuSet::none();
         for entry in self.unflushed.pending.as_slice() {
             // The debt first, then the set: a CPU that loads the space enters the set before it
             // reads the debt, so one of the two sees the other.

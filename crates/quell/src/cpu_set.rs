@@ -46,7 +46,13 @@ pub struct CpuSet {
 
 impl CpuSet {
     /// The set without members.
-    pub const EMPTY: CpuSet = CpuSet { words: Few::new() };
+    pub const EMPTY: CpuSet = CpuSet::none();
+
+    /// The same where the code makes it: a copy of the constant would fill the room with zeros.
+    #[inline]
+    pub(crate) const fn none() -> CpuSet {
+        CpuSet { words: Few::new() }
+    }
 
     /// The CPUs `0..count`.
     ///
@@ -57,7 +63,7 @@ impl CpuSet {
             count <= MAX_CPUS,
             "{count} CPUs, but at most {MAX_CPUS} are supported"
         );
-        let mut set = Self::EMPTY;
+        let mut set = Self::none();
         for begin in (0..count).step_by(64) {
             let below = (count - begin).min(64);
             set.words.push(u64::MAX >> (64 - below));
@@ -65,8 +71,9 @@ impl CpuSet {
         set
     }
 
+    /// The members as bits: CPU n is bit n % 64 of word n / 64. Words that are not there have none.
     #[inline]
-    fn words(&self) -> &[u64] {
+    pub fn words(&self) -> &[u64] {
         self.words.as_slice()
     }
 
@@ -96,11 +103,15 @@ impl CpuSet {
     /// If its number is not below [`MAX_CPUS`].
     #[inline]
     pub fn insert(&mut self, cpu: CpuId) {
-        let index = cpu.index() / 64;
-        while self.words().len() <= index {
+        let (index, bit) = (cpu.index() / 64, 1 << (cpu.index() % 64));
+        if let Some(word) = self.words.as_mut_slice().get_mut(index) {
+            *word |= bit;
+            return;
+        }
+        while self.words().len() < index {
             self.words.push(0);
         }
-        self.words.as_mut_slice()[index] |= 1 << (cpu.index() % 64);
+        self.words.push(bit);
     }
 
     /// Makes `cpu` no member.
@@ -144,7 +155,7 @@ impl Eq for CpuSet {}
 
 impl Default for CpuSet {
     fn default() -> Self {
-        CpuSet::EMPTY
+        CpuSet::none()
     }
 }
 
@@ -180,7 +191,7 @@ impl Iterator for Members<'_> {
 
 impl FromIterator<CpuId> for CpuSet {
     fn from_iter<I: IntoIterator<Item = CpuId>>(cpus: I) -> Self {
-        let mut set = CpuSet::EMPTY;
+        let mut set = CpuSet::none();
         for cpu in cpus {
             set.insert(cpu);
         }
@@ -258,11 +269,18 @@ impl<W: Word> AtomicCpuSet<W> {
     #[inline]
     #[track_caller]
     pub fn snapshot(&self, cpus: usize, order: Ordering) -> CpuSet {
-        let mut set = CpuSet::EMPTY;
+        let mut set = CpuSet::none();
+        self.read_into(&mut set, cpus, order);
+        set
+    }
+
+    /// Adds the members among the CPUs `0..cpus` to a set that has none, as [`AtomicCpuSet::snapshot`]: for one that is not to be moved.
+    #[inline]
+    #[track_caller]
+    pub(crate) fn read_into(&self, set: &mut CpuSet, cpus: usize, order: Ordering) {
         for shared in self.bits.iter().take(cpus.div_ceil(64)) {
             set.words.push(shared.load(order));
         }
-        set
     }
 
     /// Replaces the members; word by word, so only for a set that no other CPU changes meanwhile.

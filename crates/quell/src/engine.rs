@@ -235,6 +235,12 @@ impl<'m, H: Hardware, R: Rules> Engine<'m, H, R> {
         state_of(self.hw, self.given, cpu)
     }
 
+    /// The state of a CPU, if there is such a CPU.
+    #[inline]
+    pub(crate) fn known_cpu(&self, cpu: CpuId) -> Option<&'m PerCpu<'m, H>> {
+        (cpu.index() < self.count).then(|| self.cpu(cpu))
+    }
+
     /// The counters of all CPUs together. Never waits.
     pub fn stats(&self) -> Stats {
         let mut sum = Stats::default();

@@ -27,12 +27,14 @@
 //! post and its interrupts, where interrupts are masked: a flush that ran there would find its request merged with
 //! one whose interrupt was not sent yet, and wait for a target that was not interrupted.
 
+use crate::addr::PageRange;
 use crate::cpu::{Activity, Asked, Concern};
 use crate::cpu_set::{CpuId, CpuSet};
 use crate::engine::Engine;
 use crate::flush_info::FlushInfo;
 use crate::hardware::{Hardware, Scope};
 use crate::inbox::{Marks, Post, Posted, Until};
+use crate::per_cpu::PerCpu;
 use crate::request::Request;
 use crate::rules::{EngineRules, Rules};
 use crate::space::AddressSpace;
@@ -66,6 +68,7 @@ impl Shootdown {
         self.asked
     }
 
+    #[inline]
     fn ask(&mut self, target: CpuId, interrupt: bool) {
         self.asked = true;
         // A target of several requests is interrupted once.
@@ -78,6 +81,56 @@ impl Shootdown {
 }
 
 impl<H: Hardware, R: Rules> Engine<'_, H, R> {
+    /// Entries of `space` in this range changed, or anywhere if there is none: flushes at once, without a batch. When it returns, no CPU
+    /// uses a translation that the change took away, in any later user access (C1, C3). May wait for other CPUs. As one lone change
+    /// in a batch of [`Purpose::Call`](crate::Purpose), in fewer steps.
+    ///
+    /// It raises no debt: [`Engine::settle`] does not know of the change before it is flushed. So it is called under
+    /// the lock of the table, or where a second actor that meets the entry hears of the flush in another way (Linux's
+    /// `mm_tlb_flush_pending`), or relies on nothing.
+    #[inline]
+    pub fn flush_at_once(&self, space: &AddressSpace<H>, range: Option<PageRange>, scope: Scope) {
+        let request = Request::of(range, scope);
+        if self.broadcasts().is_some() || space.id().is_kernel() {
+            return self.flush([(space, &request)].into_iter());
+        }
+        self.assert_may_wait();
+        let told = self.start_secondary([(space, &request)].into_iter());
+        let me = self.hw.this_cpu();
+        let cpu = self.cpu(me);
+        cpu.stats.add(Counter::Requested, 1);
+        let request = self.limited(me, &request);
+        let info = FlushInfo::of(space.id(), self.take_generation(space), request);
+        if space.is_loaded_only_on(me, self.count) {
+            cpu.stats.add(Counter::SkippedNoTarget, 1);
+            let were_on = self.hw.mask_interrupts();
+            if self.rules.initiator_flushes() {
+                self.flush_here(cpu, &info);
+            }
+            self.hw.restore_interrupts(were_on);
+        } else {
+            self.flush_beside(me, space, &info);
+        }
+        self.wait_for_secondary(me, told);
+    }
+
+    /// Flushes one request that has its generation, on this CPU and on others.
+    fn flush_beside(&self, me: CpuId, space: &AddressSpace<H>, info: &FlushInfo<'_>) {
+        let scope = info.request.scope();
+        let mut shootdown = self.begin_shootdown(me);
+        let mut loaded = CpuSet::none();
+        space.read_loaded(&mut loaded, self.count);
+        self.post(me, &loaded, info, Concern::Flush(scope), &mut shootdown);
+        self.flush_posted(me, core::slice::from_ref(info), &shootdown, scope, false);
+    }
+
+    /// Takes the generation of a flush.
+    #[inline]
+    fn take_generation(&self, space: &AddressSpace<H>) -> u64 {
+        self.rules
+            .generation_of_flush(|| space.next_generation(), || space.flushes().generation)
+    }
+
     /// Flushes requests, at most [`SPACES`], on every CPU that may hold what they cover.
     ///
     /// When it returns, no CPU uses a covered translation in any later user access.
@@ -94,24 +147,36 @@ impl<H: Hardware, R: Rules> Engine<'_, H, R> {
         }
         let told = self.start_secondary(requests.clone());
         let me = self.hw.this_cpu();
-        let mut mine = Stack::<FlushInfo, SPACES>::new();
+        let mut mine = Stack::<FlushInfo<'s>, SPACES>::new();
         let mut shootdown = self.begin_shootdown(me);
         let (scope, kernel) = self.post_all(me, requests, &mut mine, &mut shootdown);
+        self.flush_posted(me, mine.as_slice(), &shootdown, scope, kernel);
+        self.wait_for_secondary(me, told);
+    }
+
+    /// Interrupts the targets of what was posted, flushes this CPU's own entries, and waits.
+    fn flush_posted(
+        &self,
+        me: CpuId,
+        mine: &[FlushInfo<'_>],
+        shootdown: &Shootdown,
+        scope: Scope,
+        kernel: bool,
+    ) {
         let no_target = !shootdown.has_targets();
         self.count(me, Counter::SkippedNoTarget, u64::from(no_target));
-        self.interrupt(me, &shootdown);
+        self.interrupt(me, shootdown);
         if self.on().concurrent {
-            self.flush_own(me, mine.as_slice());
-            self.let_interrupts_in(&shootdown);
-            self.wait(me, &shootdown, scope, kernel);
+            self.flush_own(me, mine);
+            self.let_interrupts_in(shootdown);
+            self.wait(me, shootdown, scope, kernel);
         } else {
-            self.let_interrupts_in(&shootdown);
-            self.wait(me, &shootdown, scope, kernel);
+            self.let_interrupts_in(shootdown);
+            self.wait(me, shootdown, scope, kernel);
             let were_on = self.hw.mask_interrupts();
-            self.flush_own(me, mine.as_slice());
+            self.flush_own(me, mine);
             self.hw.restore_interrupts(were_on);
         }
-        self.wait_for_secondary(me, told);
     }
 
     /// Takes generations, and posts each request to the CPUs that must be asked; what this CPU has to flush itself
@@ -121,7 +186,7 @@ impl<H: Hardware, R: Rules> Engine<'_, H, R> {
         &self,
         me: CpuId,
         requests: impl ExactSizeIterator<Item = (&'s AddressSpace<H>, &'s Request)> + Clone,
-        mine: &mut Stack<FlushInfo, SPACES>,
+        mine: &mut Stack<FlushInfo<'s>, SPACES>,
         shootdown: &mut Shootdown,
     ) -> (Scope, bool)
     where
@@ -135,13 +200,12 @@ impl<H: Hardware, R: Rules> Engine<'_, H, R> {
         for (space, request) in requests {
             self.count(me, Counter::Requested, 1);
             let request = self.limited(me, request);
-            let generation = self
-                .rules
-                .generation_of_flush(|| space.next_generation(), || space.flushes().generation);
-            let info = mine.push(FlushInfo::of(space.id(), generation, request));
+            let info = FlushInfo::of(space.id(), self.take_generation(space), request);
+            let info = mine.push(info);
             let concern = Concern::of_flush(scope, info.is_kernel());
             kernel |= info.is_kernel();
-            let mut loaded = space.loaded_on(self.count);
+            let mut loaded = CpuSet::none();
+            space.read_loaded(&mut loaded, self.count);
             loaded.remove(me);
             if info.is_kernel() {
                 loaded = self.without_programs(me, &loaded, scope);
@@ -155,13 +219,15 @@ impl<H: Hardware, R: Rules> Engine<'_, H, R> {
         (scope, kernel)
     }
 
-    pub(crate) fn flush_own(&self, me: CpuId, mine: &[FlushInfo]) {
+    #[inline]
+    pub(crate) fn flush_own(&self, me: CpuId, mine: &[FlushInfo<'_>]) {
+        let cpu = self.cpu(me);
         if self.rules.initiator_flushes() {
             for info in mine {
                 if info.is_kernel() {
                     self.flush_with_kernel(me, info);
                 } else {
-                    self.flush_here(me, info);
+                    self.flush_here(cpu, info);
                 }
             }
         }
@@ -205,7 +271,7 @@ impl<H: Hardware, R: Rules> Engine<'_, H, R> {
             let slot = &cpu.slots()[cpu.state.slot()];
             let caught_up = slot.generation();
             if self.rules.initiator_flushes() {
-                self.invalidate_here(me, slot, self.limited(me, request));
+                self.invalidate_here(cpu, slot, self.limited(me, request));
             }
             // The flush first: a second actor that sees the debt gone relies on it. Another initiator's request
             // that came in between stays behind, and the next one closes the gap.
@@ -265,7 +331,7 @@ impl<H: Hardware, R: Rules> Engine<'_, H, R> {
             if kernel {
                 self.flush_with_kernel(me, &everything);
             } else {
-                self.flush_here(me, &everything);
+                self.flush_here(self.cpu(me), &everything);
             }
         }
     }
@@ -289,10 +355,7 @@ impl<H: Hardware, R: Rules> Engine<'_, H, R> {
             return request;
         }
         self.count(me, Counter::EscalatedLength, 1);
-        match request.scope() {
-            Scope::Leaf => &Request::Full(Scope::Leaf),
-            Scope::Tables => &Request::Full(Scope::Tables),
-        }
+        Request::full(request.scope())
     }
 
     // The initiator's side.
@@ -309,8 +372,8 @@ impl<H: Hardware, R: Rules> Engine<'_, H, R> {
     pub(crate) fn mask_for_shootdown(&self) -> Shootdown {
         Shootdown {
             were_on: self.rules.posting_is_masked() && self.hw.mask_interrupts(),
-            targets: CpuSet::EMPTY,
-            interrupts: CpuSet::EMPTY,
+            targets: CpuSet::none(),
+            interrupts: CpuSet::none(),
             asked: false,
             sent: 0,
             outbox: false,
@@ -322,7 +385,7 @@ impl<H: Hardware, R: Rules> Engine<'_, H, R> {
         &self,
         me: CpuId,
         cpus: &CpuSet,
-        info: &FlushInfo,
+        info: &FlushInfo<'_>,
         concern: Concern,
         shootdown: &mut Shootdown,
     ) {
@@ -383,6 +446,7 @@ impl<H: Hardware, R: Rules> Engine<'_, H, R> {
     }
 
     /// Interrupts the targets that no interrupt is on its way to.
+    #[inline]
     pub(crate) fn interrupt(&self, me: CpuId, shootdown: &Shootdown) {
         if shootdown.sent > 0 {
             self.count(me, Counter::Shootdowns, 1);
@@ -397,16 +461,18 @@ impl<H: Hardware, R: Rules> Engine<'_, H, R> {
     }
 
     /// Waits until every target has flushed, or, where that is enough, has received the request.
+    #[inline]
     pub(crate) fn wait(&self, me: CpuId, shootdown: &Shootdown, scope: Scope, kernel: bool) {
         self.assert_still_on(me);
         let until = self.until(scope, kernel);
+        let cpu = self.cpu(me);
         if shootdown.asked && self.rules.initiator_waits() {
             for target in shootdown.targets.iter() {
-                self.wait_for(me, target, until);
+                self.wait_for(me, cpu, target, until);
             }
         }
         if shootdown.outbox {
-            self.cpu(me).outbox.release();
+            cpu.outbox.release();
         }
     }
 
@@ -423,14 +489,16 @@ impl<H: Hardware, R: Rules> Engine<'_, H, R> {
         }
     }
 
-    fn wait_for(&self, me: CpuId, target: CpuId, until: Until) {
+    /// Waits until `target` has got so far with all that was posted to it. `cpu` is this CPU's state.
+    #[inline]
+    fn wait_for(&self, me: CpuId, cpu: &PerCpu<'_, H>, target: CpuId, until: Until) {
         let inbox = &self.cpu(target).inbox;
         let Some(number) = inbox.awaited(&self.rules) else {
             return;
         };
-        self.count(me, Counter::Waited, 1);
+        cpu.stats.add(Counter::Waited, 1);
         let receipt = u64::from(until == Until::Received);
-        self.count(me, Counter::WaitedReceipt, receipt);
+        cpu.stats.add(Counter::WaitedReceipt, receipt);
         let mut turns = 0;
         while !inbox.has_reached(number, until) {
             self.wait_a_turn_for(me, target, &mut turns);
@@ -455,7 +523,7 @@ impl<H: Hardware, R: Rules> Engine<'_, H, R> {
             let inbox = &self.cpu(cpu).inbox;
             let behind = |number| !inbox.has_reached(number, until);
             if cpu != me && inbox.awaited(&self.rules).is_some_and(behind) {
-                self.wait_for(me, cpu, until);
+                self.wait_for(me, self.cpu(me), cpu, until);
             }
         }
     }

@@ -12,46 +12,48 @@ use crate::space::{KernelEntries, SpaceId};
 use crate::word::Word;
 use core::sync::atomic::Ordering::Relaxed;
 
-/// A request on its way: what to flush of which space, and as of which flush generations.
+/// A request on its way: what to flush of which space, and as of which flush generations. The ranges have room for many and
+/// mostly are one, so they are not moved with it.
 #[derive(Clone, Copy)]
-pub(crate) struct FlushInfo {
+pub(crate) struct FlushInfo<'r> {
     /// The space; `None` for whatever is loaded.
     pub(crate) space: Option<SpaceId>,
     /// The first and the last flush generation that the request covers.
     pub(crate) first: u64,
     pub(crate) last: u64,
-    pub(crate) request: Request,
+    pub(crate) request: &'r Request,
 }
 
-impl FlushInfo {
+impl<'r> FlushInfo<'r> {
     /// A whole flush of whatever is loaded.
-    pub(crate) const EVERYTHING: FlushInfo = FlushInfo::whole(Scope::Leaf);
+    pub(crate) const EVERYTHING: FlushInfo<'static> = FlushInfo::whole(Scope::Leaf);
 
     /// No translation of any space: for a request that is a mark alone.
-    pub(crate) const NOTHING: FlushInfo = FlushInfo {
+    pub(crate) const NOTHING: FlushInfo<'static> = FlushInfo {
         space: Some(SpaceId::of_kernel(0, KernelEntries::Global)),
         first: 0,
         last: 0,
-        request: Request::Empty,
+        request: &Request::Empty,
     };
 
     /// A whole flush of whatever is loaded, where this much has changed.
-    pub(crate) const fn whole(scope: Scope) -> FlushInfo {
+    pub(crate) const fn whole(scope: Scope) -> FlushInfo<'static> {
         FlushInfo {
             space: None,
             first: 0,
             last: 0,
-            request: Request::Full(scope),
+            request: Request::full(scope),
         }
     }
 
     /// One generation of a space.
-    pub(crate) fn of(space: SpaceId, generation: u64, request: &Request) -> FlushInfo {
+    #[inline]
+    pub(crate) fn of(space: SpaceId, generation: u64, request: &'r Request) -> Self {
         FlushInfo {
             space: Some(space),
             first: generation,
             last: generation,
-            request: *request,
+            request,
         }
     }
 
@@ -60,18 +62,55 @@ impl FlushInfo {
     pub(crate) fn is_kernel(&self) -> bool {
         self.space.is_some_and(SpaceId::is_kernel)
     }
+}
+
+/// A request that was read from the words, with a place for its ranges.
+pub(crate) struct Taken {
+    space: Option<SpaceId>,
+    first: u64,
+    last: u64,
+    request: Request,
+}
+
+impl Taken {
+    /// A place to read into.
+    #[inline]
+    pub(crate) fn new() -> Taken {
+        Taken {
+            space: None,
+            first: 0,
+            last: 0,
+            request: Request::Empty,
+        }
+    }
+
+    #[inline]
+    pub(crate) fn info(&self) -> FlushInfo<'_> {
+        FlushInfo {
+            space: self.space,
+            first: self.first,
+            last: self.last,
+            request: &self.request,
+        }
+    }
+
+    /// Becomes everything if it takes more than so many single invalidations.
+    pub(crate) fn limit(&mut self, full_above: u64) {
+        self.request.limit(full_above);
+    }
 
     /// Grows to the least request that covers both, with at most `most` ranges.
     ///
     /// A request for the kernel's mappings and one for a user space become one for all of that space, which the inbox marks as the
     /// kernel's, too: the target flushes everything, and knows what it has caught up with.
-    pub(crate) fn include(&mut self, other: &FlushInfo, most: usize) {
+    pub(crate) fn include(&mut self, other: &FlushInfo<'_>, most: usize) {
+        let kernel = self.info().is_kernel();
         if self.space.is_none() || self.space != other.space {
             let scope = self.request.scope().max(other.request.scope());
-            *self = match (self.is_kernel(), other.is_kernel()) {
-                (true, false) => *other,
-                (false, true) => *self,
-                _ => FlushInfo::whole(scope),
+            (self.space, self.first, self.last) = match (kernel, other.is_kernel()) {
+                (true, false) => (other.space, other.first, other.last),
+                (false, true) => (self.space, self.first, self.last),
+                _ => (None, 0, 0),
             };
             self.request = Request::Full(scope);
             return;
@@ -80,8 +119,8 @@ impl FlushInfo {
         // neighbours may keep their ranges.
         // Initiators post a request for the kernel's mappings to every CPU: there are no holes.
         let neighbours = self.last + 1 >= other.first && other.last + 1 >= self.first;
-        if neighbours || self.is_kernel() {
-            self.request.include(&other.request, most);
+        if neighbours || kernel {
+            self.request.include(other.request, most);
         } else {
             self.request.grow(None, other.request.scope(), most);
         }
@@ -90,10 +129,10 @@ impl FlushInfo {
     }
 }
 
-/// The content of the words.
+/// Where the request is that the words tell of.
 pub(crate) enum Written {
-    /// A request.
-    Here(FlushInfo),
+    /// It was in the words.
+    Here,
     /// That it lies in the outbox of the CPU with this number.
     InOutbox(usize),
 }
@@ -131,13 +170,13 @@ impl<W: Word> FlushWords<W> {
     }
 
     /// Writes a request. The words are of no use meanwhile: see [`inbox`](crate::inbox).
-    pub(crate) fn write(&self, info: &FlushInfo) {
+    pub(crate) fn write(&self, info: &FlushInfo<'_>) {
         let mut meta = if info.request.scope() == Scope::Tables {
             META_TABLES
         } else {
             0
         };
-        match &info.request {
+        match info.request {
             Request::Empty => {}
             Request::Full(_) => meta |= META_FULL,
             Request::Ranges(ranges, _) => {
@@ -161,9 +200,9 @@ impl<W: Word> FlushWords<W> {
         self.meta.store(META_OUTBOX | sender, Relaxed);
     }
 
-    /// Reads what the words hold.
+    /// Reads what the words hold, into `taken` if that is a request.
     #[inline]
-    pub(crate) fn read(&self) -> Written {
+    pub(crate) fn read(&self, taken: &mut Taken) -> Written {
         let meta = self.meta.load(Relaxed);
         if meta & META_OUTBOX != 0 {
             return Written::InOutbox((meta >> META_SENDER_SHIFT) as usize);
@@ -176,16 +215,16 @@ impl<W: Word> FlushWords<W> {
         let count = (meta & META_COUNT) as usize;
         let ranges = self.ranges.iter().take(count);
         let space = self.space.load(Relaxed);
-        Written::Here(FlushInfo {
-            space: (space != 0).then_some(SpaceId(space)),
-            first: self.first.load(Relaxed),
-            last: self.last.load(Relaxed),
-            request: if meta & META_FULL != 0 {
-                Request::Full(scope)
-            } else {
-                request::from_packed(ranges.map(|word| word.load(Relaxed)), scope)
-            },
-        })
+        taken.space = (space != 0).then_some(SpaceId(space));
+        taken.first = self.first.load(Relaxed);
+        taken.last = self.last.load(Relaxed);
+        if meta & META_FULL != 0 {
+            taken.request = Request::Full(scope);
+        } else {
+            let words = ranges.map(|word| word.load(Relaxed));
+            taken.request.become_packed(words, scope);
+        }
+        Written::Here
     }
 
     pub(crate) fn word_name(&self, address: usize) -> Option<&'static str> {
@@ -226,17 +265,17 @@ mod tests {
     }
 
     /// Requests for each space, with each span of four generations.
-    fn infos() -> Vec<FlushInfo> {
+    fn infos(requests: &[Request]) -> Vec<FlushInfo<'_>> {
         let mut infos: Vec<_> = [Scope::Leaf, Scope::Tables].map(FlushInfo::whole).into();
         for space in [USERS[0], USERS[1], KERNEL] {
             assert_eq!(space == KERNEL, space.is_kernel());
             for (first, last) in (1..5).flat_map(|first| (first..5).map(move |last| (first, last)))
             {
-                for request in requests() {
+                for request in requests {
                     infos.push(FlushInfo {
                         first,
                         last,
-                        ..FlushInfo::of(space, first, &request)
+                        ..FlushInfo::of(space, first, request)
                     });
                 }
             }
@@ -246,9 +285,15 @@ mod tests {
 
     #[test]
     fn what_meets_is_covered_and_no_more_than_must_be() {
-        for one in infos() {
-            for other in infos() {
-                let mut both = one;
+        let requests = requests();
+        for one in infos(&requests) {
+            for other in infos(&requests) {
+                let mut both = Taken {
+                    space: one.space,
+                    first: one.first,
+                    last: one.last,
+                    request: *one.request,
+                };
                 both.include(&other, request::RANGES);
                 let scope = one.request.scope().max(other.request.scope());
                 if one.space != other.space || one.space.is_none() {
@@ -276,7 +321,7 @@ mod tests {
                 let request = match (both.first..=both.last).all(|generation| told(&generation))
                     || one.is_kernel()
                 {
-                    true => one.request.merge(other.request),
+                    true => one.request.merge(*other.request),
                     false => Request::Full(scope),
                 };
                 assert_eq!(both.request, request);
@@ -288,15 +333,15 @@ mod tests {
     fn words_say_what_was_written() {
         let words = FlushWords::<AtomicU64>::new();
         let empty = FlushInfo::of(USERS[0], 1, &Request::Empty);
-        for info in infos().into_iter().chain([empty]) {
+        let requests = requests();
+        let mut read = Taken::new();
+        for info in infos(&requests).into_iter().chain([empty]) {
             words.refer_to(CpuId(77));
-            assert!(matches!(words.read(), Written::InOutbox(77)));
+            assert!(matches!(words.read(&mut read), Written::InOutbox(77)));
             words.write(&info);
-            let Written::Here(read) = words.read() else {
-                panic!("it is no reference");
-            };
-            let told = |info: &FlushInfo| (info.space, info.first, info.last, info.request);
-            assert_eq!(told(&read), told(&info));
+            assert!(matches!(words.read(&mut read), Written::Here));
+            let told = |info: &FlushInfo<'_>| (info.space, info.first, info.last, *info.request);
+            assert_eq!(told(&read.info()), told(&info));
         }
     }
 }

@@ -66,7 +66,7 @@ impl<H: Hardware, R: Rules> Engine<'_, H, R> {
     where
         H: 's,
     {
-        let mut mine = Stack::<FlushInfo, SPACES>::new();
+        let mut mine = Stack::<FlushInfo<'s>, SPACES>::new();
         // Its initiator may be elsewhere when the targets have flushed: no outbox is kept for it.
         let mut shootdown = self.mask_for_shootdown();
         // Relaxed: a target that sees a post of this flush sees it started.
@@ -160,7 +160,7 @@ where
         self.cpu = me;
         (self.pending.as_mut_slice().iter_mut()).for_each(|entry| entry.sent = true);
         Some(Awaited {
-            targets: CpuSet::EMPTY,
+            targets: CpuSet::none(),
             until: Until::Done,
             first: None,
             barrier: true,

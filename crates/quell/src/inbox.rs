@@ -29,7 +29,7 @@
 //! target is offline; the CPU answers that number when it comes back. No initiator waits for a closed inbox.
 
 use crate::cpu_set::CpuId;
-use crate::flush_info::{FlushInfo, FlushWords, Written};
+use crate::flush_info::{FlushInfo, FlushWords, Taken, Written};
 use crate::rules::{EngineRules, Rules};
 use crate::word::Word;
 use core::sync::atomic::Ordering::{Acquire, Relaxed, Release, SeqCst};
@@ -61,7 +61,7 @@ impl<W: Word> Outbox<W> {
     }
 
     /// Lays a request out. Every target of the flush reads the same one.
-    pub(crate) fn lay_out(&self, info: &FlushInfo) {
+    pub(crate) fn lay_out(&self, info: &FlushInfo<'_>) {
         self.words.write(info);
     }
 
@@ -82,7 +82,7 @@ impl<W: Word> Outbox<W> {
 #[derive(Clone, Copy)]
 pub(crate) enum Post<'i> {
     /// The request itself, into the target's line.
-    Inline(&'i FlushInfo),
+    Inline(&'i FlushInfo<'i>),
     /// That the request lies in the outbox of this CPU.
     InOutbox(CpuId),
     /// That everything goes; nothing has to be written.
@@ -288,17 +288,20 @@ impl<W: Word> Inbox<W> {
         let words = &self.line.words;
         match what {
             Post::Inline(info) if rules.may_overwrite(idle) => words.write(info),
-            Post::Inline(info) => match words.read() {
-                Written::Here(mut pending) => {
-                    pending.include(info, most.ranges);
-                    pending.request.limit(most.strides);
-                    words.write(&pending);
+            Post::Inline(info) => {
+                let mut pending = Taken::new();
+                match words.read(&mut pending) {
+                    Written::Here => {
+                        pending.include(info, most.ranges);
+                        pending.limit(most.strides);
+                        words.write(&pending.info());
+                    }
+                    // Requests at two places, as below.
+                    Written::InOutbox(_) => {
+                        self.line.state.fetch_or(EVERYTHING, Relaxed);
+                    }
                 }
-                // Requests at two places, as below.
-                Written::InOutbox(_) => {
-                    self.line.state.fetch_or(EVERYTHING, Relaxed);
-                }
-            },
+            }
             Post::InOutbox(sender) if idle => words.refer_to(sender),
             // Two requests at two places: only "everything" covers both.
             Post::InOutbox(_) | Post::Everything => {
@@ -353,10 +356,11 @@ impl<W: Word> Inbox<W> {
         &self,
         rules: &impl Rules,
         outbox_of: impl Fn(usize) -> Option<&'o Outbox<W>>,
-        mut flush: impl FnMut(&FlushInfo, Marks),
+        mut flush: impl FnMut(&FlushInfo<'_>, Marks),
     ) where
         W: 'o,
     {
+        let mut taken = Taken::new();
         loop {
             // SeqCst pairs with `post`: the target has stored its last receipt before it looks here, so it
             // sees a post, or the initiator of that post sees the receipt and sends an interrupt.
@@ -370,13 +374,13 @@ impl<W: Word> Inbox<W> {
             // the receipt; and its accesses are over for an initiator that waits for the receipt alone.
             // Lost without it: a request comes while another is taken.
             self.acks.received.swap(number, SeqCst);
-            let info = self.take(seen, rules, &outbox_of);
+            let info = if self.take(seen, rules, &outbox_of, &mut taken) {
+                taken.info()
+            } else {
+                FlushInfo::EVERYTHING
+            };
             rules.flush_then_acknowledge(
-                // By reference: a request is too long to be copied in every interrupt.
-                || {
-                    let info = info.as_ref().unwrap_or(&FlushInfo::EVERYTHING);
-                    flush(info, Marks::of(seen));
-                },
+                || flush(&info, Marks::of(seen)),
                 // Release pairs with `has_reached`: an initiator that sees the request done sees it flushed.
                 // Lost without it: a flush that waits until it is done.
                 || self.acks.done.store(number, Release),
@@ -384,35 +388,35 @@ impl<W: Word> Inbox<W> {
         }
     }
 
-    /// The pending request, or `None` if only flushing everything covers it.
+    /// Reads the pending request; `false` if only flushing everything covers it.
     #[inline]
     fn take<'o>(
         &self,
         seen: u64,
         rules: &impl Rules,
         outbox_of: &impl Fn(usize) -> Option<&'o Outbox<W>>,
-    ) -> Option<FlushInfo>
+        taken: &mut Taken,
+    ) -> bool
     where
         W: 'o,
     {
         if !rules.words_may_be_read(seen & (LOCKED | EVERYTHING) == 0) {
-            return None;
+            return false;
         }
-        let info = match self.line.words.read() {
-            Written::Here(info) => info,
+        if let Written::InOutbox(initiator) = self.line.words.read(taken) {
             // The initiator waits for us before it writes its outbox again.
-            Written::InOutbox(initiator) => match outbox_of(initiator)?.words.read() {
-                Written::Here(info) => info,
-                Written::InOutbox(_) => return None,
-            },
-        };
+            let Some(outbox) = outbox_of(initiator) else {
+                return false;
+            };
+            if let Written::InOutbox(_) = outbox.words.read(taken) {
+                return false;
+            }
+        }
         // Acquire pairs with the fence in `post`: if any word that was read is an initiator's newer one, the
         // look at the state below finds it changed.
         // Lost without it: a request comes while another is taken.
         W::fence(Acquire);
-        rules
-            .words_are_unchanged(|| self.line.state.load(Relaxed) == seen)
-            .then_some(info)
+        rules.words_are_unchanged(|| self.line.state.load(Relaxed) == seen)
     }
 
     /// The CPU has left its root and goes offline: answers what was posted, and is asked no more.

@@ -76,11 +76,11 @@ impl<H: Hardware, R: Rules> Engine<'_, H, R> {
 
     /// Does on this CPU what a request says that has marks. Interrupts are masked.
     #[cold]
-    pub(crate) fn flush_marked(&self, me: CpuId, info: &FlushInfo, marks: Marks) {
+    pub(crate) fn flush_marked(&self, me: CpuId, info: &FlushInfo<'_>, marks: Marks) {
         if marks.has(Marks::KERNEL) {
             self.flush_with_kernel(me, info);
         } else {
-            self.flush_here(me, info);
+            self.flush_here(self.cpu(me), info);
         }
         if marks.has(Marks::TEXT) {
             self.hw.synchronize_text();
@@ -89,7 +89,7 @@ impl<H: Hardware, R: Rules> Engine<'_, H, R> {
 
     /// Flushes on this CPU what a request says that the kernel's mappings are among. Interrupts are masked.
     #[cold]
-    pub(crate) fn flush_with_kernel(&self, me: CpuId, info: &FlushInfo) {
+    pub(crate) fn flush_with_kernel(&self, me: CpuId, info: &FlushInfo<'_>) {
         let Some(entries) = info.space.and_then(|space| space.kernel()) else {
             self.flush_everything(me);
             let cpu = self.cpu(me);
@@ -104,7 +104,7 @@ impl<H: Hardware, R: Rules> Engine<'_, H, R> {
             }
             return;
         };
-        match &info.request {
+        match info.request {
             Request::Empty => {}
             Request::Full(_) => self.flush_everything(me),
             Request::Ranges(ranges, scope) => {

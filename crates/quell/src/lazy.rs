@@ -372,7 +372,7 @@ impl<H: Hardware, R: Rules> Engine<'_, H, R> {
         let were_on = self.hw.mask_interrupts();
         if cpu.state.activity() == Activity::Running && cpu.state.loaded() != Loaded::Nothing {
             self.count(me, Counter::CaughtUp, 1);
-            self.flush_tag(me, &cpu.slots()[cpu.state.slot()]);
+            self.flush_tag(cpu, &cpu.slots()[cpu.state.slot()]);
         }
         self.hw.restore_interrupts(were_on);
     }
@@ -394,7 +394,7 @@ impl<H: Hardware, R: Rules> Engine<'_, H, R> {
     fn pay_some(&self, me: CpuId, through: u64, reason: Reason, counted: &mut bool) -> bool {
         let known = self.rules.flushes_are_known(self.broadcasts().is_some());
         let with_kernel = matches!(reason, Reason::Background) || self.ledger.is_of_kernel(through);
-        let (mut paid, mut behind) = (Stack::<(u64, bool), TOGETHER>::new(), CpuSet::EMPTY);
+        let (mut paid, mut behind) = (Stack::<(u64, bool), TOGETHER>::new(), CpuSet::none());
         let (mut more, mut kernel, mut enough) = (false, false, false);
         for place in self.ledger.unpaid() {
             if place > through && (enough || paid.is_full()) {
@@ -418,7 +418,7 @@ impl<H: Hardware, R: Rules> Engine<'_, H, R> {
             }
             let told = behind.is_empty() && !paid.is_empty() && known;
             if stamp > through && told {
-                let mut late = CpuSet::EMPTY;
+                let mut late = CpuSet::none();
                 self.add_behind(me, debt, &mut late);
                 if !late.is_empty() {
                     // Every CPU has flushed since what is asked for: younger debts can wait.

@@ -85,7 +85,31 @@ impl Request {
     /// The request for a range that is not empty, or for everything if there is none.
     #[inline]
     pub(crate) fn of(range: Option<PageRange>, scope: Scope) -> Self {
-        range.map_or(Request::Full(scope), |range| Request::range(range, scope))
+        match range {
+            Some(range) => Request::range(range, scope),
+            None => Request::Full(scope),
+        }
+    }
+
+    /// The request for everything, to be referred to.
+    #[inline]
+    pub(crate) const fn full(scope: Scope) -> &'static Request {
+        match scope {
+            Scope::Leaf => &Request::Full(Scope::Leaf),
+            Scope::Tables => &Request::Full(Scope::Tables),
+        }
+    }
+
+    /// Becomes, in place, the request that the words of an inbox hold, at most [`RANGES`].
+    #[inline]
+    pub(crate) fn become_packed(&mut self, words: impl Iterator<Item = u64>, scope: Scope) {
+        *self = Request::Ranges(Ranges::none(), scope);
+        if let Request::Ranges(ranges, _) = self {
+            words.for_each(|word| ranges.words.push(word));
+            if ranges.packed().is_empty() {
+                *self = Request::Empty;
+            }
+        }
     }
 
     /// Leaf entries alone, or page-table pages too.
@@ -287,16 +311,6 @@ pub(crate) fn unpack(word: u64) -> PageRange {
     }
 }
 
-/// Rebuilds a request from the words of an inbox, at most [`RANGES`].
-pub(crate) fn from_packed(words: impl Iterator<Item = u64>, scope: Scope) -> Request {
-    let mut ranges = Ranges::none();
-    words.for_each(|word| ranges.words.push(word));
-    match ranges.packed() {
-        [] => Request::Empty,
-        _ => Request::Ranges(ranges, scope),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -366,7 +380,9 @@ mod tests {
         #[test]
         fn words_rebuild_a_request(a in any_request()) {
             if let Request::Ranges(ranges, scope) = a {
-                prop_assert_eq!(from_packed(ranges.packed().iter().copied(), scope), a);
+                let mut rebuilt = Request::Empty;
+                rebuilt.become_packed(ranges.packed().iter().copied(), scope);
+                prop_assert_eq!(rebuilt, a);
             }
         }
 

@@ -369,10 +369,18 @@ impl<H: Hardware> AddressSpace<H> {
     /// The CPUs, of so many, that may have the root loaded.
     #[inline]
     pub(crate) fn loaded_on(&self, cpus: usize) -> CpuSet {
+        let mut loaded = CpuSet::none();
+        self.read_loaded(&mut loaded, cpus);
+        loaded
+    }
+
+    /// The same, into a set that has no members and is not to be moved.
+    #[inline]
+    pub(crate) fn read_loaded(&self, into: &mut CpuSet, cpus: usize) {
         // SeqCst pairs with `enter` and `leave`: the initiator has taken its generation before, or written the debt, so
         // it sees a CPU that loads the space, or that CPU sees the generation or the debt.
         // Lost without it: a space is loaded while a debt is taken.
-        self.loaded.snapshot(cpus, SeqCst)
+        self.loaded.read_into(into, cpus, SeqCst);
     }
 
     /// Whether no CPU, of so many, but this one may have the root loaded.

@@ -49,20 +49,47 @@ impl<H: Hardware, R: Rules> Engine<'_, H, R> {
         let were_on = self.hw.mask_interrupts();
         let me = self.hw.this_cpu();
         let cpu = self.cpu(me);
-        let state = &cpu.state;
-        if state.has_loaded(to.id()) {
-            self.come_back(cpu, to);
-            self.hw.restore_interrupts(were_on);
-            return;
-        }
         assert!(
-            state.loaded() != Loaded::Offline,
+            cpu.state.loaded() != Loaded::Offline,
             "a CPU loads an address space before it has called cpu_online"
         );
         assert!(
             !to.id().is_kernel(),
             "a CPU loads a space of the kernel's mappings as if it were a user's"
         );
+        self.switch(me, cpu, from, to);
+        self.hw.restore_interrupts(were_on);
+    }
+
+    /// As [`Engine::switch_to`] where that does not panic; `false`, and nothing was done, on a CPU that is not online or that the engine
+    /// has no state for, and for a space of the kernel's mappings.
+    #[must_use = "if it is false, this CPU has not switched"]
+    pub fn try_switch_to(&self, from: Option<&AddressSpace<H>>, to: &AddressSpace<H>) -> bool {
+        let were_on = self.hw.mask_interrupts();
+        let me = self.hw.this_cpu();
+        let online = |cpu: &&PerCpu<'_, H>| cpu.state.loaded() != Loaded::Offline;
+        let cpu = self.known_cpu(me).filter(online);
+        let switches = cpu.filter(|_| !to.id().is_kernel());
+        if let Some(cpu) = switches {
+            self.switch(me, cpu, from, to);
+        }
+        self.hw.restore_interrupts(were_on);
+        switches.is_some()
+    }
+
+    /// The switch, on a CPU that is online. Interrupts are masked.
+    #[inline]
+    fn switch(
+        &self,
+        me: CpuId,
+        cpu: &PerCpu<'_, H>,
+        from: Option<&AddressSpace<H>>,
+        to: &AddressSpace<H>,
+    ) {
+        let state = &cpu.state;
+        if state.has_loaded(to.id()) {
+            return self.come_back(cpu, to);
+        }
         to.assert_not_retired();
         cpu.stats.add(Counter::Switches, 1);
         let owes = H::MECHANISMS.lazy_unmap;
@@ -82,7 +109,6 @@ impl<H: Hardware, R: Rules> Engine<'_, H, R> {
         if let Some(from) = from.filter(|&from| !core::ptr::eq(from, to)) {
             from.leave(me);
         }
-        self.hw.restore_interrupts(were_on);
     }
 
     /// Loads the root under a per-CPU tag; returns when the tag was last flushed whole.
@@ -260,7 +286,7 @@ impl<H: Hardware, R: Rules> Engine<'_, H, R> {
     fn flush_missed(&self, cpu: &PerCpu<'_, H>, generation: u64, why: Counter) {
         cpu.stats.add(why, 1);
         let slot = &cpu.slots()[cpu.state.slot()];
-        self.flush_tag(self.hw.this_cpu(), slot);
+        self.flush_tag(cpu, slot);
         slot.caught_up_with(generation);
     }
 
@@ -294,8 +320,7 @@ impl<H: Hardware, R: Rules> Engine<'_, H, R> {
             state.detach(self.hw);
         }
         self.hw.restore_interrupts(were_on);
-        let everything = Request::Full(Scope::Tables);
-        let info = FlushInfo::of(space.id(), generation, &everything);
+        let info = FlushInfo::of(space.id(), generation, Request::full(Scope::Tables));
         loop {
             // A lazy CPU leaves when it is asked; one in the middle of a switch leaves by itself.
             let mut shootdown = self.begin_shootdown(me);

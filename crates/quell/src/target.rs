@@ -12,6 +12,7 @@ use crate::cpu_set::CpuId;
 use crate::engine::Engine;
 use crate::flush_info::FlushInfo;
 use crate::hardware::{Hardware, Invalidate, Scope};
+use crate::per_cpu::PerCpu;
 use crate::request::Request;
 use crate::rules::{EngineRules, Rules};
 use crate::space::AddressSpace;
@@ -29,19 +30,18 @@ impl<H: Hardware, R: Rules> Engine<'_, H, R> {
     pub fn on_interrupt(&self) {
         let were_on = self.hw.mask_interrupts();
         let me = self.hw.this_cpu();
+        let cpu = self.cpu(me);
         let outbox = |initiator: usize| {
             let known = initiator < self.count;
             known.then(|| &self.cpu(CpuId(initiator as u16)).outbox)
         };
-        self.cpu(me)
-            .inbox
-            .serve(&self.rules, outbox, |info, marks| {
-                if marks.is_none() {
-                    self.flush_here(me, info);
-                } else {
-                    self.flush_marked(me, info, marks);
-                }
-            });
+        cpu.inbox.serve(&self.rules, outbox, |info, marks| {
+            if marks.is_none() {
+                self.flush_here(cpu, info);
+            } else {
+                self.flush_marked(me, info, marks);
+            }
+        });
         self.tell_starters();
         self.hw.restore_interrupts(were_on);
     }
@@ -67,51 +67,50 @@ impl<H: Hardware, R: Rules> Engine<'_, H, R> {
     }
 
     /// Flushes on this CPU what a request says of user spaces. Interrupts are masked.
-    pub(crate) fn flush_here(&self, me: CpuId, info: &FlushInfo) {
-        let cpu = self.cpu(me);
+    #[inline]
+    pub(crate) fn flush_here(&self, cpu: &PerCpu<'_, H>, info: &FlushInfo<'_>) {
         let loaded = match cpu.state.loaded() {
             Loaded::Space(loaded) => loaded,
             Loaded::Nothing | Loaded::Offline => {
-                self.count(me, Counter::IgnoredOtherSpace, 1);
+                cpu.stats.add(Counter::IgnoredOtherSpace, 1);
                 return;
             }
             Loaded::Switching => unreachable!("interrupts are masked during a switch"),
         };
         if info.space.is_some_and(|space| space != loaded) {
             // Entries that linger under another tag are compared when that tag is loaded again.
-            self.count(me, Counter::IgnoredOtherSpace, 1);
+            cpu.stats.add(Counter::IgnoredOtherSpace, 1);
             return;
         }
         if cpu.state.activity() == Activity::Lazy {
             // No program here needs the space: the CPU leaves it, and is asked no more.
-            self.catch_up_before_leaving(me, info);
+            self.catch_up_before_leaving(cpu, info);
             cpu.state.detach(self.hw);
-            self.count(me, Counter::Evicted, 1);
+            cpu.stats.add(Counter::Evicted, 1);
             return;
         }
         let slot = &cpu.slots()[cpu.state.slot()];
         if info.space.is_none() {
-            self.flush_tag(me, slot);
+            self.flush_tag(cpu, slot);
             return;
         }
         let caught_up = slot.generation();
         if info.last <= caught_up {
-            self.count(me, Counter::IgnoredGeneration, 1);
+            cpu.stats.add(Counter::IgnoredGeneration, 1);
             return;
         }
         if self.rules.is_next(info.first <= caught_up + 1) {
-            self.invalidate_here(me, slot, &info.request);
+            self.invalidate_here(cpu, slot, info.request);
         } else {
-            self.count(me, Counter::EscalatedGap, 1);
-            self.flush_tag(me, slot);
+            cpu.stats.add(Counter::EscalatedGap, 1);
+            self.flush_tag(cpu, slot);
         }
         slot.caught_up_with(info.last);
     }
 
     /// If a request names all that this CPU has missed of the space that it is about to leave, it flushes that now: then what it
     /// keeps under the tag is good when it comes back, unless more is flushed meanwhile. Interrupts are masked.
-    fn catch_up_before_leaving(&self, me: CpuId, info: &FlushInfo) {
-        let cpu = self.cpu(me);
+    fn catch_up_before_leaving(&self, cpu: &PerCpu<'_, H>, info: &FlushInfo<'_>) {
         let slot = &cpu.slots()[cpu.state.slot()];
         let ranges = matches!(info.request, Request::Ranges(..));
         let missed = info.first..=info.last;
@@ -121,31 +120,32 @@ impl<H: Hardware, R: Rules> Engine<'_, H, R> {
                 .rules
                 .is_next(missed.contains(&(slot.generation() + 1)))
         {
-            let flush = || self.invalidate_here(me, slot, &info.request);
+            let flush = || self.invalidate_here(cpu, slot, info.request);
             let note = || slot.caught_up_with(info.last);
             self.rules.flush_what_is_kept(flush, note);
         }
     }
 
     /// Invalidates on this CPU what a request for the loaded space says. Interrupts are masked.
-    pub(crate) fn invalidate_here(&self, me: CpuId, slot: &Slot<H>, request: &Request) {
+    #[inline]
+    pub(crate) fn invalidate_here(&self, cpu: &PerCpu<'_, H>, slot: &Slot<H>, request: &Request) {
         match request {
             Request::Ranges(ranges, scope) => {
-                let (tag, scope) = (self.cpu(me).state.tag(), *scope);
-                self.count(me, Counter::FlushedRanges, 1);
+                let (tag, scope) = (cpu.state.tag(), *scope);
+                cpu.stats.add(Counter::FlushedRanges, 1);
                 for range in ranges.iter() {
                     self.hw.invalidate(Invalidate::Range { tag, range, scope });
                 }
             }
             Request::Empty => {}
-            Request::Full(_) => self.flush_tag(me, slot),
+            Request::Full(_) => self.flush_tag(cpu, slot),
         }
     }
 
     /// Flushes the tag that is loaded, whole, and tells the flush clock's readers.
-    pub(crate) fn flush_tag(&self, me: CpuId, slot: &Slot<H>) {
-        let state = &self.cpu(me).state;
-        self.count(me, Counter::FlushedFull, 1);
+    pub(crate) fn flush_tag(&self, cpu: &PerCpu<'_, H>, slot: &Slot<H>) {
+        let state = &cpu.state;
+        cpu.stats.add(Counter::FlushedFull, 1);
         let now = self.rules.read_clock_then_flush(
             || self.ledger.now(),
             || self.hw.invalidate(Invalidate::Tag(state.tag())),

@@ -153,8 +153,20 @@ fn story(machine: Machine, policy: Policy) -> String {
     told.step("a page, while CPU 1 runs nothing", |told| {
         told.unmap(x, &[base(5)])
     });
+    told.step("a page without a batch, while CPU 1 runs nothing", |_| {
+        engine.flush_at_once(x, Some(base(5)), Scope::Leaf)
+    });
     told.other("CPU 1 switches to x", |_| engine.switch_to(None, x));
     told.step("a page", |told| told.unmap(x, &[base(5)]));
+    told.step("a page without a batch", |_| {
+        engine.flush_at_once(x, Some(base(5)), Scope::Leaf)
+    });
+    told.step("a table without a batch", |_| {
+        engine.flush_at_once(x, Some(base(5)), Scope::Tables)
+    });
+    told.step("all of x without a batch", |_| {
+        engine.flush_at_once(x, None, Scope::Leaf)
+    });
     told.step("no page", |told| {
         let mut batch = told.batch(Purpose::Call);
         batch.changed(x, PageRange::base(Page(5), 0), Scope::Leaf);

@@ -261,6 +261,8 @@ static void nothings(void)
     SPACE_REFUSED(quell_space_retire(e, s));
     SPACE_REFUSED(quell_refresh(e, s, one));
     SPACE_REFUSED(quell_settle(e, s));
+    SPACE_REFUSED(quell_flush(e, s, &one, 0));
+    SPACE_REFUSED(quell_flush(e, s, NULL, 0));
     SPACE_REFUSED(quell_settle_deferred(e, s));
     SPACE_REFUSED(quell_settle_residue(e, &residue, s));
     IS(quell_space_id(NULL), 0);
@@ -329,6 +331,7 @@ static void nowhere(uint32_t cpu)
     REFUSED(quell_on_interrupt(&engine), CPU);
     REFUSED(quell_poll(&engine), CPU);
     REFUSED(quell_switch_to(&engine, NULL, &space), CPU);
+    REFUSED(quell_flush(&engine, &space, NULL, 0), CPU);
     REFUSED(quell_enter_lazy(&engine), CPU);
     REFUSED(quell_leave(&engine, &space), CPU);
     REFUSED(quell_enter_user(&engine), CPU);
@@ -432,7 +435,10 @@ static void batches(void)
         REFUSED(quell_batch_unmapped(&batch, &space, none[i], frames), RANGE);
         REFUSED(quell_batch_table_unlinked(&batch, &space, none[i], frames), RANGE);
         REFUSED(quell_refresh(&engine, &space, none[i]), RANGE);
+        REFUSED(quell_flush(&engine, &space, &none[i], 0), RANGE);
     }
+    REFUSED(quell_flush(&engine, &space, (const struct quell_range *)((const char *)&one + 1), 0), MISALIGNED);
+    REFUSED(quell_flush(&engine, &space, &one, 2), VALUE);
     REFUSED(quell_batch_changed(&batch, &space, one, 2), VALUE);
     REFUSED(quell_batch_changed_all(&batch, &space, 2), VALUE);
     REFUSED(quell_batch_unmapped(&batch, NULL, one, frames), NULL);
@@ -458,6 +464,19 @@ static void batches(void)
     IS(invalidated.range.stride, QUELL_STRIDE_LARGE);
     DONE(quell_batch_finish(&batch, &count));
     IS(count, 0);
+
+    /* Without a batch, too: one flush, of the range or of everything. */
+    before = invalidations;
+    DONE(quell_flush(&engine, &space, &one, QUELL_SCOPE_LEAF));
+    IS(invalidations, before + 1);
+    IS(invalidated.kind, QUELL_INVALIDATE_KIND_RANGE);
+    IS(invalidated.scope, QUELL_SCOPE_LEAF);
+    IS(invalidated.range.start, one.start);
+    IS(invalidated.range.pages, one.pages);
+    DONE(quell_flush(&engine, &space, NULL, QUELL_SCOPE_LEAF));
+    IS(invalidations, before + 2);
+    IS(invalidated.kind, QUELL_INVALIDATE_KIND_TAG);
+    before = invalidations;
 
     /* Twice full, with one flush each: the frame too many is refused and not lost, and all come back in order. */
     for (int round = 0; round < 2; round++) {

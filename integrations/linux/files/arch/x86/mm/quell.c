@@ -4,8 +4,7 @@
  *
  * The engine is an object without source here (quell_engine.o), behind <quell/engine.h>. It decides which CPUs must
  * forget what, when, and when that is done; this file gives it a machine (quell_hw_*), spaces (mm->context.quell) and
- * CPUs, and brings it what changed in one mm: flush_tlb_mm_range() becomes a batch of one request on this CPU, begun and
- * finished in one go.
+ * CPUs, and brings it what changed in one mm: flush_tlb_mm_range() becomes one flush, without a batch.
  *
  * Above it stand
  *
@@ -47,9 +46,6 @@ DEFINE_STATIC_KEY_FALSE(quell_lazy_key);
 DEFINE_PER_CPU(struct quell_this_cpu, quell_this) = {
 	.reason = TLB_LOCAL_MM_SHOOTDOWN,
 };
-
-/* The batch of the flush that is under way on this CPU. */
-static DEFINE_PER_CPU(struct quell_batch, quell_call);
 
 struct quell_engine quell_engine;
 struct quell_zero_plan quell_zero_plan __ro_after_init;
@@ -180,8 +176,6 @@ void quell_cpu_up(struct mm_struct *mm)
 			quell_mm_switch(mm, NULL);
 	}
 	quell_check(status);
-	quell_check(quell_batch_begin(&quell_engine, this_cpu_ptr(&quell_call),
-				      QUELL_PURPOSE_CALL, NULL, 0));
 }
 
 /* Its interrupts are about to be lost; from here on it runs kernel threads without a user root. */
@@ -275,61 +269,60 @@ bool quell_nmi_uaccess_okay(void)
 
 /* Flushes. */
 
-bool quell_report(struct quell_batch *batch, struct mm_struct *mm,
-		  unsigned long start, unsigned long end,
-		  unsigned int stride_shift, bool freed_tables)
+/* The engine's name of a range, at `range`; or NULL, which is everything. */
+static __always_inline const struct quell_range *
+quell_range_of(struct quell_range *range, unsigned long start, unsigned long end,
+	       unsigned int stride_shift)
+{
+	unsigned long mask = (1UL << stride_shift) - 1;
+
+	switch (stride_shift) {
+	case PAGE_SHIFT:
+		range->stride = QUELL_STRIDE_BASE;
+		break;
+	case PMD_SHIFT:
+		range->stride = QUELL_STRIDE_LARGE;
+		break;
+	case PUD_SHIFT:
+		range->stride = QUELL_STRIDE_HUGE;
+		break;
+	default:
+		return NULL;
+	}
+	if (end == TLB_FLUSH_ALL ||
+	    (end - start) >> stride_shift > tlb_single_page_flush_ceiling)
+		return NULL;
+	/* Whole strides: a table's range may begin and end anywhere in one. */
+	start &= ~mask;
+	end = (end + mask) & ~mask;
+	range->start = start >> PAGE_SHIFT;
+	range->pages = (end - start) >> PAGE_SHIFT;
+	return range;
+}
+
+/*
+ * The engine hears of a change when it is flushed, not before: mm_tlb_flush_pending() is for those who meet the entry
+ * meanwhile.
+ */
+void quell_mm_flush(struct mm_struct *mm, unsigned long start,
+		    unsigned long end, unsigned int stride_shift,
+		    bool freed_tables)
 {
 	u32 scope = freed_tables ? QUELL_SCOPE_TABLES : QUELL_SCOPE_LEAF;
 	struct quell_space *space = mm->context.quell;
 	struct quell_range range;
 	enum quell_status status;
-	unsigned long mask;
 
-	/* Never loaded: see quell_space_of_static(). */
-	if (unlikely(!space))
-		return false;
-	switch (stride_shift) {
-	case PAGE_SHIFT:
-		range.stride = QUELL_STRIDE_BASE;
-		break;
-	case PMD_SHIFT:
-		range.stride = QUELL_STRIDE_LARGE;
-		break;
-	case PUD_SHIFT:
-		range.stride = QUELL_STRIDE_HUGE;
-		break;
-	default:
-		end = TLB_FLUSH_ALL;
-	}
-	if (end == TLB_FLUSH_ALL ||
-	    (end - start) >> stride_shift > tlb_single_page_flush_ceiling) {
-		status = quell_batch_changed_all(batch, space, scope);
-	} else {
-		/* Whole strides: a table's range may begin and end anywhere in one. */
-		mask = (1UL << stride_shift) - 1;
-		start &= ~mask;
-		end = (end + mask) & ~mask;
-		range.start = start >> PAGE_SHIFT;
-		range.pages = (end - start) >> PAGE_SHIFT;
-		status = quell_batch_changed(batch, space, range, scope);
+	/* Without one it was never loaded. */
+	if (likely(space)) {
+		preempt_disable();
+		status = quell_flush(&quell_engine, space,
+				     quell_range_of(&range, start, end, stride_shift), scope);
 		if (unlikely(status == QUELL_STATUS_RANGE))
-			status = quell_batch_changed_all(batch, space, scope);
+			status = quell_flush(&quell_engine, space, NULL, scope);
+		quell_check(status);
+		preempt_enable();
 	}
-	quell_check(status);
-	return true;
-}
-
-void quell_mm_flush(struct mm_struct *mm, unsigned long start,
-		    unsigned long end, unsigned int stride_shift,
-		    bool freed_tables)
-{
-	struct quell_batch *batch;
-
-	preempt_disable();
-	batch = this_cpu_ptr(&quell_call);
-	if (quell_report(batch, mm, start, end, stride_shift, freed_tables))
-		quell_check(quell_batch_finish(batch, NULL));
-	preempt_enable();
 	mmu_notifier_arch_invalidate_secondary_tlbs(mm, start, end);
 }
 

@@ -42,11 +42,6 @@ struct quell_this_cpu {
 };
 DECLARE_PER_CPU(struct quell_this_cpu, quell_this);
 
-/* Reports a change; false if no CPU can ever have loaded the mm. Preemption is off. */
-bool quell_report(struct quell_batch *batch, struct mm_struct *mm,
-		  unsigned long start, unsigned long end,
-		  unsigned int stride_shift, bool freed_tables);
-
 /* From `from` to `next`; `next` is quell_this.mm already. Interrupts are off. */
 void quell_enter(struct mm_struct *from, struct mm_struct *next);
 /* Back to the space that was kept lazily. Interrupts are off. */

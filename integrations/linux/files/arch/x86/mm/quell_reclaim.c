@@ -115,13 +115,18 @@ void quell_reclaim_end(struct quell_reclaim *reclaim)
 void quell_reclaim_report(struct quell_reclaim *reclaim, struct mm_struct *mm,
 			  unsigned long address)
 {
+	struct quell_range page = {
+		.start = address >> PAGE_SHIFT,
+		.pages = 1,
+		.stride = QUELL_STRIDE_BASE,
+	};
 	unsigned int i;
 
 	for (i = 0; i < reclaim->count; i++) {
 		if (reclaim->mms[i] != mm)
 			continue;
 		preempt_disable();
-		quell_report(&reclaim->batch, mm, 0, TLB_FLUSH_ALL, PAGE_SHIFT, false);
+		quell_check(quell_batch_changed_all(&reclaim->batch, mm->context.quell, QUELL_SCOPE_LEAF));
 		preempt_enable();
 		return;
 	}
@@ -129,9 +134,8 @@ void quell_reclaim_report(struct quell_reclaim *reclaim, struct mm_struct *mm,
 		quell_reclaim_finish(reclaim);
 	mmgrab(mm);
 	reclaim->mms[reclaim->count++] = mm;
-	address &= PAGE_MASK;
 	preempt_disable();
-	quell_report(&reclaim->batch, mm, address, address + PAGE_SIZE, PAGE_SHIFT, false);
+	quell_check(quell_batch_changed(&reclaim->batch, mm->context.quell, page, QUELL_SCOPE_LEAF));
 	preempt_enable();
 }
 
