@@ -279,6 +279,10 @@ pub struct Statistics {
     pub cpu_ns: Vec<(String, u64)>,
 }
 
+/// The event whose count is the growth of `pgfault` in `/proc/vmstat`, which costs nothing; there are also faults of the kernel's
+/// own accesses to a program's memory in it.
+pub const FAULTS: &str = "exceptions:page_fault_user";
+
 /// How often an event happened, exactly, and how often it was recorded.
 ///
 /// `exact / seen` is what each recorded one stands for. `seen` is at most `exact`, but for events that happened
@@ -293,6 +297,15 @@ pub struct Count {
     pub seen: u64,
     /// For how many of these a sample is in the recording.
     pub kept: u64,
+}
+
+impl Count {
+    /// Adds what was counted of other occurrences of the same event.
+    pub(crate) fn add(&mut self, other: &Count) {
+        self.exact += other.exact;
+        self.seen += other.seen;
+        self.kept += other.kept;
+    }
 }
 
 /// What things cost on this host that a recording only counts: measured when it was made, in nanoseconds of CPU time.

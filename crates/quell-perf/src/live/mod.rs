@@ -24,7 +24,7 @@ mod scope;
 mod summary;
 mod unwind;
 
-pub use options::{Options, Wanted};
+pub use options::{BETWEEN, Options, Stretches, Wanted};
 pub use price::Price;
 pub use recorder::Recorder;
 pub use rights::Refused;

@@ -8,8 +8,10 @@ use crate::attribute::bins::{BINS, bin, within};
 use crate::attribute::site::Site;
 use crate::figures::{self, Range, time};
 
-/// Fewer interrupts than this are no pattern.
-pub(super) const LEAST: u64 = 50;
+/// Fewer interrupts than this are no pattern: of those that happened, not of those that were recorded.
+pub(super) const LEAST: f64 = 50.0;
+/// Fewer interrupts than this, whose memory was seen to be touched again, say nothing of that of the others.
+const TOLD: u64 = 5;
 /// The largest batch that is supposed: what allocators pass to one vectored call.
 const BATCH: u64 = 64;
 
@@ -205,7 +207,7 @@ fn merged(site: &Site, call: &str, at: &str) -> Option<Proposal> {
 fn touched(site: &Site) -> Option<(usize, Range)> {
     let within = site.reuse.within();
     let last = BINS.len() - 2;
-    if within[last] < 0.2 || site.reuse.known() < LEAST / 5 {
+    if within[last] < 0.2 || site.reuse.known() < TOLD {
         return None;
     }
     let chosen = (0..=last).find(|&bin| within[bin] >= 0.9 * within[last])?;
