@@ -322,6 +322,18 @@ pub struct Prices {
     pub event_ns: [f64; 3],
 }
 
+/// How long the processes of a name ran that the recording is about, by the kernel's own account: looked at from time to time, so what a
+/// process did in its last tenth of a second is not in it, nor are processes that lived no longer.
+#[derive(Clone, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+pub struct Ran {
+    /// Their main threads' name.
+    pub comm: String,
+    /// Nanoseconds in the program itself.
+    pub user_ns: u64,
+    /// Nanoseconds in the kernel.
+    pub kernel_ns: u64,
+}
+
 /// A stretch of time in which events were recorded. Between windows they were only counted, which keeps the overhead
 /// within its bound.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
@@ -351,6 +363,8 @@ pub enum Item {
     Count(Count),
     /// What things cost that are only counted; before the samples.
     Prices(Prices),
+    /// How long a program ran, behind the samples.
+    Ran(Ran),
     /// Something that a reader of the result should know: a file that could not be read, the overhead.
     Note(Arc<str>),
 }

@@ -13,6 +13,9 @@ use crate::{advise, answer};
 /// From so many recorded interrupts on, their number tells of what else happened.
 const ENOUGH: u64 = 50;
 
+/// From so much CPU time on, the kernel's account in hundredths of a second tells how much there was.
+const RAN_NS: f64 = 2e8;
+
 /// Which functions are whose, beside flushes.
 const OWNERS: &[(&str, &str)] = &[
     ("ipi_mb", "membarrier"),
@@ -128,6 +131,41 @@ pub struct Scales {
     pub faults: f64,
 }
 
+/// What the kernel did for a program.
+#[derive(Clone, Copy)]
+pub struct Kernel {
+    /// All of it, in nanoseconds.
+    pub ns: f64,
+    /// How many times more that is than its recorded calls, waits and page faults come to by their prices, most of each.
+    pub dearer: f64,
+    /// How many times less than the least of each.
+    pub cheaper: f64,
+}
+
+impl Kernel {
+    /// Of a program, if the kernel's account of its time is known.
+    pub fn of(from: &Attribution, scales: Scales, program: &str) -> Option<Kernel> {
+        let ns = from.ran(program)?.kernel_ns as f64;
+        let of = |site: &&Site| &*site.place.program == program;
+        let mut priced = Range::default();
+        for site in from.sites.iter().filter(of) {
+            let calls = Range::from(site.serving_ns(from.prices.as_ref()));
+            priced = priced
+                .plus(calls.times(scales.calls(site)))
+                .plus(Range::of(site.waited, site.weight));
+        }
+        let faults = from.programs.iter().find(|of| &*of.name == program)?.faults as f64;
+        if let Some(prices) = &from.prices {
+            priced = priced.plus(Range::from(prices.fault_ns).times(faults * scales.faults));
+        }
+        (ns >= RAN_NS / 10.0 && priced.least > 0.0).then(|| Kernel {
+            ns,
+            dearer: (ns / priced.most).max(1.0),
+            cheaper: (ns / priced.least).min(1.0),
+        })
+    }
+}
+
 impl Scales {
     fn of(from: &Attribution) -> Self {
         let time = from.scale_of_time();
@@ -201,7 +239,12 @@ fn programs(from: &Attribution, scale: f64) -> Vec<ProgramRow> {
             let recording = recording.map_or(0.0, |prices| program.events.ns(prices));
             // Prices are of this host at another moment: what they say is trusted as far as half of the time.
             let own = (program.cpu_ns as f64 - recording).max(program.cpu_ns as f64 / 2.0);
-            let cpu_ns = (program.cpu_ns > 0).then(|| own * from.scale_of_time());
+            let told = from.ran(&program.name);
+            let told = told.map(|ran| (ran.user_ns + ran.kernel_ns) as f64);
+            let told = told.filter(|&told| told >= RAN_NS);
+            let seen = (program.cpu_ns > 0).then(|| own * from.scale_of_time());
+            // Between windows no event costs it anything.
+            let cpu_ns = told.map(|told| told - recording.min(told / 2.0)).or(seen);
             ProgramRow {
                 name: program.name.to_string(),
                 cpu_ns,

@@ -116,6 +116,7 @@ struct Program {
     after: Vec<String>,
     quell: PathBuf,
     counts: PathBuf,
+    recording: PathBuf,
 }
 
 /// A run of the program.
@@ -157,6 +158,8 @@ struct Said {
     attributed: f64,
     /// What recording cost, by its own account, in percent.
     overhead: f64,
+    /// The lines that answer the question.
+    answer: String,
 }
 
 struct Round {
@@ -196,6 +199,7 @@ impl Program {
             after: words(after),
             quell: target.join("release/quell"),
             counts: target.join("record/count"),
+            recording: target.join("record/recording"),
         }))
     }
 
@@ -233,18 +237,29 @@ impl Program {
     /// Runs it as it is, recorded as by default.
     fn recorded(&self) -> Result<(Run, Said), String> {
         let mut quell = Command::new(&self.quell);
-        quell.args(["record", "--json", "--"]).args(&self.before);
+        quell.args(["record", "--program", &self.name, "-o"]);
+        quell.arg(&self.recording).arg("--").args(&self.before);
         let (out, errors) = said(&mut quell)?;
-        let at = out.find('{').ok_or_else(|| errors.clone())?;
-        let json: Value = serde_json::from_str(&out[at..]).map_err(|error| error.to_string())?;
+        let mut import = Command::new(&self.quell);
+        import
+            .args(["record", "--json", "--import"])
+            .arg(&self.recording);
+        let (json, _) = said(&mut import)?;
+        let json: Value = serde_json::from_str(&json).map_err(|error| error.to_string())?;
         let overhead = errors
             .split_once("overhead ")
             .and_then(|(_, rest)| rest.split(' ').next()?.parse().ok());
-        let said = self.predicted(&json, overhead.ok_or(errors)?);
+        // The program's own line comes first, and tables come behind an empty one.
+        let answer = out.lines().skip(1).take_while(|line| !line.is_empty());
+        let said = Said {
+            answer: answer.map(|line| format!("{line}\n")).collect(),
+            overhead: overhead.ok_or(errors)?,
+            ..self.predicted(&json)
+        };
         Ok((ran(&out)?, said))
     }
 
-    fn predicted(&self, json: &Value, overhead: f64) -> Said {
+    fn predicted(&self, json: &Value) -> Said {
         let number = |value: &Value| value.as_f64().unwrap_or(0.0);
         let list = |key: &str| json[key].as_array().cloned().unwrap_or_default();
         let suffix = format!("[{}]", self.name);
@@ -274,7 +289,8 @@ impl Program {
             interrupts,
             cpu: Range(cpu.0.min(1.0), cpu.1.min(1.0)),
             attributed: (number(&json["attributed"]) - mappings) / counted.max(1.0),
-            overhead,
+            overhead: 0.0,
+            answer: String::new(),
         }
     }
 }
@@ -311,9 +327,11 @@ fn median(figures: impl Iterator<Item = f64>) -> f64 {
     figures[figures.len() / 2]
 }
 
-/// A row for each run, then what was predicted and what happened.
+/// What the last recording said, a row for each run, then what was predicted and what happened.
 fn table(rounds: &[Round]) -> String {
-    let mut text = String::from(
+    let answer = rounds.last().map_or("", |round| round.said.answer.as_str());
+    let mut text = format!("```text\n{answer}```\n\n");
+    text.push_str(
         "| round | how | operations | CPU us for each | shootdown interrupts for 1000 | attributed | overhead by its own account |\n\
          | ---: | --- | ---: | ---: | ---: | ---: | ---: |\n",
     );
@@ -416,6 +434,7 @@ mod tests {
                 cpu: Range(0.5, 0.6),
                 attributed: 0.99,
                 overhead: 1.5,
+                answer: "It is the TLB.\n".into(),
             },
         };
         let text = table(&[round(), round(), round()]);
@@ -438,6 +457,7 @@ mod tests {
             after: Vec::new(),
             quell: PathBuf::new(),
             counts: PathBuf::new(),
+            recording: PathBuf::new(),
         };
         let advice = |program: &str, kind: &str| {
             serde_json::json!({"program": program, "kind": kind, "interrupts": 100, "left": [0, 20],
@@ -449,7 +469,7 @@ mod tests {
             "sites": [site("[lmdb]", "reclaim"), site("[cc1]", "munmap"), site("[cc1]", "kernel mappings")],
             "interrupts": 400, "attributed": 600,
         });
-        let said = program.predicted(&json, 1.0);
+        let said = program.predicted(&json);
         assert_eq!((said.interrupts.0, said.interrupts.1), (0.4, 0.5));
         assert_eq!((said.cpu.0, said.cpu.1), (0.1, 0.3));
         assert_eq!(said.attributed, 1.0);

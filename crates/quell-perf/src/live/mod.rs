@@ -22,6 +22,7 @@ mod rings;
 mod running;
 mod scope;
 mod summary;
+mod times;
 mod unwind;
 
 pub use options::{BETWEEN, Options, Stretches, Wanted};

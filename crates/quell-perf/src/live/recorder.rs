@@ -21,6 +21,7 @@ use super::rings::{Entry, Point, Ring};
 use super::running::Running;
 use super::scope::{Scope, is_running, resolve};
 use super::summary::Summary;
+use super::times::Times;
 use super::unwind::Unwinder;
 use crate::counters;
 use crate::sample::{Change, Count, FAULTS, Host, Item, Lost, Names, When};
@@ -205,6 +206,10 @@ impl Recorder {
             Some(command) => Some(self.spawn(command)?),
             None => None,
         };
+        let mut times = Times::default();
+        if child.is_none() {
+            times.begin(self.wanted());
+        }
         let ahead = Ahead::begin();
         let mut exit = None;
         let mut busy = 0;
@@ -221,6 +226,7 @@ impl Recorder {
                     let counts = self.counts().map_err(failed("reading counters"))?;
                     state.counted = counts.values().sum();
                 }
+                times.look(self.wanted());
                 if self.is_over() {
                     break;
                 }
@@ -288,6 +294,9 @@ impl Recorder {
         if let (Some(event), Some((after, before))) = (faults, grew) {
             counts.push(event.count(after.saturating_sub(before)));
         }
+        for ran in times.ran() {
+            sink.item(&Item::Ran(ran)).map_err(failed(written))?;
+        }
         for count in &counts {
             sink.item(&Item::Count(count.clone()))
                 .map_err(failed(written))?;
@@ -334,6 +343,11 @@ impl Recorder {
         // Its records are read after this, so none is taken for another's.
         self.processes.want_command(child.id());
         Ok(child)
+    }
+
+    /// The processes that the recording is about; none if it is about all.
+    fn wanted(&self) -> impl Iterator<Item = u32> {
+        self.processes.wanted().into_iter().flatten().copied()
     }
 
     /// Whether all processes that the recording is about have ended.

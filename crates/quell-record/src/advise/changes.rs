@@ -42,6 +42,9 @@ pub(super) struct Proposal {
     pub(super) filled: Range,
     /// The share of the time in the calls themselves that goes, too.
     pub(super) served: Range,
+    /// Whether more of what the kernel does for the program may go with it, which is not recorded: the reading of a file, the copies
+    /// of pages, a process that is not started.
+    pub(super) around: bool,
 }
 
 impl Proposal {
@@ -53,6 +56,15 @@ impl Proposal {
             left,
             filled: Range::default(),
             served: Range::default(),
+            around: false,
+        }
+    }
+
+    /// The same, of which the work around the flush is a part.
+    fn with_all_around(self) -> Self {
+        Proposal {
+            around: true,
+            ..self
         }
     }
 }
@@ -83,7 +95,11 @@ pub(super) fn changes(site: &Site, prices: Option<&Prices>) -> Vec<Proposal> {
         "copy-on-write" | "fork" => {
             let what = "write less between fork and the child's exit, or fork from a small process";
             let said = format!("{call} of {}: {what}", site.place.program);
-            one("fork", said, 0, site.interrupts / 2)
+            let left = Left {
+                least: 0,
+                most: site.interrupts / 2,
+            };
+            vec![Proposal::new("fork", said, left).with_all_around()]
         }
         "NUMA balancing" => {
             let said = format!(
@@ -111,9 +127,14 @@ pub(super) fn changes(site: &Site, prices: Option<&Prices>) -> Vec<Proposal> {
             let kernel = format!(
                 "A kernel that puts flushes of {call} off until reuse (S3), or batches them (S0)"
             );
-            let mut both = one("reclaim", limit, 0, batched);
-            both.extend(one("kernel", kernel, 0, batched));
-            both
+            let left = Left {
+                least: 0,
+                most: batched,
+            };
+            vec![
+                Proposal::new("reclaim", limit, left).with_all_around(),
+                Proposal::new("kernel", kernel, left),
+            ]
         }
         _ => Vec::new(),
     }

@@ -21,7 +21,7 @@ use changes::{LEAST, Proposal, changes, place, placed};
 use crate::attribute::Attribution;
 use crate::attribute::site::Site;
 use crate::figures::{Range, count, percents, time};
-use crate::understand::Scales;
+use crate::understand::{Kernel, Scales};
 
 /// The share of a program's CPU time below which nothing is advised.
 pub const NOISE: f64 = 0.005;
@@ -64,13 +64,15 @@ pub fn advise(
     let mut advice: Vec<Advice> = Vec::new();
     let mut consider = |site: &Site, proposals: Vec<Proposal>, at: String| {
         let cpu = cpu_ns(&site.place.program);
+        let kernel = Kernel::of(from, scales, &site.place.program);
         for proposal in proposals {
             let left = proposal.left;
             let gone = Range {
                 least: site.interrupts.saturating_sub(left.most) as f64,
                 most: site.interrupts.saturating_sub(left.least) as f64,
             };
-            let share = cpu.map(|cpu| won(site, gone, &proposal, prices, scales, cpu));
+            let share =
+                cpu.map(|cpu| won(site, gone, &proposal, prices, scales, kernel).of_all(cpu));
             let none = left.least >= site.interrupts;
             let most = gone.most * site.weight;
             let matters = match share {
@@ -185,14 +187,15 @@ fn programs(sites: &[&Site]) -> Vec<Site> {
     programs
 }
 
-/// The time that these interrupts cost, and what else goes with them, as a share of the program's.
+/// The time that these interrupts cost, and what else goes with them, in nanoseconds. Prices are of this host and not of this
+/// program: the range goes from what they say to what they would have to be for the kernel's time to be spent on what was recorded.
 fn won(
     site: &Site,
     gone: Range,
     proposal: &Proposal,
     prices: Option<&Prices>,
     scales: Scales,
-    cpu: f64,
+    kernel: Option<Kernel>,
 ) -> Range {
     let each = site.weight / site.interrupts.max(1) as f64;
     let spread = site.spread();
@@ -200,18 +203,21 @@ fn won(
     let serving = Range::from(site.serving_ns(prices)).times(scales.calls(site));
     let Proposal { filled, served, .. } = proposal;
     let interrupts = |gone: f64, cost: u64, spread: f64| gone * each * cost as f64 * spread;
-    let won = Range {
-        least: interrupts(
-            gone.least,
-            site.waited.least + site.stolen.least,
-            (1.0 - spread).max(0.0),
-        ) + filled.least * refilling.least
-            + served.least * serving.least,
-        most: interrupts(gone.most, site.waited.most + site.stolen.most, 1.0 + spread)
-            + filled.most * refilling.most
-            + served.most * serving.most,
-    };
-    won.of_all(cpu)
+    let (cheaper, dearer) = kernel.map_or((1.0, 1.0), |kernel| (kernel.cheaper, kernel.dearer));
+    let least = interrupts(
+        gone.least,
+        site.waited.least + site.stolen.least,
+        (1.0 - spread).max(0.0),
+    ) + filled.least * refilling.least
+        + served.least * serving.least;
+    let most = interrupts(gone.most, site.waited.most + site.stolen.most, 1.0 + spread)
+        + filled.most * refilling.most
+        + served.most * serving.most;
+    let all = kernel.filter(|_| proposal.around);
+    Range {
+        least: least * cheaper,
+        most: all.map_or(most * dearer, |kernel| kernel.ns.max(most)),
+    }
 }
 
 /// What else a site's calls wait for, once the change has been made.

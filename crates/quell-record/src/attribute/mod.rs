@@ -21,7 +21,7 @@ mod slice;
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use quell_perf::{Change, Count, Host, Interrupts, Item, Prices, Sample, Statistics, When};
+use quell_perf::{Change, Count, Host, Interrupts, Item, Prices, Ran, Sample, Statistics, When};
 use rustc_hash::FxHashMap;
 
 use crate::event::{self, Event, reason};
@@ -151,6 +151,8 @@ pub struct Attribution {
     pub counts: Vec<Count>,
     /// What things cost on the host that are only counted.
     pub prices: Option<Prices>,
+    /// How long programs ran, by the kernel's account.
+    pub ran: Vec<Ran>,
     /// What the source wants said.
     pub notes: Vec<Arc<str>>,
     /// How long events were recorded, where that was not all the time, in nanoseconds.
@@ -260,6 +262,7 @@ impl Attribution {
             Item::Lost(lost) => self.lost += lost.count,
             Item::Count(count) => self.counts.push(count),
             Item::Prices(prices) => self.prices = Some(prices),
+            Item::Ran(ran) => self.ran.push(ran),
             Item::Note(note) => self.notes.push(note),
             Item::Window(window) => {
                 *self.windows_ns.get_or_insert(0) += window.end_ns.saturating_sub(window.start_ns);
@@ -1151,6 +1154,11 @@ impl Attribution {
             Evidence::Sent => "ipi:ipi_send_cpumask",
             Evidence::Received | Evidence::Nothing => "tlb:tlb_flush",
         })
+    }
+
+    /// How long a program ran, by the kernel's account, if that is known.
+    pub fn ran(&self, program: &str) -> Option<&Ran> {
+        self.ran.iter().find(|ran| ran.comm == program)
     }
 
     /// The count of an event, if it was counted.
