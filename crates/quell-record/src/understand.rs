@@ -129,6 +129,8 @@ pub struct Scales {
     time: f64,
     /// A page fault, which the kernel counts anyway.
     pub faults: f64,
+    /// Whether only a handful of interrupts was recorded with what they belong to.
+    few: bool,
 }
 
 /// What the kernel did for a program.
@@ -173,14 +175,15 @@ impl Scales {
         let faults = faults.map_or(time, |count| {
             (count.exact as f64 / count.seen as f64).max(1.0)
         });
-        Scales { time, faults }
+        let few = from.counted().is_some_and(|count| count.seen < ENOUGH);
+        Scales { time, faults, few }
     }
 
     /// A call from this site, which nothing counts outside of the recorded stretches. With enough interrupts it is what one of these
     /// is: the program does more of everything while it is not recorded. A handful of interrupts says
     /// nothing of the others, so then it is what a recorded second stands for.
     pub fn calls(&self, site: &Site) -> f64 {
-        match site.interrupts < ENOUGH {
+        match self.few || site.interrupts < ENOUGH {
             true => site.weight.min(self.time),
             false => site.weight,
         }
@@ -201,11 +204,11 @@ fn row(site: &Site, scales: Scales, cpu_ns: Option<f64>, prices: Option<&Prices>
         call: site.place.call.to_string(),
         frames: site.place.frames.iter().map(ToString::to_string).collect(),
         calls: scaled(site.calls, calls),
-        requests: scaled(site.requests, scale),
+        requests: scaled(site.requests, calls),
         remote: scaled(site.remote, scale),
         interrupts: scaled(site.interrupts, scale),
-        pages: scaled(site.pages, scale),
-        full: scaled(site.full, scale),
+        pages: scaled(site.pages, calls),
+        full: scaled(site.full, calls),
         initiator,
         stolen,
         locked_ns: site.locked_ns as f64 * calls,

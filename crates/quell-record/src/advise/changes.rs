@@ -10,7 +10,8 @@ use crate::figures::{self, Range, time};
 
 /// Fewer interrupts than this are no pattern: of those that happened, not of those that were recorded.
 pub(super) const LEAST: f64 = 50.0;
-/// Fewer interrupts than this, whose memory was seen to be touched again, say nothing of that of the others.
+/// Fewer than this that were recorded say nothing of the others: of interrupts, how soon one follows the other; of ranges, how soon they
+/// are touched again.
 const TOLD: u64 = 5;
 /// The largest batch that is supposed: what allocators pass to one vectored call.
 const BATCH: u64 = 64;
@@ -191,7 +192,7 @@ fn merged(site: &Site, call: &str, at: &str) -> Option<Proposal> {
     // The shortest wait that takes most of what there is to take.
     let last = bin(999_999);
     let total = within(&site.gaps, last);
-    if total * 4 < site.interrupts {
+    if total * 4 < site.interrupts || site.interrupts < TOLD {
         return None;
     }
     let chosen = (0..=last).find(|&bin| within(&site.gaps, bin) * 10 >= total * 9)?;

@@ -131,13 +131,13 @@ pub fn advise(
     };
     for site in subjects(sites)
         .iter()
-        .filter(|site| site.at_least() >= LEAST)
+        .filter(|site| site.estimate() >= LEAST)
     {
         consider(site, changes(site, prices), place(site));
     }
     for whole in programs(sites)
         .iter()
-        .filter(|site| site.at_least() >= LEAST)
+        .filter(|site| site.estimate() >= LEAST)
     {
         let busy = cpu_ns(&whole.place.program).map(|cpu| cpu / from.elapsed_ns().max(1) as f64);
         let proposals = busy.map_or_else(Vec::new, |busy| placed(from, whole, busy));

@@ -191,16 +191,11 @@ impl Site {
         self.interrupts as f64 * self.weight
     }
 
-    /// By which share the figures of this site may be larger or smaller, because only some of its interrupts were recorded: two
+    /// By which share what its interrupts cost may be more or less, because only some of them were recorded with their costs: two
     /// standard deviations of how many of all that there were come to be recorded.
     pub fn spread(&self) -> f64 {
         let missed = (1.0 - 1.0 / self.weight).max(0.0);
         2.0 * (missed / self.interrupts.max(1) as f64).sqrt()
-    }
-
-    /// How many interrupts there were at least, as far as those that were recorded tell.
-    pub fn at_least(&self) -> f64 {
-        self.estimate() * (1.0 - self.spread()).max(0.0)
     }
 
     /// The time of all refaults, at least and at most: by the host's price; or, without one, from those that were timed, which
