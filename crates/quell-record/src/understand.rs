@@ -125,12 +125,13 @@ fn scale(from: &Attribution) -> f64 {
 /// What something recorded stands for that is no interrupt.
 #[derive(Clone, Copy)]
 pub struct Scales {
-    /// A second.
-    time: f64,
+    /// Whether no more than a handful of interrupts was recorded in all.
+    few: bool,
     /// A page fault, which the kernel counts anyway.
     pub faults: f64,
-    /// Whether only a handful of interrupts was recorded with what they belong to.
-    few: bool,
+    /// A call from a site with a handful of interrupts: what an interrupt is, whosever it is; or, where there is no more than a handful in all, a
+    /// second.
+    calls: f64,
 }
 
 /// What the kernel did for a program.
@@ -176,7 +177,8 @@ impl Scales {
             (count.exact as f64 / count.seen as f64).max(1.0)
         });
         let few = from.counted().is_some_and(|count| count.seen < ENOUGH);
-        Scales { time, faults, few }
+        let calls = if few { time } else { scale(from) };
+        Scales { few, faults, calls }
     }
 
     /// A call from this site, which nothing counts outside of the recorded stretches. With enough interrupts it is what one of these
@@ -184,7 +186,7 @@ impl Scales {
     /// nothing of the others, so then it is what a recorded second stands for.
     pub fn calls(&self, site: &Site) -> f64 {
         match self.few || site.interrupts < ENOUGH {
-            true => site.weight.min(self.time),
+            true => site.weight.min(self.calls),
             false => site.weight,
         }
     }

@@ -91,7 +91,10 @@ fn the_json_has_the_keys_that_were_promised() {
             .cloned()
             .collect::<Vec<_>>()
     };
-    assert_eq!(keys(&json), ["attributed", "interrupts", "lost", "sites"]);
+    assert_eq!(
+        keys(&json),
+        ["advice", "attributed", "interrupts", "lost", "sites"]
+    );
     assert_eq!(
         keys(&json["sites"][0]),
         [
