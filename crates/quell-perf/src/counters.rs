@@ -55,7 +55,7 @@ fn ran(stat: &[u8]) -> Option<u64> {
 }
 
 /// Linux tells programs all times of `/proc` in hundredths of a second, whatever its own clock is.
-const TICK_NS: u64 = 10_000_000;
+pub(crate) const TICK_NS: u64 = 10_000_000;
 
 /// What of this is spent on running anything.
 fn busy(cpu_ns: &[(String, u64)]) -> u64 {

@@ -17,7 +17,7 @@ pub mod symbols;
 pub mod tracefs;
 
 pub use sample::{
-    Change, Count, Frame, Host, Interrupts, Item, Lost, Names, Prices, Sample, Source, SourceError,
-    Statistics, Value, When, Window,
+    Change, Count, FAULTS, Frame, Host, Interrupts, Item, Lost, Names, Prices, Ran, Sample, Source,
+    SourceError, Statistics, Value, When, Window,
 };
 pub use sink::{Progress, Sink};

@@ -279,6 +279,10 @@ pub struct Statistics {
     pub cpu_ns: Vec<(String, u64)>,
 }
 
+/// The event whose count is the growth of `pgfault` in `/proc/vmstat`, which costs nothing; there are also faults of the kernel's
+/// own accesses to a program's memory in it.
+pub const FAULTS: &str = "exceptions:page_fault_user";
+
 /// How often an event happened, exactly, and how often it was recorded.
 ///
 /// `exact / seen` is what each recorded one stands for. `seen` is at most `exact`, but for events that happened
@@ -295,6 +299,15 @@ pub struct Count {
     pub kept: u64,
 }
 
+impl Count {
+    /// Adds what was counted of other occurrences of the same event.
+    pub(crate) fn add(&mut self, other: &Count) {
+        self.exact += other.exact;
+        self.seen += other.seen;
+        self.kept += other.kept;
+    }
+}
+
 /// What things cost on this host that a recording only counts: measured when it was made, in nanoseconds of CPU time.
 #[derive(Clone, Copy, Debug, PartialEq, serde::Serialize, serde::Deserialize)]
 pub struct Prices {
@@ -307,6 +320,18 @@ pub struct Prices {
     pub zero_ns: (f64, f64),
     /// An event that was recorded, for the thread that ran into it: without a stack, with one that was walked, with a copy of one.
     pub event_ns: [f64; 3],
+}
+
+/// How long the processes of a name ran that the recording is about, by the kernel's own account: looked at from time to time, so what a
+/// process did in its last tenth of a second is not in it, nor are processes that lived no longer.
+#[derive(Clone, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+pub struct Ran {
+    /// Their main threads' name.
+    pub comm: String,
+    /// Nanoseconds in the program itself.
+    pub user_ns: u64,
+    /// Nanoseconds in the kernel.
+    pub kernel_ns: u64,
 }
 
 /// A stretch of time in which events were recorded. Between windows they were only counted, which keeps the overhead
@@ -338,6 +363,8 @@ pub enum Item {
     Count(Count),
     /// What things cost that are only counted; before the samples.
     Prices(Prices),
+    /// How long a program ran, behind the samples.
+    Ran(Ran),
     /// Something that a reader of the result should know: a file that could not be read, the overhead.
     Note(Arc<str>),
 }

@@ -8,7 +8,7 @@ use proptest::prelude::*;
 use quell_perf::file::{Place, Recording, Writer};
 use quell_perf::symbols::Symbols;
 use quell_perf::{
-    Change, Count, Host, Item, Lost, Prices, Sample, Source, SourceError, Value, Window,
+    Change, Count, Host, Item, Lost, Prices, Ran, Sample, Source, SourceError, Value, Window,
 };
 
 fn sample(number: u64) -> Sample {
@@ -83,6 +83,11 @@ fn others() -> Vec<Item> {
             discard_ns: (50.0, 90.0),
             zero_ns: (80.0, 400.0),
             event_ns: [300.0, 900.0, 1500.0],
+        }),
+        Item::Ran(Ran {
+            comm: "program".to_owned(),
+            user_ns: 10_000_000,
+            kernel_ns: 20_000_000,
         }),
         Item::Note("2 % overhead".into()),
     ]

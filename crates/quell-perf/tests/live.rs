@@ -8,7 +8,7 @@ use std::path::PathBuf;
 use std::process::Command;
 
 use quell_perf::file::{Recording, Writer};
-use quell_perf::live::{Options, Recorder, Refused, Scope, Stack, Summary, Wanted};
+use quell_perf::live::{Options, Recorder, Refused, Scope, Stack, Stretches, Summary, Wanted};
 use quell_perf::{Host, Item, Sample, Source, Statistics, When};
 
 const CALLS: usize = 5_000;
@@ -31,6 +31,7 @@ fn wanted(names: &[(&str, bool, Stack)]) -> Vec<Wanted> {
         stack,
         counted: true,
         filter: None,
+        stretches: Stretches::Windows,
     });
     wanted.collect()
 }

@@ -31,6 +31,8 @@ pub enum Event<'a> {
         function: &'a str,
         work: u64,
     },
+    /// The same outside of the stretches of time in which everything is recorded.
+    QueueBetween { function: &'a str },
     /// `ipi:ipi_send_cpu`; a reschedule interrupt has no callback.
     Send { target: u32, call: bool },
     /// `ipi:ipi_send_cpumask`.
@@ -84,6 +86,9 @@ pub fn of(sample: &Sample) -> Event<'_> {
                 work: bits("csd"),
             },
             None => Event::Other,
+        },
+        "between:csd_queue_cpu" => Event::QueueBetween {
+            function: text("func"),
         },
         "csd:csd_function_entry" => Event::Begin {
             function: text("func"),

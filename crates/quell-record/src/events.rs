@@ -1,7 +1,7 @@
 //! Which events are recorded to find out what shootdowns cost: all that a report is made of ([`recorded`]), or the flushes alone, as
 //! [`top`](crate::top) adds them up second by second ([`flushes`]).
 
-use quell_perf::live::{Stack, Wanted};
+use quell_perf::live::{Stack, Stretches, Wanted};
 
 /// System calls after which other CPUs may have to flush, or that interrupt them for another reason.
 const CALLS: [&str; 17] = [
@@ -25,7 +25,18 @@ const CALLS: [&str; 17] = [
 ];
 
 /// Events that are counted all the time: few enough to cost nothing beside what they stand for.
-const COUNTED: [&str; 3] = ["tlb:tlb_flush", "csd:csd_queue_cpu", "ipi:ipi_send_cpumask"];
+const COUNTED: [&str; 2] = ["tlb:tlb_flush", "ipi:ipi_send_cpumask"];
+
+/// The work that the row `TLB` of `/proc/interrupts` counts, in the kernel's language for filters; where flushes take no
+/// interrupts there is no such function to name.
+const SHOOTDOWN: (&str, &str) = if cfg!(target_arch = "x86_64") {
+    (
+        "func.function == flush_tlb_func",
+        "func.function != flush_tlb_func",
+    )
+} else {
+    ("cpu >= 0", "cpu < 0")
+};
 
 /// The events of a recording, where the kernel has them.
 pub fn recorded() -> Vec<Wanted> {
@@ -36,6 +47,7 @@ pub fn recorded() -> Vec<Wanted> {
         // By these the figures of a part are made those of the whole.
         counted: COUNTED.contains(&event),
         filter: None,
+        stretches: Stretches::Windows,
     };
     let with = |event, stack, filter: &str| Wanted {
         filter: Some(filter.to_owned()),
@@ -46,7 +58,16 @@ pub fn recorded() -> Vec<Wanted> {
         // of the stack.
         with("tlb:tlb_flush", Stack::Unwound, "reason > 1"),
         with("tlb:tlb_flush", Stack::Absent, "reason <= 1"),
-        one("csd:csd_queue_cpu", true, Stack::Whole),
+        // Each shootdown interrupt is counted, and as a rule its sender's stack is known, be a window open or not.
+        Wanted {
+            counted: true,
+            ..with("csd:csd_queue_cpu", Stack::Whole, SHOOTDOWN.0)
+        },
+        Wanted {
+            stretches: Stretches::Between,
+            ..with("csd:csd_queue_cpu", Stack::Whole, SHOOTDOWN.0)
+        },
+        with("csd:csd_queue_cpu", Stack::Whole, SHOOTDOWN.1),
         one("csd:csd_function_entry", true, Stack::Absent),
         one("csd:csd_function_exit", true, Stack::Absent),
         one("ipi:ipi_send_cpumask", true, Stack::Whole),
@@ -83,7 +104,9 @@ pub fn flushes() -> Vec<Wanted> {
     let mut wanted = recorded();
     wanted.retain(|event| {
         let others = ["sched:", "irq_vectors:reschedule"];
-        event.everywhere && !others.iter().any(|other| event.event.starts_with(other))
+        event.everywhere
+            && event.stretches == Stretches::Windows
+            && !others.iter().any(|other| event.event.starts_with(other))
     });
     for event in &mut wanted {
         if event.stack != Stack::Absent {
@@ -103,6 +126,7 @@ mod tests {
         assert!(flushes.iter().any(|event| event.event == "tlb:tlb_flush"));
         for event in &flushes {
             assert!(event.everywhere, "{}", event.event);
+            assert_eq!(event.stretches, Stretches::Windows, "{}", event.event);
             assert!(
                 matches!(event.stack, Stack::Absent | Stack::Kernel),
                 "{}",

@@ -138,7 +138,8 @@ impl Report {
     ///
     /// `stack` is the site, innermost frame first, and ends with the program's name in brackets. Times are in
     /// nanoseconds: `initiator_ns` is at least what initiators waited, `stolen_ns` what the interrupts took on
-    /// their targets; `null` where the recording has no events that tell.
+    /// their targets; `null` where the recording has no events that tell. `advice` is what is advised, with the interrupts that each
+    /// piece leaves (at least, at most) and the share of the program's CPU time that it wins, if that is known.
     pub fn json(&self) -> Value {
         let sites: Vec<Value> = self
             .sites
@@ -171,6 +172,7 @@ impl Report {
             "interrupts": self.interrupts,
             "attributed": self.attributed,
             "lost": self.lost,
+            "advice": self.advice,
         })
     }
 }

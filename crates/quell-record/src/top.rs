@@ -313,7 +313,7 @@ impl<F: FnMut(Second) -> io::Result<()>> Sink for Top<F> {
             Item::Host(_) | Item::Statistics(_) | Item::Lost(_) | Item::Window(_) => {
                 self.all.item(item.clone(), &mut ())
             }
-            Item::Sample(_) | Item::Count(_) | Item::Prices(_) | Item::Note(_) => {}
+            Item::Sample(_) | Item::Count(_) | Item::Prices(_) | Item::Ran(_) | Item::Note(_) => {}
         }
         Ok(())
     }

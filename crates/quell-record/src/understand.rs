@@ -2,16 +2,19 @@
 
 use std::collections::BTreeMap;
 
-use quell_perf::{Count, Prices};
+use quell_perf::{FAULTS, Prices};
 
-use crate::attribute::site::{Site, Span};
-use crate::attribute::{Attribution, Evidence, Weight};
+use crate::attribute::site::Site;
+use crate::attribute::{Attribution, Weight};
 use crate::figures::Range;
 use crate::report::{OtherRow, ProgramRow, Report, SiteRow};
 use crate::{advise, answer};
 
 /// From so many recorded interrupts on, their number tells of what else happened.
 const ENOUGH: u64 = 50;
+
+/// From so much CPU time on, the kernel's account in hundredths of a second tells how much there was.
+const RAN_NS: f64 = 2e8;
 
 /// Which functions are whose, beside flushes.
 const OWNERS: &[(&str, &str)] = &[
@@ -58,45 +61,33 @@ impl Report {
         let of = |site: &&Site| only.is_none_or(|only| &*site.place.program == only);
         let there = |site: &&Site| site.requests > 0 || site.interrupts > 0;
         let mut chosen: Vec<&Site> = from.sites.iter().filter(there).filter(of).collect();
-        let weight = |site: &Site| (site.interrupts, site.requests);
+        let weight = |site: &Site| (site.estimate().round() as u64, site.requests);
         chosen.sort_by(|a, b| {
             weight(b)
                 .cmp(&weight(a))
                 .then_with(|| a.place.frames.cmp(&b.place.frames))
         });
-        let uncounted = scale_of_uncounted(&from, scale);
+        let scales = Scales::of(&from);
         let sites: Vec<SiteRow> = chosen
             .iter()
             .map(|site| {
                 let cpu_ns = cpu_ns.get(&*site.place.program).copied();
-                row(site, (scale, uncounted), cpu_ns, from.prices.as_ref())
+                row(site, scales, cpu_ns, from.prices.as_ref())
             })
             .collect();
-        let advice = advise::advise(&from, &chosen, scale, &|program| {
+        let advice = advise::advise(&from, &chosen, scales, &|program| {
             cpu_ns.get(program).copied()
         });
         if let Some(only) = only {
             programs.retain(|program| program.name == only);
         }
-        let all: f64 = from
-            .sites
-            .iter()
-            .map(|site| site.interrupts as f64)
-            .sum::<f64>()
-            * scale;
-        let mapped = |site: &&Site| &*site.place.call == "kernel mappings";
-        let mappings = from
-            .sites
-            .iter()
-            .filter(mapped)
-            .map(|site| site.interrupts as f64)
-            .sum::<f64>()
-            * scale;
-        let known = from
-            .sites
-            .iter()
-            .filter(|site| &*site.place.call != "unknown");
-        let attributed = known.map(|site| site.interrupts as f64).sum::<f64>() * scale;
+        let estimate = |of: fn(&str) -> bool| -> f64 {
+            let chosen = from.sites.iter().filter(|site| of(&site.place.call));
+            chosen.map(Site::estimate).sum()
+        };
+        let all = estimate(|_| true);
+        let mappings = estimate(|call| call == "kernel mappings");
+        let attributed = estimate(|call| call != "unknown");
         let row = from.row("TLB");
         let mut report = Report {
             answer: Vec::new(),
@@ -113,7 +104,7 @@ impl Report {
             samples: from.samples,
             cpus: from.cpu_count(),
             ns: from.elapsed_ns(),
-            pace: (scale / scale_of_time(&from)).max(1.0),
+            pace: (scale / from.scale_of_time()).max(1.0),
             fault_ns: from.prices.map(|prices| Range::from(prices.fault_ns)),
             notes: Vec::new(),
         };
@@ -123,31 +114,81 @@ impl Report {
     }
 }
 
-/// What one recorded interrupt stands for.
+/// What a recorded interrupt stands for, all sites taken together.
 fn scale(from: &Attribution) -> f64 {
-    interrupts_counted(from).map_or(1.0, |count| {
+    let counted = from.counted().filter(|count| count.seen > 0);
+    counted.map_or(1.0, |count| {
         (count.exact as f64 / count.seen as f64).max(1.0)
     })
 }
 
-/// The count of the event that tells of interrupts, if any was recorded.
-fn interrupts_counted(from: &Attribution) -> Option<&Count> {
-    let event = match from.evidence() {
-        Evidence::Queued => "csd:csd_queue_cpu",
-        Evidence::Sent => "ipi:ipi_send_cpumask",
-        Evidence::Received | Evidence::Nothing => "tlb:tlb_flush",
-    };
-    let found = from.counts.iter().find(|count| count.event == event);
-    found.filter(|count| count.seen > 0)
+/// What something recorded stands for that is no interrupt.
+#[derive(Clone, Copy)]
+pub struct Scales {
+    /// Whether no more than a handful of interrupts was recorded in all.
+    few: bool,
+    /// A page fault, which the kernel counts anyway.
+    pub faults: f64,
+    /// A call from a site with a handful of interrupts: what an interrupt is, whosever it is; or, where there is no more than a handful in all, a
+    /// second.
+    calls: f64,
 }
 
-/// What a recorded call or page fault stands for, which nothing counts outside of the recorded stretches. With enough interrupts it is
-/// what an interrupt stands for: the program does more of everything while it is not recorded. A handful of interrupts says
-/// nothing of the others, so then it is what a recorded second stands for.
-fn scale_of_uncounted(from: &Attribution, scale: f64) -> f64 {
-    match interrupts_counted(from) {
-        Some(count) if count.seen < ENOUGH => scale.min(scale_of_time(from)),
-        _ => scale,
+/// What the kernel did for a program.
+#[derive(Clone, Copy)]
+pub struct Kernel {
+    /// All of it, in nanoseconds.
+    pub ns: f64,
+    /// How many times more that is than its recorded calls, waits and page faults come to by their prices, most of each.
+    pub dearer: f64,
+    /// How many times less than the least of each.
+    pub cheaper: f64,
+}
+
+impl Kernel {
+    /// Of a program, if the kernel's account of its time is known.
+    pub fn of(from: &Attribution, scales: Scales, program: &str) -> Option<Kernel> {
+        let ns = from.ran(program)?.kernel_ns as f64;
+        let of = |site: &&Site| &*site.place.program == program;
+        let mut priced = Range::default();
+        for site in from.sites.iter().filter(of) {
+            let calls = Range::from(site.serving_ns(from.prices.as_ref()));
+            priced = priced
+                .plus(calls.times(scales.calls(site)))
+                .plus(Range::of(site.waited, site.weight));
+        }
+        let faults = from.programs.iter().find(|of| &*of.name == program)?.faults as f64;
+        if let Some(prices) = &from.prices {
+            priced = priced.plus(Range::from(prices.fault_ns).times(faults * scales.faults));
+        }
+        (ns >= RAN_NS / 10.0 && priced.least > 0.0).then(|| Kernel {
+            ns,
+            dearer: (ns / priced.most).max(1.0),
+            cheaper: (ns / priced.least).min(1.0),
+        })
+    }
+}
+
+impl Scales {
+    fn of(from: &Attribution) -> Self {
+        let time = from.scale_of_time();
+        let faults = from.count(FAULTS).filter(|count| count.seen >= ENOUGH);
+        let faults = faults.map_or(time, |count| {
+            (count.exact as f64 / count.seen as f64).max(1.0)
+        });
+        let few = from.counted().is_some_and(|count| count.seen < ENOUGH);
+        let calls = if few { time } else { scale(from) };
+        Scales { few, faults, calls }
+    }
+
+    /// A call from this site, which nothing counts outside of the recorded stretches. With enough interrupts it is what one of these
+    /// is: the program does more of everything while it is not recorded. A handful of interrupts says
+    /// nothing of the others, so then it is what a recorded second stands for.
+    pub fn calls(&self, site: &Site) -> f64 {
+        match self.few || site.interrupts < ENOUGH {
+            true => site.weight.min(self.calls),
+            false => site.weight,
+        }
     }
 }
 
@@ -155,32 +196,28 @@ fn scaled(count: u64, scale: f64) -> u64 {
     (count as f64 * scale).round() as u64
 }
 
-/// A site's row, with what a recorded interrupt stands for, and what a recorded call or fault does.
-fn row(
-    site: &Site,
-    (scale, uncounted): (f64, f64),
-    cpu_ns: Option<f64>,
-    prices: Option<&Prices>,
-) -> SiteRow {
+/// A site's row.
+fn row(site: &Site, scales: Scales, cpu_ns: Option<f64>, prices: Option<&Prices>) -> SiteRow {
+    let (scale, calls) = (site.weight, scales.calls(site));
     let initiator = Range::of(site.waited, scale);
     let stolen = Range::of(site.stolen, scale);
     SiteRow {
         program: site.place.program.to_string(),
         call: site.place.call.to_string(),
         frames: site.place.frames.iter().map(ToString::to_string).collect(),
-        calls: scaled(site.calls, uncounted),
-        requests: scaled(site.requests, scale),
+        calls: scaled(site.calls, calls),
+        requests: scaled(site.requests, calls),
         remote: scaled(site.remote, scale),
         interrupts: scaled(site.interrupts, scale),
-        pages: scaled(site.pages, scale),
-        full: scaled(site.full, scale),
+        pages: scaled(site.pages, calls),
+        full: scaled(site.full, calls),
         initiator,
         stolen,
-        locked_ns: site.locked_ns as f64 * uncounted,
-        refaults: scaled(site.refaults, uncounted),
+        locked_ns: site.locked_ns as f64 * calls,
+        refaults: scaled(site.refaults, scales.faults),
         refault_ns: site
             .refill_ns(prices)
-            .map(|ns| Range::from(ns).times(uncounted)),
+            .map(|ns| Range::from(ns).times(scales.faults)),
         hit: site.hit.iter().map(|&hits| scaled(hits, scale)).collect(),
         share: cpu_ns.map(|cpu| initiator.plus(stolen).of_all(cpu)),
         kernel: site.kernel,
@@ -197,22 +234,26 @@ fn programs(from: &Attribution, scale: f64) -> Vec<ProgramRow> {
                 .sites
                 .iter()
                 .filter(|site| site.place.program == program.name);
-            let mut waited = Span::default();
-            let mut sent = 0;
+            let (mut waited, mut sent) = (Range::default(), 0.0);
             for site in own {
-                waited.add(site.waited.least, site.waited.most);
-                sent += site.interrupts;
+                waited = waited.plus(Range::of(site.waited, site.weight));
+                sent += site.estimate();
             }
-            let (waited, stolen) = (Range::of(waited, scale), Range::of(program.stolen, scale));
+            let stolen = Range::of(program.stolen, scale);
             let recording = from.prices.as_ref();
             let recording = recording.map_or(0.0, |prices| program.events.ns(prices));
             // Prices are of this host at another moment: what they say is trusted as far as half of the time.
             let own = (program.cpu_ns as f64 - recording).max(program.cpu_ns as f64 / 2.0);
-            let cpu_ns = (program.cpu_ns > 0).then(|| own * scale_of_time(from));
+            let told = from.ran(&program.name);
+            let told = told.map(|ran| (ran.user_ns + ran.kernel_ns) as f64);
+            let told = told.filter(|&told| told >= RAN_NS);
+            let seen = (program.cpu_ns > 0).then(|| own * from.scale_of_time());
+            // Between windows no event costs it anything.
+            let cpu_ns = told.map(|told| told - recording.min(told / 2.0)).or(seen);
             ProgramRow {
                 name: program.name.to_string(),
                 cpu_ns,
-                sent: scaled(sent, scale),
+                sent: sent.round() as u64,
                 taken: scaled(program.taken, scale),
                 waited,
                 stolen,
@@ -226,14 +267,6 @@ fn programs(from: &Attribution, scale: f64) -> Vec<ProgramRow> {
         pays(b).total_cmp(&pays(a)).then(b.sent.cmp(&a.sent))
     });
     rows
-}
-
-/// What a recorded second stands for.
-fn scale_of_time(from: &Attribution) -> f64 {
-    match from.windows_ns {
-        Some(windows) if windows > 0 => (from.elapsed_ns() as f64 / windows as f64).max(1.0),
-        _ => 1.0,
-    }
 }
 
 fn others(from: &Attribution, scale: f64) -> Vec<OtherRow> {

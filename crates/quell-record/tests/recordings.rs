@@ -91,7 +91,10 @@ fn the_json_has_the_keys_that_were_promised() {
             .cloned()
             .collect::<Vec<_>>()
     };
-    assert_eq!(keys(&json), ["attributed", "interrupts", "lost", "sites"]);
+    assert_eq!(
+        keys(&json),
+        ["advice", "attributed", "interrupts", "lost", "sites"]
+    );
     assert_eq!(
         keys(&json["sites"][0]),
         [
@@ -425,6 +428,54 @@ fn a_handful_of_interrupts_says_nothing_of_calls_that_nothing_counts() {
     };
     assert!(recorded > 0);
     assert_eq!((calls(7), calls(5000)), (10 * recorded, 100 * recorded));
+}
+
+/// The recording, with each interrupt's queueing so many times again as if between stretches, under another program's name if one is given.
+fn with_more_between(more: usize, program: Option<&str>) -> Report {
+    let mut all = Attribution::new();
+    let mut source = open(PERF.as_bytes());
+    let mut between = Vec::new();
+    while let Some(item) = source.next().unwrap() {
+        if let Item::Sample(sample) = &item
+            && &*sample.event == "csd:csd_queue_cpu"
+        {
+            let mut sample = sample.clone();
+            sample.event = "between:csd_queue_cpu".into();
+            if let Some(program) = program {
+                (sample.pid, sample.tid, sample.comm) = (4_000_000, 4_000_000, program.into());
+            }
+            between.push(sample);
+        }
+        all.item(item, &mut ());
+    }
+    for sample in between {
+        for _ in 0..more {
+            all.item(Item::Sample(sample.clone()), &mut ());
+        }
+    }
+    Report::new(all, None)
+}
+
+#[test]
+fn interrupts_between_stretches_are_laid_at_the_call_that_sent_them() {
+    let sent = |report: &Report, call: &str| {
+        let of = report.sites.iter().filter(|site| site.call == call);
+        of.map(|site| site.interrupts).sum::<u64>()
+    };
+    let (once, more) = (with_more_between(0, None), with_more_between(9, None));
+    for call in ["madvise", "munmap", "mprotect"] {
+        assert!(sent(&once, call) > 0, "{call}");
+        assert_eq!(sent(&more, call), 10 * sent(&once, call), "{call}");
+    }
+    assert_eq!(more.attributed, 10 * once.attributed);
+    // A program that was seen between stretches alone has its interrupts as they are, and those of others stay.
+    let other = with_more_between(1, Some("other"));
+    let of = |name: &str| {
+        let program = other.programs.iter().find(|program| program.name == name);
+        program.map_or(0, |program| program.sent)
+    };
+    assert_eq!(of("other"), once.attributed);
+    assert_eq!(other.attributed, 2 * once.attributed);
 }
 
 #[test]

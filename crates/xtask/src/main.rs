@@ -11,6 +11,7 @@ mod cargo;
 mod mutate;
 mod output;
 mod package;
+mod programs;
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -431,6 +432,8 @@ cargo xtask orderings
     prints docs/orderings.md, from the comments at the orderings
 cargo xtask api [--accept]
     compares the public interfaces with those kept in docs/api, or keeps the new ones
+cargo xtask programs [--rounds N] [--seconds N] [--write] [NAME ...]
+    runs real programs as they are, recorded and as advised by turns, as root; --write puts the tables into docs/record
 cargo xtask package
     builds the crates that others use from what would be published of them
 cargo xtask python
@@ -450,6 +453,7 @@ enum Asked {
     Python,
     Api { accept: bool },
     Mutate(mutate::Asked),
+    Programs(programs::Asked),
     Run(Vec<&'static Step>, Vec<&'static Step>),
 }
 
@@ -462,6 +466,7 @@ fn asked(arguments: &[String]) -> Result<Asked, String> {
         Some((first, [])) if first == "package" => Ok(Asked::Package),
         Some((first, [])) if first == "python" => Ok(Asked::Python),
         Some((first, rest)) if first == "mutate" => mutate::asked(rest).map(Asked::Mutate),
+        Some((first, rest)) if first == "programs" => programs::asked(rest).map(Asked::Programs),
         Some((first, rest)) if first == "api" => match rest {
             [] => Ok(Asked::Api { accept: false }),
             [option] if option == "--accept" => Ok(Asked::Api { accept: true }),
@@ -541,6 +546,7 @@ fn main() -> ExitCode {
         Ok(Asked::Orderings) => return orderings(),
         Ok(Asked::Api { accept }) => return told(api::run(root(), accept)),
         Ok(Asked::Mutate(asked)) => return told(mutate::run(root(), &asked)),
+        Ok(Asked::Programs(asked)) => return told(programs::run(root(), &asked)),
         Ok(Asked::Package) => return told(package::run(root())),
         Ok(Asked::Python) => return python(),
         Err(why) => {

@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::sample::{Change, Count, Host, Prices, Statistics, Window};
+use crate::sample::{Change, Count, Host, Prices, Ran, Statistics, Window};
 
 /// One record. The order of the kinds is the file's: a new kind is added behind the others, and any other change is a
 /// new version.
@@ -35,6 +35,7 @@ pub(super) enum Record {
     /// Behind everything: functions of frames, by the frames' numbers.
     Functions(Vec<(u32, String)>),
     Prices(Prices),
+    Ran(Ran),
 }
 
 /// A place in code.

@@ -22,9 +22,10 @@ mod rings;
 mod running;
 mod scope;
 mod summary;
+mod times;
 mod unwind;
 
-pub use options::{Options, Wanted};
+pub use options::{BETWEEN, Options, Stretches, Wanted};
 pub use price::Price;
 pub use recorder::Recorder;
 pub use rights::Refused;

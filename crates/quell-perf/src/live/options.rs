@@ -14,9 +14,23 @@ pub struct Wanted {
     /// Whether it is also counted all the time, exactly. That costs some 100 ns for each one, recorded or not.
     pub counted: bool,
     /// Which of its events are recorded and counted, in the kernel's language for filters (`reason != 1`); `None` for
-    /// all. An event may be wanted twice, with other stacks, and with filters that part it: then all of it is counted.
+    /// all. An event may be wanted more than once, with other stacks and filters: its counts are added up.
     pub filter: Option<String>,
+    /// In which stretches of time it is recorded.
+    pub stretches: Stretches,
 }
+
+/// Stretches of time in which an event is recorded.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Stretches {
+    /// The windows in which everything is.
+    Windows,
+    /// What lies between them, as far as that is paid for. Its samples are named [`BETWEEN`] and what follows the group.
+    Between,
+}
+
+/// What stands in place of an event's group in the names of samples that lie between windows (`between:csd_queue_cpu`).
+pub const BETWEEN: &str = "between:";
 
 /// How to record.
 #[derive(Clone, Debug)]

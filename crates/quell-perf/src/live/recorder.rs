@@ -9,10 +9,10 @@ use std::time::Duration;
 
 use perf_event::data::Record;
 
-use super::budget::Turn;
+use super::budget::Phase;
 use super::host::{Ahead, buffer_for, host, now_ns, online, raise_file_limit, spent_ns};
 use super::memory::{self, Memory};
-use super::options::Options;
+use super::options::{BETWEEN, Options, Stretches};
 use super::price::{self, Price};
 use super::processes::Processes;
 use super::records::{Opened, change, keep};
@@ -21,9 +21,10 @@ use super::rings::{Entry, Point, Ring};
 use super::running::Running;
 use super::scope::{Scope, is_running, resolve};
 use super::summary::Summary;
+use super::times::Times;
 use super::unwind::Unwinder;
 use crate::counters;
-use crate::sample::{Change, Count, Host, Item, Lost, Names, When};
+use crate::sample::{Change, Count, FAULTS, Host, Item, Lost, Names, When};
 use crate::sink::{Progress, Sink};
 use crate::symbols::Symbols;
 use crate::tracefs::Tracefs;
@@ -84,27 +85,30 @@ impl Recorder {
             };
             let filter = wanted.filter.clone().map(CString::new).transpose();
             let filter = filter.map_err(|error| refuse(error.into()))?;
-            let known = events.iter().position(|event| *event.name == *wanted.event);
-            let event = known.unwrap_or(events.len());
             points.push(Point {
-                event,
+                event: events.len(),
                 id: format.id,
                 stack: wanted.stack,
                 counted: wanted.counted,
                 filter,
+                stretches: wanted.stretches,
             });
-            if known.is_none() {
+            if !host.events.contains(&wanted.event) {
                 host.events.push(wanted.event.clone());
-                let (name, everywhere) = (names.get(&wanted.event), wanted.everywhere);
-                events.push(Opened {
-                    name,
-                    everywhere,
-                    counted: wanted.counted,
-                    format,
-                    seen: 0,
-                    kept: 0,
-                });
             }
+            let name = match (wanted.stretches, wanted.event.split_once(':')) {
+                (Stretches::Between, Some((_, rest))) => names.get(&format!("{BETWEEN}{rest}")),
+                _ => names.get(&wanted.event),
+            };
+            events.push(Opened {
+                name,
+                everywhere: wanted.everywhere,
+                counted: wanted.counted,
+                stretches: wanted.stretches,
+                format,
+                seen: 0,
+                kept: 0,
+            });
         }
         if events.is_empty() {
             let what = format!(
@@ -158,8 +162,8 @@ impl Recorder {
         &self.host
     }
 
-    /// Records until `stop` says so, or until what the recording is about has ended. `stop` is asked some hundred
-    /// times a second.
+    /// Records until `stop` says so, or until what the recording is about has ended. `stop` is asked at least
+    /// twenty times a second.
     ///
     /// The names of functions are looked up once nothing is recorded any more. A command that still runs then is left to
     /// itself.
@@ -187,7 +191,7 @@ impl Recorder {
                 .map_err(failed(written))?;
         }
         let before = counters::read(When::Before, now_ns()).map_err(failed("reading counters"))?;
-        let busy_before = before.busy_ns();
+        let (busy_before, faults_before) = (before.busy_ns(), before.vm("pgfault"));
         sink.item(&Item::Statistics(before))
             .map_err(failed(written))?;
         let refused = "events cannot be switched";
@@ -195,16 +199,18 @@ impl Recorder {
             .iter_mut()
             .try_for_each(Ring::count)
             .map_err(failed(refused))?;
-        self.rings
-            .iter_mut()
-            .try_for_each(Ring::start)
-            .map_err(failed(refused))?;
+        let mut phase = Phase::Window;
+        self.turn(Phase::Counting, phase).map_err(failed(refused))?;
         let mut state = Running::new(self.options.overhead, spent_ns());
         let around_before = state.own_before - self.begun_ns;
         let mut child = match self.command.take() {
             Some(command) => Some(self.spawn(command)?),
             None => None,
         };
+        let mut times = Times::default();
+        if child.is_none() {
+            times.begin(self.wanted());
+        }
         let ahead = Ahead::begin();
         let mut exit = None;
         let mut busy = 0;
@@ -221,6 +227,7 @@ impl Recorder {
                     let counts = self.counts().map_err(failed("reading counters"))?;
                     state.counted = counts.values().sum();
                 }
+                times.look(self.wanted());
                 if self.is_over() {
                     break;
                 }
@@ -231,22 +238,16 @@ impl Recorder {
                     .map_err(failed(written))?;
             }
             let spent = state.spent(&self.price, now);
-            match state.budget.turn(now, busy.saturating_sub(spent), spent) {
-                Turn::Close => {
-                    self.rings
-                        .iter_mut()
-                        .try_for_each(Ring::stop)
-                        .map_err(failed(refused))?;
+            let next = state.budget.turn(now, busy.saturating_sub(spent), spent);
+            if next != phase {
+                if next == Phase::Window {
+                    state.open_ns = Some(now_ns());
+                }
+                self.turn(phase, next).map_err(failed(refused))?;
+                if phase == Phase::Window {
                     state.close(now_ns());
                 }
-                Turn::Open => {
-                    state.open_ns = Some(now_ns());
-                    self.rings
-                        .iter_mut()
-                        .try_for_each(Ring::start)
-                        .map_err(failed(refused))?;
-                }
-                Turn::Stay => {}
+                phase = next;
             }
             if let Some(child) = &mut child
                 && exit.is_none()
@@ -260,10 +261,7 @@ impl Recorder {
             }
             std::thread::sleep(state.pause());
         }
-        self.rings
-            .iter_mut()
-            .try_for_each(Ring::stop)
-            .map_err(failed(refused))?;
+        self.turn(phase, Phase::Counting).map_err(failed(refused))?;
         self.rings
             .iter_mut()
             .try_for_each(Ring::end)
@@ -281,12 +279,25 @@ impl Recorder {
         let own = spent_ns() - state.own_before;
         drop(ahead);
         let kernel = state.kernel(&self.price, end_ns);
+        let faults_after = after.vm("pgfault");
         sink.item(&Item::Statistics(after))
             .map_err(failed(written))?;
-        let counts: Vec<Count> = exact
-            .into_iter()
-            .map(|(event, exact)| self.events[event].count(exact))
-            .collect();
+        let mut counts: Vec<Count> = Vec::new();
+        for (event, exact) in exact {
+            let count = self.events[event].count(exact);
+            match counts.iter_mut().find(|known| known.event == count.event) {
+                Some(known) => known.add(&count),
+                None => counts.push(count),
+            }
+        }
+        let faults = self.events.iter().find(|event| &*event.name == FAULTS);
+        let grew = faults_after.zip(faults_before);
+        if let (Some(event), Some((after, before))) = (faults, grew) {
+            counts.push(event.count(after.saturating_sub(before)));
+        }
+        for ran in times.ran() {
+            sink.item(&Item::Ran(ran)).map_err(failed(written))?;
+        }
         for count in &counts {
             sink.item(&Item::Count(count.clone()))
                 .map_err(failed(written))?;
@@ -317,6 +328,13 @@ impl Recorder {
         Ok((summary, output))
     }
 
+    /// Goes from recording one thing to recording another on every CPU.
+    fn turn(&mut self, from: Phase, to: Phase) -> io::Result<()> {
+        self.rings
+            .iter_mut()
+            .try_for_each(|ring| ring.turn(from, to))
+    }
+
     /// Starts the command that is to be recorded.
     fn spawn(&mut self, mut command: Command) -> Result<Child, Refused> {
         let child = command.spawn().map_err(|error| Refused::Command {
@@ -326,6 +344,11 @@ impl Recorder {
         // Its records are read after this, so none is taken for another's.
         self.processes.want_command(child.id());
         Ok(child)
+    }
+
+    /// The processes that the recording is about; none if it is about all.
+    fn wanted(&self) -> impl Iterator<Item = u32> {
+        self.processes.wanted().into_iter().flatten().copied()
     }
 
     /// Whether all processes that the recording is about have ended.
@@ -379,7 +402,9 @@ impl Recorder {
                     Entry::Sample(event, sample) => {
                         let event = &mut events[event];
                         event.seen += 1;
-                        state.saw(&sample, event.counted);
+                        // What lies between windows is of an event that is counted.
+                        let between = event.stretches == Stretches::Between;
+                        state.saw(&sample, event.counted || between);
                         keep(
                             event,
                             &sample,

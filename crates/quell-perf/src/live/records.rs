@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use perf_event::data::{self, Record};
 
+use super::options::Stretches;
 use super::processes::Processes;
 use super::unwind::Unwinder;
 use crate::file::Place;
@@ -16,6 +17,7 @@ pub(super) struct Opened {
     pub(super) name: Arc<str>,
     pub(super) everywhere: bool,
     pub(super) counted: bool,
+    pub(super) stretches: Stretches,
     pub(super) format: Format,
     pub(super) seen: u64,
     pub(super) kept: u64,
@@ -52,7 +54,9 @@ pub(super) fn keep(
         .format
         .decode(raw, names, |address| symbols.kernel(address));
     places.clear();
+    // Of a program that the recording is not about, it matters which it is, and which call it makes: its files are not read for more.
     let registers = record.regs_user().map(|registers| &registers.regs[..]);
+    let registers = registers.filter(|_| processes.is_wanted(pid));
     let user = registers
         .and_then(|values| unwinder.frames(pid, tid, values, record.stack_user(), processes));
     processes.places(pid, record.callchain().unwrap_or_default(), user, places);

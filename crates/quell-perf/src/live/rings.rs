@@ -1,8 +1,8 @@
 //! The events of one CPU: opened, switched, counted, and their records read from the buffer that the kernel fills.
 //!
 //! For each CPU there is one buffer. An event that counts nothing owns it and brings news of processes; the wanted events
-//! write into it as well. They hang on a second event that counts nothing, so that one system call for each CPU starts
-//! and ends recording. Beside those that are counted there is one that only counts and always runs. The kernel takes all of it back when
+//! write into it as well. They hang on a second event that counts nothing, and those that are recorded between windows on a
+//! third, so that one system call for each CPU starts and ends recording. Beside those that are counted there is one that only counts and always runs. The kernel takes all of it back when
 //! the descriptors are closed, however this process ends.
 
 use std::collections::HashMap;
@@ -14,6 +14,9 @@ use perf_event::data::parse::{Parse, Parser};
 use perf_event::data::{self, Record};
 use perf_event::events::{Event, Software, Tracepoint};
 use perf_event::{Builder, Clock, Counter, Group, ReadFormat, SampleFlag, Sampler};
+
+use super::budget::Phase;
+use super::options::Stretches;
 
 /// The kernel's number for records of events, and where in these the time stands, in bytes.
 const SAMPLE: u32 = 9;
@@ -56,6 +59,8 @@ pub(super) struct Point {
     pub(super) counted: bool,
     /// Which of its events are recorded.
     pub(super) filter: Option<CString>,
+    /// In which stretches of time.
+    pub(super) stretches: Stretches,
 }
 
 /// The kernel's request to record only some events of a tracepoint (`PERF_EVENT_IOC_SET_FILTER`), where a pointer has eight
@@ -75,8 +80,11 @@ pub(super) struct Ring {
     pub(super) cpu: u32,
     /// Owns the buffer.
     sampler: Sampler,
-    /// Starts and stops the recording of events.
-    leader: Counter,
+    /// Starts and stops the recording of events, in windows and between them.
+    windows: Counter,
+    between: Counter,
+    /// Whether anything is recorded between windows.
+    has_between: bool,
     recorded: Vec<Counter>,
     /// Counts each event, all read at once: to read one interrupts its CPU.
     counting: Group,
@@ -106,7 +114,8 @@ impl Ring {
             .comm_exec(true)
             .task(true);
         let mut sampler = news.build()?.sampled(bytes)?;
-        let mut leader = on_cpu(Software::DUMMY, cpu).build()?;
+        let mut windows = on_cpu(Software::DUMMY, cpu).build()?;
+        let mut between = on_cpu(Software::DUMMY, cpu).build()?;
         let mut counting = Group::builder()
             .any_pid()
             .one_cpu(cpu as usize)
@@ -117,18 +126,18 @@ impl Ring {
             let tracepoint = Tracepoint::with_id(point.id);
             let mut event = on_cpu(tracepoint, cpu);
             sampled(&mut event, point.stack);
-            let event = event.build_with_group(&mut leader)?;
+            let leader = match point.stretches {
+                Stretches::Windows => &mut windows,
+                Stretches::Between => &mut between,
+            };
+            let event = event.build_with_group(leader)?;
             redirect(&event, &sampler)?;
             if let Some(filter) = &point.filter {
                 restrict(&event, filter)?;
             }
             numbers.insert(event.id(), index);
             recorded.push(event);
-            // An event that is recorded in two ways is counted once.
-            let again = points[..index]
-                .iter()
-                .any(|other| other.event == point.event);
-            if point.counted && !again {
+            if point.counted {
                 let mut count = Builder::new(Tracepoint::with_id(point.id));
                 count
                     .any_pid()
@@ -137,12 +146,7 @@ impl Ring {
                     .include_hv()
                     .enabled(true);
                 let count = counting.add(&count)?;
-                let alone = points
-                    .iter()
-                    .filter(|other| other.event == point.event)
-                    .count()
-                    == 1;
-                if let Some(filter) = point.filter.as_ref().filter(|_| alone) {
+                if let Some(filter) = &point.filter {
                     restrict(&count, filter)?;
                 }
                 counted.push((point.event, count));
@@ -154,7 +158,11 @@ impl Ring {
         Ok(Self {
             cpu,
             sampler,
-            leader,
+            windows,
+            between,
+            has_between: points
+                .iter()
+                .any(|point| point.stretches == Stretches::Between),
             recorded,
             counting,
             counted,
@@ -170,14 +178,18 @@ impl Ring {
         self.counting.enable()
     }
 
-    /// Records from now on.
-    pub(super) fn start(&mut self) -> io::Result<()> {
-        self.leader.enable()
-    }
-
-    /// Records no more; counting goes on.
-    pub(super) fn stop(&mut self) -> io::Result<()> {
-        self.leader.disable()
+    /// Goes from recording one thing to recording another; counting goes on. Each change interrupts the CPU.
+    pub(super) fn turn(&mut self, from: Phase, to: Phase) -> io::Result<()> {
+        match from {
+            Phase::Window => self.windows.disable()?,
+            Phase::Between if self.has_between => self.between.disable()?,
+            Phase::Between | Phase::Counting => {}
+        }
+        match to {
+            Phase::Window => self.windows.enable(),
+            Phase::Between if self.has_between => self.between.enable(),
+            Phase::Between | Phase::Counting => Ok(()),
+        }
     }
 
     /// Ends the counting, too.

@@ -114,12 +114,14 @@ impl Running {
         spent_ns() - self.own_before + self.kernel(price, now_ns)
     }
 
-    /// How long to wait for more: less where much came.
+    /// How long to wait for more: less where much came, and longer while little is recorded, because to look costs as much as some
+    /// hundred events.
     pub(super) fn pause(&self) -> Duration {
-        match self.recently {
-            0..100 => Duration::from_millis(10),
-            100..2000 => Duration::from_millis(5),
-            _ => Duration::from_millis(1),
-        }
+        Duration::from_millis(match (self.open_ns, self.recently) {
+            (_, 2000..) => 1,
+            (_, 100..) => 5,
+            (Some(_), _) => 10,
+            (None, _) => 40,
+        })
     }
 }

@@ -8,8 +8,11 @@ use crate::attribute::bins::{BINS, bin, within};
 use crate::attribute::site::Site;
 use crate::figures::{self, Range, time};
 
-/// Fewer interrupts than this are no pattern.
-pub(super) const LEAST: u64 = 50;
+/// Fewer interrupts than this are no pattern: of those that happened, not of those that were recorded.
+pub(super) const LEAST: f64 = 50.0;
+/// Fewer than this that were recorded say nothing of the others: of interrupts, how soon one follows the other; of ranges, how soon they
+/// are touched again.
+const TOLD: u64 = 5;
 /// The largest batch that is supposed: what allocators pass to one vectored call.
 const BATCH: u64 = 64;
 
@@ -40,6 +43,9 @@ pub(super) struct Proposal {
     pub(super) filled: Range,
     /// The share of the time in the calls themselves that goes, too.
     pub(super) served: Range,
+    /// Whether more of what the kernel does for the program may go with it, which is not recorded: the reading of a file, the copies
+    /// of pages, a process that is not started.
+    pub(super) around: bool,
 }
 
 impl Proposal {
@@ -51,6 +57,15 @@ impl Proposal {
             left,
             filled: Range::default(),
             served: Range::default(),
+            around: false,
+        }
+    }
+
+    /// The same, of which the work around the flush is a part.
+    fn with_all_around(self) -> Self {
+        Proposal {
+            around: true,
+            ..self
         }
     }
 }
@@ -81,7 +96,11 @@ pub(super) fn changes(site: &Site, prices: Option<&Prices>) -> Vec<Proposal> {
         "copy-on-write" | "fork" => {
             let what = "write less between fork and the child's exit, or fork from a small process";
             let said = format!("{call} of {}: {what}", site.place.program);
-            one("fork", said, 0, site.interrupts / 2)
+            let left = Left {
+                least: 0,
+                most: site.interrupts / 2,
+            };
+            vec![Proposal::new("fork", said, left).with_all_around()]
         }
         "NUMA balancing" => {
             let said = format!(
@@ -109,9 +128,14 @@ pub(super) fn changes(site: &Site, prices: Option<&Prices>) -> Vec<Proposal> {
             let kernel = format!(
                 "A kernel that puts flushes of {call} off until reuse (S3), or batches them (S0)"
             );
-            let mut both = one("reclaim", limit, 0, batched);
-            both.extend(one("kernel", kernel, 0, batched));
-            both
+            let left = Left {
+                least: 0,
+                most: batched,
+            };
+            vec![
+                Proposal::new("reclaim", limit, left).with_all_around(),
+                Proposal::new("kernel", kernel, left),
+            ]
         }
         _ => Vec::new(),
     }
@@ -168,7 +192,7 @@ fn merged(site: &Site, call: &str, at: &str) -> Option<Proposal> {
     // The shortest wait that takes most of what there is to take.
     let last = bin(999_999);
     let total = within(&site.gaps, last);
-    if total * 4 < site.interrupts {
+    if total * 4 < site.interrupts || site.interrupts < TOLD {
         return None;
     }
     let chosen = (0..=last).find(|&bin| within(&site.gaps, bin) * 10 >= total * 9)?;
@@ -205,7 +229,7 @@ fn merged(site: &Site, call: &str, at: &str) -> Option<Proposal> {
 fn touched(site: &Site) -> Option<(usize, Range)> {
     let within = site.reuse.within();
     let last = BINS.len() - 2;
-    if within[last] < 0.2 || site.reuse.known() < LEAST / 5 {
+    if within[last] < 0.2 || site.reuse.known() < TOLD {
         return None;
     }
     let chosen = (0..=last).find(|&bin| within[bin] >= 0.9 * within[last])?;

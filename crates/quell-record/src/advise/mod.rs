@@ -21,6 +21,7 @@ use changes::{LEAST, Proposal, changes, place, placed};
 use crate::attribute::Attribution;
 use crate::attribute::site::Site;
 use crate::figures::{Range, count, percents, time};
+use crate::understand::{Kernel, Scales};
 
 /// The share of a program's CPU time below which nothing is advised.
 pub const NOISE: f64 = 0.005;
@@ -55,30 +56,33 @@ pub struct Advice {
 pub fn advise(
     from: &Attribution,
     sites: &[&Site],
-    scale: f64,
+    scales: Scales,
     cpu_ns: &dyn Fn(&str) -> Option<f64>,
 ) -> Vec<Advice> {
-    let all: u64 = from.sites.iter().map(|site| site.interrupts).sum();
+    let all: f64 = from.sites.iter().map(Site::estimate).sum();
     let prices = from.prices.as_ref();
     let mut advice: Vec<Advice> = Vec::new();
     let mut consider = |site: &Site, proposals: Vec<Proposal>, at: String| {
         let cpu = cpu_ns(&site.place.program);
+        let kernel = Kernel::of(from, scales, &site.place.program);
         for proposal in proposals {
             let left = proposal.left;
             let gone = Range {
                 least: site.interrupts.saturating_sub(left.most) as f64,
                 most: site.interrupts.saturating_sub(left.least) as f64,
             };
-            let share = cpu.map(|cpu| won(site, gone, &proposal, prices, scale, cpu));
+            let share =
+                cpu.map(|cpu| won(site, gone, &proposal, prices, scales, kernel).of_all(cpu));
             let none = left.least >= site.interrupts;
+            let most = gone.most * site.weight;
             let matters = match share {
-                Some(share) => share.most >= NOISE && (none || gone.most >= LEAST as f64 / 2.0),
-                None => !none && gone.most >= FEW * all as f64,
+                Some(share) => share.most >= NOISE && (none || most >= LEAST / 2.0),
+                None => !none && most >= FEW * all,
             };
             if !matters {
                 continue;
             }
-            let scaled = |count: u64| (count as f64 * scale).round() as u64;
+            let scaled = |count: u64| (count as f64 * site.weight).round() as u64;
             let (now, least, most) = (
                 scaled(site.interrupts),
                 scaled(left.least),
@@ -104,8 +108,16 @@ pub fn advise(
                 ),
                 None => String::new(),
             };
+            let few = if site.weight > 1.0 && (site.interrupts as f64) < LEAST {
+                format!(
+                    " ({} interrupts were recorded for that)",
+                    count(site.interrupts)
+                )
+            } else {
+                String::new()
+            };
             advice.push(Advice {
-                text: format!("{}: {counts}{gain}.", proposal.said),
+                text: format!("{}: {counts}{gain}{few}.", proposal.said),
                 program: site.place.program.to_string(),
                 call: site.place.call.to_string(),
                 place: at.clone(),
@@ -113,19 +125,19 @@ pub fn advise(
                 interrupts: now,
                 left: (least, most),
                 share,
-                next: next(site, &proposal, prices, scale),
+                next: next(site, &proposal, prices, scales),
             });
         }
     };
     for site in subjects(sites)
         .iter()
-        .filter(|site| site.interrupts >= LEAST)
+        .filter(|site| site.estimate() >= LEAST)
     {
         consider(site, changes(site, prices), place(site));
     }
     for whole in programs(sites)
         .iter()
-        .filter(|site| site.interrupts >= LEAST)
+        .filter(|site| site.estimate() >= LEAST)
     {
         let busy = cpu_ns(&whole.place.program).map(|cpu| cpu / from.elapsed_ns().max(1) as f64);
         let proposals = busy.map_or_else(Vec::new, |busy| placed(from, whole, busy));
@@ -175,44 +187,49 @@ fn programs(sites: &[&Site]) -> Vec<Site> {
     programs
 }
 
-/// The time that these interrupts cost, and what else goes with them, as a share of the program's.
+/// The time that these interrupts cost, and what else goes with them, in nanoseconds. Prices are of this host and not of this
+/// program: the range goes from what they say to what they would have to be for the kernel's time to be spent on what was recorded.
 fn won(
     site: &Site,
     gone: Range,
     proposal: &Proposal,
     prices: Option<&Prices>,
-    scale: f64,
-    cpu: f64,
+    scales: Scales,
+    kernel: Option<Kernel>,
 ) -> Range {
-    let each = 1.0 / site.interrupts.max(1) as f64;
-    let refilling = Range::from(site.refill_ns(prices).unwrap_or_default());
-    let serving = Range::from(site.serving_ns(prices));
-    let also = |gone: f64, shares: (f64, f64), of: (f64, f64), interrupt: u64| {
-        gone * each * interrupt as f64 + shares.0 * of.0 + shares.1 * of.1
-    };
+    let each = site.weight / site.interrupts.max(1) as f64;
+    let spread = site.spread();
+    let refilling = Range::from(site.refill_ns(prices).unwrap_or_default()).times(scales.faults);
+    let serving = Range::from(site.serving_ns(prices)).times(scales.calls(site));
     let Proposal { filled, served, .. } = proposal;
-    let won = Range {
-        least: also(
-            gone.least,
-            (filled.least, served.least),
-            (refilling.least, serving.least),
-            site.waited.least + site.stolen.least,
-        ),
-        most: also(
-            gone.most,
-            (filled.most, served.most),
-            (refilling.most, serving.most),
-            site.waited.most + site.stolen.most,
-        ),
-    };
-    won.times(scale).of_all(cpu)
+    let interrupts = |gone: f64, cost: u64, spread: f64| gone * each * cost as f64 * spread;
+    let (cheaper, dearer) = kernel.map_or((1.0, 1.0), |kernel| (kernel.cheaper, kernel.dearer));
+    let least = interrupts(
+        gone.least,
+        site.waited.least + site.stolen.least,
+        (1.0 - spread).max(0.0),
+    ) + filled.least * refilling.least
+        + served.least * serving.least;
+    let most = interrupts(gone.most, site.waited.most + site.stolen.most, 1.0 + spread)
+        + filled.most * refilling.most
+        + served.most * serving.most;
+    let all = kernel.filter(|_| proposal.around);
+    Range {
+        least: least * cheaper,
+        most: all.map_or(most * dearer, |kernel| kernel.ns.max(most)),
+    }
 }
 
 /// What else a site's calls wait for, once the change has been made.
-fn next(site: &Site, proposal: &Proposal, prices: Option<&Prices>, scale: f64) -> Option<String> {
-    let lock = site.locked_ns as f64;
-    let shootdown = (site.waited.least + site.stolen.least) as f64;
-    let refilling = Range::from(site.refill_ns(prices).unwrap_or_default());
+fn next(
+    site: &Site,
+    proposal: &Proposal,
+    prices: Option<&Prices>,
+    scales: Scales,
+) -> Option<String> {
+    let lock = site.locked_ns as f64 * scales.calls(site);
+    let shootdown = (site.waited.least + site.stolen.least) as f64 * site.weight;
+    let refilling = Range::from(site.refill_ns(prices).unwrap_or_default()).times(scales.faults);
     let filling = Range {
         least: refilling.least * (1.0 - proposal.filled.most),
         most: refilling.most * (1.0 - proposal.filled.least),
@@ -224,5 +241,5 @@ fn next(site: &Site, proposal: &Proposal, prices: Option<&Prices>, scale: f64) -
         false => "mmap_lock",
     };
     let ns = filling.most.max(lock);
-    (ns > shootdown * 0.1 && ns > 0.0).then(|| format!("{name} ({})", time(ns * scale)))
+    (ns > shootdown * 0.1 && ns > 0.0).then(|| format!("{name} ({})", time(ns)))
 }

@@ -21,7 +21,7 @@ mod slice;
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use quell_perf::{Change, Count, Host, Interrupts, Item, Prices, Sample, Statistics, When};
+use quell_perf::{Change, Count, Host, Interrupts, Item, Prices, Ran, Sample, Statistics, When};
 use rustc_hash::FxHashMap;
 
 use crate::event::{self, Event, reason};
@@ -151,6 +151,8 @@ pub struct Attribution {
     pub counts: Vec<Count>,
     /// What things cost on the host that are only counted.
     pub prices: Option<Prices>,
+    /// How long programs ran, by the kernel's account.
+    pub ran: Vec<Ran>,
     /// What the source wants said.
     pub notes: Vec<Arc<str>>,
     /// How long events were recorded, where that was not all the time, in nanoseconds.
@@ -260,6 +262,7 @@ impl Attribution {
             Item::Lost(lost) => self.lost += lost.count,
             Item::Count(count) => self.counts.push(count),
             Item::Prices(prices) => self.prices = Some(prices),
+            Item::Ran(ran) => self.ran.push(ran),
             Item::Note(note) => self.notes.push(note),
             Item::Window(window) => {
                 *self.windows_ns.get_or_insert(0) += window.end_ns.saturating_sub(window.start_ns);
@@ -402,6 +405,14 @@ impl Attribution {
         self.times = Some((first.min(now), last.max(now)));
         self.seen.stacks |= !sample.stack.is_empty();
         let program = self.program(sample);
+        if let Event::QueueBetween { function } = event::of(sample) {
+            if event::flushes(function) {
+                let (site, _) = self.site(sample, program);
+                self.sites[site].between += 1;
+            }
+            // Nothing is known of what the thread and its CPU do.
+            return;
+        }
         self.programs[program].events.count(sample);
         match event::of(sample) {
             Event::Flush { reason, pages } => self.flush(sample, program, reason, pages),
@@ -447,7 +458,10 @@ impl Attribution {
             Event::End { function, work } if work != 0 => {
                 self.worked(sample, function, program, observer)
             }
-            Event::Begin { .. } | Event::End { .. } | Event::Reschedule => {}
+            Event::Begin { .. }
+            | Event::End { .. }
+            | Event::Reschedule
+            | Event::QueueBetween { .. } => {}
             Event::Interrupt { begin: true } => {
                 self.seen.interrupts = true;
                 self.call_interrupts += 1;
@@ -1093,8 +1107,70 @@ impl Attribution {
             };
             site.stolen.most = site.stolen.most.max(site.stolen.least);
         }
+        self.weigh_sites();
         for program in &mut self.programs {
             program.stolen.most = program.stolen.most.max(program.stolen.least);
+        }
+    }
+
+    /// Says what a recorded interrupt stands for, site by site. Interrupts between the stretches of time that were recorded
+    /// are known by their program and call, whose sites share them as they share those within; a program's call that was
+    /// seen between stretches alone has them as they are. What is missing then, by the exact count, is missing everywhere alike.
+    fn weigh_sites(&mut self) {
+        let mut calls: FxHashMap<(Arc<str>, Arc<str>), (u64, u64)> = FxHashMap::default();
+        let key = |site: &Site| (site.place.program.clone(), site.place.call.clone());
+        for site in &self.sites {
+            let of = calls.entry(key(site)).or_default();
+            of.0 += site.interrupts;
+            of.1 += site.between;
+        }
+        let between: u64 = self.sites.iter().map(|site| site.between).sum();
+        let missing = self.counted().map_or(1.0, |count| {
+            (count.exact as f64 / (count.seen + between).max(1) as f64).max(1.0)
+        });
+        let seconds = self.scale_of_time();
+        for site in &mut self.sites {
+            // The count leaves out what the row `TLB` does.
+            if &*site.place.call == "kernel mappings" {
+                site.weight = seconds;
+                continue;
+            }
+            let (within, between) = calls[&key(site)];
+            if within == 0 {
+                site.interrupts = site.between;
+                site.requests += site.between;
+                site.remote += site.between;
+            } else {
+                site.weight = (within + between) as f64 / within as f64;
+            }
+            site.weight *= missing;
+        }
+    }
+
+    /// The count of the event that tells of interrupts, if it was counted.
+    pub fn counted(&self) -> Option<&Count> {
+        self.count(match self.evidence() {
+            Evidence::Queued => "csd:csd_queue_cpu",
+            Evidence::Sent => "ipi:ipi_send_cpumask",
+            Evidence::Received | Evidence::Nothing => "tlb:tlb_flush",
+        })
+    }
+
+    /// How long a program ran, by the kernel's account, if that is known.
+    pub fn ran(&self, program: &str) -> Option<&Ran> {
+        self.ran.iter().find(|ran| ran.comm == program)
+    }
+
+    /// The count of an event, if it was counted.
+    pub fn count(&self, event: &str) -> Option<&Count> {
+        self.counts.iter().find(|count| count.event == event)
+    }
+
+    /// What a second within the stretches of time that were recorded stands for.
+    pub fn scale_of_time(&self) -> f64 {
+        match self.windows_ns {
+            Some(windows) if windows > 0 => (self.elapsed_ns() as f64 / windows as f64).max(1.0),
+            _ => 1.0,
         }
     }
 

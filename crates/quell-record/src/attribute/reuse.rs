@@ -8,7 +8,7 @@
 use super::bins::{BINS, Bins, bin};
 
 /// Ranges by how soon they were touched, and by how long they were followed without that. Each counts as often as it interrupted
-/// others.
+/// others, and once if it did not: a program that seldom runs on two CPUs at once uses its memory as it does when it does.
 #[derive(Clone, Debug, Default)]
 pub struct Reuse {
     touched: Bins,
@@ -19,15 +19,15 @@ pub struct Reuse {
 impl Reuse {
     /// A range that had interrupted so many others was touched after so long.
     pub fn touched(&mut self, after_ns: u64, interrupts: u64) {
-        self.touched[bin(after_ns)] += interrupts;
+        self.touched[bin(after_ns)] += interrupts.max(1);
     }
 
     /// A range was not touched as long as it was followed.
     pub fn left(&mut self, after_ns: u64, interrupts: u64) {
-        self.left[bin(after_ns)] += interrupts;
+        self.left[bin(after_ns)] += interrupts.max(1);
     }
 
-    /// How many interrupts belong to ranges of which it is known that they were touched.
+    /// How many ranges are known to have been touched, as they count.
     pub fn known(&self) -> u64 {
         self.touched.iter().sum()
     }

@@ -89,7 +89,12 @@ pub struct Site {
     pub pages: u64,
     /// Other CPUs that were asked: one for each and flush.
     pub interrupts: u64,
-    /// The same, counted by the interrupts that carried a flush's stack, and by flushes seen on targets.
+    /// What a recorded interrupt from here stands for, and whatever else was recorded with it.
+    pub weight: f64,
+    /// Interrupts from here that were recorded between the stretches of time in which everything is; until they are spread over the
+    /// sites of the same call.
+    pub between: u64,
+    /// The same as `interrupts`, counted by the interrupts that carried a flush's stack, and by flushes seen on targets.
     pub by_interrupt: u64,
     /// See `by_interrupt`.
     pub by_target: u64,
@@ -144,6 +149,8 @@ impl Site {
             full: 0,
             pages: 0,
             interrupts: 0,
+            weight: 1.0,
+            between: 0,
             by_interrupt: 0,
             by_target: 0,
             hit: Vec::new(),
@@ -169,12 +176,26 @@ impl Site {
 
     /// Adds what was seen of another, as far as a change that serves both is judged by it: flushes, what they cost, and what limits next.
     pub(crate) fn add(&mut self, other: &Site) {
+        let all = self.estimate() + other.estimate();
+        self.weight = all / (self.interrupts + other.interrupts).max(1) as f64;
         self.requests += other.requests;
         self.remote += other.remote;
         self.interrupts += other.interrupts;
         self.stolen.add(other.stolen.least, other.stolen.most);
         self.waited.add(other.waited.least, other.waited.most);
         self.locked_ns += other.locked_ns;
+    }
+
+    /// How many interrupts those that were recorded stand for.
+    pub fn estimate(&self) -> f64 {
+        self.interrupts as f64 * self.weight
+    }
+
+    /// By which share what its interrupts cost may be more or less, because only some of them were recorded with their costs: two
+    /// standard deviations of how many of all that there were come to be recorded.
+    pub fn spread(&self) -> f64 {
+        let missed = (1.0 - 1.0 / self.weight).max(0.0);
+        2.0 * (missed / self.interrupts.max(1) as f64).sqrt()
     }
 
     /// The time of all refaults, at least and at most: by the host's price; or, without one, from those that were timed, which
