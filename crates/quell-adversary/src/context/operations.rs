@@ -1,6 +1,10 @@
 //!
 //! Mostly its turn comes at once, and then arriving and doing are one visit to the machine ([`Context::operate`]). Else the
 //! CPU's coroutine is suspended, or the CPU is interrupted, until it may go on.
+//!
+//! Each operation is compiled twice, for runs whose stacks a search of every schedule looks at (`LEGIBLE`) and for
+//! others. A frame shows what earlier calls have left in those of its words that it has not used yet, which makes states differ
+//! that are one. So in legible runs nothing that needs many words is done in a frame that lasts while the coroutine is suspended.
 
 use super::Context;
 use crate::cell::AdversaryWord;
@@ -14,8 +18,21 @@ use std::sync::atomic::Ordering;
 /// Operations on words, in a run, by the place in the code that does them. Out of line: code that looks at a
 /// machine at rest takes the other way.
 impl Context {
-    #[inline(never)]
+    #[inline]
     pub(crate) fn load(
+        &self,
+        word: &AdversaryWord,
+        order: Ordering,
+        site: &'static Location<'static>,
+    ) -> u64 {
+        match self.legible {
+            true => self.load_in::<true>(word, order, site),
+            false => self.load_in::<false>(word, order, site),
+        }
+    }
+
+    #[inline(never)]
+    fn load_in<const LEGIBLE: bool>(
         &self,
         word: &AdversaryWord,
         order: Ordering,
@@ -23,11 +40,25 @@ impl Context {
     ) -> u64 {
         let order = self.order(site, Ordered::Load, order);
         let op = Op::Load(word, order);
-        self.operate(op, Some(site), |core| core.load(word, order))
+        self.operate::<LEGIBLE, _>(op, Some(site), |core| core.load(word, order))
+    }
+
+    #[inline]
+    pub(crate) fn store(
+        &self,
+        word: &AdversaryWord,
+        value: u64,
+        order: Ordering,
+        site: &'static Location<'static>,
+    ) {
+        match self.legible {
+            true => self.store_in::<true>(word, value, order, site),
+            false => self.store_in::<false>(word, value, order, site),
+        }
     }
 
     #[inline(never)]
-    pub(crate) fn store(
+    fn store_in<const LEGIBLE: bool>(
         &self,
         word: &AdversaryWord,
         value: u64,
@@ -36,7 +67,7 @@ impl Context {
     ) {
         let order = self.order(site, Ordered::Store, self.store_order(word, order));
         let op = Op::Store(word, order);
-        self.operate(op, Some(site), |core| core.store(word, value, order));
+        self.operate::<LEGIBLE, _>(op, Some(site), |core| core.store(word, value, order));
     }
 
     /// Does an atomic operation that makes of what is there what `change` says; what was there. `fails` is the value
@@ -50,23 +81,43 @@ impl Context {
         site: &'static Location<'static>,
         change: impl FnOnce(u64) -> u64,
     ) -> u64 {
+        match self.legible {
+            true => self.modify_in::<true, _>(word, order, fails, site, change),
+            false => self.modify_in::<false, _>(word, order, fails, site, change),
+        }
+    }
+
+    #[inline(never)]
+    fn modify_in<const LEGIBLE: bool, F: FnOnce(u64) -> u64>(
+        &self,
+        word: &AdversaryWord,
+        order: Ordering,
+        fails: Option<(u64, Ordering)>,
+        site: &'static Location<'static>,
+        change: F,
+    ) -> u64 {
         let order = self.order(site, Ordered::Modify, order);
         let fails = fails.map(|(held, order)| (held, self.order(site, Ordered::Load, order)));
         let op = Op::Modify(word, order);
-        self.operate(op, Some(site), |core| {
+        self.operate::<LEGIBLE, _>(op, Some(site), |core| {
             core.modify(word, order, fails, change)
         })
     }
 
     /// Does an operation when its turn has come: mostly at once.
     #[inline(always)]
-    fn operate<R>(
+    fn operate<const LEGIBLE: bool, R>(
         &self,
         op: Op,
         site: Option<&'static Location<'static>>,
         operation: impl FnOnce(&mut Core) -> R,
     ) -> R {
         let me = usize::from(self.cpu.get());
+        if LEGIBLE {
+            let verdict = self.arrive(me, op, site);
+            self.wait_for_turn(me, verdict, op, site);
+            return self.apart(operation);
+        }
         let mut visit = self.visit();
         let verdict = visit.core.arrive(me, op, site);
         if verdict != Verdict::Go {
@@ -75,6 +126,16 @@ impl Context {
             visit = self.visit();
         }
         operation(&mut visit.core)
+    }
+
+    #[inline(never)]
+    fn arrive(&self, me: usize, op: Op, site: Option<&'static Location<'static>>) -> Verdict {
+        self.machine(|core| core.arrive(me, op, site))
+    }
+
+    #[inline(never)]
+    fn apart<R>(&self, operation: impl FnOnce(&mut Core) -> R) -> R {
+        self.machine(operation)
     }
 
     /// Waits until the CPU, which has arrived at `op` with this verdict, may do it, while others run and interrupts are
@@ -116,14 +177,23 @@ impl Context {
                     self.machine(|core| core.end_preemption(me));
                 }
             }
-            verdict = self.machine(|core| core.arrive(me, op, site));
+            verdict = self.arrive(me, op, site);
         }
     }
 
     /// [`point`], in a run.
-    #[inline(never)]
+    #[inline]
     pub(super) fn wait_at(&self, op: Op) -> bool {
-        self.operate(op, None, |_| true)
+        match self.legible {
+            true => self.wait_in::<true>(op),
+            false => self.wait_in::<false>(op),
+        }
+        true
+    }
+
+    #[inline(never)]
+    fn wait_in<const LEGIBLE: bool>(&self, op: Op) {
+        self.operate::<LEGIBLE, _>(op, None, |_| {});
     }
 
     /// How an operation is ordered with the mistake made that the run makes.
@@ -139,7 +209,9 @@ impl Context {
     pub(crate) fn fence(&self, order: Ordering, site: &Location<'_>) {
         let me = self.cpu.get().into();
         match self.order(site, Ordered::Fence, order) {
-            Ordering::SeqCst => self.operate(Op::Fence, None, |_| {}),
+            Ordering::SeqCst => {
+                self.wait_at(Op::Fence);
+            }
             order => self.machine(|core| {
                 if matches!(order, Ordering::Acquire | Ordering::AcqRel) {
                     core.order_loads(me);
