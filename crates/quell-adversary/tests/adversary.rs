@@ -122,6 +122,28 @@ fn what_lies_beyond_the_end_of_a_file_is_old_once_truncation_has_returned() {
     breaks("vm-discard-truncate", &machines, mistake, Clause::C3);
 }
 
+/// A flush without a batch raises no debt, so each of its steps is one that nothing makes up for.
+#[test]
+fn a_flush_without_a_batch_needs_each_of_its_steps() {
+    let scenario = Scenario::named("switch-at-once").expect("a scenario");
+    for mistake in [
+        "SkipGenerationBump",
+        "SkipPost",
+        "SkipWait",
+        "SwitchPublishesLate",
+    ] {
+        let case = Case {
+            scenario,
+            kind: *MachineKind::named("x86-pcid").expect("a machine"),
+            policy: Policy::ALL,
+            mistake: Mistake::named(mistake),
+        };
+        assert!(case.mistake.is_some(), "{mistake}");
+        let failure = search(case, Budget::Schedules(20_000)).failure;
+        assert!(failure.is_some(), "{mistake} is not noticed");
+    }
+}
+
 /// Whether every schedule of a program of two CPUs can be run in a test. `quell explore
 /// --exhaustive` takes the larger ones as far as one likes.
 fn is_small(case: &Case) -> bool {

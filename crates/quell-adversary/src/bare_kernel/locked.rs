@@ -1,7 +1,7 @@
-//! Waits: flushes under a lock that other CPUs spin for, and flushes that no CPU waits for.
+//! Waits: flushes under a lock that other CPUs spin for, with and without a batch, and flushes that no CPU waits for.
 
 use super::BareKernel;
-use quell::{Frame, Hardware, Page, PageRange, Purpose, Word};
+use quell::{Frame, Hardware, Page, PageRange, Purpose, Scope, Word};
 use std::sync::atomic::Ordering::{Acquire, Relaxed};
 
 impl BareKernel<'_> {
@@ -31,6 +31,19 @@ impl BareKernel<'_> {
         let frame = batch.finish().next();
         self.unlock(space);
         self.returned_unmap(space, PageRange::base(Page(page), 1));
+        frame
+    }
+
+    /// The same without a batch.
+    pub fn unmap_at_once(&self, space: usize, page: u64) -> Option<Frame> {
+        self.hw
+            .say(|| format!("unmap({space}, {page:#x}), at once"));
+        let range = PageRange::base(Page(page), 1);
+        self.lock(space);
+        let frame = self.clear(space, page);
+        (self.engine).flush_at_once(&self.spaces[space], Some(range), Scope::Leaf);
+        self.unlock(space);
+        self.returned_unmap(space, range);
         frame
     }
 

@@ -78,6 +78,7 @@ mod rollover_unmap;
 mod spurious;
 mod started_offline;
 mod started_unmap;
+mod switch_at_once;
 mod switch_unmap;
 mod switch_unmap_range;
 mod table_free;
@@ -157,6 +158,7 @@ impl Scenario<'static> {
         execute_access::SCENARIO,
         switch_unmap::SCENARIO,
         switch_unmap_range::SCENARIO,
+        switch_at_once::SCENARIO,
         first_switch_unmap::SCENARIO,
         idle_unmap::SCENARIO,
         table_free::SCENARIO,
