@@ -18,8 +18,9 @@
 
 use crate::buddy::Buddy;
 use crate::frame::{FrameInfo, FrameState, FrameTable, Owner};
-use crate::lock::{Guard, Lock, MaskedLock};
+use crate::lock::{Guard, Lock};
 use crate::machine::{Engine, Event, Machine, MemoryMap, Work};
+use crate::masked_lock::MaskedLock;
 use crate::rmap::Mappings;
 use crate::rules::VmRules;
 use crate::shared::Shared;

@@ -89,6 +89,7 @@ mod length;
 mod lock;
 pub mod machine;
 mod madvise;
+mod masked_lock;
 mod memory;
 mod migrate;
 mod mmap;

@@ -1,8 +1,8 @@
 //! Spin locks made of the machine's words.
 //!
 //! A waiter turns in [`Hardware::relax`] with interrupts on, so a CPU that waits here still takes
-//! the shootdowns of the CPU that holds the lock and flushes under it (C7); [`MaskedLock`] is for locks under which no CPU flushes. Nothing that runs in
-//! an interrupt handler takes a lock.
+//! the shootdowns of the CPU that holds the lock and flushes under it (C7). Locks under which no CPU flushes may be
+//! [masked ones](crate::masked_lock). Nothing that runs in an interrupt handler takes a lock.
 //!
 //! # The order of locks
 //!
@@ -26,7 +26,6 @@
 //! and, for `peek`, that a value is borrowed mutably only between two operations of the machine: a
 //! function that may be suspended in one takes a guard by `&mut`, never the value behind it.
 
-use crate::machine::Machine;
 use core::cell::UnsafeCell;
 use core::marker::PhantomData;
 use core::ops::{Deref, DerefMut};
@@ -170,63 +169,6 @@ impl<W: Word, T> DerefMut for Guard<'_, W, T> {
 impl<W: Word, T> Drop for Guard<'_, W, T> {
     fn drop(&mut self) {
         self.lock.raw.release();
-    }
-}
-
-/// A lock of which other kernels' interrupt handlers take one, too, so that they wait for it and hold it with interrupts off: Linux
-/// those of its allocator, of its lists of pages and of a file's pages. Here no handler takes a lock, so interrupts are off only on
-/// machines that [are to show](Machine::masks_locks) what that costs: a shootdown's target answers when it has the lock and gave it up.
-/// For locks under which no CPU waits for a flush, and no others.
-pub(crate) struct MaskedLock<W, T>(Lock<W, T>);
-
-impl<W: Word, T> MaskedLock<W, T> {
-    pub(crate) fn new(value: T) -> Self {
-        MaskedLock(Lock::new(value))
-    }
-
-    /// Waits for the lock.
-    pub(crate) fn lock<'l, M: Machine<Word = W>>(
-        &'l self,
-        machine: &'l M,
-    ) -> MaskedGuard<'l, M, T> {
-        let were_on = machine.masks_locks() && machine.mask_interrupts();
-        MaskedGuard {
-            guard: self.0.lock(machine),
-            _masked: Masked { machine, were_on },
-        }
-    }
-}
-
-/// Possession of a [`MaskedLock`]. The lock is given up first, then interrupts are on again.
-pub(crate) struct MaskedGuard<'l, M: Machine, T> {
-    guard: Guard<'l, M::Word, T>,
-    _masked: Masked<'l, M>,
-}
-
-impl<M: Machine, T> Deref for MaskedGuard<'_, M, T> {
-    type Target = T;
-    fn deref(&self) -> &T {
-        &self.guard
-    }
-}
-
-impl<M: Machine, T> DerefMut for MaskedGuard<'_, M, T> {
-    fn deref_mut(&mut self) -> &mut T {
-        &mut self.guard
-    }
-}
-
-/// Puts interrupts back as they were.
-struct Masked<'l, M: Machine> {
-    machine: &'l M,
-    were_on: bool,
-}
-
-impl<M: Machine> Drop for Masked<'_, M> {
-    fn drop(&mut self) {
-        if self.were_on {
-            self.machine.restore_interrupts(true);
-        }
     }
 }
 

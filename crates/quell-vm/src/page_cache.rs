@@ -18,8 +18,9 @@
 use crate::frame::Owner;
 use crate::frames::{AllocFrames, Content, Frames};
 use crate::length::Length;
-use crate::lock::{Guard, Lock, MaskedLock, RawGuard, RawLock};
+use crate::lock::{Guard, Lock, RawGuard, RawLock};
 use crate::machine::{Event, Machine, Work};
+use crate::masked_lock::MaskedLock;
 use crate::rules::VmRules;
 use crate::segmented::{SegmentedArray, SparseArray};
 use crate::syscall::{Error, FileId};
