@@ -1,4 +1,4 @@
-//! The schedulers, which choose what happens next.
+//! The schedulers, which choose what happens next. The file is long because all of them are arms of one choice, which a run makes at every step.
 //!
 //! At every point of a run some *actions* are possible: a CPU does its next step, takes an
 //! interrupt or an NMI, is preempted, or one of its buffered stores becomes visible. A [`Strategy`] picks one.

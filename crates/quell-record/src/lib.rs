@@ -22,6 +22,7 @@ pub mod events;
 pub mod figures;
 pub mod import;
 pub mod report;
+mod scales;
 pub mod show;
 mod stack;
 pub mod top;

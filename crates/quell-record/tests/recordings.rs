@@ -1,5 +1,5 @@
 //! Recordings of a real program, which two threads ran on two CPUs: one in a loop, the other making for each of a few
-//! rounds 32 `madvise`, one `munmap` and two `mprotect` calls.
+//! rounds 32 `madvise`, one `munmap` and two `mprotect` calls. The file is long because every test reads the same recordings, in each of their formats.
 
 use std::io::Cursor;
 

@@ -348,7 +348,7 @@ impl<H: Hardware> AddressSpace<H> {
 
     /// A CPU is about to load the root.
     pub(crate) fn enter(&self, cpu: CpuId) {
-        // SeqCst pairs with `loaded_on` and `is_loaded_only_on`: this CPU reads generation and debt next, so
+        // SeqCst pairs with `read_loaded` and `is_loaded_only_on`: this CPU reads generation and debt next, so
         // the initiator sees it in the set, or it sees the change.
         // Lost without it: a space is loaded while it is flushed.
         self.loaded.insert(cpu, SeqCst);
@@ -360,7 +360,7 @@ impl<H: Hardware> AddressSpace<H> {
         if self.id.is_kernel() {
             return;
         }
-        // Release pairs with `loaded_on` and `is_loaded_only_on`: this CPU's accesses are over before an
+        // Release pairs with `read_loaded` and `is_loaded_only_on`: this CPU's accesses are over before an
         // initiator misses it.
         // Lost without it: a CPU leaves a space while it is flushed.
         self.loaded.remove(cpu, Release);

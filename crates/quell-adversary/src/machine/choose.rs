@@ -1,4 +1,5 @@
-//! What may happen next, and what of it does.
+//! What may happen next, and what of it does. The file is long because what is possible is kept from one operation to the next: whatever
+//! changes it stands beside what reads it.
 
 use super::buffer::{Buffered, Target};
 use super::{Core, Cpu, End, SECOND_LOOKS, Verdict};

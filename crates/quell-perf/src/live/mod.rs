@@ -25,10 +25,9 @@ mod summary;
 mod times;
 mod unwind;
 
-pub use options::{BETWEEN, Options, Stretches, Wanted};
+pub use options::{BETWEEN, Options, Stack, Stretches, Wanted};
 pub use price::Price;
 pub use recorder::Recorder;
 pub use rights::Refused;
-pub use rings::Stack;
 pub use scope::{Scope, is_running};
 pub use summary::Summary;

@@ -1,7 +1,5 @@
 //! What to record, and how.
 
-use super::rings::Stack;
-
 /// An event that is wanted.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Wanted {
@@ -18,6 +16,21 @@ pub struct Wanted {
     pub filter: Option<String>,
     /// In which stretches of time it is recorded.
     pub stretches: Stretches,
+}
+
+/// Which stacks a record of an event carries.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Stack {
+    /// None.
+    Absent,
+    /// The kernel's.
+    Kernel,
+    /// The kernel's, and the program's as far as it has frame pointers. Where the same call has brought an event with
+    /// an unwound stack before, that is taken.
+    Whole,
+    /// The kernel's, and the program's by its unwind tables: the top of its stack is copied, four kilobytes for each
+    /// event.
+    Unwound,
 }
 
 /// Stretches of time in which an event is recorded.

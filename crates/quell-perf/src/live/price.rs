@@ -5,7 +5,8 @@ use std::io;
 use perf_event::Builder;
 use perf_event::events::Tracepoint;
 
-use super::rings::{Stack, of_this_thread};
+use super::options::Stack;
+use super::rings::of_this_thread;
 
 /// The call that is timed, and its tracepoint.
 pub(super) const TRACEPOINT: &str = "syscalls:sys_enter_getppid";

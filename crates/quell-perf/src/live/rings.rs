@@ -16,7 +16,7 @@ use perf_event::events::{Event, Software, Tracepoint};
 use perf_event::{Builder, Clock, Counter, Group, ReadFormat, SampleFlag, Sampler};
 
 use super::budget::Phase;
-use super::options::Stretches;
+use super::options::{Stack, Stretches};
 
 /// The kernel's number for records of events, and where in these the time stands, in bytes.
 const SAMPLE: u32 = 9;
@@ -31,21 +31,6 @@ const COMM_EXEC: u16 = 1 << 13;
 /// The kernel's request to let an event write into another's buffer (`PERF_EVENT_IOC_SET_OUTPUT`), which neither rustix nor
 /// perf-event2 makes.
 const SET_OUTPUT: libc::c_ulong = 0x2405;
-
-/// Which stacks a record of an event carries.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Stack {
-    /// None.
-    Absent,
-    /// The kernel's.
-    Kernel,
-    /// The kernel's, and the program's as far as it has frame pointers. Where the same call has brought an event with
-    /// an unwound stack before, that is taken.
-    Whole,
-    /// The kernel's, and the program's by its unwind tables: the top of its stack is copied, four kilobytes for each
-    /// event.
-    Unwound,
-}
 
 /// A tracepoint on a CPU.
 pub(super) struct Point {

@@ -21,7 +21,7 @@ use changes::{LEAST, Proposal, changes, place, placed};
 use crate::attribute::Attribution;
 use crate::attribute::site::Site;
 use crate::figures::{Range, count, percents, time};
-use crate::understand::{Kernel, Scales};
+use crate::scales::{Kernel, Scales};
 
 /// The share of a program's CPU time below which nothing is advised.
 pub const NOISE: f64 = 0.005;

@@ -1,0 +1,93 @@
+//! What a recording of some stretches of time stands for: how many calls and page faults for one that was recorded, and how the kernel's own
+//! account of a program's time bounds what these may have cost.
+
+use quell_perf::FAULTS;
+
+use crate::attribute::Attribution;
+use crate::attribute::site::Site;
+use crate::figures::Range;
+
+/// From so many recorded interrupts on, their number tells of what else happened.
+pub const ENOUGH: u64 = 50;
+
+/// From so much CPU time on, the kernel's account in hundredths of a second tells how much there was.
+pub const RAN_NS: f64 = 2e8;
+
+/// What something recorded stands for that is no interrupt.
+#[derive(Clone, Copy)]
+pub struct Scales {
+    /// Whether no more than a handful of interrupts was recorded in all.
+    few: bool,
+    /// A page fault, which the kernel counts anyway.
+    pub faults: f64,
+    /// A call from a site with a handful of interrupts: what an interrupt is, whosever it is; or, where there is no more than a handful in all, a
+    /// second.
+    calls: f64,
+}
+
+/// What the kernel did for a program.
+#[derive(Clone, Copy)]
+pub struct Kernel {
+    /// All of it, in nanoseconds.
+    pub ns: f64,
+    /// How many times more that is than its recorded calls, waits and page faults come to by their prices, most of each.
+    pub dearer: f64,
+    /// How many times less than the least of each.
+    pub cheaper: f64,
+}
+
+impl Kernel {
+    /// Of a program, if the kernel's account of its time is known.
+    pub fn of(from: &Attribution, scales: Scales, program: &str) -> Option<Kernel> {
+        let ns = from.ran(program)?.kernel_ns as f64;
+        let of = |site: &&Site| &*site.place.program == program;
+        let mut priced = Range::default();
+        for site in from.sites.iter().filter(of) {
+            let calls = Range::from(site.serving_ns(from.prices.as_ref()));
+            priced = priced
+                .plus(calls.times(scales.calls(site)))
+                .plus(Range::of(site.waited, site.weight));
+        }
+        let faults = from.programs.iter().find(|of| &*of.name == program)?.faults as f64;
+        if let Some(prices) = &from.prices {
+            priced = priced.plus(Range::from(prices.fault_ns).times(faults * scales.faults));
+        }
+        (ns >= RAN_NS / 10.0 && priced.least > 0.0).then(|| Kernel {
+            ns,
+            dearer: (ns / priced.most).max(1.0),
+            cheaper: (ns / priced.least).min(1.0),
+        })
+    }
+}
+
+impl Scales {
+    /// Of a recording.
+    pub fn of(from: &Attribution) -> Self {
+        let time = from.scale_of_time();
+        let faults = from.count(FAULTS).filter(|count| count.seen >= ENOUGH);
+        let faults = faults.map_or(time, |count| {
+            (count.exact as f64 / count.seen as f64).max(1.0)
+        });
+        let few = from.counted().is_some_and(|count| count.seen < ENOUGH);
+        let calls = if few { time } else { scale(from) };
+        Scales { few, faults, calls }
+    }
+
+    /// A call from this site, which nothing counts outside of the recorded stretches. With enough interrupts it is what one of these
+    /// is: the program does more of everything while it is not recorded. A handful of interrupts says
+    /// nothing of the others, so then it is what a recorded second stands for.
+    pub fn calls(&self, site: &Site) -> f64 {
+        match self.few || site.interrupts < ENOUGH {
+            true => site.weight.min(self.calls),
+            false => site.weight,
+        }
+    }
+}
+
+/// What a recorded interrupt stands for, all sites taken together.
+pub fn scale(from: &Attribution) -> f64 {
+    let counted = from.counted().filter(|count| count.seen > 0);
+    counted.map_or(1.0, |count| {
+        (count.exact as f64 / count.seen as f64).max(1.0)
+    })
+}
