@@ -128,7 +128,7 @@ fn what_qemu_lacks_passes_in_bochs() {
     assert!(detail.contains("4 of 4 CPUs kept"), "{detail}");
 
     let events = boot("x86_64", &[&["conformance"], &bochs[..]].concat());
-    assert_eq!(tests(&events), (26, 0), "{events:?}");
+    assert_eq!(tests(&events), (29, 0), "{events:?}");
     // Tags were lent and found again.
     assert!(
         last(&events, "tags")["kept"].as_u64() > Some(0),
@@ -153,7 +153,7 @@ fn conformance(arch: &str) {
         for policy in ["all", "baseline"] {
             let policy = format!("policy={policy}");
             let events = boot(arch, &["conformance", "--cpus", cpus, "--option", &policy]);
-            assert_eq!(tests(&events), (26, 0), "{arch} on {cpus} CPUs, {policy}");
+            assert_eq!(tests(&events), (29, 0), "{arch} on {cpus} CPUs, {policy}");
             let seen = format!("on {cpus} of {cpus} CPUs");
             let kept = events
                 .iter()
