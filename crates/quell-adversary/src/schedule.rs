@@ -348,12 +348,11 @@ impl Strategy {
         for place in changes.iter_mut().take(depth.saturating_sub(1) as usize) {
             *place = rng.below(steps.max(1).into()) as u32;
         }
-        let after = changes.iter().filter(|&&change| change > 0);
         Strategy::Pct(Box::new(Pct {
             rng,
             priority,
             changes,
-            change: after.copied().min().unwrap_or(u32::MAX),
+            change: next_of(&changes, 0),
             lowest: 1 << 16,
             decision: 0,
             alone: false,
@@ -469,6 +468,12 @@ impl Strategy {
     }
 }
 
+/// The first of the changes of priorities behind this decision.
+fn next_of(changes: &[u32], decision: u32) -> u32 {
+    let behind = changes.iter().filter(|&&change| change > decision);
+    behind.copied().min().unwrap_or(u32::MAX)
+}
+
 impl Pct {
     /// Picks what it has picked last of the same actions, unless priorities change; whether it does.
     #[inline]
@@ -489,11 +494,7 @@ impl Pct {
         self.decision += 1;
         let first = self.foremost(enabled);
         if self.decision == self.change {
-            let after = self
-                .changes
-                .iter()
-                .filter(|&&change| change > self.decision);
-            self.change = after.copied().min().unwrap_or(u32::MAX);
+            self.change = next_of(&self.changes, self.decision);
             self.lowest -= 1;
             self.priority[actor_of(first)] = self.lowest;
             return self.foremost(enabled);

@@ -44,6 +44,8 @@ enum Wrong {
     ShortZeroing,
     /// The last CPU says that it is the one before it.
     OneNumberForTwo,
+    /// The last CPU says that it is one more than there are.
+    NumberTooHigh,
     /// Additions to words are a load and a store.
     TornWords,
     /// A root that is left stays loaded.
@@ -325,8 +327,12 @@ unsafe impl Hardware for Toy {
     }
 
     fn this_cpu(&self) -> CpuId {
-        let numbers = CPUS - usize::from(self.wrong == Wrong::OneNumberForTwo);
-        CpuId(ME.get().min(numbers - 1) as u16)
+        let last = ME.get() == CPUS - 1;
+        CpuId(match self.wrong {
+            Wrong::OneNumberForTwo if last => CPUS - 2,
+            Wrong::NumberTooHigh if last => CPUS,
+            _ => ME.get(),
+        } as u16)
     }
 
     fn features(&self) -> Features {
@@ -516,7 +522,8 @@ fn machine(tagging: Tagging, policy: Policy, wrong: Wrong) -> (&'static Toy, &'s
         hung: AtomicBool::new(false),
         handler: OnceLock::new(),
     }));
-    let cpus: Vec<_> = (0..CPUS).map(|_| PerCpu::new()).collect();
+    // One more than the machine has: an engine may know of CPUs that do not run the suite.
+    let cpus: Vec<_> = (0..=CPUS).map(|_| PerCpu::new()).collect();
     let ledger: Vec<_> = (0..8).map(|_| LedgerEntry::new()).collect();
     let engine = Engine::with_rules(toy, cpus.leak(), ledger.leak(), policy, toy)
         .expect("a machine that holds");
@@ -588,6 +595,7 @@ fn a_machine_that_does_not_do_as_it_is_told_is_found_out() {
     fails(PCID, Wrong::RootStays, "roots_are_left");
     fails(PCID, Wrong::RootsWithoutKernel, "kernels_own");
     fails(PCID, Wrong::OneNumberForTwo, "number_of_its_own");
+    fails(PCID, Wrong::NumberTooHigh, "number_of_its_own");
     fails(PCID, Wrong::TornWords, "words_are_shared");
     fails(ASID, Wrong::NoBroadcast, "changed_pages");
 }

@@ -6,7 +6,7 @@
 use std::io;
 use std::path::Path;
 
-use crate::sample::{Interrupts, Statistics, When};
+use crate::sample::{Interrupts, Ran, Statistics, When};
 
 /// Reads the counters now.
 ///
@@ -40,22 +40,32 @@ pub fn busy_ns() -> io::Result<u64> {
 
 /// Nanoseconds that a process has run so far, all its threads together, in steps of 10 ms; `None` if it has ended.
 pub fn process_ns(pid: u32) -> Option<u64> {
+    process(pid).map(|ran| ran.ns())
+}
+
+/// The same, by what it ran in, with its name.
+pub(crate) fn process(pid: u32) -> Option<Ran> {
     let text = std::fs::read(format!("/proc/{pid}/stat")).ok()?;
     ran(&text)
 }
 
-/// The time in a `/proc/PID/stat`. Its second field is a name in brackets, which may hold blanks and brackets; the user's
-/// time and the system's are the eleventh and twelfth after the state, which comes next.
-fn ran(stat: &[u8]) -> Option<u64> {
-    let named = stat.iter().rposition(|&byte| byte == b')')?;
-    let rest = std::str::from_utf8(&stat[named + 1..]).ok()?;
+/// The name and the times in a `/proc/PID/stat`. Its second field is the name in brackets, which may hold blanks and brackets; the
+/// user's time and the system's are the eleventh and twelfth after the state, which comes next.
+fn ran(stat: &[u8]) -> Option<Ran> {
+    let begin = stat.iter().position(|&byte| byte == b'(')?;
+    let end = stat.iter().rposition(|&byte| byte == b')')?;
+    let rest = std::str::from_utf8(&stat[end + 1..]).ok()?;
     let mut times = rest.split_whitespace().skip(11);
-    let mut time = || times.next()?.parse::<u64>().ok();
-    Some(time()?.saturating_add(time()?).saturating_mul(TICK_NS))
+    let mut time_ns = || Some(times.next()?.parse::<u64>().ok()?.saturating_mul(TICK_NS));
+    Some(Ran {
+        comm: String::from_utf8_lossy(stat.get(begin + 1..end)?).into_owned(),
+        user_ns: time_ns()?,
+        kernel_ns: time_ns()?,
+    })
 }
 
 /// Linux tells programs all times of `/proc` in hundredths of a second, whatever its own clock is.
-pub(crate) const TICK_NS: u64 = 10_000_000;
+const TICK_NS: u64 = 10_000_000;
 
 /// What of this is spent on running anything.
 fn busy(cpu_ns: &[(String, u64)]) -> u64 {
@@ -173,8 +183,12 @@ mod tests {
     #[test]
     fn a_process_has_run_for_as_long_as_its_line_says() {
         let line = b"7 (a) b (c) R 1 7 7 0 -1 4194304 1 0 0 0 30 12 0 0 20 0 1 0 100 1000 100 18446744073709551615 1 1 1 1 1 0 0 0 0 0 0 0 17 0 0 0 0 0 0 0 0 0 0 0 0 0 0\n";
-        assert_eq!(ran(line), Some(420_000_000));
+        let told = ran(line).expect("a line of the kernel's");
+        assert_eq!(told.ns(), 420_000_000);
+        assert_eq!((told.user_ns, told.kernel_ns), (300_000_000, 120_000_000));
+        assert_eq!(told.comm, "a) b (c");
         assert_eq!(ran(b"7 (a"), None);
+        assert_eq!(ran(b"7 (a) S 1"), None);
         assert!(process_ns(std::process::id()).is_some());
     }
 

@@ -334,6 +334,13 @@ pub struct Ran {
     pub kernel_ns: u64,
 }
 
+impl Ran {
+    /// Nanoseconds in both together.
+    pub fn ns(&self) -> u64 {
+        self.user_ns.saturating_add(self.kernel_ns)
+    }
+}
+
 /// A stretch of time in which events were recorded. Between windows they were only counted, which keeps the overhead
 /// within its bound.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]

@@ -62,7 +62,7 @@ impl<H: Hardware, R: Rules> Engine<'_, H, R> {
     }
 
     /// As [`Engine::switch_to`] where that does not panic; `false`, and nothing was done, on a CPU that is not online or that the engine
-    /// has no state for, and for a space of the kernel's mappings. Never waits.
+    /// has no state for, and for a space of the kernel's mappings. Waits as little.
     #[must_use = "if it is false, this CPU has not switched"]
     pub fn try_switch_to(&self, from: Option<&AddressSpace<H>>, to: &AddressSpace<H>) -> bool {
         let were_on = self.hw.mask_interrupts();

@@ -324,7 +324,8 @@ fn ran(out: &str) -> Result<Run, String> {
 fn median(figures: impl Iterator<Item = f64>) -> f64 {
     let mut figures: Vec<f64> = figures.collect();
     figures.sort_by(f64::total_cmp);
-    figures[figures.len() / 2]
+    let middle = figures.len() / 2;
+    (figures[middle] + figures[figures.len() - 1 - middle]) / 2.0
 }
 
 /// What the last recording said, a row for each run, then what was predicted and what happened.

@@ -1,10 +1,9 @@
 //! CPU 1 comes to a space, leaves it and comes back while CPU 0 unmaps a page of it and flushes at once, without a batch: no debt tells
 //! CPU 1 of the flush, the generation alone does.
 
+use super::switch_unmap::{MUST, come_and_go};
 use crate::bare_kernel::{BareKernel, frame};
-use crate::coverage::Reach;
-use crate::scenario::{On, Scenario};
-use quell::Counter;
+use crate::scenario::Scenario;
 
 pub(super) const SCENARIO: Scenario = Scenario {
     bugs: &["8"],
@@ -14,13 +13,7 @@ pub(super) const SCENARIO: Scenario = Scenario {
         "SkipPost",
         "SkipWait",
     ],
-    must: &[
-        (On::Every, Reach::Engine(Counter::Switches)),
-        (On::Interrupts, Reach::Engine(Counter::SkippedNoTarget)),
-        (On::OwnTags, Reach::Engine(Counter::SwitchBehind)),
-        (On::OwnTags, Reach::Engine(Counter::SwitchKept)),
-        (On::Interrupts, Reach::Engine(Counter::Sent)),
-    ],
+    must: MUST,
     ..Scenario::engine(
         "switch-at-once",
         "context switch against a flush without a batch",
@@ -48,10 +41,6 @@ fn body(k: &BareKernel<'_>, cpu: usize) {
             k.give_away(frame);
         }
     } else {
-        k.switch(0);
-        k.read(0);
-        k.switch(1);
-        k.switch(0);
-        k.read(0);
+        come_and_go(k);
     }
 }

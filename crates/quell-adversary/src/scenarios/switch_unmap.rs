@@ -5,6 +5,15 @@ use crate::coverage::Reach;
 use crate::scenario::{On, Scenario};
 use quell::Counter;
 
+/// The CPU that comes is met away, behind, up to date and there.
+pub(super) const MUST: &[(On, Reach)] = &[
+    (On::Every, Reach::Engine(Counter::Switches)),
+    (On::Interrupts, Reach::Engine(Counter::SkippedNoTarget)),
+    (On::OwnTags, Reach::Engine(Counter::SwitchBehind)),
+    (On::OwnTags, Reach::Engine(Counter::SwitchKept)),
+    (On::Interrupts, Reach::Engine(Counter::Sent)),
+];
+
 pub(super) const SCENARIO: Scenario = Scenario {
     bugs: &["8"],
     finds: &[
@@ -15,13 +24,7 @@ pub(super) const SCENARIO: Scenario = Scenario {
         "SpaceReadEarly",
         "SpaceAnnouncesLate",
     ],
-    must: &[
-        (On::Every, Reach::Engine(Counter::Switches)),
-        (On::Interrupts, Reach::Engine(Counter::SkippedNoTarget)),
-        (On::OwnTags, Reach::Engine(Counter::SwitchBehind)),
-        (On::OwnTags, Reach::Engine(Counter::SwitchKept)),
-        (On::Interrupts, Reach::Engine(Counter::Sent)),
-    ],
+    must: MUST,
     ..Scenario::engine(
         "switch-unmap",
         "context switch against unmap",
@@ -47,10 +50,15 @@ fn body(k: &BareKernel<'_>, cpu: usize) {
             k.give_away(frame);
         }
     } else {
-        k.switch(0);
-        k.read(0);
-        k.switch(1);
-        k.switch(0);
-        k.read(0);
+        come_and_go(k);
     }
+}
+
+/// Comes to the space, leaves it and comes back.
+pub(super) fn come_and_go(k: &BareKernel<'_>) {
+    k.switch(0);
+    k.read(0);
+    k.switch(1);
+    k.switch(0);
+    k.read(0);
 }

@@ -1,69 +1,62 @@
-//! How long the processes ran that a recording is about: what `/proc/PID/stat` says of each, looked at from time to time.
+//! How long the processes ran that a recording is about: what the kernel says of each, looked at from time to time.
 
 use std::collections::BTreeMap;
 
-use crate::counters::TICK_NS;
+use crate::counters::process;
 use crate::sample::Ran;
 
 /// Of more processes than this it is not looked at each time: that would cost more than it tells.
 const MOST: usize = 64;
 
-/// Ticks in the program and in the kernel.
-type Ticks = (u64, u64);
+/// A process, as it was seen first and last.
+#[derive(Debug)]
+struct Seen {
+    /// Nanoseconds in the program and in the kernel.
+    first: (u64, u64),
+    last: Ran,
+}
 
-/// The processes that were seen, and how long each had run when it was seen first and last.
+/// The processes that were seen.
 #[derive(Debug, Default)]
-pub(super) struct Times(BTreeMap<u32, (String, Ticks, Ticks)>);
+pub(super) struct Times(BTreeMap<u32, Seen>);
 
 impl Times {
     /// Looks at them as the recording begins: what they did before counts for nothing.
     pub(super) fn begin(&mut self, pids: impl Iterator<Item = u32>) {
-        for pid in pids.take(MOST) {
-            if let Some((comm, ticks)) = stat(pid) {
-                self.0.insert(pid, (comm, ticks, ticks));
-            }
-        }
+        self.see(pids, |ran| (ran.user_ns, ran.kernel_ns));
     }
 
-    /// Looks at them again.
+    /// Looks at them again, and for the first time at those that have come.
     pub(super) fn look(&mut self, pids: impl Iterator<Item = u32>) {
+        self.see(pids, |_| (0, 0));
+    }
+
+    fn see(&mut self, pids: impl Iterator<Item = u32>, first: fn(&Ran) -> (u64, u64)) {
         for pid in pids.take(MOST) {
-            if let Some((comm, ticks)) = stat(pid) {
-                let known = self.0.entry(pid).or_default();
-                (known.0, known.2) = (comm, ticks);
+            if let Some(last) = process(pid) {
+                let first = self
+                    .0
+                    .get(&pid)
+                    .map_or_else(|| first(&last), |seen| seen.first);
+                self.0.insert(pid, Seen { first, last });
             }
         }
     }
 
     /// What they did since, by name.
     pub(super) fn ran(&self) -> Vec<Ran> {
-        let mut sums: BTreeMap<&str, Ticks> = BTreeMap::new();
-        for (comm, first, last) in self.0.values() {
-            let sum = sums.entry(comm).or_default();
-            sum.0 += last.0.saturating_sub(first.0);
-            sum.1 += last.1.saturating_sub(first.1);
+        let mut sums: BTreeMap<&str, Ran> = BTreeMap::new();
+        for Seen { first, last } in self.0.values() {
+            let sum = sums.entry(&last.comm).or_insert_with(|| Ran {
+                comm: last.comm.clone(),
+                user_ns: 0,
+                kernel_ns: 0,
+            });
+            sum.user_ns += last.user_ns.saturating_sub(first.0);
+            sum.kernel_ns += last.kernel_ns.saturating_sub(first.1);
         }
-        let ran = sums.into_iter().map(|(comm, (user, kernel))| Ran {
-            comm: comm.to_owned(),
-            user_ns: user * TICK_NS,
-            kernel_ns: kernel * TICK_NS,
-        });
-        ran.collect()
+        sums.into_values().collect()
     }
-}
-
-/// A process's name and times.
-fn stat(pid: u32) -> Option<(String, Ticks)> {
-    parse(&std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?)
-}
-
-/// The name stands in brackets, and may have some in it; the times are the twelfth and the thirteenth word behind it.
-fn parse(text: &str) -> Option<(String, Ticks)> {
-    let (before, after) = text.rsplit_once(')')?;
-    let (_, comm) = before.split_once('(')?;
-    let mut words = after.split_whitespace().skip(11);
-    let mut ticks = || words.next()?.parse().ok();
-    Some((comm.to_owned(), (ticks()?, ticks()?)))
 }
 
 #[cfg(test)]
@@ -71,20 +64,21 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_name_with_brackets_is_read_and_so_are_the_times_behind_it() {
-        let line = "7 (a) (b)) S 1 7 7 0 -1 4194304 100 0 0 0 31 42 5 6 20 0 1 0 9 1000 10";
-        assert_eq!(parse(line), Some(("a) (b)".into(), (31, 42))));
-        assert_eq!(parse("7 (a) S 1"), None);
-    }
-
-    #[test]
     fn what_a_process_did_before_is_not_counted() {
         let mut times = Times::default();
-        times.0.insert(1, ("a".into(), (10, 20), (15, 27)));
-        times.0.insert(2, ("a".into(), (0, 0), (1, 1)));
+        let seen = |first, (user_ns, kernel_ns)| Seen {
+            first,
+            last: Ran {
+                comm: "a".into(),
+                user_ns,
+                kernel_ns,
+            },
+        };
+        times.0.insert(1, seen((10, 20), (15, 27)));
+        times.0.insert(2, seen((0, 0), (1, 1)));
         let [ran] = &times.ran()[..] else {
             panic!("one name");
         };
-        assert_eq!((ran.user_ns, ran.kernel_ns), (6 * TICK_NS, 8 * TICK_NS));
+        assert_eq!((ran.user_ns, ran.kernel_ns), (6, 8));
     }
 }
