@@ -136,12 +136,12 @@ impl Cpu {
     /// Whether an invalidation of this CPU has not taken effect.
     fn invalidates(&self) -> bool {
         let invalidates = |entry: &Buffered| matches!(entry.target, Target::Invalidation { .. });
-        self.buffer.any(invalidates)
+        self.buffer.others().any(invalidates)
     }
 
     /// Whether a store of this CPU to a word is not visible yet.
     fn holds(&self, word: *const AdversaryWord) -> bool {
-        self.buffer.any(|entry| entry.target.is_word(word))
+        self.buffer.holds(word)
     }
 
     /// Whether a word that the CPU has read has changed, and not by a store of its own that is on its way.
@@ -153,8 +153,8 @@ impl Cpu {
     /// The buffered stores that fill frames.
     fn fills(&self) -> impl Iterator<Item = (&Buffered, &Fill)> {
         self.buffer
-            .entries()
-            .filter_map(|(_, entry)| match &entry.target {
+            .others()
+            .filter_map(|entry| match &entry.target {
                 Target::Fill(fill) => Some((entry, fill)),
                 _ => None,
             })

@@ -7,7 +7,8 @@
 //!
 //! Everything here belongs to the thread that made it.
 
-use std::alloc::{GlobalAlloc, Layout, System};
+use memmap2::{MmapOptions, MmapRaw};
+use std::alloc::Layout;
 use std::cell::{Cell, RefCell};
 use std::hash::Hasher;
 use std::ops::Range;
@@ -30,10 +31,9 @@ type Taken = [u64; LINES / 64];
 
 /// See the module.
 pub struct Heap {
-    /// The first line.
-    memory: *mut u8,
-    /// What the host has given: it begins wherever the host likes.
-    given: *mut u8,
+    /// All lines. Mapped and not allocated: an allocator clears what it has had before from the first byte to the last, and each
+    /// search has a heap of which it uses little.
+    memory: MmapRaw,
     taken: RefCell<[Taken; PARTS]>,
     /// Beyond the last line of each part that was ever taken since the heap was cleared.
     end: [Cell<usize>; PARTS],
@@ -79,22 +79,11 @@ impl Drop for Part {
     }
 }
 
-/// What the host is asked for: memory that it clears when it is touched, which it has for small alignments alone.
-fn layout() -> Layout {
-    Layout::from_size_align(BYTES + LINE, 1).expect("a constant")
-}
-
 impl Heap {
-    /// An empty heap. `None` if the program's allocator does not come here.
+    /// An empty heap. `None` if the program's allocator does not come here, or the host has no memory.
     pub fn new() -> Option<Box<Self>> {
-        // SAFETY: the layout has a size.
-        let given = unsafe { System.alloc_zeroed(layout()) };
-        if given.is_null() {
-            return None;
-        }
         let heap = Box::new(Heap {
-            memory: given.wrapping_add(given.align_offset(LINE)),
-            given,
+            memory: MmapOptions::new().len(BYTES).map_anon().ok()?.into(),
             taken: RefCell::new([[0; LINES / 64]; PARTS]),
             end: Default::default(),
             free_from: Default::default(),
@@ -109,7 +98,7 @@ impl Heap {
 
     /// Where it lies.
     pub fn range(&self) -> Range<usize> {
-        let start = self.memory as usize;
+        let start = self.memory.as_ptr() as usize;
         start..start + BYTES
     }
 
@@ -205,12 +194,13 @@ impl Heap {
     }
 
     fn line(&self, part: usize, line: usize) -> *mut u8 {
-        self.memory.wrapping_add((part * LINES + line) * LINE)
+        let lines = self.memory.as_mut_ptr();
+        lines.wrapping_add((part * LINES + line) * LINE)
     }
 
     /// The part and the line at an address.
     fn part_of(&self, address: usize) -> Option<(usize, usize)> {
-        let line = address.wrapping_sub(self.memory as usize) / LINE;
+        let line = address.wrapping_sub(self.memory.as_ptr() as usize) / LINE;
         (line < PARTS * LINES).then_some((line / LINES, line % LINES))
     }
 
@@ -259,13 +249,6 @@ impl Heap {
         for line in first..first + lines {
             taken[line / 64] &= !(1 << (line % 64));
         }
-    }
-}
-
-impl Drop for Heap {
-    fn drop(&mut self) {
-        // SAFETY: allocated with this layout in `new`.
-        unsafe { System.dealloc(self.given, layout()) };
     }
 }
 

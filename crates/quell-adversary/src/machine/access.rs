@@ -341,16 +341,19 @@ impl Core {
 
     /// Whether a store of the CPU to this frame still lies in its buffer.
     pub(super) fn stores_to(&self, me: usize, frame: u32) -> bool {
-        self.cpus[me].buffer.any(|entry| match entry.target {
-            Target::Content { used, .. } => used.frame == frame,
-            Target::Fill(fill) => fill.holds(frame),
-            _ => false,
-        })
+        self.cpus[me]
+            .buffer
+            .others()
+            .any(|entry| match entry.target {
+                Target::Content { used, .. } => used.frame == frame,
+                Target::Fill(fill) => fill.holds(frame),
+                _ => false,
+            })
     }
 
     /// What the CPU reads of a frame: its own buffered stores first.
     pub(crate) fn content_seen(&self, me: usize, frame: u32, word: usize) -> u64 {
-        let mine = self.cpus[me].buffer.entries().filter_map(|(_, entry)| {
+        let mine = self.cpus[me].buffer.others().filter_map(|entry| {
             let value = match entry.target {
                 Target::Content { used, word: w } if used.frame == frame && w == word => {
                     entry.value

@@ -7,6 +7,8 @@ use crate::action::BUFFER;
 use crate::cell::{AdversaryWord, FRAME_WORDS};
 use crate::oracle::{Moment, Used};
 use quell::{Frame, Invalidate};
+use std::cell::Cell;
+use std::collections::VecDeque;
 
 /// What a buffered operation is about.
 #[derive(Clone, Copy)]
@@ -107,9 +109,48 @@ pub(super) struct StoreBuffer {
     places: [Option<Buffered>; BUFFER],
     /// A bit for each place that is taken.
     taken: u8,
+    /// A bit for each place whose store is known to wait for none before it. It never will again: what is before it only
+    /// becomes less.
+    unhindered: Cell<u8>,
     /// The stores without a place, the oldest first: none, unless all places are taken.
-    behind: Vec<Buffered>,
+    behind: VecDeque<Buffered>,
+    /// What there may be in the buffer: what has come since it was empty last.
+    came: Came,
     next_order: u32,
+}
+
+/// What has come into a buffer. A buffer may hold hundreds of stores to a table and is asked before nearly every operation.
+#[derive(Clone, Copy, Default)]
+struct Came {
+    /// A bit for each kind of word that was stored to.
+    words: [u64; KINDS / 64],
+    /// Something else than a store to a word, or one that is sequentially consistent.
+    others: bool,
+}
+
+/// How many kinds of words are told apart: more than a table has entries, which are all of different kinds.
+const KINDS: usize = 1024;
+
+impl Came {
+    /// Where the bit for a word stands.
+    #[inline]
+    fn bit(word: *const AdversaryWord) -> (usize, u64) {
+        let kind = word.addr() / align_of::<AdversaryWord>() % KINDS;
+        (kind / 64, 1 << (kind % 64))
+    }
+
+    #[inline]
+    fn note(&mut self, word: *const AdversaryWord) {
+        let (at, bit) = Came::bit(word);
+        self.words[at] |= bit;
+    }
+
+    /// Whether a store to this word may have come.
+    #[inline]
+    fn may_hold(&self, word: *const AdversaryWord) -> bool {
+        let (at, bit) = Came::bit(word);
+        self.words[at] & bit != 0
+    }
 }
 
 const _: () = assert!(BUFFER == 8, "a bit for each place");
@@ -119,13 +160,16 @@ impl StoreBuffer {
         StoreBuffer {
             places: [None; BUFFER],
             taken: 0,
-            behind: Vec::new(),
+            unhindered: Cell::new(0),
+            behind: VecDeque::new(),
+            came: Came::default(),
             next_order: 0,
         }
     }
 
     pub(super) fn clear(&mut self) {
         self.taken = 0;
+        self.unhindered.set(0);
         self.behind.clear();
     }
 
@@ -179,14 +223,31 @@ impl StoreBuffer {
         self.placed().min_by_key(|(_, entry)| entry.order)
     }
 
-    /// What came before another.
-    pub(super) fn before(&self, entry: &Buffered) -> impl Iterator<Item = &Buffered> {
-        let end = self.behind.partition_point(|e| e.order < entry.order);
-        let placed = self.placed().map(|(_, entry)| entry);
-        let order = entry.order;
-        placed
-            .filter(move |other| other.order < order)
-            .chain(&self.behind[..end])
+    /// Whether nothing that came before what is in this place hinders it: asked of each of those, until that is known.
+    pub(super) fn is_unhindered(
+        &self,
+        (place, entry): (usize, &Buffered),
+        hinders: impl Fn(&Buffered) -> bool,
+    ) -> bool {
+        let is_hindered = || {
+            let earlier = |other: &&Buffered| other.order < entry.order;
+            let placed = self.placed().map(|(_, entry)| entry).filter(earlier);
+            let behind = self.behind.iter().take_while(earlier);
+            placed.chain(behind).any(&hinders)
+        };
+        let known = self.unhindered.get();
+        if known & 1 << place != 0 {
+            assert!(
+                !cfg!(test) || !is_hindered(),
+                "what is before it only becomes less"
+            );
+            return true;
+        }
+        let hindered = is_hindered();
+        if !hindered {
+            self.unhindered.set(known | 1 << place);
+        }
+        !hindered
     }
 
     /// Whether nothing that is buffered is of an epoch before this one, the last.
@@ -197,17 +258,43 @@ impl StoreBuffer {
             .is_none_or(|(_, oldest)| oldest.epoch == epoch)
     }
 
-    /// Whether anything that is buffered is so.
+    /// All that is buffered, unless it is known that each is a store to a word, and none sequentially consistent.
     #[inline]
-    pub(super) fn any(&self, is: impl Fn(&Buffered) -> bool) -> bool {
-        self.entries().any(|(_, entry)| is(entry))
+    pub(super) fn others(&self) -> impl Iterator<Item = &Buffered> {
+        let any = self.came.others && !self.is_empty();
+        let those = any.then(|| self.entries()).into_iter().flatten();
+        those.map(|(_, entry)| entry)
     }
 
-    /// Of those that are so, the one that came last.
+    /// Whether there is a store to this word.
     #[inline]
-    pub(super) fn newest(&self, is: impl Fn(&Buffered) -> bool) -> Option<&Buffered> {
+    pub(super) fn holds(&self, word: *const AdversaryWord) -> bool {
+        let is_there = || self.entries().any(|(_, entry)| entry.target.is_word(word));
+        if self.is_empty() || !self.came.may_hold(word) {
+            assert!(!cfg!(test) || !is_there(), "what has come was noted");
+            return false;
+        }
+        is_there()
+    }
+
+    /// What a load of this word finds here: the store to it that came last, or one of those that zero `frame`, in which it
+    /// lies.
+    #[inline]
+    pub(super) fn newest(
+        &self,
+        word: *const AdversaryWord,
+        frame: impl Fn() -> Option<u32>,
+    ) -> Option<&Buffered> {
+        if self.is_empty() || !self.came.others && !self.came.may_hold(word) {
+            return None;
+        }
+        let reaches = |entry: &&Buffered| match entry.target {
+            Target::Word(other) => std::ptr::eq(other, word),
+            Target::Fill(fill) => fill.zeroes && frame().is_some_and(|f| fill.holds(f)),
+            _ => false,
+        };
         let those = self.entries().map(|(_, entry)| entry);
-        those.filter(|entry| is(entry)).max_by_key(|e| e.order)
+        those.filter(reaches).max_by_key(|e| e.order)
     }
 
     /// What is in a place.
@@ -223,16 +310,27 @@ impl StoreBuffer {
     /// goes behind for it, or it goes there itself, if there is no such place. The oldest of all keeps its place:
     /// everything may have to wait for it.
     pub(super) fn push(&mut self, mut entry: Buffered, instead: usize) {
-        self.next_order = match self.taken {
-            0 => 0,
-            _ => self.next_order + 1,
-        };
+        self.next_order += 1;
+        if self.is_empty() {
+            self.next_order = 0;
+            self.came = Came::default();
+        }
         entry.order = self.next_order;
+        match entry.target {
+            Target::Word(word) => {
+                self.came.note(word);
+                self.came.others |= entry.sequential;
+            }
+            _ => self.came.others = true,
+        }
         if self.is_full() {
-            let oldest = self.entries().map(|(_, entry)| entry.order).min();
+            let oldest = self.oldest().map(|(_, entry)| entry.order);
             let place = self.places.get_mut(instead).and_then(Option::as_mut);
             let place = place.filter(|place| Some(place.order) != oldest);
             let last = place.map_or(entry, |place| std::mem::replace(place, entry));
+            if last.order != entry.order {
+                self.unhindered.set(self.unhindered.get() & !(1 << instead));
+            }
             let at = self.behind.partition_point(|e| e.order < last.order);
             self.behind.insert(at, last);
             return;
@@ -256,14 +354,19 @@ impl StoreBuffer {
     /// A place is free for what has waited longest for one.
     fn free(&mut self, place: usize) {
         self.taken &= !(1 << place);
-        if !self.behind.is_empty() && !self.is_full() {
-            let next = self.behind.remove(0);
+        self.unhindered.set(self.unhindered.get() & !(1 << place));
+        if !self.is_full()
+            && let Some(next) = self.behind.pop_front()
+        {
             self.put(next);
         }
     }
 
     /// A word goes, and the stores to it.
     pub(super) fn forget(&mut self, word: *const AdversaryWord) {
+        if !self.holds(word) {
+            return;
+        }
         self.behind.retain(|entry| !entry.target.is_word(word));
         for place in 0..BUFFER {
             if self.get(place).is_some_and(|e| e.target.is_word(word)) {

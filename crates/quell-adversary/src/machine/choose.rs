@@ -398,7 +398,9 @@ impl Core {
             Op::Start | Op::Mask | Op::Halt => true,
             Op::Access(AccessKind::Load | AccessKind::Fetch) => !cpu.invalidates(),
             Op::Load(_, order) => {
-                ordered || order != Ordering::SeqCst || !cpu.buffer.any(|entry| entry.sequential)
+                ordered
+                    || order != Ordering::SeqCst
+                    || !cpu.buffer.others().any(|entry| entry.sequential)
             }
             Op::Store(_, order) => match order {
                 Ordering::SeqCst if ordered => empty,
@@ -446,7 +448,7 @@ impl Core {
         let stores = |entry: &Buffered| matches!(entry.target, Target::Content { .. });
         self.cpus[..self.count]
             .iter()
-            .any(|cpu| cpu.buffer.any(stores))
+            .any(|cpu| cpu.buffer.others().any(stores))
     }
 
     /// Whether an action commutes with whatever others may do before it: it touches nothing, or a
@@ -514,16 +516,15 @@ impl Core {
             return set;
         }
         // Nothing is before the oldest, and everything else is after it.
-        let free = |entry: &Buffered| {
+        let free = |place: usize, entry: &Buffered| {
             !entry.release
                 && entry.epoch == oldest.epoch
-                && cpu
-                    .buffer
-                    .before(entry)
-                    .all(|other| !self.meet(&other.target, &entry.target))
+                && cpu.buffer.is_unhindered((place, entry), |other| {
+                    self.meet(&other.target, &entry.target)
+                })
         };
         for (place, entry) in cpu.buffer.placed() {
-            if entry.order != oldest.order && free(entry) {
+            if entry.order != oldest.order && free(place, entry) {
                 set |= Action::drain(index, place).bit();
             }
         }

@@ -45,16 +45,8 @@ impl Core {
     /// What the current CPU has stored to a word last, if that lies in its buffer.
     #[inline]
     fn own_store(&self, word: &AdversaryWord) -> Option<u64> {
-        let buffer = &self.cpus[self.current].buffer;
-        if buffer.is_empty() {
-            return None;
-        }
         let frame = || self.arena.place(word).map(|(frame, _)| frame);
-        let newest = buffer.newest(|entry| match entry.target {
-            Target::Word(other) => std::ptr::eq(other, word),
-            Target::Fill(fill) => fill.zeroes && frame().is_some_and(|f| fill.holds(f)),
-            _ => false,
-        });
+        let newest = self.cpus[self.current].buffer.newest(word, frame);
         newest.map(|entry| entry.value)
     }
 
