@@ -180,7 +180,7 @@ const STEPS: &[Step] = &[
         name: "engine-mutants",
         shows: "some mutants of the engine that a program makes are killed; `cargo xtask mutate` tries all",
         environment: &[],
-        cargo: &["xtask", "mutate", "--sample", "12", "--seed", "1"],
+        cargo: &["xtask", "mutate", "--sample", "8", "--seed", "1"],
         boots: false,
     },
     Step {
@@ -194,7 +194,7 @@ const STEPS: &[Step] = &[
             "--",
             "explore",
             "--schedules",
-            "5000",
+            "2000",
         ],
         boots: false,
     },

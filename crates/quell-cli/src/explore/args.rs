@@ -17,7 +17,7 @@ Examples:
   quell explore                            all scenarios, machines and policies, a small budget
   quell explore unmap-access --exhaustive  every schedule of one scenario
   quell explore --mutants                  every known mistake must be found
-  quell explore --schedules 5000           what CI runs: more than ten million schedules
+  quell explore --schedules 2000           what CI runs: more than ten million schedules
   quell explore --generate --minutes 10    programs that the adversary writes itself
   quell explore --generate --mutants       the mistakes, found without any scenario
   quell explore found.toml                 search a program that was written down
