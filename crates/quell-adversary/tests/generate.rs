@@ -422,6 +422,7 @@ fn blocks_of_contiguous_entries_are_in_the_grammar() {
         // What else changes an entry takes the block apart, too.
         for change in [
             r#"{ do = "migrate", space = 0, page = 1 },"#,
+            r#"{ do = "move", space = 0, page = 1, to = 2 },"#,
             r#"{ do = "withdraw", space = 0, page = 1 },"#,
             r#"{ do = "protect", batch = 0, space = 0, page = 1, pages = 1, capture = true },"#,
         ] {
