@@ -5,8 +5,8 @@
 //! interface may have are made where a port would make them.
 
 use quell::{
-    Broadcast, CpuId, CpuSet, Extent, Features, Frame, Hardware, Invalidate, PageRange, PageSize,
-    Scope, Tag, TlbRules,
+    Break, Broadcast, CpuId, CpuSet, Extent, Features, Frame, Hardware, Invalidate, PageRange,
+    PageSize, Scope, Tag, TlbRules,
 };
 use quell_vm::machine::{Entry, Event, Level, Machine, MemoryMap, TABLE_WORDS, Work};
 use quell_zero::{Clear, Strategy};
@@ -60,6 +60,16 @@ boundary! {
     RootKeepsEntries,
     /// A CPU that leaves its root keeps it loaded (C6).
     RootStaysLoaded,
+    /// The barrier is left out that makes table stores visible to walkers (bug 16).
+    FenceLeftOut,
+    /// A CPU is told to drop what it has fetched, and does not.
+    FetchedTextStays,
+    /// The machine says that a hypervisor will flush a virtual CPU before that runs again, and none does.
+    ReentryUnflushed,
+    /// A CPU answers, and the code that looks at the flush in flight is not told (C7).
+    AnswerUnheard,
+    /// The manager is told the rules of TLBs of another architecture: entries need not be broken before they are made.
+    RulesOfAnother,
 }
 
 /// A machine with a mistake at its boundary, or with none.
@@ -166,7 +176,9 @@ unsafe impl<H: Hardware> Hardware for Broken<H> {
         self.machine.features()
     }
     fn fence(&self) {
-        self.machine.fence();
+        if !self.has(Boundary::FenceLeftOut) {
+            self.machine.fence();
+        }
     }
     fn invalidate(&self, what: Invalidate) {
         if let Some(what) = self.passed_on(what) {
@@ -184,10 +196,17 @@ unsafe impl<H: Hardware> Hardware for Broken<H> {
         }
     }
     fn flush_answered(&self) {
-        self.machine.flush_answered();
+        if !self.has(Boundary::AnswerUnheard) {
+            self.machine.flush_answered();
+        }
+    }
+    fn flush_on_reentry(&self, target: CpuId) -> bool {
+        self.has(Boundary::ReentryUnflushed) || self.machine.flush_on_reentry(target)
     }
     fn synchronize_text(&self) {
-        self.machine.synchronize_text();
+        if !self.has(Boundary::FetchedTextStays) {
+            self.machine.synchronize_text();
+        }
     }
     fn interrupt(&self, targets: &CpuSet) {
         if !self.has(Boundary::SkipInterrupt) {
@@ -253,7 +272,15 @@ unsafe impl<M: Machine> Machine for Broken<M> {
         self.machine.prepare_root(root);
     }
     fn tlb_rules(&self) -> TlbRules {
-        self.machine.tlb_rules()
+        let rules = self.machine.tlb_rules();
+        if self.has(Boundary::RulesOfAnother) {
+            let break_before_make = Break::Never;
+            return TlbRules {
+                break_before_make,
+                ..rules
+            };
+        }
+        rules
     }
     fn preempt(&self) {
         self.machine.preempt();

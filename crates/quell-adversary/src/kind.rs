@@ -29,8 +29,8 @@ pub struct MachineKind {
     pub lagging_walkers: bool,
     /// Whether one address may not have two translations at the same time: an entry that maps
     /// something is cleared and flushed before it maps something else. `flush_needed` is told so, and the machine reports, as
-    /// [misuse](quell_contract::Clause::Misuse), a kernel that does otherwise, if it broadcasts: where targets are interrupted, one
-    /// that has said that it received a request has still to flush, and the engine's policies allow that.
+    /// [misuse](quell_contract::Clause::Misuse), a kernel that does otherwise; not under a policy that lets a target flush after the
+    /// initiator has gone on, if it [broadcasts nothing](MachineKind::breaks_by_interrupt).
     pub break_before_make: bool,
     /// Whether walkers set accessed and dirty bits.
     pub hardware_dirty: bool,
@@ -152,6 +152,12 @@ impl MachineKind {
     /// Whether invalidations are broadcast.
     pub fn broadcasts(&self) -> bool {
         matches!(self.tags, Tags::NoneBroadcast | Tags::Global(_))
+    }
+
+    /// Whether what must not meet in a TLB is kept apart by interrupts alone. Then a kernel waits until targets have flushed, keeps no
+    /// root loaded lazily, and leaves no CPU alone that runs a program: each would have the old entry beside the new one.
+    pub fn breaks_by_interrupt(&self) -> bool {
+        self.break_before_make && !self.broadcasts()
     }
 
     /// Whether there are hardly more tags than CPUs.

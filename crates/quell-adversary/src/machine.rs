@@ -325,8 +325,8 @@ impl Core {
         }
     }
 
-    /// Makes ready for another run of programs that allocate there.
-    pub(crate) fn reset(&mut self, levels: u8, heap: Range<usize>) {
+    /// Makes ready for another run of programs that allocate there, on an engine that may be content with `receipts`.
+    pub(crate) fn reset(&mut self, levels: u8, receipts: bool, heap: Range<usize>) {
         let origin = self.arena.start();
         for cpu in &mut self.cpus {
             cpu.reset();
@@ -334,7 +334,7 @@ impl Core {
         }
         self.outdate_all();
         self.past.clear();
-        self.mmu.reset(&self.arena, levels, &self.kind);
+        self.mmu.reset(&self.arena, levels, &self.kind, receipts);
         self.oracle.reset();
         self.text = None;
         self.halves = [Halves::new(); MAX_CPUS];

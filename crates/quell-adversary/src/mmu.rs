@@ -212,14 +212,14 @@ impl Mmu {
         self.lags.clone_from(&saved.lags);
     }
 
-    /// Forgets a run; zeroes the tables.
-    pub(crate) fn reset(&mut self, arena: &Arena, levels: u8, kind: &MachineKind) {
+    /// Forgets a run; zeroes the tables. With `receipts`, initiators may go on before their targets have flushed.
+    pub(crate) fn reset(&mut self, arena: &Arena, levels: u8, kind: &MachineKind, receipts: bool) {
         self.levels = levels;
         self.lagging = kind.lagging_walkers;
         self.level_hints = kind.level_hints;
         self.blocks = kind.blocks;
         self.broadcasts = kind.broadcasts();
-        self.breaks = kind.break_before_make && kind.broadcasts();
+        self.breaks = kind.break_before_make && !(receipts && kind.breaks_by_interrupt());
         self.meetings.clear();
         self.kernel = None;
         self.mapped.fill(0);

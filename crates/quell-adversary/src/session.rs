@@ -171,7 +171,15 @@ impl<'p> Session<'p> {
                 heap.restore(&beginning.image);
                 core.restore(&beginning.machine);
             }
-            _ => core.reset(program.levels(), heap.map_or(0..0, Heap::range)),
+            _ => {
+                let Policy {
+                    asynchronous,
+                    inline_requests,
+                    ..
+                } = self.case.policy;
+                let receipts = asynchronous && inline_requests;
+                core.reset(program.levels(), receipts, heap.map_or(0..0, Heap::range));
+            }
         }
         let resumes = beginning.is_some();
         self.beginning.set(beginning);

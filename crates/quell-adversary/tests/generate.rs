@@ -382,3 +382,80 @@ run = [{ do = "patch", own = 2 }, { do = "tell", flag = 0 }]
 fn no_load_after_a_fence_is_satisfied_before_a_frame_was_written() {
     holds(PATCHED_MEANWHILE, 60_000);
 }
+
+/// One CPU takes a block of contiguous entries away, or a part of it, while another stores there.
+const BLOCK: &str = r#"
+machine = "riscv"
+policy = "all"
+[program.engine.shape]
+spaces = 1
+[[program.engine.cpu]]
+start = [{ do = "map-block", space = 0, page = 0 }, { do = "switch", space = 0 }]
+run = [
+    { do = "open", batch = 0, purpose = "call" },
+    { do = "unmap", batch = 0, space = 0, page = 0, pages = 2, report = "each" },
+    { do = "finish", batch = 0 },
+]
+[[program.engine.cpu]]
+start = [{ do = "switch", space = 0 }]
+run = [{ do = "write", page = 1 }, { do = "write", page = 1 }]
+"#;
+
+/// The program breaks the contract with this mistake, and not without it.
+fn needs(program: &str, mistake: &str) {
+    let mistake = Mistake::named(mistake).expect(mistake);
+    holds(program, 300);
+    assert!(
+        search(program, Some(mistake), 300).is_some(),
+        "{}",
+        mistake.name()
+    );
+}
+
+#[test]
+fn blocks_of_contiguous_entries_are_in_the_grammar() {
+    for machine in ["riscv", "arm-asid8"] {
+        let whole = BLOCK.replace("riscv", machine);
+        needs(&whole, "BlockReportedAsPage");
+        let part = whole.replace("page = 0, pages = 2", "page = 1, pages = 1");
+        needs(&part, "BlockBrokenInPart");
+        // What else changes an entry takes the block apart, too.
+        for change in [
+            r#"{ do = "migrate", space = 0, page = 1 },"#,
+            r#"{ do = "move", space = 0, page = 1, to = 2 },"#,
+            r#"{ do = "withdraw", space = 0, page = 1 },"#,
+            r#"{ do = "protect", batch = 0, space = 0, page = 1, pages = 1, capture = true },"#,
+        ] {
+            let (before, after) = whole.split_once(r#"{ do = "unmap""#).expect("a line");
+            let (_, after) = after.split_once('\n').expect("it ends");
+            needs(&format!("{before}{change}\n{after}"), "BlockBrokenInPart");
+        }
+    }
+}
+
+/// A frame leaves the machine that a CPU uses; a third CPU is lazy in its space, and comes back.
+const WITHDRAWN: &str = r#"
+machine = "riscv-reordering"
+policy = "all"
+[program.engine.shape]
+spaces = 1
+[[program.engine.cpu]]
+start = [{ do = "map", space = 0, page = 1, write = true }]
+run = [{ do = "withdraw", space = 0, page = 1 }]
+[[program.engine.cpu]]
+start = [{ do = "switch", space = 0 }]
+run = [{ do = "read", page = 1 }, { do = "read", page = 1 }]
+[[program.engine.cpu]]
+start = [{ do = "switch", space = 0 }, { do = "lazy" }]
+run = [{ do = "switch", space = 0 }]
+"#;
+
+#[test]
+fn frames_that_bear_no_speculation_are_in_the_grammar() {
+    for machine in ["x86", "riscv-reordering"] {
+        needs(
+            &WITHDRAWN.replace("riscv-reordering", machine),
+            "QuiesceTakesReceipt",
+        );
+    }
+}

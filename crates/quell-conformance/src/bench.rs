@@ -69,6 +69,28 @@ pub unsafe trait Bench: Hardware + Clear {
         self.try_read(address)
     }
 
+    /// Whether a device walks the tables of the suite's spaces, too, and can be made to load from there: then it must forget what
+    /// changed, as CPUs do. By default there is none, and nothing is said of devices.
+    fn has_device(&self) -> bool {
+        false
+    }
+
+    /// One load of eight bytes by the device, through this root; `None` if it faults. Under the root it may keep what it finds.
+    ///
+    /// # Panics
+    /// By default: a bench that has a device says how it loads.
+    fn try_read_by_device(&self, root: Frame, address: u64) -> Option<u64> {
+        let _ = (root, address);
+        panic!(
+            "has_device says that there is a device, and try_read_by_device does not make it load"
+        );
+    }
+
+    /// The device uses this root no more: its space is about to end. By default nothing happens.
+    fn detach_device(&self, root: Frame) {
+        let _ = root;
+    }
+
     /// Reads a word of a frame, not through the translations under test.
     fn word(&self, frame: Frame, index: usize) -> u64;
 

@@ -18,12 +18,15 @@ const ROUNDS: u64 = 12;
 /// The check that is left out on a bench that has no pages of the kernel's own half to map.
 pub(crate) const OWN_HALF: &str = "C1 C3 the_kernels_own_mappings_change_everywhere";
 
+/// The check that is left out on a bench without a device.
+pub(crate) const DEVICES: &str = "C1 C3 devices_forget_what_changed";
+
 /// One check on one CPU.
 pub(crate) type Step<'s, 'm, H, R> = fn(&Part<'s, 'm, H, R>) -> Verdict;
 
 /// All checks, with the clauses of the contract before their names. The first asks whether there is
 /// anything to see.
-pub(crate) fn all<'s, 'm, H: Bench, R: Rules>() -> [(&'static str, Step<'s, 'm, H, R>); 13] {
+pub(crate) fn all<'s, 'm, H: Bench, R: Rules>() -> [(&'static str, Step<'s, 'm, H, R>); 14] {
     [
         ("stale_translations_can_be_seen", Part::stale),
         ("C3 changed_pages_are_read_anew", Part::change),
@@ -38,6 +41,7 @@ pub(crate) fn all<'s, 'm, H: Bench, R: Rules>() -> [(&'static str, Step<'s, 'm, 
         ("C6 roots_are_left", Part::leave_root),
         ("C8 zeroed_is_zero", Part::zero),
         (OWN_HALF, Part::own_half),
+        (DEVICES, Part::devices),
     ]
 }
 
@@ -397,6 +401,11 @@ impl<H: Bench, R: Rules> Part<'_, '_, H, R> {
                 right &= reads(value);
                 self.enter(0);
                 right &= reads(value);
+                // Through the tables of a process of the kernel's own, if one runs.
+                if self.enter_before() {
+                    right &= reads(value);
+                    self.enter(0);
+                }
                 let said = "a page of the kernel's own half was read as it was before its change";
                 verdict = verdict.and(expect(right, said));
             }
@@ -404,6 +413,50 @@ impl<H: Bench, R: Rules> Part<'_, '_, H, R> {
             let gone = self.hw.try_read_own(page.address()).is_none();
             let said = "a page of the kernel's own half could be read after it was unmapped";
             verdict = verdict.and(expect(gone, said));
+        }
+        verdict
+    }
+
+    /// A page changes, and another is unmapped whose flush CPUs owe: the device has forgotten both, without being asked again.
+    fn devices(&self) -> Verdict {
+        let reads = |value| self.hw.try_read_by_device(self.root(0), BASE.address()) == Some(value);
+        let [old, new] = self.shared.pair;
+        let mut verdict = expect(
+            H::HAS_SECONDARY,
+            "a device walks the tables, and HAS_SECONDARY says that none does",
+        );
+        for round in 0..2 * self.hw.cpus() as u64 {
+            verdict = verdict.and(self.begin(BASE, Rights::Read));
+            let (mut found, mut forgot) = (true, true);
+            self.lead(|| {
+                found = reads(OLD);
+                self.hw.set_word(new, 0, NEW);
+                self.set(BASE, Some((new, Rights::Read)));
+                self.flush(BASE, 1);
+                forgot = reads(NEW);
+                self.set(BASE, None);
+                let purpose = [Purpose::Call, Purpose::Lazy][round as usize % 2];
+                let mut batch = self.engine.batch::<_, Frame>(purpose);
+                let (space, range) = (&self.shared.spaces[0], PageRange::base(BASE, 1));
+                batch.changed(space, range, Scope::Leaf);
+                match batch.finish_owed() {
+                    Outcome::Owed(owed) => {
+                        forgot &= !reads(NEW);
+                        self.engine.settle_stamp(owed.stamp());
+                    }
+                    Outcome::Flushed(frames) => frames.for_each(drop),
+                }
+                forgot &= !reads(NEW);
+                self.hw.set_word(old, 0, NEW);
+            });
+            verdict = verdict.and(expect(
+                found,
+                "a device could not read a page that was mapped",
+            ));
+            verdict = verdict.and(expect(
+                forgot,
+                "a device read a page as it was before its change",
+            ));
         }
         verdict
     }

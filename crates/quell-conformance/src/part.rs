@@ -72,6 +72,7 @@ impl<H: Bench> Shared<H> {
     /// Gives back all that was taken, now that no CPU has a space loaded.
     pub fn give_back<R: Rules>(&self, engine: &Engine<'_, H, R>) {
         for space in &self.spaces {
+            engine.hw().detach_device(space.root());
             engine.retire(space);
             engine.hw().free_tables(space.root());
         }
@@ -128,17 +129,23 @@ impl<'s, 'm, H: Bench, R: Rules> Part<'s, 'm, H, R> {
         self.current.set(Some(index));
     }
 
+    /// Loads what was loaded before the suite began, if anything was.
+    pub fn enter_before(&self) -> bool {
+        if let Some(space) = self.before {
+            self.engine.switch_to(self.loaded(), space);
+            self.current.set(None);
+        }
+        self.before.is_some()
+    }
+
     /// Loads what was loaded before the suite began.
     pub fn leave(&self) {
-        match self.before {
-            Some(space) => self.engine.switch_to(self.loaded(), space),
+        if !self.enter_before() {
             // Nothing: the engine leaves every space when a CPU goes offline.
-            None => {
-                self.engine.cpu_offline(self.loaded());
-                self.engine.cpu_online();
-            }
+            self.engine.cpu_offline(self.loaded());
+            self.engine.cpu_online();
+            self.current.set(None);
         }
-        self.current.set(None);
     }
 
     pub fn barrier(&self) {

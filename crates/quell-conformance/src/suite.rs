@@ -56,9 +56,13 @@ impl<'e, 'm, H: Bench, R: Rules> Suite<'e, 'm, H, R> {
         }
         part.enter(0);
         let checks = checks::all();
-        let without = shared.own_half.is_none();
+        let lacks = |name| match name {
+            checks::OWN_HALF => shared.own_half.is_none(),
+            checks::DEVICES => !self.engine.hw().has_device(),
+            _ => false,
+        };
         for (name, check) in checks {
-            if without && name == checks::OWN_HALF {
+            if lacks(name) {
                 continue;
             }
             let kept = (name == checks[0].0).then_some(&shared.kept);

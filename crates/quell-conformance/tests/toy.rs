@@ -54,6 +54,31 @@ enum Wrong {
     RootsWithoutKernel,
     /// Whoever sends an interrupt waits until its target has taken it.
     InterruptWaits,
+    /// The tables of a process do not map the kernel's half.
+    ProcessWithoutKernel,
+    /// The device is told nothing.
+    DeviceNotTold,
+    /// The device says that it is done before it is.
+    DeviceAnswersEarly,
+    /// A mark stands for nothing that was started.
+    MarkOfNothing,
+}
+
+impl Wrong {
+    /// Whether CPUs do not know who they are: then they load nothing.
+    fn is_of_numbers(self) -> bool {
+        matches!(self, Wrong::OneNumberForTwo | Wrong::NumberTooHigh)
+    }
+}
+
+/// What a device that walks the tables keeps, and what it was told.
+#[derive(Default)]
+struct Device {
+    held: HashMap<(Frame, Page), u64>,
+    /// Roots that it has used.
+    roots: BTreeSet<Frame>,
+    told: Vec<(Frame, Option<PageRange>)>,
+    carried_out: usize,
 }
 
 /// One CPU's translations, and the tables it remembers above them.
@@ -167,7 +192,8 @@ unsafe impl Word for ToyWord {
     }
 }
 
-struct Toy {
+/// `SECONDARY`: the engine is told that a device walks the tables, too, which is so.
+struct Toy<const SECONDARY: bool = true> {
     wrong: Wrong,
     tagging: Tagging,
     memory: Vec<[AtomicU64; 512]>,
@@ -177,6 +203,9 @@ struct Toy {
     /// Frames and roots that the suite has taken and not given back.
     taken: Mutex<BTreeSet<Frame>>,
     cpus: [Cpu; CPUS],
+    device: Mutex<Device>,
+    /// The root of a process that runs already.
+    process: OnceLock<Frame>,
     /// The machine's watchdog has found a CPU that does not get on, and lets it go on.
     hung: AtomicBool,
     handler: OnceLock<Box<dyn Fn() + Send + Sync>>,
@@ -195,7 +224,7 @@ const GLOBAL_TAG: Tag = Tag(u16::MAX);
 /// Where the kernel's half begins.
 const OWN: Page = Page(1 << 40);
 
-impl Toy {
+impl<const S: bool> Toy<S> {
     fn me(&self) -> &Cpu {
         &self.cpus[ME.get()]
     }
@@ -261,7 +290,7 @@ impl Toy {
     }
 }
 
-impl Toy {
+impl<const S: bool> Toy<S> {
     fn tags_are_everybodys(&self) -> bool {
         matches!(self.tagging, Tagging::Global { .. })
     }
@@ -270,9 +299,12 @@ impl Toy {
     fn own_frame(&self, page: Page) -> Option<Frame> {
         self.poll();
         let mut tlb = self.me().tlb.lock().unwrap();
-        if tlb.root.is_some_and(|(root, _)| root.0 % 2 == 0)
-            && self.wrong == Wrong::RootsWithoutKernel
-        {
+        let without = |root: Frame| match self.wrong {
+            Wrong::RootsWithoutKernel => root.0.is_multiple_of(2),
+            Wrong::ProcessWithoutKernel => self.process.get() == Some(&root),
+            _ => false,
+        };
+        if tlb.root.is_some_and(|(root, _)| without(root)) {
             return None;
         }
         let held = [tlb.loaded(), GLOBAL_TAG].map(|tag| tlb.leaves.get(&(tag, page)).copied());
@@ -289,7 +321,7 @@ impl Toy {
     }
 }
 
-impl Broadcast for Toy {
+impl<const S: bool> Broadcast for Toy<S> {
     fn start(&self, what: Invalidate) {
         self.me().broadcasts.lock().unwrap().push(what);
     }
@@ -310,7 +342,7 @@ impl Broadcast for Toy {
     }
 }
 
-impl Rules for Toy {
+impl<const S: bool> Rules for Toy<S> {
     fn keeps(&self, rule: &'static Rule) -> bool {
         self.wrong != Wrong::Rule(rule)
     }
@@ -318,7 +350,9 @@ impl Rules for Toy {
 
 // SAFETY: a machine in software, whose translations reach no memory but its own words; where it is wrong on
 // purpose, nothing but its own words is read or written.
-unsafe impl Hardware for Toy {
+unsafe impl<const S: bool> Hardware for Toy<S> {
+    const HAS_SECONDARY: bool = S;
+
     type Word = ToyWord;
     type Broadcasts = Self;
 
@@ -382,6 +416,39 @@ unsafe impl Hardware for Toy {
         tlb.invalidate(Invalidate::Tag(Tag::KERNEL), false);
     }
 
+    fn start_secondary(&self, root: Frame, range: Option<PageRange>, _scope: Scope) {
+        if self.wrong != Wrong::DeviceNotTold {
+            self.device.lock().unwrap().told.push((root, range));
+        }
+    }
+
+    fn mark_secondary(&self) -> u64 {
+        if self.wrong == Wrong::MarkOfNothing {
+            return 0;
+        }
+        self.device.lock().unwrap().told.len() as u64
+    }
+
+    fn secondary_is_done(&self, mark: u64) -> bool {
+        if self.wrong == Wrong::DeviceAnswersEarly {
+            return true;
+        }
+        let device = &mut *self.device.lock().unwrap();
+        // It carries out a command each time that somebody looks and waits for it.
+        if (device.carried_out as u64) < mark {
+            let (root, range) = device.told[device.carried_out];
+            device.carried_out += 1;
+            device.held.retain(|(of, page), _| {
+                *of != root || range.is_some_and(|range| !range.contains(*page))
+            });
+        }
+        device.carried_out as u64 >= mark
+    }
+
+    fn secondary_is_attached(&self, root: Frame) -> bool {
+        self.device.lock().unwrap().roots.contains(&root)
+    }
+
     fn interrupt(&self, targets: &CpuSet) {
         for target in targets.iter() {
             let interrupted = &self.cpus[target.index()].interrupted;
@@ -411,7 +478,7 @@ unsafe impl Hardware for Toy {
     }
 }
 
-impl Clear for Toy {
+impl<const S: bool> Clear for Toy<S> {
     fn zero(&self, extent: Extent, _strategy: Strategy) {
         let short = usize::from(self.wrong == Wrong::ShortZeroing);
         for frame in 0..extent.frames {
@@ -423,7 +490,7 @@ impl Clear for Toy {
 }
 
 // SAFETY: frames and roots are numbers, whose words are a table of this machine's own.
-unsafe impl Bench for Toy {
+unsafe impl<const S: bool> Bench for Toy<S> {
     fn cpus(&self) -> usize {
         CPUS
     }
@@ -487,6 +554,33 @@ unsafe impl Bench for Toy {
         Some(self.word(frame, (address % 4096 / 8) as usize))
     }
 
+    fn has_device(&self) -> bool {
+        true
+    }
+
+    fn try_read_by_device(&self, root: Frame, address: u64) -> Option<u64> {
+        let device = &mut *self.device.lock().unwrap();
+        let page = Page::containing(address);
+        device.roots.insert(root);
+        let walk = || match self.frame(root)[(page.0 / 512) as usize % 512].load(SeqCst) {
+            0 => 0,
+            table => self.frame(Frame(table))[page.0 as usize % 512].load(SeqCst),
+        };
+        let entry = device.held.get(&(root, page)).copied();
+        let entry = entry.unwrap_or_else(walk);
+        if entry & PRESENT == 0 {
+            return None;
+        }
+        device.held.insert((root, page), entry);
+        Some(self.word(Frame(entry >> 12), (address % 4096 / 8) as usize))
+    }
+
+    fn detach_device(&self, root: Frame) {
+        let device = &mut *self.device.lock().unwrap();
+        device.roots.remove(&root);
+        device.held.retain(|(of, _), _| *of != root);
+    }
+
     fn word(&self, frame: Frame, index: usize) -> u64 {
         self.frame(frame)[index].load(SeqCst)
     }
@@ -506,9 +600,13 @@ unsafe impl Bench for Toy {
 }
 
 /// A machine, and an engine on it.
-fn machine(tagging: Tagging, policy: Policy, wrong: Wrong) -> (&'static Toy, &'static EngineOf) {
+fn machine<const S: bool>(
+    tagging: Tagging,
+    policy: Policy,
+    wrong: Wrong,
+) -> (&'static Toy<S>, &'static EngineOf<S>) {
     // Interrupt handlers refer to the engine as long as the machine exists: for ever, like a kernel's.
-    let toy: &'static Toy = Box::leak(Box::new(Toy {
+    let toy: &'static Toy<S> = Box::leak(Box::new(Toy {
         wrong,
         tagging,
         // Frame 0 stands for "no table".
@@ -519,6 +617,8 @@ fn machine(tagging: Tagging, policy: Policy, wrong: Wrong) -> (&'static Toy, &'s
         own: Default::default(),
         taken: Mutex::default(),
         cpus: Default::default(),
+        device: Mutex::default(),
+        process: OnceLock::new(),
         hung: AtomicBool::new(false),
         handler: OnceLock::new(),
     }));
@@ -527,29 +627,39 @@ fn machine(tagging: Tagging, policy: Policy, wrong: Wrong) -> (&'static Toy, &'s
     let ledger: Vec<_> = (0..8).map(|_| LedgerEntry::new()).collect();
     let engine = Engine::with_rules(toy, cpus.leak(), ledger.leak(), policy, toy)
         .expect("a machine that holds");
-    let engine: &'static EngineOf = Box::leak(Box::new(engine));
+    let engine: &'static EngineOf<S> = Box::leak(Box::new(engine));
     let _ = toy.handler.set(Box::new(|| engine.on_interrupt()));
     (toy, engine)
 }
 
-type EngineOf = Engine<'static, Toy, &'static Toy>;
+type EngineOf<const S: bool = true> = Engine<'static, Toy<S>, &'static Toy<S>>;
 
 /// Runs the suite on such a machine; returns what the first CPU was told.
 fn run(tagging: Tagging, policy: Policy, wrong: Wrong) -> Vec<Check> {
-    run_on(machine(tagging, policy, wrong)).1
+    run_on(machine::<true>(tagging, policy, wrong)).1
 }
 
-fn run_on((toy, engine): (&'static Toy, &'static EngineOf)) -> (&'static Toy, Vec<Check>) {
+fn run_on<const S: bool>(
+    (toy, engine): (&'static Toy<S>, &'static EngineOf<S>),
+) -> (&'static Toy<S>, Vec<Check>) {
     let suite = Suite::new(engine);
+    let root = *toy.process.get_or_init(|| toy.allocate(1).first);
+    // SAFETY: in this machine in software a root is a number, and every number will do.
+    let process = unsafe { engine.new_space(root) };
     let checks = Mutex::new(Vec::new());
     std::thread::scope(|scope| {
         for cpu in 0..CPUS {
-            let (suite, checks) = (&suite, &checks);
+            let (suite, checks, process) = (&suite, &checks, &process);
             scope.spawn(move || {
                 ME.set(cpu);
                 TORN.set(toy.wrong == Wrong::TornWords);
                 engine.cpu_online();
-                suite.run(None, |check| checks.lock().unwrap().push(check));
+                // One CPU runs nothing.
+                let runs = (cpu > 0 && !toy.wrong.is_of_numbers()).then_some(process);
+                if let Some(process) = runs {
+                    engine.switch_to(None, process);
+                }
+                suite.run(runs, |check| checks.lock().unwrap().push(check));
             });
         }
     });
@@ -564,7 +674,7 @@ fn the_suite_passes_where_nothing_is_wrong() {
     for tagging in [Tagging::None, PCID, ASID] {
         for policy in [Policy::BASELINE, Policy::ALL] {
             let checks = run(tagging, policy, Wrong::Nothing);
-            assert_eq!(checks.len(), 15);
+            assert_eq!(checks.len(), 16);
             assert_eq!(
                 checks.iter().find_map(|check| check.kept),
                 Some(CPUS as u64),
@@ -580,10 +690,15 @@ fn the_suite_passes_where_nothing_is_wrong() {
 /// The check of that name fails.
 fn fails(tagging: Tagging, wrong: Wrong, name: &str) {
     let checks = run(tagging, Policy::ALL, wrong);
+    failed(&checks, name, (tagging, wrong));
+}
+
+#[track_caller]
+fn failed(checks: &[Check], name: &str, on: (Tagging, Wrong)) {
     let failed = |check: &&Check| check.failures > 0;
     let found = checks.iter().filter(failed).any(|c| c.name.contains(name));
     let failed: Vec<_> = checks.iter().filter(failed).collect();
-    assert!(found, "{tagging:?} {wrong:?}: {failed:?}");
+    assert!(found, "{on:?}: {failed:?}");
 }
 
 #[test]
@@ -594,6 +709,15 @@ fn a_machine_that_does_not_do_as_it_is_told_is_found_out() {
     fails(PCID, Wrong::MaskDoesNotNest, "everybody_flushes");
     fails(PCID, Wrong::RootStays, "roots_are_left");
     fails(PCID, Wrong::RootsWithoutKernel, "kernels_own");
+    fails(PCID, Wrong::ProcessWithoutKernel, "kernels_own");
+    for tagging in [PCID, ASID] {
+        fails(tagging, Wrong::DeviceNotTold, "devices_forget");
+        fails(tagging, Wrong::DeviceAnswersEarly, "devices_forget");
+        fails(tagging, Wrong::MarkOfNothing, "devices_forget");
+    }
+    // The device is there, and the engine was told that there is none.
+    let checks = run_on(machine::<false>(PCID, Policy::ALL, Wrong::Nothing)).1;
+    failed(&checks, "devices_forget", (PCID, Wrong::Nothing));
     fails(PCID, Wrong::OneNumberForTwo, "number_of_its_own");
     fails(PCID, Wrong::NumberTooHigh, "number_of_its_own");
     fails(PCID, Wrong::TornWords, "words_are_shared");
@@ -604,7 +728,7 @@ fn a_machine_that_does_not_do_as_it_is_told_is_found_out() {
 #[test]
 fn a_machine_whose_interrupts_wait_for_their_targets_hangs() {
     let hangs = |wrong| {
-        run_on(machine(PCID, Policy::ALL, wrong))
+        run_on(machine::<true>(PCID, Policy::ALL, wrong))
             .0
             .hung
             .load(SeqCst)
@@ -643,7 +767,7 @@ fn mistakes_of_the_engine_are_found() {
 #[test]
 fn the_suite_leaves_what_it_found() {
     for tagging in [Tagging::None, PCID, ASID] {
-        let (toy, engine) = machine(tagging, Policy::ALL, Wrong::Nothing);
+        let (toy, engine) = machine::<true>(tagging, Policy::ALL, Wrong::Nothing);
         let page = Page(7);
         let (root, frames) = (toy.allocate(1).first, toy.allocate(3));
         // SAFETY: in this machine in software a root is a number, and every number will do.

@@ -105,6 +105,8 @@ pub enum EngineOp {
     Map { space: u8, page: u64, write: bool },
     /// Maps a file's page, if nothing is there.
     MapFile { space: u8, file: u8, write: bool },
+    /// Maps the block that a page is in (contiguous entries) to fresh memory, if nothing is there and the machine knows blocks.
+    MapBlock { space: u8, page: u64 },
     /// Maps a large page where a leaf table could be, if there is none.
     MapLarge { space: u8, window: u8 },
     /// Maps a huge page.
@@ -152,6 +154,8 @@ pub enum EngineOp {
     Move { space: u8, page: u64, to: u64 },
     /// Moves a page to another frame.
     Migrate { space: u8, page: u64 },
+    /// Unmaps a page whose frame is to bear no load that no instruction asks for: when every CPU has flushed, it goes.
+    Withdraw { space: u8, page: u64 },
     /// Puts small pages in a large page's place.
     Split { space: u8, window: u8 },
     /// Puts a large page in small pages' place.
@@ -609,6 +613,8 @@ impl EngineOp {
             | Unprotect {
                 space: s, page: p, ..
             }
+            | MapBlock { space: s, page: p }
+            | Withdraw { space: s, page: p }
             | Migrate { space: s, page: p } => space(s).and(page(p)),
             MapFile {
                 space: s, file: f, ..

@@ -20,6 +20,7 @@ use crate::machine::{Entry, Event, Level, Machine, USER_END};
 use crate::memory::Memory;
 use crate::page_cache::PageCache;
 use crate::process::Process;
+use crate::processes;
 use crate::program::{Access, Fault};
 use crate::rules::VmRules;
 use crate::swap::{Swap, SwapPage};
@@ -115,7 +116,7 @@ impl<'m, M: Machine> FaultHandler<'m, M> {
             EntryKind::Moving(_) => {
                 // A CPU that waits uses no translation: the flush of the move that it waits for, or
                 // of any other, need not interrupt it.
-                self.frames.engine().enter_lazy();
+                processes::rest(self.frames.engine(), Some(process));
                 guard.await_change(page);
                 self.frames
                     .engine()

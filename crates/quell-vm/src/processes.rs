@@ -9,6 +9,7 @@ use alloc::collections::BTreeMap;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use quell::Break;
 
 /// What one CPU runs. Only that CPU looks.
 struct Running<M: Machine> {
@@ -101,10 +102,10 @@ impl<'m, M: Machine> Processes<'m, M> {
         Ok(())
     }
 
-    /// This CPU runs no process any more; the space of the last one stays loaded lazily.
+    /// This CPU runs no process any more; the space of the last one stays loaded lazily, where it may.
     pub(crate) fn leave(&self) {
         if let Some(current) = self.running(|running| running.current.take()) {
-            self.engine.enter_lazy();
+            rest(&self.engine, Some(&current));
             current.stop();
         }
     }
@@ -166,5 +167,21 @@ impl<'m, M: Machine> Processes<'m, M> {
     pub(crate) unsafe fn peek_all(&self) -> impl Iterator<Item = &Process<M>> {
         // SAFETY: passed on to the caller.
         unsafe { self.list.peek() }.values().map(|found| &**found)
+    }
+}
+
+/// This CPU uses no translation of the process that it has loaded, until it switches to one: it goes lazy, and is asked for no flush of
+/// leaf entries.
+///
+/// Where an entry must not meet the one that it replaces in any TLB, and no broadcast reaches a lazy CPU, it leaves the root
+/// instead: a walker that follows the root could bring the new entry in beside the old one.
+pub(crate) fn rest<M: Machine>(engine: &Engine<'_, M>, loaded: Option<&Process<M>>) {
+    let machine = engine.hw();
+    let must_not_meet = machine.tlb_rules().break_before_make == Break::Translation;
+    match loaded {
+        Some(loaded) if must_not_meet && !machine.features().broadcast => {
+            engine.leave(loaded.space());
+        }
+        _ => engine.enter_lazy(),
     }
 }

@@ -16,7 +16,7 @@ use crate::mmap::Mmap;
 use crate::page_cache::PageCache;
 use crate::pages::Pages;
 use crate::process::Process;
-use crate::processes::Processes;
+use crate::processes::{self, Processes};
 use crate::program::{Access, Fault};
 use crate::reclaim::Reclaim;
 use crate::rules::VmRules;
@@ -204,7 +204,7 @@ impl<'m, M: Machine> Vm<'m, M> {
         self.processes.enter(process)
     }
 
-    /// This CPU runs no process any more; the space of the last one stays loaded lazily. To be
+    /// This CPU runs no process any more; the space of the last one stays loaded lazily, where it may. To be
     /// called before the process is ended.
     pub fn leave(&self) {
         self.processes.leave();
@@ -224,7 +224,7 @@ impl<'m, M: Machine> Vm<'m, M> {
     }
 
     fn idle(&self, until: u64) {
-        self.engine.enter_lazy();
+        processes::rest(&self.engine, self.processes.current().as_deref());
         self.memory.idle();
         self.frames.zero_ahead(self.zero_ahead);
         self.machine().halt(until);

@@ -44,6 +44,9 @@ pub struct Engine<'m, H: Hardware, R: Rules = AllRules> {
     next_space: H::Word,
     /// How many flushes were started and are not known to be over.
     pub(crate) started: H::Word,
+    /// Where the states of all CPUs were, when the engine was made.
+    #[cfg(debug_assertions)]
+    places: usize,
 }
 
 impl<'m, H: Hardware> Engine<'m, H> {
@@ -180,6 +183,8 @@ impl<'m, H: Hardware, R: Rules> Engine<'m, H, R> {
             tags_on,
             next_space: H::Word::new(1),
             started: H::Word::new(0),
+            #[cfg(debug_assertions)]
+            places: places_of(hw, given, count),
         })
     }
 
@@ -292,6 +297,15 @@ impl<'m, H: Hardware, R: Rules> Engine<'m, H, R> {
     }
 
     /// In debug builds, and where the machine can tell: fails if this CPU must not wait for others now.
+    /// [`Hardware::per_cpu`] answers as it did when the engine was made.
+    pub(crate) fn assert_places_last(&self) {
+        #[cfg(debug_assertions)]
+        assert!(
+            places_of(self.hw, self.given, self.count) == self.places,
+            "Hardware::per_cpu has changed since the engine was made"
+        );
+    }
+
     #[inline]
     #[track_caller]
     pub(crate) fn assert_may_wait(&self) {
@@ -300,6 +314,15 @@ impl<'m, H: Hardware, R: Rules> Engine<'m, H, R> {
             "waits for other CPUs under a lock that they may spin for with interrupts off"
         );
     }
+}
+
+/// Where the states of all CPUs are, as one number.
+#[cfg(debug_assertions)]
+fn places_of<H: Hardware>(hw: &H, given: &[PerCpu<'_, H>], count: usize) -> usize {
+    (0..count).fold(0, |sum: usize, cpu| {
+        let place = core::ptr::from_ref(state_of(hw, given, CpuId(cpu as u16)));
+        sum.wrapping_mul(31).wrapping_add(place.addr())
+    })
 }
 
 /// The state of a CPU: where the machine says that it is, or in the slice that was given.

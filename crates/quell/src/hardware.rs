@@ -292,6 +292,14 @@ pub unsafe trait Hardware: Sized + Send + Sync {
     #[inline]
     fn complete_secondary(&self) {}
 
+    /// Whether such a walker still uses the space of this root. Asked, in debug builds alone, as the space ends
+    /// ([`Engine::retire`](crate::Engine::retire)): the embedder detaches devices before, because the engine tells them nothing of that.
+    #[inline]
+    fn secondary_is_attached(&self, root: Frame) -> bool {
+        let _ = root;
+        false
+    }
+
     /// Masks interrupts on this CPU; returns whether they were on.
     fn mask_interrupts(&self) -> bool;
 

@@ -27,7 +27,7 @@ impl<H: Hardware, R: Rules> Engine<'_, H, R> {
     ///
     /// # Panics
     /// If the engine was made for fewer CPUs: no flush would look at this one. In debug builds, if
-    /// [`Hardware::features`] has changed.
+    /// [`Hardware::features`] or [`Hardware::per_cpu`] has changed.
     pub fn cpu_online(&self) {
         let me = self.hw.this_cpu();
         assert!(
@@ -36,6 +36,7 @@ impl<H: Hardware, R: Rules> Engine<'_, H, R> {
             me.0,
             self.count
         );
+        self.assert_places_last();
         let cpu = self.cpu(me);
         debug_assert!(
             self.hw.features() == self.features,

@@ -298,13 +298,18 @@ impl<H: Hardware, R: Rules> Engine<'_, H, R> {
     /// `from` or `current` keeps that memory alive.
     ///
     /// # Panics
-    /// If the space is running on the calling CPU, or is one of the kernel's mappings.
+    /// If the space is running on the calling CPU, or is one of the kernel's mappings. In debug builds, if a device still uses it
+    /// ([`Hardware::secondary_is_attached`]).
     pub fn retire(&self, space: &AddressSpace<H>) {
         assert!(
             !space.id().is_kernel(),
             "the kernel's mappings are loaded on every CPU for ever: their space cannot be retired"
         );
         self.assert_may_wait();
+        debug_assert!(
+            !H::HAS_SECONDARY || !self.hw.secondary_is_attached(space.root()),
+            "a space ends that a device still uses"
+        );
         let me = self.hw.this_cpu();
         if !self.rules.retired_root_is_left() {
             return;

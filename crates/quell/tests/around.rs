@@ -354,6 +354,26 @@ fn two_cpus_do_not_share_their_state() {
     assert!(said.contains("one place for two CPUs"), "{said}");
 }
 
+/// hardware.rs: it answers "the same at each call".
+#[test]
+#[cfg(debug_assertions)]
+fn state_of_cpus_that_moves_is_noticed() {
+    let comes_online = |swaps: bool| {
+        let machine = leak(Machine::default());
+        let places = [(); 2].map(|()| &*leak(Cpu::new()));
+        machine.places.borrow_mut().extend(places);
+        let engine = Engine::with_own_state(machine, 2, &[], Policy::ALL).expect("two places");
+        if swaps {
+            machine.places.borrow_mut().swap(0, 1);
+        }
+        catch_unwind(AssertUnwindSafe(|| engine.cpu_online()))
+    };
+    assert!(comes_online(false).is_ok());
+    let said = comes_online(true).expect_err("another place");
+    let said = said.downcast_ref::<&str>().copied().unwrap_or_default();
+    assert!(said.contains("per_cpu has changed"), "{said}");
+}
+
 #[test]
 fn frames_come_out_when_devices_have_forgotten_them_too() {
     let policies = [Policy::BASELINE, Policy::ALL];

@@ -95,6 +95,16 @@ fn a_space_that_is_loaded_after_its_end_is_noticed() {
     assert!(after.contains("that was retired"), "{after:?}");
 }
 
+/// hardware.rs: "the embedder detaches devices before".
+#[test]
+fn a_device_that_stays_as_its_space_ends_is_noticed() {
+    notices(
+        Breach::DeviceStays,
+        "a space ends that a device still uses",
+        |_, engine, _| engine.retire(space(engine, 2)),
+    );
+}
+
 /// per_cpu.rs: the embedder "gives it to no other engine".
 #[test]
 fn two_engines_that_share_the_state_of_a_cpu_are_noticed() {

@@ -24,6 +24,9 @@ impl BareKernel<'_> {
 
     /// Returns to the program, which is not to be disturbed.
     pub fn enter_user(&self) {
+        if self.hw.kind().breaks_by_interrupt() {
+            return;
+        }
         self.hw.say(|| "returns to its program".into());
         let were_on = self.hw.mask_interrupts();
         // SAFETY: what this kernel needs to come and go is no page of its half; NMI handlers enter the kernel first.

@@ -12,7 +12,7 @@ impl BareKernel<'_> {
         context::point(Op::Note);
         self.hw.say(|| format!("withdraws frame {:#x}", frame.0));
         let me = self.hw.this_cpu().index();
-        context::with(|core| core.check_withdrawn(me, frame));
+        context::with(|core| core.check_withdrawn(me, frame, |_| true));
     }
 
     /// As [`BareKernel::unmap`], reported as one of tables: lazy CPUs are asked, too.

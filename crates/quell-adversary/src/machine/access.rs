@@ -107,10 +107,17 @@ impl Core {
         }
     }
 
-    /// From now on no CPU may load from this frame, not even a line that no instruction asks for: none may hold a translation
-    /// to it under a root that is loaded.
-    pub(crate) fn check_withdrawn(&mut self, me: usize, frame: Frame) {
-        let holder = (0..self.count).find_map(|cpu| {
+    /// From now on no CPU may load from this frame, not even a line that no instruction asks for: none of those that were `asked` to
+    /// flush may hold a translation to it under a root that is loaded. An invalidation that has been issued has been made: that it is
+    /// still on its way is the machine's affair.
+    pub(crate) fn check_withdrawn(
+        &mut self,
+        me: usize,
+        frame: Frame,
+        asked: impl Fn(usize) -> bool,
+    ) {
+        let there = |cpu: &usize| asked(*cpu) && !self.cpus[*cpu].invalidates();
+        let holder = (0..self.count).filter(there).find_map(|cpu| {
             self.mmu.root(cpu)?;
             let mut held = self.mmu.held(cpu);
             let page = held.find_map(|leaf| leaf.page_of(frame.0 as u32))?;

@@ -2,22 +2,31 @@
 //!
 //! Arm lets a TLB that holds two entries for one address use either, mix them, or raise an abort. So its manual
 //! (Arm Architecture Reference Manual, DDI 0487, "Using break-before-make when updating translation table
-//! entries", rule RWHZWS) asks that software first writes an invalid entry, then invalidates the old one with a
-//! broadcast, waits until that is complete, and only then writes the new entry. It asks so where
+//! entries", rule RWHZWS; "Misprogramming of the Contiguous bit") asks that software first writes an invalid entry, then invalidates the
+//! old one with a broadcast, waits until that is complete, and only then writes the new entry. Who wants to read the rule where it
+//! can be read freely finds it in the messages of Linux's commits d4b9e0790aa7 (in general) and d8bdcff28764 (contiguous entries),
+//! and as checks in the crate `aarch64-paging` (commit 88fb6a1b84d9: sizes, output addresses, memory types, global entries). It asks so where
 //!
 //! * the *size* of the translation changes: a block for a table, a table for a block or for another table;
 //! * the *output address* changes, and the old or the new translation is writable, or the contents of the
 //!   memory at the two differ;
 //! * a *global* entry is made where a TLB may hold one of the same address that is not;
+//! * an entry becomes one of a block of *contiguous* ones, or ceases to be one;
 //! * the memory type or the cacheability changes, which entries of this machine do not have.
 //!
 //! What is judged is the rule, not an access that goes wrong: at the moment from which a walker can bring a translation in, none
 //! that contradicts it may be left in the TLB that it would bring it into. For a CPU that runs the space, that moment is when the
-//! store of the new entry becomes visible, since its TLB holds whatever it could ([`mmu`](super)): so the old
+//! store of the new entry becomes visible, since its TLB holds whatever it could ([`mmu`](super)); a CPU that has the space
+//! loaded lazily uses none of its translations, but its walker may bring them in, so the rule holds there, too: so the old
 //! entry must have gone from the tables, and the invalidation of it must be *complete*, not merely sent. A CPU that does not run
 //! the space walks none of its tables. There the moment is when it loads the root again under a tag for which its TLB holds the
 //! old entry: a flush that the engine puts off until then comes early enough, as nothing meets before. For the same
 //! reason nothing is held against a CPU that is offline: it flushes everything before it uses anything.
+//!
+//! *Where nothing is broadcast* the flush is complete when every CPU that has the root loaded has flushed. So a kernel there
+//! runs the engine under a policy that waits for that ("asynchronous" off: a receipt comes before the flush); its idle CPUs leave
+//! their roots ([`Engine::leave`](quell::Engine::leave)), because an initiator asks no lazy CPU; and it leaves no CPU alone that runs a program. Under other policies
+//! this judge says nothing of such a machine.
 //!
 //! Entries of two roots are not compared: that one address space meets what is left of another is C5.
 //!
@@ -25,7 +34,7 @@
 //! their contents at that moment ([`Meeting::of_equals`]).
 
 use super::held::{GLOBAL_TAG, Leaf, Pointer};
-use crate::tables::{PRESENT, TABLE, WRITABLE, frame_of};
+use crate::tables::{CONTIGUOUS, PRESENT, TABLE, WRITABLE, frame_of};
 use quell_vm::machine::Level;
 use std::fmt;
 use std::ops::Range;
@@ -99,6 +108,7 @@ impl Entry {
                 self.level != old.level
                     || frame_of(self.word) != frame_of(old.word)
                     || self.is_global() && !old.is_global()
+                    || (self.word ^ old.word) & CONTIGUOUS != 0
             }
             (true, false) => self.level <= old.level,
             (false, true) => old.level <= self.level,
@@ -156,6 +166,7 @@ impl Meeting {
             && !old.is_table()
             && new.level == old.level
             && (old.is_global() || !new.is_global())
+            && (new.word ^ old.word) & CONTIGUOUS == 0
             && (new.word | old.word) & WRITABLE == 0;
         let frames = (frame_of(old.word), frame_of(new.word));
         alike.then(|| (frames.0, frames.1, Level(new.level).pages()))

@@ -286,6 +286,12 @@ impl Tlb {
                 {
                     leaf.until = leaf.until.min(unseen.unwrap_or(leaf.until));
                     leaf.path.cut = leaf.path.cut.min(gone.at);
+                } else if leaf.page != leaf.from
+                    && place(leaf.via, leaf.level, leaf.page)
+                    && frame_of(leaf.word) == frame_of(gone.old)
+                {
+                    // The page has gone, and another entry of its block stands: walkers may still fill it from there.
+                    leaf.path.cut = leaf.path.cut.min(gone.at);
                 }
             }
         }

@@ -7,7 +7,7 @@ use crate::scenario::{On, Scenario};
 
 pub(super) const SCENARIO: Scenario = Scenario {
     bugs: &[],
-    finds: &["TextKeptFetched"],
+    finds: &["TextKeptFetched", "FetchedTextStays"],
     must: &[(On::Every, Reach::Machine(Happening::TextSynchronized))],
     ..Scenario::engine(
         "own-text",

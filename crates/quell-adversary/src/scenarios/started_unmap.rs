@@ -8,7 +8,7 @@ use quell::Counter;
 
 pub(super) const SCENARIO: Scenario = Scenario {
     bugs: &[],
-    finds: &["StarterNotTold", "SkipWait"],
+    finds: &["StarterNotTold", "SkipWait", "AnswerUnheard"],
     must: &[(On::Interrupts, Reach::Engine(Counter::Sent))],
     ..Scenario::engine(
         "started-unmap",

@@ -18,6 +18,8 @@ pub(super) const SCENARIO: Scenario = Scenario {
         "SkipBarrier",
         "FinishSkipsFlush",
         "AllStaysCached",
+        "FenceLeftOut",
+        "ReentryUnflushed",
     ],
     must: &[
         (On::Every, Reach::Engine(Counter::Requested)),

@@ -12,7 +12,7 @@ const PAGE: u64 = 0;
 const LARGE: u64 = 512;
 
 pub(super) const SAME_SIZE: Scenario = Scenario {
-    finds: &["VmRefillsUnsettled"],
+    finds: &["VmRefillsUnsettled", "RulesOfAnother"],
     must: &[(On::Every, Reach::Machine(Happening::CallReturned))],
     ..Scenario::over_vm(
         "vm-discard-refill",

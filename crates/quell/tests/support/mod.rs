@@ -71,6 +71,8 @@ pub enum Breach {
     FeaturesChange,
     /// Interrupts are let in while a root is loaded.
     InterruptsTheSwitch,
+    /// A device goes on with a space that ends.
+    DeviceStays,
 }
 
 /// What was broadcast, and with `None` where the end of it was waited for.
@@ -158,6 +160,9 @@ unsafe impl Hardware for Machine {
         let busy = self.busy.get();
         self.busy.set(busy.saturating_sub(1));
         busy == 0
+    }
+    fn secondary_is_attached(&self, _root: Frame) -> bool {
+        self.breach.get() == Some(Breach::DeviceStays)
     }
     fn synchronize_text(&self) {
         self.synchronized.borrow_mut().push(self.me.get());

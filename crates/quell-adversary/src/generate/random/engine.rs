@@ -162,6 +162,11 @@ impl Swarm {
             .any(|(_, kind)| *kind == Kind::Undisturbed)
     }
 
+    /// Whether pages are mapped in blocks.
+    pub(super) fn maps_blocks(&self) -> bool {
+        self.kinds.iter().any(|(_, kind)| *kind == Kind::Block)
+    }
+
     /// Whether CPUs go idle, or leave.
     pub(super) fn goes_idle(&self) -> bool {
         { self.kinds.iter() }.any(|(_, kind)| matches!(kind, Kind::Idle | Kind::Hotplug))
@@ -273,6 +278,21 @@ impl Swarm {
             }
             Kind::MapLarge if page >= HUGE => into.push(EngineOp::MapHuge { space }),
             Kind::MapLarge => into.push(EngineOp::MapLarge { space, window }),
+            Kind::Block if rng.one_in(3) => into.push(EngineOp::MapBlock { space, page }),
+            Kind::Block => {
+                // The first page of one: all of it goes, or that page alone.
+                let (page, pages) = (page & !1, 1 + rng.below(2));
+                let report = rng.pick(&[Reported::Each, Reported::Each, Reported::Range]);
+                into.push(open(rng.pick(&[For::Call, For::Reclaim])));
+                into.push(EngineOp::Unmap {
+                    batch,
+                    space,
+                    page,
+                    pages,
+                    report,
+                });
+                end(rng, into);
+            }
             kind @ (Kind::Unmap | Kind::Protect | Kind::Reclaim | Kind::Mixed) => {
                 let purpose = match kind {
                     Kind::Reclaim => For::Reclaim,
@@ -341,6 +361,7 @@ impl Swarm {
                 into.push(EngineOp::Move { space, page, to });
             }
             Kind::Migrate => into.push(EngineOp::Migrate { space, page }),
+            Kind::Withdraw => into.push(EngineOp::Withdraw { space, page }),
             Kind::Split => into.push(EngineOp::Split { space, window }),
             Kind::Collapse => into.push(EngineOp::Collapse { space, window }),
             Kind::Switch => into.push(EngineOp::Switch { space }),

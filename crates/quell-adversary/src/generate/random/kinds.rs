@@ -10,6 +10,8 @@ pub(super) enum Kind {
     Map,
     MapFile,
     MapLarge,
+    /// Maps blocks of contiguous entries, and takes them away, or one of them.
+    Block,
     Unmap,
     Protect,
     Reclaim,
@@ -21,6 +23,7 @@ pub(super) enum Kind {
     Code,
     Move,
     Migrate,
+    Withdraw,
     Split,
     Collapse,
     Switch,
@@ -63,6 +66,7 @@ impl Kind {
             EngineOp::Map { .. } => Kind::Map,
             EngineOp::MapFile { .. } => Kind::MapFile,
             EngineOp::MapLarge { .. } | EngineOp::MapHuge { .. } => Kind::MapLarge,
+            EngineOp::MapBlock { .. } => Kind::Block,
             EngineOp::Unmap { .. } => Kind::Unmap,
             EngineOp::Sweep { .. } => Kind::Sweep,
             EngineOp::Protect { right, .. } => match right {
@@ -75,6 +79,7 @@ impl Kind {
             EngineOp::Unprotect { .. } => Kind::Unprotect,
             EngineOp::Move { .. } => Kind::Move,
             EngineOp::Migrate { .. } => Kind::Migrate,
+            EngineOp::Withdraw { .. } => Kind::Withdraw,
             EngineOp::Split { .. } => Kind::Split,
             EngineOp::Collapse { .. } => Kind::Collapse,
             EngineOp::Reclaim { .. } => Kind::FileReclaim,
@@ -113,12 +118,13 @@ impl Kind {
 }
 
 /// Every kind, with how often it is drawn.
-pub(super) const KINDS: [(u64, Kind); 39] = [
+pub(super) const KINDS: [(u64, Kind); 41] = [
     (8, Kind::Read),
     (5, Kind::Write),
     (4, Kind::Map),
     (2, Kind::MapFile),
     (1, Kind::MapLarge),
+    (1, Kind::Block),
     (8, Kind::Unmap),
     (4, Kind::Protect),
     (3, Kind::Reclaim),
@@ -130,6 +136,7 @@ pub(super) const KINDS: [(u64, Kind); 39] = [
     (3, Kind::Code),
     (2, Kind::Move),
     (2, Kind::Migrate),
+    (1, Kind::Withdraw),
     (1, Kind::Split),
     (1, Kind::Collapse),
     (5, Kind::Switch),

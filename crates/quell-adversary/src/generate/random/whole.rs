@@ -63,6 +63,9 @@ pub(in crate::generate) fn engine_program_like(rng: &mut Rng, like: Option<&Prog
             let window = (page / WINDOW) as u8;
             first.push(match page {
                 HUGE.. => EngineOp::MapHuge { space },
+                _ if swarm.maps_blocks() && page % WINDOW < 2 && rng.below(4) > 0 => {
+                    EngineOp::MapBlock { space, page }
+                }
                 _ if rng.one_in(12) && window < 2 => EngineOp::MapLarge { space, window },
                 _ => EngineOp::Map { space, page, write },
             });

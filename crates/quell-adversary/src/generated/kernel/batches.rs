@@ -1,11 +1,13 @@
 //! Batches, wherever they are open, and what their end means.
 
 use super::state::{Held, Kernel, SmallBatch, What, bit, peek, set};
+use crate::blocks::BlockRules;
 use crate::cell::AdversaryWord;
 use crate::context;
 use crate::generated::program::{
     BATCHES, EngineOp, For, HUGE, Lane, PAGES, Reported, Right, WINDOW,
 };
+use crate::hardware::RunRules;
 use crate::oracle::Moment;
 use crate::tables;
 use quell::{Frame, Hardware, Outcome, Page, PageRange, PageSize, Purpose, Scope, Stamp, Word};
@@ -202,6 +204,11 @@ impl<'k, 'm> Desk<'k, 'm> {
             }
             let inside = |at: &u64| *at / WINDOW == window && (page..end).contains(at);
             for at in PAGES.into_iter().filter(inside) {
+                let block = kernel.block_at(slot, at);
+                let whole = block.filter(|block| page <= block.start.0 && block.end().0 <= end);
+                if whole.is_none() {
+                    kernel.break_block(slot, at);
+                }
                 let entry = kernel.entry(slot, at);
                 let present = |entry: &&AdversaryWord| entry.load(Relaxed) & tables::PRESENT != 0;
                 let Some(entry) = entry.filter(present) else {
@@ -213,8 +220,13 @@ impl<'k, 'm> Desk<'k, 'm> {
                 if Kernel::file_at(at).is_none() {
                     open.batch.hold(held(What::Single(frame)));
                 }
-                if report == Reported::Each {
-                    let range = PageRange::base(Page(at), 1);
+                let gone = match whole {
+                    // It has gone with its last entry.
+                    Some(block) if at + 1 < block.end().0 => None,
+                    Some(block) => Some(RunRules.pages_to_report(block)),
+                    None => Some(PageRange::base(Page(at), 1)),
+                };
+                if let (Reported::Each, Some(range)) = (report, gone) {
                     open.batch.changed(space, range, Scope::Leaf);
                 }
             }
@@ -278,6 +290,7 @@ impl<'k, 'm> Desk<'k, 'm> {
             }
             let inside = |at: &u64| *at / WINDOW == window && (page..end).contains(at);
             for at in PAGES.into_iter().filter(inside) {
+                kernel.break_block(slot, at);
                 let granted = tables::PRESENT | right;
                 let entry = kernel.entry(slot, at);
                 let entry = entry.filter(|entry| entry.load(Relaxed) & granted == granted);

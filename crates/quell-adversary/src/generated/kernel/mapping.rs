@@ -11,7 +11,7 @@ use quell_vm::machine::Machine;
 use std::sync::atomic::Ordering::{self, AcqRel, Relaxed, Release};
 
 /// How an entry is written through which programs reach what was filled in before: as the manager writes its own.
-fn entry_order() -> Ordering {
+pub(super) fn entry_order() -> Ordering {
     if RunRules.keeps(&quell_vm::rules::VmMapsBeforeContent) {
         Release
     } else {
@@ -38,7 +38,7 @@ impl<'m> Kernel<'m> {
         self.unlock(slot);
     }
 
-    pub(super) fn map_block(&self, slot: usize, word: impl FnOnce(&Self) -> &AdversaryWord) {
+    pub(super) fn map_large(&self, slot: usize, word: impl FnOnce(&Self) -> &AdversaryWord) {
         let Some(space) = self.lock(slot) else { return };
         let entry = word(self);
         if entry.load(Relaxed) & tables::PRESENT == 0
@@ -76,6 +76,7 @@ impl<'m> Kernel<'m> {
             self.lock_word(&self.file_locks[file]);
         }
         if let Some(space) = self.lock(slot) {
+            self.break_block(slot, page);
             if let Some(entry) = self.entry(slot, page)
                 && entry.load(Relaxed) & tables::PRESENT != 0
             {
@@ -89,7 +90,7 @@ impl<'m> Kernel<'m> {
         }
     }
 
-    fn flush_now(&self, space: &Space, ranges: &[PageRange]) {
+    pub(super) fn flush_now(&self, space: &Space, ranges: &[PageRange]) {
         let mut batch = self.batch::<Held<'_, '_>>(Purpose::Migration);
         for &range in ranges {
             batch.changed(space, range, Scope::Leaf);
@@ -106,6 +107,7 @@ impl<'m> Kernel<'m> {
         }
         let began = context::with(|core| core.now);
         let Some(space) = self.lock(slot) else { return };
+        self.break_block(slot, from);
         let range = PageRange::base(Page(from), 1);
         if let (Some(source), Some(target)) = (self.entry(slot, from), self.entry_made(slot, to))
             && source.load(Relaxed) & tables::PRESENT != 0
@@ -127,6 +129,7 @@ impl<'m> Kernel<'m> {
             return;
         }
         let Some(space) = self.lock(slot) else { return };
+        self.break_block(slot, page);
         if let Some(entry) = self.entry(slot, page)
             && entry.load(Relaxed) & tables::PRESENT != 0
             && let Some(new) = self.take_single()

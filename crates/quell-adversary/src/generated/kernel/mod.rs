@@ -14,6 +14,8 @@
 //!   are dropped; the page comes back by rescue, or anew after the residue was settled;
 //! * a frame is free when the batch that holds it gives it out; the kernel owns it from that moment, so
 //!   that any use of an old translation is one of a frame with a new owner (C1);
+//! * a block of contiguous entries is taken apart before one of its entries changes, unless all of them go;
+//! * a frame that bears no speculation goes after [`Engine::quiesce`];
 //! * content is captured after the flush, under the lock, while the entry is still protected;
 //! * a space ends when no CPU runs it; an idle CPU does not count;
 //! * a CPU that returns to an undisturbed program says so last, and enters the kernel first, on every way back.
@@ -27,6 +29,8 @@
 //! | [`state`] | what the kernel keeps: locks, frames with owners, entries |
 //! | [`spaces`] | running, idling, accesses; spaces that end and begin anew |
 //! | [`mapping`] | mapping, and moving what is mapped |
+//! | [`contiguous`] | blocks of contiguous entries |
+//! | [`withdrawn`] | frames that bear no speculation |
 //! | [`postconditions`] | what calls promise when they return |
 //! | [`own_half`] | the kernel's own mappings: taken away, used again, and its text |
 //! | [`own_state`] | what the kernel knows of them |
@@ -36,10 +40,12 @@
 //! | [`undisturbed`] | CPUs that run a program and are not to be disturbed |
 //! | [`run`] | a run, from the machine to the timeline |
 //!
+//! [`Engine::quiesce`]: quell::Engine::quiesce
 //! [`Engine::settle_deferred`]: quell::Engine::settle_deferred
 //! [`Engine::settle_residue`]: quell::Engine::settle_residue
 
 mod batches;
+mod contiguous;
 mod files;
 mod layout;
 mod mapping;
@@ -51,6 +57,7 @@ mod run;
 mod spaces;
 mod state;
 mod undisturbed;
+mod withdrawn;
 
 pub(super) use layout::Layout;
 pub(super) use run::perform;

@@ -40,13 +40,14 @@ impl<'k, 'm> Desk<'k, 'm> {
             EngineOp::MapFile { space, file, write } => {
                 kernel.map_file(space.into(), file.into(), write);
             }
+            EngineOp::MapBlock { space, page } => kernel.map_contiguous(space.into(), page),
             EngineOp::MapLarge { space, window } => {
                 let slot = usize::from(space);
-                kernel.map_block(slot, |k| k.window_entry(slot, window.into()));
+                kernel.map_large(slot, |k| k.window_entry(slot, window.into()));
             }
             EngineOp::MapHuge { space } => {
                 let slot = usize::from(space);
-                kernel.map_block(slot, |k| k.huge_entry(slot));
+                kernel.map_large(slot, |k| k.huge_entry(slot));
             }
             EngineOp::Open { batch, purpose } => self.open(batch, purpose),
             EngineOp::Unmap {
@@ -103,6 +104,7 @@ impl<'k, 'm> Desk<'k, 'm> {
             }
             EngineOp::Move { space, page, to } => kernel.move_page(space.into(), page, to),
             EngineOp::Migrate { space, page } => kernel.migrate(space.into(), page),
+            EngineOp::Withdraw { space, page } => kernel.withdraw(space.into(), page),
             EngineOp::Split { space, window } => kernel.split(space.into(), window.into()),
             EngineOp::Collapse { space, window } => kernel.collapse(space.into(), window.into()),
             EngineOp::Reclaim { file } => kernel.reclaim(file.into()),

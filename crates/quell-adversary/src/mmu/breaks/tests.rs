@@ -38,7 +38,14 @@ fn the_manuals_changes_contradict_and_others_do_not() {
         word: BASE.word | WRITABLE,
         ..BASE
     };
+    let one_of_a_block = Entry {
+        word: BASE.word | CONTIGUOUS,
+        ..BASE
+    };
     for (old, new, contradicts) in [
+        (BASE, one_of_a_block, true),
+        (one_of_a_block, BASE, true),
+        (one_of_a_block, one_of_a_block, false),
         (BASE, BASE, false),
         (BASE, writable, false),
         (writable, BASE, false),

@@ -1,0 +1,44 @@
+//! Frames that bear no load that no instruction asks for: their memory type changes, a guest has them for itself, or they leave the
+//! machine. Here they are used again afterwards.
+//!
+//! The change is reported as one of leaf entries. It asks no CPU that has the space loaded lazily, nor did earlier changes by
+//! which the frame lost a mapping: so the judge looks at the CPUs that run a space, not at those that are just coming back to one.
+
+use super::state::{Kernel, What};
+use crate::context;
+use crate::op::Op;
+use crate::tables;
+use quell::{Frame, Page, PageRange, Purpose, Scope, Word};
+use std::sync::atomic::Ordering::{AcqRel, Relaxed};
+
+impl Kernel<'_> {
+    pub(super) fn withdraw(&self, slot: usize, page: u64) {
+        if Self::file_at(page).is_some() {
+            return;
+        }
+        let began = context::with(|core| core.now);
+        let range = PageRange::base(Page(page), 1);
+        let Some(space) = self.lock(slot) else { return };
+        self.break_block(slot, page);
+        let mut batch = self.batch::<Frame>(Purpose::Call);
+        if let Some(entry) = self.entry(slot, page)
+            && entry.load(Relaxed) & tables::PRESENT != 0
+        {
+            batch.hold(Frame(entry.swap(0, AcqRel) >> 12));
+            batch.changed(space, range, Scope::Leaf);
+        }
+        self.unlock(slot);
+        if let Some(frame) = batch.finish().next() {
+            self.returned(slot, range, began, None);
+            self.engine.quiesce();
+            context::point(Op::Note);
+            let me = self.me();
+            let runs = |cpu: usize| {
+                let there = self.current[cpu].get();
+                there.runs && !there.pinned
+            };
+            context::with(|core| core.check_withdrawn(me, frame, runs));
+            self.release(What::Single(frame));
+        }
+    }
+}
