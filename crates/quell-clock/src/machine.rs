@@ -130,8 +130,8 @@ impl Core {
                 let gain = if elided { costs.elide_gain } else { 1.0 };
                 (costs.string / gain, 0)
             }
-            Strategy::Clzero
-            | Strategy::NonTemporal64
+            Strategy::Clzero => (costs.clzero, costs.bypass_drain),
+            Strategy::NonTemporal64
             | Strategy::NonTemporal128
             | Strategy::NonTemporal256
             | Strategy::NonTemporal512 => (costs.bypass, costs.bypass_drain),

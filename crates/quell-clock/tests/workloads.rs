@@ -247,17 +247,17 @@ fn no_built_in_file_with_words_exchanged_makes_anything_panic() {
     assert!(read > 5, "{read} could be read");
 }
 
-/// Runs `munmap` for some rounds on a machine with a parameter set: how long the window was and what was counted in it.
-fn munmap(set: &[&str], parameters: &[&str]) -> (u64, Counts) {
+/// Runs a workload on a Haswell server with parameters of it set: how long the window was and what was counted in it.
+fn measured(name: &str, cpus: usize, set: &[&str], parameters: &[&str]) -> (u64, Counts) {
     let machine = built_in("haswell-server").expect("built in");
     let machine = machine.with_text("a test", set).expect("fits");
-    let mut workload = Workload::from_name("munmap").expect("built in");
-    for pair in parameters.iter().chain(&["iterations=20"]) {
+    let mut workload = Workload::from_name(name).expect("built in");
+    for pair in parameters {
         workload.set(pair).expect("a parameter");
     }
-    let memory = workload.memory(2);
+    let memory = workload.memory(cpus);
     let setup = Setup {
-        cpus: Some(2),
+        cpus: Some(cpus),
         node_bytes: Some(memory.node),
         ..Setup::new(&machine)
     };
@@ -267,6 +267,21 @@ fn munmap(set: &[&str], parameters: &[&str]) -> (u64, Counts) {
     let run = outcome.expect("runs").run;
     assert_eq!(run.violation_count, 0, "{:?}", run.violations);
     run.window.expect("measured")
+}
+
+/// Runs `munmap` for some rounds on two CPUs.
+fn munmap(set: &[&str], parameters: &[&str]) -> (u64, Counts) {
+    measured("munmap", 2, set, &[parameters, &["iterations=20"]].concat())
+}
+
+#[test]
+fn syncs_that_are_handed_out_do_not_queue_behind_one_another() {
+    let written = |handed_out: &str| {
+        let parameters = ["duration=5ms", "sync_every=20", "size=256K", handed_out];
+        measured("fileio", 8, &[], &parameters).1.faults
+    };
+    let (handed, queued) = (written("handed_out=yes"), written("handed_out=no"));
+    assert!(2 * handed > 3 * queued, "{handed} against {queued} faults");
 }
 
 #[test]

@@ -142,6 +142,7 @@ struct WrittenSide {
 struct WrittenFigure {
     case: String,
     machine: Option<String>,
+    after_machine: Option<String>,
     cpus: Option<u16>,
     #[serde(default)]
     reads: Reads,
@@ -296,8 +297,9 @@ impl Table {
         let figures = written.figure.iter().map(|figure| {
             let of = |what: String| wrong(&format!("{}: {what}", figure.case));
             let published = figure.published().map_err(of)?;
-            let side = |side: &WrittenSide, own: &[String]| {
-                written.side(file, workload, figure, side, own).map_err(of)
+            let side = |side: &WrittenSide, machine: Option<&str>, own: &[String]| {
+                let jobs = written.side(file, workload, figure, side, machine, own);
+                jobs.map_err(of)
             };
             Ok(Figure {
                 case: figure.case.clone(),
@@ -305,8 +307,12 @@ impl Table {
                 compare: figure.compare,
                 published,
                 sides: [
-                    side(&written.before, &figure.before_parameters)?,
-                    side(&written.after, &figure.after_parameters)?,
+                    side(&written.before, None, &figure.before_parameters)?,
+                    side(
+                        &written.after,
+                        figure.after_machine.as_deref(),
+                        &figure.after_parameters,
+                    )?,
                 ],
             })
         });
@@ -338,18 +344,20 @@ impl Table {
 }
 
 impl Written {
-    /// The runs of one side of a figure.
+    /// The runs of one side of a figure, on a machine and with parameters of its own if it has some.
     fn side(
         &self,
         file: &Path,
         mut workload: Workload,
         figure: &WrittenFigure,
         side: &WrittenSide,
+        machine: Option<&str>,
         own: &[String],
     ) -> Result<Vec<Job>, String> {
         let name = [&figure.machine, &side.machine, &self.machine]
             .into_iter()
-            .find_map(|machine| machine.as_deref())
+            .map(|machine| machine.as_deref())
+            .fold(machine, Option::or)
             .ok_or("no machine: write `machine` here, in [before] and [after], or for all")?;
         let (machine, variant): (MachineFile, String) = match built_in(name) {
             Some(machine) => (machine, String::new()),

@@ -149,10 +149,14 @@ impl Trial<'_> {
     }
 
     fn clear(&self) -> ClearPolicy {
-        // What the published kernels clear with: string instructions, `dc zva` on Arm.
-        let strategy = match self.machine.architecture() {
-            Architecture::Aarch64 => Strategy::DcZva,
-            Architecture::X86_64 => Strategy::RepStos,
+        let strategy = match (self.machine.choice(Parameter::ZeroLoop), self.machine.architecture()) {
+            ("stores", _) => Strategy::Stores,
+            ("clzero", _) => Strategy::Clzero,
+            ("nontemporal", Architecture::X86_64) => Strategy::NonTemporal64,
+            ("nontemporal", Architecture::Aarch64) => Strategy::NonTemporal128,
+            ("string", Architecture::X86_64) => Strategy::RepStos,
+            ("string", Architecture::Aarch64) => Strategy::DcZva,
+            (other, _) => unreachable!("the loop `{other}` needs a line here"),
         };
         ClearPolicy {
             cap_bytes: self.policy.cap_bytes,

@@ -285,14 +285,18 @@ parameters! {
         StringRate string_rate: Unit::Rate, 0.01..=10000;
         /// Zeroing through the caches with ordinary stores.
         StoreRate store_rate: Unit::Rate, 0.01..=10000;
-        /// Zeroing around the caches (non-temporal stores, `clzero`).
+        /// Zeroing around the caches with non-temporal stores.
         BypassRate bypass_rate: Unit::Rate, 0.01..=10000;
+        /// Zeroing whole lines around the caches with AMD's `clzero`; 0 if the processor has no such instruction.
+        ClzeroRate clzero_rate: Unit::Rate, 0..=10000;
         /// Draining what went around the caches, once per call.
         BypassDrain bypass_drain: Unit::Time, 0..=1000000;
         /// Length from which string instructions no longer allocate cache lines; 0 if they always do.
         ElideFrom elide_from: Unit::Bytes, 0..=17592186044416.0;
         /// How many times faster string instructions are from that length on.
         ElideGain elide_gain: Unit::Factor, 1..=100;
+        /// With which loop the kernel clears: string instructions (`rep stos`, `dc zva`), ordinary stores, non-temporal ones of general registers (`movnti`, `stnp`), or `clzero`.
+        ZeroLoop loop: Unit::Choice(&["string", "stores", "nontemporal", "clzero"]), 0..=0;
     }
     virtualization {
         /// What sending an interrupt costs more in a guest.

@@ -345,7 +345,8 @@ fn check_keys(reader: &mut Reader<'_>, table: &DeTable<'_>) {
     }
 }
 
-/// What no single value can show: geometries that do not divide, tags of the wrong architecture.
+/// What no single value can show: geometries that do not divide, tags of the wrong architecture, a loop of instructions that
+/// the processor lacks.
 fn check_together(reader: &mut Reader<'_>, file: &MachineFile) {
     use Parameter as P;
     let mut wrong = |parameter: P, message: String| {
@@ -374,6 +375,12 @@ fn check_together(reader: &mut Reader<'_>, file: &MachineFile) {
                 "`{tags}` does not exist on {}",
                 file.choice(P::Architecture)
             ),
+        );
+    }
+    if file.choice(P::ZeroLoop) == "clzero" && file.amount(P::ClzeroRate) == 0.0 {
+        wrong(
+            P::ZeroLoop,
+            "is `clzero`, which this processor does not have: zero.clzero_rate is 0".into(),
         );
     }
     if file.amount(P::InterruptDelivery) < 1.0 {
