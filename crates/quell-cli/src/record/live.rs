@@ -89,7 +89,9 @@ impl LiveArgs {
             Err(error) => return Err(error.into()),
         };
         let bar = self.bar();
-        let summary = recorder.write(file, &mut |progress| {
+        // A file that has no name lives as long as it is open.
+        let written = file.try_clone().with_context(|| name.clone())?;
+        let summary = recorder.write(written, &mut |progress| {
             bar.set_message(format!("{} events, {} lost", progress.kept, progress.lost));
             over.load(Ordering::Relaxed)
                 || self.seconds.is_some_and(|limit| progress.elapsed >= limit)
