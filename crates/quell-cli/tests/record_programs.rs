@@ -24,6 +24,9 @@ const SECONDS: &str = "5";
 /// Fewer interrupts than this are no share of anything.
 const FEW: f64 = 40.0;
 
+/// Fewer than this do not tell whether there are fewer as advised.
+const MANY: f64 = 200.0;
+
 /// A program that was made ready.
 struct Program {
     /// As the kernel knows it.
@@ -37,6 +40,10 @@ struct Program {
 /// What was recorded of a program.
 struct Recorded {
     json: Value,
+    /// What a terminal shows of it.
+    shown: String,
+    /// What the recorder said when it was done.
+    told: String,
     operations: f64,
 }
 
@@ -74,22 +81,23 @@ fn ready(what: &str) -> Result<Program, String> {
     })
 }
 
-/// What was recorded of the command; why not, if nothing can be recorded here. On a host that is busy with something else the recorder may
-/// not come to see a single interrupt of many; then it is tried again, a few times.
+/// What was recorded of the command; why not, if nothing can be recorded here. Where a busy host leaves too little for the recorder to see a
+/// single interrupt of many, all is recorded, whatever it costs.
 fn recorded(command: &[String]) -> Result<Recorded, String> {
-    let mut once = recorded_once(command)?;
-    for _ in 0..4 {
-        if once.counted() < FEW || once.json["attributed"] != 0 {
-            break;
-        }
-        once = recorded_once(command)?;
+    let once = recorded_once(command, "1.5")?;
+    match once.counted() >= FEW && once.json["attributed"] == 0 {
+        true => recorded_once(command, "100"),
+        false => Ok(once),
     }
-    Ok(once)
 }
 
-fn recorded_once(command: &[String]) -> Result<Recorded, String> {
+fn recorded_once(command: &[String], overhead: &str) -> Result<Recorded, String> {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("recording");
     let output = Command::new(env!("CARGO_BIN_EXE_quell"))
-        .args(["record", "--json", "--"])
+        .args(["record", "--json", "--overhead", overhead, "-o"])
+        .arg(&file)
+        .arg("--")
         .args(command)
         .output()
         .unwrap();
@@ -103,7 +111,14 @@ fn recorded_once(command: &[String]) -> Result<Recorded, String> {
     let (said, json) = text.split_at(text.find('{').unwrap_or_else(|| panic!("{text}")));
     let operations = said.split_whitespace().next();
     let operations = operations.and_then(|number| number.parse().ok());
+    let shown = Command::new(env!("CARGO_BIN_EXE_quell"))
+        .args(["record", "--import"])
+        .arg(&file)
+        .output()
+        .unwrap();
     Ok(Recorded {
+        shown: String::from_utf8(shown.stdout).unwrap(),
+        told: errors,
         json: serde_json::from_str(json).unwrap_or_else(|error| panic!("{error}: {text}")),
         operations: operations.unwrap_or_else(|| panic!("{command:?} said: {said}")),
     })
@@ -124,11 +139,11 @@ impl Recorded {
                 && of(site["call"].as_str().unwrap())
         };
         let sites = self.json["sites"].as_array().unwrap().iter().filter(is);
-        sites.map(|site| site["interrupts"].as_f64().unwrap()).sum()
+        sites.fold(0.0, |sum, site| sum + site["interrupts"].as_f64().unwrap())
     }
 
-    /// Most of what `/proc/interrupts` counted, of all programs together, is laid at a call or a reason, and no more than it counted;
-    /// and few events were lost, of which the recording tells.
+    /// Most of what `/proc/interrupts` counted, of all programs together, is laid at a call or a reason, and no more than it counted. Events
+    /// may be lost, but not without a word.
     fn all_is_laid_at_a_cause(&self) {
         let counted = self.counted();
         let attributed = self.json["attributed"].as_f64().unwrap();
@@ -141,8 +156,18 @@ impl Recorded {
             "{share} of {counted}: {}",
             self.json
         );
-        let lost = self.json["lost"].as_f64().unwrap();
-        assert!(lost <= (counted / 20.0).max(FEW), "{}", self.json);
+        let lost = self.json["lost"].as_u64().unwrap();
+        assert!(
+            self.told.contains(&format!("; {lost} lost;")),
+            "{lost} of {}",
+            self.told
+        );
+        assert_eq!(
+            self.shown.contains(" lost while their buffer was full"),
+            lost > 0,
+            "{lost} of {}",
+            self.shown
+        );
     }
 }
 
@@ -170,6 +195,15 @@ fn is_laid_at_its_call_and_goes_as_advised(what: &str) {
         );
     }
     assert!(of(&before) * 2.0 > all, "{}", before.json);
+    if of(&before) < MANY {
+        // How many there are for each operation, as it is and as advised, is then a matter of which threads ran side by side.
+        return skipped(
+            what,
+            &format!(
+                "it sent {all} interrupts, as they should be laid, but too few to compare what is advised with"
+            ),
+        );
+    }
     let each = |recorded: &Recorded| of(recorded) / recorded.operations;
     assert!(
         each(&after) < each(&before) / 2.0,

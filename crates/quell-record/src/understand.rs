@@ -104,7 +104,7 @@ impl Report {
             notes: Vec::new(),
         };
         report.notes = answer::notes(&from, scale, &report);
-        report.answer = answer::answer(&from, &report, all, mappings, row, only);
+        report.answer = answer::answer(&from, &report, all, mappings, row, only, scale);
         report
     }
 }

@@ -509,3 +509,22 @@ fn what_one_change_removes_everywhere_in_a_program_is_advised_once() {
     assert_eq!(forks.len(), 1, "{:#?}", report.advice);
     assert_eq!(forks[0].interrupts, sites.iter().sum::<u64>());
 }
+
+#[test]
+fn what_lost_events_leave_uncertain_is_said_with_its_range() {
+    let whole = Report::new(analysed(PERF), None);
+    let mut all = analysed(PERF);
+    all.lost = 100;
+    let report = Report::new(all, None);
+    let told = |report: &Report, word: &str| report.answer.iter().any(|line| line.contains(word));
+    assert!(told(&whole, " 96 flushes"), "{:#?}", whole.answer);
+    assert!(told(&report, " 96 to 196 flushes"), "{:#?}", report.answer);
+    let lost = |report: &Report| {
+        report
+            .notes
+            .iter()
+            .any(|note| note.starts_with("100 events were lost"))
+    };
+    assert!(lost(&report) && !lost(&whole), "{:#?}", report.notes);
+    assert_eq!(report.interrupts, whole.interrupts);
+}

@@ -2,7 +2,7 @@
 
 use std::ffi::OsString;
 use std::fs::File;
-use std::io::{BufWriter, IsTerminal, Write};
+use std::io::IsTerminal;
 use std::path::PathBuf;
 use std::process::Command;
 use std::sync::Arc;
@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use anyhow::Context;
 use clap::Args;
 use indicatif::{ProgressBar, ProgressStyle};
-use quell_perf::file::{Recording, Writer};
+use quell_perf::file::Recording;
 use quell_perf::live::{Options, Recorder, Refused, Scope, Summary};
 use quell_perf::{Statistics, When, counters};
 use quell_record::events;
@@ -71,10 +71,11 @@ impl LiveArgs {
     /// If the process or control group does not exist, the command does not start, or the file cannot be written.
     pub fn record(&self) -> anyhow::Result<Outcome> {
         let over = told_to_end()?;
-        let overhead = self.overhead / 100.0;
+        // What cannot be kept is not recorded.
+        let (file, path, name) = self.file()?;
         let options = Options {
             wanted: events::recorded(),
-            overhead,
+            overhead: self.overhead / 100.0,
             buffer: None,
         };
         let recorder = match Recorder::open(options, self.scope()) {
@@ -87,16 +88,16 @@ impl LiveArgs {
             }
             Err(error) => return Err(error.into()),
         };
-        let (file, path, name) = self.file()?;
-        let writer = Writer::new(BufWriter::new(file)).with_context(|| name.clone())?;
         let bar = self.bar();
-        let (summary, mut file) = recorder.run(writer, |progress| {
+        // A file that has no name lives as long as it is open.
+        let written = file.try_clone().with_context(|| name.clone())?;
+        let summary = recorder.write(written, &mut |progress| {
             bar.set_message(format!("{} events, {} lost", progress.kept, progress.lost));
             over.load(Ordering::Relaxed)
                 || self.seconds.is_some_and(|limit| progress.elapsed >= limit)
-        })?;
+        });
+        let summary = summary.with_context(|| name.clone())?;
         bar.finish_and_clear();
-        file.flush().with_context(|| name.clone())?;
         let kept = self.output.is_some().then_some(&name);
         told(&summary, kept, !self.command.is_empty());
         let recording = Recording::open(&path)?;

@@ -55,10 +55,14 @@ pub(super) fn online() -> io::Result<Vec<u32>> {
     Ok(cpus)
 }
 
-/// The buffer of each of so many CPUs.
+/// The buffer of each of so many CPUs: at most what 30 000 flushes a second fill with stacks of four kilobytes in an eighth of a second, and
+/// a quarter of a gigabyte in all.
 pub(super) fn buffer_for(cpus: usize) -> usize {
-    ((256 << 20) / cpus.max(1)).clamp(512 << 10, 16 << 20)
+    ((256 << 20) / cpus.max(1)).clamp(LEAST_BUFFER, 16 << 20)
 }
+
+/// What Linux lets everybody have (`kernel.perf_event_mlock_kb`), and the least that is of use.
+pub(super) const LEAST_BUFFER: usize = 512 << 10;
 
 /// Lets this process open as many files as it may: each event is two on each CPU.
 pub(super) fn raise_file_limit() {
@@ -75,23 +79,74 @@ pub(super) fn raise_file_limit() {
 }
 
 /// This thread before others while it lives: the thread that empties buffers must not wait for those that fill them.
-pub(super) struct Ahead(Option<i32>);
+///
+/// A real-time thread is run at once. Niceness is not enough: where each session or control group has its share, it orders only the
+/// threads of one.
+pub(super) struct Ahead(Option<Before>);
+
+/// How the thread was scheduled.
+enum Before {
+    /// By this policy, with this priority.
+    Policy(libc::c_int, libc::sched_param),
+    /// With this niceness.
+    Nice(i32),
+}
 
 impl Ahead {
-    /// From now on, as far as this process may.
+    /// From now on, as far as this process may. What this thread starts is scheduled as before.
     pub(super) fn begin() -> Self {
         use rustix::process::{getpriority_process, setpriority_process};
+        let mut param = libc::sched_param { sched_priority: 0 };
+        // SAFETY: the policy of the calling thread is asked for, and the kernel writes its priority into `param`, which lives.
+        let policy = unsafe {
+            let policy = libc::sched_getscheduler(0);
+            libc::sched_getparam(0, &raw mut param);
+            policy
+        };
+        let first = libc::sched_param { sched_priority: 1 };
+        if policy == libc::SCHED_OTHER && scheduled(libc::SCHED_RR, first) {
+            return Self(Some(Before::Policy(policy, param)));
+        }
         let before = getpriority_process(None).ok();
         let ahead = before.is_some() && setpriority_process(None, -15).is_ok();
-        Self(before.filter(|_| ahead))
+        Self(before.filter(|_| ahead).map(Before::Nice))
     }
 }
 
 impl Drop for Ahead {
     fn drop(&mut self) {
-        if let Some(before) = self.0 {
-            // It was allowed to rise, so it may fall.
-            let _ = rustix::process::setpriority_process(None, before);
+        // It was allowed to rise, so it may fall.
+        match self.0.take() {
+            Some(Before::Policy(policy, param)) => _ = scheduled(policy, param),
+            Some(Before::Nice(before)) => {
+                let _ = rustix::process::setpriority_process(None, before);
+            }
+            None => {}
         }
+    }
+}
+
+/// Has this thread scheduled by a policy, if it may.
+fn scheduled(policy: libc::c_int, param: libc::sched_param) -> bool {
+    // SAFETY: the calling thread is meant, and the kernel only reads `param`.
+    unsafe {
+        libc::sched_setscheduler(0, policy | libc::SCHED_RESET_ON_FORK, &raw const param) == 0
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_reader_is_scheduled_as_before_once_it_has_read() {
+        // SAFETY: the calling thread is meant.
+        let policy = || unsafe { libc::sched_getscheduler(0) } & !libc::SCHED_RESET_ON_FORK;
+        let before = policy();
+        let ahead = Ahead::begin();
+        let meanwhile = policy();
+        drop(ahead);
+        assert_eq!(policy(), before);
+        assert!([before, libc::SCHED_RR].contains(&meanwhile), "{meanwhile}");
     }
 }

@@ -3,27 +3,31 @@
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap};
 use std::ffi::CString;
-use std::io;
+use std::fs::File;
+use std::io::{self, BufWriter, Write};
 use std::process::{Child, Command};
 use std::time::Duration;
 
 use perf_event::data::Record;
 
 use super::budget::Phase;
-use super::host::{Ahead, buffer_for, host, now_ns, online, raise_file_limit, spent_ns};
+use super::host::{
+    Ahead, LEAST_BUFFER, buffer_for, host, now_ns, online, raise_file_limit, spent_ns,
+};
 use super::memory::{self, Memory};
 use super::options::{BETWEEN, Options, Stretches};
 use super::price::{self, Price};
 use super::processes::Processes;
 use super::records::{Opened, change, keep};
 use super::rights::Refused;
-use super::rings::{Entry, Point, Ring};
+use super::rings::{self, Entry, Point, Ring};
 use super::running::Running;
 use super::scope::{Scope, is_running, resolve};
 use super::summary::Summary;
 use super::times::Times;
 use super::unwind::Unwinder;
 use crate::counters;
+use crate::file::Writer;
 use crate::sample::{Change, Count, FAULTS, Host, Item, Lost, Names, When};
 use crate::sink::{Progress, Sink};
 use crate::symbols::Symbols;
@@ -122,9 +126,17 @@ impl Recorder {
             what: "/sys/devices/system/cpu/online".to_owned(),
             error,
         })?;
-        let bytes = options.buffer.unwrap_or_else(|| buffer_for(cpus.len()));
-        let rings = cpus.iter().map(|cpu| Ring::open(*cpu, bytes, &points));
-        let rings = rings.collect::<io::Result<Vec<_>>>();
+        let mut bytes = options.buffer.unwrap_or_else(|| buffer_for(cpus.len()));
+        let rings = loop {
+            let rings = cpus.iter().map(|cpu| Ring::open(*cpu, bytes, &points));
+            let rings = rings.collect::<io::Result<Vec<_>>>();
+            // Without CAP_IPC_LOCK, buffers may have only so much (kernel.perf_event_mlock_kb).
+            let refused = |error: &io::Error| error.raw_os_error() == Some(libc::EPERM);
+            if bytes <= LEAST_BUFFER || !rings.as_ref().is_err_and(refused) {
+                break rings;
+            }
+            bytes /= 2;
+        };
         let rings = rings.map_err(|error| Refused::Event {
             event: host.events[0].clone(),
             error,
@@ -259,7 +271,7 @@ impl Recorder {
             if stop(state.progress(now, sink.written())) {
                 break;
             }
-            std::thread::sleep(state.pause());
+            rings::wait(&self.rings, state.pause());
         }
         self.turn(phase, Phase::Counting).map_err(failed(refused))?;
         self.rings
@@ -326,6 +338,26 @@ impl Recorder {
             summary.exit = child.try_wait().ok().flatten();
         }
         Ok((summary, output))
+    }
+
+    /// As [`run`](Self::run), into a file. It is compiled here: what the caller is optimised for does not become the price of each event.
+    ///
+    /// # Errors
+    ///
+    /// As `run`; or the file cannot be written.
+    pub fn write(
+        self,
+        file: File,
+        stop: &mut dyn FnMut(Progress) -> bool,
+    ) -> Result<Summary, Refused> {
+        let written = |error| Refused::Other {
+            what: "the recording cannot be written".to_owned(),
+            error,
+        };
+        let writer = Writer::new(BufWriter::new(file)).map_err(written)?;
+        let (summary, mut file) = self.run(writer, stop)?;
+        file.flush().map_err(written)?;
+        Ok(summary)
     }
 
     /// Goes from recording one thing to recording another on every CPU.

@@ -9,6 +9,7 @@ use std::collections::HashMap;
 use std::ffi::{CStr, CString};
 use std::io;
 use std::os::fd::AsRawFd;
+use std::time::Duration;
 
 use perf_event::data::parse::{Parse, Parser};
 use perf_event::data::{self, Record};
@@ -27,6 +28,9 @@ const OTHER_TIME: usize = 24;
 
 /// A record that says that a program was loaded has this bit.
 const COMM_EXEC: u16 = 1 << 13;
+
+/// From this part of a buffer on, it is read without waiting for more.
+const AWAKE: usize = 8;
 
 /// The kernel's request to let an event write into another's buffer (`PERF_EVENT_IOC_SET_OUTPUT`), which neither rustix nor
 /// perf-event2 makes.
@@ -97,7 +101,8 @@ impl Ring {
             .mmap2(true)
             .comm(true)
             .comm_exec(true)
-            .task(true);
+            .task(true)
+            .wakeup_watermark(bytes / AWAKE);
         let mut sampler = news.build()?.sampled(bytes)?;
         let mut windows = on_cpu(Software::DUMMY, cpu).build()?;
         let mut between = on_cpu(Software::DUMMY, cpu).build()?;
@@ -234,6 +239,24 @@ impl Ring {
         }
         true
     }
+}
+
+/// Waits so long, or until a part of the buffer of one of these CPUs is full: a burst is not waited out.
+pub(super) fn wait(rings: &[Ring], most: Duration) {
+    let of = |ring: &Ring| libc::pollfd {
+        fd: ring.sampler.as_raw_fd(),
+        events: libc::POLLIN,
+        revents: 0,
+    };
+    let mut buffers: Vec<_> = rings.iter().map(of).collect();
+    // SAFETY: the descriptors are open, and the kernel writes to these entries alone, of which there are so many.
+    unsafe {
+        libc::poll(
+            buffers.as_mut_ptr(),
+            buffers.len() as libc::nfds_t,
+            most.as_millis() as libc::c_int,
+        )
+    };
 }
 
 /// An event on one CPU, in all processes.
