@@ -5,7 +5,7 @@ use clap::{Args, Parser, Subcommand, ValueEnum, value_parser};
 use quell_boot::versus::Programs;
 use quell_linux::make::{self, Flavour};
 use quell_linux::soak::Request;
-use quell_linux::tree;
+use quell_linux::tree::{self, Lock};
 use std::process::ExitCode;
 use std::time::Duration;
 
@@ -223,17 +223,26 @@ impl From<Kernel> for Flavour {
 /// Whether what was to be shown is so.
 fn run(step: Step) -> anyhow::Result<bool> {
     match step {
-        Step::Fetch => println!("{}", tree::fetch()?.display()),
+        Step::Fetch => println!("{}", tree::fetch(&Lock::take()?)?.display()),
         Step::Check => {
-            let files = tree::changed(&tree::fetch()?)?;
+            let files = tree::changed(&tree::fetch(&Lock::take()?)?)?;
             println!("every edit fits: {} files", files.len());
         }
-        Step::Engine => println!("{}", make::engine(false)?.display()),
-        Step::Configure { kernel } => println!("{}", make::configure(kernel.into())?.1.display()),
-        Step::Build { kernel } => println!("{}", make::build(kernel.into())?.display()),
+        Step::Engine => println!(
+            "{}",
+            make::engine(&Lock::take()?, Flavour::Quell)?.display()
+        ),
+        Step::Configure { kernel } => println!(
+            "{}",
+            make::configure(&Lock::take()?, kernel.into())?.1.display()
+        ),
+        Step::Build { kernel } => {
+            println!("{}", make::build(&Lock::take()?, kernel.into())?.display())
+        }
         Step::Both => {
             let required = std::env::var_os("QUELL_REQUIRE_LINUX_BUILD").is_some();
-            let source = match tree::fetch() {
+            let lock = Lock::take()?;
+            let source = match tree::fetch(&lock) {
                 Err(error) if !required => {
                     eprintln!("SKIPPED: Linux's source is not here: {error:#}");
                     return Ok(true);
@@ -250,7 +259,7 @@ fn run(step: Step) -> anyhow::Result<bool> {
                 return Ok(true);
             }
             for kernel in [Flavour::Stock, Flavour::Quell] {
-                println!("{}", make::build(kernel)?.display());
+                println!("{}", make::build(&lock, kernel)?.display());
             }
         }
         Step::Conformance(conformance) => return conformance.run(),

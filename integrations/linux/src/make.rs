@@ -3,7 +3,7 @@
 //! Both are built from the same source, with the same configuration but for `CONFIG_QUELL`, as of the same moment, so
 //! that what is built twice is the same twice.
 
-use crate::tree::{self, directory, integration, run};
+use crate::tree::{self, Lock, directory, integration, run};
 use anyhow::{Context, bail};
 use quell_boot::toolchain::which;
 use std::path::{Path, PathBuf};
@@ -105,21 +105,29 @@ pub fn check_tools() -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Builds the engine, with what the integration has of its mechanisms; returns the object. With `mutants` its rules can be
-/// left out.
+/// Builds the engine for a kernel, with what the integration has of its mechanisms; returns the object. For [`Flavour::Debug`] its
+/// rules can be left out. It looks for misuse in those kernels that look for mistakes themselves; in the others it takes the word of the
+/// glue that was tried there.
 ///
 /// # Errors
 /// If no toolchain can.
-pub fn engine(mutants: bool) -> anyhow::Result<PathBuf> {
+pub fn engine(_: &Lock, flavour: Flavour) -> anyhow::Result<PathBuf> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
     let output = Command::new(root.join("scripts/build-c"))
         .env("QUELL_BUILD_STD", "1")
         .env(
             "QUELL_FEATURES",
-            if mutants {
+            if flavour == Flavour::Debug {
                 "batch,extents,tags,lazy,remote,mutants"
             } else {
                 "batch,extents,tags,lazy,remote"
+            },
+        )
+        .env(
+            "QUELL_UNCHECKED",
+            match flavour {
+                Flavour::Stock | Flavour::Quell => "1",
+                Flavour::Debug | Flavour::Kasan => "",
             },
         )
         .env(
@@ -222,7 +230,7 @@ fn make(source: &Path, build: &Path) -> Command {
 ///
 /// # Errors
 /// If they cannot be made.
-pub fn headers(source: &Path) -> anyhow::Result<PathBuf> {
+pub fn headers(_: &Lock, source: &Path) -> anyhow::Result<PathBuf> {
     let build = directory().join("headers");
     std::fs::create_dir_all(&build)?;
     let build = build.canonicalize()?;
@@ -234,13 +242,13 @@ pub fn headers(source: &Path) -> anyhow::Result<PathBuf> {
 ///
 /// # Errors
 /// If Linux refuses an option that was asked for, or something cannot be run.
-pub fn configure(flavour: Flavour) -> anyhow::Result<(PathBuf, PathBuf)> {
+pub fn configure(lock: &Lock, flavour: Flavour) -> anyhow::Result<(PathBuf, PathBuf)> {
     check_tools()?;
-    let source = tree::fetch()?;
+    let source = tree::fetch(lock)?;
     let source = match flavour {
         Flavour::Stock => source,
         Flavour::Quell | Flavour::Debug | Flavour::Kasan => {
-            tree::with_engine(&source, &engine(flavour == Flavour::Debug)?)?
+            tree::with_engine(lock, &source, &engine(lock, flavour)?)?
         }
     };
     let source = source.canonicalize()?;
@@ -293,8 +301,8 @@ fn lost<'w>(wanted: &'w str, config: &str) -> Vec<&'w str> {
 ///
 /// # Errors
 /// If something is missing or does not compile.
-pub fn build(flavour: Flavour) -> anyhow::Result<PathBuf> {
-    let (source, build) = configure(flavour)?;
+pub fn build(lock: &Lock, flavour: Flavour) -> anyhow::Result<PathBuf> {
+    let (source, build) = configure(lock, flavour)?;
     let jobs = std::thread::available_parallelism().map_or(1, usize::from);
     run(make(&source, &build)
         .arg(format!("-j{jobs}"))
