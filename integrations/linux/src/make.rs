@@ -21,7 +21,7 @@ const TOOLS: [(&str, &str); 8] = [
     ("objcopy", "binutils"),
 ];
 
-/// The rules of the glue that the kernel `debug` can leave out, as `mm/quell_lazy.c` names the mistakes.
+/// The rules of the glue that the kernels `debug` and `mutants` can leave out, as `mm/quell_lazy.c` names the mistakes.
 pub const RULES: [&str; 4] = [
     "LinuxFillUnsettled",
     "LinuxChangeUnsettled",
@@ -38,6 +38,8 @@ pub enum Flavour {
     Quell,
     /// With the engine in it, and with the kernel's own checks: of its memory management, of its locks.
     Debug,
+    /// With the engine in it, whose rules can be left out, and nothing else: what shows that is a program.
+    Mutants,
     /// With the engine in it, and with the kernel's check of each access to its own memory (KASAN).
     Kasan,
 }
@@ -49,8 +51,14 @@ impl Flavour {
             Flavour::Stock => "stock",
             Flavour::Quell => "quell",
             Flavour::Debug => "debug",
+            Flavour::Mutants => "mutants",
             Flavour::Kasan => "kasan",
         }
+    }
+
+    /// Whether rules of the engine and of the glue can be left out of it.
+    pub const fn forgets(self) -> bool {
+        matches!(self, Flavour::Debug | Flavour::Mutants)
     }
 
     /// Where its image is, once it was built.
@@ -63,6 +71,7 @@ impl Flavour {
         match self {
             Flavour::Stock => &["kernel.config"],
             Flavour::Quell => &["kernel.config", "quell.config"],
+            Flavour::Mutants => &["kernel.config", "quell.config", "mutants.config"],
             Flavour::Debug => &[
                 "kernel.config",
                 "quell.config",
@@ -105,7 +114,7 @@ pub fn check_tools() -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Builds the engine for a kernel, with what the integration has of its mechanisms; returns the object. For [`Flavour::Debug`] its
+/// Builds the engine for a kernel, with what the integration has of its mechanisms; returns the object. Where [`Flavour::forgets`] says so its
 /// rules can be left out. It looks for misuse in those kernels that look for mistakes themselves; in the others it takes the word of the
 /// glue that was tried there.
 ///
@@ -117,7 +126,7 @@ pub fn engine(_: &Lock, flavour: Flavour) -> anyhow::Result<PathBuf> {
         .env("QUELL_BUILD_STD", "1")
         .env(
             "QUELL_FEATURES",
-            if flavour == Flavour::Debug {
+            if flavour.forgets() {
                 "batch,extents,tags,lazy,remote,mutants"
             } else {
                 "batch,extents,tags,lazy,remote"
@@ -127,7 +136,7 @@ pub fn engine(_: &Lock, flavour: Flavour) -> anyhow::Result<PathBuf> {
             "QUELL_UNCHECKED",
             match flavour {
                 Flavour::Stock | Flavour::Quell => "1",
-                Flavour::Debug | Flavour::Kasan => "",
+                Flavour::Debug | Flavour::Mutants | Flavour::Kasan => "",
             },
         )
         .env(
@@ -247,7 +256,7 @@ pub fn configure(lock: &Lock, flavour: Flavour) -> anyhow::Result<(PathBuf, Path
     let source = tree::fetch(lock)?;
     let source = match flavour {
         Flavour::Stock => source,
-        Flavour::Quell | Flavour::Debug | Flavour::Kasan => {
+        Flavour::Quell | Flavour::Debug | Flavour::Mutants | Flavour::Kasan => {
             tree::with_engine(lock, &source, &engine(lock, flavour)?)?
         }
     };

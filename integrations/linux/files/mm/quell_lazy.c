@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 /*
- * quell in Linux: lazy unmap (S3). Reclaim takes clean file pages away and owes the flush.
+ * quell in Linux: lazy unmap (S3). Reclaim takes clean file pages away and owes the flush. The file is long because a page's
+ * way from its last mapping to its frame's next owner is one.
  *
  * A page that every mapping maps clean and read-only cannot change through a stale entry. So its entries are cleared and the
  * page leaves the page cache without a flush; a stale read returns the right bytes as long as the frame keeps them and
@@ -90,6 +91,9 @@ static u32 quell_most __ro_after_init;
 static atomic_t pending_pages = ATOMIC_INIT(0);
 
 static struct kmem_cache *lazy_cache __ro_after_init;
+
+/* One that is empty, with its batch, for the next task on this CPU. */
+static DEFINE_PER_CPU(struct quell_lazy *, spare_lazy);
 
 /* Rules of this file that a test leaves out. */
 
@@ -289,8 +293,11 @@ static void quell_park(struct folio_batch *folios, u64 number)
 
 static struct quell_lazy *quell_lazy_new(void)
 {
-	struct quell_lazy *lazy = kmem_cache_alloc(lazy_cache, GFP_NOWAIT | __GFP_NOMEMALLOC | __GFP_NOWARN);
+	struct quell_lazy *lazy = this_cpu_xchg(spare_lazy, NULL);
 
+	if (lazy)
+		return lazy;
+	lazy = kmem_cache_alloc(lazy_cache, GFP_NOWAIT | __GFP_NOMEMALLOC | __GFP_NOWARN);
 	if (!lazy)
 		return NULL;
 	lazy->reclaim = quell_reclaim_begin();
@@ -376,8 +383,11 @@ void quell_lazy_end(struct quell_lazy *lazy)
 {
 	quell_lazy_leave(lazy);
 	quell_lazy_close(lazy);
-	quell_reclaim_end(lazy->reclaim);
-	kmem_cache_free(lazy_cache, lazy);
+	lazy = this_cpu_xchg(spare_lazy, lazy);
+	if (lazy) {
+		quell_reclaim_end(lazy->reclaim);
+		kmem_cache_free(lazy_cache, lazy);
+	}
 }
 
 /* Whether all that may change these bytes comes by here, and the folio is one that this file knows what to do with. */

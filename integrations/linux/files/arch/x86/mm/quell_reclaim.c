@@ -17,6 +17,9 @@
 
 static struct kmem_cache *reclaim_cache __ro_after_init;
 
+/* A batch that was begun and is empty, for the next task on this CPU: each call of reclaim needs one. */
+static DEFINE_PER_CPU(struct quell_reclaim *, spare_reclaim);
+
 static_assert(sizeof(struct quell_stamp) == sizeof(u64));
 
 static u64 quell_stamp_number(const struct quell_stamp *stamp)
@@ -44,8 +47,10 @@ bool __init quell_reclaim_init(void)
 struct quell_reclaim *quell_reclaim_begin(void)
 {
 	u32 purpose = quell_batch() ? QUELL_PURPOSE_RECLAIM : QUELL_PURPOSE_CALL;
-	struct quell_reclaim *reclaim;
+	struct quell_reclaim *reclaim = this_cpu_xchg(spare_reclaim, NULL);
 
+	if (reclaim)
+		return reclaim;
 	/* Not from the reserves, which reclaim may touch and others need: one flush more is no harm. */
 	reclaim = kmem_cache_alloc(reclaim_cache, GFP_NOWAIT | __GFP_NOMEMALLOC | __GFP_NOWARN);
 	if (!reclaim)
@@ -91,7 +96,10 @@ u64 quell_reclaim_owe(struct quell_reclaim *reclaim)
 void quell_reclaim_end(struct quell_reclaim *reclaim)
 {
 	quell_reclaim_finish(reclaim);
-	kmem_cache_free(reclaim_cache, reclaim);
+	reclaim->lazy = NULL;
+	reclaim = this_cpu_xchg(spare_reclaim, reclaim);
+	if (reclaim)
+		kmem_cache_free(reclaim_cache, reclaim);
 }
 
 /*
