@@ -10,7 +10,10 @@
  *
  * WHAT THE EMBEDDER PROMISES, to every function:
  *   - A pointer is NULL, which is refused, or points to memory of its type. Memory that is passed as an engine, space,
- *     batch or plan was initialised, if only with zeroes; zeroed memory holds none, and is refused.
+ *     batch or plan was initialised, if only with zeroes; zeroed memory holds none, and is refused. A library that was built
+ *     with QUELL_UNCHECKED in the environment looks for none of this, nor for CPUs that are not online and numbers without a
+ *     name: what is refused by this header must not happen then. Refused are still what the making of an engine
+ *     refuses, a CPU that comes online twice, a space that ends while it is used, and a frame for a batch that is full.
  *   - Engines, spaces and residues stay where they are, and so does a batch whose flush was started. A space outlives the
  *     batches that were told of it, and is passed to no function during quell_space_retire or after it. Objects of two
  *     engines are never mixed.
@@ -635,7 +638,8 @@ extern void quell_hw_fence(void);
 extern void quell_hw_invalidate(const struct quell_invalidate *what);
 
 // Starts to invalidate translations on every CPU (`TLBI ... IS`, INVLPGB). Table stores before the call are seen
-// by fills after the completion. Not called unless `quell_features.broadcast` is set; then it may be a trap.
+// by fills after the completion. Not called unless `quell_features.broadcast` is set; then it may be a trap. A library
+// without the feature "broadcast" refers neither to it nor to quell_hw_broadcast_complete.
 extern void quell_hw_broadcast_start(const struct quell_invalidate *what);
 
 // Waits until every broadcast that *this* CPU has sent is complete on every CPU (`dsb ish`, `tlbsync`). Not

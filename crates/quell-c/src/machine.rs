@@ -8,8 +8,8 @@ use core::mem::size_of;
 use core::sync::atomic::AtomicU64;
 use quell::cpu_set::MAX_CPUS;
 use quell::{
-    Broadcast, CpuId, CpuSet, Features, Frame, Hardware, Invalidate, Mechanism, PageRange, PerCpu,
-    PlaceOf, Policy, Scope, Tag,
+    CpuId, CpuSet, Features, Frame, Hardware, Invalidate, Mechanism, PageRange, PerCpu, PlaceOf,
+    Policy, Scope, Tag,
 };
 
 use crate::values::{quell_range, quell_scope};
@@ -126,7 +126,8 @@ unsafe extern "C" {
     pub fn quell_hw_invalidate(what: *const quell_invalidate);
 
     /// Starts to invalidate translations on every CPU (`TLBI ... IS`, INVLPGB). Table stores before the call are seen
-    /// by fills after the completion. Not called unless `quell_features.broadcast` is set; then it may be a trap.
+    /// by fills after the completion. Not called unless `quell_features.broadcast` is set; then it may be a trap. A library
+    /// without the feature "broadcast" refers neither to it nor to quell_hw_broadcast_complete.
     pub fn quell_hw_broadcast_start(what: *const quell_invalidate);
 
     /// Waits until every broadcast that *this* CPU has sent is complete on every CPU (`dsb ish`, `tlbsync`). Not
@@ -223,6 +224,13 @@ impl Machine {
     }
 }
 
+/// What sends the machine's broadcasts.
+#[cfg(feature = "broadcast")]
+type Broadcasts = Machine;
+/// There are none.
+#[cfg(not(feature = "broadcast"))]
+type Broadcasts = quell::NoBroadcasts;
+
 /// The mechanisms that the library was built with.
 const fn compiled_in() -> Policy {
     let mut policy = Policy::BASELINE;
@@ -251,7 +259,7 @@ unsafe impl Hardware for Machine {
     const RANGES: usize = crate::capacity::RANGES;
 
     type Word = AtomicU64;
-    type Broadcasts = Self;
+    type Broadcasts = Broadcasts;
 
     #[inline]
     fn this_cpu(&self) -> CpuId {
@@ -284,8 +292,12 @@ unsafe impl Hardware for Machine {
     }
 
     #[inline]
-    fn broadcasts(&self) -> Option<&Self> {
-        self.features.broadcast.then_some(self)
+    fn broadcasts(&self) -> Option<&Broadcasts> {
+        #[cfg(feature = "broadcast")]
+        let broadcasts = self.features.broadcast.then_some(self);
+        #[cfg(not(feature = "broadcast"))]
+        let broadcasts = None;
+        broadcasts
     }
 
     #[inline]
@@ -387,7 +399,8 @@ unsafe impl Hardware for Machine {
     }
 }
 
-impl Broadcast for Machine {
+#[cfg(feature = "broadcast")]
+impl quell::Broadcast for Machine {
     fn start(&self, what: Invalidate) {
         let what = what.into();
         // SAFETY: the pointer is to a value that outlives the call.

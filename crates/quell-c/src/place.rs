@@ -5,12 +5,13 @@
 //! does not fit does not compile.
 //!
 //! Misuse that the content shows cheaply is refused: memory that is zero, and memory whose content was ended, holds
-//! nothing and is refused. Memory with any other content is what its owner says it is.
+//! nothing and is refused. Memory with any other content is what its owner says it is. A library that was built with
+//! QUELL_UNCHECKED takes its owner's word for all of it.
 
-use crate::capacity::QUELL_BATCH_SPACES;
+use crate::capacity::{CHECKED, QUELL_BATCH_SPACES};
 use crate::machine::Machine;
 use crate::mistakes::Kept;
-use crate::status::quell_status;
+use crate::status::{quell_status, refuse};
 use core::mem::{MaybeUninit, align_of, size_of};
 use core::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use quell::{AddressSpace, Engine, Hardware, LedgerEntry, PerCpu, Residue, Slot, Stamp};
@@ -176,13 +177,8 @@ pub(crate) fn room<P: Place>(place: *mut P) -> Result<*mut P::Content, quell_sta
 /// If it is NULL or not aligned.
 #[inline]
 pub(crate) fn reject<T>(place: *const T) -> Result<(), quell_status> {
-    if place.is_null() {
-        return Err(quell_status::Null);
-    }
-    if !place.is_aligned() {
-        return Err(quell_status::Misaligned);
-    }
-    Ok(())
+    refuse(place.is_null(), quell_status::Null)?;
+    refuse(!place.is_aligned(), quell_status::Misaligned)
 }
 
 /// What lies in memory that was initialised.
@@ -254,19 +250,18 @@ impl Made {
     /// The engine.
     #[inline]
     pub(crate) fn engine(&self) -> &CEngine {
-        // SAFETY: there is no `&Made` without the seal: `made` looks for it.
+        // SAFETY: there is no `&Made` without the seal: `made` looks for it, or C vouches for it.
         unsafe { self.engine.assume_init_ref() }
     }
 
     /// # Errors
     /// If the engine has no such CPU as the one that executes the call.
     fn this_cpu(&self) -> Result<(), quell_status> {
-        let cpu = self.engine().hw().this_cpu();
-        if cpu.index() < self.cpus {
-            Ok(())
-        } else {
-            Err(quell_status::Cpu)
+        if !CHECKED {
+            return Ok(());
         }
+        let cpu = self.engine().hw().this_cpu();
+        refuse(cpu.index() >= self.cpus, quell_status::Cpu)
     }
 
     /// The engine, for a CPU that it has a number for, online or not.
@@ -317,11 +312,10 @@ impl Made {
     /// If the engine has no such CPU, or if it is not online.
     pub(crate) fn on_online_cpu(&self) -> Result<&CEngine, quell_status> {
         let engine = self.on_this_cpu()?;
-        if engine.is_online() {
-            Ok(engine)
-        } else {
-            Err(quell_status::Offline)
+        if CHECKED {
+            refuse(!engine.is_online(), quell_status::Offline)?;
         }
+        Ok(engine)
     }
 }
 
@@ -336,12 +330,12 @@ impl Made {
 pub(crate) unsafe fn made<'a>(place: *const quell_engine) -> Result<&'a Made, quell_status> {
     // SAFETY: every pattern of bits is a `Made` whose seal says whether there is more.
     let made = unsafe { content(place) }?;
-    // Acquire: what was written before the seal.
-    if made.seal.load(Ordering::Acquire) == SEAL {
-        Ok(made)
-    } else {
-        Err(quell_status::NoEngine)
+    if CHECKED {
+        // Acquire: what was written before the seal.
+        let sealed = made.seal.load(Ordering::Acquire) == SEAL;
+        refuse(!sealed, quell_status::NoEngine)?;
     }
+    Ok(made)
 }
 
 /// The engine in this memory.
@@ -386,9 +380,7 @@ pub(crate) unsafe fn space<'a>(
     // SAFETY: a space is made of words and numbers, for which every pattern of bits is a value.
     let space = unsafe { content(place) }?;
     // No space has the id 0.
-    if space.id().0 == 0 {
-        return Err(quell_status::NoSpace);
-    }
+    refuse(space.id().0 == 0, quell_status::NoSpace)?;
     Ok(space)
 }
 

@@ -1,5 +1,6 @@
 //! What a function answers: a code, and a text for each.
 
+use crate::capacity::CHECKED;
 use core::ffi::c_char;
 
 /// What came of a call. Everything but `QUELL_STATUS_OK` is a refusal: nothing was done.
@@ -126,6 +127,15 @@ pub extern "C" fn quell_status_text(status: u32) -> *const c_char {
         Some(status) => status.text().as_ptr(),
         None => c"not a status of quell's".as_ptr(),
     }
+}
+
+/// Refuses misuse, in a library that looks for it.
+///
+/// # Errors
+/// `why`, if there is `misuse`.
+#[inline]
+pub(crate) fn refuse(misuse: bool, why: quell_status) -> Result<(), quell_status> {
+    if CHECKED && misuse { Err(why) } else { Ok(()) }
 }
 
 /// The status of what was tried.

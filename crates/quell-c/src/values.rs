@@ -3,7 +3,7 @@
 //! C may pass any number where the header names an enumeration, so functions take numbers, and what is none of the
 //! names is refused here.
 
-use crate::status::quell_status;
+use crate::status::{quell_status, refuse};
 use quell::{KernelEntries, Page, PageRange, PageSize, Purpose, Scope};
 
 /// The size of the entries that map a range.
@@ -80,15 +80,15 @@ impl quell_range {
         let stride = match self.stride {
             0 => PageSize::Base,
             1 => PageSize::Large,
-            2 => PageSize::Huge,
-            _ => return Err(quell_status::Range),
+            stride => {
+                refuse(stride != quell_stride::Huge as u32, quell_status::Range)?;
+                PageSize::Huge
+            }
         };
         // Sizes of pages are powers of two.
         let whole = (self.start | self.pages) & (stride.pages() - 1) == 0;
         let within = self.start < PAGES && self.pages <= PAGES - self.start;
-        if self.pages == 0 || !whole || !within {
-            return Err(quell_status::Range);
-        }
+        refuse(self.pages == 0 || !whole || !within, quell_status::Range)?;
         Ok(PageRange {
             start: Page(self.start),
             pages: self.pages,
@@ -128,8 +128,10 @@ impl From<Scope> for quell_scope {
 pub(crate) fn scope(number: u32) -> Result<Scope, quell_status> {
     match number {
         0 => Ok(Scope::Leaf),
-        1 => Ok(Scope::Tables),
-        _ => Err(quell_status::Value),
+        number => {
+            refuse(number != quell_scope::Tables as u32, quell_status::Value)?;
+            Ok(Scope::Tables)
+        }
     }
 }
 

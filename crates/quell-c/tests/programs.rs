@@ -105,6 +105,26 @@ fn the_embedder_chooses_how_much_a_batch_and_a_request_hold() {
 }
 
 #[test]
+fn a_library_that_takes_its_callers_word_refuses_no_misuse() {
+    for (unchecked, flags) in [("", &["-DREFUSES"][..]), ("1", &[])] {
+        let Some(library) = kernel_library_of(&[("QUELL_UNCHECKED", unchecked)]) else {
+            return;
+        };
+        let directory = tempfile::tempdir().expect("a directory");
+        for (file, flags, says) in [
+            ("tests/c/unchecked.c", flags, "answers were right"),
+            (EXAMPLE, &[], "has a new owner"),
+        ] {
+            let Some(mut command) = program(directory.path(), file, &library, flags) else {
+                return;
+            };
+            let (ok, output) = run(&mut command);
+            assert!(ok && output.contains(says), "{output}");
+        }
+    }
+}
+
+#[test]
 fn a_panic_ends_in_the_embedders_function() {
     with_libraries("tests/c/panic.c", &[], |kernel, command| {
         let (ok, output) = run(command);

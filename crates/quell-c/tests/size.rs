@@ -21,7 +21,7 @@ const BUILDS: [(&str, &str); 6] = [
     ("S2 alone", "tags"),
     ("S3 alone", "lazy"),
     ("S4 alone", "remote"),
-    ("all", "batch,extents,tags,lazy,remote,secondary"),
+    ("all", "batch,extents,tags,lazy,remote,broadcast,secondary"),
 ];
 
 /// The part of a size by which another compiler may be off.

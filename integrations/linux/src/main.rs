@@ -5,7 +5,7 @@ use clap::{Args, Parser, Subcommand, ValueEnum, value_parser};
 use quell_boot::versus::Programs;
 use quell_linux::make::{self, Flavour};
 use quell_linux::soak::Request;
-use quell_linux::tree;
+use quell_linux::tree::{self, Lock};
 use std::process::ExitCode;
 use std::time::Duration;
 
@@ -64,6 +64,9 @@ struct Soak {
     /// Leave out this rule of the engine, by the name of its mutant; something must fail. Of the kernel `debug`
     #[arg(long, value_name = "RULE")]
     forget: Option<String>,
+    /// Count instructions instead of time, and let one CPU run at a time: slower, and a run repeats itself
+    #[arg(long)]
+    counted: bool,
     /// How many minutes a machine may be silent before it is ended
     #[arg(long, value_name = "N", default_value_t = 15)]
     minutes: u64,
@@ -88,6 +91,7 @@ impl Soak {
             words: forget(self.forget.as_deref(), flavour)?
                 .into_iter()
                 .collect(),
+            counted: self.counted,
             limit: Duration::from_secs(60 * self.minutes),
             verbose: self.verbose,
         };
@@ -106,8 +110,10 @@ fn forget(rule: Option<&str>, flavour: Flavour) -> anyhow::Result<Option<String>
     let Some(rule) = rule else {
         return Ok(None);
     };
-    if flavour != Flavour::Debug {
-        bail!("--forget needs the kernel `debug`: the others have all rules compiled in");
+    if !flavour.forgets() {
+        bail!(
+            "--forget needs the kernel `debug` or `mutants`: the others have all rules compiled in"
+        );
     }
     if !quell::rules::ALL.iter().any(|known| known.name == rule) && !make::RULES.contains(&rule) {
         bail!(
@@ -205,6 +211,8 @@ enum Kernel {
     Quell,
     /// With the engine in it, and with Linux's own checks of memory management and locks
     Debug,
+    /// With the engine in it, of which rules can be left out
+    Mutants,
     /// With the engine in it, and with Linux's check of each access to its own memory (KASAN)
     Kasan,
 }
@@ -215,6 +223,7 @@ impl From<Kernel> for Flavour {
             Kernel::Stock => Flavour::Stock,
             Kernel::Quell => Flavour::Quell,
             Kernel::Debug => Flavour::Debug,
+            Kernel::Mutants => Flavour::Mutants,
             Kernel::Kasan => Flavour::Kasan,
         }
     }
@@ -223,17 +232,26 @@ impl From<Kernel> for Flavour {
 /// Whether what was to be shown is so.
 fn run(step: Step) -> anyhow::Result<bool> {
     match step {
-        Step::Fetch => println!("{}", tree::fetch()?.display()),
+        Step::Fetch => println!("{}", tree::fetch(&Lock::take()?)?.display()),
         Step::Check => {
-            let files = tree::changed(&tree::fetch()?)?;
+            let files = tree::changed(&tree::fetch(&Lock::take()?)?)?;
             println!("every edit fits: {} files", files.len());
         }
-        Step::Engine => println!("{}", make::engine(false)?.display()),
-        Step::Configure { kernel } => println!("{}", make::configure(kernel.into())?.1.display()),
-        Step::Build { kernel } => println!("{}", make::build(kernel.into())?.display()),
+        Step::Engine => println!(
+            "{}",
+            make::engine(&Lock::take()?, Flavour::Quell)?.display()
+        ),
+        Step::Configure { kernel } => println!(
+            "{}",
+            make::configure(&Lock::take()?, kernel.into())?.1.display()
+        ),
+        Step::Build { kernel } => {
+            println!("{}", make::build(&Lock::take()?, kernel.into())?.display())
+        }
         Step::Both => {
             let required = std::env::var_os("QUELL_REQUIRE_LINUX_BUILD").is_some();
-            let source = match tree::fetch() {
+            let lock = Lock::take()?;
+            let source = match tree::fetch(&lock) {
                 Err(error) if !required => {
                     eprintln!("SKIPPED: Linux's source is not here: {error:#}");
                     return Ok(true);
@@ -250,7 +268,7 @@ fn run(step: Step) -> anyhow::Result<bool> {
                 return Ok(true);
             }
             for kernel in [Flavour::Stock, Flavour::Quell] {
-                println!("{}", make::build(kernel)?.display());
+                println!("{}", make::build(&lock, kernel)?.display());
             }
         }
         Step::Conformance(conformance) => return conformance.run(),

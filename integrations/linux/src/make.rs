@@ -3,7 +3,7 @@
 //! Both are built from the same source, with the same configuration but for `CONFIG_QUELL`, as of the same moment, so
 //! that what is built twice is the same twice.
 
-use crate::tree::{self, directory, integration, run};
+use crate::tree::{self, Lock, directory, integration, run};
 use anyhow::{Context, bail};
 use quell_boot::toolchain::which;
 use std::path::{Path, PathBuf};
@@ -21,7 +21,7 @@ const TOOLS: [(&str, &str); 8] = [
     ("objcopy", "binutils"),
 ];
 
-/// The rules of the glue that the kernel `debug` can leave out, as `mm/quell_lazy.c` names the mistakes.
+/// The rules of the glue that the kernels `debug` and `mutants` can leave out, as `mm/quell_lazy.c` names the mistakes.
 pub const RULES: [&str; 4] = [
     "LinuxFillUnsettled",
     "LinuxChangeUnsettled",
@@ -38,6 +38,8 @@ pub enum Flavour {
     Quell,
     /// With the engine in it, and with the kernel's own checks: of its memory management, of its locks.
     Debug,
+    /// With the engine in it, whose rules can be left out, and nothing else: what shows that is a program.
+    Mutants,
     /// With the engine in it, and with the kernel's check of each access to its own memory (KASAN).
     Kasan,
 }
@@ -49,8 +51,14 @@ impl Flavour {
             Flavour::Stock => "stock",
             Flavour::Quell => "quell",
             Flavour::Debug => "debug",
+            Flavour::Mutants => "mutants",
             Flavour::Kasan => "kasan",
         }
+    }
+
+    /// Whether rules of the engine and of the glue can be left out of it.
+    pub const fn forgets(self) -> bool {
+        matches!(self, Flavour::Debug | Flavour::Mutants)
     }
 
     /// Where its image is, once it was built.
@@ -63,6 +71,7 @@ impl Flavour {
         match self {
             Flavour::Stock => &["kernel.config"],
             Flavour::Quell => &["kernel.config", "quell.config"],
+            Flavour::Mutants => &["kernel.config", "quell.config", "mutants.config"],
             Flavour::Debug => &[
                 "kernel.config",
                 "quell.config",
@@ -105,21 +114,29 @@ pub fn check_tools() -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Builds the engine, with what the integration has of its mechanisms; returns the object. With `mutants` its rules can be
-/// left out.
+/// Builds the engine for a kernel, with what the integration has of its mechanisms; returns the object. Where [`Flavour::forgets`] says so its
+/// rules can be left out. It looks for misuse in those kernels that look for mistakes themselves; in the others it takes the word of the
+/// glue that was tried there.
 ///
 /// # Errors
 /// If no toolchain can.
-pub fn engine(mutants: bool) -> anyhow::Result<PathBuf> {
+pub fn engine(_: &Lock, flavour: Flavour) -> anyhow::Result<PathBuf> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
     let output = Command::new(root.join("scripts/build-c"))
         .env("QUELL_BUILD_STD", "1")
         .env(
             "QUELL_FEATURES",
-            if mutants {
+            if flavour.forgets() {
                 "batch,extents,tags,lazy,remote,mutants"
             } else {
                 "batch,extents,tags,lazy,remote"
+            },
+        )
+        .env(
+            "QUELL_UNCHECKED",
+            match flavour {
+                Flavour::Stock | Flavour::Quell => "1",
+                Flavour::Debug | Flavour::Mutants | Flavour::Kasan => "",
             },
         )
         .env(
@@ -222,7 +239,7 @@ fn make(source: &Path, build: &Path) -> Command {
 ///
 /// # Errors
 /// If they cannot be made.
-pub fn headers(source: &Path) -> anyhow::Result<PathBuf> {
+pub fn headers(_: &Lock, source: &Path) -> anyhow::Result<PathBuf> {
     let build = directory().join("headers");
     std::fs::create_dir_all(&build)?;
     let build = build.canonicalize()?;
@@ -234,13 +251,13 @@ pub fn headers(source: &Path) -> anyhow::Result<PathBuf> {
 ///
 /// # Errors
 /// If Linux refuses an option that was asked for, or something cannot be run.
-pub fn configure(flavour: Flavour) -> anyhow::Result<(PathBuf, PathBuf)> {
+pub fn configure(lock: &Lock, flavour: Flavour) -> anyhow::Result<(PathBuf, PathBuf)> {
     check_tools()?;
-    let source = tree::fetch()?;
+    let source = tree::fetch(lock)?;
     let source = match flavour {
         Flavour::Stock => source,
-        Flavour::Quell | Flavour::Debug | Flavour::Kasan => {
-            tree::with_engine(&source, &engine(flavour == Flavour::Debug)?)?
+        Flavour::Quell | Flavour::Debug | Flavour::Mutants | Flavour::Kasan => {
+            tree::with_engine(lock, &source, &engine(lock, flavour)?)?
         }
     };
     let source = source.canonicalize()?;
@@ -293,8 +310,8 @@ fn lost<'w>(wanted: &'w str, config: &str) -> Vec<&'w str> {
 ///
 /// # Errors
 /// If something is missing or does not compile.
-pub fn build(flavour: Flavour) -> anyhow::Result<PathBuf> {
-    let (source, build) = configure(flavour)?;
+pub fn build(lock: &Lock, flavour: Flavour) -> anyhow::Result<PathBuf> {
+    let (source, build) = configure(lock, flavour)?;
     let jobs = std::thread::available_parallelism().map_or(1, usize::from);
     run(make(&source, &build)
         .arg(format!("-j{jobs}"))

@@ -2,7 +2,7 @@
 //! packed with the libraries that they load.
 
 use crate::make::headers;
-use crate::tree::{self, directory, integration, run};
+use crate::tree::{self, Lock, directory, integration, run};
 use anyhow::{Context, bail};
 use quell_boot::toolchain::which;
 use quell_boot::versus::Program;
@@ -144,6 +144,7 @@ pub fn pack(only: &[String], seconds: u64) -> anyhow::Result<Packed> {
             only.join(" or ")
         );
     }
+    let lock = Lock::take()?;
     let mut packed = Packed {
         programs: Vec::new(),
         files: Vec::new(),
@@ -153,7 +154,7 @@ pub fn pack(only: &[String], seconds: u64) -> anyhow::Result<Packed> {
     for program in own {
         let place = program.command[0].trim_start_matches('/');
         let name = place.trim_start_matches("own/");
-        match compile(name) {
+        match compile(&lock, name) {
             Ok(built) => {
                 add(place, &built, &mut files)?;
                 packed.programs.push(program);
@@ -162,7 +163,7 @@ pub fn pack(only: &[String], seconds: u64) -> anyhow::Result<Packed> {
         }
     }
     if !selftests.is_empty() {
-        match build() {
+        match build(&lock) {
             Ok(folder) => add_selftests(&folder, selftests, &mut files, &mut packed)?,
             Err(error) => packed
                 .skipped
@@ -258,7 +259,7 @@ fn libraries(text: &str) -> impl Iterator<Item = &str> {
 }
 
 /// Compiles a program of ours, with the compiler that builds Linux; returns where it is.
-fn compile(name: &str) -> anyhow::Result<PathBuf> {
+fn compile(_: &Lock, name: &str) -> anyhow::Result<PathBuf> {
     let folder = directory().join("programs");
     std::fs::create_dir_all(&folder)?;
     let built = folder.join(name);
@@ -274,7 +275,7 @@ fn compile(name: &str) -> anyhow::Result<PathBuf> {
 ///
 /// The source as Debian gives it is not touched: the tree with the engine has the same tests, and their build leaves a file
 /// there.
-fn build() -> anyhow::Result<PathBuf> {
+fn build(lock: &Lock) -> anyhow::Result<PathBuf> {
     let missing: Vec<&str> = LIBRARIES
         .into_iter()
         .filter(|(file, _)| !Path::new(file).exists())
@@ -298,7 +299,7 @@ fn build() -> anyhow::Result<PathBuf> {
     let folder = directory().join("selftests");
     std::fs::create_dir_all(&folder)?;
     let folder = folder.canonicalize()?;
-    let headers = headers(&source)?;
+    let headers = headers(lock, &source)?;
     run(Command::new("make")
         .current_dir(source.join("tools/testing/selftests/mm"))
         .env_remove("MAKEFLAGS")

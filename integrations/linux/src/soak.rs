@@ -30,6 +30,8 @@ pub struct Request {
     pub only: Vec<String>,
     /// Words for Linux's command line.
     pub words: Vec<String>,
+    /// Whether the machines' clock counts instructions, one CPU at a time.
+    pub counted: bool,
     /// How long a machine may be silent.
     pub limit: Duration,
     /// Whether to show the consoles.
@@ -181,6 +183,7 @@ impl Request {
             memory_mb: MEMORY_MB,
             files: packed.files.clone(),
             programs: packed.programs.clone(),
+            icount: self.counted,
             limit: self.limit,
             verbose: self.verbose,
         };

@@ -7,7 +7,10 @@
 use anyhow::{Context, bail};
 use quell_boot::toolchain::{target_directory, which};
 use quell_edits::{Edits, write};
+use rustix::fs::{FlockOperation, flock};
+use rustix::io::Errno;
 use std::collections::BTreeMap;
+use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -22,6 +25,38 @@ pub fn directory() -> PathBuf {
 /// Where the integration's own files are.
 pub fn integration() -> PathBuf {
     PathBuf::from(env!("CARGO_MANIFEST_DIR"))
+}
+
+/// The right to change what is below [`directory`]: one process has it at a time, until it drops this or ends. Kernels of all flavours
+/// share their sources and the engine's object, so that two builds at once would break each other.
+pub struct Lock {
+    _file: File,
+}
+
+impl Lock {
+    /// Waits until no other process has it, and says so if one does.
+    ///
+    /// # Errors
+    /// If there is no such folder and it cannot be made, or if it has no locks.
+    pub fn take() -> anyhow::Result<Self> {
+        Self::take_in(&directory())
+    }
+
+    fn take_in(folder: &Path) -> anyhow::Result<Self> {
+        let place = folder.join("lock");
+        std::fs::create_dir_all(folder).with_context(|| format!("making {}", folder.display()))?;
+        let file = File::create(&place).with_context(|| format!("opening {}", place.display()))?;
+        let mut taken = flock(&file, FlockOperation::NonBlockingLockExclusive);
+        if taken == Err(Errno::WOULDBLOCK) {
+            eprintln!(
+                "waiting for another build of Linux, which has {}",
+                place.display()
+            );
+            taken = flock(&file, FlockOperation::LockExclusive);
+        }
+        taken.with_context(|| format!("locking {}", place.display()))?;
+        Ok(Lock { _file: file })
+    }
 }
 
 /// Runs a command to its end.
@@ -43,7 +78,7 @@ pub fn run(command: &mut Command) -> anyhow::Result<()> {
 ///
 /// # Errors
 /// If it is neither there nor to be had.
-pub fn fetch() -> anyhow::Result<PathBuf> {
+pub fn fetch(_: &Lock) -> anyhow::Result<PathBuf> {
     let source = directory().join("source");
     if source.join("Makefile").is_file() {
         return Ok(source);
@@ -94,7 +129,7 @@ pub fn fetch() -> anyhow::Result<PathBuf> {
 ///
 /// # Errors
 /// If an edit does not fit, or a file cannot be read or written.
-pub fn with_engine(source: &Path, object: &Path) -> anyhow::Result<PathBuf> {
+pub fn with_engine(_: &Lock, source: &Path, object: &Path) -> anyhow::Result<PathBuf> {
     let tree = directory().join("tree");
     let files = changed(source)?;
     if !tree.join("Makefile").is_file() {
@@ -172,6 +207,27 @@ mod tests {
             let stand_in = [edit.within.as_deref().unwrap_or_default(), &edit.at].join("\n");
             assert_ne!(edit.apply(&stand_in).unwrap(), stand_in, "{edit:?}");
         }
+    }
+
+    #[test]
+    fn one_build_waits_for_another() {
+        let folder = tempfile::tempdir().unwrap();
+        let held = Lock::take_in(folder.path()).unwrap();
+        std::thread::scope(|threads| {
+            let (told, tells) = std::sync::mpsc::channel();
+            let folder = folder.path();
+            let other = threads.spawn(move || {
+                let held = Lock::take_in(folder).unwrap();
+                told.send(()).unwrap();
+                drop(held);
+            });
+            // It does not get it as long as this one has it, however long that is.
+            let soon = std::time::Duration::from_millis(100);
+            assert!(tells.recv_timeout(soon).is_err());
+            drop(held);
+            tells.recv().unwrap();
+            other.join().unwrap();
+        });
     }
 
     #[test]

@@ -1,7 +1,7 @@
 //! Programs that others wrote, on a Linux: how each ends, and what the kernel complains of meanwhile.
 //!
 //! As many boots as it takes: a program that brings the kernel down is noted, and the next boot goes on behind it. The CPUs
-//! of the emulator are threads of the host. The console shows warnings, so a splat is seen where it happens, and belongs
+//! of the emulator are threads of the host, or take turns on one ([`Soak::icount`]). The console shows warnings, so a splat is seen where it happens, and belongs
 //! to the program that runs.
 
 use super::compare::{command_for, counted};
@@ -36,6 +36,9 @@ pub struct Soak {
     pub files: Vec<(String, Vec<u8>)>,
     /// The programs, in their order.
     pub programs: Vec<Program>,
+    /// Whether the machine's clock counts instructions and its CPUs take turns: then a run repeats itself, and no work of the host's comes
+    /// between two steps of a program.
+    pub icount: bool,
     /// How long the machine may be silent, or run without using the processor, before it is examined and ended.
     pub limit: Duration,
     /// Whether to show every line of the serial console, on standard error.
@@ -125,8 +128,8 @@ impl Soak {
             arch: Arch::X86_64,
             cpus: self.cpus,
             memory_mb: self.memory_mb,
-            icount: false,
-            threads: true,
+            icount: self.icount,
+            threads: !self.icount,
             accelerator: Accelerator::Tcg,
         };
         let mut first = 0;

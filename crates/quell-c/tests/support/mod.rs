@@ -82,7 +82,12 @@ pub fn kernel_library_with(features: &str) -> Option<PathBuf> {
 pub fn kernel_library_of(variables: &[(&str, &str)]) -> Option<PathBuf> {
     let script = source("../../scripts/build-c");
     let mut command = Command::new(script);
-    for name in ["QUELL_FEATURES", "QUELL_BATCH_SPACES", "QUELL_RANGES"] {
+    for name in [
+        "QUELL_FEATURES",
+        "QUELL_BATCH_SPACES",
+        "QUELL_RANGES",
+        "QUELL_UNCHECKED",
+    ] {
         command.env_remove(name);
     }
     command.envs(variables.iter().copied());

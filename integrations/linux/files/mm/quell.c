@@ -6,6 +6,7 @@
  * batches (writeback_get_folio()), so here the whole batch loses its writable entries first.
  */
 #include <linux/backing-dev.h>
+#include <linux/cpumask.h>
 #include <linux/mm.h>
 #include <linux/mmu_notifier.h>
 #include <linux/pagemap.h>
@@ -78,7 +79,8 @@ void quell_clean_folios(struct address_space *mapping, struct folio_batch *folio
 	DECLARE_BITMAP(locked, PAGEVEC_SIZE);
 	unsigned int i;
 
-	if (folio_batch_count(folios) < 2)
+	/* Where no other CPU is told, a flush for each folio costs less than a second walk of its mappings. */
+	if (folio_batch_count(folios) < 2 || num_online_cpus() < 2)
 		return;
 	clean.reclaim = quell_reclaim_begin();
 	if (!clean.reclaim)

@@ -1,15 +1,16 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 /*
- * quell in Linux: lazy unmap (S3). Reclaim takes clean file pages away and owes the flush.
+ * quell in Linux: lazy unmap (S3). Reclaim takes clean file pages away and owes the flush. The file is long because a page's
+ * way from its last mapping to its frame's next owner is one.
  *
  * A page that every mapping maps clean and read-only cannot change through a stale entry. So its entries are cleared and the
  * page leaves the page cache without a flush; a stale read returns the right bytes as long as the frame keeps them and
  * they are the file's. This file sees to both:
  *
- *   - The frame is parked: it has no owner, and goes to the page allocator when it was claimed, which pays what is owed.
- *     Its debt stands in folio->private, which no other code uses then. There are at most quell_most parked frames; one
- *     more, drain_all_pages() (memory is short, or a caller wants these very frames) or a second claim all
- *     of them, with one round of interrupts to the CPUs that have not flushed since.
+ *   - The frame is parked: it has no owner, and goes to the page allocator after what is owed was paid. There are at most
+ *     quell_most frames that owe; for one more, for drain_all_pages() (memory is short, or a caller wants these very
+ *     frames) or after a second all are paid for, up to the number of the youngest debt, with one round of interrupts
+ *     to the CPUs that have not flushed since.
  *   - What is owed for a page of a file stands in a table, by (mapping, index). A task that fills the slot of the page
  *     cache again, or changes the file's bytes without filling it, looks there and pays first.
  *   - A task that takes the mapping away finds mm->tlb_flush_batched, as for any entry that reclaim has cleared.
@@ -79,13 +80,20 @@ static struct quell_place *places __ro_after_init;
 static unsigned int place_bits __ro_after_init;
 
 static DEFINE_SPINLOCK(parked_lock);
+/* Frames that owe their flush, how many there are, and the number of their youngest debt. */
 static LIST_HEAD(parked);
 u32 quell_parked;
+static u64 parked_number;
+/* Frames that were paid for since, and have not been given to the page allocator yet. */
+static LIST_HEAD(paid);
 static u32 quell_most __ro_after_init;
 
 static atomic_t pending_pages = ATOMIC_INIT(0);
 
 static struct kmem_cache *lazy_cache __ro_after_init;
+
+/* One that is empty, with its batch, for the next task on this CPU. */
+static DEFINE_PER_CPU(struct quell_lazy *, spare_lazy);
 
 /* Rules of this file that a test leaves out. */
 
@@ -201,32 +209,48 @@ static void quell_settle_page(u64 key)
 
 /* Parked frames. */
 
-/* Gives all of them to the page allocator. Sleeps not, but waits for other CPUs. */
-void quell_lazy_drain(void)
+/* Takes all frames that owe, and pays for them. Sleeps not, but waits for other CPUs. */
+static void quell_take_parked(struct list_head *list)
+{
+	u64 number;
+
+	spin_lock(&parked_lock);
+	list_splice_tail_init(&parked, list);
+	number = parked_number;
+	WRITE_ONCE(quell_parked, 0);
+	spin_unlock(&parked_lock);
+	if (!list_empty(list) && quell_keeps(FRAMES_ARE_CLAIMED))
+		quell_debt_settle(number);
+}
+
+/* Gives the frames of a list to the page allocator. */
+static void quell_free(struct list_head *list)
 {
 	struct folio_batch folios;
 	struct folio *folio, *next;
-	LIST_HEAD(list);
-
-	if (!READ_ONCE(quell_parked))
-		return;
-	spin_lock(&parked_lock);
-	list_splice_init(&parked, &list);
-	WRITE_ONCE(quell_parked, 0);
-	spin_unlock(&parked_lock);
 
 	folio_batch_init(&folios);
-	/* The youngest first: what is paid for it is paid for the others, too. */
-	list_for_each_entry_safe_reverse(folio, next, &list, lru) {
-		list_del(&folio->lru);
-		if (quell_keeps(FRAMES_ARE_CLAIMED))
-			quell_frame_claim(&folio->private);
-		folio->private = NULL;
+	list_for_each_entry_safe(folio, next, list, lru) {
 		if (!folio_batch_add(&folios, folio))
 			free_unref_folios(&folios);
 	}
 	if (folio_batch_count(&folios))
 		free_unref_folios(&folios);
+	INIT_LIST_HEAD(list);
+}
+
+/* Gives all of them to the page allocator. Sleeps not, but waits for other CPUs. */
+void quell_lazy_drain(void)
+{
+	LIST_HEAD(list);
+
+	if (!READ_ONCE(quell_parked) && list_empty_careful(&paid))
+		return;
+	quell_take_parked(&list);
+	spin_lock(&parked_lock);
+	list_splice_init(&paid, &list);
+	spin_unlock(&parked_lock);
+	quell_free(&list);
 }
 
 static void quell_drain_later(struct work_struct *unused)
@@ -237,31 +261,43 @@ static DECLARE_DELAYED_WORK(drain_work, quell_drain_later);
 
 static void quell_park(struct folio_batch *folios, u64 number)
 {
-	unsigned int i, count;
+	unsigned int i, count = folio_batch_count(folios);
+	struct list_head *at;
+	LIST_HEAD(list);
+	bool full;
 
 	spin_lock(&parked_lock);
-	for (i = 0; i < folio_batch_count(folios); i++) {
-		struct folio *folio = folios->folios[i];
-
-		quell_frame_owes(&folio->private, number);
-		list_add_tail(&folio->lru, &parked);
-	}
-	count = quell_parked + i;
-	WRITE_ONCE(quell_parked, count);
+	for (i = 0; i < count; i++)
+		list_add_tail(&folios->folios[i]->lru, &parked);
+	parked_number = max(parked_number, number);
+	WRITE_ONCE(quell_parked, quell_parked + count);
+	full = quell_parked > quell_most;
+	/* As many leave as have come: all at once they would not fit into the page allocator's lists of this CPU. */
+	at = &paid;
+	for (i = 0; i < count && !list_is_last(at, &paid); i++)
+		at = at->next;
+	list_cut_position(&list, &paid, at);
 	spin_unlock(&parked_lock);
 	folio_batch_reinit(folios);
-	if (count > quell_most)
-		quell_lazy_drain();
-	else if (count == i)
-		schedule_delayed_work(&drain_work, HZ);
+	quell_free(&list);
+	if (full) {
+		quell_take_parked(&list);
+		spin_lock(&parked_lock);
+		list_splice_tail(&list, &paid);
+		spin_unlock(&parked_lock);
+	}
+	schedule_delayed_work(&drain_work, HZ);
 }
 
 /* A task's. */
 
 static struct quell_lazy *quell_lazy_new(void)
 {
-	struct quell_lazy *lazy = kmem_cache_alloc(lazy_cache, GFP_NOWAIT | __GFP_NOMEMALLOC | __GFP_NOWARN);
+	struct quell_lazy *lazy = this_cpu_xchg(spare_lazy, NULL);
 
+	if (lazy)
+		return lazy;
+	lazy = kmem_cache_alloc(lazy_cache, GFP_NOWAIT | __GFP_NOMEMALLOC | __GFP_NOWARN);
 	if (!lazy)
 		return NULL;
 	lazy->reclaim = quell_reclaim_begin();
@@ -277,16 +313,31 @@ static struct quell_lazy *quell_lazy_new(void)
 	return lazy;
 }
 
-/* What this task unmaps and may owe, until try_to_unmap_flush(); NULL if there is nothing, and no memory to begin. */
-static struct quell_lazy *quell_lazy_of_task(bool begin)
+/* What this task unmaps and may owe, until try_to_unmap_flush(); NULL if there is nothing. */
+static __always_inline struct quell_lazy *quell_lazy_of_task(void)
 {
-	struct quell_lazy **lazy = quell_task_lazy(begin);
+	struct quell_reclaim *reclaim = current->tlb_ubc.arch.quell;
 
-	if (!lazy)
-		return NULL;
-	if (!*lazy && begin)
-		*lazy = quell_lazy_new();
-	return *lazy;
+	return reclaim ? reclaim->lazy : NULL;
+}
+
+/* The same, begun if there is nothing; NULL if there is no memory for that. */
+static struct quell_lazy *quell_lazy_begun(void)
+{
+	struct tlbflush_unmap_batch *batch = &current->tlb_ubc;
+	struct quell_reclaim *reclaim = batch->arch.quell;
+
+	if (!reclaim) {
+		reclaim = quell_reclaim_begin();
+		if (!reclaim)
+			return NULL;
+		batch->arch.quell = reclaim;
+		/* So that try_to_unmap_flush() ends it. */
+		batch->flush_required = true;
+	}
+	if (!reclaim->lazy)
+		reclaim->lazy = quell_lazy_new();
+	return reclaim->lazy;
 }
 
 /* The last folio stayed in the page cache, or was not unmapped: no task would look for a debt of it. */
@@ -332,8 +383,11 @@ void quell_lazy_end(struct quell_lazy *lazy)
 {
 	quell_lazy_leave(lazy);
 	quell_lazy_close(lazy);
-	quell_reclaim_end(lazy->reclaim);
-	kmem_cache_free(lazy_cache, lazy);
+	lazy = this_cpu_xchg(spare_lazy, lazy);
+	if (lazy) {
+		quell_reclaim_end(lazy->reclaim);
+		kmem_cache_free(lazy_cache, lazy);
+	}
 }
 
 /* Whether all that may change these bytes comes by here, and the folio is one that this file knows what to do with. */
@@ -359,7 +413,7 @@ void quell_lazy_begin(struct folio *folio)
 
 	if (!quell_may_owe(folio))
 		return;
-	lazy = quell_lazy_of_task(true);
+	lazy = quell_lazy_begun();
 	if (!lazy)
 		return;
 	quell_lazy_leave(lazy);
@@ -370,7 +424,7 @@ void quell_lazy_begin(struct folio *folio)
 /* It was unmapped, or that failed. */
 void quell_lazy_unmapped(void)
 {
-	struct quell_lazy *lazy = quell_lazy_of_task(false);
+	struct quell_lazy *lazy = quell_lazy_of_task();
 
 	if (lazy)
 		lazy->open = false;
@@ -389,7 +443,7 @@ bool quell_lazy_takes(struct quell_lazy *lazy, struct mm_struct *mm, unsigned lo
 /* The entry that is reported next was not clean, not read-only, or a task waits for it to be written through. */
 void quell_lazy_spoil(void)
 {
-	struct quell_lazy *lazy = quell_lazy_of_task(false);
+	struct quell_lazy *lazy = quell_lazy_of_task();
 
 	if (lazy && lazy->open)
 		lazy->spoilt = true;
@@ -401,7 +455,7 @@ void quell_lazy_spoil(void)
  */
 bool quell_lazy_remove(struct address_space *mapping, struct folio *folio)
 {
-	struct quell_lazy *lazy = quell_lazy_of_task(false);
+	struct quell_lazy *lazy = quell_lazy_of_task();
 	u64 key;
 
 	if (!lazy || lazy->folio != folio || !lazy->reported)
@@ -416,13 +470,13 @@ bool quell_lazy_remove(struct address_space *mapping, struct folio *folio)
 void quell_lazy_keep(struct address_space *mapping, struct folio *folio)
 {
 	quell_end_pending(quell_key(mapping, folio->index));
-	quell_lazy_leave(quell_lazy_of_task(false));
+	quell_lazy_leave(quell_lazy_of_task());
 }
 
 /* The folio has left the page cache and belongs to this task alone. False: it is freed as ever. */
 bool quell_lazy_park(struct folio *folio)
 {
-	struct quell_lazy *lazy = quell_lazy_of_task(false);
+	struct quell_lazy *lazy = quell_lazy_of_task();
 
 	if (!lazy || lazy->folio != folio || !lazy->reported)
 		return false;
@@ -474,7 +528,11 @@ static void quell_settle_range(struct address_space *mapping, pgoff_t first, pgo
  */
 void quell_lazy_filled(struct address_space *mapping, unsigned long index, long nr)
 {
-	if (quell_keeps(FILL_SETTLES))
+	if (!quell_keeps(FILL_SETTLES))
+		return;
+	if (nr == 1)
+		quell_settle_page(quell_key(mapping, index));
+	else
 		quell_settle_range(mapping, index, index + nr - 1);
 }
 

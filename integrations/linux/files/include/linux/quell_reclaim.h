@@ -7,9 +7,22 @@
 
 #include <linux/types.h>
 
+#include <quell/engine.h>
+
 struct mm_struct;
 struct quell_lazy;
-struct quell_reclaim;
+
+/* As many spaces as a batch of the engine's has room for. */
+#define QUELL_SPACES	8
+
+struct quell_reclaim {
+	/* What a task unmaps while it reclaims and may owe; NULL if there is nothing. The owner is mm/quell_lazy.c. */
+	struct quell_lazy *lazy;
+	unsigned int count;
+	/* Each is referred to: its space is part of the batch. */
+	struct mm_struct *mms[QUELL_SPACES];
+	struct quell_batch batch;
+};
 
 /* Begins a batch; NULL if there is no memory for it. Does not sleep. The caller ends it. */
 struct quell_reclaim *quell_reclaim_begin(void);
@@ -35,15 +48,6 @@ void quell_debt_settle(u64 number);
 bool quell_debt_is_paid(u64 number);
 /* The same for every number that there is. */
 void quell_debts_settle(void);
-
-/* A frame owes its flush, and keeps that in a word; it is claimed before it has a new owner. Interrupts are on. */
-void quell_frame_owes(void **word, u64 number);
-void quell_frame_claim(void **word);
-
-/* Where a batch keeps what may be owed of it: NULL unless mm/quell_lazy.c has put something there. */
-struct quell_lazy **quell_reclaim_lazy(struct quell_reclaim *reclaim);
-/* The same of this task's batch, which ends with try_to_unmap_flush(); NULL if it has none and, with `begin`, gets none. */
-struct quell_lazy **quell_task_lazy(bool begin);
 
 /* Of mm/quell_lazy.c, for the architecture. */
 bool quell_lazy_takes(struct quell_lazy *lazy, struct mm_struct *mm,

@@ -226,7 +226,7 @@ void quell_mm_free(struct mm_struct *mm)
 }
 
 /* An mm that was made by hand and is never freed, like that of the firmware's calls, gets its space when it is loaded. */
-static noinline void quell_space_of_static(struct mm_struct *mm)
+void quell_space_of_static(struct mm_struct *mm)
 {
 	static struct quell_space spaces[4];
 	static atomic_t used = ATOMIC_INIT(0);
@@ -235,13 +235,6 @@ static noinline void quell_space_of_static(struct mm_struct *mm)
 	if (n >= ARRAY_SIZE(spaces))
 		panic("quell: an mm without init_new_context()");
 	quell_space_make(mm, &spaces[n]);
-}
-
-void quell_enter(struct mm_struct *from, struct mm_struct *next)
-{
-	if (unlikely(!next->context.quell))
-		quell_space_of_static(next);
-	quell_check(quell_switch_to(&quell_engine, from ? from->context.quell : NULL, next->context.quell));
 }
 
 void quell_come_back(struct mm_struct *mm)
@@ -276,6 +269,9 @@ quell_range_of(struct quell_range *range, unsigned long start, unsigned long end
 {
 	unsigned long mask = (1UL << stride_shift) - 1;
 
+	/* Everything also if it is empty: then the difference is as large as can be. */
+	if ((end - start - 1) >> stride_shift >= tlb_single_page_flush_ceiling)
+		return NULL;
 	switch (stride_shift) {
 	case PAGE_SHIFT:
 		range->stride = QUELL_STRIDE_BASE;
@@ -289,9 +285,6 @@ quell_range_of(struct quell_range *range, unsigned long start, unsigned long end
 	default:
 		return NULL;
 	}
-	if (end == TLB_FLUSH_ALL ||
-	    (end - start) >> stride_shift > tlb_single_page_flush_ceiling)
-		return NULL;
 	/* Whole strides: a table's range may begin and end anywhere in one. */
 	start &= ~mask;
 	end = (end + mask) & ~mask;
@@ -311,16 +304,12 @@ void quell_mm_flush(struct mm_struct *mm, unsigned long start,
 	u32 scope = freed_tables ? QUELL_SCOPE_TABLES : QUELL_SCOPE_LEAF;
 	struct quell_space *space = mm->context.quell;
 	struct quell_range range;
-	enum quell_status status;
 
 	/* Without one it was never loaded. */
 	if (likely(space)) {
 		preempt_disable();
-		status = quell_flush(&quell_engine, space,
-				     quell_range_of(&range, start, end, stride_shift), scope);
-		if (unlikely(status == QUELL_STATUS_RANGE))
-			status = quell_flush(&quell_engine, space, NULL, scope);
-		quell_check(status);
+		quell_check(quell_flush(&quell_engine, space,
+					quell_range_of(&range, start, end, stride_shift), scope));
 		preempt_enable();
 	}
 	mmu_notifier_arch_invalidate_secondary_tlbs(mm, start, end);

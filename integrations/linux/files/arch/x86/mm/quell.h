@@ -42,8 +42,8 @@ struct quell_this_cpu {
 };
 DECLARE_PER_CPU(struct quell_this_cpu, quell_this);
 
-/* From `from` to `next`; `next` is quell_this.mm already. Interrupts are off. */
-void quell_enter(struct mm_struct *from, struct mm_struct *next);
+/* The space of an mm that was made by hand. */
+void quell_space_of_static(struct mm_struct *mm);
 /* Back to the space that was kept lazily. Interrupts are off. */
 void quell_come_back(struct mm_struct *mm);
 /* Leaves the space, if this CPU has not left it yet; the engine does not know it here any more. */

@@ -9,6 +9,8 @@
 #include <linux/mm.h>
 #include <linux/quell_reclaim.h>
 #include <linux/seq_file.h>
+#include <linux/slab.h>
+#include <linux/topology.h>
 
 #include <asm/tlbflush.h>
 
@@ -85,6 +87,21 @@ early_param("quell_forget", quell_forget_setup);
 
 /* Beginning. */
 
+/* The engine's state of each CPU, on the CPU's node; NULL if there is no memory. Kept for ever. */
+static struct quell_cpu **__init quell_cpu_places(void)
+{
+	struct kmem_cache *cache = KMEM_CACHE(quell_cpu, SLAB_PANIC);
+	struct quell_cpu **places = kcalloc(nr_cpu_ids, sizeof(*places), GFP_KERNEL);
+	unsigned int cpu;
+
+	for (cpu = 0; places && cpu < nr_cpu_ids; cpu++) {
+		places[cpu] = kmem_cache_alloc_node(cache, GFP_KERNEL | __GFP_ZERO, early_cpu_to_node(cpu));
+		if (!places[cpu])
+			return NULL;
+	}
+	return places;
+}
+
 /* On the boot CPU, alone, with interrupts off, after the allocators and before the first mm. */
 void __init quell_init(void)
 {
@@ -107,7 +124,7 @@ void __init quell_init(void)
 	setup.features.full_above = tlb_single_page_flush_ceiling;
 	setup.policy = policy;
 	setup.cpu_count = nr_cpu_ids;
-	setup.cpus = alloc_pages_exact(nr_cpu_ids * sizeof(struct quell_cpu), GFP_KERNEL | __GFP_ZERO);
+	setup.cpu_places = quell_cpu_places();
 	setup.message = why;
 	setup.message_size = sizeof(why);
 	if (wanted & WANT_LAZY) {
@@ -119,7 +136,7 @@ void __init quell_init(void)
 			return;
 		}
 	}
-	if (!setup.cpus || !quell_reclaim_init() || !quell_spaces_init()) {
+	if (!setup.cpu_places || !quell_reclaim_init() || !quell_spaces_init()) {
 		pr_warn("off: no memory\n");
 		return;
 	}

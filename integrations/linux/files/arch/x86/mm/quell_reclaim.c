@@ -17,8 +17,10 @@
 
 static struct kmem_cache *reclaim_cache __ro_after_init;
 
+/* A batch that was begun and is empty, for the next task on this CPU: each call of reclaim needs one. */
+static DEFINE_PER_CPU(struct quell_reclaim *, spare_reclaim);
+
 static_assert(sizeof(struct quell_stamp) == sizeof(u64));
-static_assert(sizeof(struct quell_residue) == sizeof(void *));
 
 static u64 quell_stamp_number(const struct quell_stamp *stamp)
 {
@@ -36,18 +38,6 @@ static struct quell_stamp quell_stamp_of(u64 number)
 	return stamp;
 }
 
-/* As many spaces as a batch of the engine's has room for. */
-#define QUELL_SPACES	8
-
-struct quell_reclaim {
-	struct quell_batch batch;
-	unsigned int count;
-	/* Each is referred to: its space is part of the batch. */
-	struct mm_struct *mms[QUELL_SPACES];
-	/* What a task unmaps while it reclaims and may owe; NULL if there is nothing. The owner is mm/quell_lazy.c. */
-	struct quell_lazy *lazy;
-};
-
 bool __init quell_reclaim_init(void)
 {
 	reclaim_cache = KMEM_CACHE(quell_reclaim, 0);
@@ -57,8 +47,10 @@ bool __init quell_reclaim_init(void)
 struct quell_reclaim *quell_reclaim_begin(void)
 {
 	u32 purpose = quell_batch() ? QUELL_PURPOSE_RECLAIM : QUELL_PURPOSE_CALL;
-	struct quell_reclaim *reclaim;
+	struct quell_reclaim *reclaim = this_cpu_xchg(spare_reclaim, NULL);
 
+	if (reclaim)
+		return reclaim;
 	/* Not from the reserves, which reclaim may touch and others need: one flush more is no harm. */
 	reclaim = kmem_cache_alloc(reclaim_cache, GFP_NOWAIT | __GFP_NOMEMALLOC | __GFP_NOWARN);
 	if (!reclaim)
@@ -104,7 +96,10 @@ u64 quell_reclaim_owe(struct quell_reclaim *reclaim)
 void quell_reclaim_end(struct quell_reclaim *reclaim)
 {
 	quell_reclaim_finish(reclaim);
-	kmem_cache_free(reclaim_cache, reclaim);
+	reclaim->lazy = NULL;
+	reclaim = this_cpu_xchg(spare_reclaim, reclaim);
+	if (reclaim)
+		kmem_cache_free(reclaim_cache, reclaim);
 }
 
 /*
@@ -139,29 +134,6 @@ void quell_reclaim_report(struct quell_reclaim *reclaim, struct mm_struct *mm,
 	preempt_enable();
 }
 
-/* A task's batch. */
-
-struct quell_lazy **quell_reclaim_lazy(struct quell_reclaim *reclaim)
-{
-	return &reclaim->lazy;
-}
-
-struct quell_lazy **quell_task_lazy(bool begin)
-{
-	struct tlbflush_unmap_batch *batch = &current->tlb_ubc;
-	struct quell_reclaim *reclaim = batch->arch.quell;
-
-	if (!reclaim && begin) {
-		reclaim = quell_reclaim_begin();
-		if (!reclaim)
-			return NULL;
-		batch->arch.quell = reclaim;
-		/* So that try_to_unmap_flush() ends it. */
-		batch->flush_required = true;
-	}
-	return reclaim ? &reclaim->lazy : NULL;
-}
-
 /* Debts. */
 
 void quell_debt_settle(u64 number)
@@ -190,26 +162,4 @@ void quell_debts_settle(void)
 	preempt_disable();
 	quell_check(quell_pay_all(&quell_engine));
 	preempt_enable();
-}
-
-/* The frame owes its flush from here on; what it owes stands in the word. */
-void quell_frame_owes(void **word, u64 number)
-{
-	struct quell_stamp stamp = quell_stamp_of(number);
-
-	quell_check(quell_residue_init((struct quell_residue *)word));
-	quell_check(quell_residue_owe((struct quell_residue *)word, &stamp));
-}
-
-/* Pays what the frame owes: then it may have a new owner. */
-void quell_frame_claim(void **word)
-{
-	bool claimed;
-
-	preempt_disable();
-	this_cpu_write(quell_this.reason, TLB_LOCAL_SHOOTDOWN);
-	claimed = quell_claim(&quell_engine, (struct quell_residue *)word);
-	this_cpu_write(quell_this.reason, TLB_LOCAL_MM_SHOOTDOWN);
-	preempt_enable();
-	WARN_ON_ONCE(!claimed);
 }

@@ -5,7 +5,7 @@
  * masking and memory encryption are Linux's business here as there.
  *
  * cpu_tlbstate stays true: loaded_mm and loaded_mm_asid say what CR3 says whenever interrupts are on, and
- * mm_cpumask() names at least the CPUs that have the mm loaded. Only ctxs[], which the engine has for itself, is not
+ * mm_cpumask() names at least the CPUs that have the mm loaded: each that ever had. Only ctxs[], which the engine has for itself, is not
  * used. The engine's tag is Linux's ASID plus one. One ASID is left to the kernel's own root, so that a walker that
  * has left a user's tables finds nothing of them.
  */
@@ -37,7 +37,7 @@ static bool quell_kernel_entries_are_stale(u16 asid)
 	return stale;
 }
 
-static void quell_load(struct mm_struct *mm, u16 asid, bool flush)
+static __always_inline void quell_load(struct mm_struct *mm, u16 asid, bool flush)
 {
 	unsigned long lam = mm_lam_cr3_mask(mm);
 
@@ -65,7 +65,6 @@ void quell_hw_unload_root(void)
 		return;
 	this_cpu_write(cpu_tlbstate.loaded_mm, LOADED_MM_SWITCHING);
 	barrier();
-	cpumask_clear_cpu(smp_processor_id(), mm_cpumask(mm));
 	quell_load(&init_mm, quell_kernel_asid(), false);
 	this_cpu_write(cpu_tlbstate.loaded_mm, &init_mm);
 	this_cpu_write(cpu_tlbstate_shared.is_lazy, false);
@@ -143,13 +142,14 @@ void quell_mm_switch(struct mm_struct *next, struct task_struct *tsk)
 		quell_forget(from);
 		return;
 	}
-	/* Whom Linux asks by mm_cpumask(): before LAM is read, and until the old root is gone. */
-	cpumask_set_cpu(smp_processor_id(), mm_cpumask(next));
+	/* Whom Linux asks by mm_cpumask(): before LAM is read. A CPU that has left stays in it; asked, it finds another mm. */
+	if (!cpumask_test_cpu(smp_processor_id(), mm_cpumask(next)))
+		cpumask_set_cpu(smp_processor_id(), mm_cpumask(next));
 	this_cpu_write(quell_this.mm, next);
-	quell_enter(from, next);
+	if (unlikely(!next->context.quell))
+		quell_space_of_static(next);
+	quell_check(quell_switch_to(&quell_engine, from ? from->context.quell : NULL, next->context.quell));
 	this_cpu_write(cpu_tlbstate.loaded_mm, next);
-	if (from && from != next)
-		cpumask_clear_cpu(smp_processor_id(), mm_cpumask(from));
 	cr4_update_pce_mm(next);
 	switch_ldt(prev, next);
 }

@@ -26,26 +26,20 @@ void quell_reclaim_add(struct arch_tlbflush_unmap_batch *batch,
 		}
 		batch->quell = reclaim;
 	}
-	if (quell_lazy()) {
-		struct quell_lazy *lazy = *quell_reclaim_lazy(reclaim);
-
-		if (lazy && quell_lazy_takes(lazy, mm, address))
-			return;
-	}
+	if (quell_lazy() && reclaim->lazy && quell_lazy_takes(reclaim->lazy, mm, address))
+		return;
 	quell_reclaim_report(reclaim, mm, address);
 }
 
 void quell_reclaim_flush(struct arch_tlbflush_unmap_batch *batch)
 {
 	struct quell_reclaim *reclaim = batch->quell;
-	struct quell_lazy *lazy;
 
 	if (!reclaim)
 		return;
 	batch->quell = NULL;
-	lazy = *quell_reclaim_lazy(reclaim);
-	if (lazy)
-		quell_lazy_end(lazy);
+	if (reclaim->lazy)
+		quell_lazy_end(reclaim->lazy);
 	quell_reclaim_end(reclaim);
 }
 

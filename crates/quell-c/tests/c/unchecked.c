@@ -1,0 +1,44 @@
+/*
+ * What a library that looks for misuse refuses, and one that was built with QUELL_UNCHECKED does not look for; with REFUSES defined the
+ * program is linked to the former. Everything here is harmless in the latter, too: a program knows that of one library alone.
+ */
+#include "checks.h"
+#include "machine.h"
+
+#if defined(REFUSES)
+#define MISUSE(call, status) REFUSED(call, status)
+#else
+#define MISUSE(call, status) DONE(call)
+#endif
+
+static struct quell_engine engine;
+static struct quell_cpu cpus[2];
+static struct quell_space space;
+
+int main(void)
+{
+    struct quell_setup setup = {
+        .interface = QUELL_INTERFACE,
+        .features = {.tagging = QUELL_TAGGING_NONE, .full_above = 33},
+        .cpus = cpus,
+        .cpu_count = 2,
+    };
+    struct quell_range range = {.start = 7, .pages = 1};
+    DONE(quell_engine_new(&engine, &setup));
+    DONE(quell_cpu_online(&engine));
+    /* This is asked once for each boot, and is refused by both. */
+    REFUSED(quell_cpu_online(&engine), ONLINE);
+    DONE(quell_space_new(&engine, &space, 9));
+    DONE(quell_switch_to(&engine, NULL, &space));
+    DONE(quell_flush(&engine, &space, &range, QUELL_SCOPE_TABLES));
+    IS(invalidated.range.start, 7);
+    MISUSE(quell_flush(&engine, &space, &range, 2), VALUE);
+    range.stride = 3;
+    range.start = 0;
+    range.pages = 1 << 18;
+    MISUSE(quell_flush(&engine, &space, &range, QUELL_SCOPE_LEAF), RANGE);
+    this_cpu = 1;
+    MISUSE(quell_enter_lazy(&engine), OFFLINE);
+    printf("%u answers were right\n", asked);
+    return 0;
+}
