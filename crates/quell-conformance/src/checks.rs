@@ -444,7 +444,7 @@ impl<H: Bench, R: Rules> Part<'_, '_, H, R> {
                         forgot &= !reads(NEW);
                         self.engine.settle_stamp(owed.stamp());
                     }
-                    Outcome::Flushed(frames) => frames.for_each(drop),
+                    Outcome::Flushed(_none) => {}
                 }
                 forgot &= !reads(NEW);
                 self.hw.set_word(old, 0, NEW);
