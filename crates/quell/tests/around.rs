@@ -360,7 +360,7 @@ fn two_cpus_do_not_share_their_state() {
 fn state_of_cpus_that_moves_is_noticed() {
     let comes_online = |swaps: bool| {
         let machine = leak(Machine::default());
-        let places = [(); 2].map(|()| &*leak(Cpu::new()));
+        let places = [(); 2].map(|()| leak(Cpu::new()));
         machine.places.borrow_mut().extend(places);
         let engine = Engine::with_own_state(machine, 2, &[], Policy::ALL).expect("two places");
         if swaps {
