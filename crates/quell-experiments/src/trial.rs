@@ -149,7 +149,10 @@ impl Trial<'_> {
     }
 
     fn clear(&self) -> ClearPolicy {
-        let strategy = match (self.machine.choice(Parameter::ZeroLoop), self.machine.architecture()) {
+        let strategy = match (
+            self.machine.choice(Parameter::ZeroLoop),
+            self.machine.architecture(),
+        ) {
             ("stores", _) => Strategy::Stores,
             ("clzero", _) => Strategy::Clzero,
             ("nontemporal", Architecture::X86_64) => Strategy::NonTemporal64,
