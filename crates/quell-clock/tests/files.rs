@@ -332,6 +332,7 @@ fn parameters_are_set_as_text() {
         ("cpu.cpus=1.5", "expected a whole number"),
         ("tlb.tags=many", "`many` is not one of"),
         ("tlb.tags=asid16", "does not exist on x86-64"),
+        ("zero.loop=clzero", "this processor does not have"),
         ("tlb.l2_ways=7", "do not divide"),
     ] {
         let message = set(&[text]).expect_err(text);

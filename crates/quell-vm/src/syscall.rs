@@ -250,8 +250,10 @@ pub enum Error {
     /// No memory is left, and none could be reclaimed. Part of the call may have been done.
     #[error("out of memory")]
     OutOfMemory,
-    /// No free range of addresses is large enough.
-    #[error("no free range of addresses is large enough")]
+    /// No free range of addresses is large enough, or there are as many files as there can be.
+    #[error(
+        "no room: no free range of addresses is large enough, or there are as many files as there can be"
+    )]
     NoSpace,
     /// There is no such process, or it has ended.
     #[error("no such process")]
