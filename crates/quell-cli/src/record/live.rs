@@ -194,11 +194,12 @@ impl LiveArgs {
 fn told(summary: &Summary, kept: Option<&String>, command: bool) {
     let place = kept.map_or_else(String::new, |name| format!(" into {name}"));
     note!(
-        "recorded {} events in {:.1} s{place}; {} lost; overhead {:.2} %",
+        "recorded {} events in {:.1} s{place}; {} lost; overhead {:.2} %, and {:.0} ms of CPU time before and after",
         summary.kept,
         summary.elapsed.as_secs_f64(),
         summary.lost,
-        summary.overhead() * 100.0
+        summary.overhead() * 100.0,
+        summary.around.as_secs_f64() * 1e3
     );
     match summary.exit {
         Some(exit) if !exit.success() => note!("the command ended with {exit}"),

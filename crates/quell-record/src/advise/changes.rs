@@ -46,6 +46,8 @@ pub(super) struct Proposal {
     /// Whether more of what the kernel does for the program may go with it, which is not recorded: the reading of a file, the copies
     /// of pages, a process that is not started.
     pub(super) around: bool,
+    /// Whether the memory is kept, so that no other site flushes because it was given back.
+    pub(super) kept: bool,
 }
 
 impl Proposal {
@@ -58,6 +60,7 @@ impl Proposal {
             filled: Range::default(),
             served: Range::default(),
             around: false,
+            kept: false,
         }
     }
 
@@ -75,7 +78,7 @@ pub(super) fn place(site: &Site) -> String {
 }
 
 /// The changes that could be made at a site.
-pub(super) fn changes(site: &Site, prices: Option<&Prices>) -> Vec<Proposal> {
+pub(super) fn changes(site: &Site, prices: Option<&Prices>, forked: bool) -> Vec<Proposal> {
     let (call, at) = (&*site.place.call, place(site));
     let one = |kind, said, least, most| vec![Proposal::new(kind, said, Left { least, most })];
     match call {
@@ -93,6 +96,8 @@ pub(super) fn changes(site: &Site, prices: Option<&Prices>) -> Vec<Proposal> {
             let what = "give pages that change between writable and not a second, writable mapping, or memory protection keys, instead of mprotect";
             one("protect", format!("At {at}, {what}"), 0, left)
         }
+        // Pages are copied for other reasons, too: the first write to a file that is mapped privately, or to a page of zeros.
+        "copy-on-write" if !forked => Vec::new(),
         "copy-on-write" | "fork" => {
             let what = "write less between fork and the child's exit, or fork from a small process";
             let said = format!("{call} of {}: {what}", site.place.program);
@@ -232,18 +237,21 @@ fn touched(site: &Site) -> Option<(usize, Range)> {
     if within[last] < 0.2 || site.reuse.known() < TOLD {
         return None;
     }
-    let chosen = (0..=last).find(|&bin| within[bin] >= 0.9 * within[last])?;
+    let chosen = (0..=last).find(|&bin| within[bin] >= 0.95 * within[last])?;
     let untouched = (1.0 - within[chosen + 1]) * site.reuse.followed(chosen + 1);
+    // Two standard deviations of a share of so many.
+    let spread = |share: f64| 2.0 * (share * (1.0 - share) / site.reuse.known() as f64).sqrt();
+    let (least, most) = (within[chosen], 1.0 - untouched);
     let share = Range {
-        least: within[chosen],
-        most: 1.0 - untouched,
+        least: (least - spread(least)).max(0.0),
+        most: (most + spread(most)).min(1.0),
     };
     Some((chosen, share))
 }
 
 /// Memory that is not given back because it is needed again soon.
 fn kept(site: &Site, call: &str, at: &str) -> Option<Proposal> {
-    // Kept ten times as long as it takes until nearly all is touched again, it is there even if what is kept is given back little
+    // Kept up to ten times as long as it takes until nearly all is touched again, it is there even if what is kept is given back little
     // by little, as allocators do.
     let (chosen, share) = touched(site)?;
     let keeps = time(BINS[chosen + 1] as f64);
@@ -263,6 +271,7 @@ fn kept(site: &Site, call: &str, at: &str) -> Option<Proposal> {
         // Memory that is kept is not filled again, and not given back.
         filled: share,
         served: share,
+        kept: true,
         ..Proposal::new(
             kind,
             format!("At {at}, {what}"),

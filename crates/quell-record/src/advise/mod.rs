@@ -71,8 +71,17 @@ pub fn advise(
                 least: site.interrupts.saturating_sub(left.most) as f64,
                 most: site.interrupts.saturating_sub(left.least) as f64,
             };
-            let share =
-                cpu.map(|cpu| won(site, gone, &proposal, prices, scales, kernel).of_all(cpu));
+            let along = match proposal.kept {
+                true => Along::of(from, site),
+                false => Along::default(),
+            };
+            let part = |gone: f64| gone / site.interrupts.max(1) as f64;
+            let with = Range {
+                least: along.ns.least * part(gone.least),
+                most: along.ns.most * part(gone.most),
+            };
+            let won = won(site, gone, &proposal, prices, scales, kernel).plus(with);
+            let share = cpu.map(|cpu| won.of_all(cpu));
             let none = left.least >= site.interrupts;
             let most = gone.most * site.weight;
             let matters = match share {
@@ -82,7 +91,10 @@ pub fn advise(
             if !matters {
                 continue;
             }
-            let scaled = |count: u64| (count as f64 * site.weight).round() as u64;
+            let stays = |count: u64| count as f64 / site.interrupts.max(1) as f64;
+            let scaled = |count: u64| {
+                (count as f64 * site.weight + along.interrupts * stays(count)).round() as u64
+            };
             let (now, least, most) = (
                 scaled(site.interrupts),
                 scaled(left.least),
@@ -116,8 +128,15 @@ pub fn advise(
             } else {
                 String::new()
             };
+            let others = match along.interrupts >= 0.5 {
+                true => format!(
+                    " (with {} for the same memory by other calls)",
+                    count(along.interrupts.round() as u64)
+                ),
+                false => String::new(),
+            };
             advice.push(Advice {
-                text: format!("{}: {counts}{gain}{few}.", proposal.said),
+                text: format!("{}: {counts}{others}{gain}{few}.", proposal.said),
                 program: site.place.program.to_string(),
                 call: site.place.call.to_string(),
                 place: at.clone(),
@@ -133,7 +152,8 @@ pub fn advise(
         .iter()
         .filter(|site| site.estimate() >= LEAST)
     {
-        consider(site, changes(site, prices), place(site));
+        let forked = !from.begins_known || from.forked(&site.place.program);
+        consider(site, changes(site, prices, forked), place(site));
     }
     for whole in programs(sites)
         .iter()
@@ -152,6 +172,33 @@ pub fn advise(
             .then(fewer(b).cmp(&fewer(a)))
     });
     advice
+}
+
+/// What other sites flush for memory that a site has given back, made larger as theirs is.
+#[derive(Clone, Copy, Default)]
+struct Along {
+    interrupts: f64,
+    /// What these cost, in nanoseconds.
+    ns: Range,
+}
+
+impl Along {
+    fn of(from: &Attribution, giver: &Site) -> Along {
+        let number = from.sites.iter().position(|site| site.place == giver.place);
+        let mut all = Along::default();
+        for site in &from.sites {
+            let Some(&given) = number.and_then(|giver| site.given.get(&giver)) else {
+                continue;
+            };
+            let each = given as f64 * site.weight / site.interrupts.max(1) as f64;
+            all.interrupts += given as f64 * site.weight;
+            all.ns = all
+                .ns
+                .plus(Range::of(site.waited, each))
+                .plus(Range::of(site.stolen, each));
+        }
+        all
+    }
 }
 
 /// What is advised on: each site; but what the kernel does for one reason to one program is one, because one change removes it

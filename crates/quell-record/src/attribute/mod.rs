@@ -67,6 +67,8 @@ pub struct Program {
     pub locked_ns: u64,
     /// Page faults.
     pub faults: u64,
+    /// Whether a process of it was seen to fork.
+    pub forked: bool,
     /// Events that were recorded while it ran.
     pub events: Events,
 }
@@ -161,6 +163,8 @@ pub struct Attribution {
     pub seen: Seen,
     /// Symbols of the kernel below which a hypervisor does part of the work.
     pub paravirtual: bool,
+    /// Whether the recording tells when a thread or a process begins.
+    pub begins_known: bool,
     processes_known: bool,
 }
 
@@ -282,8 +286,14 @@ impl Attribution {
             Change::Exited { tid, .. } => {
                 self.threads.remove(tid);
             }
-            Change::Forked { pid, parent, .. } if pid != parent => {
-                if let Some(&program) = self.program_of_process.get(parent) {
+            Change::Forked { pid, parent, .. } => {
+                self.begins_known = true;
+                if let Some(&program) = self
+                    .program_of_process
+                    .get(parent)
+                    .filter(|_| pid != parent)
+                {
+                    self.programs[program].forked = true;
                     self.program_of_process.insert(*pid, program);
                 }
             }
@@ -637,6 +647,25 @@ impl Attribution {
         of.hits(target);
         self.weigh(&folded).interrupts += 1;
         self.counts_in_call(sample, site, gap, first);
+        self.concerns_what_was_given_back(sample, program, site);
+    }
+
+    /// An interrupt from this site may be for memory that another has given back: it would not be, were that kept.
+    fn concerns_what_was_given_back(&mut self, sample: &Sample, program: usize, site: usize) {
+        let Some(thread) = self.threads.get(&sample.tid) else {
+            return;
+        };
+        let giver = match (&*self.sites[site].place.call, &thread.call, &thread.fault) {
+            ("copy-on-write", _, Some(fault)) => fault.site,
+            ("mprotect" | "pkey_mprotect", Some(call), _) => self
+                .discards
+                .find(program, call.start)
+                .map(|discard| discard.site),
+            _ => None,
+        };
+        if let Some(giver) = giver {
+            *self.sites[site].given.entry(giver).or_default() += 1;
+        }
     }
 
     /// The request for which this thread interrupts others now.
@@ -1145,6 +1174,13 @@ impl Attribution {
             }
             site.weight *= missing;
         }
+    }
+
+    /// Whether a process of this program was seen to fork.
+    pub fn forked(&self, program: &str) -> bool {
+        self.programs
+            .iter()
+            .any(|of| &*of.name == program && of.forked)
     }
 
     /// The count of the event that tells of interrupts, if it was counted.

@@ -1,5 +1,6 @@
 //! What is added up for each place in a program.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use rustc_hash::FxHashMap;
@@ -100,6 +101,9 @@ pub struct Site {
     pub by_target: u64,
     /// How often each CPU was hit.
     pub hit: Vec<u64>,
+    /// How many of the interrupts were for memory that another site, by its number, had given back: to protect it otherwise, or to take a
+    /// page of zeros out of it.
+    pub given: BTreeMap<usize, u64>,
     /// Time that targets lost.
     pub stolen: Span,
     /// Time that initiators waited.
@@ -154,6 +158,7 @@ impl Site {
             by_interrupt: 0,
             by_target: 0,
             hit: Vec::new(),
+            given: BTreeMap::new(),
             stolen: Span::default(),
             waited: Span::default(),
             waits: 0,
