@@ -1,4 +1,5 @@
-//! The recorder: events opened, read in the order of time, handed to a sink.
+//! The recorder: events opened, read in the order of time, handed to a sink. The file is long because opening and reading share what is
+//! known of each event.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap};
