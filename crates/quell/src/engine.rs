@@ -319,10 +319,11 @@ impl<'m, H: Hardware, R: Rules> Engine<'m, H, R> {
 /// Where the states of all CPUs are, as one number.
 #[cfg(debug_assertions)]
 fn places_of<H: Hardware>(hw: &H, given: &[PerCpu<'_, H>], count: usize) -> usize {
-    (0..count).fold(0, |sum: usize, cpu| {
+    let places = (0..count).map(|cpu| {
         let place = core::ptr::from_ref(state_of(hw, given, CpuId(cpu as u16)));
-        sum.wrapping_mul(31).wrapping_add(place.addr())
-    })
+        place.addr().rotate_left(cpu as u32)
+    });
+    places.reduce(usize::wrapping_add).unwrap_or_default()
 }
 
 /// The state of a CPU: where the machine says that it is, or in the slice that was given.
