@@ -13,6 +13,16 @@ fn advice_on_reuse(kind: &str, fault_ns: Option<f64>) -> Option<Advice> {
 
 /// The same of a program that keeps its CPU busy, or half of the time.
 fn advice_of(kind: &str, fault_ns: Option<f64>, busy: bool) -> Option<Advice> {
+    advised(kind, fault_ns, busy, None)
+}
+
+/// The same of a program that also protects memory at this address in each round, before it uses again what it gave back.
+fn advised(
+    kind: &str,
+    fault_ns: Option<f64>,
+    busy: bool,
+    protected: Option<u64>,
+) -> Option<Advice> {
     let mut items = Vec::new();
     items.extend(fault_ns.map(|ns| {
         Item::Prices(Prices {
@@ -56,8 +66,16 @@ fn advice_of(kind: &str, fault_ns: Option<f64>, busy: bool) -> Option<Advice> {
         let work = vec![number("cpu", 1), number("csd", 5), function];
         add("csd:csd_queue_cpu", at + 1_000, work.clone());
         add("csd:csd_function_entry", at + 3_000, work.clone());
-        add("csd:csd_function_exit", at + 5_000, work);
+        add("csd:csd_function_exit", at + 5_000, work.clone());
         add("syscalls:sys_exit_madvise", at + 10_000, vec![]);
+        if let Some(start) = protected {
+            let range = vec![number("start", start), number("len", 20 << 12)];
+            add("syscalls:sys_enter_mprotect", at + 11_000, range);
+            add("csd:csd_queue_cpu", at + 12_000, work.clone());
+            add("csd:csd_function_entry", at + 13_000, work.clone());
+            add("csd:csd_function_exit", at + 14_000, work.clone());
+            add("syscalls:sys_exit_mprotect", at + 15_000, vec![]);
+        }
         for page in 0..20 {
             let address = (1 << 20) + (page << 12);
             add(
@@ -121,4 +139,18 @@ fn advice_on_memory_that_is_used_again_counts_what_it_costs_to_fill() {
         "{pin:?}"
     );
     assert!(advice_of("shard", None, false).is_none());
+}
+
+#[test]
+fn memory_that_is_kept_is_not_protected_otherwise_because_it_was_given_back() {
+    let of = |protected| advised("keep", None, true, protected).unwrap();
+    let (same, other) = (of(Some(1 << 20)), of(Some(1 << 40)));
+    assert_eq!((same.interrupts, same.left), (400, (0, 0)), "{same:?}");
+    assert!(
+        same.text.contains("with 200 for the same memory"),
+        "{same:?}"
+    );
+    assert_eq!((other.interrupts, other.left), (200, (0, 0)), "{other:?}");
+    let least = |advice: &Advice| advice.share.unwrap().least;
+    assert!(least(&same) > least(&other), "{same:?} {other:?}");
 }

@@ -492,7 +492,15 @@ fn what_one_change_removes_everywhere_in_a_program_is_advised_once() {
         copies.push_str(&line.replace(" main (", function));
         copies.push('\n');
     }
-    let report = Report::new(analysed(&copies), None);
+    let forked = |forked| {
+        let mut all = analysed(&copies);
+        all.begins_known = true;
+        for program in &mut all.programs {
+            program.forked = forked;
+        }
+        Report::new(all, None)
+    };
+    let report = forked(true);
     let copying = |site: &&SiteRow| site.call == "copy-on-write" && site.interrupts > 0;
     let sites: Vec<u64> = report
         .sites
@@ -508,6 +516,9 @@ fn what_one_change_removes_everywhere_in_a_program_is_advised_once() {
         .collect();
     assert_eq!(forks.len(), 1, "{:#?}", report.advice);
     assert_eq!(forks[0].interrupts, sites.iter().sum::<u64>());
+    // Without a fork it was a file that is mapped privately, or a page of zeros.
+    let without = forked(false);
+    assert!(without.advice.iter().all(|advice| advice.kind != "fork"));
 }
 
 #[test]

@@ -12,9 +12,7 @@ use std::time::Duration;
 use perf_event::data::Record;
 
 use super::budget::Phase;
-use super::host::{
-    Ahead, LEAST_BUFFER, buffer_for, host, now_ns, online, raise_file_limit, spent_ns,
-};
+use super::host::{Ahead, buffer_for, host, now_ns, online, raise_file_limit, spent_ns};
 use super::memory::{self, Memory};
 use super::options::{BETWEEN, Options, Stretches};
 use super::price::{self, Price};
@@ -127,17 +125,8 @@ impl Recorder {
             what: "/sys/devices/system/cpu/online".to_owned(),
             error,
         })?;
-        let mut bytes = options.buffer.unwrap_or_else(|| buffer_for(cpus.len()));
-        let rings = loop {
-            let rings = cpus.iter().map(|cpu| Ring::open(*cpu, bytes, &points));
-            let rings = rings.collect::<io::Result<Vec<_>>>();
-            // Without CAP_IPC_LOCK, buffers may have only so much (kernel.perf_event_mlock_kb).
-            let refused = |error: &io::Error| error.raw_os_error() == Some(libc::EPERM);
-            if bytes <= LEAST_BUFFER || !rings.as_ref().is_err_and(refused) {
-                break rings;
-            }
-            bytes /= 2;
-        };
+        let bytes = options.buffer.unwrap_or_else(|| buffer_for(cpus.len()));
+        let rings = Ring::open_all(&cpus, bytes, &points);
         let rings = rings.map_err(|error| Refused::Event {
             event: host.events[0].clone(),
             error,

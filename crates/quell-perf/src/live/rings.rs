@@ -17,6 +17,7 @@ use perf_event::events::{Event, Software, Tracepoint};
 use perf_event::{Builder, Clock, Counter, Group, ReadFormat, SampleFlag, Sampler};
 
 use super::budget::Phase;
+use super::host::LEAST_BUFFER;
 use super::options::{Stack, Stretches};
 
 /// The kernel's number for records of events, and where in these the time stands, in bytes.
@@ -90,6 +91,28 @@ pub(super) struct Ring {
 }
 
 impl Ring {
+    /// Opens tracepoints on all these CPUs, with buffers of so many bytes, or of as many as the kernel grants.
+    ///
+    /// # Errors
+    ///
+    /// What the kernel said.
+    pub(super) fn open_all(
+        cpus: &[u32],
+        mut bytes: usize,
+        points: &[Point],
+    ) -> io::Result<Vec<Self>> {
+        loop {
+            let rings = cpus.iter().map(|cpu| Ring::open(*cpu, bytes, points));
+            let rings = rings.collect::<io::Result<Vec<_>>>();
+            // Without CAP_IPC_LOCK, buffers may have only so much (kernel.perf_event_mlock_kb).
+            let refused = |error: &io::Error| error.raw_os_error() == Some(libc::EPERM);
+            if bytes <= LEAST_BUFFER || !rings.as_ref().is_err_and(refused) {
+                return rings;
+            }
+            bytes /= 2;
+        }
+    }
+
     /// Opens tracepoints on a CPU; neither recorded nor counted yet.
     ///
     /// # Errors

@@ -77,15 +77,42 @@ pub(super) fn place(site: &Site) -> String {
     figures::place(site.place.frames.iter().map(|frame| &**frame)).to_owned()
 }
 
+/// What the rest of a program tells of its sites.
+#[derive(Clone, Copy)]
+pub(super) struct Program {
+    /// Whether it may have forked.
+    forks: bool,
+    /// How many pages it filled for each that it gave back, at most one: what is kept serves whatever is asked for next, be it at the same
+    /// address or not.
+    demand: f64,
+}
+
+impl Program {
+    pub(super) fn of(from: &Attribution, name: &str) -> Program {
+        const PAGE: f64 = 4096.0;
+        let gives = |site: &&Site| {
+            let call = &*site.place.call;
+            &*site.place.program == name && ["madvise", "process_madvise", "munmap"].contains(&call)
+        };
+        let given: u64 = from.sites.iter().filter(gives).map(|site| site.bytes).sum();
+        let known = from.programs.iter().find(|program| &*program.name == name);
+        let filled = known.map_or(0, |program| program.faults) as f64 * PAGE;
+        Program {
+            forks: !from.begins_known || known.is_some_and(|program| program.forked),
+            demand: (filled / given.max(1) as f64).min(1.0),
+        }
+    }
+}
+
 /// The changes that could be made at a site.
-pub(super) fn changes(site: &Site, prices: Option<&Prices>, forked: bool) -> Vec<Proposal> {
+pub(super) fn changes(site: &Site, prices: Option<&Prices>, program: Program) -> Vec<Proposal> {
     let (call, at) = (&*site.place.call, place(site));
     let one = |kind, said, least, most| vec![Proposal::new(kind, said, Left { least, most })];
     match call {
         "madvise" | "process_madvise" | "munmap" => {
             let all = [
                 merged(site, call, &at),
-                kept(site, call, &at),
+                kept(site, call, &at, program.demand),
                 freed(site, &at),
                 huge(site, &at, prices),
             ];
@@ -97,7 +124,7 @@ pub(super) fn changes(site: &Site, prices: Option<&Prices>, forked: bool) -> Vec
             one("protect", format!("At {at}, {what}"), 0, left)
         }
         // Pages are copied for other reasons, too: the first write to a file that is mapped privately, or to a page of zeros.
-        "copy-on-write" if !forked => Vec::new(),
+        "copy-on-write" if !program.forks => Vec::new(),
         "copy-on-write" | "fork" => {
             let what = "write less between fork and the child's exit, or fork from a small process";
             let said = format!("{call} of {}: {what}", site.place.program);
@@ -250,10 +277,11 @@ fn touched(site: &Site) -> Option<(usize, Range)> {
 }
 
 /// Memory that is not given back because it is needed again soon.
-fn kept(site: &Site, call: &str, at: &str) -> Option<Proposal> {
+fn kept(site: &Site, call: &str, at: &str, demand: f64) -> Option<Proposal> {
     // Kept up to ten times as long as it takes until nearly all is touched again, it is there even if what is kept is given back little
     // by little, as allocators do.
-    let (chosen, share) = touched(site)?;
+    let (chosen, mut share) = touched(site)?;
+    share.most = share.most.max(demand);
     let keeps = time(BINS[chosen + 1] as f64);
     let (kind, what) = match call {
         "munmap" => (

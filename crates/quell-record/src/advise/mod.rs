@@ -16,7 +16,7 @@ use serde::Serialize;
 
 use quell_perf::Prices;
 
-use changes::{LEAST, Proposal, changes, place, placed};
+use changes::{LEAST, Program, Proposal, changes, place, placed};
 
 use crate::attribute::Attribution;
 use crate::attribute::site::Site;
@@ -152,8 +152,8 @@ pub fn advise(
         .iter()
         .filter(|site| site.estimate() >= LEAST)
     {
-        let forked = !from.begins_known || from.forked(&site.place.program);
-        consider(site, changes(site, prices, forked), place(site));
+        let program = Program::of(from, &site.place.program);
+        consider(site, changes(site, prices, program), place(site));
     }
     for whole in programs(sites)
         .iter()

@@ -1176,13 +1176,6 @@ impl Attribution {
         }
     }
 
-    /// Whether a process of this program was seen to fork.
-    pub fn forked(&self, program: &str) -> bool {
-        self.programs
-            .iter()
-            .any(|of| &*of.name == program && of.forked)
-    }
-
     /// The count of the event that tells of interrupts, if it was counted.
     pub fn counted(&self) -> Option<&Count> {
         self.count(match self.evidence() {
