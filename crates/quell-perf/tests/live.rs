@@ -210,7 +210,9 @@ fn what_fits_into_the_smallest_buffer_is_not_lost_however_late_it_is_read() {
         return;
     };
     assert_eq!(recorded.summary.lost, 0);
-    let whole = recorded.of(madvise).filter(|call| call.number("len_in") == Some(4096));
+    let whole = recorded
+        .of(madvise)
+        .filter(|call| call.number("len_in") == Some(4096));
     assert_eq!(whole.count(), calls);
 }
 
