@@ -68,6 +68,35 @@ fn a_recording_that_was_kept_says_the_same_when_it_is_read_again() {
 }
 
 #[test]
+fn a_recording_that_cannot_begin_leaves_files_as_they_were() {
+    let folder = tempfile::tempdir().unwrap();
+    let (old, new) = (folder.path().join("old"), folder.path().join("new"));
+    std::fs::write(&old, "an earlier recording").unwrap();
+    for file in [&old, &new] {
+        // No process has this number.
+        quell(&["-p", "4294967295", "-o", file.to_str().unwrap()])
+            .assert()
+            .code(2)
+            .stderr(contains("4294967295"));
+    }
+    assert_eq!(std::fs::read(&old).unwrap(), b"an earlier recording");
+    assert!(!new.exists());
+    // One that begins takes its place.
+    let longer = vec![b'x'; 10 << 20];
+    std::fs::write(&old, &longer).unwrap();
+    let output = quell(&["-o", old.to_str().unwrap(), "--", "true"])
+        .output()
+        .unwrap();
+    let errors = String::from_utf8(output.stderr).unwrap();
+    if cannot(&errors) {
+        assert_eq!(std::fs::read(&old).unwrap(), longer);
+    } else {
+        assert!(output.status.success(), "{errors}");
+        assert!(std::fs::metadata(&old).unwrap().len() < longer.len() as u64);
+    }
+}
+
+#[test]
 fn the_command_is_started_with_its_arguments_and_its_failure_is_told() {
     let output = quell(&["--", "sh", "-c", "echo $0 $1; exit 3", "--json", "-a"])
         .output()

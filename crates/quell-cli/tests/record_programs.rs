@@ -143,7 +143,8 @@ impl Recorded {
     }
 
     /// Most of what `/proc/interrupts` counted, of all programs together, is laid at a call or a reason, and no more than it counted. Events
-    /// may be lost, but not without a word.
+    /// may be lost, but not without a word. How many has no bound here: it depends on how long a busy host lets the reader wait, and these programs fill
+    /// a buffer in a fraction of a second. quell-perf tests that what fits into a buffer is not lost.
     fn all_is_laid_at_a_cause(&self) {
         let counted = self.counted();
         let attributed = self.json["attributed"].as_f64().unwrap();

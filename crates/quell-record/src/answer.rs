@@ -61,13 +61,12 @@ pub fn notes(from: &Attribution, scale: f64, report: &Report) -> Vec<String> {
     }
     if from.lost > 0 {
         notes.push(format!(
-            "{} events were lost while their buffer was full, {} of those that came while everything was recorded: flushes and page faults may be up to {} more, and pages, waits and times as many as these had. {}",
+            "{} events were lost while their buffer was full, {} of those that came while everything was recorded: flushes, page faults, pages, waits and times are told without them. {}",
             count(from.lost),
             percent(from.lost as f64 / (from.lost + from.samples) as f64),
-            count((from.lost as f64 * scale).round() as u64),
             match from.counted() {
                 Some(_) => "Interrupts are counted apart from that, and are not affected.",
-                None => "Interrupts may be as many more, too.",
+                None => "Interrupts are, too.",
             }
         ));
     }
@@ -86,18 +85,6 @@ pub fn notes(from: &Attribution, scale: f64, report: &Report) -> Vec<String> {
     }
     notes.extend(from.notes.iter().map(ToString::to_string));
     notes
-}
-
-/// A number to which events that were lost may have to be added.
-fn at_least(number: u64, lost: f64) -> String {
-    match lost > 0.0 {
-        true => format!(
-            "{} to {}",
-            count(number),
-            count((number as f64 + lost).round() as u64)
-        ),
-        false => count(number),
-    }
 }
 
 /// What cannot be seen in a virtual machine.
@@ -131,7 +118,6 @@ pub fn answer(
     mappings: f64,
     row: Option<u64>,
     only: Option<&str>,
-    scale: f64,
 ) -> Vec<String> {
     let mut lines = Vec::new();
     let seconds = report.ns as f64 / 1e9;
@@ -185,7 +171,7 @@ pub fn answer(
             site.place(),
             count(site.interrupts),
             percent(site.interrupts as f64 / all.max(1.0)),
-            at_least(site.requests, from.lost as f64 * scale),
+            count(site.requests),
             count(site.pages),
             if site.full > 0 {
                 format!(" and {} times everything", count(site.full))

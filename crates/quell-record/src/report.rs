@@ -26,7 +26,7 @@ pub struct SiteRow {
     pub frames: Vec<String>,
     /// System calls.
     pub calls: u64,
-    /// Flushes.
+    /// Flushes: as many as were recorded stand for, and at least as many as it takes to send the interrupts.
     pub requests: u64,
     /// Those that interrupted others.
     pub remote: u64,

@@ -2,8 +2,6 @@
 
 use std::collections::BTreeMap;
 
-use quell_perf::Prices;
-
 use crate::attribute::site::Site;
 use crate::attribute::{Attribution, Weight};
 use crate::figures::Range;
@@ -67,7 +65,7 @@ impl Report {
             .iter()
             .map(|site| {
                 let cpu_ns = cpu_ns.get(&*site.place.program).copied();
-                row(site, scales, cpu_ns, from.prices.as_ref())
+                row(site, scales, cpu_ns, &from)
             })
             .collect();
         let advice = advise::advise(&from, &chosen, scales, &|program| {
@@ -104,7 +102,7 @@ impl Report {
             notes: Vec::new(),
         };
         report.notes = answer::notes(&from, scale, &report);
-        report.answer = answer::answer(&from, &report, all, mappings, row, only, scale);
+        report.answer = answer::answer(&from, &report, all, mappings, row, only);
         report
     }
 }
@@ -114,8 +112,15 @@ fn scaled(count: u64, scale: f64) -> u64 {
 }
 
 /// A site's row.
-fn row(site: &Site, scales: Scales, cpu_ns: Option<f64>, prices: Option<&Prices>) -> SiteRow {
+fn row(site: &Site, scales: Scales, cpu_ns: Option<f64>, from: &Attribution) -> SiteRow {
     let (scale, calls) = (site.weight, scales.calls(site));
+    let (remote, interrupts) = (scaled(site.remote, scale), scaled(site.interrupts, scale));
+    // Calls have a scale of their own, and flushes may be lost; but one flush interrupts each other CPU once at most.
+    let others = from.host.as_ref().map_or(0, |host| host.cpus).max(1) - 1;
+    let least = (others > 0).then(|| interrupts.div_ceil(others.into()));
+    let requests = scaled(site.requests, calls)
+        .max(remote)
+        .max(least.unwrap_or(0));
     let initiator = Range::of(site.waited, scale);
     let stolen = Range::of(site.stolen, scale);
     SiteRow {
@@ -123,9 +128,9 @@ fn row(site: &Site, scales: Scales, cpu_ns: Option<f64>, prices: Option<&Prices>
         call: site.place.call.to_string(),
         frames: site.place.frames.iter().map(ToString::to_string).collect(),
         calls: scaled(site.calls, calls),
-        requests: scaled(site.requests, calls),
-        remote: scaled(site.remote, scale),
-        interrupts: scaled(site.interrupts, scale),
+        requests,
+        remote,
+        interrupts,
         pages: scaled(site.pages, calls),
         full: scaled(site.full, calls),
         initiator,
@@ -133,7 +138,7 @@ fn row(site: &Site, scales: Scales, cpu_ns: Option<f64>, prices: Option<&Prices>
         locked_ns: site.locked_ns as f64 * calls,
         refaults: scaled(site.refaults, scales.faults),
         refault_ns: site
-            .refill_ns(prices)
+            .refill_ns(from.prices.as_ref())
             .map(|ns| Range::from(ns).times(scales.faults)),
         hit: site.hit.iter().map(|&hits| scaled(hits, scale)).collect(),
         share: cpu_ns.map(|cpu| initiator.plus(stolen).of_all(cpu)),

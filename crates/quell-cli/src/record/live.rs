@@ -72,13 +72,17 @@ impl LiveArgs {
     pub fn record(&self) -> anyhow::Result<Outcome> {
         let over = told_to_end()?;
         // What cannot be kept is not recorded.
-        let (file, path, name) = self.file()?;
+        let (file, path, name, made) = self.file()?;
         let options = Options {
             wanted: events::recorded(),
             overhead: self.overhead / 100.0,
             buffer: None,
         };
-        let recorder = match Recorder::open(options, self.scope()) {
+        let opened = Recorder::open(options, self.scope());
+        if opened.is_err() && made {
+            let _ = std::fs::remove_file(&path);
+        }
+        let recorder = match opened {
             Ok(recorder) => recorder,
             Err(Refused::Absent(what)) => return Err(usage(what)),
             Err(refused @ (Refused::Missing(_) | Refused::Event { .. })) => {
@@ -88,6 +92,10 @@ impl LiveArgs {
             }
             Err(error) => return Err(error.into()),
         };
+        // Not before there is something to write: what could be recorded earlier is still there.
+        if file.metadata().with_context(|| name.clone())?.is_file() {
+            file.set_len(0).with_context(|| name.clone())?;
+        }
         let bar = self.bar();
         // A file that has no name lives as long as it is open.
         let written = file.try_clone().with_context(|| name.clone())?;
@@ -131,20 +139,26 @@ impl LiveArgs {
         }
     }
 
-    /// The file, how it is opened again, and its name: the one that was named, or one that goes when it is closed.
-    fn file(&self) -> anyhow::Result<(File, PathBuf, String)> {
+    /// The file, how it is opened again, its name, and whether it was not there before: the one that was named, with what is in it, or one that
+    /// goes when it is closed.
+    fn file(&self) -> anyhow::Result<(File, PathBuf, String, bool)> {
         if let Some(path) = &self.output {
             let name = path.display().to_string();
-            let file = File::create(path)
+            let made = !path.exists();
+            let file = File::options()
+                .write(true)
+                .create(true)
+                .truncate(false)
+                .open(path)
                 .map_err(|error| usage(format_args!("--output {name}: {error}")))?;
-            return Ok((file, path.clone(), name));
+            return Ok((file, path.clone(), name, made));
         }
         let file = tempfile::tempfile().context("a temporary file for the recording")?;
         let path = PathBuf::from(format!(
             "/proc/self/fd/{}",
             std::os::fd::AsRawFd::as_raw_fd(&file)
         ));
-        Ok((file, path, "the recording".to_owned()))
+        Ok((file, path, "the recording".to_owned(), false))
     }
 
     /// How far the recording is; nothing where standard error is no terminal, or the command's own.

@@ -92,8 +92,12 @@ enum Before {
     Nice(i32),
 }
 
+/// What a thread starts is not scheduled by its policy: a flag of that policy.
+const RESET: libc::c_int = libc::SCHED_RESET_ON_FORK;
+
 impl Ahead {
-    /// From now on, as far as this process may. What this thread starts is scheduled as before.
+    /// From now on, as far as this process may. What a real-time thread starts is scheduled as any other; what a thread with a niceness starts
+    /// has that niceness, too.
     pub(super) fn begin() -> Self {
         use rustix::process::{getpriority_process, setpriority_process};
         let mut param = libc::sched_param { sched_priority: 0 };
@@ -104,7 +108,7 @@ impl Ahead {
             policy
         };
         let first = libc::sched_param { sched_priority: 1 };
-        if policy == libc::SCHED_OTHER && scheduled(libc::SCHED_RR, first) {
+        if policy & !RESET == libc::SCHED_OTHER && scheduled(libc::SCHED_RR | RESET, first) {
             return Self(Some(Before::Policy(policy, param)));
         }
         let before = getpriority_process(None).ok();
@@ -115,9 +119,11 @@ impl Ahead {
 
 impl Drop for Ahead {
     fn drop(&mut self) {
-        // It was allowed to rise, so it may fall.
+        // It was allowed to rise, so it may fall; but to take the flag away may be refused.
         match self.0.take() {
-            Some(Before::Policy(policy, param)) => _ = scheduled(policy, param),
+            Some(Before::Policy(policy, param)) => {
+                let _ = scheduled(policy, param) || scheduled(policy | RESET, param);
+            }
             Some(Before::Nice(before)) => {
                 let _ = rustix::process::setpriority_process(None, before);
             }
@@ -126,12 +132,10 @@ impl Drop for Ahead {
     }
 }
 
-/// Has this thread scheduled by a policy, if it may.
+/// Has this thread scheduled by a policy and its flags, if it may.
 fn scheduled(policy: libc::c_int, param: libc::sched_param) -> bool {
     // SAFETY: the calling thread is meant, and the kernel only reads `param`.
-    unsafe {
-        libc::sched_setscheduler(0, policy | libc::SCHED_RESET_ON_FORK, &raw const param) == 0
-    }
+    unsafe { libc::sched_setscheduler(0, policy, &raw const param) == 0 }
 }
 
 #[cfg(test)]
@@ -139,14 +143,31 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_reader_is_scheduled_as_before_once_it_has_read() {
+    fn the_reader_is_scheduled_as_before_once_it_has_read_and_may_read_again() {
         // SAFETY: the calling thread is meant.
-        let policy = || unsafe { libc::sched_getscheduler(0) } & !libc::SCHED_RESET_ON_FORK;
+        let policy = || unsafe { libc::sched_getscheduler(0) };
         let before = policy();
-        let ahead = Ahead::begin();
-        let meanwhile = policy();
-        drop(ahead);
-        assert_eq!(policy(), before);
-        assert!([before, libc::SCHED_RR].contains(&meanwhile), "{meanwhile}");
+        let read = || {
+            let ahead = Ahead::begin();
+            let meanwhile = policy();
+            drop(ahead);
+            let param = libc::sched_param { sched_priority: 0 };
+            assert!(
+                policy() == before || !scheduled(before, param),
+                "{} and not {before}",
+                policy()
+            );
+            meanwhile
+        };
+        let meanwhile = read();
+        assert!(
+            [before, libc::SCHED_RR | RESET].contains(&meanwhile),
+            "{meanwhile}"
+        );
+        // Where the flag has stayed, the second time is as the first all the same.
+        assert_eq!(read() & !RESET, meanwhile & !RESET);
+        let flagged = scheduled(before | RESET, libc::sched_param { sched_priority: 0 });
+        let ahead = flagged.then(Ahead::begin);
+        assert!(ahead.is_none() || policy() & !RESET == meanwhile & !RESET);
     }
 }

@@ -8,8 +8,8 @@
 use std::collections::HashMap;
 use std::ffi::{CStr, CString};
 use std::io;
-use std::os::fd::AsRawFd;
-use std::time::Duration;
+use std::os::fd::{AsRawFd, RawFd};
+use std::time::{Duration, Instant};
 
 use perf_event::data::parse::{Parse, Parser};
 use perf_event::data::{self, Record};
@@ -266,20 +266,37 @@ impl Ring {
 
 /// Waits so long, or until a part of the buffer of one of these CPUs is full: a burst is not waited out.
 pub(super) fn wait(rings: &[Ring], most: Duration) {
-    let of = |ring: &Ring| libc::pollfd {
-        fd: ring.sampler.as_raw_fd(),
+    wait_for(rings.iter().map(|ring| ring.sampler.as_raw_fd()), most);
+}
+
+/// Waits so long, or until there is something to read. A descriptor that answers anything else (of a CPU that has gone, say) would answer at
+/// once for ever, so the rest is waited for without it.
+fn wait_for(descriptors: impl Iterator<Item = RawFd>, most: Duration) {
+    let begun = Instant::now();
+    let of = |fd| libc::pollfd {
+        fd,
         events: libc::POLLIN,
         revents: 0,
     };
-    let mut buffers: Vec<_> = rings.iter().map(of).collect();
-    // SAFETY: the descriptors are open, and the kernel writes to these entries alone, of which there are so many.
-    unsafe {
-        libc::poll(
-            buffers.as_mut_ptr(),
-            buffers.len() as libc::nfds_t,
-            most.as_millis() as libc::c_int,
-        )
-    };
+    let mut buffers: Vec<_> = descriptors.map(of).collect();
+    loop {
+        let rest = most.saturating_sub(begun.elapsed());
+        // SAFETY: the kernel writes to these entries alone, of which there are so many; a descriptor that is not open is told in its entry.
+        let answered = unsafe {
+            libc::poll(
+                buffers.as_mut_ptr(),
+                buffers.len() as libc::nfds_t,
+                rest.as_micros().div_ceil(1000) as libc::c_int,
+            )
+        };
+        if answered <= 0 || buffers.iter().any(|of| of.revents & libc::POLLIN != 0) {
+            return;
+        }
+        // The kernel passes over negative ones.
+        for of in buffers.iter_mut().filter(|of| of.revents != 0) {
+            of.fd = -1;
+        }
+    }
 }
 
 /// An event on one CPU, in all processes.
@@ -368,4 +385,25 @@ fn record_time(record: &perf_event::Record<'_>) -> u64 {
         *byte = bytes.next().copied().unwrap_or(0);
     }
     u64::from_ne_bytes(time)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_descriptor_that_has_nothing_more_to_read_is_no_reason_to_wake() {
+        let pause = Duration::from_millis(20);
+        let (gone, _) = io::pipe().unwrap();
+        let (full, mut writer) = io::pipe().unwrap();
+        let wait = |pause| {
+            let begun = Instant::now();
+            wait_for([gone.as_raw_fd(), full.as_raw_fd()].into_iter(), pause);
+            begun.elapsed()
+        };
+        assert!(wait(pause) >= pause);
+        // What can be read still wakes.
+        io::Write::write_all(&mut writer, &[1]).unwrap();
+        assert!(wait(Duration::from_secs(3600)) < Duration::from_secs(3600));
+    }
 }

@@ -121,10 +121,11 @@ pub fn advise(
                 None => String::new(),
             };
             let few = if site.weight > 1.0 && (site.interrupts as f64) < LEAST {
-                format!(
-                    " ({} interrupts were recorded for that)",
-                    count(site.interrupts)
-                )
+                let was = match site.interrupts {
+                    1 => "interrupt was",
+                    _ => "interrupts were",
+                };
+                format!(" ({} {was} recorded for that)", count(site.interrupts))
             } else {
                 String::new()
             };
