@@ -6,7 +6,7 @@
 //!
 //! Misuse that the content shows cheaply is refused: memory that is zero, and memory whose content was ended, holds
 //! nothing and is refused. Memory with any other content is what its owner says it is. A library that was built with
-//! QUELL_UNCHECKED takes its owner's word for all of it.
+//! QUELL_UNCHECKED=1 takes its owner's word for all of it, but where an engine is made.
 
 use crate::capacity::{CHECKED, QUELL_BATCH_SPACES};
 use crate::machine::Machine;
