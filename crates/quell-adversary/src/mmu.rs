@@ -552,6 +552,17 @@ impl Mmu {
         self.tlbs[cpu].invalidate(what, sent, kind);
     }
 
+    /// Whether an invalidation of a CPU, issued at `sent` and not in effect yet, takes away what its TLB may hold.
+    pub(crate) fn will_lose(
+        &self,
+        cpu: usize,
+        leaf: &Leaf,
+        (what, sent): (Invalidate, Moment),
+    ) -> bool {
+        let kind = (self.level_hints, self.broadcasts);
+        self.tlbs[cpu].will_lose(leaf, (what, sent), kind)
+    }
+
     /// Loads a root.
     pub(crate) fn load_root(
         &mut self,

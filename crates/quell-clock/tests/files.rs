@@ -342,6 +342,20 @@ fn parameters_are_set_as_text() {
     }
 }
 
+#[test]
+fn a_processor_of_another_architecture_clears_with_no_clzero() {
+    let arm = built_in("kunpeng-920").expect("built in");
+    let texts = ["zero.clzero_rate=30GB/s", "zero.loop=clzero"];
+    let message = arm
+        .with_text("--set", &texts)
+        .expect_err("refused")
+        .to_string();
+    assert!(
+        message.contains("`clzero` does not exist on aarch64"),
+        "{message}"
+    );
+}
+
 /// What is written of a machine needs no other file, whatever it was made of.
 #[test]
 fn a_machine_that_is_written_is_read_as_the_same() {

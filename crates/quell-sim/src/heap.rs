@@ -11,6 +11,7 @@ use memmap2::{MmapOptions, MmapRaw};
 use std::alloc::Layout;
 use std::cell::{Cell, RefCell};
 use std::hash::Hasher;
+use std::marker::PhantomData;
 use std::ops::Range;
 use std::ptr;
 
@@ -41,6 +42,8 @@ pub struct Heap {
     free_from: [Cell<usize>; PARTS],
     /// Whether something found no room since the heap was cleared.
     overflowed: Cell<bool>,
+    /// It stays on its thread, which finds it by a pointer.
+    stays: PhantomData<*mut u8>,
 }
 
 /// What lay in a heap at a moment, to be laid there [again](Heap::restore).
@@ -88,6 +91,7 @@ impl Heap {
             end: Default::default(),
             free_from: Default::default(),
             overflowed: Cell::new(false),
+            stays: PhantomData,
         });
         let inside = heap.on(Some(0), || {
             heap.part_of(ptr::from_ref(&*Box::new(1u64)) as usize)

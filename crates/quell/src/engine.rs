@@ -296,8 +296,7 @@ impl<'m, H: Hardware, R: Rules> Engine<'m, H, R> {
         );
     }
 
-    /// In debug builds, and where the machine can tell: fails if this CPU must not wait for others now.
-    /// [`Hardware::per_cpu`] answers as it did when the engine was made.
+    /// In debug builds: fails if [`Hardware::per_cpu`] answers otherwise than when the engine was made.
     pub(crate) fn assert_places_last(&self) {
         #[cfg(debug_assertions)]
         assert!(
@@ -306,6 +305,7 @@ impl<'m, H: Hardware, R: Rules> Engine<'m, H, R> {
         );
     }
 
+    /// In debug builds, and where the machine can tell: fails if this CPU must not wait for others now.
     #[inline]
     #[track_caller]
     pub(crate) fn assert_may_wait(&self) {

@@ -116,10 +116,16 @@ impl Core {
         frame: Frame,
         asked: impl Fn(usize) -> bool,
     ) {
-        let there = |cpu: &usize| asked(*cpu) && !self.cpus[*cpu].invalidates();
-        let holder = (0..self.count).filter(there).find_map(|cpu| {
+        let is_under_way = |cpu: usize, leaf: &Leaf| {
+            let mut issued = self.cpus[cpu].buffer.others();
+            issued.any(|entry| match entry.target {
+                Target::Invalidation { what, sent } => self.mmu.will_lose(cpu, leaf, (what, sent)),
+                _ => false,
+            })
+        };
+        let holder = (0..self.count).filter(|cpu| asked(*cpu)).find_map(|cpu| {
             self.mmu.root(cpu)?;
-            let mut held = self.mmu.held(cpu);
+            let mut held = self.mmu.held(cpu).filter(|leaf| !is_under_way(cpu, leaf));
             let page = held.find_map(|leaf| leaf.page_of(frame.0 as u32))?;
             Some((cpu, page))
         });

@@ -25,8 +25,8 @@
 //!
 //! *Where nothing is broadcast* the flush is complete when every CPU that has the root loaded has flushed. So a kernel there
 //! runs the engine under a policy that waits for that ("asynchronous" off: a receipt comes before the flush); its idle CPUs leave
-//! their roots ([`Engine::leave`](quell::Engine::leave)), because an initiator asks no lazy CPU; and it leaves no CPU alone that runs a program. Under other policies
-//! this judge says nothing of such a machine.
+//! their roots ([`Engine::leave`](quell::Engine::leave)), because an initiator asks no lazy CPU; and it leaves no CPU alone that runs a program. Under policies
+//! that take receipts this judge says nothing of such a machine.
 //!
 //! Entries of two roots are not compared: that one address space meets what is left of another is C5.
 //!

@@ -185,7 +185,40 @@ fn reaches(range: PageRange, leaf: &Leaf, hinted: bool) -> bool {
     told && range.names(quell::Page(leaf.page), leaf.pages())
 }
 
+/// Whether `what` names entries under this tag, where `loaded` is the tag that is loaded; see [`Tlb::invalidate`].
+fn is_tagged(what: Invalidate, tag: u16, loaded: u16, everywhere: bool) -> bool {
+    match what {
+        Invalidate::Everything => true,
+        Invalidate::All => tag != GLOBAL_TAG,
+        Invalidate::Tag(named) | Invalidate::Range { tag: named, .. } => tag == named.0,
+        Invalidate::Kernel { .. } => everywhere || tag == loaded || tag == GLOBAL_TAG,
+    }
+}
+
+/// The range that is invalidated, if not all, and up to where.
+fn reach(what: Invalidate) -> (Option<PageRange>, Scope) {
+    match what {
+        Invalidate::Range { range, scope, .. } | Invalidate::Kernel { range, scope } => {
+            (Some(range), scope)
+        }
+        Invalidate::Tag(_) | Invalidate::All | Invalidate::Everything => (None, Scope::Tables),
+    }
+}
+
 impl Tlb {
+    /// Whether an invalidation that was issued at `sent` takes this leaf away when it takes effect.
+    pub(super) fn will_lose(
+        &self,
+        leaf: &Leaf,
+        (what, sent): (Invalidate, Moment),
+        (hints, everywhere): (bool, bool),
+    ) -> bool {
+        let (range, scope) = reach(what);
+        leaf.until.min(leaf.path.cut) <= sent
+            && is_tagged(what, leaf.tag, self.tag, everywhere)
+            && range.is_none_or(|range| reaches(range, leaf, hints && scope == Scope::Leaf))
+    }
+
     /// A leaf can be walked now: holds it.
     #[inline]
     pub(super) fn fill(&mut self, leaf: Leaf) {
@@ -225,18 +258,8 @@ impl Tlb {
         (hints, everywhere): (bool, bool),
     ) {
         let loaded = self.tag;
-        let tagged = |tag: u16| match what {
-            Invalidate::Everything => true,
-            Invalidate::All => tag != GLOBAL_TAG,
-            Invalidate::Tag(named) | Invalidate::Range { tag: named, .. } => tag == named.0,
-            Invalidate::Kernel { .. } => everywhere || tag == loaded || tag == GLOBAL_TAG,
-        };
-        let (range, scope) = match what {
-            Invalidate::Range { range, scope, .. } | Invalidate::Kernel { range, scope } => {
-                (Some(range), scope)
-            }
-            Invalidate::Tag(_) | Invalidate::All | Invalidate::Everything => (None, Scope::Tables),
-        };
+        let tagged = |tag: u16| is_tagged(what, tag, loaded, everywhere);
+        let (range, scope) = reach(what);
         if scope == Scope::Tables {
             let goes = |p: &Pointer| {
                 let pages = Level(p.level + 1).pages();

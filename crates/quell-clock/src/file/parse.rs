@@ -3,6 +3,7 @@
 use super::builtin::BUILT_IN;
 use super::machine::{MachineFile, Value, bounds};
 use super::parameter::{PARAMETERS, Parameter, Unit};
+use crate::Architecture;
 use quell_files::{FileError, Item, Reader, hint};
 use toml::de::{DeTable, DeValue};
 
@@ -377,7 +378,16 @@ fn check_together(reader: &mut Reader<'_>, file: &MachineFile) {
             ),
         );
     }
-    if file.choice(P::ZeroLoop) == "clzero" && file.amount(P::ClzeroRate) == 0.0 {
+    let has_clzero = file.architecture() == Architecture::X86_64;
+    if file.choice(P::ZeroLoop) == "clzero" && !has_clzero {
+        wrong(
+            P::ZeroLoop,
+            format!(
+                "`clzero` does not exist on {}",
+                file.choice(P::Architecture)
+            ),
+        );
+    } else if file.choice(P::ZeroLoop) == "clzero" && file.amount(P::ClzeroRate) == 0.0 {
         wrong(
             P::ZeroLoop,
             "is `clzero`, which this processor does not have: zero.clzero_rate is 0".into(),
