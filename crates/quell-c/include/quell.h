@@ -11,9 +11,11 @@
  * WHAT THE EMBEDDER PROMISES, to every function:
  *   - A pointer is NULL, which is refused, or points to memory of its type. Memory that is passed as an engine, space,
  *     batch or plan was initialised, if only with zeroes; zeroed memory holds none, and is refused. A library that was built
- *     with QUELL_UNCHECKED in the environment looks for none of this, nor for CPUs that are not online and numbers without a
- *     name: what is refused by this header must not happen then. Refused are still what the making of an engine
- *     refuses, a CPU that comes online twice, a space that ends while it is used, and a frame for a batch that is full.
+ *     with QUELL_UNCHECKED=1 in the environment promises none of this: what a function refuses by this header must not
+ *     happen then, nor what it has an answer of its own for (false, true, 0 or QUELL_STATUS_NO_ENGINE) because a pointer is
+ *     NULL, memory holds nothing of its kind, or this CPU has no number or is not online. Refused are still all
+ *     that quell_engine_new refuses, a CPU that comes online twice, a space that ends while it is used, and a frame for a
+ *     batch that is full; and quell_is_online says false on a CPU that is not online.
  *   - Engines, spaces and residues stay where they are, and so does a batch whose flush was started. A space outlives the
  *     batches that were told of it, and is passed to no function during quell_space_retire or after it. Objects of two
  *     engines are never mixed.

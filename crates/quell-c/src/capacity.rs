@@ -16,12 +16,19 @@ pub const QUELL_BATCH_SPACES: usize = chosen(option_env!("QUELL_BATCH_SPACES"), 
 /// How many ranges a request has.
 pub(crate) const RANGES: usize = chosen(option_env!("QUELL_RANGES"), MOST_RANGES);
 
-/// Whether misuse that the content of memory shows is refused. With QUELL_UNCHECKED in the environment of the build it is not: for a
+/// Whether misuse that the content of memory shows is refused. With QUELL_UNCHECKED=1 in the environment of the build it is not: for a
 /// kernel whose calls were tried with the library that looks, and that counts the instructions of a switch.
-pub(crate) const CHECKED: bool = match option_env!("QUELL_UNCHECKED") {
-    Some(text) => text.is_empty(),
-    None => true,
-};
+pub(crate) const CHECKED: bool = is_checked(option_env!("QUELL_UNCHECKED"));
+
+/// Not for 1; so, if nothing is said, or nothing at length zero.
+const fn is_checked(said: Option<&str>) -> bool {
+    let Some(text) = said else { return true };
+    match text.as_bytes() {
+        b"" => true,
+        b"1" => false,
+        _ => panic!("QUELL_UNCHECKED is 1 or is not set"),
+    }
+}
 
 /// A number from 1 to `most`; that, if nothing is said, or nothing at length zero.
 const fn chosen(said: Option<&str>, most: usize) -> usize {
@@ -50,4 +57,5 @@ const _: () = {
     assert!(chosen(None, 8) == 8 && chosen(Some(""), 8) == 8);
     assert!(chosen(Some("1"), 8) == 1 && chosen(Some("8"), 8) == 8);
     assert!(chosen(Some("11"), 11) == 11);
+    assert!(is_checked(None) && is_checked(Some("")) && !is_checked(Some("1")));
 };

@@ -351,10 +351,10 @@ pub unsafe extern "C" fn quell_flush_needed(
 /// If the pointer is refused.
 ///
 /// # Safety
-/// It may be written, or is NULL.
+/// It may be written, or, in a library that looks for misuse, is NULL.
 unsafe fn out<'a, T>(place: *mut T) -> Result<&'a mut MaybeUninit<T>, quell_status> {
     reject(place)?;
-    // SAFETY: as the caller promises; it is not NULL, and aligned.
+    // SAFETY: as the caller promises; NULL was refused, where it may be.
     Ok(unsafe { &mut *place.cast() })
 }
 
@@ -364,9 +364,9 @@ unsafe fn out<'a, T>(place: *mut T) -> Result<&'a mut MaybeUninit<T>, quell_stat
 /// If the pointer is refused.
 ///
 /// # Safety
-/// It was initialised, or is NULL.
+/// It was initialised, or, in a library that looks for misuse, is NULL.
 unsafe fn read<'a, T>(place: *const T) -> Result<&'a T, quell_status> {
     reject(place)?;
-    // SAFETY: as the caller promises; it is not NULL, and aligned.
+    // SAFETY: as the caller promises; NULL was refused, where it may be.
     Ok(unsafe { &*place })
 }

@@ -4,7 +4,7 @@ use crate::capacity::QUELL_BATCH_SPACES;
 use crate::machine::{Machine, Places, quell_hooks};
 use crate::mistakes::Kept;
 use crate::place::{
-    Made, Place, engine, quell_cpu, quell_engine, quell_ledger_entry, quell_slot, reject, room,
+    Made, Place, engine, examine, quell_cpu, quell_engine, quell_ledger_entry, quell_slot, room,
 };
 use crate::status::{answer, quell_status};
 use crate::text::{Line, of_c};
@@ -150,6 +150,7 @@ unsafe fn array<P: Place>(
     }
     // The elements of C's array are as far apart as P is large; what lies in them may be smaller.
     const { assert!(size_of::<P>() == size_of::<P::Content>()) };
+    examine(first)?;
     let first = room(first)?;
     for index in 0..count {
         // SAFETY: within the array, as the caller promises.
@@ -172,11 +173,11 @@ unsafe fn places(
     make: impl Fn(usize) -> <quell_cpu as Place>::Content,
     why: &mut Line<'_>,
 ) -> Result<Places, quell_status> {
-    reject(first)?;
+    examine(first)?;
     // Before any memory is written.
     for cpu in 0..count {
         // SAFETY: within the array, as the caller promises.
-        if let Err(status) = reject(unsafe { *first.add(cpu) }) {
+        if let Err(status) = examine(unsafe { *first.add(cpu) }) {
             why.set(format_args!(
                 "quell_setup.cpu_places[{cpu}] is NULL or not aligned"
             ));
@@ -210,13 +211,9 @@ pub unsafe extern "C" fn quell_engine_new(
     setup: *const quell_setup,
 ) -> quell_status {
     answer(|| {
+        examine(engine)?;
+        examine(setup)?;
         let place = room(engine)?;
-        if setup.is_null() {
-            return Err(quell_status::Null);
-        }
-        if !setup.is_aligned() {
-            return Err(quell_status::Misaligned);
-        }
         // The first field of every version of it.
         // SAFETY: C has initialised it.
         if unsafe { (*setup).interface } != QUELL_INTERFACE {
@@ -239,11 +236,10 @@ pub unsafe extern "C" fn quell_engine_new(
         let features = features(&setup.features, &mut why)?;
         let hooks = if setup.hooks.is_null() {
             quell_hooks::default()
-        } else if setup.hooks.is_aligned() {
+        } else {
+            examine(setup.hooks)?;
             // SAFETY: C has initialised them; what is zero is no function.
             unsafe { *setup.hooks }
-        } else {
-            return Err(quell_status::Misaligned);
         };
         if hooks.start_secondary.is_some() && !Machine::HAS_SECONDARY {
             why.set(format_args!(

@@ -168,7 +168,8 @@ impl BatchPlace {
 /// If the pointer is refused, or if there is no batch.
 ///
 /// # Safety
-/// The memory is initialised, and used for nothing else for as long as what is returned; or the pointer is NULL.
+/// The memory is initialised, and used for nothing else for as long as what is returned; or, in a library that looks for misuse, the
+/// pointer is NULL.
 #[inline]
 pub(crate) unsafe fn held(place: *mut quell_batch) -> Result<Held, quell_status> {
     let room = room(place)?;

@@ -14,8 +14,8 @@
 //! # What C promises
 //!
 //! Every function that takes a pointer is `unsafe` for the same reasons, which its `# Safety` calls "as the header
-//! says": the pointer is NULL, or points to memory of its type that was initialised as the header says, is not moved
-//! and not used otherwise meanwhile; spaces and engines outlive what was told of them; the machine's functions
+//! says": the pointer is NULL, in a library that looks for misuse, or points to memory of its type that was initialised as
+//! the header says, is not moved and not used otherwise meanwhile; spaces and engines outlive what was told of them; the machine's functions
 //! do what their documentation says.
 //!
 //! # Panics

@@ -6,7 +6,7 @@
 //!
 //! Misuse that the content shows cheaply is refused: memory that is zero, and memory whose content was ended, holds
 //! nothing and is refused. Memory with any other content is what its owner says it is. A library that was built with
-//! QUELL_UNCHECKED takes its owner's word for all of it.
+//! QUELL_UNCHECKED=1 takes its owner's word for all of it, but where an engine is made.
 
 use crate::capacity::{CHECKED, QUELL_BATCH_SPACES};
 use crate::machine::Machine;
@@ -171,14 +171,27 @@ pub(crate) fn room<P: Place>(place: *mut P) -> Result<*mut P::Content, quell_sta
     Ok(place.cast())
 }
 
-/// Nothing, for a pointer that may be used.
+/// Nothing, for a pointer that may be used: in every library, where an engine is made.
 ///
 /// # Errors
 /// If it is NULL or not aligned.
+pub(crate) fn examine<T>(place: *const T) -> Result<(), quell_status> {
+    if place.is_null() {
+        return Err(quell_status::Null);
+    }
+    if !place.is_aligned() {
+        return Err(quell_status::Misaligned);
+    }
+    Ok(())
+}
+
+/// Nothing, for a pointer that may be used, and for any in a library that does not look for misuse.
+///
+/// # Errors
+/// As [`examine`].
 #[inline]
 pub(crate) fn reject<T>(place: *const T) -> Result<(), quell_status> {
-    refuse(place.is_null(), quell_status::Null)?;
-    refuse(!place.is_aligned(), quell_status::Misaligned)
+    if CHECKED { examine(place) } else { Ok(()) }
 }
 
 /// What lies in memory that was initialised.
@@ -187,13 +200,14 @@ pub(crate) fn reject<T>(place: *const T) -> Result<(), quell_status> {
 /// If the pointer is NULL or not aligned.
 ///
 /// # Safety
-/// A `P::Content` lies there, or `place` is NULL. It is not moved and not ended for as long as `'a`.
+/// A `P::Content` lies there, which is not moved and not ended for as long as `'a`; or, in a library that looks for misuse,
+/// `place` is NULL.
 #[inline]
 pub(crate) unsafe fn content<'a, P: Place>(
     place: *const P,
 ) -> Result<&'a P::Content, quell_status> {
     let content = room(place.cast_mut())?;
-    // SAFETY: as the caller promises; it is not NULL, and aligned.
+    // SAFETY: as the caller promises; NULL was refused, where it may be.
     Ok(unsafe { &*content })
 }
 
@@ -303,7 +317,8 @@ impl Made {
 
     /// Whether quell_hw_this_cpu names a CPU of the engine's that is online.
     pub(crate) fn is_on_online_cpu(&self) -> bool {
-        self.on_online_cpu().is_ok()
+        // Asked in every library.
+        self.on_this_cpu().is_ok_and(Engine::is_online)
     }
 
     /// The engine, for a CPU that is online.
@@ -325,7 +340,8 @@ impl Made {
 /// If the pointer is refused, or if there is no engine.
 ///
 /// # Safety
-/// The memory is initialised, and if it holds an engine, keeps it for as long as `'a`; or the pointer is NULL.
+/// The memory is initialised, and if it holds an engine, keeps it for as long as `'a`; or, in a library that looks for misuse, the
+/// pointer is NULL.
 #[inline]
 pub(crate) unsafe fn made<'a>(place: *const quell_engine) -> Result<&'a Made, quell_status> {
     // SAFETY: every pattern of bits is a `Made` whose seal says whether there is more.
@@ -372,7 +388,8 @@ pub(crate) unsafe fn engine_here<'a>(
 /// If the pointer is refused, or if there is no space.
 ///
 /// # Safety
-/// The memory is initialised, and if it holds a space, keeps it for as long as `'a`; or the pointer is NULL.
+/// The memory is initialised, and if it holds a space, keeps it for as long as `'a`; or, in a library that looks for misuse, the
+/// pointer is NULL.
 #[inline]
 pub(crate) unsafe fn space<'a>(
     place: *const quell_space,
@@ -408,7 +425,8 @@ pub(crate) unsafe fn space_if_any<'a>(
 /// If the pointer is refused.
 ///
 /// # Safety
-/// The memory is initialised and stays; or the pointer is NULL.
+/// The memory is initialised and stays; or, in a library that looks for misuse, the
+/// pointer is NULL.
 #[inline]
 pub(crate) unsafe fn residue<'a>(
     place: *const quell_residue,
@@ -423,7 +441,8 @@ pub(crate) unsafe fn residue<'a>(
 /// If the pointer is refused.
 ///
 /// # Safety
-/// The memory is initialised; or the pointer is NULL.
+/// The memory is initialised; or, in a library that looks for misuse, the
+/// pointer is NULL.
 #[inline]
 pub(crate) unsafe fn stamp(place: *const quell_stamp) -> Result<Stamp, quell_status> {
     // SAFETY: a stamp is one number, for which every pattern of bits is a value.

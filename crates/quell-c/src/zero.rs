@@ -40,7 +40,8 @@ pub(crate) struct Planned {
 /// If the pointer is refused, or if there is no plan.
 ///
 /// # Safety
-/// The memory is initialised, and if it holds a plan, keeps it for as long as `'a`; or the pointer is NULL.
+/// The memory is initialised, and if it holds a plan, keeps it for as long as `'a`; or, in a library that looks for misuse, the
+/// pointer is NULL.
 unsafe fn planned<'a>(place: *const quell_zero_plan) -> Result<&'a ClearPolicy, quell_status> {
     // SAFETY: every pattern of bits is a `Planned` whose seal says whether there is more.
     let planned = unsafe { content(place) }?;

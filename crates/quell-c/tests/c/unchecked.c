@@ -24,9 +24,19 @@ int main(void)
         .cpu_count = 2,
     };
     struct quell_range range = {.start = 7, .pages = 1};
+    struct quell_cpu *places[2] = {&cpus[0], NULL};
+    /* What is asked once for each boot is refused by both. */
+    REFUSED(quell_engine_new(NULL, &setup), NULL);
+    REFUSED(quell_engine_new((struct quell_engine *)((char *)&engine + 8), &setup), MISALIGNED);
+    setup.cpus = (struct quell_cpu *)((char *)cpus + 8);
+    REFUSED(quell_engine_new(&engine, &setup), MISALIGNED);
+    setup.cpus = NULL;
+    setup.cpu_places = places;
+    REFUSED(quell_engine_new(&engine, &setup), NULL);
+    setup.cpus = cpus;
+    setup.cpu_places = NULL;
     DONE(quell_engine_new(&engine, &setup));
     DONE(quell_cpu_online(&engine));
-    /* This is asked once for each boot, and is refused by both. */
     REFUSED(quell_cpu_online(&engine), ONLINE);
     DONE(quell_space_new(&engine, &space, 9));
     DONE(quell_switch_to(&engine, NULL, &space));
@@ -38,6 +48,7 @@ int main(void)
     range.pages = 1 << 18;
     MISUSE(quell_flush(&engine, &space, &range, QUELL_SCOPE_LEAF), RANGE);
     this_cpu = 1;
+    IS(quell_is_online(&engine), 0);
     MISUSE(quell_enter_lazy(&engine), OFFLINE);
     printf("%u answers were right\n", asked);
     return 0;

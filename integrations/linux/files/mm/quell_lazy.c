@@ -86,6 +86,8 @@ u32 quell_parked;
 static u64 parked_number;
 /* Frames that were paid for since, and have not been given to the page allocator yet. */
 static LIST_HEAD(paid);
+/* How often all frames were asked for. */
+static unsigned int drains;
 static u32 quell_most __ro_after_init;
 
 static atomic_t pending_pages = ATOMIC_INIT(0);
@@ -239,15 +241,17 @@ static void quell_free(struct list_head *list)
 	INIT_LIST_HEAD(list);
 }
 
-/* Gives all of them to the page allocator. Sleeps not, but waits for other CPUs. */
+/*
+ * Gives all of them to the page allocator. Sleeps not, but waits for other CPUs. For those that a task is paying for it does
+ * not wait: that task gives them.
+ */
 void quell_lazy_drain(void)
 {
 	LIST_HEAD(list);
 
-	if (!READ_ONCE(quell_parked) && list_empty_careful(&paid))
-		return;
 	quell_take_parked(&list);
 	spin_lock(&parked_lock);
+	drains++;
 	list_splice_init(&paid, &list);
 	spin_unlock(&parked_lock);
 	quell_free(&list);
@@ -261,7 +265,7 @@ static DECLARE_DELAYED_WORK(drain_work, quell_drain_later);
 
 static void quell_park(struct folio_batch *folios, u64 number)
 {
-	unsigned int i, count = folio_batch_count(folios);
+	unsigned int i, count = folio_batch_count(folios), drained;
 	struct list_head *at;
 	LIST_HEAD(list);
 	bool full;
@@ -272,6 +276,7 @@ static void quell_park(struct folio_batch *folios, u64 number)
 	parked_number = max(parked_number, number);
 	WRITE_ONCE(quell_parked, quell_parked + count);
 	full = quell_parked > quell_most;
+	drained = drains;
 	/* As many leave as have come: all at once they would not fit into the page allocator's lists of this CPU. */
 	at = &paid;
 	for (i = 0; i < count && !list_is_last(at, &paid); i++)
@@ -283,8 +288,11 @@ static void quell_park(struct folio_batch *folios, u64 number)
 	if (full) {
 		quell_take_parked(&list);
 		spin_lock(&parked_lock);
-		list_splice_tail(&list, &paid);
+		/* Who has asked for all of them meanwhile did not find these. */
+		if (drained == drains)
+			list_splice_tail_init(&list, &paid);
 		spin_unlock(&parked_lock);
+		quell_free(&list);
 	}
 	schedule_delayed_work(&drain_work, HZ);
 }
@@ -528,11 +536,7 @@ static void quell_settle_range(struct address_space *mapping, pgoff_t first, pgo
  */
 void quell_lazy_filled(struct address_space *mapping, unsigned long index, long nr)
 {
-	if (!quell_keeps(FILL_SETTLES))
-		return;
-	if (nr == 1)
-		quell_settle_page(quell_key(mapping, index));
-	else
+	if (quell_keeps(FILL_SETTLES))
 		quell_settle_range(mapping, index, index + nr - 1);
 }
 

@@ -12,15 +12,12 @@
 struct mm_struct;
 struct quell_lazy;
 
-/* As many spaces as a batch of the engine's has room for. */
-#define QUELL_SPACES	8
-
 struct quell_reclaim {
 	/* What a task unmaps while it reclaims and may owe; NULL if there is nothing. The owner is mm/quell_lazy.c. */
 	struct quell_lazy *lazy;
 	unsigned int count;
 	/* Each is referred to: its space is part of the batch. */
-	struct mm_struct *mms[QUELL_SPACES];
+	struct mm_struct *mms[QUELL_BATCH_SPACES];
 	struct quell_batch batch;
 };
 

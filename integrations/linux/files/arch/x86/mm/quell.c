@@ -63,16 +63,6 @@ void quell_hw_fence(void)
 	smp_mb();
 }
 
-void quell_hw_broadcast_start(const struct quell_invalidate *what)
-{
-	BUG();
-}
-
-void quell_hw_broadcast_complete(void)
-{
-	BUG();
-}
-
 bool quell_hw_mask_interrupts(void)
 {
 	unsigned long flags;
@@ -102,7 +92,7 @@ void quell_hw_interrupt(const struct quell_cpu_set *targets)
 	__apic_send_IPI_mask(mask, QUELL_VECTOR);
 }
 
-/* Serves this CPU's inbox. It takes no lock, reads no clock and wakes no task up. */
+/* Serves this CPU's inbox. It takes no lock, reads no clock and wakes no task up. The gate stands without an engine, too. */
 DEFINE_IDTENTRY_SYSVEC_SIMPLE(sysvec_quell)
 {
 	u8 reason = this_cpu_read(quell_this.reason);
@@ -111,7 +101,8 @@ DEFINE_IDTENTRY_SYSVEC_SIMPLE(sysvec_quell)
 	inc_irq_stat(irq_tlb_count);
 	count_vm_tlb_event(NR_TLB_REMOTE_FLUSH_RECEIVED);
 	this_cpu_write(quell_this.reason, TLB_REMOTE_SHOOTDOWN);
-	quell_on_interrupt(&quell_engine);
+	if (quell_tlb())
+		quell_on_interrupt(&quell_engine);
 	this_cpu_write(quell_this.reason, reason);
 }
 

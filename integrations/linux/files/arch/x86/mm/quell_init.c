@@ -87,17 +87,28 @@ early_param("quell_forget", quell_forget_setup);
 
 /* Beginning. */
 
-/* The engine's state of each CPU, on the CPU's node; NULL if there is no memory. Kept for ever. */
+static void __init quell_free_cpu_places(struct quell_cpu **places)
+{
+	unsigned int cpu;
+
+	for (cpu = 0; places && cpu < nr_cpu_ids; cpu++)
+		kfree(places[cpu]);
+	kfree(places);
+}
+
+/* The engine's state of each CPU, on the CPU's node; NULL if there is no memory. Kept as long as the engine. */
 static struct quell_cpu **__init quell_cpu_places(void)
 {
-	struct kmem_cache *cache = KMEM_CACHE(quell_cpu, SLAB_PANIC);
-	struct quell_cpu **places = kcalloc(nr_cpu_ids, sizeof(*places), GFP_KERNEL);
+	struct kmem_cache *cache = KMEM_CACHE(quell_cpu, 0);
+	struct quell_cpu **places = cache ? kcalloc(nr_cpu_ids, sizeof(*places), GFP_KERNEL) : NULL;
 	unsigned int cpu;
 
 	for (cpu = 0; places && cpu < nr_cpu_ids; cpu++) {
 		places[cpu] = kmem_cache_alloc_node(cache, GFP_KERNEL | __GFP_ZERO, early_cpu_to_node(cpu));
-		if (!places[cpu])
+		if (!places[cpu]) {
+			quell_free_cpu_places(places);
 			return NULL;
+		}
 	}
 	return places;
 }
@@ -107,6 +118,7 @@ void __init quell_init(void)
 {
 	struct quell_setup setup = { .interface = QUELL_INTERFACE };
 	char policy[32] = "baseline", why[160] = "";
+	struct quell_cpu **places;
 	enum quell_status status;
 	int i;
 
@@ -124,7 +136,8 @@ void __init quell_init(void)
 	setup.features.full_above = tlb_single_page_flush_ceiling;
 	setup.policy = policy;
 	setup.cpu_count = nr_cpu_ids;
-	setup.cpu_places = quell_cpu_places();
+	places = quell_cpu_places();
+	setup.cpu_places = places;
 	setup.message = why;
 	setup.message_size = sizeof(why);
 	if (wanted & WANT_LAZY) {
@@ -133,19 +146,19 @@ void __init quell_init(void)
 						 GFP_KERNEL | __GFP_ZERO);
 		if (!setup.ledger || !quell_lazy_init()) {
 			pr_warn("off: no memory\n");
-			return;
+			goto free;
 		}
 	}
-	if (!setup.cpu_places || !quell_reclaim_init() || !quell_spaces_init()) {
+	if (!places || !quell_reclaim_init() || !quell_spaces_init()) {
 		pr_warn("off: no memory\n");
-		return;
+		goto free;
 	}
 	status = quell_engine_new(&quell_engine, &setup);
 	if (status == QUELL_STATUS_OK)
 		status = quell_zero_plan_new(&quell_zero_plan, &quell_engine, false);
 	if (status != QUELL_STATUS_OK) {
 		pr_warn("off: %s (%s)\n", quell_status_text(status), why);
-		return;
+		goto free;
 	}
 	if (wanted & WANT_EXTENTS)
 		static_branch_enable(&quell_extents_key);
@@ -159,6 +172,11 @@ void __init quell_init(void)
 		static_branch_enable(&quell_lazy_key);
 	pr_info("%s, %u CPUs, %s\n", policy, nr_cpu_ids,
 		setup.features.tagging == QUELL_TAGGING_NONE ? "no tags" : "tags");
+	return;
+free:
+	if (setup.ledger)
+		free_pages_exact(setup.ledger, QUELL_LEDGER * sizeof(struct quell_ledger_entry));
+	quell_free_cpu_places(places);
 }
 
 /* What it counted. */

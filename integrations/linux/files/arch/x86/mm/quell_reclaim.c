@@ -125,7 +125,7 @@ void quell_reclaim_report(struct quell_reclaim *reclaim, struct mm_struct *mm,
 		preempt_enable();
 		return;
 	}
-	if (reclaim->count == QUELL_SPACES)
+	if (reclaim->count == QUELL_BATCH_SPACES)
 		quell_reclaim_finish(reclaim);
 	mmgrab(mm);
 	reclaim->mms[reclaim->count++] = mm;
