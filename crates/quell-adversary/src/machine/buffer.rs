@@ -186,18 +186,7 @@ impl StoreBuffer {
     /// Each buffered store with its place; those without one count on from there.
     #[inline]
     pub(super) fn entries(&self) -> impl Iterator<Item = (usize, &Buffered)> {
-        let mut left = self.taken;
-        let mut behind = 0;
-        std::iter::from_fn(move || {
-            if left == 0 {
-                let entry = self.behind.get(behind)?;
-                behind += 1;
-                return Some((BUFFER + behind - 1, entry));
-            }
-            let place = left.trailing_zeros() as usize;
-            left &= left - 1;
-            Some((place, self.places[place].as_ref()?))
-        })
+        self.placed().chain((BUFFER..).zip(&self.behind))
     }
 
     /// What has a place, with that.

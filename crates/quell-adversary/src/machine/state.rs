@@ -89,8 +89,7 @@ impl Core {
         sorted.sort_unstable();
         sorted.dedup();
         let sent = self.cpus[..self.count].iter().flat_map(|cpu| {
-            let buffered = cpu.buffer.entries().map(|(_, entry)| entry);
-            let own = buffered.filter_map(|entry| match entry.target {
+            let own = cpu.buffer.others().filter_map(|entry| match entry.target {
                 Target::Invalidation { sent, .. } => Some(sent),
                 _ => None,
             });

@@ -205,18 +205,22 @@ fn reach(what: Invalidate) -> (Option<PageRange>, Scope) {
     }
 }
 
+/// Whether `what` names this leaf; see [`Tlb::invalidate`].
+fn is_named(what: Invalidate, leaf: &Leaf, loaded: u16, (hints, everywhere): (bool, bool)) -> bool {
+    let (range, scope) = reach(what);
+    is_tagged(what, leaf.tag, loaded, everywhere)
+        && range.is_none_or(|range| reaches(range, leaf, hints && scope == Scope::Leaf))
+}
+
 impl Tlb {
     /// Whether an invalidation that was issued at `sent` takes this leaf away when it takes effect.
     pub(super) fn will_lose(
         &self,
         leaf: &Leaf,
         (what, sent): (Invalidate, Moment),
-        (hints, everywhere): (bool, bool),
+        kind: (bool, bool),
     ) -> bool {
-        let (range, scope) = reach(what);
-        leaf.until.min(leaf.path.cut) <= sent
-            && is_tagged(what, leaf.tag, self.tag, everywhere)
-            && range.is_none_or(|range| reaches(range, leaf, hints && scope == Scope::Leaf))
+        leaf.until.min(leaf.path.cut) <= sent && is_named(what, leaf, self.tag, kind)
     }
 
     /// A leaf can be walked now: holds it.
@@ -258,23 +262,20 @@ impl Tlb {
         (hints, everywhere): (bool, bool),
     ) {
         let loaded = self.tag;
-        let tagged = |tag: u16| is_tagged(what, tag, loaded, everywhere);
         let (range, scope) = reach(what);
         if scope == Scope::Tables {
             let goes = |p: &Pointer| {
                 let pages = Level(p.level + 1).pages();
                 p.until <= sent
-                    && tagged(p.tag)
+                    && is_tagged(what, p.tag, loaded, everywhere)
                     && range.is_none_or(|range| range.names(quell::Page(p.base), pages))
             };
             self.pointers.retain(|p| !goes(p));
             self.end_orphans(sent);
             self.pointers.retain(|p| !goes(p));
         }
-        let hinted = hints && scope == Scope::Leaf;
-        self.leaves.retain(|l| {
-            l.until > sent || !tagged(l.tag) || !range.is_none_or(|range| reaches(range, l, hinted))
-        });
+        self.leaves
+            .retain(|l| l.until > sent || !is_named(what, l, loaded, (hints, everywhere)));
     }
 
     /// The tables do not lead through an entry any more. `unseen` is when walkers stopped to see it, if they
