@@ -33,7 +33,9 @@ struct Step {
     shows: &'static str,
     /// Variables of its environment.
     environment: &'static [(&'static str, &'static str)],
-    /// What `cargo` is told.
+    /// What `cargo` is told. A step names the test or the binary that it needs and, where it can, no package: what packages are
+    /// chosen decides with which features the crates are built that they share, and `cargo test` and `cargo run --release`
+    /// have built all of them for those that they choose.
     cargo: Words,
     /// Whether it boots machines in emulators, which `scripts/setup-boot --bochs --linux` installs with what else such steps need.
     boots: bool,
@@ -119,10 +121,8 @@ const STEPS: &[Step] = &[
         environment: &[("QUELL_STRESS_OPERATIONS", "2000")],
         cargo: &[
             "test",
-            "--package",
-            "quell-threads",
             "--test",
-            "all",
+            "threads",
             "stress::",
             "--",
             "--include-ignored",
@@ -133,16 +133,7 @@ const STEPS: &[Step] = &[
         name: "inputs",
         shows: "forty more command lines that are drawn end well; QUELL_FUZZ_MINUTES=N draws new ones for longer",
         environment: &[("QUELL_FUZZ_SEED", "1")],
-        cargo: &[
-            "test",
-            "--package",
-            "quell-cli",
-            "--test",
-            "all",
-            "inputs::",
-            "--",
-            "--nocapture",
-        ],
+        cargo: &["test", "--test", "cli", "inputs::", "--", "--nocapture"],
         boots: false,
     },
     Step {
@@ -151,13 +142,10 @@ const STEPS: &[Step] = &[
         environment: &[],
         cargo: &[
             "test",
-            "--package",
-            "quell-cli",
             "--features",
-            "parquet",
+            "quell-cli/parquet",
             "--test",
-            "all",
-            "--lib",
+            "cli",
             "sweep::",
         ],
         boots: false,
@@ -166,7 +154,7 @@ const STEPS: &[Step] = &[
         name: "c",
         shows: "the C interface is built for kernels, and programs in C run on it",
         environment: &[("QUELL_REQUIRE_C", "1")],
-        cargo: &["test", "--package", "quell-c", "--", "--include-ignored"],
+        cargo: &["test", "--test", "c", "--", "--include-ignored"],
         boots: false,
     },
     Step {
@@ -216,16 +204,7 @@ const STEPS: &[Step] = &[
         name: "figures",
         shows: "README.md, docs/guards.md and docs/mutants.md show what the command prints",
         environment: &[],
-        cargo: &[
-            "test",
-            "--package",
-            "quell-cli",
-            "--test",
-            "all",
-            "--",
-            "--ignored",
-            "figures::",
-        ],
+        cargo: &["test", "--test", "cli", "--", "--ignored", "figures::"],
         boots: false,
     },
     Step {
@@ -234,12 +213,10 @@ const STEPS: &[Step] = &[
         environment: &[],
         cargo: &[
             "test",
-            "--package",
-            "quell-cli",
-            "--package",
-            "quell-record",
             "--test",
-            "all",
+            "cli",
+            "--test",
+            "record",
             "--",
             "--ignored",
             "--test-threads",
@@ -259,8 +236,6 @@ const STEPS: &[Step] = &[
             "--quiet",
             "--package",
             "quell-book",
-            "--example",
-            "book",
             "--features",
             "html",
         ],
@@ -272,10 +247,8 @@ const STEPS: &[Step] = &[
         environment: &[("QUELL_REQUIRE_BOOT", "1"), ("QUELL_REQUIRE_BOCHS", "1")],
         cargo: &[
             "test",
-            "--package",
-            "quell-cli",
             "--test",
-            "all",
+            "cli",
             "--",
             "--ignored",
             "boot::",
@@ -287,7 +260,15 @@ const STEPS: &[Step] = &[
         name: "kernels",
         shows: "every edit of the integration fits Linux 6.12, and Linux builds with the engine and without",
         environment: &[],
-        cargo: &["run", "--quiet", "--package", "quell-linux", "--", "both"],
+        cargo: &[
+            "run",
+            "--release",
+            "--quiet",
+            "--bin",
+            "quell-linux",
+            "--",
+            "both",
+        ],
         boots: true,
     },
     Step {
@@ -296,10 +277,6 @@ const STEPS: &[Step] = &[
         environment: &[],
         cargo: &[
             "test",
-            "--package",
-            "quell-cli",
-            "--package",
-            "quell-linux",
             "--test",
             "versus",
             "--test",
@@ -313,13 +290,7 @@ const STEPS: &[Step] = &[
         name: "asterinas",
         shows: "in Asterinas' ostd quell needs no more than what it replaces, and programs see no page that is gone",
         environment: &[],
-        cargo: &[
-            "run",
-            "--release",
-            "--quiet",
-            "--package",
-            "quell-asterinas",
-        ],
+        cargo: &["run", "--release", "--quiet", "--bin", "quell-asterinas"],
         boots: true,
     },
     Step {
