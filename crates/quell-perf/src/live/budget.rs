@@ -27,6 +27,8 @@ pub(super) struct Budget {
     phase: Phase,
     /// Since when.
     since_ns: u64,
+    /// What was left then.
+    since_left_ns: f64,
 }
 
 /// What may be spent before anything was earned: the shortest recordings are whole. Of one second on one CPU it is 0.3 %.
@@ -43,6 +45,7 @@ impl Budget {
             ahead_ns: AHEAD_NS,
             phase: Phase::Window,
             since_ns: now_ns,
+            since_left_ns: AHEAD_NS,
         }
     }
 
@@ -56,13 +59,14 @@ impl Budget {
             Phase::Window if left < 0.0 => Phase::Between,
             // It opens for as much as it may spend at first: a window that closes at once shows little.
             Phase::Between | Phase::Counting if left > self.ahead_ns / 2.0 => Phase::Window,
-            // A window overdraws by what it costs until it is looked at; this is more.
-            Phase::Between if left < -2.0 * self.ahead_ns => Phase::Counting,
+            // What a window has overdrawn is paid back between windows; if it grows there, that costs more than is earned.
+            Phase::Between if left < self.since_left_ns - 2.0 * self.ahead_ns => Phase::Counting,
             same => same,
         };
         if next != self.phase {
             self.phase = next;
             self.since_ns = now_ns;
+            self.since_left_ns = left;
         }
         next
     }
@@ -110,6 +114,22 @@ mod tests {
         assert!((0.015..0.021).contains(&spent), "{spent}");
         assert!((0.05..0.5).contains(&open), "{open}");
         assert_eq!(recorded, 1.0);
+    }
+
+    #[test]
+    fn what_a_dear_window_has_overdrawn_is_paid_back_without_losing_what_lies_between() {
+        // Each step of a window costs twenty times what the CPUs do in it; between windows hardly anything.
+        let mut budget = Budget::new(0.02, 0);
+        let (mut spent, mut phase) = (0.0, Phase::Window);
+        for step in 1..=10_000u64 {
+            spent += match phase {
+                Phase::Window => 100e6,
+                Phase::Between => 0.01e6,
+                Phase::Counting => panic!("after {step} steps"),
+            };
+            phase = budget.turn(step * 5 * MS, step * 10 * MS, spent as u64);
+        }
+        assert!(spent < 0.03 * 10_000.0 * 10e6, "{spent}");
     }
 
     #[test]

@@ -28,6 +28,8 @@ pub struct Price {
     pub recorded_ns: f64,
     /// If a part of the program's stack is copied with it.
     pub unwound_ns: f64,
+    /// To start or stop recording on another CPU, which is interrupted for it.
+    pub turn_ns: f64,
 }
 
 impl Price {
@@ -55,6 +57,7 @@ impl Price {
             plain_ns: each(plain),
             recorded_ns: each(recorded),
             unwound_ns: each(unwound),
+            turn_ns: 0.0,
         })
     }
 
@@ -66,6 +69,7 @@ impl Price {
             plain_ns: 1000.0,
             recorded_ns: 2000.0,
             unwound_ns: 4000.0,
+            turn_ns: 0.0,
         }
     }
 }

@@ -15,6 +15,8 @@ use crate::sink::Progress;
 pub(super) struct Running {
     pub(super) begin_ns: u64,
     pub(super) own_before: u64,
+    /// How many CPUs there are beside the recorder's, whose time to start and stop is in the recorder's own.
+    other_cpus: usize,
     pub(super) budget: Budget,
     /// Since when the window is open.
     pub(super) open_ns: Option<u64>,
@@ -30,6 +32,8 @@ pub(super) struct Running {
     seen_counted: u64,
     pub(super) kept: u64,
     pub(super) lost: u64,
+    /// How often recording was started or stopped.
+    pub(super) turns: u64,
     /// Events that happened, as of the last look.
     pub(super) counted: u64,
     pub(super) counted_ns: u64,
@@ -40,11 +44,12 @@ pub(super) struct Running {
 
 impl Running {
     /// Begins now.
-    pub(super) fn new(overhead: f64, own_before: u64) -> Self {
+    pub(super) fn new(overhead: f64, own_before: u64, cpus: usize) -> Self {
         let now = now_ns();
         Self {
             begin_ns: now,
             own_before,
+            other_cpus: cpus.saturating_sub(1),
             budget: Budget::new(overhead, now),
             open_ns: Some(now),
             windows: Vec::new(),
@@ -56,6 +61,7 @@ impl Running {
             seen_counted: 0,
             kept: 0,
             lost: 0,
+            turns: 0,
             counted: 0,
             counted_ns: now,
             looked_ns: now,
@@ -106,7 +112,9 @@ impl Running {
         let closed = (now_ns.saturating_sub(self.begin_ns)) as f64 - recording;
         let uncounted = (self.seen - self.seen_counted) as f64;
         let passed = uncounted * (closed / recording.max(1.0)).max(0.0);
-        (recorded + self.counted as f64 * price.counted_ns + passed * price.open_ns) as u64
+        let turned = self.turns as f64 * price.turn_ns * self.other_cpus as f64;
+        let counted = self.counted as f64 * price.counted_ns;
+        (recorded + counted + passed * price.open_ns + turned) as u64
     }
 
     /// CPU time that the recording has cost.

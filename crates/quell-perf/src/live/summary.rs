@@ -16,7 +16,7 @@ pub struct Summary {
     pub counts: Vec<Count>,
     /// How many events are in the recording.
     pub kept: u64,
-    /// How many events were lost, because their buffer was full.
+    /// How many events left no record, whyever.
     pub lost: u64,
     /// How long windows were open, all together.
     pub recorded: Duration,
@@ -24,8 +24,12 @@ pub struct Summary {
     pub recorder: Duration,
     /// CPU time that the kernel used for the events, by their number and price.
     pub kernel: Duration,
-    /// CPU time that everything else used.
+    /// CPU time that the programs used which the recording is about, without the kernel's part of it.
     pub busy: Duration,
+    /// Whether it is about all programs.
+    pub all: bool,
+    /// How often recording was started or stopped.
+    pub turns: u64,
     /// CPU time before and after: to open events, to look names up.
     pub around: Duration,
     /// What one event costs in the kernel.
@@ -35,7 +39,7 @@ pub struct Summary {
 }
 
 impl Summary {
-    /// What the recording cost while it ran, as a share of what everything else did; 0 if nothing did anything.
+    /// What the recording cost while it ran, as a share of what the programs used which it is about; 0 if nothing did anything.
     pub fn overhead(&self) -> f64 {
         let spent = self.recorder + self.kernel;
         match self.busy.as_secs_f64() {
@@ -50,17 +54,23 @@ impl fmt::Display for Summary {
         let ms = |time: Duration| time.as_secs_f64() * 1e3;
         write!(
             f,
-            "overhead {:.2} %: recorder {:.1} ms, kernel about {:.1} ms, while everything else used {:.0} ms of CPU time; \
+            "overhead {:.2} %: recorder {:.1} ms, kernel about {:.1} ms, while {} used {:.0} ms of CPU time; \
              an event costs the kernel {:.0} ns if it is counted, {:.0} ns if it is recorded, {:.0} ns with a stack, {:.0} ns \
-             with a copy of one; recorded during {:.1} % of {:.1} s; {} events lost",
+             with a copy of one, {:.0} ns to start or stop on a CPU, which was done {} times; recorded during {:.1} % of {:.1} s; {} events lost",
             self.overhead() * 100.0,
             ms(self.recorder),
             ms(self.kernel),
+            match self.all {
+                true => "everything else",
+                false => "what was recorded",
+            },
             ms(self.busy),
             self.price.counted_ns,
             self.price.plain_ns,
             self.price.recorded_ns,
             self.price.unwound_ns,
+            self.price.turn_ns,
+            self.turns,
             self.recorded.as_secs_f64() / self.elapsed.as_secs_f64().max(1e-9) * 100.0,
             self.elapsed.as_secs_f64(),
             self.lost,
