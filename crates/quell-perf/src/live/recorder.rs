@@ -135,8 +135,6 @@ impl Recorder {
             events.push(Opened {
                 name,
                 everywhere: wanted.everywhere,
-                counted,
-                stretches: wanted.stretches,
                 format,
                 seen: 0,
                 kept: 0,
@@ -155,11 +153,13 @@ impl Recorder {
             error,
         })?;
         let bytes = options.buffer.unwrap_or_else(|| buffer_for(cpus.len()));
+        let call_before_ns = price::call_ns();
         let rings = Ring::open_all(&cpus, bytes, &points);
         let mut rings = rings.map_err(|error| Refused::Event {
             event: host.events[0].clone(),
             error,
         })?;
+        let call_ns = (price::call_ns() - call_before_ns).max(0.0);
         let price = match tracefs.format(price::TRACEPOINT, &mut names) {
             Ok(Some(format)) => Price::measure(format.id).unwrap_or_else(|_| Price::assumed()),
             _ => Price::assumed(),
@@ -168,7 +168,11 @@ impl Recorder {
             what: SWITCHED.to_owned(),
             error,
         })?;
-        let price = Price { turn_ns, ..price };
+        let price = Price {
+            turn_ns,
+            call_ns,
+            ..price
+        };
         // Its own page faults would be counted, too, were it later.
         let memory = memory::measure(cpus.len());
         let (processes, changes) = Processes::running(pids, &mut names);
@@ -255,7 +259,7 @@ impl Recorder {
         let all = self.processes.wanted().is_none();
         let ahead = Ahead::begin();
         let mut exit = None;
-        let mut busy = 0;
+        let (mut busy, mut used) = (0, 0);
         loop {
             let now = now_ns();
             self.drain(now.saturating_sub(HELD_NS), &mut sink, &mut state)
@@ -263,14 +267,9 @@ impl Recorder {
             if now >= state.looked_ns + LOOK_NS {
                 state.looked_ns = now;
                 self.times.look();
-                busy = if all {
-                    let read = counters::busy_ns().map_err(failed("reading counters"))?;
-                    // Its own part is no work that pays for it.
-                    let own = spent_ns() - state.own_before;
-                    read.saturating_sub(busy_before).saturating_sub(own)
-                } else {
-                    self.times.ns()
-                };
+                used = self.times.ns();
+                let read = counters::busy_ns().map_err(failed("reading counters"))?;
+                busy = read.saturating_sub(busy_before);
                 if now >= state.counted_ns + COUNT_NS {
                     state.counted_ns = now;
                     let counts = self.counts().map_err(failed("reading counters"))?;
@@ -285,10 +284,11 @@ impl Recorder {
                 sink.second(state.progress(now, sink.written()))
                     .map_err(failed(written))?;
             }
-            let spent = state.spent(&self.price, now);
-            // The kernel's part is in what the programs used.
-            let kernel = state.kernel(&self.price, now);
-            let next = state.budget.turn(now, busy.saturating_sub(kernel), spent);
+            let (kernel, hit) = state.kernel(&self.price);
+            let spent = spent_ns() - state.own_before + kernel;
+            let programs = (!all).then(|| (used.saturating_sub(hit), hit));
+            let machine = (busy.saturating_sub(spent), spent);
+            let next = state.budget.turn(now, [Some(machine), programs]);
             if next != phase {
                 if next == Phase::Window {
                     state.open_ns = Some(now_ns());
@@ -320,7 +320,7 @@ impl Recorder {
         let end_ns = now_ns();
         state.close(end_ns);
         let after = counters::read(When::After, end_ns).map_err(failed("reading counters"))?;
-        let machine = after.busy_ns().saturating_sub(busy_before);
+        let busy = after.busy_ns().saturating_sub(busy_before);
         self.times.look();
         self.drain(u64::MAX, &mut sink, &mut state)
             .map_err(failed(written))?;
@@ -330,7 +330,7 @@ impl Recorder {
         state.counted = exact.values().sum();
         let own = spent_ns() - state.own_before;
         drop(ahead);
-        let kernel = state.kernel(&self.price, end_ns);
+        let (kernel, hit) = state.kernel(&self.price);
         let faults_after = after.vm("pgfault");
         sink.item(&Item::Statistics(after))
             .map_err(failed(written))?;
@@ -364,12 +364,9 @@ impl Recorder {
             recorded: Duration::from_nanos(state.recorded_ns),
             recorder: Duration::from_nanos(own),
             kernel: Duration::from_nanos(kernel),
-            busy: Duration::from_nanos(match all {
-                true => machine.saturating_sub(own + kernel),
-                // What ended so soon that nobody has looked at it is not known.
-                false => u64::saturating_sub(used, kernel),
-            }),
-            all,
+            busy: Duration::from_nanos(busy.saturating_sub(own + kernel)),
+            hit: Duration::from_nanos(hit),
+            used: (!all).then(|| Duration::from_nanos(u64::saturating_sub(used, hit))),
             turns: state.turns,
             around: Duration::ZERO,
             price: self.price,
@@ -475,9 +472,7 @@ impl Recorder {
                     Entry::Sample(event, sample) => {
                         let event = &mut events[event];
                         event.seen += 1;
-                        // What lies between windows is of an event that is counted.
-                        let between = event.stretches == Stretches::Between;
-                        state.saw(&sample, event.counted || between);
+                        state.saw(&sample, |pid| known.is_wanted(pid));
                         keep(
                             event,
                             &sample,
