@@ -158,13 +158,6 @@ const STEPS: &[Step] = &[
         boots: false,
     },
     Step {
-        name: "mutants",
-        shows: "every known mistake is found",
-        environment: &[],
-        cargo: &["run", "--release", "--quiet", "--", "explore", "--mutants"],
-        boots: false,
-    },
-    Step {
         name: "engine-mutants",
         shows: "some mutants of the engine that a program makes are killed; `cargo xtask mutate` tries all",
         environment: &[],
@@ -202,7 +195,7 @@ const STEPS: &[Step] = &[
     },
     Step {
         name: "figures",
-        shows: "README.md, docs/guards.md and docs/mutants.md show what the command prints",
+        shows: "every known mistake is found, and the tables of figures in the documents are what the command prints",
         environment: &[],
         cargo: &["test", "--test", "cli", "--", "--ignored", "figures::"],
         boots: false,
