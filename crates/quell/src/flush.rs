@@ -118,13 +118,7 @@ impl<H: Hardware, R: Rules> Engine<'_, H, R> {
 
     /// Flushes one request that has its generation, on this CPU and on those others that must be asked.
     #[inline]
-    fn flush_beside(
-        &self,
-        me: CpuId,
-        cpu: &PerCpu<'_, H>,
-        others: &CpuSet,
-        info: &FlushInfo<'_>,
-    ) {
+    fn flush_beside(&self, me: CpuId, cpu: &PerCpu<'_, H>, others: &CpuSet, info: &FlushInfo<'_>) {
         let scope = info.request.scope();
         let mut shootdown = self.begin_shootdown(me);
         self.post_inlined(me, others, info, Concern::Flush(scope), &mut shootdown);
@@ -158,14 +152,7 @@ impl<H: Hardware, R: Rules> Engine<'_, H, R> {
         let mut mine = Stack::<FlushInfo<'s>, SPACES>::new();
         let mut shootdown = self.begin_shootdown(me);
         let (scope, kernel) = self.post_all(me, requests, &mut mine, &mut shootdown);
-        self.flush_posted(
-            me,
-            self.cpu(me),
-            mine.as_slice(),
-            &shootdown,
-            scope,
-            kernel,
-        );
+        self.flush_posted(me, self.cpu(me), mine.as_slice(), &shootdown, scope, kernel);
         self.wait_for_secondary(me, told);
     }
 

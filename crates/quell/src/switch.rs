@@ -52,7 +52,7 @@ impl<H: Hardware, R: Rules> Engine<'_, H, R> {
     }
 
     /// [`Engine::switch_to`] where interrupts are masked already, as in most schedulers' switches: in two calls of the machine less. If
-    /// they are not, a request that comes in the middle of the switch is lost, or makes the engine panic.
+    /// they are not, a shootdown interrupt in the middle of the switch makes the engine panic.
     ///
     /// # Panics
     /// As [`Engine::switch_to`].

@@ -34,7 +34,7 @@ impl<H: Hardware, R: Rules> Engine<'_, H, R> {
     }
 
     /// [`Engine::on_interrupt`] where interrupts are masked already, as in most kernels' handlers: in two calls of the machine less. If
-    /// they are not, the interrupt of another request may come in the middle of this one, which the engine does not expect.
+    /// they are not, and another shootdown interrupt comes in the middle, this CPU may say that it has flushed what it has not.
     pub fn on_interrupt_masked(&self) {
         let me = self.hw.this_cpu();
         let cpu = self.cpu(me);

@@ -1023,3 +1023,24 @@ fn a_broadcast_flush_that_was_started_ends_once() {
     assert_eq!(told(true), told(false));
     assert!(!told(true).1);
 }
+
+#[test]
+fn what_is_called_with_interrupts_masked_does_all_the_same_and_masks_nothing() {
+    let (machine, engine) = world(Machine::default(), Policy::ALL);
+    let (x, y) = (space(engine, 1), space(engine, 2));
+    run_on_both(machine, engine, x);
+    let mut batch: Batch<'_, '_, _, S, Frame> = engine.batch(Purpose::Call);
+    batch.changed(x, PageRange::base(Page(7), 1), Scope::Leaf);
+    let mut flight = batch.start();
+    assert!(!flight.is_done());
+    machine.me.set(1);
+    let masks = machine.masks.get();
+    engine.on_interrupt_masked();
+    assert!(flight.is_done());
+    engine.switch_masked(Some(x), y);
+    assert!(engine.runs(y) && !engine.runs(x));
+    assert_eq!(machine.masks.get(), masks);
+    engine.on_interrupt();
+    engine.switch_to(Some(y), x);
+    assert!(engine.runs(x) && machine.masks.get() == masks + 2);
+}
