@@ -13,7 +13,8 @@
  *     batch or plan was initialised, if only with zeroes; zeroed memory holds none, and is refused. A library that was built
  *     with QUELL_UNCHECKED=1 in the environment promises none of this: what a function refuses by this header must not
  *     happen then, nor what it has an answer of its own for (false, true, 0 or QUELL_STATUS_NO_ENGINE) because a pointer is
- *     NULL, memory holds nothing of its kind, or this CPU has no number or is not online. Refused are still all
+ *     NULL, memory holds nothing of its kind, or this CPU has no number or is not online; and interrupts are masked where
+ *     quell_switch_to and quell_on_interrupt are called. Refused are still all
  *     that quell_engine_new refuses, a CPU that comes online twice, a space that ends while it is used, and a frame for a
  *     batch that is full; and quell_is_online says false on a CPU that is not online.
  *   - Engines, spaces and residues stay where they are, and so does a batch whose flush was started. A space outlives the
@@ -660,7 +661,8 @@ extern void quell_hw_load_root(uint64_t root,
 extern void quell_hw_unload_root(void);
 
 // Interrupts each CPU of `targets`; the caller is never one of them. Each target sooner or later calls
-// quell_on_interrupt, and sees there what was stored before this call. `targets` is valid until this function returns.
+// quell_on_interrupt, and sees there what was stored before this call. `targets` is valid until this function returns; of its
+// words only those are set that have CPUs of the engine.
 // Interrupts are masked, so it must not wait for other CPUs.
 extern void quell_hw_interrupt(const struct quell_cpu_set *targets);
 
@@ -748,7 +750,8 @@ enum quell_status quell_cpu_offline(struct quell_engine *engine,
 //
 // Refuses a CPU that the engine has no number for.
 //
-// Context: any that is not an NMI and not inside quell with interrupts masked. Does not wait.
+// Context: any that is not an NMI and not inside quell with interrupts masked; in a library that was built with
+// QUELL_UNCHECKED=1, with interrupts masked. Does not wait.
 enum quell_status quell_on_interrupt(struct quell_engine *engine);
 
 // For a loop that spins, with interrupts off, for a lock whose holder may be waiting in quell: takes and flushes the
@@ -781,8 +784,9 @@ bool quell_is_detached(const struct quell_engine *engine);
 // Refuses a CPU that is not online, a space that was not made or was retired, and a kernel space as `to`: every CPU has
 // that loaded already. A kernel space as `from` counts as NULL.
 //
-// Context: the scheduler's switch, where this CPU cannot be in two at once. Does not wait for other CPUs' answers; with
-// system-wide tags it spins while another CPU takes one.
+// Context: the scheduler's switch, where this CPU cannot be in two at once; in a library that was built with
+// QUELL_UNCHECKED=1, with interrupts masked. Does not wait for other CPUs' answers; with system-wide tags it spins while
+// another CPU takes one.
 QUELL_MUST_USE
 enum quell_status quell_switch_to(struct quell_engine *engine,
                                   struct quell_space *from,

@@ -1,5 +1,6 @@
 //! What a CPU does for itself: coming and going, its interrupt, and what an NMI asks.
 
+use crate::capacity::CHECKED;
 use crate::place::{Made, engine_here, made, quell_engine, quell_space, space, space_if_any};
 use crate::status::{answer, quell_status};
 
@@ -52,7 +53,8 @@ pub unsafe extern "C" fn quell_cpu_offline(
 ///
 /// Refuses a CPU that the engine has no number for.
 ///
-/// Context: any that is not an NMI and not inside quell with interrupts masked. Does not wait.
+/// Context: any that is not an NMI and not inside quell with interrupts masked; in a library that was built with
+/// QUELL_UNCHECKED=1, with interrupts masked. Does not wait.
 ///
 /// # Safety
 /// As the header says.
@@ -60,7 +62,12 @@ pub unsafe extern "C" fn quell_cpu_offline(
 pub unsafe extern "C" fn quell_on_interrupt(engine: *mut quell_engine) -> quell_status {
     answer(|| {
         // SAFETY: C vouches for its memory.
-        unsafe { engine_here(engine) }?.on_interrupt();
+        let engine = unsafe { engine_here(engine) }?;
+        if CHECKED {
+            engine.on_interrupt();
+        } else {
+            engine.on_interrupt_masked();
+        }
         Ok(())
     })
 }
@@ -119,8 +126,9 @@ pub unsafe extern "C" fn quell_is_detached(engine: *const quell_engine) -> bool 
 /// Refuses a CPU that is not online, a space that was not made or was retired, and a kernel space as `to`: every CPU has
 /// that loaded already. A kernel space as `from` counts as NULL.
 ///
-/// Context: the scheduler's switch, where this CPU cannot be in two at once. Does not wait for other CPUs' answers; with
-/// system-wide tags it spins while another CPU takes one.
+/// Context: the scheduler's switch, where this CPU cannot be in two at once; in a library that was built with
+/// QUELL_UNCHECKED=1, with interrupts masked. Does not wait for other CPUs' answers; with system-wide tags it spins while
+/// another CPU takes one.
 ///
 /// # Safety
 /// As the header says.
@@ -134,6 +142,10 @@ pub unsafe extern "C" fn quell_switch_to(
     answer(|| {
         // SAFETY: C vouches for its memory.
         let (made, from, to) = unsafe { (made(engine)?, space_if_any(from)?, space(to)?) };
+        if !CHECKED {
+            made.engine().switch_masked(from, to);
+            return Ok(());
+        }
         if made.engine().try_switch_to(from, to) {
             return Ok(());
         }

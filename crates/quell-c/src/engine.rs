@@ -302,7 +302,7 @@ pub unsafe extern "C" fn quell_engine_new(
             Made::make(
                 place,
                 cpus,
-                Machine::new(features, hooks, places),
+                Machine::new(features, hooks, places, cpus),
                 |machine| {
                     match places {
                         [] => Engine::with_rules(machine, per_cpu, ledger, policy, Kept),

@@ -4,7 +4,7 @@
 //! its features, and every call of the engine's goes straight to the function. Functions that few kernels need (for guests,
 //! devices, hangs) may be given to an engine, or not: [`quell_hooks`].
 
-use core::mem::size_of;
+use core::mem::{MaybeUninit, size_of};
 use core::sync::atomic::AtomicU64;
 use quell::cpu_set::MAX_CPUS;
 use quell::{
@@ -12,6 +12,7 @@ use quell::{
     Policy, Scope, Tag,
 };
 
+use crate::capacity::CHECKED;
 use crate::values::{quell_range, quell_scope};
 
 /// The most CPUs that an engine handles. A library that was built with the feature "cpus-8192" handles more, and wants
@@ -144,7 +145,8 @@ unsafe extern "C" {
     pub fn quell_hw_unload_root();
 
     /// Interrupts each CPU of `targets`; the caller is never one of them. Each target sooner or later calls
-    /// quell_on_interrupt, and sees there what was stored before this call. `targets` is valid until this function returns.
+    /// quell_on_interrupt, and sees there what was stored before this call. `targets` is valid until this function returns; of its
+    /// words only those are set that have CPUs of the engine.
     /// Interrupts are masked, so it must not wait for other CPUs.
     pub fn quell_hw_interrupt(targets: *const quell_cpu_set);
 
@@ -206,15 +208,23 @@ pub struct Machine {
     hooks: quell_hooks,
     /// Empty if the state of the CPUs is one array.
     places: Places,
+    /// How many words of a set of CPUs have CPUs of the engine.
+    words: usize,
 }
 
 impl Machine {
-    /// The machine, with the features, the further functions and the places of state that the embedder has named.
-    pub(crate) const fn new(features: Features, hooks: quell_hooks, places: Places) -> Self {
+    /// The machine, with the features, the further functions, the places of state and the number of CPUs that the embedder has named.
+    pub(crate) const fn new(
+        features: Features,
+        hooks: quell_hooks,
+        places: Places,
+        cpus: usize,
+    ) -> Self {
         Machine {
             features,
             hooks,
             places,
+            words: cpus.div_ceil(64),
         }
     }
 
@@ -265,6 +275,9 @@ unsafe impl Hardware for Machine {
     fn this_cpu(&self) -> CpuId {
         // SAFETY: the embedder's function has no conditions; nor have those below, but where it is said.
         let cpu = unsafe { quell_hw_this_cpu() };
+        if !CHECKED {
+            return CpuId(cpu as u16);
+        }
         // A number that does not fit is no CPU of any engine, and must not become one by being cut off.
         CpuId(cpu.try_into().unwrap_or(u16::MAX))
     }
@@ -313,13 +326,16 @@ unsafe impl Hardware for Machine {
     }
 
     fn interrupt(&self, targets: &CpuSet) {
-        let mut bits = [0; QUELL_CPU_SET_WORDS];
-        for (bits, &word) in bits.iter_mut().zip(targets.words()) {
-            *bits = word;
+        // No more words than have CPUs: filling the others takes longer than all else here.
+        let mut set = MaybeUninit::<quell_cpu_set>::uninit();
+        let bits = set.as_mut_ptr().cast::<u64>();
+        for index in 0..self.words {
+            let word = targets.words().get(index).copied().unwrap_or_default();
+            // SAFETY: an engine has no more CPUs than the set has places, so the word lies in it.
+            unsafe { bits.add(index).write(word) };
         }
-        let set = quell_cpu_set { bits };
-        // SAFETY: the pointer is to a value that outlives the call.
-        unsafe { quell_hw_interrupt(&raw const set) };
+        // SAFETY: the pointer is to a value that outlives the call, and the function reads no word beyond.
+        unsafe { quell_hw_interrupt(set.as_ptr()) };
     }
 
     #[inline]

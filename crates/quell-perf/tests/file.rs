@@ -8,7 +8,7 @@ use proptest::prelude::*;
 use quell_perf::file::{Place, Recording, Writer};
 use quell_perf::symbols::Symbols;
 use quell_perf::{
-    Change, Count, Host, Item, Lost, Prices, Ran, Sample, Source, SourceError, Value, Window,
+    Change, Count, Host, Item, Lost, Prices, Ran, Sample, Source, SourceError, Value, Why, Window,
 };
 
 fn sample(number: u64) -> Sample {
@@ -37,6 +37,7 @@ fn others() -> Vec<Item> {
             ..Host::default()
         }),
         Item::Lost(Lost {
+            why: Why::Untold,
             time_ns: 5,
             cpu: 1,
             count: 7,
@@ -88,6 +89,8 @@ fn others() -> Vec<Item> {
             comm: "program".to_owned(),
             user_ns: 10_000_000,
             kernel_ns: 20_000_000,
+            forked_user_ns: 5_000_000,
+            shrank_pages: 12,
         }),
         Item::Note("2 % overhead".into()),
     ]

@@ -7,7 +7,7 @@ use crate::turn;
 use quell::{Counter, Mechanism, Policy, Rule, rules};
 use quell_contract::Clause::{self, C1, C2, C3, C4};
 use quell_threads::vm::{Performance, Report, RunError};
-use quell_workloads::{Failure, Workload};
+use quell_workloads::{Failure, Workload, Wrong};
 use std::path::Path;
 
 fn performance(workload: Workload, cpus: usize) -> Performance {
@@ -190,7 +190,50 @@ fn programs_that_wait_for_each_other_are_told() {
         .replace("{ while = \"!stopped\", do = [", "{ while = \"0\", do = [");
     let workload = Workload::parse("stuck.toml", &text).unwrap_or_else(|error| panic!("{error}"));
     let told = run(&performance(workload, 3)).expect_err("no CPU comes to the barrier");
-    assert!(matches!(told, RunError::Stuck { .. }), "{told}");
+    let last = text.lines().position(|line| line.contains("{ barrier"));
+    let last = 1 + last.expect("it is there");
+    let barrier = |failure: &Failure| matches!(failure, Failure::Value { line, why: Wrong::Barrier, .. } if *line as usize == last);
+    assert!(
+        matches!(&told, RunError::Failed { failure, .. } if barrier(failure)),
+        "{told}"
+    );
+}
+
+/// What a file with this program for its first CPU and that one for the others says.
+fn told(first: &str, others: &str) -> String {
+    let text = format!(
+        "name = \"stuck\"\ntitle = \"t\"\nmechanism = \"S4\"\ncpus = 3\n[memory]\ntouched = \"4K\"\n[figure]\nsays = \"ns\"\n\
+         value = \"nanoseconds\"\n[operation]\nis = \"nothing\"\n[[threads]]\nwhen = \"cpu == 0\"\nprogram = [\n{first}\n]\n\
+         [[threads]]\nprogram = [\n{others}\n]\n"
+    );
+    let workload = Workload::parse("stuck.toml", &text).unwrap_or_else(|error| panic!("{error}"));
+    let told = run(&performance(workload, 3)).expect_err("it comes to no end");
+    told.to_string()
+}
+
+#[test]
+fn loops_that_only_compute_are_told_with_their_lines() {
+    let forever = "{ while = true, do = [ { compute = \"1us\" } ] },";
+    let computing = told(forever, forever);
+    assert!(computing.contains("only computes"), "{computing}");
+    assert!(computing.contains("CPU 0 is at line 15"), "{computing}");
+    // The others wait for it.
+    let others = told(forever, "{ begin = true },");
+    assert!(others.contains("only computes"), "{others}");
+    assert!(others.contains("CPU 2 is at line 19"), "{others}");
+}
+
+#[test]
+fn a_window_that_nobody_closes_is_told_whether_the_others_compute_or_sleep() {
+    for asleep in ["false", "true"] {
+        let others = format!("{{ begin = true }},\n{{ bystand = \"100us\", asleep = {asleep} }},");
+        let told = told("{ begin = true },", &others);
+        assert!(told.contains("stuck.toml, CPU"), "{told}");
+        assert!(
+            told.contains("line 20: bystand: no CPU closes the window"),
+            "{told}"
+        );
+    }
 }
 
 #[test]

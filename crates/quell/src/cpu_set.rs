@@ -103,15 +103,23 @@ impl CpuSet {
     /// If its number is not below [`MAX_CPUS`].
     #[inline]
     pub fn insert(&mut self, cpu: CpuId) {
+        self.insert_new(cpu);
+    }
+
+    /// The same; returns whether it was none before.
+    #[inline]
+    pub(crate) fn insert_new(&mut self, cpu: CpuId) -> bool {
         let (index, bit) = (cpu.index() / 64, 1 << (cpu.index() % 64));
         if let Some(word) = self.words.as_mut_slice().get_mut(index) {
+            let before = *word;
             *word |= bit;
-            return;
+            return before & bit == 0;
         }
         while self.words().len() < index {
             self.words.push(0);
         }
         self.words.push(bit);
+        true
     }
 
     /// Makes `cpu` no member.

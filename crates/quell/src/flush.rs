@@ -53,10 +53,9 @@ pub(crate) const SPACES: usize = 8;
 /// A shootdown on its way: made by [`Engine::begin_shootdown`], ended by [`Engine::wait`].
 pub(crate) struct Shootdown {
     pub(crate) targets: CpuSet,
+    /// Those that are interrupted: a target of several requests once.
     interrupts: CpuSet,
-    /// Whether there are targets.
-    asked: bool,
-    /// How many of them are interrupted.
+    /// How many those are.
     sent: u64,
     /// Whether the outbox is this flush's until all targets are done.
     outbox: bool,
@@ -65,17 +64,15 @@ pub(crate) struct Shootdown {
 
 impl Shootdown {
     /// Whether any CPU was asked.
+    #[inline]
     pub(crate) fn has_targets(&self) -> bool {
-        self.asked
+        !self.targets.is_empty()
     }
 
     #[inline]
     fn ask(&mut self, target: CpuId, interrupt: bool) {
-        self.asked = true;
-        // A target of several requests is interrupted once.
-        if interrupt && !self.interrupts.contains(target) {
-            self.interrupts.insert(target);
-            self.sent += 1;
+        if interrupt {
+            self.sent += u64::from(self.interrupts.insert_new(target));
         }
         self.targets.insert(target);
     }
@@ -102,7 +99,11 @@ impl<H: Hardware, R: Rules> Engine<'_, H, R> {
         cpu.stats.add(Counter::Requested, 1);
         let request = self.limited(me, &request);
         let info = FlushInfo::of(space.id(), self.take_generation(space), request);
-        if space.is_loaded_only_on(me, self.count) {
+        // A CPU that loads the space later finds the generation.
+        let mut others = CpuSet::none();
+        space.read_loaded(&mut others, self.count);
+        others.remove(me);
+        if others.is_empty() {
             cpu.stats.add(Counter::SkippedNoTarget, 1);
             let were_on = self.hw.mask_interrupts();
             if self.rules.initiator_flushes() {
@@ -110,19 +111,25 @@ impl<H: Hardware, R: Rules> Engine<'_, H, R> {
             }
             self.hw.restore_interrupts(were_on);
         } else {
-            self.flush_beside(me, space, &info);
+            self.flush_beside(me, cpu, &others, &info);
         }
         self.wait_for_secondary(me, told);
     }
 
-    /// Flushes one request that has its generation, on this CPU and on others.
-    fn flush_beside(&self, me: CpuId, space: &AddressSpace<H>, info: &FlushInfo<'_>) {
+    /// Flushes one request that has its generation, on this CPU and on those others that must be asked.
+    #[inline]
+    fn flush_beside(
+        &self,
+        me: CpuId,
+        cpu: &PerCpu<'_, H>,
+        others: &CpuSet,
+        info: &FlushInfo<'_>,
+    ) {
         let scope = info.request.scope();
         let mut shootdown = self.begin_shootdown(me);
-        let mut loaded = CpuSet::none();
-        space.read_loaded(&mut loaded, self.count);
-        self.post(me, &loaded, info, Concern::Flush(scope), &mut shootdown);
-        self.flush_posted(me, core::slice::from_ref(info), &shootdown, scope, false);
+        self.post_inlined(me, others, info, Concern::Flush(scope), &mut shootdown);
+        let mine = core::slice::from_ref(info);
+        self.flush_posted(me, cpu, mine, &shootdown, scope, false);
     }
 
     /// Takes the generation of a flush.
@@ -151,31 +158,42 @@ impl<H: Hardware, R: Rules> Engine<'_, H, R> {
         let mut mine = Stack::<FlushInfo<'s>, SPACES>::new();
         let mut shootdown = self.begin_shootdown(me);
         let (scope, kernel) = self.post_all(me, requests, &mut mine, &mut shootdown);
-        self.flush_posted(me, mine.as_slice(), &shootdown, scope, kernel);
+        self.flush_posted(
+            me,
+            self.cpu(me),
+            mine.as_slice(),
+            &shootdown,
+            scope,
+            kernel,
+        );
         self.wait_for_secondary(me, told);
     }
 
     /// Interrupts the targets of what was posted, flushes this CPU's own entries, and waits.
+    #[inline(always)]
     fn flush_posted(
         &self,
         me: CpuId,
+        cpu: &PerCpu<'_, H>,
         mine: &[FlushInfo<'_>],
         shootdown: &Shootdown,
         scope: Scope,
         kernel: bool,
     ) {
-        let no_target = !shootdown.has_targets();
-        self.count(me, Counter::SkippedNoTarget, u64::from(no_target));
-        self.interrupt(me, shootdown);
-        if self.on().concurrent {
-            self.flush_own(me, mine);
-            self.let_interrupts_in(shootdown);
-            self.wait(me, shootdown, scope, kernel);
+        let concurrent = self.on().concurrent;
+        if shootdown.has_targets() {
+            self.interrupt(cpu, shootdown);
         } else {
-            self.let_interrupts_in(shootdown);
-            self.wait(me, shootdown, scope, kernel);
+            cpu.stats.add(Counter::SkippedNoTarget, 1);
+        }
+        if concurrent {
+            self.flush_own(me, cpu, mine);
+        }
+        self.let_interrupts_in(shootdown);
+        self.wait(me, cpu, shootdown, scope, kernel);
+        if !concurrent {
             let were_on = self.hw.mask_interrupts();
-            self.flush_own(me, mine);
+            self.flush_own(me, cpu, mine);
             self.hw.restore_interrupts(were_on);
         }
     }
@@ -221,8 +239,7 @@ impl<H: Hardware, R: Rules> Engine<'_, H, R> {
     }
 
     #[inline]
-    pub(crate) fn flush_own(&self, me: CpuId, mine: &[FlushInfo<'_>]) {
-        let cpu = self.cpu(me);
+    pub(crate) fn flush_own(&self, me: CpuId, cpu: &PerCpu<'_, H>, mine: &[FlushInfo<'_>]) {
         if self.rules.initiator_flushes() {
             for info in mine {
                 if info.is_kernel() {
@@ -304,12 +321,13 @@ impl<H: Hardware, R: Rules> Engine<'_, H, R> {
     /// Makes these CPUs, and this one if it is among them, flush whatever they have loaded, and waits. This much has changed, and with
     /// `kernel` of the kernel's mappings, too.
     pub(crate) fn flush_whole(&self, me: CpuId, cpus: &CpuSet, scope: Scope, kernel: bool) {
+        let cpu = self.cpu(me);
         let mut shootdown = self.begin_shootdown(me);
         self.post_whole(me, cpus, scope, kernel, &mut shootdown);
-        self.interrupt(me, &shootdown);
+        self.interrupt(cpu, &shootdown);
         self.flush_whole_here(me, cpus, scope, kernel);
         self.let_interrupts_in(&shootdown);
-        self.wait(me, &shootdown, scope, kernel);
+        self.wait(me, cpu, &shootdown, scope, kernel);
     }
 
     /// Posts such a flush to those CPUs that must be asked.
@@ -375,7 +393,6 @@ impl<H: Hardware, R: Rules> Engine<'_, H, R> {
             were_on: self.rules.posting_is_masked() && self.hw.mask_interrupts(),
             targets: CpuSet::none(),
             interrupts: CpuSet::none(),
-            asked: false,
             sent: 0,
             outbox: false,
         }
@@ -383,6 +400,19 @@ impl<H: Hardware, R: Rules> Engine<'_, H, R> {
 
     /// Posts a request to those of `cpus` that must be asked.
     pub(crate) fn post(
+        &self,
+        me: CpuId,
+        cpus: &CpuSet,
+        info: &FlushInfo<'_>,
+        concern: Concern,
+        shootdown: &mut Shootdown,
+    ) {
+        self.post_inlined(me, cpus, info, concern, shootdown);
+    }
+
+    /// [`Engine::post`] as part of its caller, which knows most of what it asks of the request: a quarter of the instructions less.
+    #[inline(always)]
+    fn post_inlined(
         &self,
         me: CpuId,
         cpus: &CpuSet,
@@ -448,10 +478,10 @@ impl<H: Hardware, R: Rules> Engine<'_, H, R> {
 
     /// Interrupts the targets that no interrupt is on its way to.
     #[inline]
-    pub(crate) fn interrupt(&self, me: CpuId, shootdown: &Shootdown) {
+    pub(crate) fn interrupt(&self, cpu: &PerCpu<'_, H>, shootdown: &Shootdown) {
         if shootdown.sent > 0 {
-            self.count(me, Counter::Shootdowns, 1);
-            self.count(me, Counter::Sent, shootdown.sent);
+            cpu.stats.add(Counter::Shootdowns, 1);
+            cpu.stats.add(Counter::Sent, shootdown.sent);
             self.hw.interrupt(&shootdown.interrupts);
         }
     }
@@ -463,11 +493,17 @@ impl<H: Hardware, R: Rules> Engine<'_, H, R> {
 
     /// Waits until every target has flushed, or, where that is enough, has received the request.
     #[inline]
-    pub(crate) fn wait(&self, me: CpuId, shootdown: &Shootdown, scope: Scope, kernel: bool) {
+    pub(crate) fn wait(
+        &self,
+        me: CpuId,
+        cpu: &PerCpu<'_, H>,
+        shootdown: &Shootdown,
+        scope: Scope,
+        kernel: bool,
+    ) {
         self.assert_still_on(me);
         let until = self.until(scope, kernel);
-        let cpu = self.cpu(me);
-        if shootdown.asked && self.rules.initiator_waits() {
+        if self.rules.initiator_waits() {
             for target in shootdown.targets.iter() {
                 self.wait_for(me, cpu, target, until);
             }
@@ -491,7 +527,7 @@ impl<H: Hardware, R: Rules> Engine<'_, H, R> {
     }
 
     /// Waits until `target` has got so far with all that was posted to it. `cpu` is this CPU's state.
-    #[inline]
+    #[inline(always)]
     fn wait_for(&self, me: CpuId, cpu: &PerCpu<'_, H>, target: CpuId, until: Until) {
         let inbox = &self.cpu(target).inbox;
         let Some(number) = inbox.awaited(&self.rules) else {
@@ -502,7 +538,7 @@ impl<H: Hardware, R: Rules> Engine<'_, H, R> {
         cpu.stats.add(Counter::WaitedReceipt, receipt);
         let mut turns = 0;
         while !inbox.has_reached(number, until) {
-            self.wait_a_turn_for(me, target, &mut turns);
+            self.wait_a_turn_for(me, cpu, target, &mut turns);
         }
     }
 
@@ -530,18 +566,24 @@ impl<H: Hardware, R: Rules> Engine<'_, H, R> {
     }
 
     /// One turn of a wait for `target`, after so many: the machine hears of long ones.
-    pub(crate) fn wait_a_turn_for(&self, me: CpuId, target: CpuId, turns: &mut u64) {
+    pub(crate) fn wait_a_turn_for(
+        &self,
+        me: CpuId,
+        cpu: &PerCpu<'_, H>,
+        target: CpuId,
+        turns: &mut u64,
+    ) {
         *turns += 1;
         if *turns >= LONG && turns.is_power_of_two() {
             self.hw.waits_long(target, *turns);
         }
-        self.wait_a_turn(me);
+        self.wait_a_turn(me, cpu);
     }
 
     /// One turn of a wait: serves what others want of this CPU meanwhile.
-    pub(crate) fn wait_a_turn(&self, me: CpuId) {
-        if self.rules.waiter_serves(self.cpu(me).inbox.has_request()) {
-            self.count(me, Counter::ServedWaiting, 1);
+    pub(crate) fn wait_a_turn(&self, me: CpuId, cpu: &PerCpu<'_, H>) {
+        if self.rules.waiter_serves(cpu.inbox.has_request()) {
+            cpu.stats.add(Counter::ServedWaiting, 1);
             self.on_interrupt();
         } else {
             self.hw.relax();

@@ -77,8 +77,9 @@ impl<H: Hardware, R: Rules> Engine<'_, H, R> {
             self.post_whole(me, cpus, more.scope, more.kernel, &mut shootdown);
             (scope, kernel) = (scope.max(more.scope), kernel || more.kernel);
         }
-        self.interrupt(me, &shootdown);
-        self.flush_own(me, mine.as_slice());
+        let cpu = self.cpu(me);
+        self.interrupt(cpu, &shootdown);
+        self.flush_own(me, cpu, mine.as_slice());
         if let Some((cpus, more)) = &unplaced {
             self.flush_whole_here(me, cpus, more.scope, more.kernel);
         }
@@ -267,10 +268,11 @@ where
             let engine = batch.unflushed.engine;
             engine.assert_may_wait();
             let (me, mut turns) = (engine.hw.this_cpu(), 0);
+            let cpu = engine.cpu(me);
             while !self.is_done() {
                 match self.first_target() {
-                    Some(target) => engine.wait_a_turn_for(me, target, &mut turns),
-                    None => engine.wait_a_turn(me),
+                    Some(target) => engine.wait_a_turn_for(me, cpu, target, &mut turns),
+                    None => engine.wait_a_turn(me, cpu),
                 }
             }
         }

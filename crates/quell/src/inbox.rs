@@ -203,6 +203,7 @@ impl<W: Word> Inbox<W> {
 
     /// Posts a request. A merged one that exceeds `most` becomes a full one; `contended` is
     /// told if another initiator was writing.
+    #[inline(always)]
     pub(crate) fn post(
         &self,
         what: Post<'_>,
@@ -284,6 +285,7 @@ impl<W: Word> Inbox<W> {
         }
     }
 
+    #[inline(always)]
     fn write(&self, what: Post<'_>, idle: bool, most: Most, rules: &impl Rules) {
         let words = &self.line.words;
         match what {

@@ -163,9 +163,9 @@ impl<H: Hardware, R: Rules> Engine<'_, H, R> {
             let all = CpuSet::first(self.count);
             self.post(me, &all, &FlushInfo::NOTHING, Concern::Text, &mut shootdown);
         }
-        self.interrupt(me, &shootdown);
+        self.interrupt(self.cpu(me), &shootdown);
         self.hw.synchronize_text();
         self.let_interrupts_in(&shootdown);
-        self.wait(me, &shootdown, Scope::Tables, true);
+        self.wait(me, self.cpu(me), &shootdown, Scope::Tables, true);
     }
 }

@@ -297,13 +297,15 @@ fn strides(word: u64) -> u64 {
 }
 
 /// Undoes [`pack`]; addresses of the upper half come back canonical.
+#[inline]
 pub(crate) fn unpack(word: u64) -> PageRange {
-    let page = (word << (64 - PAGE_BITS)) as i64 >> (64 - PAGE_BITS);
-    let stride = match word >> SIZE_SHIFT {
-        0 => PageSize::Base,
-        1 => PageSize::Large,
-        _ => PageSize::Huge,
+    const SIZES: [PageSize; 1 << (64 - SIZE_SHIFT)] = {
+        let mut sizes = [PageSize::Huge; 1 << (64 - SIZE_SHIFT)];
+        (sizes[0], sizes[1]) = (PageSize::Base, PageSize::Large);
+        sizes
     };
+    let page = (word << (64 - PAGE_BITS)) as i64 >> (64 - PAGE_BITS);
+    let stride = SIZES[(word >> SIZE_SHIFT) as usize];
     PageRange {
         start: Page(page as u64 & (u64::MAX >> 12)),
         pages: strides(word) * stride.pages(),

@@ -59,7 +59,7 @@ impl<H: Hardware, R: Rules> Engine<'_, H, R> {
     #[inline]
     pub(crate) fn wait_for_secondary(&self, me: CpuId, mark: Mark) {
         while !self.secondary_is_done(mark) {
-            self.wait_a_turn(me);
+            self.wait_a_turn(me, self.cpu(me));
         }
     }
 }

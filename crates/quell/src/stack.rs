@@ -144,17 +144,18 @@ impl<T: Copy, const N: usize> Few<T, N> {
     /// The values.
     #[inline]
     pub(crate) fn as_slice(&self) -> &[T] {
-        let held = &self.room[..usize::from(self.count)];
-        // SAFETY: the first `count` are initialised, and MaybeUninit<T> is laid out as T.
-        unsafe { &*(core::ptr::from_ref(held) as *const [T]) }
+        let count = usize::from(self.count);
+        // SAFETY: `push` alone counts, after the value was written, and panics where there is no room. So `count` is at most
+        // `N`, the first `count` are initialised, and MaybeUninit<T> is laid out as T.
+        unsafe { core::slice::from_raw_parts(self.room.as_ptr().cast(), count) }
     }
 
     /// The values, to be changed.
     #[inline]
     pub(crate) fn as_mut_slice(&mut self) -> &mut [T] {
-        let held = &mut self.room[..usize::from(self.count)];
+        let count = usize::from(self.count);
         // SAFETY: as for `as_slice`; the borrow of `self` is exclusive.
-        unsafe { &mut *(core::ptr::from_mut(held) as *mut [T]) }
+        unsafe { core::slice::from_raw_parts_mut(self.room.as_mut_ptr().cast(), count) }
     }
 }
 

@@ -47,6 +47,16 @@ impl<H: Hardware, R: Rules> Engine<'_, H, R> {
     /// tag, and every CPU has it loaded already. (As `from` such a space counts as `None`.) In debug builds, if `to` was retired.
     pub fn switch_to(&self, from: Option<&AddressSpace<H>>, to: &AddressSpace<H>) {
         let were_on = self.hw.mask_interrupts();
+        self.switch_masked(from, to);
+        self.hw.restore_interrupts(were_on);
+    }
+
+    /// [`Engine::switch_to`] where interrupts are masked already, as in most schedulers' switches: in two calls of the machine less. If
+    /// they are not, a request that comes in the middle of the switch is lost, or makes the engine panic.
+    ///
+    /// # Panics
+    /// As [`Engine::switch_to`].
+    pub fn switch_masked(&self, from: Option<&AddressSpace<H>>, to: &AddressSpace<H>) {
         let me = self.hw.this_cpu();
         let cpu = self.cpu(me);
         assert!(
@@ -58,7 +68,6 @@ impl<H: Hardware, R: Rules> Engine<'_, H, R> {
             "a CPU loads a space of the kernel's mappings as if it were a user's"
         );
         self.switch(me, cpu, from, to);
-        self.hw.restore_interrupts(were_on);
     }
 
     /// As [`Engine::switch_to`] where that does not panic; `false`, and nothing was done, on a CPU that is not online or that the engine
@@ -331,9 +340,9 @@ impl<H: Hardware, R: Rules> Engine<'_, H, R> {
             let mut shootdown = self.begin_shootdown(me);
             let loaded = space.loaded_on(self.count);
             self.post(me, &loaded, &info, Concern::Retirement, &mut shootdown);
-            self.interrupt(me, &shootdown);
+            self.interrupt(self.cpu(me), &shootdown);
             self.let_interrupts_in(&shootdown);
-            self.wait(me, &shootdown, Scope::Tables, false);
+            self.wait(me, self.cpu(me), &shootdown, Scope::Tables, false);
             if !shootdown.has_targets() {
                 break;
             }

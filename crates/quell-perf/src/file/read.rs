@@ -270,10 +270,12 @@ impl Recording {
             }
             Record::Sample(sample) => Item::Sample(self.sample(sample)?),
             Record::Lost {
+                why,
                 time_ns,
                 cpu,
                 count,
             } => Item::Lost(Lost {
+                why,
                 time_ns,
                 cpu,
                 count,

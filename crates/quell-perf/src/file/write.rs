@@ -82,6 +82,7 @@ impl<W: Write> Writer<W> {
             Item::Lost(lost) => {
                 let (time_ns, cpu, count) = (lost.time_ns, lost.cpu, lost.count);
                 self.put(&Record::Lost {
+                    why: lost.why,
                     time_ns,
                     cpu,
                     count,

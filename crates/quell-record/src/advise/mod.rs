@@ -16,7 +16,7 @@ use serde::Serialize;
 
 use quell_perf::Prices;
 
-use changes::{LEAST, Program, Proposal, changes, place, placed};
+use changes::{Around, LEAST, Program, Proposal, changes, place, placed};
 
 use crate::attribute::Attribution;
 use crate::attribute::site::Site;
@@ -64,6 +64,7 @@ pub fn advise(
     let mut advice: Vec<Advice> = Vec::new();
     let mut consider = |site: &Site, proposals: Vec<Proposal>, at: String| {
         let cpu = cpu_ns(&site.place.program);
+        let refilled = Program::of(from, scales, &site.place.program).refilled(site);
         let kernel = Kernel::of(from, scales, &site.place.program);
         for proposal in proposals {
             let left = proposal.left;
@@ -80,7 +81,7 @@ pub fn advise(
                 least: along.ns.least * part(gone.least),
                 most: along.ns.most * part(gone.most),
             };
-            let won = won(site, gone, &proposal, prices, scales, kernel).plus(with);
+            let won = won(site, gone, &proposal, prices, scales, refilled, kernel).plus(with);
             let share = cpu.map(|cpu| won.of_all(cpu));
             let none = left.least >= site.interrupts;
             let most = gone.most * site.weight;
@@ -153,7 +154,7 @@ pub fn advise(
         .iter()
         .filter(|site| site.estimate() >= LEAST)
     {
-        let program = Program::of(from, &site.place.program);
+        let program = Program::of(from, scales, &site.place.program);
         consider(site, changes(site, prices, program), place(site));
     }
     for whole in programs(sites)
@@ -243,6 +244,7 @@ fn won(
     proposal: &Proposal,
     prices: Option<&Prices>,
     scales: Scales,
+    refilled: f64,
     kernel: Option<Kernel>,
 ) -> Range {
     let each = site.weight / site.interrupts.max(1) as f64;
@@ -259,12 +261,16 @@ fn won(
     ) + filled.least * refilling.least
         + served.least * serving.least;
     let most = interrupts(gone.most, site.waited.most + site.stolen.most, 1.0 + spread)
-        + filled.most * refilling.most
+        + filled.most * refilling.most * refilled
         + served.most * serving.most;
-    let all = kernel.filter(|_| proposal.around);
+    let most = match (proposal.around, kernel) {
+        (Around::Nothing, _) | (_, None) => most * dearer,
+        (Around::Kernel, Some(kernel)) => kernel.ns.max(most),
+        (Around::Forked, Some(kernel)) => kernel.ns.max(most) + kernel.forked_ns,
+    };
     Range {
         least: least * cheaper,
-        most: all.map_or(most * dearer, |kernel| kernel.ns.max(most)),
+        most,
     }
 }
 

@@ -87,9 +87,15 @@ void quell_hw_interrupt(const struct quell_cpu_set *targets)
 	/* Its first nr_cpu_ids bits are a cpumask; quell_init() has seen to that. */
 	const struct cpumask *mask = (const struct cpumask *)targets->bits;
 
+	unsigned int first = cpumask_first(mask);
+
 	count_vm_tlb_event(NR_TLB_REMOTE_FLUSH);
 	trace_tlb_flush(TLB_REMOTE_SEND_IPI, TLB_FLUSH_ALL);
-	__apic_send_IPI_mask(mask, QUELL_VECTOR);
+	/* One CPU needs no walk over the others. */
+	if (cpumask_next(first, mask) >= nr_cpu_ids)
+		__apic_send_IPI(first, QUELL_VECTOR);
+	else
+		__apic_send_IPI_mask(mask, QUELL_VECTOR);
 }
 
 /* Serves this CPU's inbox. It takes no lock, reads no clock and wakes no task up. The gate stands without an engine, too. */

@@ -21,7 +21,7 @@ static inline u16 quell_kernel_asid(void)
  * With page-table isolation kernel entries are not global, and a flush of kernel memory leaves them under the PCIDs that
  * are not loaded. Linux forgets those contexts; here they are remembered, and flushed as they are loaded.
  */
-static bool quell_kernel_entries_are_stale(u16 asid)
+static noinline bool quell_kernel_entries_are_stale(u16 asid)
 {
 	bool stale;
 
@@ -75,7 +75,7 @@ void quell_hw_unload_root(void)
 void quell_hw_invalidate(const struct quell_invalidate *what)
 {
 	enum tlb_flush_reason reason = this_cpu_read(quell_this.reason);
-	unsigned long address, end, step;
+	unsigned long address, end, step, entries;
 
 	switch (what->kind) {
 	case QUELL_INVALIDATE_KIND_RANGE:
@@ -83,12 +83,11 @@ void quell_hw_invalidate(const struct quell_invalidate *what)
 		step = PAGE_SIZE << (9 * what->range.stride);
 		address = what->range.start << PAGE_SHIFT;
 		end = address + (what->range.pages << PAGE_SHIFT);
-		for (; address < end; address += step)
+		for (entries = 0; address < end; address += step, entries++)
 			flush_tlb_one_user(address);
 		if (reason != TLB_REMOTE_SHOOTDOWN)
-			count_vm_tlb_events(NR_TLB_LOCAL_FLUSH_ONE,
-					    what->range.pages >> (9 * what->range.stride));
-		trace_tlb_flush(reason, what->range.pages >> (9 * what->range.stride));
+			count_vm_tlb_events(NR_TLB_LOCAL_FLUSH_ONE, entries);
+		trace_tlb_flush(reason, entries);
 		break;
 	case QUELL_INVALIDATE_KIND_TAG:
 		flush_tlb_local();
