@@ -109,6 +109,8 @@ const STEPS: &[Step] = &[
             "--release",
             "--package",
             "quell-adversary",
+            "--test",
+            "adversary",
             "--",
             "--ignored",
             "--nocapture",
