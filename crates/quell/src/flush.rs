@@ -397,7 +397,7 @@ impl<H: Hardware, R: Rules> Engine<'_, H, R> {
         self.post_inlined(me, cpus, info, concern, shootdown);
     }
 
-    /// [`Engine::post`] as part of its caller, which knows most of what it asks of the request: a quarter of the instructions less.
+    /// [`Engine::post`] as part of its caller, which knows most of what it asks of the request.
     #[inline(always)]
     fn post_inlined(
         &self,
