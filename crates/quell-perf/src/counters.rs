@@ -111,8 +111,7 @@ fn told(stat: &[u8]) -> Option<Process> {
     let rest = std::str::from_utf8(&stat[end + 1..]).ok()?;
     let mut numbers = rest.split_whitespace().skip(11);
     let mut used = || {
-        let mut time_ns =
-            || Some(numbers.next()?.parse::<u64>().ok()?.saturating_mul(TICK_NS));
+        let mut time_ns = || Some(numbers.next()?.parse::<u64>().ok()?.saturating_mul(TICK_NS));
         Some(Used {
             user_ns: time_ns()?,
             kernel_ns: time_ns()?,

@@ -90,7 +90,8 @@ impl fmt::Display for Value {
 /// One place on a stack.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Frame {
-    /// The instruction's address, as the CPU saw it. A return address but in the innermost frame of each part.
+    /// The instruction's address, as the CPU saw it; in a recording of the recorder's, where no symbol covers it and it is a file's, its place in
+    /// that file. A return address but in the innermost frame of each part.
     pub address: u64,
     /// Whether this is the kernel's.
     pub kernel: bool,

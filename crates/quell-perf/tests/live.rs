@@ -278,7 +278,9 @@ fn where_the_kernel_refuses_a_filter_everything_is_recorded_or_nothing_and_it_is
         return;
     };
     // Each call once: the second event has left them to the first.
-    let own = recorded.of(enter).filter(|call| call.number("len_in") == Some(4096));
+    let own = recorded
+        .of(enter)
+        .filter(|call| call.number("len_in") == Some(4096));
     assert_eq!(own.count(), 60);
     let notes = recorded.items.iter().filter_map(|item| match item {
         Item::Note(note) if note.contains("no_such_field") => Some(note),

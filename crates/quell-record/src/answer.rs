@@ -65,7 +65,7 @@ pub fn notes(from: &Attribution, scale: f64, report: &Report) -> Vec<String> {
             (_, 0) => "lost while their buffer was full".to_owned(),
             (0, _) => "lost, and the kernel does not say why".to_owned(),
             (_, untold) => format!(
-                "lost, {} while their buffer was full and {}, and the kernel does not say why",
+                "lost, {} while their buffer was full and {}, of which the kernel does not say why",
                 count(full),
                 count(untold)
             ),
@@ -290,7 +290,8 @@ pub fn answer(
             "Whether it is the TLB cannot be told from this recording.".into()
         }
         (_, true, Some((program, share))) => format!(
-            "It is the TLB, as far as {} is concerned: {} is what can be won at most.",
+            "It {} the TLB, as far as {} is concerned: {} is what can be won at most.",
+            if share.least >= MATTERS { "is" } else { "may be" },
             program.name,
             percents(share)
         ),

@@ -103,7 +103,7 @@ impl<W: Write> Writer<W> {
                     kernel: frame.kernel,
                     call: false,
                     pid: sample.pid,
-                    module: frame.module.clone().map(|module| (module, 0)),
+                    module: frame.module.clone().map(|module| (module, frame.address)),
                 });
                 let places: Vec<Place> = places.collect();
                 self.sample(sample, &places)

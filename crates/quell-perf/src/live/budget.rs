@@ -56,7 +56,8 @@ impl Budget {
         if now_ns.saturating_sub(self.since_ns) < SHORTEST_NS {
             return self.phase;
         }
-        let left = |(done_ns, spent_ns)| self.share * done_ns as f64 + self.ahead_ns - spent_ns as f64;
+        let left =
+            |(done_ns, spent_ns)| self.share * done_ns as f64 + self.ahead_ns - spent_ns as f64;
         let left = accounts.into_iter().flatten().map(left);
         let left = left.fold(f64::INFINITY, f64::min);
         let next = match self.phase {
@@ -127,7 +128,10 @@ mod tests {
         for step in 1..=10_000u64 {
             spent += f64::from(phase == Phase::Window) * 1e6;
             let program = (step * MS, spent as u64);
-            phase = budget.turn(step * 5 * MS, [Some((step * 10 * MS, spent as u64)), Some(program)]);
+            phase = budget.turn(
+                step * 5 * MS,
+                [Some((step * 10 * MS, spent as u64)), Some(program)],
+            );
         }
         assert!(spent < 0.022 * 10_000.0 * 1e6, "{spent}");
     }

@@ -115,7 +115,9 @@ impl Recorder {
             let counted = match wanted.counted {
                 Counted::No => false,
                 Counted::Yes => true,
-                Counted::Without(other) => !matches!(tracefs.format(other, &mut names), Ok(Some(_))),
+                Counted::Without(other) => {
+                    !matches!(tracefs.format(other, &mut names), Ok(Some(_)))
+                }
             };
             points.push(Point {
                 event: events.len(),

@@ -21,7 +21,9 @@ mod slice;
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use quell_perf::{Change, Count, Host, Interrupts, Item, Prices, Ran, Sample, Statistics, When, Why};
+use quell_perf::{
+    Change, Count, Host, Interrupts, Item, Prices, Ran, Sample, Statistics, When, Why,
+};
 use rustc_hash::FxHashMap;
 
 use crate::event::{self, Event, reason};
