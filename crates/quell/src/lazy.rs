@@ -271,8 +271,9 @@ impl<H: Hardware, R: Rules> Engine<'_, H, R> {
     #[cold]
     fn settle_owed(&self, space: &AddressSpace<H>) {
         let (deferred, owed) = (self.is_deferred(space), space.owed());
-        // An earlier debt of the space may be owed although its latest is paid.
-        if !deferred && self.ledger.is_paid_up_to(owed) {
+        let all = || self.ledger.is_paid_up_to(owed);
+        let latest = || self.ledger.is_paid(owed);
+        if !deferred && self.rules.debts_are_paid(all, latest) {
             return;
         }
         self.count(self.hw.this_cpu(), Counter::PaidBySettle, 1);
