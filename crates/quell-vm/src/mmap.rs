@@ -5,6 +5,9 @@
 //! were flushed; entries that it found already cleared, by a reclaim or another call whose flush is
 //! still to come, were flushed too; and the lazy markers that it met were flushed like the mappings
 //! they stand for. Only then does it give up the areas and tell the program (C3).
+//!
+//! A discard that has taken a base page at every address of its range has found none cleared: the flush of what it took
+//! ends every translation of these addresses. It does not look what others have still to flush.
 
 use crate::entry::EntryKind;
 use crate::large::LargePages;
