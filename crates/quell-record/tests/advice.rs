@@ -88,7 +88,7 @@ fn advised_with(
             add("csd:csd_function_exit", at + 14_000, work.clone());
             add("syscalls:sys_exit_mprotect", at + 15_000, vec![]);
         }
-        for page in 0..20 + elsewhere {
+        for page in 0..20 {
             // The first of them are used again.
             let address = match page < elsewhere {
                 true => (1 << 30) + (page << 12),
@@ -159,18 +159,18 @@ fn advice_on_memory_that_is_used_again_counts_what_it_costs_to_fill() {
 
 #[test]
 fn what_a_program_fills_that_nobody_was_seen_to_give_back_may_go_too() {
-    // In each round, as many pages are filled elsewhere: calls from before the recording may have given them back.
+    // Of the twenty pages that are filled in each round, some lie elsewhere: calls from before the recording may have given them back.
     let share = |elsewhere| {
         let advice = advised_with("keep", Some(500.0), true, None, elsewhere).unwrap();
         advice.share.unwrap()
     };
     let (none, some) = (share(0), share(10));
-    assert!((none.least - some.least).abs() < 0.01, "{none:?} {some:?}");
-    // Ten faults of 750 ns in 200 us; but no more than the pages that the calls named.
+    // Ten faults of 500 ns in 200 us are not known to be for such memory, and at most they are.
     assert!(
-        (some.most - none.most - 0.0375).abs() < 0.01,
+        (none.least - some.least - 0.025).abs() < 0.005,
         "{none:?} {some:?}"
     );
+    assert!((none.most - some.most).abs() < 0.005, "{none:?} {some:?}");
 }
 
 #[test]
