@@ -342,11 +342,6 @@ crate::rules! {
     "C3" fn owe_then_end(owe: impl FnOnce(), end: impl FnOnce()) { owe(); end(); }
         or DebtEndsBeforeOwed { end(); owe(); } "A batch is outstanding no more before its spaces know what they owe: a second actor in between finds nothing (C3).";
 
-    /// A second actor relies on nothing less than that all debts are paid: of a space's debts an earlier one may be owed although the latest
-    /// is paid.
-    "C3" fn debts_are_paid(all: impl FnOnce() -> bool, latest: impl FnOnce() -> bool) -> bool { all() }
-        or SettleAsksLatestAlone { latest() } "A second actor finds the latest debt of a space paid and does not flush for an earlier one (C3).";
-
     /// A payer pays every debt that is published, also those behind one that is not yet.
     "C4" fn payment_passes_gap() -> bool { true }
         or PaymentStopsAtGap { false } "A payment stops at a debt that is not published yet, and passes for one of all the debts behind it (C4).";

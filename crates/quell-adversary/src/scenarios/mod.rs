@@ -26,7 +26,6 @@ mod lazy_ledger;
 mod lazy_rescue;
 mod lazy_rescue_one;
 mod lazy_rewrite;
-mod lazy_settle_gap;
 mod lazy_stranger;
 mod lazy_switch;
 mod lazy_two_claims;
@@ -226,7 +225,6 @@ impl Scenario<'static> {
         lazy_younger::SCENARIO,
         lazy_ledger::SCENARIO,
         lazy_gap::SCENARIO,
-        lazy_settle_gap::SCENARIO,
         lock_masked::SCENARIO,
         started_unmap::SCENARIO,
         started_offline::SCENARIO,
