@@ -309,10 +309,14 @@ impl<'m, H: Hardware, R: Rules> Engine<'m, H, R> {
     #[inline]
     #[track_caller]
     pub(crate) fn assert_masked(&self) {
-        debug_assert!(
-            !self.hw.mask_interrupts(),
-            "what wants interrupts masked is called with interrupts on"
-        );
+        if cfg!(debug_assertions) {
+            let were_on = self.hw.mask_interrupts();
+            self.hw.restore_interrupts(were_on);
+            assert!(
+                !were_on,
+                "what wants interrupts masked is called with interrupts on"
+            );
+        }
     }
 
     /// In debug builds, and where the machine can tell: fails if this CPU must not wait for others now.

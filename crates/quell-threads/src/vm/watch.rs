@@ -6,7 +6,8 @@
 //!
 //! * No CPU gets on once each of those that have not ended has passed time for [`PATIENCE`] turns, and none has done
 //!   anything that another could see, since one of them looked first.
-//! * A CPU does not get on, either, that has done [`MOST`] of something since the program last said how far it is.
+//! * A CPU does not get on, either, that has done [`MOST`] of something, once or twice, since the program last said how far it
+//!   is. That is a bound, and no proof: a program that does more has to say how far it is.
 
 use std::fmt;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
@@ -18,8 +19,8 @@ pub const PATIENCE: u64 = 10_000_000;
 pub const WAIT: u64 = PATIENCE / 1024;
 /// Turns between two looks at what the others do.
 const LOOK: u64 = 64 * WAIT;
-/// How many accesses a CPU makes at most without a word of how far the run is.
-pub const MOST: u64 = 1 << 28;
+/// After so many accesses without a word of how far the run is, a CPU counts as one that does not get on: some minutes.
+pub const MOST: u64 = 1 << 32;
 /// How many accesses a call counts for.
 pub const CALL: u64 = 64;
 
