@@ -442,7 +442,7 @@ impl<W: Word> Inbox<W> {
     /// The CPU is back and has flushed everything. Posts that were counted meanwhile are served next: unanswered,
     /// it would make every later initiator believe in an interrupt that was never sent.
     pub(crate) fn open(&self) {
-        // Release pairs with `post` and `flush::post`: an initiator that finds this CPU online sees what it answered on going
+        // Release pairs with `post` and `flush::post_inlined`: an initiator that finds this CPU online sees what it answered on going
         // offline, and takes no answered request for a pending one.
         // Lost without it: a CPU goes offline and comes back with a request in its inbox.
         self.line.state.fetch_and(!CLOSED, Release);
