@@ -132,7 +132,7 @@ impl<'m> Kernel<'m> {
             .filter_map(|page| self.entry(slot, page));
         if table && pages.all(|entry| entry.load(Relaxed) == 0) {
             upper.swap(0, AcqRel);
-            // Page by page, which on most machines is more than is flushed so, or by one address.
+            // Reported as base pages: where these are more than a machine names one by one, it flushes the whole space.
             let range = PageRange::base(Page(window * WINDOW), WINDOW);
             self.engine
                 .flush_at_once(space, (!whole).then_some(range), Scope::Tables);
