@@ -262,6 +262,22 @@ fn with_a_small_budget_windows_are_recorded_and_everything_is_counted() {
 }
 
 #[test]
+fn what_happened_while_prices_were_measured_is_not_in_the_recording() {
+    // The interrupt that starts recording on a CPU ends after that, where it is recorded.
+    let events = [
+        ("csd:csd_function_exit", true, Stack::Absent),
+        ("irq_vectors:call_function_single_exit", true, Stack::Absent),
+    ];
+    let Some(recorded) = record(60, f64::INFINITY, wanted(&events)) else {
+        return;
+    };
+    let begun = recorded.before.time_ns;
+    for sample in &recorded.samples {
+        assert!(sample.time_ns >= begun, "{} before {begun}", sample.time_ns);
+    }
+}
+
+#[test]
 fn where_the_kernel_refuses_a_filter_everything_is_recorded_or_nothing_and_it_is_said() {
     let enter = "syscalls:sys_enter_madvise";
     let filtered = |or_all| {
