@@ -323,7 +323,7 @@ impl Recorder {
         state.close(end_ns);
         let after = counters::read(When::After, end_ns).map_err(failed("reading counters"))?;
         let busy = after.busy_ns().saturating_sub(busy_before);
-        self.times.look();
+        self.times.look_at_all();
         self.drain(u64::MAX, &mut sink, &mut state)
             .map_err(failed(written))?;
         self.missing(end_ns, &mut sink, &mut state)
