@@ -334,9 +334,12 @@ pub struct Prices {
     pub event_ns: [f64; 3],
 }
 
-/// How long the processes of a name ran that the recording is about, by the kernel's own account. They are looked at from time to time; what
-/// a process did after the last look, and all that one did which nobody has looked at, is known once its parent has waited for
-/// it, and shared out by the number of those that ended of each name. What nobody waits for before the recording ends is missing.
+/// How long the processes of a name ran that the recording is about, by the kernel's own account. They are looked at from time to
+/// time, of many a part each time, and all at the end; what a process did after the last look, and all that one did which nobody has
+/// looked at, is known once its parent has waited for it. It is shared out by the number of those that ended of each name and were
+/// not looked at: what children of these did goes by their parents' name (`sh` has what its `cc1` used). Where all were looked at,
+/// what they did after their last look goes by the name of the process that waited for them. What nobody waits for before the
+/// recording ends is missing.
 #[derive(Clone, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub struct Ran {
     /// Their main threads' name.
@@ -345,10 +348,11 @@ pub struct Ran {
     pub user_ns: u64,
     /// Nanoseconds in the kernel.
     pub kernel_ns: u64,
-    /// Of `user_ns`, what processes used that were forked while it was recorded, have loaded no other program, and have ended: a process
-    /// for each request, or for a snapshot.
+    /// Of `user_ns`, what processes used that were forked while it was recorded, have loaded no other program, and have ended: a
+    /// process for each request, or for a snapshot.
     pub forked_user_ns: u64,
-    /// How many pages of memory fewer they had at last than at first.
+    /// How many pages of memory fewer those that were there before the recording had at last than at first; 0 of those that began
+    /// later.
     pub shrank_pages: u64,
 }
 

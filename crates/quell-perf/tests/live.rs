@@ -262,6 +262,22 @@ fn with_a_small_budget_windows_are_recorded_and_everything_is_counted() {
 }
 
 #[test]
+fn what_happened_while_prices_were_measured_is_not_in_the_recording() {
+    // The interrupt that starts recording on a CPU ends after that, where it is recorded.
+    let events = [
+        ("csd:csd_function_exit", true, Stack::Absent),
+        ("irq_vectors:call_function_single_exit", true, Stack::Absent),
+    ];
+    let Some(recorded) = record(60, f64::INFINITY, wanted(&events)) else {
+        return;
+    };
+    let begun = recorded.before.time_ns;
+    for sample in &recorded.samples {
+        assert!(sample.time_ns >= begun, "{} before {begun}", sample.time_ns);
+    }
+}
+
+#[test]
 fn where_the_kernel_refuses_a_filter_everything_is_recorded_or_nothing_and_it_is_said() {
     let enter = "syscalls:sys_enter_madvise";
     let filtered = |or_all| {
@@ -272,12 +288,16 @@ fn where_the_kernel_refuses_a_filter_everything_is_recorded_or_nothing_and_it_is
         });
         wanted
     };
-    let mut both = filtered(true);
-    both.extend(filtered(false));
-    let Some(recorded) = record(60, f64::INFINITY, both) else {
+    let mut all = filtered(true);
+    all.extend(filtered(false));
+    // The same again is said once; between windows, it is another thing.
+    all.extend(filtered(false));
+    all.extend(filtered(false));
+    all[3].stretches = Stretches::Between;
+    let Some(recorded) = record(60, f64::INFINITY, all) else {
         return;
     };
-    // Each call once: the second event has left them to the first.
+    // Each call once: the other events have left them to the first.
     let own = recorded
         .of(enter)
         .filter(|call| call.number("len_in") == Some(4096));
@@ -286,7 +306,7 @@ fn where_the_kernel_refuses_a_filter_everything_is_recorded_or_nothing_and_it_is
         Item::Note(note) if note.contains("no_such_field") => Some(note),
         _ => None,
     });
-    assert_eq!(notes.count(), 2);
+    assert_eq!(notes.count(), 3);
 }
 
 #[test]

@@ -65,13 +65,14 @@ pub fn notes(from: &Attribution, scale: f64, report: &Report) -> Vec<String> {
             (_, 0) => "lost while their buffer was full".to_owned(),
             (0, _) => "lost, and the kernel does not say why".to_owned(),
             (_, untold) => format!(
-                "lost, {} while their buffer was full and {}, of which the kernel does not say why",
+                "lost, {} while their buffer was full and {} for a reason that the kernel does not give",
                 count(full),
                 count(untold)
             ),
         };
         notes.push(format!(
-            "{} {why}; that is {} of those that came while everything was recorded. Flushes, page faults, pages, waits and times are told without them. {}",
+            "{} {why}; together that is {} of those that came while everything was recorded. Flushes, page faults, pages, waits and \
+             times are told without them. {}",
             match from.lost {
                 1 => "1 event was".to_owned(),
                 lost => format!("{} events were", count(lost)),
@@ -171,6 +172,19 @@ pub fn answer(
     }
     // What shared the machine with what was recorded is told of apart.
     let about = |program: &str| only.is_some() || from.is_about(program);
+    let others: Vec<&ProgramRow> = report
+        .programs
+        .iter()
+        .filter(|program| !about(&program.name))
+        .collect();
+    let (among, most_come, nothing) = match others.is_empty() {
+        true => ("", "Most come", "no program"),
+        false => (
+            "Of what was recorded, ",
+            "Of what was recorded, most come",
+            "nothing that was recorded",
+        ),
+    };
     let worst = report
         .programs
         .iter()
@@ -183,7 +197,7 @@ pub fn answer(
     let first = own.next().filter(|site| site.interrupts > 0);
     if let Some(site) = first {
         lines.push(format!(
-            "Most come from {}, {} at {}: {} interrupts ({}), {} flushes, {} pages{}.",
+            "{most_come} from {}, {} at {}: {} interrupts ({}), {} flushes, {} pages{}.",
             site.program,
             site.call,
             site.place(),
@@ -215,7 +229,7 @@ pub fn answer(
     }
     if let Some((program, share)) = &worst {
         lines.push(format!(
-            "{} pays most: {} of its CPU time ({}): {} waiting, {} taken away.",
+            "{among}{} pays most: {} of its CPU time ({}): {} waiting, {} taken away.",
             program.name,
             percents(*share),
             time(program.cpu_ns.unwrap_or(0.0)),
@@ -265,15 +279,12 @@ pub fn answer(
             time(other.ns)
         ));
     }
-    let others: Vec<&ProgramRow> = report
-        .programs
-        .iter()
-        .filter(|program| program.sent > 0 && !about(&program.name))
-        .collect();
-    if let Some(most) = others.iter().max_by_key(|program| program.sent) {
+    let most = others.iter().max_by_key(|program| program.sent);
+    let most = most.filter(|program| program.sent > 0);
+    if let Some(most) = most {
         let all: u64 = others.iter().map(|program| program.sent).sum();
         lines.push(format!(
-            "Others on this machine, which the recording is not about, sent {} of these interrupts, {} most: {}.",
+            "Others on this machine, which the recording is not about, sent {} of these interrupts, most of them by {}: {}.",
             count(all),
             most.name,
             count(most.sent)
@@ -296,12 +307,12 @@ pub fn answer(
             percents(share)
         ),
         (_, false, Some((program, share))) => format!(
-            "It is not your TLB: no program loses 1 % of its time to shootdowns ({} loses {}).",
+            "It is not your TLB: {nothing} loses 1 % of its time to shootdowns ({} loses {}).",
             program.name,
             percent(share.most)
         ),
         (_, _, None) if all < 1.0 => "It is not your TLB: there was no shootdown interrupt.".into(),
-        (_, _, None) if !others.is_empty() && first.is_none() => {
+        (_, _, None) if most.is_some() && first.is_none() => {
             "It is not your TLB: none of these interrupts came from or to what was recorded.".into()
         }
         (_, _, None) => {

@@ -1,5 +1,5 @@
-//! Which events are recorded to find out what shootdowns cost: all that a report is made of ([`recorded`]), or the flushes alone, as
-//! [`top`](crate::top) adds them up second by second ([`flushes`]).
+//! Which events are recorded to find out what shootdowns cost: all that a report is made of ([`recorded`]), or the flushes alone,
+//! as [`top`](crate::top) adds them up second by second ([`flushes`]).
 
 use quell_perf::live::{Counted, Filter, Stack, Stretches, Wanted};
 
@@ -27,7 +27,8 @@ const CALLS: [&str; 17] = [
 /// The event that tells of each interrupt.
 const QUEUED: &str = "csd:csd_queue_cpu";
 
-/// Events that are counted all the time where interrupts cannot be: there are many more of them.
+/// Events that are counted all the time only where the kernel lacks [`QUEUED`], because there are many more of these than interrupts.
+/// By these counts the figures of a part are then made those of the whole.
 const COUNTED: [&str; 2] = ["tlb:tlb_flush", "ipi:ipi_send_cpumask"];
 
 /// The work that the row `TLB` of `/proc/interrupts` counts, in the kernel's language for filters; where flushes take no
@@ -47,7 +48,6 @@ pub fn recorded() -> Vec<Wanted> {
         event: event.to_owned(),
         everywhere,
         stack,
-        // By these the figures of a part are made those of the whole.
         counted: match COUNTED.contains(&event) {
             true => Counted::Without(QUEUED),
             false => Counted::No,
@@ -55,34 +55,36 @@ pub fn recorded() -> Vec<Wanted> {
         filter: None,
         stretches: Stretches::Windows,
     };
-    let with = |event, stack, filter: &str| Wanted {
+    let with = |event, stack, filter: &str, or_all| Wanted {
         filter: Some(Filter {
             text: filter.to_owned(),
-            // Some kernels do not compare functions; then flushes are told from other work by what is recorded of them.
-            or_all: filter != SHOOTDOWN.1,
+            or_all,
         }),
         ..one(event, true, stack)
     };
+    // Some kernels do not compare functions; then, in windows, flushes are told from other work by what is recorded of them.
+    let (or_all, or_none) = (true, false);
     let mut wanted = vec![
         // The initiator's side says whose doing a flush is; what it does next within the same call needs no second copy
         // of the stack.
-        with("tlb:tlb_flush", Stack::Unwound, "reason > 1"),
-        with("tlb:tlb_flush", Stack::Absent, "reason <= 1"),
+        with("tlb:tlb_flush", Stack::Unwound, "reason > 1", or_all),
+        with("tlb:tlb_flush", Stack::Absent, "reason <= 1", or_none),
         // Each shootdown interrupt is counted, and as a rule its sender's stack is known, be a window open or not.
         Wanted {
             counted: Counted::Yes,
-            ..with(QUEUED, Stack::Whole, SHOOTDOWN.0)
+            ..with(QUEUED, Stack::Whole, SHOOTDOWN.0, or_all)
         },
+        // To record every other function's interrupt, too, would cost what windows are closed to save.
         Wanted {
             stretches: Stretches::Between,
-            ..with(QUEUED, Stack::Whole, SHOOTDOWN.0)
+            ..with(QUEUED, Stack::Whole, SHOOTDOWN.0, or_none)
         },
-        with(QUEUED, Stack::Whole, SHOOTDOWN.1),
+        with(QUEUED, Stack::Whole, SHOOTDOWN.1, or_none),
         one("csd:csd_function_entry", true, Stack::Absent),
         one("csd:csd_function_exit", true, Stack::Absent),
         one("ipi:ipi_send_cpumask", true, Stack::Whole),
         // Those without a callback make their target reschedule, and are counted there.
-        with("ipi:ipi_send_cpu", Stack::Whole, "callback != 0"),
+        with("ipi:ipi_send_cpu", Stack::Whole, "callback != 0", or_all),
         one("irq_vectors:call_function_entry", true, Stack::Absent),
         one("irq_vectors:call_function_exit", true, Stack::Absent),
         one(
@@ -129,6 +131,21 @@ pub fn flushes() -> Vec<Wanted> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn where_filters_are_refused_each_event_is_recorded_once_and_none_between_windows() {
+        let mut recorded = recorded();
+        recorded.retain(|event| event.filter.as_ref().is_none_or(|filter| filter.or_all));
+        assert!(
+            recorded
+                .iter()
+                .all(|event| event.stretches == Stretches::Windows)
+        );
+        for event in ["tlb:tlb_flush", QUEUED, "ipi:ipi_send_cpu"] {
+            let left = recorded.iter().filter(|wanted| wanted.event == event);
+            assert_eq!(left.count(), 1, "{event}");
+        }
+    }
 
     #[test]
     fn flushes_are_recorded_of_all_processes_and_without_their_stacks_in_the_program() {

@@ -40,7 +40,8 @@ pub struct LiveArgs {
     /// Keep the recording in this file; `--import` reads it again
     #[arg(short, long, value_name = "FILE")]
     output: Option<PathBuf>,
-    /// The share of the CPU time, of all that runs and of what is recorded, that recording may cost, in percent; what exceeds it is estimated from stretches of time
+    /// The share of the CPU time, of all that runs and of what is recorded, that recording may cost, in percent; what exceeds it is
+    /// estimated from stretches of time
     #[arg(long, value_name = "PERCENT", default_value_t = 1.5, value_parser = percent)]
     overhead: f64,
     /// Start this command, and record it and what it starts
@@ -234,11 +235,11 @@ impl LiveArgs {
 fn told(summary: &Summary, kept: Option<&String>, command: bool) {
     let place = kept.map_or_else(String::new, |name| format!(" into {name}"));
     note!(
-        "recorded {} events in {:.1} s{place}; {} lost; overhead {:.2} %, and {:.0} ms of CPU time before and after",
+        "recorded {} events in {:.1} s{place}; {} lost; overhead {}, and {:.0} ms of CPU time before and after",
         summary.kept,
         summary.elapsed.as_secs_f64(),
         summary.lost,
-        summary.overhead() * 100.0,
+        summary.overhead_percent(),
         summary.around.as_secs_f64() * 1e3
     );
     match summary.exit {

@@ -1,5 +1,5 @@
-//! The recorder: events opened, read in the order of time, handed to a sink. The file is long because opening and reading share what is
-//! known of each event.
+//! The recorder: events opened, read in the order of time, handed to a sink. The file is long because opening and reading share
+//! what is known of each event.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap};
@@ -14,7 +14,7 @@ use perf_event::data::Record;
 use super::budget::Phase;
 use super::host::{Ahead, buffer_for, host, now_ns, online, raise_file_limit, spent_ns};
 use super::memory::{self, Memory};
-use super::options::{BETWEEN, Counted, Options, Stretches};
+use super::options::{BETWEEN, Counted, Filter, Options, Stretches, Wanted};
 use super::price::{self, Price};
 use super::processes::{self, Processes};
 use super::records::{Opened, change, keep};
@@ -98,15 +98,10 @@ impl Recorder {
             if let (Some(asked), Some(text)) = (&wanted.filter, &filter)
                 && !rings::accepts(format.id, text).map_err(refuse)?
             {
-                notes.push(format!(
-                    "This kernel refuses the filter \"{}\" of {}: {}.",
-                    asked.text,
-                    wanted.event,
-                    match asked.or_all {
-                        true => "all of it is recorded, which costs more",
-                        false => "these are left to the other events that were asked for",
-                    }
-                ));
+                let note = without_filter(wanted, asked);
+                if !notes.contains(&note) {
+                    notes.push(note);
+                }
                 if !asked.or_all {
                     continue;
                 }
@@ -238,13 +233,13 @@ impl Recorder {
         let (busy_before, faults_before) = (before.busy_ns(), before.vm("pgfault"));
         sink.item(&Item::Statistics(before))
             .map_err(failed(written))?;
-        let refused = SWITCHED;
         self.rings
             .iter_mut()
             .try_for_each(Ring::count)
-            .map_err(failed(refused))?;
+            .map_err(failed(SWITCHED))?;
         let mut phase = Phase::Window;
-        self.turn(Phase::Counting, phase).map_err(failed(refused))?;
+        self.turn(Phase::Counting, phase)
+            .map_err(failed(SWITCHED))?;
         let mut state = Running::new(self.options.overhead, spent_ns(), self.rings.len());
         let around_before = state.own_before - self.begun_ns;
         let mut child = match self.command.take() {
@@ -295,7 +290,7 @@ impl Recorder {
                 if next == Phase::Window {
                     state.open_ns = Some(now_ns());
                 }
-                self.turn(phase, next).map_err(failed(refused))?;
+                self.turn(phase, next).map_err(failed(SWITCHED))?;
                 state.turns += 1;
                 if phase == Phase::Window {
                     state.close(now_ns());
@@ -314,16 +309,17 @@ impl Recorder {
             }
             rings::wait(&self.rings, state.pause());
         }
-        self.turn(phase, Phase::Counting).map_err(failed(refused))?;
+        self.turn(phase, Phase::Counting)
+            .map_err(failed(SWITCHED))?;
         self.rings
             .iter_mut()
             .try_for_each(Ring::end)
-            .map_err(failed(refused))?;
+            .map_err(failed(SWITCHED))?;
         let end_ns = now_ns();
         state.close(end_ns);
         let after = counters::read(When::After, end_ns).map_err(failed("reading counters"))?;
         let busy = after.busy_ns().saturating_sub(busy_before);
-        self.times.look();
+        self.times.look_at_all();
         self.drain(u64::MAX, &mut sink, &mut state)
             .map_err(failed(written))?;
         self.missing(end_ns, &mut sink, &mut state)
@@ -555,4 +551,18 @@ impl Recorder {
         }
         Ok(())
     }
+}
+
+/// What is done about an event whose filter this kernel refuses, in one line.
+fn without_filter(wanted: &Wanted, asked: &Filter) -> String {
+    let Wanted { event, .. } = wanted;
+    let done = match (asked.or_all, wanted.stretches) {
+        (true, _) => "all of it is recorded, which costs more",
+        (false, Stretches::Windows) => "these are left to the other events that were asked for",
+        (false, Stretches::Between) => "between windows nothing of it is recorded",
+    };
+    format!(
+        "This kernel refuses the filter \"{}\" of {event}: {done}.",
+        asked.text
+    )
 }

@@ -2,8 +2,8 @@
 //!
 //! For each CPU there is one buffer. An event that counts nothing owns it and brings news of processes; the wanted events
 //! write into it as well. They hang on a second event that counts nothing, and those that are recorded between windows on a
-//! third, so that one system call for each CPU starts and ends recording. Beside those that are counted there is one that only counts and always runs. The kernel takes all of it back when
-//! the descriptors are closed, however this process ends.
+//! third, so that one system call for each CPU starts and ends recording. Beside those that are counted there is one that only
+//! counts and always runs. The kernel takes all of it back when the descriptors are closed, however this process ends.
 
 use std::collections::HashMap;
 use std::ffi::{CStr, CString};
@@ -100,8 +100,8 @@ pub(super) struct Missing {
 }
 
 impl Missing {
-    /// Of so many that happened, and were read; and of all that the kernel has lost, what it has told of. A kernel before 6.0 has no account of
-    /// what it has lost.
+    /// Of so many that happened, and were read; and of all that the kernel has lost, what it has told of. A kernel before 6.0 has no
+    /// account of what it has lost.
     fn of(happened: u64, seen: u64, lost: Option<u64>, told: u64) -> Missing {
         let full = lost.map_or(0, |lost| lost.saturating_sub(told));
         Missing {
@@ -301,8 +301,8 @@ pub(super) fn wait(rings: &[Ring], most: Duration) {
     wait_for(rings.iter().map(|ring| ring.sampler.as_raw_fd()), most);
 }
 
-/// Waits so long, or until there is something to read. A descriptor that answers anything else (of a CPU that has gone, say) would answer at
-/// once for ever, so the rest is waited for without it.
+/// Waits so long, or until there is something to read. A descriptor that answers anything else (of a CPU that has gone, say) would
+/// answer at once for ever, so the rest is waited for without it.
 fn wait_for(descriptors: impl Iterator<Item = RawFd>, most: Duration) {
     let begun = Instant::now();
     let of = |fd| libc::pollfd {
@@ -313,7 +313,8 @@ fn wait_for(descriptors: impl Iterator<Item = RawFd>, most: Duration) {
     let mut buffers: Vec<_> = descriptors.map(of).collect();
     loop {
         let rest = most.saturating_sub(begun.elapsed());
-        // SAFETY: the kernel writes to these entries alone, of which there are so many; a descriptor that is not open is told in its entry.
+        // SAFETY: the kernel writes to these entries alone, of which there are so many; a descriptor that is not open is told in its
+        // entry.
         let answered = unsafe {
             libc::poll(
                 buffers.as_mut_ptr(),
@@ -331,20 +332,31 @@ fn wait_for(descriptors: impl Iterator<Item = RawFd>, most: Duration) {
     }
 }
 
-/// How long it takes a CPU to have the recording of windows started or stopped, at most, in nanoseconds: the quickest of some. What its interrupt
-/// takes to arrive is in it. Leaves it stopped.
+/// How long it takes another CPU to have the recording of windows started or stopped, in nanoseconds: the quickest of some, what its
+/// interrupt takes to arrive included; 0 where there is no other. The CPU that the thread is on is left out, because nothing
+/// interrupts it. Leaves recording stopped, and the buffers without what was recorded meanwhile.
 pub(super) fn turn_ns(rings: &mut [Ring]) -> io::Result<f64> {
     const ROUNDS: usize = 3;
     let mut quickest = f64::INFINITY;
     for ring in rings.iter_mut() {
         for _ in 0..ROUNDS {
-            let begun = Instant::now();
+            let here = || rustix::thread::sched_getcpu() as u32;
+            let (cpu, begun) = (here(), Instant::now());
             ring.turn(Phase::Counting, Phase::Window)?;
             ring.turn(Phase::Window, Phase::Counting)?;
-            quickest = quickest.min(begun.elapsed().as_nanos() as f64 / 2.0);
+            let took = begun.elapsed().as_nanos() as f64 / 2.0;
+            if ![cpu, here()].contains(&ring.cpu) {
+                quickest = quickest.min(took);
+            }
         }
     }
-    Ok(quickest)
+    for ring in rings {
+        while ring.next(|_| ()) {}
+    }
+    Ok(match quickest.is_finite() {
+        true => quickest,
+        false => 0.0,
+    })
 }
 
 /// Whether the kernel keeps an account of the records that found no room, event by event: Linux since 6.0.

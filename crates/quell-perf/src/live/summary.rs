@@ -41,15 +41,27 @@ pub struct Summary {
 }
 
 impl Summary {
-    /// What the recording cost while it ran: as a share of what everything else did, or, if that is more, what hit the programs which it is
-    /// about as a share of what these used; 0 if nothing did anything.
+    /// What the recording cost while it ran: as a share of what everything else did, or, if that is more, what hit the programs which
+    /// it is about as a share of what these used. It is infinite where these did nothing that can be told from the recording's cost.
     pub fn overhead(&self) -> f64 {
-        let share = |spent: Duration, of: Duration| match of.as_secs_f64() {
-            0.0 => 0.0,
-            all => spent.as_secs_f64() / all,
-        };
         let of_all = share(self.recorder + self.kernel, self.busy);
         of_all.max(self.used.map_or(0.0, |used| share(self.hit, used)))
+    }
+
+    /// The same, as a person reads it.
+    pub fn overhead_percent(&self) -> String {
+        match self.overhead() * 100.0 {
+            percent if percent.is_finite() => format!("{percent:.2} %"),
+            _ => "more than 100 %".to_owned(),
+        }
+    }
+}
+
+/// What was spent, as a share of that; of nothing, nothing is no share, and all else an infinite one.
+fn share(spent: Duration, of: Duration) -> f64 {
+    match (spent.as_secs_f64(), of.as_secs_f64()) {
+        (0.0, 0.0) => 0.0,
+        (spent, of) => spent / of,
     }
 }
 
@@ -58,10 +70,11 @@ impl fmt::Display for Summary {
         let ms = |time: Duration| time.as_secs_f64() * 1e3;
         write!(
             f,
-            "overhead {:.2} %: recorder {:.1} ms, kernel about {:.1} ms, while everything else used {:.0} ms of CPU time{}; \
-             each system call takes {:.0} ns more, which is not counted in; an event costs the kernel {:.0} ns if it is counted, {:.0} ns if it is recorded, {:.0} ns with a stack, {:.0} ns \
-             with a copy of one, {:.0} ns to start or stop on a CPU, which was done {} times; recorded during {:.1} % of {:.1} s; {} events lost",
-            self.overhead() * 100.0,
+            "overhead {}: recorder {:.1} ms, kernel about {:.1} ms, while everything else used {:.0} ms of CPU time{}; each system \
+             call takes {:.0} ns more, which is not counted in; an event costs the kernel {:.0} ns if it is counted, {:.0} ns if it \
+             is recorded, {:.0} ns with a stack, {:.0} ns with a copy of one, {:.0} ns to start or stop on a CPU, which was done {} \
+             times; recorded during {:.1} % of {:.1} s; {} events lost",
+            self.overhead_percent(),
             ms(self.recorder),
             ms(self.kernel),
             ms(self.busy),
@@ -84,5 +97,39 @@ impl fmt::Display for Summary {
             self.elapsed.as_secs_f64(),
             self.lost,
         )
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_recording_that_cost_more_than_all_else_did_is_not_said_to_cost_nothing() {
+        let ms = Duration::from_millis;
+        let summary = |hit, used| Summary {
+            elapsed: ms(1000),
+            counts: Vec::new(),
+            kept: 0,
+            lost: 0,
+            recorded: ms(1000),
+            recorder: ms(1),
+            kernel: ms(1),
+            busy: ms(1000),
+            hit: ms(hit),
+            used: Some(ms(used)),
+            turns: 0,
+            around: ms(0),
+            price: Price::assumed(),
+            exit: None,
+        };
+        assert_eq!(summary(0, 0).overhead_percent(), "0.20 %");
+        assert_eq!(summary(1, 10).overhead_percent(), "10.00 %");
+        assert_eq!(summary(1, 0).overhead_percent(), "more than 100 %");
+        assert!(
+            summary(1, 0)
+                .to_string()
+                .starts_with("overhead more than 100 %: ")
+        );
     }
 }

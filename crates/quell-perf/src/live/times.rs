@@ -1,15 +1,18 @@
 //! How long the processes ran that a recording is about: what the kernel says of each, looked at from time to time.
 //!
 //! A process that lived between two looks has been seen by none. Its time is known all the same once its parent has waited for it,
-//! because it is then in the parent's account of its children: what of that no look explains is theirs that ended, in equal parts.
+//! because it is then in the parent's account of its children: what of that no look explains is theirs that ended, in equal parts;
+//! what their own children did goes by their names, too. Where all that ended were seen, it is the last of what these did, and goes
+//! by the parent's name. A process that is gone is added up with the others of its name, once nothing more can be heard of it.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::ops::Bound::{Excluded, Unbounded};
 use std::sync::Arc;
 
 use crate::counters::{Process, Used, process};
 use crate::sample::{Change, Ran};
 
-/// Of more processes than this it is not looked at each time: that would cost more than it tells.
+/// So many processes are looked at at once: more would cost more than it tells. The next look goes on behind them.
 const MOST: usize = 64;
 
 /// A process, as it was seen first and last.
@@ -32,16 +35,27 @@ enum Ended {
     Otherwise,
 }
 
+/// How many ended that nobody had looked at, by name, and how they lived.
+type Unseen = HashMap<(Arc<str>, Ended), u64>;
+
 /// The processes that were seen.
 #[derive(Debug, Default)]
 pub(super) struct Times {
     /// Those that may be there now.
     running: BTreeSet<u32>,
+    /// Which of them was looked at last.
+    looked_at: u32,
+    /// Those that were found gone by the last look. News of them and of their children may come until the next.
+    gone: BTreeSet<u32>,
     seen: BTreeMap<u32, Seen>,
     /// Those that were forked and have not ended: by whom, and whether another program was loaded.
     forked: HashMap<u32, (u32, bool)>,
-    /// How many ended that nobody had looked at, by parent, name, and how they lived.
-    unseen: HashMap<(u32, Arc<str>, Ended), u64>,
+    /// By parent.
+    unseen: HashMap<u32, Unseen>,
+    /// How much a process has in its own account of children that were seen and are no longer among `seen`.
+    explained: HashMap<u32, Used>,
+    /// What those did that are no longer among `seen`.
+    past: Sums,
 }
 
 impl Times {
@@ -64,6 +78,9 @@ impl Times {
     pub(super) fn change(&mut self, change: &Change, comm: &Arc<str>) {
         match *change {
             Change::Forked { pid, parent, .. } if pid != parent => {
+                if self.gone.remove(&pid) {
+                    self.forget([pid].into());
+                }
                 self.running.insert(pid);
                 self.forked.insert(pid, (parent, false));
                 // The number of one that ended is used again: what that one used stays its parent's.
@@ -77,39 +94,56 @@ impl Times {
                 }
             }
             Change::Exited { pid, tid, .. } if pid == tid => {
-                let ended = self.ended(pid);
-                if let (false, Some((parent, how))) = (self.seen.contains_key(&pid), ended) {
-                    *self.unseen.entry((parent, comm.clone(), how)).or_default() += 1;
+                self.ended(pid);
+                let forked = self.forked.remove(&pid);
+                if let (false, Some((parent, loaded))) = (self.seen.contains_key(&pid), forked)
+                    && (self.seen.contains_key(&parent) || self.running.contains(&parent))
+                {
+                    let how = match loaded {
+                        false => Ended::Forked,
+                        true => Ended::Otherwise,
+                    };
+                    let unseen = self.unseen.entry(parent).or_default();
+                    *unseen.entry((comm.clone(), how)).or_default() += 1;
                 }
             }
             _ => {}
         }
     }
 
-    /// A process has ended: who forked it, if that was seen, and how it lived.
-    fn ended(&mut self, pid: u32) -> Option<(u32, Ended)> {
-        let forked = self.forked.remove(&pid);
-        let how = match forked {
+    /// A process has ended.
+    fn ended(&mut self, pid: u32) {
+        let how = match self.forked.get(&pid) {
             Some((_, false)) => Ended::Forked,
             _ => Ended::Otherwise,
         };
         if let Some(seen) = self.seen.get_mut(&pid) {
             seen.ended.get_or_insert(how);
         }
-        forked.map(|(parent, _)| (parent, how))
     }
 
-    /// Looks at them again, and for the first time at those that have come.
+    /// Looks at some of them again, and for the first time at some that have come.
     pub(super) fn look(&mut self) {
-        self.look_by(process);
+        self.look_by(MOST, process);
     }
 
-    fn look_by(&mut self, process: impl Fn(u32) -> Option<Process>) {
+    /// Looks at all of them.
+    pub(super) fn look_at_all(&mut self) {
+        self.look_by(usize::MAX, process);
+    }
+
+    /// Looks at so many that are there, those first whose turn it is.
+    fn look_by(&mut self, most: usize, process: impl Fn(u32) -> Option<Process>) {
+        let gone = std::mem::take(&mut self.gone);
+        self.forget(gone);
+        let behind = self.running.range((Excluded(self.looked_at), Unbounded));
+        let before = self.running.range(..=self.looked_at);
         let mut looked = 0;
-        for pid in self.running.clone() {
-            if looked == MOST {
+        for pid in behind.chain(before).copied().collect::<Vec<_>>() {
+            if looked == most {
                 break;
             }
+            self.looked_at = pid;
             match process(pid) {
                 Some(now) => {
                     looked += 1;
@@ -118,9 +152,46 @@ impl Times {
                 None => {
                     self.running.remove(&pid);
                     self.ended(pid);
+                    self.gone.insert(pid);
                 }
             }
         }
+    }
+
+    /// Adds up what these did, of which nothing more is heard.
+    fn forget(&mut self, gone: BTreeSet<u32>) {
+        if gone.is_empty() {
+            return;
+        }
+        let explained = self.all_explained();
+        for pid in gone {
+            self.forked.remove(&pid);
+            self.explained.remove(&pid);
+            let unseen = self.unseen.remove(&pid);
+            let Some(seen) = self.seen.remove(&pid) else {
+                continue;
+            };
+            let of = explained.get(&pid).copied().unwrap_or_default();
+            self.past.add(&seen, of, unseen.as_ref());
+            if let Some(parent) = seen.parent
+                && self.seen.contains_key(&parent)
+            {
+                let of = self.explained.entry(parent).or_default();
+                *of = of.plus(seen.used());
+            }
+        }
+    }
+
+    /// Of those that were seen and have ended, how much their parents have in their own accounts by now.
+    fn all_explained(&self) -> HashMap<u32, Used> {
+        let mut explained = self.explained.clone();
+        for seen in self.seen.values() {
+            if let (Some(parent), Some(_)) = (seen.parent, seen.ended) {
+                let of = explained.entry(parent).or_default();
+                *of = of.plus(seen.used());
+            }
+        }
+        explained
     }
 
     /// Whether none of them is there any more.
@@ -148,54 +219,60 @@ impl Times {
 
     /// What they did since, by name.
     pub(super) fn ran(&self) -> Vec<Ran> {
-        let mut sums: BTreeMap<Arc<str>, Ran> = BTreeMap::new();
-        let mut add = |comm: &str, used: Used, ended: Option<Ended>, shrank: u64| {
-            let sum = sums.entry(comm.into()).or_insert_with(|| Ran {
-                comm: comm.to_owned(),
-                user_ns: 0,
-                kernel_ns: 0,
-                forked_user_ns: 0,
-                shrank_pages: 0,
-            });
-            sum.user_ns += used.user_ns;
-            sum.kernel_ns += used.kernel_ns;
-            sum.shrank_pages += shrank;
-            if ended == Some(Ended::Forked) {
-                sum.forked_user_ns += used.user_ns;
-            }
-        };
-        // Of those that were seen, how much their parents have in their own account by now.
-        let mut explained: HashMap<u32, Used> = HashMap::new();
-        for seen in self.seen.values() {
-            if let (Some(parent), Some(_)) = (seen.parent, seen.ended) {
-                let of = explained.entry(parent).or_default();
-                *of = of.plus(seen.last.own).plus(seen.last.children);
-            }
-        }
-        let mut ended: HashMap<u32, u64> = HashMap::new();
-        for ((parent, ..), count) in &self.unseen {
-            *ended.entry(*parent).or_default() += count;
-        }
+        let mut sums = self.past.clone();
+        let explained = self.all_explained();
         for (pid, seen) in &self.seen {
-            let Seen { first, last, .. } = seen;
-            let shrank = first.pages.saturating_sub(last.pages);
-            add(&last.comm, last.own.minus(first.own), seen.ended, shrank);
-            let explained = explained.get(pid).copied().unwrap_or_default();
-            let rest = last.children.minus(first.children).minus(explained);
-            match ended.get(pid) {
-                Some(&all) => {
-                    for ((_, comm, how), &count) in
-                        self.unseen.iter().filter(|((of, ..), _)| of == pid)
-                    {
-                        let part = rest.part(count as f64 / all as f64);
-                        add(comm, part, Some(*how), 0);
-                    }
-                }
-                // The last of what those did that were seen.
-                None => add(&last.comm, rest, None, 0),
-            }
+            let of = explained.get(pid).copied().unwrap_or_default();
+            sums.add(seen, of, self.unseen.get(pid));
         }
-        sums.into_values().collect()
+        sums.0.into_values().collect()
+    }
+}
+
+impl Seen {
+    /// What it and the children that it waited for have used in their lives.
+    fn used(&self) -> Used {
+        self.last.own.plus(self.last.children)
+    }
+}
+
+/// What processes did, by their names.
+#[derive(Clone, Debug, Default)]
+struct Sums(BTreeMap<Arc<str>, Ran>);
+
+impl Sums {
+    /// Adds what a process did, and those of its children that nobody had looked at; so much of its account of its children is
+    /// added with these.
+    fn add(&mut self, seen: &Seen, explained: Used, unseen: Option<&Unseen>) {
+        let Seen { first, last, .. } = seen;
+        let shrank = first.pages.saturating_sub(last.pages);
+        self.put(&last.comm, last.own.minus(first.own), seen.ended, shrank);
+        let rest = last.children.minus(first.children).minus(explained);
+        let Some(unseen) = unseen else {
+            // The last of what those did that were seen.
+            return self.put(&last.comm, rest, None, 0);
+        };
+        let all: u64 = unseen.values().sum();
+        for ((comm, how), &count) in unseen {
+            let part = rest.part(count as f64 / all as f64);
+            self.put(comm, part, Some(*how), 0);
+        }
+    }
+
+    fn put(&mut self, comm: &str, used: Used, ended: Option<Ended>, shrank: u64) {
+        let sum = self.0.entry(comm.into()).or_insert_with(|| Ran {
+            comm: comm.to_owned(),
+            user_ns: 0,
+            kernel_ns: 0,
+            forked_user_ns: 0,
+            shrank_pages: 0,
+        });
+        sum.user_ns += used.user_ns;
+        sum.kernel_ns += used.kernel_ns;
+        sum.shrank_pages += shrank;
+        if ended == Some(Ended::Forked) {
+            sum.forked_user_ns += used.user_ns;
+        }
     }
 }
 
@@ -317,8 +394,71 @@ mod tests {
         for pid in 2..last {
             times.change(&exited(pid), &name);
         }
-        times.look_by(|pid| (pid == last).then(|| told("server", 1, 0)));
+        times.look_by(MOST, |pid| (pid == last).then(|| told("server", 1, 0)));
         assert!(times.seen.contains_key(&last));
         assert_eq!(times.running, BTreeSet::from([last]));
+    }
+
+    #[test]
+    fn of_many_processes_each_has_its_turn_and_in_the_end_all_are_looked_at() {
+        let mut times = Times::default();
+        let last = 3 * MOST as u32;
+        (1..=last).for_each(|pid| times.started(pid));
+        for look in 1..=3 {
+            times.look_by(MOST, |_| Some(told("server", 1, 0)));
+            assert_eq!(times.seen.len(), look * MOST);
+        }
+        times.look_by(usize::MAX, |_| Some(told("server", 2, 0)));
+        assert_eq!(ran(&times)[0].1, 2 * u64::from(last));
+    }
+
+    #[test]
+    fn what_is_known_of_processes_that_are_gone_takes_no_more_room_however_many_there_were() {
+        let (shell, compiler): (Arc<str>, Arc<str>) = ("sh".into(), "cc1".into());
+        let mut times = Times::default();
+        times.see(1, told("make", 0, 0), told("make", 0, 0));
+        times.running.insert(1);
+        let mut waited = 0;
+        for build in 0..100 {
+            // A shell that is looked at, and of its compilers one that is, and one that is not.
+            let (parent, seen, unseen) = (10 + 3 * build, 11 + 3 * build, 12 + 3 * build);
+            times.change(&forked(parent, 1), &shell);
+            for child in [seen, unseen] {
+                times.change(&forked(child, parent), &compiler);
+            }
+            times.look_by(usize::MAX, |pid| match pid {
+                1 => Some(told("make", 0, waited)),
+                _ if pid == parent => Some(told("sh", 1, 0)),
+                _ if pid == seen => Some(told("cc1", 5, 0)),
+                _ => None,
+            });
+            for child in [seen, unseen] {
+                times.change(&exited(child), &compiler);
+            }
+            times.look_by(usize::MAX, |pid| match pid {
+                1 => Some(told("make", 0, waited)),
+                _ if pid == parent => Some(told("sh", 1, 5 + 7)),
+                _ => None,
+            });
+            times.change(&exited(parent), &shell);
+            waited += 1 + 5 + 7;
+            times.look_by(usize::MAX, |pid| {
+                (pid == 1).then(|| told("make", 0, waited))
+            });
+        }
+        times.look_by(usize::MAX, |pid| {
+            (pid == 1).then(|| told("make", 0, waited))
+        });
+        let user: Vec<(String, u64)> = times
+            .ran()
+            .into_iter()
+            .map(|ran| (ran.comm, ran.user_ns))
+            .collect();
+        assert_eq!(
+            user,
+            [("cc1", 1200), ("make", 0), ("sh", 100)].map(|(name, ns)| (name.to_owned(), ns))
+        );
+        assert!(times.unseen.is_empty() && times.forked.is_empty() && times.gone.is_empty());
+        assert_eq!((times.seen.len(), times.explained.len()), (1, 1));
     }
 }

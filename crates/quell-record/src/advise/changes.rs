@@ -124,12 +124,12 @@ impl Program {
         }
     }
 
-    /// How many page faults may have filled what calls from this site had given back, for each that was seen to: no more than there were
-    /// pages.
+    /// How many page faults may have filled what calls from this site had given back: those that were seen to, and those that may
+    /// have, but together no more than there were pages.
     pub(super) fn refilled(self, site: &Site) -> f64 {
         let (seen, pages) = (site.refaults as f64, site.bytes as f64 / PAGE);
         let most = (seen + self.unclaimed * site.bytes as f64).min(pages);
-        (most / seen.max(1.0)).max(1.0)
+        most.max(seen)
     }
 }
 

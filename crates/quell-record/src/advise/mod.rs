@@ -62,9 +62,8 @@ pub fn advise(
     let all: f64 = from.sites.iter().map(Site::estimate).sum();
     let prices = from.prices.as_ref();
     let mut advice: Vec<Advice> = Vec::new();
-    let mut consider = |site: &Site, proposals: Vec<Proposal>, at: String| {
+    let mut consider = |site: &Site, proposals: Vec<Proposal>, refilled: f64, at: String| {
         let cpu = cpu_ns(&site.place.program);
-        let refilled = Program::of(from, scales, &site.place.program).refilled(site);
         let kernel = Kernel::of(from, scales, &site.place.program);
         for proposal in proposals {
             let left = proposal.left;
@@ -160,7 +159,8 @@ pub fn advise(
         .filter(|site| site.estimate() >= LEAST)
     {
         let program = Program::of(from, scales, &site.place.program);
-        consider(site, changes(site, prices, program), place(site));
+        let proposals = changes(site, prices, program);
+        consider(site, proposals, program.refilled(site), place(site));
     }
     for whole in programs(sites)
         .iter()
@@ -168,7 +168,8 @@ pub fn advise(
     {
         let busy = cpu_ns(&whole.place.program).map(|cpu| cpu / from.elapsed_ns().max(1) as f64);
         let proposals = busy.map_or_else(Vec::new, |busy| placed(from, whole, busy));
-        consider(whole, proposals, "everywhere".into());
+        // Where it runs changes nothing about what it fills.
+        consider(whole, proposals, 0.0, "everywhere".into());
     }
     let worth = |advice: &Advice| advice.share.map_or(0.0, |share| share.least + share.most);
     advice.sort_by(|a, b| {
@@ -252,6 +253,7 @@ fn programs(sites: &[&Site]) -> Vec<Site> {
 
 /// The time that these interrupts cost, and what else goes with them, in nanoseconds. Prices are of this host and not of this
 /// program: the range goes from what they say to what they would have to be for the kernel's time to be spent on what was recorded.
+/// So many page faults, at most, filled what the site had given back.
 fn won(
     site: &Site,
     gone: Range,
@@ -263,7 +265,7 @@ fn won(
 ) -> Range {
     let each = site.weight / site.interrupts.max(1) as f64;
     let spread = site.spread();
-    let refilling = Range::from(site.refill_ns(prices).unwrap_or_default()).times(scales.faults);
+    let fault = Range::from(site.fault_ns(prices).unwrap_or_default()).times(scales.faults);
     let serving = Range::from(site.serving_ns(prices)).times(scales.calls(site));
     let Proposal { filled, served, .. } = proposal;
     let interrupts = |gone: f64, cost: u64, spread: f64| gone * each * cost as f64 * spread;
@@ -272,10 +274,10 @@ fn won(
         gone.least,
         site.waited.least + site.stolen.least,
         (1.0 - spread).max(0.0),
-    ) + filled.least * refilling.least
+    ) + filled.least * fault.least * site.refaults as f64
         + served.least * serving.least;
     let most = interrupts(gone.most, site.waited.most + site.stolen.most, 1.0 + spread)
-        + filled.most * refilling.most * refilled
+        + filled.most * fault.most * refilled
         + served.most * serving.most;
     let most = match (proposal.around, kernel) {
         (Around::Nothing, _) | (_, None) => most * dearer,

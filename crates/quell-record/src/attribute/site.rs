@@ -203,20 +203,21 @@ impl Site {
         2.0 * (missed / self.interrupts.max(1) as f64).sqrt()
     }
 
-    /// The time of all refaults, at least and at most: by the host's price; or, without one, from those that were timed, which
+    /// The time of a page fault, at least and at most: by the host's price; or, without one, from the refaults that were timed, which
     /// is an upper bound, because the event that ends it is in it. `None` if nothing tells.
-    pub fn refill_ns(&self, prices: Option<&Prices>) -> Option<(f64, f64)> {
-        let (refaults, timed) = (self.refaults as f64, self.refaults_timed);
-        match prices {
-            Some(prices) => {
-                let (least, most) = prices.fault_ns;
-                Some((refaults * least, refaults * most))
-            }
-            None => {
-                let each = self.refault_ns as f64 / timed as f64;
-                (timed > 0).then_some((0.0, each * refaults))
-            }
+    pub fn fault_ns(&self, prices: Option<&Prices>) -> Option<(f64, f64)> {
+        match (prices, self.refaults_timed) {
+            (Some(prices), _) => Some(prices.fault_ns),
+            (None, 0) => None,
+            (None, timed) => Some((0.0, self.refault_ns as f64 / timed as f64)),
         }
+    }
+
+    /// The time of all refaults, at least and at most; `None` if nothing tells.
+    pub fn refill_ns(&self, prices: Option<&Prices>) -> Option<(f64, f64)> {
+        let refaults = self.refaults as f64;
+        let each = self.fault_ns(prices);
+        each.map(|(least, most)| (refaults * least, refaults * most))
     }
 
     /// The time in calls from here, at least and at most, but for waits and for what recording them took; at least 0 if the host's
