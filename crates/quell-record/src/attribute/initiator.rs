@@ -1,0 +1,205 @@
+//! The initiator's side: a flush is begun, and CPUs are asked for it.
+//!
+//! A request is what one flush asks of others. Its events come apart (`tlb_flush`, then one `csd_queue_cpu` for each target, or the sending of
+//! an interrupt), so a thread has at most one open request, and what fits it is added to it. An interrupt is counted at the
+//! site that sent it, here; what it costs its target is charged in [`super::target`].
+
+use quell_perf::Sample;
+
+use super::Attribution;
+use super::bins::{self, bin};
+use super::request::Request;
+use crate::event::reason;
+
+/// How many requests of other CPUs are looked through for the one that a flush on a target belongs to.
+const RECENT: usize = 64;
+
+impl Attribution {
+    pub(super) fn flush(&mut self, sample: &Sample, program: usize, why: u64, pages: Option<u64>) {
+        self.seen.flushes = true;
+        match why {
+            reason::SWITCH if pages == Some(0) => self.switch_kept += 1,
+            reason::SWITCH => self.switch_flushed += 1,
+            reason::RECEIVED => self.flushed(sample, program, pages),
+            reason::LOCAL | reason::LOCAL_SPACE | reason::SEND => {
+                let asks = why == reason::SEND;
+                self.asked += u64::from(asks);
+                let id = self.request(sample, program, asks, pages);
+                if asks {
+                    self.recent.push_back(id);
+                    if self.recent.len() > RECENT {
+                        self.recent.pop_front();
+                    }
+                }
+            }
+            _ => {}
+        }
+    }
+
+    /// The request that this event is part of: the thread's last one if it lacks this part, or a new one.
+    fn request(&mut self, sample: &Sample, program: usize, asks: bool, pages: Option<u64>) -> u64 {
+        let (site, folded) = self.site(sample, program);
+        let open = self.threads.get(&sample.tid).and_then(|thread| thread.open);
+        if let Some(request) = open.and_then(|id| self.requests.get_mut(id)) {
+            let lacks = if asks { !request.asked } else { !request.local };
+            if lacks && request.site == site {
+                request.asked |= asks;
+                request.local |= !asks;
+                return open.unwrap_or_default();
+            }
+        }
+        self.close(sample.tid, sample.time_ns);
+        let gap = self.gap(sample, site);
+        let id = self.requests.add(Request {
+            site,
+            folded,
+            program,
+            pid: sample.pid,
+            cpu: sample.cpu,
+            pages,
+            began: sample.time_ns,
+            sent: None,
+            asked: asks,
+            local: !asks,
+            targets: 0,
+            left: 0,
+            done: None,
+            end: None,
+            gap,
+        });
+        self.threads.entry(sample.tid).or_default().open = Some(id);
+        let of = &mut self.sites[site];
+        of.requests += 1;
+        match pages {
+            Some(pages) => of.pages += pages,
+            None => of.full += 1,
+        }
+        self.of_call(sample.tid, site);
+        id
+    }
+
+    /// How long before this the thread had interrupted others from the same site.
+    fn gap(&mut self, sample: &Sample, site: usize) -> usize {
+        let last = self.threads.get(&sample.tid).map(|thread| &thread.last);
+        let last = last.and_then(|last| last.iter().find(|(of, ..)| *of == site));
+        last.map_or(bins::BINS.len(), |(_, time, ..)| {
+            bin(sample.time_ns.saturating_sub(*time))
+        })
+    }
+
+    pub(super) fn queued(&mut self, sample: &Sample, program: usize, target: u32, work: u64) {
+        let id = self.sending(sample, program);
+        let Some(request) = self.requests.get_mut(id) else {
+            return;
+        };
+        request.targets += 1;
+        request.left += 1;
+        let (site, gap, folded) = (request.site, request.gap, request.folded.clone());
+        let first = request.targets == 1;
+        self.in_flight.insert((work, target), id);
+        let of = &mut self.sites[site];
+        of.interrupts += 1;
+        of.remote += u64::from(first);
+        of.gaps[gap] += 1;
+        of.hits(target);
+        self.weigh(&folded).interrupts += 1;
+        self.counts_in_call(sample, site, gap, first);
+        self.concerns_what_was_given_back(sample, program, site);
+    }
+
+    /// An interrupt from this site may be for memory that another has given back: it would not be, were that kept.
+    fn concerns_what_was_given_back(&mut self, sample: &Sample, program: usize, site: usize) {
+        let Some(thread) = self.threads.get(&sample.tid) else {
+            return;
+        };
+        let giver = match (&*self.sites[site].place.call, &thread.call, &thread.fault) {
+            ("copy-on-write", _, Some(fault)) => fault.site,
+            ("mprotect" | "pkey_mprotect", Some(call), _) => self
+                .discards
+                .find(program, call.start)
+                .map(|discard| discard.site),
+            _ => None,
+        };
+        if let Some(giver) = giver {
+            *self.sites[site].given.entry(giver).or_default() += 1;
+        }
+    }
+
+    /// The request for which this thread interrupts others now.
+    fn sending(&mut self, sample: &Sample, program: usize) -> u64 {
+        let open = self.threads.get(&sample.tid).and_then(|thread| thread.open);
+        let site = self.site(sample, program).0;
+        let known = open.filter(|id| {
+            self.requests
+                .get(*id)
+                .is_some_and(|request| request.site == site && request.asked)
+        });
+        let id = known.unwrap_or_else(|| self.request(sample, program, true, None));
+        if let Some(request) = self.requests.get_mut(id) {
+            request.sent.get_or_insert(sample.time_ns);
+        }
+        id
+    }
+
+    fn counts_in_call(&mut self, sample: &Sample, site: usize, gap: usize, first: bool) {
+        let Some(thread) = self.threads.get_mut(&sample.tid) else {
+            return;
+        };
+        let mut range = (0, 0);
+        if let Some(call) = &mut thread.call {
+            call.interrupts += 1;
+            call.gap.get_or_insert(gap);
+            range = (call.start, call.start.saturating_add(call.bytes));
+        }
+        if !first {
+            return;
+        }
+        let now = (site, sample.time_ns, range.0, range.1);
+        match thread.last.iter_mut().find(|(of, ..)| *of == site) {
+            Some(last) => {
+                let of = &mut self.sites[site];
+                of.followed += 1;
+                of.adjacent += u64::from(range.1 != 0 && (last.3 == range.0 || last.2 == range.1));
+                *last = now;
+            }
+            None => {
+                // Sites that a thread has not come from for long are forgotten.
+                if thread.last.len() >= 64 {
+                    thread.last.remove(0);
+                }
+                thread.last.push(now);
+            }
+        }
+    }
+
+    /// An interrupt that calls functions was sent; to flush, if a flush is on the stack.
+    pub(super) fn sent(&mut self, sample: &Sample, program: usize, targets: &[u32]) {
+        let told = self.stacks.tell(&sample.stack);
+        if !told.flush {
+            return;
+        }
+        self.seen.sent = true;
+        let targets: Vec<u32> = targets
+            .iter()
+            .copied()
+            .filter(|&cpu| cpu != sample.cpu)
+            .collect();
+        let id = self.sending(sample, program);
+        let Some(request) = self.requests.get(id) else {
+            return;
+        };
+        let (site, gap, folded) = (request.site, request.gap, request.folded.clone());
+        let of = &mut self.sites[site];
+        of.by_interrupt += targets.len() as u64;
+        if self.seen.queued {
+            return;
+        }
+        of.remote += u64::from(request.sent == Some(sample.time_ns));
+        of.gaps[gap] += targets.len() as u64;
+        for &target in &targets {
+            self.sites[site].hits(target);
+        }
+        self.weigh(&folded).interrupts += targets.len() as u64;
+        self.counts_in_call(sample, site, gap, true);
+    }
+}

@@ -1,0 +1,221 @@
+//! The target's side: an interrupt comes, work that was queued is done, and the interrupt ends.
+//!
+//! The time of an interrupt is suffered by the program that ran there and charged to the sites whose work was done in it, each with
+//! the same share of what was around the work. The initiator's wait ends when its last target is done.
+
+use quell_perf::Sample;
+
+use super::request::Request;
+use super::slice::{self, Observer, Stretch};
+use super::{Attribution, Work};
+
+/// How long a request can be answered, where nothing but its time tells: 100 ms.
+const ANSWER_NS: u64 = 100_000_000;
+
+impl Attribution {
+    /// A target flushed: nothing but this tells of it where functions are not recorded.
+    pub(super) fn flushed(&mut self, sample: &Sample, program: usize, pages: Option<u64>) {
+        if self.seen.functions {
+            return;
+        }
+        self.received += 1;
+        let now = sample.time_ns;
+        let fits = |request: &&u64| {
+            let request = self.requests.get(**request);
+            request.is_some_and(|request| {
+                request.cpu != sample.cpu
+                    && now.saturating_sub(request.began) < ANSWER_NS
+                    && request.end.is_none_or(|end| end + 1_000 >= now)
+            })
+        };
+        let rank = |id: &&u64| {
+            let request = self.requests.get(**id);
+            let same = |request: &Request| request.pages == pages || pages.is_none();
+            (
+                request.is_some_and(|r| r.pid == sample.pid),
+                request.is_some_and(same),
+                **id,
+            )
+        };
+        let found = self.recent.iter().filter(fits).max_by_key(rank).copied();
+        let time = self.cpu(sample.cpu);
+        if time.interrupt.is_some() {
+            time.flushes.push(found);
+        }
+        let Some(request) = found.and_then(|id| self.requests.get_mut(id)) else {
+            self.unmatched += 1;
+            return;
+        };
+        request.done = request.done.max(Some(now));
+        let (site, gap, sender, cpu) = (request.site, request.gap, request.program, request.cpu);
+        let folded = request.folded.clone();
+        let first = request.sent.is_none();
+        request.sent.get_or_insert(request.began);
+        *self.matrix.entry((sender, program)).or_default() += 1;
+        *self.cpu_matrix.entry((cpu, sample.cpu)).or_default() += 1;
+        let of = &mut self.sites[site];
+        of.by_target += 1;
+        if !self.seen.queued && !self.seen.sent {
+            of.remote += u64::from(first);
+            of.gaps[gap] += 1;
+            of.hits(sample.cpu);
+            self.weigh(&folded).interrupts += 1;
+        }
+    }
+
+    /// A function that another CPU queued has run.
+    pub(super) fn worked(
+        &mut self,
+        sample: &Sample,
+        function: &str,
+        program: usize,
+        observer: &mut dyn Observer,
+    ) {
+        let now = sample.time_ns;
+        let cpu = self.cpu(sample.cpu);
+        let in_interrupt = cpu.interrupt.is_some();
+        let last = cpu
+            .works
+            .iter_mut()
+            .rev()
+            .find(|work| work.end.is_none() && &*work.function == function);
+        let Some(work) = last else {
+            return;
+        };
+        work.end = Some(now);
+        let (request, start) = (work.request, work.start);
+        let took = now.saturating_sub(start);
+        if work.flush {
+            if let Some(id) = request {
+                self.done(id, now, took);
+            }
+            self.programs[program].stolen.least += took;
+            self.programs[program].taken += 1;
+        } else {
+            let of = self.functions.entry(function.into()).or_default();
+            of.count += 1;
+            of.ns += took;
+        }
+        if !in_interrupt {
+            // An idle CPU that polls takes work without an interrupt: what is seen is all there is.
+            let works = std::mem::take(&mut self.cpu(sample.cpu).works);
+            self.charge(sample, program, &works, start, now, observer);
+        }
+    }
+
+    /// One target of the request is done.
+    fn done(&mut self, id: u64, now: u64, took: u64) {
+        let Some(request) = self.requests.get_mut(id) else {
+            return;
+        };
+        request.left = request.left.saturating_sub(1);
+        request.done = request.done.max(Some(now));
+        self.sites[request.site].stolen.least += took;
+        self.add_up(id);
+    }
+
+    pub(super) fn interrupted(
+        &mut self,
+        sample: &Sample,
+        program: usize,
+        observer: &mut dyn Observer,
+    ) {
+        self.seen.interrupts = true;
+        let now = sample.time_ns;
+        let cpu = self.cpu(sample.cpu);
+        let works = std::mem::take(&mut cpu.works);
+        let flushes = std::mem::take(&mut cpu.flushes);
+        let Some(start) = cpu.interrupt.take() else {
+            return;
+        };
+        if !works.is_empty() {
+            self.charge(sample, program, &works, start, now, observer);
+            return;
+        }
+        if self.seen.functions {
+            return;
+        }
+        let took = now.saturating_sub(start);
+        if flushes.is_empty() {
+            let of = self.functions.entry("not told".into()).or_default();
+            of.count += 1;
+            of.ns += took;
+            let name = self.programs[program].name.clone();
+            observer.slice(&slice::of(
+                sample,
+                &name,
+                Stretch::Other,
+                (start, now),
+                "function call",
+                None,
+            ));
+            return;
+        }
+        let share = took / flushes.len() as u64;
+        for request in flushes {
+            let site = request
+                .and_then(|id| self.requests.get(id))
+                .map(|request| (request.site, request.folded.clone()));
+            if let Some((site, folded)) = &site {
+                self.sites[*site].stolen.most += share;
+                self.weigh(folded).stolen_ns += share;
+            }
+            self.programs[program].stolen.most += share;
+            self.programs[program].taken += 1;
+            let name = self.programs[program].name.clone();
+            let site = site.map(|site| site.0);
+            observer.slice(&slice::of(
+                sample,
+                &name,
+                Stretch::Stolen,
+                (start, now),
+                "flush",
+                site,
+            ));
+        }
+    }
+
+    /// Charges an interrupt to those whose work it did, each with the same share of what was around the work.
+    fn charge(
+        &mut self,
+        sample: &Sample,
+        program: usize,
+        works: &[Work],
+        start: u64,
+        end: u64,
+        observer: &mut dyn Observer,
+    ) {
+        let inside: u64 = works
+            .iter()
+            .filter_map(|work| Some(work.end?.saturating_sub(work.start)))
+            .sum();
+        let around = end.saturating_sub(start).saturating_sub(inside) / works.len().max(1) as u64;
+        let name = self.programs[program].name.clone();
+        for work in works {
+            let Some(done) = work.end else {
+                continue;
+            };
+            let took = done.saturating_sub(work.start) + around;
+            let site = work.request.and_then(|id| self.charged(id, took));
+            let kind = if work.flush {
+                Stretch::Stolen
+            } else {
+                Stretch::Other
+            };
+            if work.flush {
+                self.programs[program].stolen.most += took;
+            }
+            let time = (work.start.min(start), done.max(end));
+            observer.slice(&slice::of(sample, &name, kind, time, &work.function, site));
+        }
+    }
+
+    /// Adds what the interrupt of a request took; whose it was.
+    fn charged(&mut self, id: u64, took: u64) -> Option<usize> {
+        let request = self.requests.get(id)?;
+        let (site, folded) = (request.site, request.folded.clone());
+        self.sites[site].stolen.most += took;
+        self.weigh(&folded).stolen_ns += took;
+        Some(site)
+    }
+}

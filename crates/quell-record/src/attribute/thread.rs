@@ -1,0 +1,191 @@
+//! What a thread does: it calls and returns, waits for `mmap_lock`, and touches memory that was given back.
+//!
+//! A thread that goes on has waited to the end: the request that it had open is over for it then, and is added up once
+//! its targets are done, too.
+
+use quell_perf::Sample;
+
+use super::bins::{self, bin};
+use super::slice::{self, Observer, Slice, Stretch};
+use super::{Attribution, Call, Fault};
+
+impl Attribution {
+    /// The site of the call that the thread is in is known now.
+    pub(super) fn of_call(&mut self, tid: u32, site: usize) {
+        let call = self
+            .threads
+            .get_mut(&tid)
+            .and_then(|thread| thread.call.as_mut());
+        if let Some(call) = call {
+            call.site.get_or_insert(site);
+        }
+    }
+
+    /// The thread goes on: the request that it had open is over for it.
+    pub(super) fn close(&mut self, tid: u32, now: u64) {
+        let open = self
+            .threads
+            .get_mut(&tid)
+            .and_then(|thread| thread.open.take());
+        if let Some(id) = open {
+            if let Some(request) = self.requests.get_mut(id) {
+                request.end = Some(now);
+            }
+            self.add_up(id);
+        }
+    }
+
+    /// Adds up a request that its initiator and its targets are done with.
+    pub(super) fn add_up(&mut self, id: u64) {
+        let Some(request) = self.requests.get_mut(id) else {
+            return;
+        };
+        let Some(end) = request.end else {
+            return;
+        };
+        if request.left > 0 {
+            return;
+        }
+        let (site, folded) = (request.site, request.folded.clone());
+        // Once: what is charged later finds it with nothing left to add.
+        if let Some(sent) = request.sent.take() {
+            let most = end.saturating_sub(sent);
+            let least = request
+                .done
+                .map_or(0, |done| done.saturating_sub(sent).min(most));
+            self.sites[site].waited.add(least, most);
+            self.sites[site].waits += 1;
+            self.weigh(&folded).waited_ns += least;
+        }
+    }
+
+    pub(super) fn returned(
+        &mut self,
+        sample: &Sample,
+        program: usize,
+        observer: &mut dyn Observer,
+    ) {
+        let now = sample.time_ns;
+        let open = self.threads.get(&sample.tid).and_then(|thread| thread.open);
+        let waited = open
+            .and_then(|id| self.requests.get(id))
+            .and_then(|request| {
+                let sent = request.sent?;
+                Some((sent, request.done.unwrap_or(now).min(now), request.site))
+            });
+        self.close(sample.tid, now);
+        let call = self
+            .threads
+            .get_mut(&sample.tid)
+            .and_then(|thread| thread.call.take());
+        let Some(call) = call else {
+            return;
+        };
+        let name = self.programs[program].name.clone();
+        if let Some((sent, done, site)) = waited {
+            observer.slice(&slice::of(
+                sample,
+                &name,
+                Stretch::Wait,
+                (sent, done),
+                &call.name,
+                Some(site),
+            ));
+        }
+        let whole = slice::of(
+            sample,
+            &name,
+            Stretch::Call,
+            (call.start_ns, now),
+            &call.name,
+            call.site,
+        );
+        observer.slice(&Slice {
+            cpu: call.cpu,
+            ..whole
+        });
+        let Some(site) = call.site else {
+            self.programs[program].locked_ns += call.locked_ns;
+            return;
+        };
+        let of = &mut self.sites[site];
+        of.calls += 1;
+        of.call_ns += now.saturating_sub(call.start_ns);
+        of.call_events.add(call.events);
+        of.locked_ns += call.locked_ns;
+        of.locks += call.locks;
+        of.bytes += call.bytes;
+        // A program may pass any number of different values.
+        if of.how.len() < 64 || of.how.contains_key(&call.how) {
+            *of.how.entry(call.how).or_default() += 1;
+        }
+        if discards(&call) {
+            let sent = (call.interrupts, call.gap.unwrap_or(bins::BINS.len()));
+            let before = self
+                .discards
+                .add(program, call.start, call.bytes, site, now, sent);
+            if let Some(before) = before {
+                let followed = now.saturating_sub(before.time_ns);
+                self.sites[before.site]
+                    .reuse
+                    .left(followed, before.interrupts);
+            }
+        }
+    }
+
+    pub(super) fn lock(&mut self, tid: u32, program: usize, now: u64, got: bool) {
+        self.seen.locks = true;
+        let thread = self.threads.entry(tid).or_default();
+        if !got {
+            thread.lock_since = Some(now);
+            return;
+        }
+        let Some(since) = thread.lock_since.take() else {
+            return;
+        };
+        let waited = now.saturating_sub(since);
+        match &mut thread.call {
+            Some(call) => {
+                call.locked_ns += waited;
+                call.locks += 1;
+            }
+            None => self.programs[program].locked_ns += waited,
+        }
+    }
+
+    pub(super) fn fault(&mut self, sample: &Sample, program: usize, address: u64) {
+        self.seen.faults = true;
+        let now = sample.time_ns;
+        self.programs[program].faults += 1;
+        let mut of = None;
+        if let Some(discard) = self.discards.find(program, address) {
+            let site = &mut self.sites[discard.site];
+            of = Some(discard.site);
+            site.refaults += 1;
+            if !std::mem::replace(&mut discard.followed, true) {
+                let after = now.saturating_sub(discard.time_ns);
+                let soon = bin(after);
+                site.reuse.touched(after, discard.interrupts);
+                if discard.interrupts > 0 && soon <= discard.gap {
+                    site.hasty[discard.gap] += discard.interrupts;
+                }
+            }
+        }
+        self.close(sample.tid, now);
+        self.threads.entry(sample.tid).or_default().fault = Some(Fault {
+            since: now,
+            site: of,
+        });
+    }
+}
+
+/// Whether a call gives memory back that is empty when it is touched again.
+fn discards(call: &Call) -> bool {
+    /// `MADV_DONTNEED`, `MADV_REMOVE`, `MADV_FREE`, `MADV_PAGEOUT`, `MADV_DONTNEED_LOCKED`.
+    const GIVES_BACK: [u64; 5] = [4, 9, 8, 21, 24];
+    match &*call.name {
+        "madvise" => GIVES_BACK.contains(&call.how),
+        "munmap" => true,
+        _ => false,
+    }
+}

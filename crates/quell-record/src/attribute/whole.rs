@@ -1,0 +1,229 @@
+//! What a whole recording adds up to: by which evidence interrupts are counted, what a recorded one stands for, and
+//! what the kernel counted.
+
+use std::sync::Arc;
+
+use quell_perf::{Count, Interrupts, Ran, Statistics};
+use rustc_hash::FxHashMap;
+
+use super::Attribution;
+use super::site::{Events, Site, Span};
+
+/// How interrupts were told to be shootdowns.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Evidence {
+    /// By the work that was queued for the target.
+    Queued,
+    /// By the stack of the interrupt that was sent.
+    Sent,
+    /// By flushes on targets, laid at the CPU that had asked for them by time and size.
+    Received,
+    /// There was nothing to tell by.
+    Nothing,
+}
+
+/// A program: all processes of one name.
+#[derive(Clone, Debug, Default)]
+pub struct Program {
+    /// Its name.
+    pub name: Arc<str>,
+    /// Its time on CPUs, in nanoseconds; 0 if context switches were not recorded.
+    pub cpu_ns: u64,
+    /// The time that its threads lost as targets, to any sender.
+    pub stolen: Span,
+    /// Interrupts that it took.
+    pub taken: u64,
+    /// Waits for `mmap_lock` outside of calls that flush, in nanoseconds.
+    pub locked_ns: u64,
+    /// Page faults.
+    pub faults: u64,
+    /// Whether a process of it was seen to fork.
+    pub forked: bool,
+    /// Whether the source told of a process of it: where the recording is about some processes, of these alone.
+    pub told: bool,
+    /// Events that were recorded while it ran.
+    pub events: Events,
+}
+
+/// Work that CPUs did for others and that was no flush.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Function {
+    /// How often.
+    pub count: u64,
+    /// How long, in nanoseconds.
+    pub ns: u64,
+}
+
+/// What a stack weighs.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Weight {
+    /// Interrupts sent.
+    pub interrupts: u64,
+    /// Nanoseconds that targets lost.
+    pub stolen_ns: u64,
+    /// Nanoseconds that initiators waited.
+    pub waited_ns: u64,
+}
+
+/// Which events a recording has.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Seen {
+    /// `csd_queue_cpu`, of whatever.
+    pub queued: bool,
+    /// An interrupt sent with a flush on the stack.
+    pub sent: bool,
+    /// `csd_function_*` on a target.
+    pub functions: bool,
+    /// `call_function*`.
+    pub interrupts: bool,
+    /// `sched_switch`.
+    pub switches: bool,
+    /// System calls.
+    pub calls: bool,
+    /// Stacks.
+    pub stacks: bool,
+    /// `tlb_flush`.
+    pub flushes: bool,
+    /// `mmap_lock`.
+    pub locks: bool,
+    /// Page faults.
+    pub faults: bool,
+}
+
+impl Attribution {
+    /// How interrupts were told to be shootdowns.
+    pub fn evidence(&self) -> Evidence {
+        if self.seen.queued {
+            Evidence::Queued
+        } else if self.seen.sent {
+            Evidence::Sent
+        } else if self.received > 0 {
+            Evidence::Received
+        } else {
+            Evidence::Nothing
+        }
+    }
+
+    /// Ends what is open, and counts interrupts by the best evidence that there was.
+    pub fn finish(&mut self) {
+        let end = self.times.map_or(0, |(_, last)| last);
+        let threads: Vec<u32> = self.threads.keys().copied().collect();
+        for tid in threads {
+            self.close(tid, end);
+        }
+        self.stop_following_discards(end);
+        let evidence = self.evidence();
+        for site in &mut self.sites {
+            site.interrupts = match evidence {
+                Evidence::Queued | Evidence::Nothing => site.interrupts,
+                Evidence::Sent => site.by_interrupt,
+                Evidence::Received => site.by_target,
+            };
+            site.stolen.most = site.stolen.most.max(site.stolen.least);
+        }
+        self.weigh_sites();
+        for program in &mut self.programs {
+            program.stolen.most = program.stolen.most.max(program.stolen.least);
+        }
+    }
+
+    /// Says what a recorded interrupt stands for, site by site. Interrupts between the stretches of time that were recorded
+    /// are known by their program and call, whose sites share them as they share those within; a program's call that was
+    /// seen between stretches alone has them as they are. What is missing then, by the exact count, is missing everywhere alike.
+    fn weigh_sites(&mut self) {
+        let mut calls: FxHashMap<(Arc<str>, Arc<str>), (u64, u64)> = FxHashMap::default();
+        let key = |site: &Site| (site.place.program.clone(), site.place.call.clone());
+        for site in &self.sites {
+            let of = calls.entry(key(site)).or_default();
+            of.0 += site.interrupts;
+            of.1 += site.between;
+        }
+        let between: u64 = self.sites.iter().map(|site| site.between).sum();
+        let missing = self.counted().map_or(1.0, |count| {
+            (count.exact as f64 / (count.seen + between).max(1) as f64).max(1.0)
+        });
+        let seconds = self.scale_of_time();
+        for site in &mut self.sites {
+            // The count leaves out what the row `TLB` does.
+            if &*site.place.call == "kernel mappings" {
+                site.weight = seconds;
+                continue;
+            }
+            let (within, between) = calls[&key(site)];
+            if within == 0 {
+                site.interrupts = site.between;
+                site.requests += site.between;
+                site.remote += site.between;
+            } else {
+                site.weight = (within + between) as f64 / within as f64;
+            }
+            site.weight *= missing;
+        }
+    }
+
+    /// The count of the event that tells of interrupts, if it was counted.
+    pub fn counted(&self) -> Option<&Count> {
+        self.count(match self.evidence() {
+            Evidence::Queued => "csd:csd_queue_cpu",
+            Evidence::Sent => "ipi:ipi_send_cpumask",
+            Evidence::Received | Evidence::Nothing => "tlb:tlb_flush",
+        })
+    }
+
+    /// How long a program ran, by the kernel's account, if that is known.
+    pub fn ran(&self, program: &str) -> Option<&Ran> {
+        self.ran.iter().find(|ran| ran.comm == program)
+    }
+
+    /// Whether the recording is about this program: not if it only shared the machine with what was recorded.
+    pub fn is_about(&self, program: &str) -> bool {
+        let scope = self.host.as_ref().map_or("", |host| &*host.scope);
+        let told = |known: &Program| &*known.name == program && known.told;
+        matches!(scope, "" | "everything") || self.programs.iter().any(told)
+    }
+
+    /// The count of an event, if it was counted.
+    pub fn count(&self, event: &str) -> Option<&Count> {
+        self.counts.iter().find(|count| count.event == event)
+    }
+
+    /// What a second within the stretches of time that were recorded stands for.
+    pub fn scale_of_time(&self) -> f64 {
+        match self.windows_ns {
+            Some(windows) if windows > 0 => (self.elapsed_ns() as f64 / windows as f64).max(1.0),
+            _ => 1.0,
+        }
+    }
+
+    /// How long the recording ran, in nanoseconds: between the two readings of the counters, if it has their times, because
+    /// events may have been recorded during a part of that alone; else from the first event to the last.
+    pub fn elapsed_ns(&self) -> u64 {
+        let read = |statistics: &Option<Statistics>| {
+            let time = statistics.as_ref().map(|statistics| statistics.time_ns);
+            time.filter(|&time| time > 0)
+        };
+        let read = read(&self.before).zip(read(&self.after));
+        let from_to = |(first, last): (u64, u64)| last.saturating_sub(first);
+        let events = self.times.map_or(0, from_to);
+        read.map_or(0, from_to).max(events)
+    }
+
+    /// By how much a row of `/proc/interrupts` grew between the two readings, over all CPUs.
+    pub fn row(&self, name: &str) -> Option<u64> {
+        let sum = |statistics: &Statistics| {
+            let row = statistics
+                .interrupts
+                .iter()
+                .find(|row: &&Interrupts| row.name == name)?;
+            Some(row.counts.iter().sum::<u64>())
+        };
+        let (before, after) = (sum(self.before.as_ref()?)?, sum(self.after.as_ref()?)?);
+        after.checked_sub(before)
+    }
+
+    /// How many CPUs there were, as far as is known.
+    pub fn cpu_count(&self) -> usize {
+        let told = self.host.as_ref().map_or(0, |host| host.cpus as usize);
+        told.max(self.cpus.len())
+    }
+}
