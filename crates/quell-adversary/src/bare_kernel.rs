@@ -52,6 +52,8 @@ pub struct BareProgram {
     pub body: fn(&BareKernel<'_>, usize),
     /// How many debts can be owed at once, at most four.
     pub ledger: usize,
+    /// The CPUs that a hypervisor does not run when they are asked to flush: bit `n` for CPU `n`.
+    pub unscheduled: u8,
     /// What preempts it, where [`Scenario::preemptions`](crate::scenario::Scenario) allows that.
     pub preempts: fn(&BareKernel<'_>, usize),
 }

@@ -283,6 +283,7 @@ mod tests {
         program: Script::Engine(BareProgram {
             preempts: |_, _| {},
             ledger: 2,
+            unscheduled: 0,
             start: |k, cpu| {
                 if cpu == 0 {
                     k.map(0, 0, frame(0), true);

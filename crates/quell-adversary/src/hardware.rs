@@ -27,6 +27,8 @@ pub struct Adversary {
     /// The number of the first CPU that does something.
     first: u16,
     cpus: usize,
+    /// A bit for each CPU that does something: a hypervisor does not run it whenever an initiator asks, and flushes it.
+    unscheduled: u8,
     memory: MemoryMap,
 }
 
@@ -50,7 +52,17 @@ impl Adversary {
             kind,
             first,
             cpus,
+            unscheduled: 0,
             memory,
+        }
+    }
+
+    /// The same machine in a guest: whenever an initiator asks, the hypervisor does not run these CPUs (bit `n` is the `n`th that does
+    /// something), and flushes them before it runs them again.
+    pub fn with_unscheduled(self, unscheduled: u8) -> Self {
+        Adversary {
+            unscheduled,
+            ..self
         }
     }
 
@@ -185,6 +197,19 @@ unsafe impl Hardware for Adversary {
 
     fn flush_answered(&self) {
         self.bell().fetch_add(BELL_STEP, Ordering::Release);
+    }
+
+    fn flush_on_reentry(&self, target: CpuId) -> bool {
+        let cpu = usize::from(target.0.wrapping_sub(self.first));
+        if cpu >= self.cpus || self.unscheduled >> cpu & 1 == 0 {
+            return false;
+        }
+        point(Op::Barrier);
+        on_machine(|core, me| {
+            core.say(me, || format!("leaves CPU {cpu} to the hypervisor"));
+            core.flush_on_reentry(cpu);
+        });
+        true
     }
 
     fn interrupt(&self, targets: &CpuSet) {

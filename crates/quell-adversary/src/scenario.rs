@@ -186,6 +186,7 @@ impl Scenario<'static> {
             body,
             preempts: |_, _| {},
             ledger: bare_kernel::LEDGER_ENTRIES,
+            unscheduled: 0,
         });
         Self::of(name, about, cpus, 1, program)
     }
@@ -230,6 +231,18 @@ impl Scenario<'static> {
     pub(crate) const fn with_ledger(self, ledger: usize) -> Self {
         let program = Script::Engine(BareProgram {
             ledger,
+            ..self.bare()
+        });
+        Scenario { program, ..self }
+    }
+
+    /// The same, in which a hypervisor does not run these CPUs when they are asked to flush.
+    ///
+    /// # Panics
+    /// If the scenario is not the engine's own.
+    pub(crate) const fn with_unscheduled(self, unscheduled: u8) -> Self {
+        let program = Script::Engine(BareProgram {
+            unscheduled,
             ..self.bare()
         });
         Scenario { program, ..self }

@@ -23,6 +23,7 @@ use quell_contract::timeline::Line;
 use quell_vm::{Call, Error, Fault, User};
 use quell_workloads::{Failure, WORDS, Workload};
 use std::array;
+use std::cell::Cell;
 use std::sync::atomic::Ordering::SeqCst;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
@@ -109,12 +110,14 @@ impl Performance {
     pub(crate) fn perform(&self, stage: Stage<'_>, coverage: &mut Coverage) -> Vec<Line> {
         let words: Box<[AdversaryWord; WORDS + 1]> =
             Box::new(array::from_fn(|_| AdversaryWord::new(0)));
+        let tally = Cell::new(0);
         let parts = Parts {
             start: &|_, _| {},
             body: &|kernel, cpu| {
                 let user = Program {
                     kernel,
                     words: &words,
+                    tally: &tally,
                     cpu,
                     cpus: self.cpus,
                 };
@@ -137,6 +140,7 @@ struct Program<'k> {
     kernel: &'k VmKernel<'k>,
     /// The control words, and the clock.
     words: &'k [AdversaryWord; WORDS + 1],
+    tally: &'k Cell<u64>,
     cpu: usize,
     cpus: usize,
 }
@@ -190,6 +194,11 @@ impl User for Program<'_> {
 
     fn now(&self) -> u64 {
         self.clock().fetch_add(LOOK, SeqCst)
+    }
+
+    fn tally(&self, add: u64) -> u64 {
+        self.tally.update(|count| count.wrapping_add(add));
+        self.tally.get()
     }
 
     fn shared(&self, index: usize) -> u64 {

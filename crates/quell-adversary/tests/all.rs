@@ -3,6 +3,7 @@
 
 mod adversary;
 mod generate;
+mod grammar;
 mod misuse;
 mod reordering;
 mod sizes;

@@ -402,7 +402,7 @@ run = [{ do = "write", page = 1 }, { do = "write", page = 1 }]
 "#;
 
 /// The program breaks the contract with this mistake, and not without it.
-fn needs(program: &str, mistake: &str) {
+pub(crate) fn needs(program: &str, mistake: &str) {
     let mistake = Mistake::named(mistake).expect(mistake);
     holds(program, 300);
     assert!(

@@ -30,6 +30,7 @@ const fn scenario(body: fn(&BareKernel<'_>, usize)) -> Scenario<'static> {
             start: |k, _| k.switch(0),
             body,
             ledger: 2,
+            unscheduled: 0,
             preempts: |_, _| {},
         }),
     }
@@ -362,6 +363,7 @@ fn a_panic_before_the_run_is_a_violation() {
             start: |_, cpu| assert!(cpu == 0, "nothing begins here"),
             body: |_, _| {},
             ledger: 2,
+            unscheduled: 0,
             preempts: |_, _| {},
         }),
         ..scenario(|_, _| {})

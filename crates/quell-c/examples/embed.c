@@ -2,7 +2,7 @@
  * How a kernel embeds the engine, with two threads for CPUs and a map for each TLB.
  *
  * Unmaps a page under another CPU's feet, gives the frame a new owner as soon as it comes out of the batch, and shows
- * that the other CPU never touched it again. `cargo test -p quell-c --test all programs` builds and runs it; by hand:
+ * that the other CPU never touched it again. `cargo test --test c programs` builds and runs it; by hand:
  *
  *     cargo rustc --release -p quell-c --crate-type staticlib
  *     cc -std=c11 -Icrates/quell-c/include crates/quell-c/examples/embed.c target/release/libquell_c.a -lpthread -ldl -lm

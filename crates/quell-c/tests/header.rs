@@ -1,6 +1,6 @@
 //! `include/quell.h` is what the documentation in `src/` makes of it, and C and C++ compile it.
 //!
-//! `QUELL_WRITE_HEADER=1 cargo test -p quell-c --test all header` writes it anew.
+//! `QUELL_WRITE_HEADER=1 cargo test --test c header` writes it anew.
 
 use crate::support::{compiler, run, source};
 
@@ -63,7 +63,7 @@ fn the_header_is_what_the_sources_say() {
         + 1;
     assert!(
         now == then,
-        "quell.h is stale from line {line}: QUELL_WRITE_HEADER=1 cargo test -p quell-c --test all header writes it"
+        "quell.h is stale from line {line}: QUELL_WRITE_HEADER=1 cargo test --test c header writes it"
     );
 }
 

@@ -2,7 +2,7 @@
 //! code, and linked so that everything that C may call is in it, and nothing else.
 //!
 //! ```text
-//! cargo test -p quell-c --test all size -- --ignored --nocapture
+//! cargo test --test c size -- --ignored --nocapture
 //! ```
 //!
 //! prints the table that `docs/guide/adopt.md` has. The test holds the sizes to that: one that is off by more than a

@@ -1,5 +1,11 @@
 //! Sweeps: a grid in parts, interrupted and resumed, comes to the same file, byte for byte.
 
+/// What writes Parquet, with its tests: here so that they run with those of the command, and the library is not built twice
+/// with a writer that takes half a minute to build.
+#[cfg(feature = "parquet")]
+#[path = "../src/sweep/parquet.rs"]
+mod writer;
+
 use std::fs;
 use std::path::Path;
 use std::process::{Command, Output};

@@ -161,3 +161,43 @@ fn every_file_runs_on_threads() {
         assert!(report.operations > 0, "{workload:?}: nothing was measured");
     }
 }
+
+#[test]
+fn a_window_that_nobody_can_close_is_told_with_its_line_in_each_world() {
+    let text = fs::read_to_string(
+        Path::new(env!("CARGO_MANIFEST_DIR")).join("../../workloads/munmap.toml"),
+    );
+    let text = text.expect("a file of text");
+    assert!(text.contains("{ close = true }"));
+    let text = text.replace("{ close = true }", "{ nothing = true }");
+    let line = text.lines().position(|line| line.contains("{ bystand"));
+    let line = 1 + line.expect("the others stand by");
+    let workload = Workload::parse("open.toml", &text).unwrap_or_else(|wrong| panic!("{wrong}"));
+    let mut workload = workload;
+    workload.set("iterations=1").expect("one of its parameters");
+    let expected = format!("line {line}: bystand: no CPU closes the window any more");
+    let machine = built_in("haswell-server").expect("a built-in machine");
+    let trial = Trial {
+        machine: &machine,
+        workload,
+        policy: Policy::ALL,
+        cpus: 2,
+        seed: 1,
+        trace: 0,
+    };
+    let clock = trial.run().expect_err("it does not end").to_string();
+    assert!(clock.contains(&expected), "{clock}");
+    let schedules = Schedules::new(workload, 2).unwrap_or_else(|why| panic!("{why}"));
+    let adversary = rehearse(&schedules, workload.name()).err();
+    let adversary = adversary.expect("it does not end");
+    assert!(adversary.contains(&expected), "{adversary}");
+    let threads = OnThreads {
+        workload,
+        cpus: 2,
+        policy: Policy::ALL,
+        seed: 1,
+        without: None,
+    };
+    let threads = threads.run().expect_err("it does not end").to_string();
+    assert!(threads.contains(&expected), "{threads}");
+}

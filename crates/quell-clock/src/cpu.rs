@@ -56,6 +56,8 @@ pub struct Cpu {
     pub cleared_to: Frame,
     /// The system call under way, and the oracle's count of events when it began.
     pub call: Option<(Call, u32)>,
+    /// The line of the program's file that it performs; 0 if it has said none.
+    pub line: u32,
     /// What it does in the waiting loop it may be in.
     pub poll: Poll,
     /// When its program ended, if it has.
@@ -86,6 +88,7 @@ impl Cpu {
             disturbed_by: 0,
             cleared_to: Frame(u64::MAX),
             call: None,
+            line: 0,
             poll: Poll::default(),
             ended: None,
             handler_since: 0,

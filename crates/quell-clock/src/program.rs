@@ -10,6 +10,7 @@ use crate::progress::Progress;
 use crate::trace::Mark;
 use quell::Word;
 use quell_vm::{Access, Call, Error, Fault, User};
+use std::cell::Cell;
 use std::sync::atomic::Ordering::SeqCst;
 
 /// How many control words the CPUs of a workload share.
@@ -39,6 +40,7 @@ pub struct ModelUser<'k> {
     cpus: usize,
     kernel: &'k dyn Kernel,
     control: &'k [Control],
+    tally: &'k Cell<u64>,
     progress: &'k Progress,
 }
 
@@ -48,6 +50,7 @@ impl<'k> ModelUser<'k> {
         cpus: usize,
         kernel: &'k dyn Kernel,
         control: &'k [Control],
+        tally: &'k Cell<u64>,
         progress: &'k Progress,
     ) -> Self {
         ModelUser {
@@ -55,6 +58,7 @@ impl<'k> ModelUser<'k> {
             cpus,
             kernel,
             control,
+            tally,
             progress,
         }
     }
@@ -187,6 +191,16 @@ impl User for ModelUser<'_> {
     fn step(&self, done: u64, all: u64) {
         self.progress.tell(done, all);
         context::with(|core| core.stepped = core.cpu().now);
+    }
+
+    fn at(&self, line: u32) -> bool {
+        context::with(|core| core.cpu().line = line);
+        true
+    }
+
+    fn tally(&self, add: u64) -> u64 {
+        self.tally.update(|count| count.wrapping_add(add));
+        self.tally.get()
     }
 
     fn mark(&self, mark: quell_vm::Mark) {

@@ -25,7 +25,7 @@ use quell_vm::{MemoryMap, Node};
 use rand::RngExt;
 use rand_pcg::Pcg64;
 use std::any::Any;
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::panic::{self, AssertUnwindSafe};
 use std::sync::Arc;
 use std::time::Instant;
@@ -111,7 +111,10 @@ pub enum RunError {
     #[error("C7: every CPU waits for ever: {0}")]
     Stuck(String),
     /// The program made no step in the virtual time allowed (C7, if it should have).
-    #[error("C7: no step in {seconds} s of virtual time: {what}")]
+    #[error(
+        "no step in {seconds} s of virtual time: {what}; a loop without an end, a breach of C7, or a program that says with \
+         `progress` too seldom how far it is"
+    )]
     Endless {
         /// The limit.
         seconds: f64,
@@ -303,10 +306,11 @@ fn drive(
     let began = Instant::now();
     let cpus = context::with(|core| core.cpus.len());
     let control = Control::all();
+    let tally = Cell::new(0);
     let panicked: RefCell<Option<(usize, Box<dyn Any + Send>)>> = RefCell::new(None);
     let mut fibers = Vec::with_capacity(cpus);
     for cpu in 0..cpus {
-        let user = ModelUser::new(cpu, cpus, kernel, &control, bench.setup.progress);
+        let user = ModelUser::new(cpu, cpus, kernel, &control, &tally, bench.setup.progress);
         let panicked = &panicked;
         fibers.push(Fiber::new(move || {
             let body = || {
@@ -390,7 +394,11 @@ fn describe(core: &Core) -> String {
                 (_, Some((call, _))) => format!("in {call:?}"),
                 _ => "in its program".to_owned(),
             };
-            format!("CPU {number} {doing}{masked}{pending}")
+            let line = match cpu.line {
+                0 => String::new(),
+                line => format!(" at line {line}"),
+            };
+            format!("CPU {number} {doing}{line}{masked}{pending}")
         })
         .collect();
     let more = parts.len().saturating_sub(8);

@@ -313,6 +313,8 @@ fn parameters_are_set_as_text() {
         changed.time(Parameter::InterruptExit),
         machine.time(Parameter::InterruptExit)
     );
+    let eight = set(&["memory.nodes=8"]).expect("as many as there may be in all");
+    assert_eq!(eight.count(Parameter::Nodes), 8);
     // A faster clock makes what is given in cycles shorter.
     let faster = set(&["cpu.frequency=5GHz"]).expect("a frequency");
     assert!(faster.time(Parameter::Pause) < machine.time(Parameter::Pause));
@@ -329,6 +331,10 @@ fn parameters_are_set_as_text() {
         ("interrupt.send=4\"ns", "expected SECTION.KEY=VALUE"),
         ("interrupt.send=9e99ns", "unit `e99ns` is not one of"),
         ("interrupt.send=-4ns", "out of range"),
+        (
+            "memory.nodes=9",
+            "memory.nodes: 9 is out of range: expected 1 to 8",
+        ),
         ("cpu.cpus=1.5", "expected a whole number"),
         ("tlb.tags=many", "`many` is not one of"),
         ("tlb.tags=asid16", "does not exist on x86-64"),

@@ -92,7 +92,7 @@ pub enum TrialError {
     /// The workload could not go on.
     #[error("{workload}, CPU {cpu}: {failure}")]
     Failed {
-        /// Its name.
+        /// Its file.
         workload: &'static str,
         /// Where.
         cpu: usize,
@@ -225,7 +225,7 @@ impl Trial<'_> {
         let outcome = run.execute(&|user| program.body(user))?;
         if let Some((cpu, failure)) = program.failure.take() {
             return Err(TrialError::Failed {
-                workload: self.workload.name(),
+                workload: self.workload.path(),
                 cpu,
                 failure,
             });
@@ -324,6 +324,62 @@ program = [ {{ bystand = "1us" }} ]
             outcome.engine.get(quell::Counter::Shootdowns)
         };
         assert_eq!((shootdowns(""), shootdowns("together = 10_000")), (4, 1));
+    }
+
+    /// What a file with this program for its first CPU, in line 15, and one that meets it once says of two CPUs.
+    fn told(program: &str) -> String {
+        let text = format!(
+            "name = \"stuck\"\ntitle = \"t\"\nmechanism = \"S4\"\ncpus = 2\n[memory]\ntouched = \"4K\"\n[figure]\nsays = \"ns\"\n\
+             value = \"nanoseconds\"\n[operation]\nis = \"nothing\"\n[[threads]]\nwhen = \"cpu == 0\"\nprogram = [\n{program}\n]\n\
+             [[threads]]\nprogram = [\n{{ begin = true }}\n]\n"
+        );
+        let trial = Trial {
+            machine: &built_in("haswell-server").unwrap(),
+            workload: Workload::parse("stuck.toml", &text).unwrap(),
+            policy: Policy::ALL,
+            cpus: 2,
+            seed: 1,
+            trace: 0,
+        };
+        trial.run().unwrap_err().to_string()
+    }
+
+    #[test]
+    fn a_barrier_to_which_not_all_come_is_told_at_once_with_its_line() {
+        let told = told("{ begin = true }, { end = true }");
+        assert!(
+            told.starts_with("stuck.toml, CPU 0: line 15: end: no CPU comes to it any more"),
+            "{told}"
+        );
+    }
+
+    #[test]
+    fn a_loop_without_an_end_is_told_with_its_line() {
+        let told = told("{ begin = true }, { while = true, do = [ { compute = \"1s\" } ] }");
+        assert!(
+            told.starts_with("no step in 60 s of virtual time: CPU 0 in its program at line 15;"),
+            "{told}"
+        );
+    }
+
+    /// While a discard has taken every page of its range itself, it has met nothing that another call has still to flush.
+    #[test]
+    fn calls_that_discard_pages_of_their_own_do_not_flush_for_each_other() {
+        let mut workload = Workload::from_name("crowd").unwrap();
+        workload.set("iterations=20").unwrap();
+        let trial = Trial {
+            machine: &built_in("haswell-server").unwrap(),
+            workload,
+            policy: Policy::BASELINE,
+            cpus: 8,
+            seed: 1,
+            trace: 0,
+        };
+        let outcome = trial.run().unwrap();
+        assert_eq!(outcome.violations, 0);
+        let engine = |counter| outcome.engine.get(counter);
+        assert_eq!(engine(quell::Counter::PaidBySettle), 0);
+        assert_eq!(engine(quell::Counter::Requested), 8 * 20);
     }
 
     /// The figures of a run do not depend on where the host's allocator puts what the run allocates.

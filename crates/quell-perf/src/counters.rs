@@ -6,7 +6,7 @@
 use std::io;
 use std::path::Path;
 
-use crate::sample::{Interrupts, Ran, Statistics, When};
+use crate::sample::{Interrupts, Statistics, When};
 
 /// Reads the counters now.
 ///
@@ -40,27 +40,88 @@ pub fn busy_ns() -> io::Result<u64> {
 
 /// Nanoseconds that a process has run so far, all its threads together, in steps of 10 ms; `None` if it has ended.
 pub fn process_ns(pid: u32) -> Option<u64> {
-    process(pid).map(|ran| ran.ns())
+    process(pid).map(|process| process.own.ns())
 }
 
-/// The same, by what it ran in, with its name.
-pub(crate) fn process(pid: u32) -> Option<Ran> {
+/// CPU time, in nanoseconds, by what it was spent in.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Used {
+    /// In the program itself.
+    pub(crate) user_ns: u64,
+    /// In the kernel.
+    pub(crate) kernel_ns: u64,
+}
+
+impl Used {
+    /// Both together.
+    pub(crate) fn ns(self) -> u64 {
+        self.user_ns.saturating_add(self.kernel_ns)
+    }
+
+    /// Both with another's.
+    pub(crate) fn plus(self, other: Used) -> Used {
+        Used {
+            user_ns: self.user_ns.saturating_add(other.user_ns),
+            kernel_ns: self.kernel_ns.saturating_add(other.kernel_ns),
+        }
+    }
+
+    /// Both without another's, as far as they go.
+    pub(crate) fn minus(self, other: Used) -> Used {
+        Used {
+            user_ns: self.user_ns.saturating_sub(other.user_ns),
+            kernel_ns: self.kernel_ns.saturating_sub(other.kernel_ns),
+        }
+    }
+
+    /// This part of both.
+    pub(crate) fn part(self, part: f64) -> Used {
+        Used {
+            user_ns: (self.user_ns as f64 * part) as u64,
+            kernel_ns: (self.kernel_ns as f64 * part) as u64,
+        }
+    }
+}
+
+/// What the kernel says of a process.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Process {
+    /// Its main thread's name.
+    pub(crate) comm: String,
+    /// What its threads have used.
+    pub(crate) own: Used,
+    /// What its children had used that have ended and that it has waited for, and theirs.
+    pub(crate) children: Used,
+    /// How many pages of memory it has.
+    pub(crate) pages: u64,
+}
+
+/// What the kernel says of a process now; `None` if it has ended.
+pub(crate) fn process(pid: u32) -> Option<Process> {
     let text = std::fs::read(format!("/proc/{pid}/stat")).ok()?;
-    ran(&text)
+    told(&text)
 }
 
-/// The name and the times in a `/proc/PID/stat`. Its second field is the name in brackets, which may hold blanks and brackets; the
-/// user's time and the system's are the eleventh and twelfth after the state, which comes next.
-fn ran(stat: &[u8]) -> Option<Ran> {
+/// What stands in a `/proc/PID/stat`. Its second field is the name in brackets, which may hold blanks and brackets; the
+/// user's time and the system's are the eleventh and twelfth after the state, which comes next, the children's follow, and
+/// the pages are the twenty-first.
+fn told(stat: &[u8]) -> Option<Process> {
     let begin = stat.iter().position(|&byte| byte == b'(')?;
     let end = stat.iter().rposition(|&byte| byte == b')')?;
     let rest = std::str::from_utf8(&stat[end + 1..]).ok()?;
-    let mut times = rest.split_whitespace().skip(11);
-    let mut time_ns = || Some(times.next()?.parse::<u64>().ok()?.saturating_mul(TICK_NS));
-    Some(Ran {
+    let mut numbers = rest.split_whitespace().skip(11);
+    let mut used = || {
+        let mut time_ns = || Some(numbers.next()?.parse::<u64>().ok()?.saturating_mul(TICK_NS));
+        Some(Used {
+            user_ns: time_ns()?,
+            kernel_ns: time_ns()?,
+        })
+    };
+    Some(Process {
         comm: String::from_utf8_lossy(stat.get(begin + 1..end)?).into_owned(),
-        user_ns: time_ns()?,
-        kernel_ns: time_ns()?,
+        own: used()?,
+        children: used()?,
+        pages: numbers.nth(6)?.parse().ok()?,
     })
 }
 
@@ -182,13 +243,16 @@ mod tests {
 
     #[test]
     fn a_process_has_run_for_as_long_as_its_line_says() {
-        let line = b"7 (a) b (c) R 1 7 7 0 -1 4194304 1 0 0 0 30 12 0 0 20 0 1 0 100 1000 100 18446744073709551615 1 1 1 1 1 0 0 0 0 0 0 0 17 0 0 0 0 0 0 0 0 0 0 0 0 0 0\n";
-        let told = ran(line).expect("a line of the kernel's");
-        assert_eq!(told.ns(), 420_000_000);
-        assert_eq!((told.user_ns, told.kernel_ns), (300_000_000, 120_000_000));
-        assert_eq!(told.comm, "a) b (c");
-        assert_eq!(ran(b"7 (a"), None);
-        assert_eq!(ran(b"7 (a) S 1"), None);
+        let line = b"7 (a) b (c) R 1 7 7 0 -1 4194304 1 0 0 0 30 12 5 6 20 0 1 0 100 1000 123 18446744073709551615 1 1 1 1 1 0 0 0 0 0 0 0 17 0 0 0 0 0 0 0 0 0 0 0 0 0 0\n";
+        let process = told(line).expect("a line of the kernel's");
+        let used = |user, kernel| Used {
+            user_ns: user * TICK_NS,
+            kernel_ns: kernel * TICK_NS,
+        };
+        assert_eq!((process.own, process.children), (used(30, 12), used(5, 6)));
+        assert_eq!((&*process.comm, process.pages), ("a) b (c", 123));
+        assert_eq!(told(b"7 (a"), None);
+        assert_eq!(told(b"7 (a) S 1"), None);
         assert!(process_ns(std::process::id()).is_some());
     }
 
@@ -198,7 +262,7 @@ mod tests {
             interrupts(&text);
             vmstat(&text);
             cpu_ns(&text);
-            ran(text.as_bytes());
+            told(text.as_bytes());
         }
     }
 }

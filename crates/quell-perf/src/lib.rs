@@ -18,6 +18,6 @@ pub mod tracefs;
 
 pub use sample::{
     Change, Count, FAULTS, Frame, Host, Interrupts, Item, Lost, Names, Prices, Ran, Sample, Source,
-    SourceError, Statistics, Value, When, Window,
+    SourceError, Statistics, Value, When, Why, Window,
 };
 pub use sink::{Progress, Sink};

@@ -90,7 +90,8 @@ impl fmt::Display for Value {
 /// One place on a stack.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Frame {
-    /// The instruction's address, as the CPU saw it. A return address but in the innermost frame of each part.
+    /// The instruction's address, as the CPU saw it; in a recording of the recorder's, where no symbol covers it and it is a file's, its place in
+    /// that file. A return address but in the innermost frame of each part.
     pub address: u64,
     /// Whether this is the kernel's.
     pub kernel: bool,
@@ -101,9 +102,20 @@ pub struct Frame {
     pub module: Option<Arc<str>>,
 }
 
-/// Events that happened and were not recorded, because the buffer was full.
+/// Why events left no record.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+pub enum Why {
+    /// Their buffer was full: the kernel says so.
+    Full,
+    /// They were counted, and the kernel does not say what became of them.
+    Untold,
+}
+
+/// Events that happened and were not recorded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Lost {
+    /// Why.
+    pub why: Why,
     /// When that was noticed.
     pub time_ns: u64,
     /// On which CPU.
@@ -322,8 +334,9 @@ pub struct Prices {
     pub event_ns: [f64; 3],
 }
 
-/// How long the processes of a name ran that the recording is about, by the kernel's own account: looked at from time to time, so what a
-/// process did in its last tenth of a second is not in it, nor are processes that lived no longer.
+/// How long the processes of a name ran that the recording is about, by the kernel's own account. They are looked at from time to time; what
+/// a process did after the last look, and all that one did which nobody has looked at, is known once its parent has waited for
+/// it, and shared out by the number of those that ended of each name. What nobody waits for before the recording ends is missing.
 #[derive(Clone, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub struct Ran {
     /// Their main threads' name.
@@ -332,6 +345,11 @@ pub struct Ran {
     pub user_ns: u64,
     /// Nanoseconds in the kernel.
     pub kernel_ns: u64,
+    /// Of `user_ns`, what processes used that were forked while it was recorded, have loaded no other program, and have ended: a process
+    /// for each request, or for a snapshot.
+    pub forked_user_ns: u64,
+    /// How many pages of memory fewer they had at last than at first.
+    pub shrank_pages: u64,
 }
 
 impl Ran {

@@ -8,7 +8,7 @@ use proptest::prelude::*;
 use quell_perf::file::{Place, Recording, Writer};
 use quell_perf::symbols::Symbols;
 use quell_perf::{
-    Change, Count, Host, Item, Lost, Prices, Ran, Sample, Source, SourceError, Value, Window,
+    Change, Count, Host, Item, Lost, Prices, Ran, Sample, Source, SourceError, Value, Why, Window,
 };
 
 fn sample(number: u64) -> Sample {
@@ -37,6 +37,7 @@ fn others() -> Vec<Item> {
             ..Host::default()
         }),
         Item::Lost(Lost {
+            why: Why::Untold,
             time_ns: 5,
             cpu: 1,
             count: 7,
@@ -88,6 +89,8 @@ fn others() -> Vec<Item> {
             comm: "program".to_owned(),
             user_ns: 10_000_000,
             kernel_ns: 20_000_000,
+            forked_user_ns: 5_000_000,
+            shrank_pages: 12,
         }),
         Item::Note("2 % overhead".into()),
     ]
@@ -100,12 +103,13 @@ fn written(samples: u64, stacks: u64) -> Vec<u8> {
         writer.item(&item).unwrap();
     }
     for number in 0..samples {
-        let place = |address, call| Place {
-            address,
+        // Of a file without symbols, the place in the file is read, wherever that was mapped.
+        let place = |offset, call| Place {
+            address: (7 << 40) + offset,
             kernel: false,
             call,
             pid: 17,
-            module: Some(("/nowhere/program".into(), address)),
+            module: Some(("/nowhere/program".into(), offset)),
         };
         let stack = [place(0x1000 + number % stacks, false), place(0x1000, true)];
         writer.sample(&sample(number), &stack).unwrap();

@@ -8,7 +8,9 @@ use std::path::PathBuf;
 use std::process::Command;
 
 use quell_perf::file::{Recording, Writer};
-use quell_perf::live::{Options, Recorder, Refused, Scope, Stack, Stretches, Summary, Wanted};
+use quell_perf::live::{
+    Counted, Filter, Options, Recorder, Refused, Scope, Stack, Stretches, Summary, Wanted,
+};
 use quell_perf::{Host, Item, Sample, Source, Statistics, When};
 
 const CALLS: usize = 5_000;
@@ -29,7 +31,7 @@ fn wanted(names: &[(&str, bool, Stack)]) -> Vec<Wanted> {
         event: event.to_owned(),
         everywhere,
         stack,
-        counted: true,
+        counted: Counted::Yes,
         filter: None,
         stretches: Stretches::Windows,
     });
@@ -257,6 +259,34 @@ fn with_a_small_budget_windows_are_recorded_and_everything_is_counted() {
         "{} entered, {ended} ended",
         entered.len()
     );
+}
+
+#[test]
+fn where_the_kernel_refuses_a_filter_everything_is_recorded_or_nothing_and_it_is_said() {
+    let enter = "syscalls:sys_enter_madvise";
+    let filtered = |or_all| {
+        let mut wanted = wanted(&[(enter, false, Stack::Absent)]);
+        wanted[0].filter = Some(Filter {
+            text: "no_such_field == 1".to_owned(),
+            or_all,
+        });
+        wanted
+    };
+    let mut both = filtered(true);
+    both.extend(filtered(false));
+    let Some(recorded) = record(60, f64::INFINITY, both) else {
+        return;
+    };
+    // Each call once: the second event has left them to the first.
+    let own = recorded
+        .of(enter)
+        .filter(|call| call.number("len_in") == Some(4096));
+    assert_eq!(own.count(), 60);
+    let notes = recorded.items.iter().filter_map(|item| match item {
+        Item::Note(note) if note.contains("no_such_field") => Some(note),
+        _ => None,
+    });
+    assert_eq!(notes.count(), 2);
 }
 
 #[test]

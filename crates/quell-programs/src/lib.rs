@@ -93,6 +93,10 @@ pub enum EngineOp {
     Switch { space: u8 },
     /// Goes idle; the space stays loaded.
     Lazy,
+    /// Goes idle for long, without a root.
+    Leave,
+    /// Goes on in the space that it has kept since it went idle, if it still has that loaded.
+    Resume,
     /// Goes on in its program, which is not to be disturbed from here until it calls the kernel.
     Undisturbed,
     /// Loads from a page, as a program.
@@ -135,6 +139,10 @@ pub enum EngineOp {
     },
     /// Unmaps all that a leaf table maps, and the table.
     Unlink { batch: u8, space: u8, window: u8 },
+    /// Unmaps a page and flushes at once, that page or the whole space, without a batch.
+    UnmapAtOnce { space: u8, page: u64, whole: bool },
+    /// Unmaps a leaf table that maps nothing, and flushes at once.
+    UnlinkAtOnce { space: u8, window: u8, whole: bool },
     /// Flushes a batch: its frames are free, the calls that it was for return.
     Finish { batch: u8 },
     /// The same, begun and not waited for: the CPU looks when it hears that another has answered.
@@ -352,6 +360,8 @@ pub struct Shape {
     pub leaves_space: bool,
     /// So many batches are open on space 0 all the time, as if their threads were preempted.
     pub open_batches: u8,
+    /// A bit for each CPU that a hypervisor does not run whenever an initiator asks, and flushes before it runs it again.
+    pub unscheduled: u8,
 }
 
 impl Default for Shape {
@@ -370,6 +380,7 @@ impl Default for Shape {
             preemptions: 0,
             leaves_space: false,
             open_batches: 0,
+            unscheduled: 0,
         }
     }
 }
@@ -486,6 +497,7 @@ impl Program {
                 within("spurious", shape.spurious.into(), 0, 4)?;
                 within("preemptions", shape.preemptions.into(), 0, 2)?;
                 within("open_batches", shape.open_batches.into(), 0, 16)?;
+                within("unscheduled", shape.unscheduled.into(), 0, 15)?;
                 within("operations", self.operations() as u64, 0, 400)?;
                 let ops = cpu.iter().flat_map(Lane::all);
                 for op in ops {
@@ -538,6 +550,9 @@ impl EngineOp {
             self,
             Switch { .. }
                 | Lazy
+                | Leave
+                | UnmapAtOnce { .. }
+                | UnlinkAtOnce { .. }
                 | Read { .. }
                 | Write { .. }
                 | Fetch { .. }
@@ -615,6 +630,9 @@ impl EngineOp {
             }
             | MapBlock { space: s, page: p }
             | Withdraw { space: s, page: p }
+            | UnmapAtOnce {
+                space: s, page: p, ..
+            }
             | Migrate { space: s, page: p } => space(s).and(page(p)),
             MapFile {
                 space: s, file: f, ..
@@ -622,6 +640,11 @@ impl EngineOp {
             MapLarge {
                 space: s,
                 window: w,
+            }
+            | UnlinkAtOnce {
+                space: s,
+                window: w,
+                ..
             }
             | Split {
                 space: s,
@@ -686,9 +709,16 @@ impl EngineOp {
                 within("files", files.into(), 0, (1 << FILES) - 1).and(own(o))
             }
             Tell { flag } | Wait { flag } => within("a flag", flag.into(), 0, FLAGS as u64 - 1),
-            Lazy | Undisturbed | UnlinkOwn | Pay | CatchUp | Offline | Online | Mask { .. } => {
-                Ok(())
-            }
+            Lazy
+            | Leave
+            | Resume
+            | Undisturbed
+            | UnlinkOwn
+            | Pay
+            | CatchUp
+            | Offline
+            | Online
+            | Mask { .. } => Ok(()),
         }
     }
 }

@@ -2,7 +2,7 @@
 
 use crate::attribute::{Attribution, Evidence};
 use crate::figures::{Range, count, percent, percents, time, times};
-use crate::report::Report;
+use crate::report::{ProgramRow, Report};
 
 /// Below this share of interrupts and of time it is not the TLB.
 const MATTERS: f64 = 0.01;
@@ -60,9 +60,22 @@ pub fn notes(from: &Attribution, scale: f64, report: &Report) -> Vec<String> {
         notes.push(format!("One of {scale:.1} events was recorded and all were counted: figures are what that stands for."));
     }
     if from.lost > 0 {
+        let full = from.lost - from.untold;
+        let why = match (full, from.untold) {
+            (_, 0) => "lost while their buffer was full".to_owned(),
+            (0, _) => "lost, and the kernel does not say why".to_owned(),
+            (_, untold) => format!(
+                "lost, {} while their buffer was full and {}, of which the kernel does not say why",
+                count(full),
+                count(untold)
+            ),
+        };
         notes.push(format!(
-            "{} events were lost while their buffer was full, {} of those that came while everything was recorded: flushes, page faults, pages, waits and times are told without them. {}",
-            count(from.lost),
+            "{} {why}; that is {} of those that came while everything was recorded. Flushes, page faults, pages, waits and times are told without them. {}",
+            match from.lost {
+                1 => "1 event was".to_owned(),
+                lost => format!("{} events were", count(lost)),
+            },
             percent(from.lost as f64 / (from.lost + from.samples) as f64),
             match from.counted() {
                 Some(_) => "Interrupts are counted apart from that, and are not affected.",
@@ -156,14 +169,19 @@ pub fn answer(
             count(all.round() as u64)
         ));
     }
+    // What shared the machine with what was recorded is told of apart.
+    let about = |program: &str| only.is_some() || from.is_about(program);
     let worst = report
         .programs
         .iter()
+        .filter(|program| about(&program.name))
         .find_map(|program| Some((program, program.share?)));
     let dear = worst
         .as_ref()
         .is_some_and(|(_, share)| share.most >= MATTERS);
-    if let Some(site) = report.sites.first().filter(|site| site.interrupts > 0) {
+    let mut own = report.sites.iter().filter(|site| about(&site.program));
+    let first = own.next().filter(|site| site.interrupts > 0);
+    if let Some(site) = first {
         lines.push(format!(
             "Most come from {}, {} at {}: {} interrupts ({}), {} flushes, {} pages{}.",
             site.program,
@@ -205,10 +223,11 @@ pub fn answer(
             times(program.stolen)
         ));
     }
-    let locked: f64 = report.sites.iter().map(|site| site.locked_ns).sum();
-    let refaults: u64 = report.sites.iter().map(|site| site.refaults).sum();
+    let own = || report.sites.iter().filter(|site| about(&site.program));
+    let locked: f64 = own().map(|site| site.locked_ns).sum();
+    let refaults: u64 = own().map(|site| site.refaults).sum();
     if locked > 0.0 || refaults > 0 {
-        let known = report.sites.iter().filter_map(|site| site.refault_ns);
+        let known = own().filter_map(|site| site.refault_ns);
         let refault_ns = known.fold(Range::default(), Range::plus);
         lines.push(format!(
             "Beside that, {} page faults filled again what these calls had given back{}{}.",
@@ -246,6 +265,20 @@ pub fn answer(
             time(other.ns)
         ));
     }
+    let others: Vec<&ProgramRow> = report
+        .programs
+        .iter()
+        .filter(|program| program.sent > 0 && !about(&program.name))
+        .collect();
+    if let Some(most) = others.iter().max_by_key(|program| program.sent) {
+        let all: u64 = others.iter().map(|program| program.sent).sum();
+        lines.push(format!(
+            "Others on this machine, which the recording is not about, sent {} of these interrupts, {} most: {}.",
+            count(all),
+            most.name,
+            count(most.sent)
+        ));
+    }
     // A verdict on what was not recorded would be none.
     let seen = report.attributed as f64 - mappings;
     let missed = row.filter(|&row| row >= 50 && seen < 0.5 * row as f64);
@@ -257,7 +290,8 @@ pub fn answer(
             "Whether it is the TLB cannot be told from this recording.".into()
         }
         (_, true, Some((program, share))) => format!(
-            "It is the TLB, as far as {} is concerned: {} is what can be won at most.",
+            "It {} the TLB, as far as {} is concerned: {} is what can be won at most.",
+            if share.least >= MATTERS { "is" } else { "may be" },
             program.name,
             percents(share)
         ),
@@ -267,14 +301,17 @@ pub fn answer(
             percent(share.most)
         ),
         (_, _, None) if all < 1.0 => "It is not your TLB: there was no shootdown interrupt.".into(),
+        (_, _, None) if !others.is_empty() && first.is_none() => {
+            "It is not your TLB: none of these interrupts came from or to what was recorded.".into()
+        }
         (_, _, None) => {
             "What that is of each program's CPU time cannot be told from this recording.".into()
         }
     };
     lines.push(verdict);
-    match report.advice.first() {
+    match report.advice.iter().find(|advice| about(&advice.program)) {
         Some(advice) => lines.push(format!("Try first: {}", advice.text)),
-        None if only.is_some() || all > 0.0 => {
+        None if only.is_some() || first.is_some() => {
             lines.push("No change promises more than the noise of this recording.".into())
         }
         None => {}

@@ -1,7 +1,7 @@
 //! Which events are recorded to find out what shootdowns cost: all that a report is made of ([`recorded`]), or the flushes alone, as
 //! [`top`](crate::top) adds them up second by second ([`flushes`]).
 
-use quell_perf::live::{Stack, Stretches, Wanted};
+use quell_perf::live::{Counted, Filter, Stack, Stretches, Wanted};
 
 /// System calls after which other CPUs may have to flush, or that interrupt them for another reason.
 const CALLS: [&str; 17] = [
@@ -24,7 +24,10 @@ const CALLS: [&str; 17] = [
     "userfaultfd",
 ];
 
-/// Events that are counted all the time: few enough to cost nothing beside what they stand for.
+/// The event that tells of each interrupt.
+const QUEUED: &str = "csd:csd_queue_cpu";
+
+/// Events that are counted all the time where interrupts cannot be: there are many more of them.
 const COUNTED: [&str; 2] = ["tlb:tlb_flush", "ipi:ipi_send_cpumask"];
 
 /// The work that the row `TLB` of `/proc/interrupts` counts, in the kernel's language for filters; where flushes take no
@@ -45,12 +48,19 @@ pub fn recorded() -> Vec<Wanted> {
         everywhere,
         stack,
         // By these the figures of a part are made those of the whole.
-        counted: COUNTED.contains(&event),
+        counted: match COUNTED.contains(&event) {
+            true => Counted::Without(QUEUED),
+            false => Counted::No,
+        },
         filter: None,
         stretches: Stretches::Windows,
     };
     let with = |event, stack, filter: &str| Wanted {
-        filter: Some(filter.to_owned()),
+        filter: Some(Filter {
+            text: filter.to_owned(),
+            // Some kernels do not compare functions; then flushes are told from other work by what is recorded of them.
+            or_all: filter != SHOOTDOWN.1,
+        }),
         ..one(event, true, stack)
     };
     let mut wanted = vec![
@@ -60,14 +70,14 @@ pub fn recorded() -> Vec<Wanted> {
         with("tlb:tlb_flush", Stack::Absent, "reason <= 1"),
         // Each shootdown interrupt is counted, and as a rule its sender's stack is known, be a window open or not.
         Wanted {
-            counted: true,
-            ..with("csd:csd_queue_cpu", Stack::Whole, SHOOTDOWN.0)
+            counted: Counted::Yes,
+            ..with(QUEUED, Stack::Whole, SHOOTDOWN.0)
         },
         Wanted {
             stretches: Stretches::Between,
-            ..with("csd:csd_queue_cpu", Stack::Whole, SHOOTDOWN.0)
+            ..with(QUEUED, Stack::Whole, SHOOTDOWN.0)
         },
-        with("csd:csd_queue_cpu", Stack::Whole, SHOOTDOWN.1),
+        with(QUEUED, Stack::Whole, SHOOTDOWN.1),
         one("csd:csd_function_entry", true, Stack::Absent),
         one("csd:csd_function_exit", true, Stack::Absent),
         one("ipi:ipi_send_cpumask", true, Stack::Whole),

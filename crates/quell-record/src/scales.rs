@@ -30,6 +30,8 @@ pub struct Scales {
 pub struct Kernel {
     /// All of it, in nanoseconds.
     pub ns: f64,
+    /// What processes did by themselves that were forked meanwhile and have ended, in nanoseconds.
+    pub forked_ns: f64,
     /// How many times more that is than its recorded calls, waits and page faults come to by their prices, most of each.
     pub dearer: f64,
     /// How many times less than the least of each.
@@ -39,7 +41,8 @@ pub struct Kernel {
 impl Kernel {
     /// Of a program, if the kernel's account of its time is known.
     pub fn of(from: &Attribution, scales: Scales, program: &str) -> Option<Kernel> {
-        let ns = from.ran(program)?.kernel_ns as f64;
+        let ran = from.ran(program)?;
+        let ns = ran.kernel_ns as f64;
         let of = |site: &&Site| &*site.place.program == program;
         let mut priced = Range::default();
         for site in from.sites.iter().filter(of) {
@@ -54,6 +57,7 @@ impl Kernel {
         }
         (ns >= RAN_NS / 10.0 && priced.least > 0.0).then(|| Kernel {
             ns,
+            forked_ns: ran.forked_user_ns as f64,
             dearer: (ns / priced.most).max(1.0),
             cheaper: (ns / priced.least).min(1.0),
         })

@@ -179,7 +179,10 @@ fn programs(from: &Attribution, scale: f64) -> Vec<ProgramRow> {
                 taken: scaled(program.taken, scale),
                 waited,
                 stolen,
-                share: cpu_ns.map(|cpu| waited.plus(stolen).of_all(cpu)),
+                // Where interrupts were only counted, nothing is known of what they cost.
+                share: cpu_ns
+                    .filter(|_| waited.most + stolen.most > 0.0)
+                    .map(|cpu| waited.plus(stolen).of_all(cpu)),
             }
         })
         .filter(|row| row.sent > 0 || row.taken > 0)

@@ -1,6 +1,6 @@
 //! What is advised, and what it is said to be worth, on a recording that was written for the purpose.
 
-use quell_perf::{Item, Prices, Sample, Value};
+use quell_perf::{Frame, Item, Prices, Ran, Sample, Value};
 use quell_record::advise::Advice;
 use quell_record::attribute::Attribution;
 use quell_record::report::Report;
@@ -16,12 +16,24 @@ fn advice_of(kind: &str, fault_ns: Option<f64>, busy: bool) -> Option<Advice> {
     advised(kind, fault_ns, busy, None)
 }
 
-/// The same of a program that also protects memory at this address in each round, before it uses again what it gave back.
+/// See `advised_with`.
 fn advised(
     kind: &str,
     fault_ns: Option<f64>,
     busy: bool,
     protected: Option<u64>,
+) -> Option<Advice> {
+    advised_with(kind, fault_ns, busy, protected, 0)
+}
+
+/// The same of a program that also protects memory at this address in each round, before it uses again what it gave back; and of the twenty
+/// pages, this many are others, which no call gave back.
+fn advised_with(
+    kind: &str,
+    fault_ns: Option<f64>,
+    busy: bool,
+    protected: Option<u64>,
+    elsewhere: u64,
 ) -> Option<Advice> {
     let mut items = Vec::new();
     items.extend(fault_ns.map(|ns| {
@@ -77,7 +89,11 @@ fn advised(
             add("syscalls:sys_exit_mprotect", at + 15_000, vec![]);
         }
         for page in 0..20 {
-            let address = (1 << 20) + (page << 12);
+            // The first of them are used again.
+            let address = match page < elsewhere {
+                true => (1 << 30) + (page << 12),
+                false => (1 << 20) + ((page - elsewhere) << 12),
+            };
             add(
                 "exceptions:page_fault_user",
                 at + 20_000 + page * 1_000,
@@ -142,6 +158,22 @@ fn advice_on_memory_that_is_used_again_counts_what_it_costs_to_fill() {
 }
 
 #[test]
+fn what_a_program_fills_that_nobody_was_seen_to_give_back_may_go_too() {
+    // Of the twenty pages that are filled in each round, some lie elsewhere: calls from before the recording may have given them back.
+    let share = |elsewhere| {
+        let advice = advised_with("keep", Some(500.0), true, None, elsewhere).unwrap();
+        advice.share.unwrap()
+    };
+    let (none, some) = (share(0), share(10));
+    // Ten faults of 500 ns in 200 us are not known to be for such memory, and at most they are.
+    assert!(
+        (none.least - some.least - 0.025).abs() < 0.005,
+        "{none:?} {some:?}"
+    );
+    assert!((none.most - some.most).abs() < 0.005, "{none:?} {some:?}");
+}
+
+#[test]
 fn memory_that_is_kept_is_not_protected_otherwise_because_it_was_given_back() {
     let of = |protected| advised("keep", None, true, protected).unwrap();
     let (same, other) = (of(Some(1 << 20)), of(Some(1 << 40)));
@@ -153,4 +185,77 @@ fn memory_that_is_kept_is_not_protected_otherwise_because_it_was_given_back() {
     assert_eq!((other.interrupts, other.left), (200, (0, 0)), "{other:?}");
     let least = |advice: &Advice| advice.share.unwrap().least;
     assert!(least(&same) > least(&other), "{same:?} {other:?}");
+}
+
+/// A server whose kernel flushes for copies after a fork, which has used a tenth of a second in the kernel and as much by itself in processes that
+/// were forked and have ended, if the kernel's account of that is told.
+fn on_fork(forked_user_ns: Option<u64>) -> Advice {
+    let number = |name: &str, number| (name.into(), Value::Unsigned(number));
+    let frame = |symbol: &str| Frame {
+        address: 1,
+        kernel: true,
+        symbol: Some(symbol.into()),
+        module: Some("[kernel]".into()),
+    };
+    let stack: Vec<Frame> = [
+        "ptep_clear_flush",
+        "wp_page_copy",
+        "do_wp_page",
+        "handle_mm_fault",
+    ]
+    .map(frame)
+    .into();
+    let mut all = Attribution::new();
+    let mut add = |event: &str, time_ns, fields| {
+        let sample = Sample {
+            time_ns,
+            cpu: u32::from(event.starts_with("csd:csd_function")),
+            pid: 7,
+            tid: 7,
+            comm: "server".into(),
+            event: event.into(),
+            fields,
+            stack: stack.clone().into(),
+        };
+        all.item(Item::Sample(sample), &mut ());
+    };
+    for copy in 0..200 {
+        let at = copy * 1_000_000;
+        let function = ("func".into(), Value::Text("flush_tlb_func".into()));
+        let work = vec![number("cpu", 1), number("csd", 5), function];
+        add("csd:csd_queue_cpu", at + 1_000, work.clone());
+        add("csd:csd_function_entry", at + 3_000, work.clone());
+        add("csd:csd_function_exit", at + 5_000, work);
+        add(
+            "sched:sched_switch",
+            at + 10_000,
+            vec![number("next_pid", 7)],
+        );
+    }
+    if let Some(forked_user_ns) = forked_user_ns {
+        all.item(
+            Item::Ran(Ran {
+                comm: "server".into(),
+                user_ns: 900_000_000,
+                kernel_ns: 100_000_000,
+                forked_user_ns,
+                shrank_pages: 0,
+            }),
+            &mut (),
+        );
+    }
+    let report = Report::new(all, None);
+    let mut advice = report.advice.into_iter();
+    advice.find(|advice| advice.kind == "fork").unwrap()
+}
+
+#[test]
+fn what_forked_processes_do_by_themselves_goes_at_most_where_they_are_not_started() {
+    let share = |forked| on_fork(Some(forked)).share.unwrap();
+    let (none, some) = (share(0), share(300_000_000));
+    assert!((none.most - 0.1).abs() < 0.01, "{none:?}");
+    assert!((some.most - 0.4).abs() < 0.01, "{some:?}");
+    // It may be that it is the copies alone which go.
+    assert_eq!(none.least, some.least);
+    assert!(on_fork(None).text.contains("fork more seldom"));
 }

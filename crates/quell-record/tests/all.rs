@@ -1,6 +1,7 @@
 //! The tests of recordings: one program, because building it is most of what its tests take.
 
 mod advice;
+mod answer;
 mod browser;
 mod live;
 mod page;

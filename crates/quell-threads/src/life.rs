@@ -6,6 +6,10 @@
 //! turns of a waiting loop. A wait is without end (C7) once every CPU of the machine, the waiting one
 //! included, has given [`PATIENCE`] signs since it began: all had the time to do what the waiter waits
 //! for. A thread that does not run gives none, and the verdict waits for it.
+//!
+//! The signs are asked for in [`ROUNDS`], in each of which every CPU gives its part. Otherwise a waiter could give
+//! all of its own while the holder of a lock does not run, the holder all of its own when it has given the lock up and the waiter does
+//! not run, and a single look at the lock, which somebody else has by then, would be the verdict.
 
 use std::cell::{Cell, RefCell};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -15,6 +19,8 @@ pub const TURNS_A_SIGN: u64 = 64;
 /// Signs of life that every CPU has given before a wait counts as one without end: four million turns
 /// of a loop, or 65 536 steps of a program, each of which looks for interrupts.
 pub const PATIENCE: u64 = 1 << 16;
+/// In so many parts, one after the other.
+const ROUNDS: u32 = 64;
 /// Signs between two looks of a waiting CPU at those of the others.
 const SIGNS_A_LOOK: u64 = 64;
 
@@ -34,16 +40,16 @@ pub struct Life {
 /// What a CPU remembers of the wait that it is in.
 #[derive(Default)]
 struct Wait {
-    /// All CPUs' signs of life when it was last looked at anew; empty if it has not been yet.
+    /// All CPUs' signs of life when the round began; empty if none has yet.
     began: Vec<u64>,
-    /// How often every CPU has given [`PATIENCE`] signs since the wait began.
-    times: u32,
+    /// How many rounds have ended since the wait began.
+    rounds: u32,
 }
 
 thread_local! {
     /// Turns of the waiting loop that this CPU is in.
     static TURNS: Cell<u64> = const { Cell::new(0) };
-    static WAIT: RefCell<Wait> = const { RefCell::new(Wait { began: Vec::new(), times: 0 }) };
+    static WAIT: RefCell<Wait> = const { RefCell::new(Wait { began: Vec::new(), rounds: 0 }) };
 }
 
 /// While it lives, the CPU's body runs; the CPU is gone as soon as it is dropped, by a panic as well.
@@ -69,7 +75,7 @@ impl Life {
         if TURNS.replace(0) >= TURNS_A_SIGN {
             WAIT.with_borrow_mut(|wait| {
                 wait.began.clear();
-                wait.times = 0;
+                wait.rounds = 0;
             });
         }
     }
@@ -114,16 +120,17 @@ pub fn is_time_to_nap() -> bool {
 pub fn patience_lost<'a>(cpus: impl Iterator<Item = &'a Life> + Clone) -> u32 {
     WAIT.with_borrow_mut(|wait| {
         let lively = |(cpu, began): (&Life, &u64)| {
-            cpu.gone.load(Ordering::Relaxed) || cpu.signs().wrapping_sub(*began) >= PATIENCE
+            let signs = cpu.signs().wrapping_sub(*began);
+            cpu.gone.load(Ordering::Relaxed) || signs >= PATIENCE / u64::from(ROUNDS)
         };
         if !wait.began.is_empty() {
             if !cpus.clone().zip(&wait.began).all(lively) {
                 return 0;
             }
-            wait.times += 1;
+            wait.rounds += 1;
             wait.began.clear();
         }
         wait.began.extend(cpus.map(Life::signs));
-        wait.times
+        wait.rounds / ROUNDS
     })
 }

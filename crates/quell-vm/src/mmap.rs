@@ -5,6 +5,9 @@
 //! were flushed; entries that it found already cleared, by a reclaim or another call whose flush is
 //! still to come, were flushed too; and the lazy markers that it met were flushed like the mappings
 //! they stand for. Only then does it give up the areas and tell the program (C3).
+//!
+//! A discard that has taken a base page at every address of its range has found none cleared: the flush of what it took
+//! ends every translation of these addresses. It does not look what others have still to flush.
 
 use crate::entry::EntryKind;
 use crate::large::LargePages;
@@ -22,7 +25,15 @@ use crate::vma::{Source, Vma, page_range};
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 use quell::addr::PAGE_BYTES;
-use quell::{Page, PageRange, Purpose};
+use quell::{Page, PageRange, PageSize, Purpose};
+
+/// What became of a range that was emptied.
+struct Emptied {
+    /// A page reaches beyond the range, and was left.
+    cut: bool,
+    /// Each base page of the range was mapped by an entry of its own, which was taken.
+    all_taken: bool,
+}
 
 /// The calls that change mappings.
 pub(crate) struct Mmap<'m, M: Machine> {
@@ -150,16 +161,17 @@ impl<'m, M: Machine> Mmap<'m, M> {
         }
     }
 
-    /// Takes every page out of a range of the tables but those that reach beyond it; returns whether there were any.
+    /// Takes every page out of a range of the tables but those that reach beyond it.
     fn empty(
         &self,
         process: &Arc<Process<M>>,
         start: Page,
         end: Page,
         gather: &mut MmuGather<'_, 'm, M>,
-    ) -> bool {
+    ) -> Emptied {
         let rules = self.machine().rules();
         let mut cut = false;
+        let mut base_pages = 0;
         self.tables
             .each_entry(process, start, end, Migrating::Visit, |guard, page, _| {
                 let range = guard.range(page);
@@ -167,11 +179,16 @@ impl<'m, M: Machine> Mmap<'m, M> {
                     cut = true;
                     return;
                 }
-                if let EntryKind::Swapped(slot) = guard.take(page, EntryKind::Empty, gather) {
-                    self.swap.put(slot);
+                match guard.take(page, EntryKind::Empty, gather) {
+                    EntryKind::Swapped(slot) => self.swap.put(slot),
+                    EntryKind::Page(_) if range.stride == PageSize::Base => base_pages += 1,
+                    _ => {}
                 }
             });
-        cut
+        Emptied {
+            cut,
+            all_taken: base_pages == end.0 - start.0,
+        }
     }
 
     /// `MADV_DONTNEED`.
@@ -189,16 +206,21 @@ impl<'m, M: Machine> Mmap<'m, M> {
         loop {
             self.large.split_edges(process, start, end)?;
             let mut gather = self.tables.gather(Purpose::Call);
-            let cut = self.empty(process, start, end, &mut gather);
+            let emptied = self.empty(process, start, end, &mut gather);
             // A split waits for what the gather holds.
             gather.flush();
-            if !cut {
-                break;
+            if emptied.cut {
+                continue;
             }
+            // The flush of a page that this call took ends whatever was left at its address, and of other addresses nothing is
+            // asked: calls that discard pages of their own do not flush for each other.
+            if !emptied.all_taken {
+                self.machine()
+                    .rules()
+                    .flush_pending_before_discard_returns(|| self.tables.flush_pending(process));
+            }
+            break;
         }
-        self.machine()
-            .rules()
-            .flush_pending_before_discard_returns(|| self.tables.flush_pending(process));
         self.note_unmapped(process, start, end);
         Ok(0)
     }

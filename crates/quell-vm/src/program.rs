@@ -116,6 +116,19 @@ pub trait User {
     /// and knows that the program gets on. Takes no time. Called by one CPU of a run.
     fn step(&self, _done: u64, _all: u64) {}
 
+    /// Tells that the program comes to a statement of that line of its file: what a run that comes to no end is told
+    /// with. False if the machine has given the run up, and the program is to end. Takes no time.
+    fn at(&self, _line: u32) -> bool {
+        true
+    }
+
+    /// Adds to a count that all CPUs of a run share, wrapping around; returns what it holds then. It is there for
+    /// workloads to see that none of their CPUs gets on, and is no part of the machine: takes no time, and orders whatever
+    /// the control words order. A machine without such a count returns 0, and its workloads see nothing of that kind.
+    fn tally(&self, _add: u64) -> u64 {
+        0
+    }
+
     /// Tells what counts events where the measurement begins and ends. Takes no time.
     fn mark(&self, _mark: Mark) {}
 

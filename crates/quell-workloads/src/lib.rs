@@ -171,6 +171,11 @@ impl Workload {
         self.script.name
     }
 
+    /// Where its file is, as it was given to [`Workload::parse`]; the name of one that is built in.
+    pub fn path(&self) -> &'static str {
+        self.script.path
+    }
+
     /// What it does, in a sentence.
     pub fn title(&self) -> &'static str {
         self.script.title
@@ -376,6 +381,7 @@ impl Workload {
         if result.is_err() {
             team.fail();
         }
+        team.ends();
         result
     }
 

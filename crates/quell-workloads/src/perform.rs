@@ -116,6 +116,9 @@ impl<U: User + ?Sized> Performer<'_, '_, U> {
         let mut idle = 0;
         while let Some(statement) = program.get(at) {
             at += 1;
+            if !self.team.user.at(statement.line) {
+                return Err(Failure::Elsewhere);
+            }
             let before = idle;
             let next = self.statement(&statement.does, &mut idle).and_then(|next| {
                 // Anything that takes time starts the count anew.

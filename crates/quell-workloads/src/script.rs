@@ -284,6 +284,17 @@ pub enum Wrong {
     /// The window opens once and closes once.
     #[error("the measured window opens once, and closes once after that")]
     Window,
+    /// No CPU is left that could come to a barrier.
+    #[error(
+        "no CPU comes to it any more: each of the others has ended, stands by or waits here, too; all CPUs must come to \
+         the same barriers (as `begin` and `end` are), or say with `without` how many do not"
+    )]
+    Barrier,
+    /// No CPU is left that could close the window.
+    #[error(
+        "no CPU closes the window any more: each of the others has ended or stands by, too; let CPU 0 `close` it"
+    )]
+    Unclosed,
     /// More CPUs leave the barriers than take part in them.
     #[error("fewer CPUs than this take part in barriers")]
     Members,

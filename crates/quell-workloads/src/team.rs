@@ -4,6 +4,11 @@
 //! in software and in the user mode of a kernel, and touches nothing that is measured.
 //!
 //! A CPU that fails says so in a word; the others leave their barriers and loops and end too.
+//!
+//! A barrier at which not all can come, or a window that nobody can close, is a failure, and is seen at once where the
+//! machine keeps a [tally](User::tally): a CPU that waits finds that all others wait or have ended. It reads first the
+//! tally, then the word that it waits for. Who had ended, or stood by with the window still open, still does; who has come to
+//! this barrier cannot have left it. So nobody who could still come is taken for one who waits.
 
 use crate::script::Wrong;
 use core::cell::Cell;
@@ -29,6 +34,18 @@ pub(crate) mod word {
     pub const DONE: usize = 5;
     /// The first of the words that a workload uses as it likes.
     pub const FREE: usize = 8;
+}
+
+/// What the CPUs count with [`User::tally`]: in the upper half those whose programs have ended, in the lower half those that
+/// stand by.
+mod tally {
+    pub const ENDED: u64 = 1 << 32;
+    pub const STANDS_BY: u64 = 1;
+
+    /// How many have ended, and how many stand by.
+    pub fn of(count: u64) -> [u64; 2] {
+        [count >> 32, count & (ENDED - 1)]
+    }
 }
 
 /// Why a workload could not go on.
@@ -69,6 +86,14 @@ pub enum Failure {
     /// Another CPU failed, and says why itself.
     #[error("another CPU failed")]
     Elsewhere,
+}
+
+impl Failure {
+    /// None of the CPUs gets on. The caller knows the statement's line.
+    fn stuck(what: &'static str, why: Wrong) -> Failure {
+        let line = 0;
+        Failure::Value { line, what, why }
+    }
 }
 
 /// One CPU's part in the team.
@@ -115,18 +140,27 @@ impl<'u, U: User + ?Sized> Team<'u, U> {
 
     /// Waits until every CPU has come here.
     pub fn barrier(&self) -> Result<(), Failure> {
-        let target = self.crossed.get() + self.members.get();
+        let crossed = self.crossed.get();
+        let target = crossed + self.members.get();
         self.crossed.set(target);
         self.user.add_shared(word::ARRIVALS, 1);
         let mut pause = 100;
-        while self.user.shared(word::ARRIVALS) < target {
+        loop {
+            let [ended, stand_by] = tally::of(self.user.tally(0));
+            let arrived = self.user.shared(word::ARRIVALS);
+            if arrived >= target {
+                return Ok(());
+            }
             if self.failed() {
                 return Err(Failure::Elsewhere);
+            }
+            let others = self.user.cpus() as u64 - (arrived - crossed);
+            if others == ended || (others == ended + stand_by && !self.stopped()) {
+                return Err(Failure::stuck("barrier", Wrong::Barrier));
             }
             self.user.wait(pause);
             pause = (2 * pause).min(10_000);
         }
-        Ok(())
     }
 
     /// A barrier of the first CPU's and its team, after which the measured window is open.
@@ -163,7 +197,21 @@ impl<'u, U: User + ?Sized> Team<'u, U> {
     /// What a CPU does that only has to be there, in the same process: it computes or sleeps, and
     /// looks every `nanoseconds` whether the measurement is over.
     pub fn bystand(&self, nanoseconds: u64, asleep: bool) -> Result<(), Failure> {
-        while !self.stopped() {
+        self.user.tally(tally::STANDS_BY);
+        let result = self.stand_by(nanoseconds, asleep);
+        self.user.tally(tally::STANDS_BY.wrapping_neg());
+        result
+    }
+
+    fn stand_by(&self, nanoseconds: u64, asleep: bool) -> Result<(), Failure> {
+        loop {
+            let [ended, stand_by] = tally::of(self.user.tally(0));
+            if self.stopped() {
+                return Ok(());
+            }
+            if ended + stand_by == self.user.cpus() as u64 {
+                return Err(Failure::stuck("bystand", Wrong::Unclosed));
+            }
             if asleep {
                 let until = self.user.now() + nanoseconds;
                 let sleep = self.user.call(Call::Idle { until });
@@ -177,7 +225,11 @@ impl<'u, U: User + ?Sized> Team<'u, U> {
                 self.user.wait(nanoseconds);
             }
         }
-        Ok(())
+    }
+
+    /// This CPU's program has ended.
+    pub fn ends(&self) {
+        self.user.tally(tally::ENDED);
     }
 
     /// Says that this CPU cannot go on.

@@ -287,7 +287,7 @@ fn keep_reserved<W: Word>(
 ) -> bool {
     let mut found = false;
     for cpu in running.all() {
-        if rules.reserved_tag_is_kept(cpu.reserved.load(Relaxed) == old) {
+        if rules.cpu_keeps_tag(cpu.reserved.load(Relaxed) == old, !found) {
             cpu.reserved.store(new, Relaxed);
             found = true;
         }

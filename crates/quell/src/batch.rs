@@ -289,7 +289,8 @@ where
     /// space, or of more spaces than it has places for.
     /// The caller vouches that every mapping of every frame was read-only and clean, or was one of the kernel that
     /// no CPU uses any more ([`crate::kernel`]). It puts each frame behind its residue
-    /// before it drops the locks under which it cleared the frame's entries.
+    /// before it drops the lock under which it began that ([`Residue::begin`](crate::Residue::begin)). It may drop the locks of the
+    /// tables before this call: second actors find the batch outstanding, then the debt.
     ///
     /// The engine checks none of this. A mapping counts for as long as a CPU may use it: before the caller passes over an entry of
     /// the frame that another CPU has cleared or write-protected, it makes sure that the other CPU's batch has flushed
@@ -322,8 +323,8 @@ where
         for entry in self.unflushed.pending.as_slice() {
             // The debt first, then the set: a CPU that loads the space enters the set before it
             // reads the debt, so one of the two sees the other.
-            entry.space.owe(stamp);
-            engine.end_debt(&entry.space);
+            let end = || engine.end_debt(&entry.space);
+            engine.rules.owe_then_end(|| entry.space.owe(stamp), end);
             cpus.union(&entry.space.loaded_on(engine.count));
         }
         engine

@@ -305,6 +305,16 @@ impl<'m, H: Hardware, R: Rules> Engine<'m, H, R> {
         );
     }
 
+    /// In debug builds: fails if interrupts are not masked.
+    #[inline]
+    #[track_caller]
+    pub(crate) fn assert_masked(&self) {
+        debug_assert!(
+            !self.hw.mask_interrupts(),
+            "what wants interrupts masked is called with interrupts on"
+        );
+    }
+
     /// In debug builds, and where the machine can tell: fails if this CPU must not wait for others now.
     #[inline]
     #[track_caller]

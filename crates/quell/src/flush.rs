@@ -442,9 +442,9 @@ impl<H: Hardware, R: Rules> Engine<'_, H, R> {
             if !self.rules.target_is_told() {
                 continue;
             }
-            // A root that dies, and what was fetched, no flush of the hypervisor's takes away.
-            let flushes = matches!(concern, Concern::Flush(_) | Concern::Kernel);
-            if flushes && self.hw.flush_on_reentry(target) {
+            let translations = matches!(concern, Concern::Flush(_) | Concern::Kernel);
+            if self.rules.reentry_flush_is_enough(translations) && self.hw.flush_on_reentry(target)
+            {
                 self.count(me, Counter::SkippedNotRunning, 1);
                 continue;
             }

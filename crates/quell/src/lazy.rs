@@ -271,7 +271,8 @@ impl<H: Hardware, R: Rules> Engine<'_, H, R> {
     #[cold]
     fn settle_owed(&self, space: &AddressSpace<H>) {
         let (deferred, owed) = (self.is_deferred(space), space.owed());
-        // An earlier debt of the space may be owed although its latest is paid.
+        // That the latest debt is paid would do: whoever paid it has flushed all of the space since. To ask so costs a look at its
+        // ledger entry.
         if !deferred && self.ledger.is_paid_up_to(owed) {
             return;
         }

@@ -68,6 +68,11 @@ crate::rules! {
     "C1" fn mask_then_look<M, L>(mask: impl FnOnce() -> M, look: impl FnOnce() -> L) -> (M, L) { let mask = mask(); (mask, look()) }
         or LoadedSpaceStale { let look = look(); (mask(), look) } "A CPU looks at what it has loaded before it masks interrupts, so a thread that preempts it may load another space (C1).";
 
+    /// A hypervisor that flushes a virtual CPU before it runs that again takes neither the root away nor what was fetched: an
+    /// initiator that is about those interrupts the CPU.
+    "C6" fn reentry_flush_is_enough(translations: bool) -> bool { translations }
+        or RetirementLeftToReentry { true } "A virtual CPU that does not run is left alone although the root dies that it has loaded.";
+
     /// The flush is over when every target has acknowledged.
     "C1" fn initiator_waits() -> bool { true }
         or SkipWait { false } "The initiator does not wait for its targets.";
@@ -260,6 +265,12 @@ crate::rules! {
     "C5" fn reserved_tag_is_kept(reserved: bool) -> bool { reserved }
         or RolloverForgetsReserved { false } "A tag rollover deals out tags that CPUs are running on.";
 
+    /// The dealer tells every CPU that runs on a tag by which word its space keeps that: when tags run out again, the space is known by
+    /// it, wherever it still runs.
+    "C1" fn cpu_keeps_tag(reserved: bool, first: bool) -> bool { reserved }
+        also RolloverForgetsReserved { false }
+        or RolloverTellsOneAlone { reserved && first } "Of the CPUs that run a space as tags run out one alone is told that it keeps its tag: the next time, the space gets another under the others.";
+
     /// The dealer gives a space no other tag while a CPU is just leaving it: that CPU walks under the old tag until it has
     /// loaded the new root.
     "C6" fn left_root_is_awaited(leaving: bool) -> bool { leaving }
@@ -325,6 +336,11 @@ crate::rules! {
     /// A claimer pays the debt of a frame before the frame gets a new owner (L4).
     "C1" fn claim_pays() -> bool { true }
         or ClaimSkipsDebt { false } "A frame gets a new owner although its flush is owed (L4).";
+
+    /// A batch whose flush is owed counts as outstanding until its spaces know what they owe: a second actor finds the one or the
+    /// other.
+    "C3" fn owe_then_end(owe: impl FnOnce(), end: impl FnOnce()) { owe(); end(); }
+        or DebtEndsBeforeOwed { end(); owe(); } "A batch is outstanding no more before its spaces know what they owe: a second actor in between finds nothing (C3).";
 
     /// A payer pays every debt that is published, also those behind one that is not yet.
     "C4" fn payment_passes_gap() -> bool { true }

@@ -47,7 +47,7 @@ impl<H: Hardware, R: Rules> Engine<'_, H, R> {
     /// tag, and every CPU has it loaded already. (As `from` such a space counts as `None`.) In debug builds, if `to` was retired.
     pub fn switch_to(&self, from: Option<&AddressSpace<H>>, to: &AddressSpace<H>) {
         let were_on = self.hw.mask_interrupts();
-        self.switch_masked(from, to);
+        self.switch_here(from, to);
         self.hw.restore_interrupts(were_on);
     }
 
@@ -55,8 +55,15 @@ impl<H: Hardware, R: Rules> Engine<'_, H, R> {
     /// they are not, a shootdown interrupt in the middle of the switch makes the engine panic.
     ///
     /// # Panics
-    /// As [`Engine::switch_to`].
+    /// As [`Engine::switch_to`]; in debug builds, if interrupts are not masked.
+    #[inline]
     pub fn switch_masked(&self, from: Option<&AddressSpace<H>>, to: &AddressSpace<H>) {
+        self.assert_masked();
+        self.switch_here(from, to);
+    }
+
+    #[inline(always)]
+    fn switch_here(&self, from: Option<&AddressSpace<H>>, to: &AddressSpace<H>) {
         let me = self.hw.this_cpu();
         let cpu = self.cpu(me);
         assert!(

@@ -29,13 +29,23 @@ impl<H: Hardware, R: Rules> Engine<'_, H, R> {
     /// no lock.
     pub fn on_interrupt(&self) {
         let were_on = self.hw.mask_interrupts();
-        self.on_interrupt_masked();
+        self.serve_requests();
         self.hw.restore_interrupts(were_on);
     }
 
     /// [`Engine::on_interrupt`] where interrupts are masked already, as in most kernels' handlers: in two calls of the machine less. If
     /// they are not, and another shootdown interrupt comes in the middle, this CPU may say that it has flushed what it has not.
+    ///
+    /// # Panics
+    /// In debug builds, if interrupts are not masked.
+    #[inline]
     pub fn on_interrupt_masked(&self) {
+        self.assert_masked();
+        self.serve_requests();
+    }
+
+    #[inline(always)]
+    fn serve_requests(&self) {
         let me = self.hw.this_cpu();
         let cpu = self.cpu(me);
         let outbox = |initiator: usize| {

@@ -1025,7 +1025,7 @@ fn a_broadcast_flush_that_was_started_ends_once() {
 }
 
 #[test]
-fn what_is_called_with_interrupts_masked_does_all_the_same_and_masks_nothing() {
+fn what_is_called_with_interrupts_masked_does_all_the_same_and_leaves_them_masked() {
     let (machine, engine) = world(Machine::default(), Policy::ALL);
     let (x, y) = (space(engine, 1), space(engine, 2));
     run_on_both(machine, engine, x);
@@ -1034,13 +1034,25 @@ fn what_is_called_with_interrupts_masked_does_all_the_same_and_masks_nothing() {
     let mut flight = batch.start();
     assert!(!flight.is_done());
     machine.me.set(1);
-    let masks = machine.masks.get();
+    machine.masked.set(true);
     engine.on_interrupt_masked();
-    assert!(flight.is_done());
+    assert!(flight.is_done() && machine.masked.get());
     engine.switch_masked(Some(x), y);
-    assert!(engine.runs(y) && !engine.runs(x));
-    assert_eq!(machine.masks.get(), masks);
-    engine.on_interrupt();
-    engine.switch_to(Some(y), x);
-    assert!(engine.runs(x) && machine.masks.get() == masks + 2);
+    assert!(engine.runs(y) && !engine.runs(x) && machine.masked.get());
+}
+
+#[test]
+#[cfg(debug_assertions)]
+#[should_panic(expected = "with interrupts on")]
+fn a_switch_that_forgets_to_mask_interrupts_is_noticed() {
+    let (_, engine) = world(Machine::default(), Policy::ALL);
+    engine.switch_masked(None, space(engine, 1));
+}
+
+#[test]
+#[cfg(debug_assertions)]
+#[should_panic(expected = "with interrupts on")]
+fn a_handler_that_forgets_to_mask_interrupts_is_noticed() {
+    let (_, engine) = world(Machine::default(), Policy::ALL);
+    engine.on_interrupt_masked();
 }

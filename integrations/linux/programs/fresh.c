@@ -31,6 +31,8 @@
 /* The emulator's TLB has room for so many beside others. */
 #define PAGES 64ul
 #define SIZE (PAGES * PAGE)
+/* Of another file, so that the kernel has more pages than it keeps aside. */
+#define MOST 2048ul
 #define RECLAIM "/sys/fs/cgroup/program/memory.reclaim"
 
 static void die(const char *what)
@@ -129,9 +131,54 @@ static void fill(int to, uint64_t value)
 	}
 }
 
-/* What an act leaves mapped until the others have looked: a flush for its end would hide what they look for. */
+/* How many pages of a file mapping are in the page cache. */
+static size_t present(const volatile void *place, size_t bytes)
+{
+	unsigned char there[MOST];
+	size_t left = 0;
+
+	if (mincore((void *)place, bytes, there))
+		die("mincore");
+	for (size_t page = 0; page < bytes / PAGE; page++)
+		left += there[page] & 1;
+	return left;
+}
+
+/*
+ * Has the kernel reclaim so many clean pages. Never more than there are: it would try again and again, and at last have every CPU
+ * put its pages in order, which makes each catch up with what is owed.
+ */
+static void reclaim_some(size_t pages)
+{
+	int reclaim = open(RECLAIM, O_WRONLY);
+	char how[64];
+
+	if (reclaim < 0)
+		die(RECLAIM);
+	snprintf(how, sizeof(how), "%zuK swappiness=0", pages * PAGE / 1024);
+	(void)!write(reclaim, how, strlen(how));
+	close(reclaim);
+}
+
+/* Has the kernel reclaim the clean pages of a mapped file, by and by; false if they stay. */
+static bool evict(const volatile void *place, size_t bytes)
+{
+	for (int again = 0; again < 200; again++) {
+		size_t left = present(place, bytes);
+
+		if (!left)
+			return true;
+		reclaim_some(left);
+	}
+	return false;
+}
+
+/* What an act leaves as it is until the others have looked: a flush for its end would hide what they look for. */
+
 static void *left;
 static size_t left_bytes;
+static pthread_t reclaimer;
+static bool reclaims;
 
 static void leave(void *memory, size_t bytes)
 {
@@ -139,41 +186,30 @@ static void leave(void *memory, size_t bytes)
 	left_bytes = bytes;
 }
 
+/*
+ * For so many milliseconds at most, until it is 0: where the kernel has been built for tests, reclaim stops with pages that have left
+ * the page cache, and before it is known what they owe.
+ */
+static void hold(const char *milliseconds)
+{
+	int held = open("/sys/kernel/debug/x86/quell/hold", O_WRONLY);
+
+	if (held < 0)
+		return;
+	if (write(held, milliseconds, strlen(milliseconds)) < 0)
+		die("hold");
+	close(held);
+}
+
 static void tidy(void)
 {
 	if (left)
 		munmap(left, left_bytes);
 	left = NULL;
-}
-
-/* It says EAGAIN where less could be had. */
-static void reclaim_some(const char *how)
-{
-	int reclaim = open(RECLAIM, O_WRONLY);
-
-	if (reclaim < 0)
-		die(RECLAIM);
-	(void)!write(reclaim, how, strlen(how));
-	close(reclaim);
-}
-
-/* Has the kernel reclaim the clean pages of the file, by and by; false if they stay. */
-static bool evict(void)
-{
-	unsigned char there[PAGES];
-
-	for (int again = 0; again < 200; again++) {
-		size_t left = 0;
-
-		reclaim_some("1M swappiness=0");
-		if (mincore((void *)mapping, SIZE, there))
-			die("mincore");
-		for (size_t page = 0; page < PAGES; page++)
-			left += there[page] & 1;
-		if (!left)
-			return true;
-	}
-	return false;
+	hold("0");
+	if (reclaims)
+		pthread_join(reclaimer, NULL);
+	reclaims = false;
 }
 
 static void *map(void *at, int protection, int flags, int from)
@@ -194,6 +230,24 @@ static void by_write(uint64_t value)
 {
 	fill(file, value);
 	atomic_store(&expected, value);
+}
+
+static void *reclaim(void *unused)
+{
+	evict(mapping, SIZE);
+	return unused;
+}
+
+/* The thread stays on the CPU of the one that acts. */
+static void by_write_meanwhile(uint64_t value)
+{
+	hold("60000");
+	if (pthread_create(&reclaimer, NULL, reclaim, NULL))
+		die("pthread_create");
+	reclaims = true;
+	while (present(mapping, SIZE) == PAGES)
+		usleep(100);
+	by_write(value);
 }
 
 static void by_child(uint64_t value)
@@ -285,22 +339,29 @@ static void by_map_fixed(uint64_t value)
 	atomic_store(&expected, value);
 }
 
-/* Gives the frames to others, who write to them. Pages of another file go after them, so that the kernel keeps no more aside. */
+/*
+ * Gives the frames to others, who write to them. Pages of another file go after them, so that the kernel keeps no more aside. They
+ * were in no page cache before: a page that comes back would have the kernel pay. Nor is their mapping taken away.
+ */
 static void by_reuse(uint64_t value)
 {
-	size_t bytes = 256ul << 20, more = 8ul << 20;
+	static off_t next;
+	size_t bytes = 256ul << 20, more = MOST * PAGE;
 	int other = open("/files/fresh.other", O_RDWR | O_CREAT, 0600);
+	off_t first = next;
 	uint64_t *memory;
 
 	(void)value;
-	if (other < 0 || ftruncate(other, (off_t)more))
+	next += (off_t)more;
+	if (other < 0 || ftruncate(other, next))
 		die("/files/fresh.other");
 	fsync(other);
-	memory = mmap(NULL, more, PROT_READ, MAP_SHARED, other, 0);
+	memory = mmap(NULL, more, PROT_READ, MAP_SHARED, other, first);
+	if (memory == MAP_FAILED)
+		die("mmap");
 	for (size_t word = 0; word < more / sizeof(uint64_t); word += WORDS)
 		(void)*(volatile uint64_t *)(memory + word);
-	for (int again = 0; again < 6; again++)
-		reclaim_some("8M swappiness=0");
+	evict(memory, more);
 	close(other);
 	memory = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
 	if (memory == MAP_FAILED)
@@ -325,6 +386,7 @@ static const struct {
 	{ "mremap", by_mremap },
 	{ "map another file", by_map_fixed },
 	{ "reuse of the frames", by_reuse },
+	{ "write while reclaim goes on", by_write_meanwhile },
 };
 
 #define ACTS (sizeof(acts) / sizeof(acts[0]))
@@ -366,7 +428,8 @@ static int directed(unsigned long rounds, const char *only)
 			map_again();
 			atomic_store(&expected, value);
 			next_turn();
-			evicted += evict();
+			/* Or the act has that done itself. */
+			evicted += acts[act].act == by_write_meanwhile || evict(mapping, SIZE);
 			acts[act].act(value + 0x1000);
 			next_turn();
 			tidy();

@@ -145,6 +145,29 @@ impl Request {
     /// # Errors
     /// If a kernel is not there or cannot be booted, or if there is nothing to run.
     pub fn run(&self) -> anyhow::Result<Outcome> {
+        let packed = self.pack()?;
+        let without = self.half(&packed, "off")?;
+        let with = self.half(&packed, &self.mechanisms)?;
+        Ok(Outcome {
+            packed,
+            flavour: self.flavour,
+            cpus: self.cpus,
+            mechanisms: self.mechanisms.clone(),
+            without,
+            with,
+        })
+    }
+
+    /// Runs the programs once, with the engine; returns what each came to.
+    ///
+    /// # Errors
+    /// As [`Request::run`].
+    pub fn once(&self) -> anyhow::Result<Vec<Ran>> {
+        Ok(self.half(&self.pack()?, &self.mechanisms)?.ran)
+    }
+
+    /// The programs, if there is a kernel for them.
+    fn pack(&self) -> anyhow::Result<Packed> {
         if self.flavour == Flavour::Stock {
             bail!(
                 "the kernel `stock` has no engine that could be on: it is any other with the engine off"
@@ -162,16 +185,7 @@ impl Request {
         if packed.programs.is_empty() {
             bail!("there is nothing to run");
         }
-        let without = self.half(&packed, "off")?;
-        let with = self.half(&packed, &self.mechanisms)?;
-        Ok(Outcome {
-            packed,
-            flavour: self.flavour,
-            cpus: self.cpus,
-            mechanisms: self.mechanisms.clone(),
-            without,
-            with,
-        })
+        Ok(packed)
     }
 
     fn half(&self, packed: &Packed, mechanisms: &str) -> anyhow::Result<Half> {

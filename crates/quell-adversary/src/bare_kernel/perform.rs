@@ -8,7 +8,7 @@ use crate::action::MAX_CPUS;
 use crate::cell::AdversaryWord;
 use crate::context::Kernel;
 use crate::coverage::{Coverage, Happening};
-use crate::hardware::RunRules;
+use crate::hardware::{Adversary, RunRules};
 use crate::names::Address;
 use crate::stage::{Hw, Stage};
 use crate::timeline;
@@ -62,7 +62,8 @@ impl BareProgram {
             slow: false,
         }]);
         // All words lie on the heap: in every run at the same places.
-        let hw = Box::new(stage.machine(memory));
+        let machine = Adversary::new(stage.kind, count, memory).with_unscheduled(self.unscheduled);
+        let hw = Box::new(stage.broken(machine));
         let hw = &*hw;
         let cpus: Box<ManuallyDrop<[PerCpu<'_, Hw>; MAX_CPUS]>> =
             Box::new(ManuallyDrop::new(std::array::from_fn(|_| PerCpu::new())));

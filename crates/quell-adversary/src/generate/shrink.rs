@@ -203,7 +203,7 @@ fn simpler(recorded: &Recorded, number: usize) -> Option<Recorded> {
         (_, 0) => next.policy = Policy::ALL,
         (Program::Engine { cpu, .. }, 1) => drop_idle(cpu),
         (Program::Calls { cpu, .. }, 1) => drop_idle(cpu),
-        (Program::Engine { shape, .. }, 2..14) => {
+        (Program::Engine { shape, .. }, 2..15) => {
             let usual = Shape::default();
             match number {
                 2 => shape.first_cpu = usual.first_cpu,
@@ -217,7 +217,8 @@ fn simpler(recorded: &Recorded, number: usize) -> Option<Recorded> {
                 10 => (shape.nmis, shape.nmi_page) = (0, 0),
                 11 => shape.spurious = 0,
                 12 => (shape.preemptions, shape.leaves_space) = (0, false),
-                _ => shape.open_batches = 0,
+                13 => shape.open_batches = 0,
+                _ => shape.unscheduled = 0,
             }
         }
         (Program::Calls { memory, .. }, 2..6) => {

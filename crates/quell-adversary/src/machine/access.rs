@@ -29,6 +29,14 @@ impl Core {
         }
     }
 
+    /// A hypervisor does not run this CPU, which loses every translation before it takes its next step. What it has stored is visible
+    /// since it was left off. Nothing happens there until then, so both may come now.
+    pub(crate) fn flush_on_reentry(&mut self, cpu: usize) {
+        self.drain_all(cpu);
+        self.mmu.barrier(self.now);
+        self.mmu.invalidate(cpu, Invalidate::Everything, self.now);
+    }
+
     pub(crate) fn broadcast(&mut self, me: usize, what: Invalidate) {
         self.check_broadcast(me);
         self.check_invalidation(me, what);

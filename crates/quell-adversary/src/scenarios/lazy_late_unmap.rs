@@ -8,7 +8,7 @@ use quell::Counter;
 
 pub(super) const SCENARIO: Scenario = Scenario {
     bugs: &["3", "19"],
-    finds: &["SettleSkipped"],
+    finds: &["SettleSkipped", "DebtEndsBeforeOwed"],
     must: &[
         (On::Every, Reach::Engine(Counter::DebtsTaken)),
         (On::Every, Reach::Engine(Counter::PaidBySettle)),

@@ -74,6 +74,7 @@ mod retire_running;
 mod rollover_offline;
 mod rollover_switch;
 mod rollover_table;
+mod rollover_twice;
 mod rollover_unmap;
 mod spurious;
 mod started_offline;
@@ -91,6 +92,7 @@ mod unplaced_own;
 mod unplaced_switch;
 mod unplaced_tables;
 mod unplaced_unmap;
+mod unscheduled;
 mod vm_allocate_flush;
 mod vm_collapse_write;
 mod vm_copy_on_write;
@@ -187,6 +189,7 @@ impl Scenario<'static> {
         rollover_switch::SCENARIO,
         rollover_table::SCENARIO,
         rollover_offline::SCENARIO,
+        rollover_twice::SCENARIO,
         offline_shootdown::SCENARIO,
         offline_answers::SCENARIO,
         offline_two::SCENARIO,
@@ -204,6 +207,7 @@ impl Scenario<'static> {
         retire_lazy::SCENARIO,
         retire_offline::SCENARIO,
         retire_running::SCENARIO,
+        unscheduled::SCENARIO,
         late_content::SCENARIO,
         lazy_claim::SCENARIO,
         lazy_rewrite::SCENARIO,

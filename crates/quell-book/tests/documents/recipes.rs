@@ -175,43 +175,62 @@ fn what_a_recipe_names_is_defined_in_the_source() {
     );
 }
 
+/// The crate whose tests are one program of this name, of which a file is a module.
+fn crate_of(test: &str) -> Option<PathBuf> {
+    let named = format!("name = \"{test}\"\npath = \"tests/all.rs\"\n");
+    let crates = std::fs::read_dir(root().join("crates")).expect("the crates");
+    crates
+        .map(|entry| entry.expect("a crate").path())
+        .find(|folder| {
+            std::fs::read_to_string(folder.join("Cargo.toml"))
+                .is_ok_and(|text| text.contains(&named))
+        })
+}
+
 /// What documents give to `quell` is tested in `quell-cli`.
 #[test]
 fn tests_that_documents_name_are_there() {
     let mut wrong = Vec::new();
     let mut looked = 0;
     for (path, document) in documents() {
-        for told in document.text.split("cargo test -p ").skip(1) {
+        for told in document.text.split("cargo test ").skip(1) {
             let told = told.split(['`', '\n', '#', '<']).next().unwrap_or_default();
-            let mut words = told.split_whitespace();
-            let package = words
-                .next()
-                .unwrap_or_default()
-                .trim_end_matches([',', ')']);
-            let folder = root().join("crates").join(package);
+            let words: Vec<&str> = told
+                .split_whitespace()
+                .map(|word| word.trim_end_matches([',', ')']))
+                .collect();
             let mut complain = |why: &str| wrong.push(format!("{}: {told}: {why}", path.display()));
-            looked += 1;
-            if !folder.join("Cargo.toml").exists() {
-                complain("no such crate");
-                continue;
-            }
-            let file = |test: &str| {
+            let file = |folder: &Path, test: &str| {
                 let tests = folder.join("tests");
                 tests.join(test).with_extension("rs").exists()
                     || tests.join(test).join("main.rs").exists()
             };
-            // A word alone is a part of the names of the tests that are run.
-            match (words.next(), words.next(), words.next()) {
-                (Some("--test"), Some(test), _) if !file(test) => complain("no such test"),
-                // The tests of most crates are one program, of which a file is a module.
-                (Some("--test"), Some("all"), Some(module)) if !file(module) => {
-                    complain("no such file of tests");
+            match words[..] {
+                ["-p", package, ref rest @ ..] => {
+                    let folder = root().join("crates").join(package);
+                    if !folder.join("Cargo.toml").exists() {
+                        complain("no such crate");
+                        continue;
+                    }
+                    match *rest {
+                        ["--test", test, ..] if !file(&folder, test) => complain("no such test"),
+                        // A word alone is a part of the names of the tests that are run.
+                        [part, ..] if part.chars().all(letter) && !text(&folder).contains(part) => {
+                            complain("no test of such a name");
+                        }
+                        _ => {}
+                    }
                 }
-                (Some(part), _, _) if part.chars().all(letter) && !text(&folder).contains(part) => {
-                    complain("no test of such a name");
-                }
-                _ => {}
+                ["--test", test, ref rest @ ..] => match (crate_of(test), rest) {
+                    (None, _) => complain("no such test"),
+                    (Some(folder), [module, ..]) if *module != "--" && !file(&folder, module) => {
+                        complain("no such file of tests");
+                    }
+                    _ => {}
+                },
+                _ => continue,
             }
+            looked += 1;
         }
     }
     none("no such crate or test", &wrong);

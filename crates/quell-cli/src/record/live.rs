@@ -40,7 +40,7 @@ pub struct LiveArgs {
     /// Keep the recording in this file; `--import` reads it again
     #[arg(short, long, value_name = "FILE")]
     output: Option<PathBuf>,
-    /// The share of the busy CPU time that recording may cost, in percent; what exceeds it is estimated from stretches of time
+    /// The share of the CPU time, of all that runs and of what is recorded, that recording may cost, in percent; what exceeds it is estimated from stretches of time
     #[arg(long, value_name = "PERCENT", default_value_t = 1.5, value_parser = percent)]
     overhead: f64,
     /// Start this command, and record it and what it starts
@@ -54,6 +54,17 @@ pub enum Outcome {
     Recorded(Box<Recording>, String),
     /// Only what the kernel counts anyway; it has been said.
     Counted,
+}
+
+/// Where a recording is written.
+struct Output {
+    file: File,
+    /// How it is opened again.
+    path: PathBuf,
+    /// What it is called in what is said of it.
+    name: String,
+    /// Whether it was not there before.
+    made: bool,
 }
 
 /// For how long the kernel's counters are watched without rights, unless something else says so.
@@ -72,7 +83,12 @@ impl LiveArgs {
     pub fn record(&self) -> anyhow::Result<Outcome> {
         let over = told_to_end()?;
         // What cannot be kept is not recorded.
-        let (file, path, name, made) = self.file()?;
+        let Output {
+            file,
+            path,
+            name,
+            made,
+        } = self.file()?;
         let options = Options {
             wanted: events::recorded(),
             overhead: self.overhead / 100.0,
@@ -139,9 +155,8 @@ impl LiveArgs {
         }
     }
 
-    /// The file, how it is opened again, its name, and whether it was not there before: the one that was named, with what is in it, or one that
-    /// goes when it is closed.
-    fn file(&self) -> anyhow::Result<(File, PathBuf, String, bool)> {
+    /// Where it is recorded: the file that was named, with what is in it, or one that goes when it is closed.
+    fn file(&self) -> anyhow::Result<Output> {
         if let Some(path) = &self.output {
             let name = path.display().to_string();
             let made = !path.exists();
@@ -151,14 +166,25 @@ impl LiveArgs {
                 .truncate(false)
                 .open(path)
                 .map_err(|error| usage(format_args!("--output {name}: {error}")))?;
-            return Ok((file, path.clone(), name, made));
+            let path = path.clone();
+            return Ok(Output {
+                file,
+                path,
+                name,
+                made,
+            });
         }
         let file = tempfile::tempfile().context("a temporary file for the recording")?;
         let path = PathBuf::from(format!(
             "/proc/self/fd/{}",
             std::os::fd::AsRawFd::as_raw_fd(&file)
         ));
-        Ok((file, path, "the recording".to_owned(), false))
+        Ok(Output {
+            file,
+            path,
+            name: "the recording".to_owned(),
+            made: false,
+        })
     }
 
     /// How far the recording is; nothing where standard error is no terminal, or the command's own.

@@ -252,7 +252,7 @@ parameters! {
     }
     memory {
         /// Memory nodes of ordinary memory; sockets share them in turn.
-        Nodes nodes: Unit::Count, 1..=7;
+        Nodes nodes: Unit::Count, 1..=8;
         /// Size of each node of ordinary memory.
         NodeSize node_size: Unit::Bytes, 1048576..=17592186044416.0;
         /// Nodes of slow memory (CXL).

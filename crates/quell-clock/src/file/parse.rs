@@ -120,7 +120,12 @@ fn value(
         reader.refuse(
             at,
             &name,
-            format!("{written} {unit} is out of range: expected {low} to {high}{in_unit}"),
+            match unit.as_str() {
+                "1" => format!("{written} is out of range: expected {low} to {high}"),
+                unit => {
+                    format!("{written} {unit} is out of range: expected {low} to {high}{in_unit}")
+                }
+            },
         );
         return None;
     }

@@ -37,7 +37,7 @@ fn guards_of_a_flush_are_work_that_goes_with_them() {
     let rows = rows("dontneed");
     for (case, mutant, event, least) in [
         ("4 CPUs", "DebtNotRecorded", "shared words", 1.99),
-        ("4 CPUs", "VmDiscardsUnsettled", "shared words", 0.99),
+        ("hole", "VmDiscardsUnsettled", "shared words", 0.99),
         ("munmap", "EarlyAckForTables", "shared words", 1.0),
         ("munmap", "VmUnmapsUnsettled", "shared words", 0.99),
         ("munmap", "TakeIgnoresLock", "shared words", 0.99),

@@ -270,10 +270,12 @@ impl Recording {
             }
             Record::Sample(sample) => Item::Sample(self.sample(sample)?),
             Record::Lost {
+                why,
                 time_ns,
                 cpu,
                 count,
             } => Item::Lost(Lost {
+                why,
                 time_ns,
                 cpu,
                 count,
@@ -316,8 +318,15 @@ impl Recording {
             None if symbol.is_some() => Some(self.compiled.clone()),
             module => module,
         };
+        // Without a name, the place in the file tells more: it is the same in each process.
+        let nameless = symbol.is_none() && !frame.kernel;
+        let in_file = |module: &Arc<str>| symbols::is_file(module);
+        let address = match module.as_ref().is_some_and(in_file) && nameless {
+            true => frame.offset,
+            false => frame.address,
+        };
         Ok(Frame {
-            address: frame.address,
+            address,
             kernel: frame.kernel,
             symbol,
             module,

@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::sample::{Change, Count, Host, Prices, Ran, Statistics, Window};
+use crate::sample::{Change, Count, Host, Prices, Ran, Statistics, Why, Window};
 
 /// One record. The order of the kinds is the file's: a new kind is added behind the others, and any other change is a
 /// new version.
@@ -22,6 +22,7 @@ pub(super) enum Record {
     Event(u32, Vec<u32>),
     Sample(SampleRecord),
     Lost {
+        why: Why,
         time_ns: u64,
         cpu: u32,
         count: u64,

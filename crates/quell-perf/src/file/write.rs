@@ -82,6 +82,7 @@ impl<W: Write> Writer<W> {
             Item::Lost(lost) => {
                 let (time_ns, cpu, count) = (lost.time_ns, lost.cpu, lost.count);
                 self.put(&Record::Lost {
+                    why: lost.why,
                     time_ns,
                     cpu,
                     count,
@@ -102,7 +103,7 @@ impl<W: Write> Writer<W> {
                     kernel: frame.kernel,
                     call: false,
                     pid: sample.pid,
-                    module: frame.module.clone().map(|module| (module, 0)),
+                    module: frame.module.clone().map(|module| (module, frame.address)),
                 });
                 let places: Vec<Place> = places.collect();
                 self.sample(sample, &places)

@@ -1,7 +1,8 @@
 //! When to record what, so that recording costs no more than was allowed.
 //!
 //! The recorder may spend a share of what the machine's CPUs do. It spends its own CPU time and the
-//! kernel's, which is the number of events by the price of one. When too much is spent the window closes, and until
+//! kernel's, which is the number of events by the price of one, and what it takes to start and stop them. The kernel's part, which hits the programs that are
+//! recorded, may be no larger a share of what these do. When too much is spent the window closes, and until
 //! enough has been done to pay for it, only the few events are recorded that say whose interrupts come between windows; if these
 //! alone cost more than is earned, they end, too, and events are only counted. Then the window opens again. Whole stretches of
 //! time are recorded, not every n-th event, so that an interrupt and what caused it are both there or both missing.
@@ -27,6 +28,8 @@ pub(super) struct Budget {
     phase: Phase,
     /// Since when.
     since_ns: u64,
+    /// What was left then.
+    since_left_ns: f64,
 }
 
 /// What may be spent before anything was earned: the shortest recordings are whole. Of one second on one CPU it is 0.3 %.
@@ -43,26 +46,32 @@ impl Budget {
             ahead_ns: AHEAD_NS,
             phase: Phase::Window,
             since_ns: now_ns,
+            since_left_ns: AHEAD_NS,
         }
     }
 
-    /// What to record from now on, when the CPUs have done `busy_ns` apart from the recording, which has cost `spent_ns`.
-    pub(super) fn turn(&mut self, now_ns: u64, busy_ns: u64, spent_ns: u64) -> Phase {
+    /// What to record from now on. Each account says what was done apart from the recording, and what that has cost of it, in nanoseconds of
+    /// CPU time: the machine's, and that of the programs which are recorded. The one that has least left counts.
+    pub(super) fn turn(&mut self, now_ns: u64, accounts: [Option<(u64, u64)>; 2]) -> Phase {
         if now_ns.saturating_sub(self.since_ns) < SHORTEST_NS {
             return self.phase;
         }
-        let left = self.share * busy_ns as f64 + self.ahead_ns - spent_ns as f64;
+        let left =
+            |(done_ns, spent_ns)| self.share * done_ns as f64 + self.ahead_ns - spent_ns as f64;
+        let left = accounts.into_iter().flatten().map(left);
+        let left = left.fold(f64::INFINITY, f64::min);
         let next = match self.phase {
             Phase::Window if left < 0.0 => Phase::Between,
             // It opens for as much as it may spend at first: a window that closes at once shows little.
             Phase::Between | Phase::Counting if left > self.ahead_ns / 2.0 => Phase::Window,
-            // A window overdraws by what it costs until it is looked at; this is more.
-            Phase::Between if left < -2.0 * self.ahead_ns => Phase::Counting,
+            // What a window has overdrawn is paid back between windows; if it grows there, that costs more than is earned.
+            Phase::Between if left < self.since_left_ns - 2.0 * self.ahead_ns => Phase::Counting,
             same => same,
         };
         if next != self.phase {
             self.phase = next;
             self.since_ns = now_ns;
+            self.since_left_ns = left;
         }
         next
     }
@@ -91,7 +100,7 @@ mod tests {
                 };
             open += u64::from(phase == Phase::Window);
             recorded += u64::from(phase != Phase::Counting);
-            phase = budget.turn(step * 5 * MS, step * 10 * MS, spent as u64);
+            phase = budget.turn(step * 5 * MS, [Some((step * 10 * MS, spent as u64)), None]);
         }
         let share = |count: u64| count as f64 / steps as f64;
         (spent / (steps as f64 * 10e6), share(open), share(recorded))
@@ -110,6 +119,37 @@ mod tests {
         assert!((0.015..0.021).contains(&spent), "{spent}");
         assert!((0.05..0.5).contains(&open), "{open}");
         assert_eq!(recorded, 1.0);
+    }
+
+    #[test]
+    fn a_program_that_has_a_small_part_of_the_machine_bears_no_more_than_its_share() {
+        let mut budget = Budget::new(0.02, 0);
+        let (mut spent, mut phase) = (0.0, Phase::Window);
+        for step in 1..=10_000u64 {
+            spent += f64::from(phase == Phase::Window) * 1e6;
+            let program = (step * MS, spent as u64);
+            phase = budget.turn(
+                step * 5 * MS,
+                [Some((step * 10 * MS, spent as u64)), Some(program)],
+            );
+        }
+        assert!(spent < 0.022 * 10_000.0 * 1e6, "{spent}");
+    }
+
+    #[test]
+    fn what_a_dear_window_has_overdrawn_is_paid_back_without_losing_what_lies_between() {
+        // Each step of a window costs twenty times what the CPUs do in it; between windows hardly anything.
+        let mut budget = Budget::new(0.02, 0);
+        let (mut spent, mut phase) = (0.0, Phase::Window);
+        for step in 1..=10_000u64 {
+            spent += match phase {
+                Phase::Window => 100e6,
+                Phase::Between => 0.01e6,
+                Phase::Counting => panic!("after {step} steps"),
+            };
+            phase = budget.turn(step * 5 * MS, [Some((step * 10 * MS, spent as u64)), None]);
+        }
+        assert!(spent < 0.03 * 10_000.0 * 10e6, "{spent}");
     }
 
     #[test]

@@ -25,7 +25,7 @@ mod summary;
 mod times;
 mod unwind;
 
-pub use options::{BETWEEN, Options, Stack, Stretches, Wanted};
+pub use options::{BETWEEN, Counted, Filter, Options, Stack, Stretches, Wanted};
 pub use price::Price;
 pub use recorder::Recorder;
 pub use rights::Refused;

@@ -10,12 +10,32 @@ pub struct Wanted {
     /// Which stacks its records carry.
     pub stack: Stack,
     /// Whether it is also counted all the time, exactly. That costs some 100 ns for each one, recorded or not.
-    pub counted: bool,
-    /// Which of its events are recorded and counted, in the kernel's language for filters (`reason != 1`); `None` for
+    pub counted: Counted,
+    /// Which of its events are recorded and counted; `None` for
     /// all. An event may be wanted more than once, with other stacks and filters: its counts are added up.
-    pub filter: Option<String>,
+    pub filter: Option<Filter>,
     /// In which stretches of time it is recorded.
     pub stretches: Stretches,
+}
+
+/// Whether an event is counted all the time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Counted {
+    /// It is not.
+    No,
+    /// It is.
+    Yes,
+    /// It is where the kernel lacks this other event, which tells the same at a lower price.
+    Without(&'static str),
+}
+
+/// Which of an event's occurrences are meant.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Filter {
+    /// In the kernel's language for filters (`reason != 1`).
+    pub text: String,
+    /// What is recorded in their place by a kernel that refuses the filter: all of them, or none, where another wanted event has these.
+    pub or_all: bool,
 }
 
 /// Which stacks a record of an event carries.
@@ -50,7 +70,7 @@ pub const BETWEEN: &str = "between:";
 pub struct Options {
     /// Which events.
     pub wanted: Vec<Wanted>,
-    /// Which share of the machine's busy CPU time recording may cost. When it costs more, events are recorded only in
+    /// Which share of the machine's busy CPU time recording may cost, and of the CPU time of what it is about. When it costs more, events are recorded only in
     /// stretches of time, as long as this pays for ([`Item::Window`](crate::sample::Item::Window)). Counting ([`Wanted::counted`]) cannot
     /// be held back. `f64::INFINITY` records everything.
     pub overhead: f64,

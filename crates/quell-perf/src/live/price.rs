@@ -18,8 +18,6 @@ const ROUNDS: usize = 5;
 /// Nanoseconds of CPU time for each event.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Price {
-    /// If it is open, but neither counted nor recorded at the time.
-    pub open_ns: f64,
     /// If it is only counted.
     pub counted_ns: f64,
     /// If it is recorded without a stack; without what the recorder does with the record.
@@ -28,6 +26,10 @@ pub struct Price {
     pub recorded_ns: f64,
     /// If a part of the program's stack is copied with it.
     pub unwound_ns: f64,
+    /// To start or stop recording on another CPU, which is interrupted for it.
+    pub turn_ns: f64,
+    /// Each system call of any program, because those of some calls are open; 0 if none is.
+    pub call_ns: f64,
 }
 
 impl Price {
@@ -41,7 +43,6 @@ impl Price {
         let mut count = Builder::new(Tracepoint::with_id(id))
             .include_kernel()
             .build()?;
-        let open = round();
         count.enable()?;
         let counted = round();
         drop(count);
@@ -50,22 +51,24 @@ impl Price {
         let unwound = recorded_round(id, Stack::Unwound)?;
         let each = |took: f64| (took - without).max(0.0) / f64::from(CALLS);
         Ok(Self {
-            open_ns: each(open),
             counted_ns: each(counted),
             plain_ns: each(plain),
             recorded_ns: each(recorded),
             unwound_ns: each(unwound),
+            turn_ns: 0.0,
+            call_ns: 0.0,
         })
     }
 
     /// What is assumed where it cannot be measured.
     pub(super) fn assumed() -> Self {
         Self {
-            open_ns: 50.0,
             counted_ns: 200.0,
             plain_ns: 1000.0,
             recorded_ns: 2000.0,
             unwound_ns: 4000.0,
+            turn_ns: 0.0,
+            call_ns: 0.0,
         }
     }
 }
@@ -81,6 +84,11 @@ fn recorded_round(id: u64, stack: Stack) -> io::Result<f64> {
         while event.next_record().is_some() {}
         took
     }))
+}
+
+/// Nanoseconds for a call that does nothing.
+pub(super) fn call_ns() -> f64 {
+    round() / f64::from(CALLS)
 }
 
 /// Nanoseconds for the calls, in the fastest of the rounds.

@@ -263,7 +263,7 @@ impl Processes {
 }
 
 /// Of which process a change is.
-fn process(change: &Change) -> u32 {
+pub(super) fn process(change: &Change) -> u32 {
     match *change {
         Change::Named { pid, .. }
         | Change::Forked { pid, .. }

@@ -14,20 +14,20 @@ use perf_event::data::Record;
 use super::budget::Phase;
 use super::host::{Ahead, buffer_for, host, now_ns, online, raise_file_limit, spent_ns};
 use super::memory::{self, Memory};
-use super::options::{BETWEEN, Options, Stretches};
+use super::options::{BETWEEN, Counted, Options, Stretches};
 use super::price::{self, Price};
-use super::processes::Processes;
+use super::processes::{self, Processes};
 use super::records::{Opened, change, keep};
 use super::rights::Refused;
-use super::rings::{self, Entry, Point, Ring};
+use super::rings::{self, Entry, Missing, Point, Ring};
 use super::running::Running;
-use super::scope::{Scope, is_running, resolve};
+use super::scope::{Scope, resolve};
 use super::summary::Summary;
 use super::times::Times;
 use super::unwind::Unwinder;
 use crate::counters;
 use crate::file::Writer;
-use crate::sample::{Change, Count, FAULTS, Host, Item, Lost, Names, When};
+use crate::sample::{Change, Count, FAULTS, Host, Item, Lost, Names, Ran, When, Why};
 use crate::sink::{Progress, Sink};
 use crate::symbols::Symbols;
 use crate::tracefs::Tracefs;
@@ -45,7 +45,10 @@ pub struct Recorder {
     memory: Option<Memory>,
     host: Host,
     changes: Vec<Change>,
+    /// What the kernel would not do as it was asked.
+    notes: Vec<String>,
     command: Option<Command>,
+    times: Times,
     begun_ns: u64,
 }
 
@@ -54,6 +57,9 @@ const HELD_NS: u64 = 2_000_000;
 
 /// How often it is looked at what the machine does.
 const LOOK_NS: u64 = 100_000_000;
+
+/// What failed where events cannot be started or stopped.
+const SWITCHED: &str = "events cannot be switched";
 
 /// How often the events' counts are read, which interrupts every CPU.
 const COUNT_NS: u64 = 500_000_000;
@@ -75,7 +81,7 @@ impl Recorder {
         let tracefs = Tracefs::find().map_err(Refused::Missing)?;
         let mut names = Names::default();
         let mut events: Vec<Opened> = Vec::new();
-        let mut points = Vec::new();
+        let (mut points, mut notes) = (Vec::new(), Vec::new());
         for wanted in &options.wanted {
             let format = tracefs.format(&wanted.event, &mut names);
             let refuse = |error| Refused::Event {
@@ -86,13 +92,38 @@ impl Recorder {
                 host.missing.push(wanted.event.clone());
                 continue;
             };
-            let filter = wanted.filter.clone().map(CString::new).transpose();
-            let filter = filter.map_err(|error| refuse(error.into()))?;
+            let text = wanted.filter.as_ref().map(|filter| filter.text.clone());
+            let filter = text.map(CString::new).transpose();
+            let mut filter = filter.map_err(|error| refuse(error.into()))?;
+            if let (Some(asked), Some(text)) = (&wanted.filter, &filter)
+                && !rings::accepts(format.id, text).map_err(refuse)?
+            {
+                notes.push(format!(
+                    "This kernel refuses the filter \"{}\" of {}: {}.",
+                    asked.text,
+                    wanted.event,
+                    match asked.or_all {
+                        true => "all of it is recorded, which costs more",
+                        false => "these are left to the other events that were asked for",
+                    }
+                ));
+                if !asked.or_all {
+                    continue;
+                }
+                filter = None;
+            }
+            let counted = match wanted.counted {
+                Counted::No => false,
+                Counted::Yes => true,
+                Counted::Without(other) => {
+                    !matches!(tracefs.format(other, &mut names), Ok(Some(_)))
+                }
+            };
             points.push(Point {
                 event: events.len(),
                 id: format.id,
                 stack: wanted.stack,
-                counted: wanted.counted,
+                counted,
                 filter,
                 stretches: wanted.stretches,
             });
@@ -106,8 +137,6 @@ impl Recorder {
             events.push(Opened {
                 name,
                 everywhere: wanted.everywhere,
-                counted: wanted.counted,
-                stretches: wanted.stretches,
                 format,
                 seen: 0,
                 kept: 0,
@@ -126,14 +155,25 @@ impl Recorder {
             error,
         })?;
         let bytes = options.buffer.unwrap_or_else(|| buffer_for(cpus.len()));
+        let call_before_ns = price::call_ns();
         let rings = Ring::open_all(&cpus, bytes, &points);
-        let rings = rings.map_err(|error| Refused::Event {
+        let mut rings = rings.map_err(|error| Refused::Event {
             event: host.events[0].clone(),
             error,
         })?;
+        let call_ns = (price::call_ns() - call_before_ns).max(0.0);
         let price = match tracefs.format(price::TRACEPOINT, &mut names) {
             Ok(Some(format)) => Price::measure(format.id).unwrap_or_else(|_| Price::assumed()),
             _ => Price::assumed(),
+        };
+        let turn_ns = rings::turn_ns(&mut rings).map_err(|error| Refused::Other {
+            what: SWITCHED.to_owned(),
+            error,
+        })?;
+        let price = Price {
+            turn_ns,
+            call_ns,
+            ..price
         };
         // Its own page faults would be counted, too, were it later.
         let memory = memory::measure(cpus.len());
@@ -151,7 +191,9 @@ impl Recorder {
             memory,
             host,
             changes,
+            notes,
             command,
+            times: Times::default(),
             begun_ns,
         };
         // The kernel's names are read now, not at the first event.
@@ -196,32 +238,38 @@ impl Recorder {
         let (busy_before, faults_before) = (before.busy_ns(), before.vm("pgfault"));
         sink.item(&Item::Statistics(before))
             .map_err(failed(written))?;
-        let refused = "events cannot be switched";
+        let refused = SWITCHED;
         self.rings
             .iter_mut()
             .try_for_each(Ring::count)
             .map_err(failed(refused))?;
         let mut phase = Phase::Window;
         self.turn(Phase::Counting, phase).map_err(failed(refused))?;
-        let mut state = Running::new(self.options.overhead, spent_ns());
+        let mut state = Running::new(self.options.overhead, spent_ns(), self.rings.len());
         let around_before = state.own_before - self.begun_ns;
         let mut child = match self.command.take() {
             Some(command) => Some(self.spawn(command)?),
             None => None,
         };
-        let mut times = Times::default();
-        if child.is_none() {
-            times.begin(self.wanted());
+        match &child {
+            Some(child) => self.times.started(child.id()),
+            None => {
+                let pids = self.processes.wanted().into_iter().flatten();
+                self.times.begin(pids.copied());
+            }
         }
+        let all = self.processes.wanted().is_none();
         let ahead = Ahead::begin();
         let mut exit = None;
-        let mut busy = 0;
+        let (mut busy, mut used) = (0, 0);
         loop {
             let now = now_ns();
             self.drain(now.saturating_sub(HELD_NS), &mut sink, &mut state)
                 .map_err(failed(written))?;
             if now >= state.looked_ns + LOOK_NS {
                 state.looked_ns = now;
+                self.times.look();
+                used = self.times.ns();
                 let read = counters::busy_ns().map_err(failed("reading counters"))?;
                 busy = read.saturating_sub(busy_before);
                 if now >= state.counted_ns + COUNT_NS {
@@ -229,8 +277,7 @@ impl Recorder {
                     let counts = self.counts().map_err(failed("reading counters"))?;
                     state.counted = counts.values().sum();
                 }
-                times.look(self.wanted());
-                if self.is_over() {
+                if !all && self.times.is_over() {
                     break;
                 }
             }
@@ -239,13 +286,17 @@ impl Recorder {
                 sink.second(state.progress(now, sink.written()))
                     .map_err(failed(written))?;
             }
-            let spent = state.spent(&self.price, now);
-            let next = state.budget.turn(now, busy.saturating_sub(spent), spent);
+            let (kernel, hit) = state.kernel(&self.price);
+            let spent = spent_ns() - state.own_before + kernel;
+            let programs = (!all).then(|| (used.saturating_sub(hit), hit));
+            let machine = (busy.saturating_sub(spent), spent);
+            let next = state.budget.turn(now, [Some(machine), programs]);
             if next != phase {
                 if next == Phase::Window {
                     state.open_ns = Some(now_ns());
                 }
                 self.turn(phase, next).map_err(failed(refused))?;
+                state.turns += 1;
                 if phase == Phase::Window {
                     state.close(now_ns());
                 }
@@ -272,6 +323,7 @@ impl Recorder {
         state.close(end_ns);
         let after = counters::read(When::After, end_ns).map_err(failed("reading counters"))?;
         let busy = after.busy_ns().saturating_sub(busy_before);
+        self.times.look();
         self.drain(u64::MAX, &mut sink, &mut state)
             .map_err(failed(written))?;
         self.missing(end_ns, &mut sink, &mut state)
@@ -280,7 +332,7 @@ impl Recorder {
         state.counted = exact.values().sum();
         let own = spent_ns() - state.own_before;
         drop(ahead);
-        let kernel = state.kernel(&self.price, end_ns);
+        let (kernel, hit) = state.kernel(&self.price);
         let faults_after = after.vm("pgfault");
         sink.item(&Item::Statistics(after))
             .map_err(failed(written))?;
@@ -297,7 +349,9 @@ impl Recorder {
         if let (Some(event), Some((after, before))) = (faults, grew) {
             counts.push(event.count(after.saturating_sub(before)));
         }
-        for ran in times.ran() {
+        let ran = self.times.ran();
+        let used = ran.iter().map(Ran::ns).sum();
+        for ran in ran {
             sink.item(&Item::Ran(ran)).map_err(failed(written))?;
         }
         for count in &counts {
@@ -313,12 +367,18 @@ impl Recorder {
             recorder: Duration::from_nanos(own),
             kernel: Duration::from_nanos(kernel),
             busy: Duration::from_nanos(busy.saturating_sub(own + kernel)),
+            hit: Duration::from_nanos(hit),
+            used: (!all).then(|| Duration::from_nanos(u64::saturating_sub(used, hit))),
+            turns: state.turns,
             around: Duration::ZERO,
             price: self.price,
             exit,
         };
-        sink.item(&Item::Note(summary.to_string().into()))
-            .map_err(failed(written))?;
+        let notes = std::mem::take(&mut self.notes).into_iter();
+        for note in notes.chain([summary.to_string()]) {
+            sink.item(&Item::Note(note.into()))
+                .map_err(failed(written))?;
+        }
         let output = sink.finish(&mut self.symbols).map_err(failed(written))?;
         summary.around = Duration::from_nanos(around_before + spent_ns() - state.own_before - own);
         // A command that was interrupted with us, or is to be stopped with us, has ended or ends by itself.
@@ -368,18 +428,6 @@ impl Recorder {
         Ok(child)
     }
 
-    /// The processes that the recording is about; none if it is about all.
-    fn wanted(&self) -> impl Iterator<Item = u32> {
-        self.processes.wanted().into_iter().flatten().copied()
-    }
-
-    /// Whether all processes that the recording is about have ended.
-    fn is_over(&self) -> bool {
-        self.processes
-            .wanted()
-            .is_some_and(|wanted| !wanted.iter().any(|&pid| is_running(pid)))
-    }
-
     /// How often each event that is counted happened so far, on all CPUs together.
     fn counts(&mut self) -> io::Result<BTreeMap<usize, u64>> {
         let mut sums = BTreeMap::new();
@@ -405,12 +453,14 @@ impl Recorder {
         let Self {
             rings,
             events,
-            processes,
+            processes: known,
             names,
             symbols,
             unwinder,
+            times,
             ..
         } = self;
+        let all = known.wanted().is_none();
         let before = state.seen;
         while let Some(Reverse((time, index))) = heads.pop() {
             if time > until_ns {
@@ -424,13 +474,11 @@ impl Recorder {
                     Entry::Sample(event, sample) => {
                         let event = &mut events[event];
                         event.seen += 1;
-                        // What lies between windows is of an event that is counted.
-                        let between = event.stretches == Stretches::Between;
-                        state.saw(&sample, event.counted || between);
+                        state.saw(&sample, |pid| known.is_wanted(pid));
                         keep(
                             event,
                             &sample,
-                            processes,
+                            known,
                             names,
                             symbols,
                             unwinder,
@@ -441,6 +489,7 @@ impl Recorder {
                     Entry::Other(Record::Lost(lost), _) => {
                         state.lost += lost.lost;
                         let lost = Lost {
+                            why: Why::Full,
                             time_ns: time,
                             cpu,
                             count: lost.lost,
@@ -448,7 +497,14 @@ impl Recorder {
                         Some((Item::Lost(lost), false))
                     }
                     Entry::Other(record, exec) => change(&record, exec, time, names)
-                        .filter(|change| processes.take(change))
+                        .filter(|change| known.take(change))
+                        .inspect(|change| {
+                            // Of everything, the whole machine's account is enough.
+                            if !all {
+                                let comm = known.comm(processes::process(change), names);
+                                times.change(change, &comm);
+                            }
+                        })
                         .map(|change| (Item::Change(change), false)),
                 };
                 done = match taken {
@@ -484,14 +540,17 @@ impl Recorder {
         state: &mut Running,
     ) -> io::Result<()> {
         for ring in &mut self.rings {
-            let count = ring.missing()?;
-            if count > 0 {
-                state.lost += count;
-                sink.item(&Item::Lost(Lost {
-                    time_ns,
-                    cpu: ring.cpu,
-                    count,
-                }))?;
+            let Missing { full, untold } = ring.missing()?;
+            for (why, count) in [(Why::Full, full), (Why::Untold, untold)] {
+                if count > 0 {
+                    state.lost += count;
+                    sink.item(&Item::Lost(Lost {
+                        why,
+                        time_ns,
+                        cpu: ring.cpu,
+                        count,
+                    }))?;
+                }
             }
         }
         Ok(())

@@ -4,7 +4,6 @@ use std::sync::Arc;
 
 use perf_event::data::{self, Record};
 
-use super::options::Stretches;
 use super::processes::Processes;
 use super::unwind::Unwinder;
 use crate::file::Place;
@@ -16,8 +15,6 @@ use crate::symbols::Symbols;
 pub(super) struct Opened {
     pub(super) name: Arc<str>,
     pub(super) everywhere: bool,
-    pub(super) counted: bool,
-    pub(super) stretches: Stretches,
     pub(super) format: Format,
     pub(super) seen: u64,
     pub(super) kept: u64,

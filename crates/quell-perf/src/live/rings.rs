@@ -85,9 +85,30 @@ pub(super) struct Ring {
     /// Which event each of those is of.
     events: Vec<usize>,
     /// How many records of events were read.
-    pub(super) seen: u64,
+    seen: u64,
     /// How many the kernel said to have lost.
-    pub(super) lost: u64,
+    lost: u64,
+}
+
+/// Events that left no record, beside those that the kernel told of in between.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Missing {
+    /// For want of room in the buffer: the kernel tells when the next record finds room, and at last nothing comes.
+    pub(super) full: u64,
+    /// Counted, and neither read nor said to be lost.
+    pub(super) untold: u64,
+}
+
+impl Missing {
+    /// Of so many that happened, and were read; and of all that the kernel has lost, what it has told of. A kernel before 6.0 has no account of
+    /// what it has lost.
+    fn of(happened: u64, seen: u64, lost: Option<u64>, told: u64) -> Missing {
+        let full = lost.map_or(0, |lost| lost.saturating_sub(told));
+        Missing {
+            full,
+            untold: happened.saturating_sub(seen + told + full),
+        }
+    }
 }
 
 impl Ring {
@@ -101,8 +122,10 @@ impl Ring {
         mut bytes: usize,
         points: &[Point],
     ) -> io::Result<Vec<Self>> {
+        let tells_lost = tells_lost();
         loop {
-            let rings = cpus.iter().map(|cpu| Ring::open(*cpu, bytes, points));
+            let open = |cpu: &u32| Ring::open(*cpu, bytes, points, tells_lost);
+            let rings = cpus.iter().map(open);
             let rings = rings.collect::<io::Result<Vec<_>>>();
             // Without CAP_IPC_LOCK, buffers may have only so much (kernel.perf_event_mlock_kb).
             let refused = |error: &io::Error| error.raw_os_error() == Some(libc::EPERM);
@@ -118,7 +141,7 @@ impl Ring {
     /// # Errors
     ///
     /// What the kernel said.
-    pub(super) fn open(cpu: u32, bytes: usize, points: &[Point]) -> io::Result<Self> {
+    fn open(cpu: u32, bytes: usize, points: &[Point], tells_lost: bool) -> io::Result<Self> {
         let mut news = on_cpu(Software::DUMMY, cpu);
         news.mmap(true)
             .mmap2(true)
@@ -139,6 +162,9 @@ impl Ring {
             let tracepoint = Tracepoint::with_id(point.id);
             let mut event = on_cpu(tracepoint, cpu);
             sampled(&mut event, point.stack);
+            if tells_lost {
+                event.read_format(ReadFormat::LOST);
+            }
             let leader = match point.stretches {
                 Stretches::Windows => &mut windows,
                 Stretches::Between => &mut between,
@@ -222,10 +248,16 @@ impl Ring {
     }
 
     /// How many events happened while they were recorded and have left no record, apart from what the kernel told.
-    pub(super) fn missing(&mut self) -> io::Result<u64> {
-        let happened: io::Result<Vec<u64>> = self.recorded.iter_mut().map(Counter::read).collect();
-        let happened: u64 = happened?.iter().sum();
-        Ok(happened.saturating_sub(self.seen + self.lost))
+    pub(super) fn missing(&mut self) -> io::Result<Missing> {
+        let (mut happened, mut lost) = (0, None);
+        for event in &mut self.recorded {
+            let read = event.read_full()?;
+            happened += read.count();
+            if let Some(of) = read.lost() {
+                *lost.get_or_insert(0) += of;
+            }
+        }
+        Ok(Missing::of(happened, self.seen, lost, self.lost))
     }
 
     /// When the next record was written; `None` if there is none yet.
@@ -297,6 +329,42 @@ fn wait_for(descriptors: impl Iterator<Item = RawFd>, most: Duration) {
             of.fd = -1;
         }
     }
+}
+
+/// How long it takes a CPU to have the recording of windows started or stopped, at most, in nanoseconds: the quickest of some. What its interrupt
+/// takes to arrive is in it. Leaves it stopped.
+pub(super) fn turn_ns(rings: &mut [Ring]) -> io::Result<f64> {
+    const ROUNDS: usize = 3;
+    let mut quickest = f64::INFINITY;
+    for ring in rings.iter_mut() {
+        for _ in 0..ROUNDS {
+            let begun = Instant::now();
+            ring.turn(Phase::Counting, Phase::Window)?;
+            ring.turn(Phase::Window, Phase::Counting)?;
+            quickest = quickest.min(begun.elapsed().as_nanos() as f64 / 2.0);
+        }
+    }
+    Ok(quickest)
+}
+
+/// Whether the kernel keeps an account of the records that found no room, event by event: Linux since 6.0.
+fn tells_lost() -> bool {
+    Builder::new(Software::DUMMY)
+        .read_format(ReadFormat::LOST)
+        .build()
+        .is_ok()
+}
+
+/// Whether the kernel knows this filter of a tracepoint.
+///
+/// # Errors
+///
+/// It refuses the tracepoint itself.
+pub(super) fn accepts(id: u64, filter: &CStr) -> io::Result<bool> {
+    let event = Builder::new(Tracepoint::with_id(id))
+        .include_kernel()
+        .build()?;
+    Ok(restrict(&event, filter).is_ok())
 }
 
 /// An event on one CPU, in all processes.
@@ -390,6 +458,17 @@ fn record_time(record: &perf_event::Record<'_>) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_found_no_room_is_told_apart_from_what_nobody_says_anything_of() {
+        let missing = |full, untold| Missing { full, untold };
+        assert_eq!(Missing::of(100, 100, Some(0), 0), missing(0, 0));
+        // The kernel has told of 10 already, and could not tell of 5.
+        assert_eq!(Missing::of(100, 83, Some(15), 10), missing(5, 2));
+        // What was told of may be news of processes, which no event counts.
+        assert_eq!(Missing::of(100, 95, Some(5), 9), missing(0, 0));
+        assert_eq!(Missing::of(100, 83, None, 10), missing(0, 7));
+    }
 
     #[test]
     fn a_descriptor_that_has_nothing_more_to_read_is_no_reason_to_wake() {

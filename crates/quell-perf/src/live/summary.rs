@@ -16,7 +16,7 @@ pub struct Summary {
     pub counts: Vec<Count>,
     /// How many events are in the recording.
     pub kept: u64,
-    /// How many events were lost, because their buffer was full.
+    /// How many events left no record, whyever.
     pub lost: u64,
     /// How long windows were open, all together.
     pub recorded: Duration,
@@ -26,6 +26,12 @@ pub struct Summary {
     pub kernel: Duration,
     /// CPU time that everything else used.
     pub busy: Duration,
+    /// Of the kernel's part, what may have hit the programs that the recording is about.
+    pub hit: Duration,
+    /// CPU time that these programs used, without that; `None` if it is about all.
+    pub used: Option<Duration>,
+    /// How often recording was started or stopped.
+    pub turns: u64,
     /// CPU time before and after: to open events, to look names up.
     pub around: Duration,
     /// What one event costs in the kernel.
@@ -35,13 +41,15 @@ pub struct Summary {
 }
 
 impl Summary {
-    /// What the recording cost while it ran, as a share of what everything else did; 0 if nothing did anything.
+    /// What the recording cost while it ran: as a share of what everything else did, or, if that is more, what hit the programs which it is
+    /// about as a share of what these used; 0 if nothing did anything.
     pub fn overhead(&self) -> f64 {
-        let spent = self.recorder + self.kernel;
-        match self.busy.as_secs_f64() {
+        let share = |spent: Duration, of: Duration| match of.as_secs_f64() {
             0.0 => 0.0,
-            busy => spent.as_secs_f64() / busy,
-        }
+            all => spent.as_secs_f64() / all,
+        };
+        let of_all = share(self.recorder + self.kernel, self.busy);
+        of_all.max(self.used.map_or(0.0, |used| share(self.hit, used)))
     }
 }
 
@@ -50,17 +58,28 @@ impl fmt::Display for Summary {
         let ms = |time: Duration| time.as_secs_f64() * 1e3;
         write!(
             f,
-            "overhead {:.2} %: recorder {:.1} ms, kernel about {:.1} ms, while everything else used {:.0} ms of CPU time; \
-             an event costs the kernel {:.0} ns if it is counted, {:.0} ns if it is recorded, {:.0} ns with a stack, {:.0} ns \
-             with a copy of one; recorded during {:.1} % of {:.1} s; {} events lost",
+            "overhead {:.2} %: recorder {:.1} ms, kernel about {:.1} ms, while everything else used {:.0} ms of CPU time{}; \
+             each system call takes {:.0} ns more, which is not counted in; an event costs the kernel {:.0} ns if it is counted, {:.0} ns if it is recorded, {:.0} ns with a stack, {:.0} ns \
+             with a copy of one, {:.0} ns to start or stop on a CPU, which was done {} times; recorded during {:.1} % of {:.1} s; {} events lost",
             self.overhead() * 100.0,
             ms(self.recorder),
             ms(self.kernel),
             ms(self.busy),
+            match self.used {
+                Some(used) => format!(
+                    ", {:.0} ms of it what was recorded, which was hit by {:.1} ms",
+                    ms(used),
+                    ms(self.hit)
+                ),
+                None => String::new(),
+            },
+            self.price.call_ns,
             self.price.counted_ns,
             self.price.plain_ns,
             self.price.recorded_ns,
             self.price.unwound_ns,
+            self.price.turn_ns,
+            self.turns,
             self.recorded.as_secs_f64() / self.elapsed.as_secs_f64().max(1e-9) * 100.0,
             self.elapsed.as_secs_f64(),
             self.lost,

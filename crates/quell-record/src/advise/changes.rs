@@ -7,12 +7,15 @@ use crate::attribute::Attribution;
 use crate::attribute::bins::{BINS, bin, within};
 use crate::attribute::site::Site;
 use crate::figures::{self, Range, time};
+use crate::scales::Scales;
 
 /// Fewer interrupts than this are no pattern: of those that happened, not of those that were recorded.
 pub(super) const LEAST: f64 = 50.0;
 /// Fewer than this that were recorded say nothing of the others: of interrupts, how soon one follows the other; of ranges, how soon they
 /// are touched again.
 const TOLD: u64 = 5;
+/// The least page of every machine that is recorded on.
+const PAGE: f64 = 4096.0;
 /// The largest batch that is supposed: what allocators pass to one vectored call.
 const BATCH: u64 = 64;
 
@@ -34,6 +37,17 @@ impl Left {
     }
 }
 
+/// What may go with a change, at most, that is not recorded.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Around {
+    /// Nothing.
+    Nothing,
+    /// Whatever the kernel does for the program: the reading of a file, the copies of pages.
+    Kernel,
+    /// That, and what forked processes do by themselves, which are then not started.
+    Forked,
+}
+
 /// A change that could be made at a site, or to a whole program.
 pub(super) struct Proposal {
     pub(super) kind: &'static str,
@@ -43,9 +57,8 @@ pub(super) struct Proposal {
     pub(super) filled: Range,
     /// The share of the time in the calls themselves that goes, too.
     pub(super) served: Range,
-    /// Whether more of what the kernel does for the program may go with it, which is not recorded: the reading of a file, the copies
-    /// of pages, a process that is not started.
-    pub(super) around: bool,
+    /// What may go with it that is not recorded.
+    pub(super) around: Around,
     /// Whether the memory is kept, so that no other site flushes because it was given back.
     pub(super) kept: bool,
 }
@@ -59,17 +72,14 @@ impl Proposal {
             left,
             filled: Range::default(),
             served: Range::default(),
-            around: false,
+            around: Around::Nothing,
             kept: false,
         }
     }
 
     /// The same, of which the work around the flush is a part.
-    fn with_all_around(self) -> Self {
-        Proposal {
-            around: true,
-            ..self
-        }
+    fn with(self, around: Around) -> Self {
+        Proposal { around, ..self }
     }
 }
 
@@ -85,22 +95,41 @@ pub(super) struct Program {
     /// How many pages it filled for each that it gave back, at most one: what is kept serves whatever is asked for next, be it at the same
     /// address or not.
     demand: f64,
+    /// Page faults that filled what no recorded call had given back, for each byte that calls gave back: these calls may have come while nothing was
+    /// recorded.
+    unclaimed: f64,
 }
 
 impl Program {
-    pub(super) fn of(from: &Attribution, name: &str) -> Program {
-        const PAGE: f64 = 4096.0;
+    pub(super) fn of(from: &Attribution, scales: Scales, name: &str) -> Program {
         let gives = |site: &&Site| {
             let call = &*site.place.call;
             &*site.place.program == name && ["madvise", "process_madvise", "munmap"].contains(&call)
         };
-        let given: u64 = from.sites.iter().filter(gives).map(|site| site.bytes).sum();
+        let givers = || from.sites.iter().filter(gives);
+        let given = givers().map(|site| site.bytes).sum::<u64>().max(1) as f64;
         let known = from.programs.iter().find(|program| &*program.name == name);
-        let filled = known.map_or(0, |program| program.faults) as f64 * PAGE;
+        let faults = known.map_or(0, |program| program.faults);
+        let refaults: u64 = givers().map(|site| site.refaults).sum();
+        // Ranges that were given back may have held nothing. What they held was filled before, or has gone from what the program had.
+        let filled = faults as f64 * scales.faults;
+        let held = from
+            .ran(name)
+            .filter(|_| filled > 0.0)
+            .map_or(0.0, |ran| filled / (filled + ran.shrank_pages as f64));
         Program {
             forks: !from.begins_known || known.is_some_and(|program| program.forked),
-            demand: (filled / given.max(1) as f64).min(1.0),
+            demand: (faults as f64 * PAGE / given).min(1.0).max(held),
+            unclaimed: faults.saturating_sub(refaults) as f64 / given,
         }
+    }
+
+    /// How many page faults may have filled what calls from this site had given back, for each that was seen to: no more than there were
+    /// pages.
+    pub(super) fn refilled(self, site: &Site) -> f64 {
+        let (seen, pages) = (site.refaults as f64, site.bytes as f64 / PAGE);
+        let most = (seen + self.unclaimed * site.bytes as f64).min(pages);
+        (most / seen.max(1.0)).max(1.0)
     }
 }
 
@@ -126,13 +155,13 @@ pub(super) fn changes(site: &Site, prices: Option<&Prices>, program: Program) ->
         // Pages are copied for other reasons, too: the first write to a file that is mapped privately, or to a page of zeros.
         "copy-on-write" if !program.forks => Vec::new(),
         "copy-on-write" | "fork" => {
-            let what = "write less between fork and the child's exit, or fork from a small process";
+            let what = "write less between fork and the child's exit, fork from a small process, or fork more seldom and give what was forked more work";
             let said = format!("{call} of {}: {what}", site.place.program);
             let left = Left {
                 least: 0,
                 most: site.interrupts / 2,
             };
-            vec![Proposal::new("fork", said, left).with_all_around()]
+            vec![Proposal::new("fork", said, left).with(Around::Forked)]
         }
         "NUMA balancing" => {
             let said = format!(
@@ -165,7 +194,7 @@ pub(super) fn changes(site: &Site, prices: Option<&Prices>, program: Program) ->
                 most: batched,
             };
             vec![
-                Proposal::new("reclaim", limit, left).with_all_around(),
+                Proposal::new("reclaim", limit, left).with(Around::Kernel),
                 Proposal::new("kernel", kernel, left),
             ]
         }

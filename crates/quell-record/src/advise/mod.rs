@@ -16,7 +16,7 @@ use serde::Serialize;
 
 use quell_perf::Prices;
 
-use changes::{LEAST, Program, Proposal, changes, place, placed};
+use changes::{Around, LEAST, Program, Proposal, changes, place, placed};
 
 use crate::attribute::Attribution;
 use crate::attribute::site::Site;
@@ -64,6 +64,7 @@ pub fn advise(
     let mut advice: Vec<Advice> = Vec::new();
     let mut consider = |site: &Site, proposals: Vec<Proposal>, at: String| {
         let cpu = cpu_ns(&site.place.program);
+        let refilled = Program::of(from, scales, &site.place.program).refilled(site);
         let kernel = Kernel::of(from, scales, &site.place.program);
         for proposal in proposals {
             let left = proposal.left;
@@ -76,11 +77,12 @@ pub fn advise(
                 false => Along::default(),
             };
             let part = |gone: f64| gone / site.interrupts.max(1) as f64;
-            let with = Range {
-                least: along.ns.least * part(gone.least),
-                most: along.ns.most * part(gone.most),
+            let by_part = |along: Range| Range {
+                least: along.least * part(gone.least),
+                most: along.most * part(gone.most),
             };
-            let won = won(site, gone, &proposal, prices, scales, kernel).plus(with);
+            let with = by_part(along.ns);
+            let won = won(site, gone, &proposal, prices, scales, refilled, kernel).plus(with);
             let share = cpu.map(|cpu| won.of_all(cpu));
             let none = left.least >= site.interrupts;
             let most = gone.most * site.weight;
@@ -91,14 +93,13 @@ pub fn advise(
             if !matters {
                 continue;
             }
-            let stays = |count: u64| count as f64 / site.interrupts.max(1) as f64;
-            let scaled = |count: u64| {
-                (count as f64 * site.weight + along.interrupts * stays(count)).round() as u64
-            };
+            let all = site.estimate() + along.interrupts.most;
+            let gone = gone.times(site.weight).plus(by_part(along.interrupts));
+            let count_of = |interrupts: f64| interrupts.round().max(0.0) as u64;
             let (now, least, most) = (
-                scaled(site.interrupts),
-                scaled(left.least),
-                scaled(left.most),
+                count_of(all),
+                count_of(all - gone.most),
+                count_of(all - gone.least),
             );
             let counts = if none {
                 format!("{} interrupts stay", count(now))
@@ -129,12 +130,17 @@ pub fn advise(
             } else {
                 String::new()
             };
-            let others = match along.interrupts >= 0.5 {
-                true => format!(
-                    " (with {} for the same memory by other calls)",
-                    count(along.interrupts.round() as u64)
+            let with = along.interrupts;
+            let others = match (count_of(with.least), count_of(with.most)) {
+                (_, 0) => String::new(),
+                (least, most) if least == most => {
+                    format!(" (with {} for the same memory by other calls)", count(most))
+                }
+                (least, most) => format!(
+                    " (with {} to {} for the same memory by other calls)",
+                    count(least),
+                    count(most)
                 ),
-                false => String::new(),
             };
             advice.push(Advice {
                 text: format!("{}: {counts}{others}{gain}{few}.", proposal.said),
@@ -153,7 +159,7 @@ pub fn advise(
         .iter()
         .filter(|site| site.estimate() >= LEAST)
     {
-        let program = Program::of(from, &site.place.program);
+        let program = Program::of(from, scales, &site.place.program);
         consider(site, changes(site, prices, program), place(site));
     }
     for whole in programs(sites)
@@ -175,10 +181,11 @@ pub fn advise(
     advice
 }
 
-/// What other sites flush for memory that a site has given back, made larger as theirs is.
+/// What other sites flush for memory that a site has given back, made larger as theirs is: what is known to be for such memory, at least, and at
+/// most also what is for memory of which nobody knows who gave it back, because nothing was recorded then.
 #[derive(Clone, Copy, Default)]
 struct Along {
-    interrupts: f64,
+    interrupts: Range,
     /// What these cost, in nanoseconds.
     ns: Range,
 }
@@ -191,12 +198,20 @@ impl Along {
             let Some(&given) = number.and_then(|giver| site.given.get(&giver)) else {
                 continue;
             };
-            let each = given as f64 * site.weight / site.interrupts.max(1) as f64;
-            all.interrupts += given as f64 * site.weight;
-            all.ns = all
-                .ns
-                .plus(Range::of(site.waited, each))
-                .plus(Range::of(site.stolen, each));
+            let known: u64 = site.given.values().sum();
+            let unknown = site.interrupts.saturating_sub(known) as f64;
+            let each = Range {
+                least: given as f64,
+                most: given as f64 + unknown * given as f64 / known.max(1) as f64,
+            };
+            all.interrupts = all.interrupts.plus(each.times(site.weight));
+            let cost =
+                Range::of(site.waited, site.weight).plus(Range::of(site.stolen, site.weight));
+            let part = each.times(1.0 / site.interrupts.max(1) as f64);
+            all.ns = all.ns.plus(Range {
+                least: cost.least * part.least,
+                most: cost.most * part.most,
+            });
         }
         all
     }
@@ -243,6 +258,7 @@ fn won(
     proposal: &Proposal,
     prices: Option<&Prices>,
     scales: Scales,
+    refilled: f64,
     kernel: Option<Kernel>,
 ) -> Range {
     let each = site.weight / site.interrupts.max(1) as f64;
@@ -259,12 +275,16 @@ fn won(
     ) + filled.least * refilling.least
         + served.least * serving.least;
     let most = interrupts(gone.most, site.waited.most + site.stolen.most, 1.0 + spread)
-        + filled.most * refilling.most
+        + filled.most * refilling.most * refilled
         + served.most * serving.most;
-    let all = kernel.filter(|_| proposal.around);
+    let most = match (proposal.around, kernel) {
+        (Around::Nothing, _) | (_, None) => most * dearer,
+        (Around::Kernel, Some(kernel)) => kernel.ns.max(most),
+        (Around::Forked, Some(kernel)) => kernel.ns.max(most) + kernel.forked_ns,
+    };
     Range {
         least: least * cheaper,
-        most: all.map_or(most * dearer, |kernel| kernel.ns.max(most)),
+        most,
     }
 }
 

@@ -21,7 +21,9 @@ mod slice;
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use quell_perf::{Change, Count, Host, Interrupts, Item, Prices, Ran, Sample, Statistics, When};
+use quell_perf::{
+    Change, Count, Host, Interrupts, Item, Prices, Ran, Sample, Statistics, When, Why,
+};
 use rustc_hash::FxHashMap;
 
 use crate::event::{self, Event, reason};
@@ -69,6 +71,8 @@ pub struct Program {
     pub faults: u64,
     /// Whether a process of it was seen to fork.
     pub forked: bool,
+    /// Whether the source told of a process of it: where the recording is about some processes, of these alone.
+    pub told: bool,
     /// Events that were recorded while it ran.
     pub events: Events,
 }
@@ -139,6 +143,8 @@ pub struct Attribution {
     pub asked: u64,
     /// Events that were lost.
     pub lost: u64,
+    /// Of these, those of which the kernel does not say why.
+    pub untold: u64,
     /// Samples that were read.
     pub samples: u64,
     /// The first and the last time.
@@ -263,7 +269,10 @@ impl Attribution {
                 When::Before => self.before = Some(statistics),
                 When::After => self.after = Some(statistics),
             },
-            Item::Lost(lost) => self.lost += lost.count,
+            Item::Lost(lost) => {
+                self.lost += lost.count;
+                self.untold += lost.count * u64::from(lost.why == Why::Untold);
+            }
             Item::Count(count) => self.counts.push(count),
             Item::Prices(prices) => self.prices = Some(prices),
             Item::Ran(ran) => self.ran.push(ran),
@@ -281,6 +290,7 @@ impl Attribution {
             Change::Named { pid, tid, comm, .. } if pid == tid => {
                 self.processes_known = true;
                 let program = self.program_named(comm);
+                self.programs[program].told = true;
                 self.program_of_process.insert(*pid, program);
             }
             Change::Exited { tid, .. } => {
@@ -1188,6 +1198,13 @@ impl Attribution {
     /// How long a program ran, by the kernel's account, if that is known.
     pub fn ran(&self, program: &str) -> Option<&Ran> {
         self.ran.iter().find(|ran| ran.comm == program)
+    }
+
+    /// Whether the recording is about this program: not if it only shared the machine with what was recorded.
+    pub fn is_about(&self, program: &str) -> bool {
+        let scope = self.host.as_ref().map_or("", |host| &*host.scope);
+        let told = |known: &Program| &*known.name == program && known.told;
+        matches!(scope, "" | "everything") || self.programs.iter().any(told)
     }
 
     /// The count of an event, if it was counted.

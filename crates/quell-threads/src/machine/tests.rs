@@ -66,3 +66,35 @@ fn a_cpu_that_waits_while_others_go_on_hangs() {
         assert!(results.iter().all(Result::is_ok));
     }
 }
+
+/// One CPU waits long while the other does not run; then that one goes on long while the first does not run. The first has
+/// hardly looked since.
+#[test]
+fn cpus_that_run_by_turns_do_not_hang() {
+    let hw = machine();
+    let (waited, went_on) = (AtomicBool::new(false), AtomicBool::new(false));
+    let until = |flag: &AtomicBool| {
+        while !flag.load(Ordering::Acquire) {
+            std::thread::yield_now();
+        }
+    };
+    let results = hw.run(|me| {
+        if me.0 == 0 {
+            (0..2 * PATIENCE * TURNS_A_SIGN).for_each(|_| hw.relax());
+            waited.store(true, Ordering::Release);
+            until(&went_on);
+            (0..PATIENCE).for_each(|_| hw.relax());
+        } else {
+            until(&waited);
+            (0..2 * PATIENCE).for_each(|_| hw.progress());
+            went_on.store(true, Ordering::Release);
+        }
+        hw.is_hung()
+    });
+    for hung in results {
+        assert!(
+            !hung.expect("no panic"),
+            "it has not looked since the other went on"
+        );
+    }
+}

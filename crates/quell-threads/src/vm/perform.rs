@@ -2,7 +2,7 @@
 
 use super::memory::{Machine, Memory};
 use super::oracle::Doing;
-use super::watch::{Seen, Watch};
+use super::watch::{self, Seen, Since, Watch};
 use crate::{cores, handler};
 use quell::{
     Engine, Extent, Features, Frame, Hardware, LedgerEntry, PerCpu, Policy, Rule, Stats, Tagging,
@@ -11,8 +11,8 @@ use quell_contract::{Clause, Violation};
 use quell_vm::{Access, Call, Error, Fault, Mark, MemoryMap, Node, User, Vm, VmConfig};
 use quell_workloads::{Failure, WORDS, Window, Workload, abandon};
 use std::cell::{Cell, RefCell};
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Mutex, PoisonError};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Mutex, OnceLock, PoisonError};
 
 /// The most memory that a workload may touch, in all nodes: the host has to have it.
 const MOST_BYTES: u64 = 4 << 30;
@@ -50,20 +50,22 @@ pub enum RunError {
     /// The workload could not go on.
     #[error("{workload}, CPU {cpu}: {failure}")]
     Failed {
-        /// Its name.
+        /// Its file.
         workload: &'static str,
         /// Where.
         cpu: usize,
         /// Why.
         failure: Failure,
     },
-    /// All CPUs wait.
-    #[error(
-        "{workload}: every CPU waits for another: all of them must come to the same barriers, and one must close the window"
-    )]
+    /// The workload does not get on.
+    #[error("{workload}: {why}; {at}")]
     Stuck {
-        /// Its name.
+        /// Its file.
         workload: &'static str,
+        /// How that is known, and what to change.
+        why: &'static str,
+        /// Where its CPUs are.
+        at: String,
     },
 }
 
@@ -156,7 +158,8 @@ impl Performance {
             vm: Vm::new(engine, config),
             words: [const { AtomicU64::new(0) }; WORDS],
             watch: Watch::new(self.cpus),
-            stuck: AtomicBool::new(false),
+            tally: AtomicU64::new(0),
+            stuck: OnceLock::new(),
             counts: [const { AtomicU64::new(0) }; 3],
             failure: Mutex::new(None),
             window: Mutex::new([None; 2]),
@@ -196,10 +199,14 @@ impl Performance {
             oracle.report(Violation::new(Clause::C1, account));
         }
         let violation = oracle.verdict();
-        let workload = self.workload.name();
+        let workload = self.workload.path();
         if violation.is_none() {
-            if stage.stuck.load(Ordering::Relaxed) {
-                return Err(RunError::Stuck { workload });
+            if let Some((why, at)) = stage.stuck.get() {
+                return Err(RunError::Stuck {
+                    workload,
+                    why,
+                    at: at.clone(),
+                });
             }
             if let Some((cpu, failure)) = *stage.failed() {
                 return Err(RunError::Failed {
@@ -235,8 +242,11 @@ struct Stage<'m> {
     hw: &'m Machine,
     vm: Vm<'m, Machine>,
     words: [AtomicU64; WORDS],
+    /// What [`User::tally`] counts.
+    tally: AtomicU64,
     watch: Watch,
-    stuck: AtomicBool,
+    /// Why the run was given up, and where its CPUs were then.
+    stuck: OnceLock<(&'static str, String)>,
     /// Accesses, faults, calls.
     counts: [AtomicU64; 3],
     /// Why the first CPU that could not go on could not.
@@ -252,9 +262,7 @@ impl Stage<'_> {
 
     /// Whether the programs are to end.
     fn is_over(&self) -> bool {
-        self.hw.tables().oracle.has_found()
-            || self.hw.is_hung()
-            || self.stuck.load(Ordering::Relaxed)
+        self.hw.tables().oracle.has_found() || self.hw.is_hung() || self.stuck.get().is_some()
     }
 }
 
@@ -263,6 +271,7 @@ struct Program<'s> {
     stage: &'s Stage<'s>,
     cpu: usize,
     seen: RefCell<Seen>,
+    since: RefCell<Since>,
     counts: [Cell<u64>; 3],
 }
 
@@ -272,6 +281,7 @@ impl<'s> Program<'s> {
             stage,
             cpu,
             seen: RefCell::default(),
+            since: RefCell::default(),
             counts: Default::default(),
         }
     }
@@ -296,13 +306,39 @@ impl<'s> Program<'s> {
         self.stage.hw.poll();
     }
 
-    /// The program makes a step.
-    fn step(&self) {
+    /// The program does so much that others may see.
+    fn does(&self, much: u64) {
         self.stage.hw.progress();
-        self.stage.watch.does(self.cpu);
+        if self
+            .stage
+            .watch
+            .does(self.cpu, much, &mut self.since.borrow_mut())
+        {
+            self.give_up(
+                "a CPU has made hundreds of millions of accesses, and CPU 0 has said nothing with `progress` meanwhile: does \
+                 the loop end?",
+            );
+        }
         if self.stage.hw.tables().oracle.has_found() {
             self.stage.hw.mend();
         }
+    }
+
+    /// The program passes time for so many turns.
+    fn idles(&self, turns: u64) {
+        let watch = &self.stage.watch;
+        if watch.idles(self.cpu, turns, &mut self.seen.borrow_mut()) {
+            self.give_up(
+                "every CPU only computes, or waits for what none does: let the loop end, or another CPU do it",
+            );
+        }
+    }
+
+    /// The run comes to no end.
+    fn give_up(&self, why: &'static str) {
+        let stage = self.stage;
+        stage.stuck.get_or_init(|| (why, stage.watch.to_string()));
+        abandon(self);
     }
 
     fn count(&self, kind: usize) {
@@ -318,7 +354,7 @@ impl<'s> Program<'s> {
 
     fn access(&self, address: u64, store: Option<u64>) -> Result<u64, Fault> {
         let hw = self.stage.hw;
-        self.step();
+        self.does(1);
         loop {
             if self.stage.is_over() {
                 return Err(Fault::NotMapped);
@@ -356,7 +392,7 @@ impl User for Program<'_> {
     }
 
     fn call(&self, call: Call) -> Result<u64, Error> {
-        self.step();
+        self.does(watch::CALL);
         self.stage.hw.poll();
         if self.stage.is_over() {
             return Err(Error::NoProcess);
@@ -366,17 +402,14 @@ impl User for Program<'_> {
     }
 
     fn compute(&self, _nanoseconds: u64) {
-        self.step();
-        self.stage.hw.poll();
+        self.look();
+        self.idles(1);
     }
 
     fn wait(&self, _nanoseconds: u64) {
-        let watch = &self.stage.watch;
         self.look();
         cores::nap();
-        if watch.waits(self.cpu, &mut self.seen.borrow_mut()) {
-            self.stage.stuck.store(true, Ordering::Relaxed);
-        }
+        self.idles(watch::WAIT);
         if self.stage.is_over() {
             abandon(self);
         }
@@ -385,6 +418,20 @@ impl User for Program<'_> {
     fn now(&self) -> u64 {
         self.look();
         self.stage.hw.tables().look_at_clock()
+    }
+
+    fn step(&self, _done: u64, _all: u64) {
+        self.stage.watch.tells();
+    }
+
+    fn at(&self, line: u32) -> bool {
+        self.stage.watch.at(self.cpu, line);
+        !self.stage.is_over()
+    }
+
+    fn tally(&self, add: u64) -> u64 {
+        let before = self.stage.tally.fetch_add(add, Ordering::SeqCst);
+        before.wrapping_add(add)
     }
 
     fn mark(&self, mark: Mark) {
@@ -400,12 +447,12 @@ impl User for Program<'_> {
     }
 
     fn set_shared(&self, index: usize, value: u64) {
-        self.step();
+        self.does(1);
         self.stage.words[index].store(value, Ordering::SeqCst);
     }
 
     fn add_shared(&self, index: usize, value: u64) -> u64 {
-        self.step();
+        self.does(1);
         self.stage.words[index].fetch_add(value, Ordering::SeqCst)
     }
 }

@@ -1,16 +1,27 @@
-//! Whether programs wait for each other for ever.
+//! Whether programs get on.
 //!
-//! The engine's waits are watched by [`life`](crate::life). Programs wait, too: at barriers, and for the measured window to
-//! close. No clock tells a program that waits for ever from one whose partner gets no time, so each CPU counts what it does
-//! and how often it has waited. No CPU gets on once every CPU has waited [`PATIENCE`] times, and none has done
-//! anything, since one of them looked first: whatever they wait for, they all have looked at it many times.
+//! The engine's waits are watched by [`life`](crate::life), and a workload sees by itself that none of its CPUs will come to a
+//! barrier. What is left are loops that do not end. Nothing here takes time, so no clock tells a program that computes for
+//! ever from one whose partner gets no time; each CPU counts what it does and how often it has only passed time.
+//!
+//! * No CPU gets on once each of those that have not ended has passed time for [`PATIENCE`] turns, and none has done
+//!   anything that another could see, since one of them looked first.
+//! * A CPU does not get on, either, that has done [`MOST`] of something since the program last said how far it is.
 
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::fmt;
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
-/// How often every CPU has waited when the run counts as stuck.
-pub const PATIENCE: u64 = 1 << 10;
-/// Waits between two looks at what the others do.
-const WAITS_A_LOOK: u64 = 64;
+/// How many turns every CPU has passed time for when the run counts as stuck: as many as a program may perform statements
+/// that let no time pass.
+pub const PATIENCE: u64 = 10_000_000;
+/// Turns that a look at what another CPU is to change counts for: it comes with a nap.
+pub const WAIT: u64 = PATIENCE / 1024;
+/// Turns between two looks at what the others do.
+const LOOK: u64 = 64 * WAIT;
+/// How many accesses a CPU makes at most without a word of how far the run is.
+pub const MOST: u64 = 1 << 28;
+/// How many accesses a call counts for.
+pub const CALL: u64 = 64;
 
 /// What a CPU shows the others of its program.
 #[derive(Default)]
@@ -18,24 +29,35 @@ const WAITS_A_LOOK: u64 = 64;
 struct Steps {
     /// How much it has done.
     done: AtomicU64,
-    /// How often it has waited.
-    waited: AtomicU64,
+    /// For how many turns it has only passed time.
+    idled: AtomicU64,
+    /// The line of its file that it performs.
+    line: AtomicU32,
     /// Whether its program has ended.
     ended: AtomicBool,
 }
 
-/// What a waiting CPU remembers of all CPUs: done and waited.
+/// What an idle CPU remembers of all CPUs: done and idled.
 #[derive(Default)]
 pub struct Seen(Vec<[u64; 2]>);
 
 /// What all CPUs show.
 pub struct Watch {
     cpus: Box<[Steps]>,
+    /// How often the program has said how far it is.
+    told: AtomicU64,
+}
+
+/// What a CPU has done since the program last said how far it is.
+#[derive(Default)]
+pub struct Since {
+    done: u64,
+    told: u64,
 }
 
 /// Only the CPU itself counts, so that no locked operation orders what is under test.
-fn count(word: &AtomicU64) -> u64 {
-    let count = word.load(Ordering::Relaxed) + 1;
+fn count(word: &AtomicU64, more: u64) -> u64 {
+    let count = word.load(Ordering::Relaxed) + more;
     word.store(count, Ordering::Relaxed);
     count
 }
@@ -45,29 +67,49 @@ impl Watch {
     pub fn new(cpus: usize) -> Self {
         Watch {
             cpus: (0..cpus).map(|_| Steps::default()).collect(),
+            told: AtomicU64::new(0),
         }
     }
 
-    /// The CPU does something, on which others may wait.
-    pub fn does(&self, cpu: usize) {
-        count(&self.cpus[cpu].done);
+    /// The CPU does so much, which others may see: whether it has done too much since the program last said how far it is.
+    #[inline]
+    pub fn does(&self, cpu: usize, much: u64, since: &mut Since) -> bool {
+        count(&self.cpus[cpu].done, 1);
+        since.done += much;
+        if since.done < MOST {
+            return false;
+        }
+        let told = self.told.load(Ordering::Relaxed);
+        let endless = told == since.told;
+        *since = Since { done: 0, told };
+        endless
+    }
+
+    /// The program says how far it is.
+    pub fn tells(&self) {
+        count(&self.told, 1);
+    }
+
+    /// The CPU comes to that line of its file.
+    pub fn at(&self, cpu: usize, line: u32) {
+        self.cpus[cpu].line.store(line, Ordering::Relaxed);
     }
 
     /// The CPU's program has ended.
     pub fn ends(&self, cpu: usize) {
-        self.does(cpu);
+        count(&self.cpus[cpu].done, 1);
         self.cpus[cpu].ended.store(true, Ordering::Relaxed);
     }
 
-    /// The CPU waits: whether all have waited for too long.
-    pub fn waits(&self, cpu: usize, seen: &mut Seen) -> bool {
-        if !count(&self.cpus[cpu].waited).is_multiple_of(WAITS_A_LOOK) {
+    /// The CPU passes time for so many turns: whether all have for too long.
+    pub fn idles(&self, cpu: usize, turns: u64, seen: &mut Seen) -> bool {
+        if count(&self.cpus[cpu].idled, turns) % LOOK >= turns {
             return false;
         }
         let now = || {
             self.cpus
                 .iter()
-                .map(|steps| [&steps.done, &steps.waited].map(|word| word.load(Ordering::Relaxed)))
+                .map(|steps| [&steps.done, &steps.idled].map(|word| word.load(Ordering::Relaxed)))
         };
         let same = seen
             .0
@@ -78,10 +120,30 @@ impl Watch {
             seen.0 = now().collect();
             return false;
         }
-        let waited = seen.0.iter().zip(now()).zip(&self.cpus);
-        waited.into_iter().all(|((then, now), steps)| {
+        let idled = seen.0.iter().zip(now()).zip(&self.cpus);
+        idled.into_iter().all(|((then, now), steps)| {
             steps.ended.load(Ordering::Relaxed) || now[1] - then[1] >= PATIENCE
         })
+    }
+}
+
+/// Where each CPU is: the first few, and how many more.
+impl fmt::Display for Watch {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (cpu, steps) in self.cpus.iter().enumerate().take(8) {
+            let separator = if cpu == 0 { "" } else { ", " };
+            match steps.ended.load(Ordering::Relaxed) {
+                true => write!(f, "{separator}CPU {cpu} has ended")?,
+                false => {
+                    let line = steps.line.load(Ordering::Relaxed);
+                    write!(f, "{separator}CPU {cpu} is at line {line}")?;
+                }
+            }
+        }
+        match self.cpus.len().saturating_sub(8) {
+            0 => Ok(()),
+            more => write!(f, ", and {more} more"),
+        }
     }
 }
 
@@ -89,25 +151,56 @@ impl Watch {
 mod tests {
     use super::*;
 
-    /// Waits on both CPUs as often as would be too much, `between` after each round.
+    /// Passes time on both CPUs for as many turns as would be too much, `between` after each round.
     fn stuck(watch: &Watch, mut between: impl FnMut()) -> bool {
         let mut seen = [Seen::default(), Seen::default()];
-        (0..2 * PATIENCE).any(|_| {
+        (0..2 * PATIENCE / WAIT).any(|_| {
             between();
-            (0..2).any(|cpu| watch.waits(cpu, &mut seen[cpu]))
+            (0..2).any(|cpu| watch.idles(cpu, WAIT, &mut seen[cpu]))
         })
     }
 
     #[test]
-    fn only_those_who_all_wait_are_stuck() {
+    fn only_those_who_all_pass_time_are_stuck() {
         let watch = Watch::new(2);
-        assert!(!stuck(&watch, || watch.does(1)));
+        let mut since = Since::default();
+        assert!(!stuck(&watch, || assert!(!watch.does(1, 1, &mut since))));
         assert!(stuck(&watch, || ()));
         let mut seen = Seen::default();
         let watch = Watch::new(2);
         // The other one gets no time.
-        assert!(!(0..4 * PATIENCE).any(|_| watch.waits(0, &mut seen)));
+        assert!(!(0..4 * PATIENCE / WAIT).any(|_| watch.idles(0, WAIT, &mut seen)));
         watch.ends(1);
-        assert!((0..4 * PATIENCE).any(|_| watch.waits(0, &mut seen)));
+        assert!((0..4 * PATIENCE / WAIT).any(|_| watch.idles(0, WAIT, &mut seen)));
+    }
+
+    #[test]
+    fn computing_and_waiting_are_told_from_getting_on() {
+        let watch = Watch::new(2);
+        let mut seen = [Seen::default(), Seen::default()];
+        let rounds = (0..3 * PATIENCE).find(|round| {
+            watch.idles(0, 1, &mut seen[0])
+                || (round % WAIT == 0 && watch.idles(1, WAIT, &mut seen[1]))
+        });
+        assert!(
+            rounds.is_some_and(|rounds| rounds >= PATIENCE),
+            "{rounds:?}"
+        );
+    }
+
+    #[test]
+    fn one_who_does_much_is_not_endless_while_the_program_says_how_far_it_is() {
+        let watch = Watch::new(1);
+        let mut since = Since::default();
+        let mut endless = || (0..4).any(|_| watch.does(0, MOST / 2, &mut since));
+        watch.tells();
+        assert!(endless(), "nothing was told after the first half");
+        let mut endless = || {
+            (0..4).any(|_| {
+                watch.tells();
+                watch.does(0, MOST / 2, &mut since)
+            })
+        };
+        assert!(!endless());
     }
 }

@@ -41,8 +41,6 @@ pub struct Machine {
     pub nmis_at_load: RefCell<Vec<bool>>,
     /// Whether interrupts are masked.
     pub masked: Cell<bool>,
-    /// How often they were to be masked.
-    pub masks: Cell<usize>,
     /// The CPUs that have forgotten what they have fetched.
     pub synchronized: RefCell<Vec<u16>>,
     pub global: bool,
@@ -181,7 +179,6 @@ unsafe impl Hardware for Machine {
         self.pending[usize::from(other)].set(true);
     }
     fn mask_interrupts(&self) -> bool {
-        self.masks.set(self.masks.get() + 1);
         !self.masked.replace(true)
     }
     fn restore_interrupts(&self, were_on: bool) {

@@ -25,6 +25,7 @@
  * cache after all.
  */
 #include <linux/atomic.h>
+#include <linux/delay.h>
 #include <linux/fs.h>
 #include <linux/hash.h>
 #include <linux/list.h>
@@ -129,7 +130,20 @@ static bool quell_keeps(enum quell_rule rule)
 {
 	return !(left_out & BIT(rule));
 }
+
+/* So many milliseconds, unless a test writes 0 before, pages that have left the page cache stay pending: it does meanwhile what it likes. */
+u32 quell_hold;
+
+static void quell_stay_pending(void)
+{
+	u32 waited;
+
+	for (waited = 0; waited < READ_ONCE(quell_hold); waited++)
+		msleep(1);
+}
 #else
+static inline void quell_stay_pending(void) { }
+
 static inline bool quell_keeps(enum quell_rule rule)
 {
 	return true;
@@ -364,6 +378,8 @@ static void quell_lazy_close(struct quell_lazy *lazy)
 	unsigned int i, count = folio_batch_count(&lazy->folios);
 	u64 number = 0;
 
+	if (count)
+		quell_stay_pending();
 	if (lazy->spoilt || !count)
 		quell_reclaim_finish(lazy->reclaim);
 	else

@@ -366,9 +366,15 @@ impl Swarm {
             Kind::Collapse => into.push(EngineOp::Collapse { space, window }),
             Kind::Switch => into.push(EngineOp::Switch { space }),
             Kind::Idle => {
-                into.push(EngineOp::Lazy);
+                into.push(match rng.below(4) {
+                    0 => EngineOp::Leave,
+                    _ => EngineOp::Lazy,
+                });
                 if rng.below(4) > 0 {
-                    into.push(EngineOp::Switch { space });
+                    into.push(match rng.below(4) {
+                        0 => EngineOp::Resume,
+                        _ => EngineOp::Switch { space },
+                    });
                     into.push(EngineOp::Read { page });
                 }
             }
@@ -459,6 +465,17 @@ impl Swarm {
                     into.push(self.change(rng, batch, protects));
                 }
                 into.push(EngineOp::Start { batch });
+            }
+            Kind::AtOnce => {
+                let whole = rng.one_in(4);
+                into.push(match rng.one_in(3) {
+                    true => EngineOp::UnlinkAtOnce {
+                        space,
+                        window,
+                        whole,
+                    },
+                    false => EngineOp::UnmapAtOnce { space, page, whole },
+                });
             }
             Kind::Signal => {
                 let flag = rng.below(FLAGS as u64) as u8;

@@ -54,6 +54,8 @@ pub(super) enum Kind {
     Undisturbed,
     /// Flushes without waiting.
     Start,
+    /// Flushes without a batch.
+    AtOnce,
 }
 
 impl Kind {
@@ -61,7 +63,7 @@ impl Kind {
     pub(super) fn of(op: &EngineOp) -> Option<Self> {
         Some(match *op {
             EngineOp::Switch { .. } => Kind::Tour,
-            EngineOp::Lazy => Kind::Idle,
+            EngineOp::Lazy | EngineOp::Leave | EngineOp::Resume => Kind::Idle,
             EngineOp::Undisturbed => Kind::Undisturbed,
             EngineOp::Map { .. } => Kind::Map,
             EngineOp::MapFile { .. } => Kind::MapFile,
@@ -74,6 +76,7 @@ impl Kind {
                 Right::Execute => Kind::Code,
             },
             EngineOp::Unlink { .. } => Kind::Unlink,
+            EngineOp::UnmapAtOnce { .. } | EngineOp::UnlinkAtOnce { .. } => Kind::AtOnce,
             EngineOp::Start { .. } => Kind::Start,
             EngineOp::Confirm { .. } => Kind::Confirm,
             EngineOp::Unprotect { .. } => Kind::Unprotect,
@@ -118,7 +121,7 @@ impl Kind {
 }
 
 /// Every kind, with how often it is drawn.
-pub(super) const KINDS: [(u64, Kind); 41] = [
+pub(super) const KINDS: [(u64, Kind); 42] = [
     (8, Kind::Read),
     (5, Kind::Write),
     (4, Kind::Map),
@@ -160,6 +163,7 @@ pub(super) const KINDS: [(u64, Kind); 41] = [
     (1, Kind::Patch),
     (3, Kind::Undisturbed),
     (2, Kind::Start),
+    (2, Kind::AtOnce),
 ];
 
 /// Kinds that are about one thing: what goes wrong there may take several of them.

@@ -21,5 +21,6 @@ pub(super) fn shape(rng: &mut Rng) -> Shape {
         preemptions: rng.weigh(&[(5, 0), (2, 1)]),
         leaves_space: rng.one_in(2),
         open_batches: rng.weigh(&[(16, 0), (1, 1), (1, 2), (1, 3)]),
+        unscheduled: rng.weigh(&[(28, 0), (1, 0b1), (1, 0b10), (1, 0b110), (1, 0b1111)]),
     }
 }

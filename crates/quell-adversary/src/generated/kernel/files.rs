@@ -96,8 +96,7 @@ impl<'m> Kernel<'m> {
         for file in (0..FILES).filter(|&file| wanted(file)) {
             self.lock_word(&self.file_locks[file]);
         }
-        // Every space that maps one of them, held to the end: no other CPU comes between the
-        // clearing and the residue.
+        // Every space that maps one of them.
         let mut held = 0u16;
         for slot in 0..usize::from(self.shape.spaces) {
             let maps = (0..FILES).any(|file| wanted(file) && self.shape.maps(slot, file));
@@ -144,6 +143,10 @@ impl<'m> Kernel<'m> {
             set(&self.slots[file], 0);
         }
         let taken_own = own.and_then(|own| Some((own, self.take_own_lazily(own, &mut batch)?)));
+        // Second actors may come: the entries are cleared and reported, and have no stamp yet.
+        for slot in (0..SPACES).filter(|slot| held >> slot & 1 != 0) {
+            self.unlock(slot);
+        }
         if taken.iter().any(Option::is_some) || taken_own.is_some() {
             let stamp = owe(&mut batch);
             if let Some((own, frame)) = taken_own {
@@ -166,9 +169,6 @@ impl<'m> Kernel<'m> {
             }
         } else {
             drop(batch);
-        }
-        for slot in (0..SPACES).filter(|slot| held >> slot & 1 != 0) {
-            self.unlock(slot);
         }
         for file in (0..FILES).filter(|&file| wanted(file)) {
             self.unlock_file(file);

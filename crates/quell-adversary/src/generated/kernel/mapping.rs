@@ -100,6 +100,47 @@ impl<'m> Kernel<'m> {
         }
     }
 
+    /// Unmaps a page without a batch.
+    pub(super) fn unmap_at_once(&self, slot: usize, page: u64, whole: bool) {
+        let began = context::with(|core| core.now);
+        let Some(space) = self.lock(slot) else { return };
+        self.break_block(slot, page);
+        if let Some(entry) = self.entry(slot, page)
+            && entry.load(Relaxed) & tables::PRESENT != 0
+        {
+            let old = Frame(entry.swap(0, AcqRel) >> 12);
+            let range = PageRange::base(Page(page), 1);
+            self.engine
+                .flush_at_once(space, (!whole).then_some(range), Scope::Leaf);
+            if Self::file_at(page).is_none() {
+                self.release(What::Single(old));
+            }
+            self.returned(slot, range, began, None);
+        }
+        self.unlock(slot);
+    }
+
+    /// Frees a leaf table that maps nothing, without a batch.
+    pub(super) fn unlink_at_once(&self, slot: usize, window: u64, whole: bool) {
+        let Some(space) = self.lock(slot) else { return };
+        let upper = self.window_entry(slot, window);
+        let word = upper.load(Relaxed);
+        let table = word & tables::PRESENT != 0 && word & tables::TABLE != 0;
+        let mut pages = PAGES
+            .into_iter()
+            .filter(|page| page / WINDOW == window)
+            .filter_map(|page| self.entry(slot, page));
+        if table && pages.all(|entry| entry.load(Relaxed) == 0) {
+            upper.swap(0, AcqRel);
+            // Page by page, which on most machines is more than is flushed so, or by one address.
+            let range = PageRange::base(Page(window * WINDOW), WINDOW);
+            self.engine
+                .flush_at_once(space, (!whole).then_some(range), Scope::Tables);
+            self.release(What::Table(Frame(word >> 12)));
+        }
+        self.unlock(slot);
+    }
+
     pub(super) fn move_page(&self, slot: usize, from: u64, to: u64) {
         let files = Self::file_at(from).is_some() || Self::file_at(to).is_some();
         if files || from == to {

@@ -28,6 +28,8 @@ impl<'k, 'm> Desk<'k, 'm> {
         match op {
             EngineOp::Switch { space } => kernel.switch(space.into()),
             EngineOp::Lazy => kernel.idle(),
+            EngineOp::Leave => kernel.leave_root(),
+            EngineOp::Resume => kernel.resume(),
             EngineOp::Undisturbed => kernel.enter_user(),
             EngineOp::Read { page } => kernel.access(page, AccessKind::Load, 0),
             EngineOp::Fetch { page } => kernel.access(page, AccessKind::Fetch, 0),
@@ -83,6 +85,14 @@ impl<'k, 'm> Desk<'k, 'm> {
             } => self.with_open(batch, u64::from(window) << 8 | u64::from(space), |open| {
                 self.unlink(open, space.into(), window.into());
             }),
+            EngineOp::UnmapAtOnce { space, page, whole } => {
+                kernel.unmap_at_once(space.into(), page, whole);
+            }
+            EngineOp::UnlinkAtOnce {
+                space,
+                window,
+                whole,
+            } => kernel.unlink_at_once(space.into(), window.into(), whole),
             EngineOp::Finish { batch } => self.finish(batch),
             EngineOp::Start { batch } => self.start(batch),
             EngineOp::Forget { batch } => self.forget(batch),

@@ -48,7 +48,8 @@ pub(in crate::generated) fn perform(
     }
     // The machine judges what it is asked by what it can do.
     context::with(|core| core.features = features);
-    let machine = Adversary::with(stage.kind, features, shape.first_cpu, count, memory);
+    let machine = Adversary::with(stage.kind, features, shape.first_cpu, count, memory)
+        .with_unscheduled(shape.unscheduled);
     let hw = stage.broken(machine);
     // On the stack, like all other words of the kernel: one after the other at the same distances in every run,
     // whatever the host's allocator has to do. Mostly there are few.

@@ -85,6 +85,36 @@ impl Kernel<'_> {
         }
     }
 
+    /// Goes idle for long, from a program or from a shorter sleep.
+    pub(super) fn leave_root(&self) {
+        let here = self.here();
+        let Some(space) = self.loaded() else { return };
+        self.update(|here| here.pinned = true);
+        self.engine.leave(space);
+        self.update(|here| (here.runs, here.pinned) = (false, false));
+        if let (true, Some((slot, _))) = (here.runs, here.loaded) {
+            self.quit(slot.into());
+        }
+    }
+
+    /// Goes on in the space that this CPU has kept, if that has not ended.
+    pub(super) fn resume(&self) {
+        let here = self.here();
+        let Some((slot, life)) = here.loaded.filter(|_| !here.runs) else {
+            return;
+        };
+        let slot = usize::from(slot);
+        self.update(|here| here.pinned = true);
+        if let Some(now) = self.join(slot) {
+            let runs = now == usize::from(life) && self.engine.resume(&self.spaces[slot][now]);
+            self.update(|here| here.runs = runs);
+            if !runs {
+                self.quit(slot);
+            }
+        }
+        self.update(|here| here.pinned = false);
+    }
+
     /// The space whose program runs on a CPU.
     pub(super) fn program_of(&self, cpu: usize) -> Option<usize> {
         let there = self.current[cpu].get();

@@ -55,6 +55,7 @@ fn run(machine: &str, cpus: usize, body: Body, each: impl FnOnce(&mut Session<'_
         body,
         preempts: |_, _| {},
         ledger: 2,
+        unscheduled: 0,
     });
     let scenario = Scenario::of("litmus", "a litmus test", cpus, 1, program);
     each(&mut Session::new(Case {

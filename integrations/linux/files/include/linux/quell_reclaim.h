@@ -53,5 +53,6 @@ void quell_lazy_end(struct quell_lazy *lazy);
 bool quell_lazy_init(void);
 bool quell_lazy_leave_out(const char *name);
 extern u32 quell_parked;
+extern u32 quell_hold;
 
 #endif /* _LINUX_QUELL_RECLAIM_H */

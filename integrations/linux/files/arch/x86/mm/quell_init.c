@@ -214,6 +214,10 @@ static int __init quell_debugfs(void)
 	debugfs_create_file("policy", 0400, folder, NULL, &policy_fops);
 	if (quell_lazy())
 		debugfs_create_u32("parked", 0400, folder, &quell_parked);
+#ifdef CONFIG_QUELL_MUTANTS
+	if (quell_lazy())
+		debugfs_create_u32("hold", 0600, folder, &quell_hold);
+#endif
 	return 0;
 }
 late_initcall(quell_debugfs);

@@ -1,0 +1,66 @@
+//! What generated programs over the engine can say: each small program here breaks the contract with a mistake that shows in no program
+//! without it.
+
+use crate::generate::needs;
+
+/// A second actor comes between the end of a lazy batch and its stamp.
+const OWED_LATE: &str = r#"
+machine = "x86"
+policy = "all"
+[program.engine.shape]
+spaces = 1
+[[program.engine.cpu]]
+start = [{ do = "map-file", space = 0, file = 0, write = false }]
+run = [{ do = "reclaim-lazily", files = 1 }]
+[[program.engine.cpu]]
+run = [{ do = "confirm", space = 0, page = 3, pages = 1 }]
+[[program.engine.cpu]]
+start = [{ do = "switch", space = 0 }]
+run = [{ do = "read", page = 3 }, { do = "read", page = 3 }]
+"#;
+
+#[test]
+fn a_space_is_unlocked_before_its_flush_is_owed() {
+    needs(OWED_LATE, "DebtEndsBeforeOwed");
+}
+
+/// A hypervisor does not run a CPU whose space ends.
+const UNSCHEDULED: &str = r#"
+machine = "x86"
+policy = "all"
+[program.engine.shape]
+spaces = 2
+unscheduled = 2
+[[program.engine.cpu]]
+run = [{ do = "retire", space = 0 }]
+[[program.engine.cpu]]
+start = [{ do = "switch", space = 0 }, { do = "lazy" }]
+run = [{ do = "switch", space = 1 }]
+"#;
+
+#[test]
+fn virtual_cpus_that_do_not_run_are_in_the_grammar() {
+    needs(UNSCHEDULED, "RetirementLeftToReentry");
+}
+
+/// A table goes without a batch while a CPU is idle that has left its root before.
+const AT_ONCE: &str = r#"
+machine = "x86"
+policy = "all"
+[program.engine.shape]
+spaces = 1
+[[program.engine.cpu]]
+start = [
+    { do = "map", space = 0, page = 1, write = true },
+    { do = "unmap-at-once", space = 0, page = 1, whole = false },
+]
+run = [{ do = "unlink-at-once", space = 0, window = 0, whole = false }]
+[[program.engine.cpu]]
+start = [{ do = "switch", space = 0 }, { do = "leave" }, { do = "switch", space = 0 }, { do = "lazy" }]
+run = [{ do = "resume" }]
+"#;
+
+#[test]
+fn flushes_without_a_batch_and_cpus_that_come_back_are_in_the_grammar() {
+    needs(AT_ONCE, "LazySkippedForTables");
+}

@@ -1,0 +1,169 @@
+//! The lines that answer the question, on recordings that were written for the purpose: of a server, beside which another program flushes more.
+
+use std::sync::Arc;
+
+use quell_perf::{Change, Host, Item, Lost, Sample, Value, Why};
+use quell_record::attribute::Attribution;
+use quell_record::report::Report;
+
+/// A flush of a process that interrupts another CPU, from its call to its end; without what came of it, if it is not timed.
+fn flush(all: &mut Attribution, at: u64, pid: u32, comm: &str, timed: bool) {
+    let number = |name: &str, number| (name.into(), Value::Unsigned(number));
+    let mut add = |event: &str, time_ns, fields| {
+        let sample = Sample {
+            time_ns,
+            cpu: u32::from(event.starts_with("csd:csd_function")),
+            pid,
+            tid: pid,
+            comm: comm.into(),
+            event: event.into(),
+            fields,
+            stack: [].into(),
+        };
+        all.item(Item::Sample(sample), &mut ());
+    };
+    let function = ("func".into(), Value::Text("flush_tlb_func".into()));
+    let work = vec![number("cpu", 1), number("csd", 5), function];
+    if timed {
+        add(
+            "syscalls:sys_enter_madvise",
+            at,
+            vec![number("behavior", 4)],
+        );
+        add("csd:csd_queue_cpu", at + 1_000, work.clone());
+        add("csd:csd_function_entry", at + 3_000, work.clone());
+        add("csd:csd_function_exit", at + 5_000, work);
+        add("syscalls:sys_exit_madvise", at + 10_000, vec![]);
+    } else {
+        add("between:csd_queue_cpu", at + 1_000, work);
+    }
+    add(
+        "sched:sched_switch",
+        at + 90_000,
+        vec![number("next_pid", 0)],
+    );
+}
+
+/// What is said of a recording with this scope, in which the server flushes as often as the first number says, and the other as the second.
+fn said(scope: &str, server: u64, other: u64, timed: bool) -> Vec<String> {
+    let mut all = Attribution::new();
+    all.item(
+        Item::Host(Host {
+            cpus: 2,
+            scope: scope.into(),
+            ..Host::default()
+        }),
+        &mut (),
+    );
+    let comm: Arc<str> = "server".into();
+    let started = Change::Named {
+        time_ns: 0,
+        pid: 7,
+        tid: 7,
+        comm,
+        exec: true,
+    };
+    all.item(Item::Change(started), &mut ());
+    for round in 0..server.max(other) {
+        let at = round * 200_000;
+        if round < server {
+            flush(&mut all, at, 7, "server", timed);
+        }
+        if round < other {
+            flush(&mut all, at + 100_000, 9, "compiler", timed);
+        }
+    }
+    Report::new(all, None).answer
+}
+
+fn one<'a>(lines: &'a [String], word: &str) -> &'a str {
+    let found = lines.iter().find(|line| line.contains(word));
+    found.unwrap_or_else(|| panic!("no line says {word}: {lines:#?}"))
+}
+
+#[test]
+fn the_answer_is_about_what_was_recorded_and_others_are_told_of_apart() {
+    let lines = said("the command server", 100, 900, true);
+    assert!(
+        one(&lines, "Most come from").contains("server"),
+        "{lines:#?}"
+    );
+    assert!(one(&lines, "pays most").starts_with("server"), "{lines:#?}");
+    assert!(one(&lines, "as far as").contains("server"), "{lines:#?}");
+    let others = one(&lines, "not about");
+    assert!(
+        others.contains("900") && others.contains("compiler"),
+        "{others}"
+    );
+    // A recording of everything is about the compiler, too.
+    let lines = said("everything", 100, 900, true);
+    assert!(
+        one(&lines, "Most come from").contains("compiler"),
+        "{lines:#?}"
+    );
+    assert!(
+        lines.iter().all(|line| !line.contains("not about")),
+        "{lines:#?}"
+    );
+}
+
+#[test]
+fn what_others_flush_alone_is_not_the_recorded_programs_tlb() {
+    let lines = said("the command server", 0, 900, true);
+    assert!(
+        one(&lines, "not your TLB").contains("none of these interrupts"),
+        "{lines:#?}"
+    );
+    assert!(
+        lines.iter().all(|line| !line.contains("Most come from")),
+        "{lines:#?}"
+    );
+}
+
+#[test]
+fn interrupts_that_were_only_counted_are_no_verdict() {
+    let lines = said("the command server", 100, 0, false);
+    one(&lines, "cannot be told");
+    assert!(
+        lines.iter().all(|line| !line.contains("not your TLB")),
+        "{lines:#?}"
+    );
+}
+
+#[test]
+fn why_events_are_missing_is_said_as_far_as_the_kernel_says_it() {
+    let note = |lost: &[(Why, u64)]| {
+        let mut all = Attribution::new();
+        for &(why, count) in lost {
+            let (time_ns, cpu) = (0, 0);
+            let lost = Lost {
+                why,
+                time_ns,
+                cpu,
+                count,
+            };
+            all.item(Item::Lost(lost), &mut ());
+        }
+        let notes = Report::new(all, None).notes;
+        notes
+            .into_iter()
+            .find(|note| note.contains("lost"))
+            .unwrap()
+    };
+    let full = note(&[(Why::Full, 3)]);
+    assert!(
+        full.starts_with("3 events were lost while their buffer was full;"),
+        "{full}"
+    );
+    let untold = note(&[(Why::Untold, 1)]);
+    assert!(
+        untold.starts_with("1 event was lost, and the kernel does not say why;"),
+        "{untold}"
+    );
+    assert!(!untold.contains("buffer"), "{untold}");
+    let both = note(&[(Why::Full, 3), (Why::Untold, 2)]);
+    assert!(
+        both.starts_with("5 events were lost, 3 while their buffer was full and 2, "),
+        "{both}"
+    );
+}
