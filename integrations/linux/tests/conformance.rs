@@ -1,7 +1,7 @@
 //! The programs of the conformance suite on the kernels that were built, and on one whose engine has forgotten a rule.
 //!
 //! Where a kernel is not there, a test says `SKIPPED` and how it is made, and passes, unless `QUELL_REQUIRE_LINUX_BUILD` is
-//! set: then it fails. The kernels `debug` and `mutants` are kernels to be built beside those of the comparison, and are never required.
+//! set: then it fails. `debug` and `mutants` are built apart, and never required.
 
 use quell_boot::versus::{Checked, Programs};
 use quell_linux::make::{Flavour, RULES};
