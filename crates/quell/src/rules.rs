@@ -269,7 +269,8 @@ crate::rules! {
     /// it, wherever it still runs.
     "C1" fn cpu_keeps_tag(reserved: bool, first: bool) -> bool { reserved }
         also RolloverForgetsReserved { false }
-        or RolloverTellsOneAlone { reserved && first } "Of the CPUs that run a space as tags run out one alone is told that it keeps its tag: the next time, the space gets another under the others.";
+        or RolloverTellsOneAlone { reserved && first } "Of the CPUs that run a space as tags run out one alone is told \
+            that it keeps its tag: the next time, the space gets another under the others.";
 
     /// The dealer gives a space no other tag while a CPU is just leaving it: that CPU walks under the old tag until it has
     /// loaded the new root.
@@ -340,7 +341,8 @@ crate::rules! {
     /// A batch whose flush is owed counts as outstanding until its spaces know what they owe: a second actor finds the one or the
     /// other.
     "C3" fn owe_then_end(owe: impl FnOnce(), end: impl FnOnce()) { owe(); end(); }
-        or DebtEndsBeforeOwed { end(); owe(); } "A batch is outstanding no more before its spaces know what they owe: a second actor in between finds nothing (C3).";
+        or DebtEndsBeforeOwed { end(); owe(); } "A batch is outstanding no more before its spaces know what they owe: \
+            a second actor in between finds nothing (C3).";
 
     /// A payer pays every debt that is published, also those behind one that is not yet.
     "C4" fn payment_passes_gap() -> bool { true }

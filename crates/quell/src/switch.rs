@@ -62,7 +62,7 @@ impl<H: Hardware, R: Rules> Engine<'_, H, R> {
         self.switch_here(from, to);
     }
 
-    #[inline(always)]
+    #[inline]
     fn switch_here(&self, from: Option<&AddressSpace<H>>, to: &AddressSpace<H>) {
         let me = self.hw.this_cpu();
         let cpu = self.cpu(me);

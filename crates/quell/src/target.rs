@@ -45,7 +45,7 @@ impl<H: Hardware, R: Rules> Engine<'_, H, R> {
         self.serve_requests();
     }
 
-    #[inline(always)]
+    #[inline]
     fn serve_requests(&self) {
         let me = self.hw.this_cpu();
         let cpu = self.cpu(me);

@@ -232,9 +232,14 @@ static void by_write(uint64_t value)
 	atomic_store(&expected, value);
 }
 
+static bool evict_all(void)
+{
+	return evict(mapping, SIZE);
+}
+
 static void *reclaim(void *unused)
 {
-	evict(mapping, SIZE);
+	evict_all();
 	return unused;
 }
 
@@ -376,22 +381,22 @@ static void by_reuse(uint64_t value)
 
 static const struct {
 	const char *name;
-	void (*act)(uint64_t value);
-	/* How the kernel has taken the pages away before, where that is not to be over. */
+	/* Has the kernel take the pages away. */
 	bool (*evict)(void);
+	void (*act)(uint64_t value);
 } acts[] = {
-	{ "write", by_write },
-	{ "write by a child", by_child },
-	{ "direct write", by_direct_write },
-	{ "store through another mapping", by_store },
-	{ "truncate", by_truncate },
-	{ "truncate and grow", by_cut_and_grow },
-	{ "munmap", by_munmap },
-	{ "mprotect", by_mprotect },
-	{ "mremap", by_mremap },
-	{ "map another file", by_map_fixed },
-	{ "reuse of the frames", by_reuse },
-	{ "write while reclaim goes on", by_write, evict_meanwhile },
+	{ "write", evict_all, by_write },
+	{ "write by a child", evict_all, by_child },
+	{ "direct write", evict_all, by_direct_write },
+	{ "store through another mapping", evict_all, by_store },
+	{ "truncate", evict_all, by_truncate },
+	{ "truncate and grow", evict_all, by_cut_and_grow },
+	{ "munmap", evict_all, by_munmap },
+	{ "mprotect", evict_all, by_mprotect },
+	{ "mremap", evict_all, by_mremap },
+	{ "map another file", evict_all, by_map_fixed },
+	{ "reuse of the frames", evict_all, by_reuse },
+	{ "write while reclaim goes on", evict_meanwhile, by_write },
 };
 
 #define ACTS (sizeof(acts) / sizeof(acts[0]))
@@ -433,7 +438,7 @@ static int directed(unsigned long rounds, const char *only)
 			map_again();
 			atomic_store(&expected, value);
 			next_turn();
-			evicted += acts[act].evict ? acts[act].evict() : evict(mapping, SIZE);
+			evicted += acts[act].evict();
 			acts[act].act(value + 0x1000);
 			next_turn();
 			tidy();
