@@ -132,8 +132,8 @@ static bool quell_keeps(enum quell_rule rule)
 }
 
 /*
- * For so many milliseconds, for each batch, pages that have left the page cache stay pending, unless a test writes 0 before: it does
- * meanwhile what it likes.
+ * For so many milliseconds, for each batch, pages that have left the page cache stay pending, unless a test writes 0 before: it
+ * does meanwhile what it likes.
  */
 u32 quell_hold;
 
