@@ -661,8 +661,8 @@ extern void quell_hw_load_root(uint64_t root,
 extern void quell_hw_unload_root(void);
 
 // Interrupts each CPU of `targets`; the caller is never one of them. Each target sooner or later calls
-// quell_on_interrupt, and sees there what was stored before this call. `targets` is valid until this function returns; of its
-// words only those are set that have CPUs of the engine.
+// quell_on_interrupt, and sees there what was stored before this call. `targets` is valid until this function returns. The
+// words behind those that have CPUs of the engine are not written: do not read or copy them.
 // Interrupts are masked, so it must not wait for other CPUs.
 extern void quell_hw_interrupt(const struct quell_cpu_set *targets);
 
@@ -1084,7 +1084,8 @@ bool quell_batch_poll(struct quell_batch *batch);
 // Owes the flush until the frames are reused (S3), if policy and ledger allow it, and flushes otherwise; a batch with an
 // unlinked table is flushed, and so is one with mappings of the kernel and of a user space. `*stamp` says which: zero is
 // "flushed". As with quell_batch_finish, the array has `*count` frames. If the flush is owed, the caller puts each behind its
-// residue (quell_residue_owe with this stamp) before it drops the locks under which it cleared the entries.
+// residue (quell_residue_owe with this stamp) before it drops the lock under which it began that (quell_residue_begin). It may
+// drop the locks of the tables before this call: second actors find the batch outstanding, then the debt.
 //
 // The caller vouches that every mapping of every frame was read-only and clean, or one of the kernel's that no CPU uses any
 // more; quell checks none of that.

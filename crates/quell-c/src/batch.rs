@@ -360,7 +360,8 @@ unsafe fn tell(count: *mut usize, frames: usize) {
 /// Owes the flush until the frames are reused (S3), if policy and ledger allow it, and flushes otherwise; a batch with an
 /// unlinked table is flushed, and so is one with mappings of the kernel and of a user space. `*stamp` says which: zero is
 /// "flushed". As with quell_batch_finish, the array has `*count` frames. If the flush is owed, the caller puts each behind its
-/// residue (quell_residue_owe with this stamp) before it drops the locks under which it cleared the entries.
+/// residue (quell_residue_owe with this stamp) before it drops the lock under which it began that (quell_residue_begin). It may
+/// drop the locks of the tables before this call: second actors find the batch outstanding, then the debt.
 ///
 /// The caller vouches that every mapping of every frame was read-only and clean, or one of the kernel's that no CPU uses any
 /// more; quell checks none of that.

@@ -145,8 +145,8 @@ unsafe extern "C" {
     pub fn quell_hw_unload_root();
 
     /// Interrupts each CPU of `targets`; the caller is never one of them. Each target sooner or later calls
-    /// quell_on_interrupt, and sees there what was stored before this call. `targets` is valid until this function returns; of its
-    /// words only those are set that have CPUs of the engine.
+    /// quell_on_interrupt, and sees there what was stored before this call. `targets` is valid until this function returns. The
+    /// words behind those that have CPUs of the engine are not written: do not read or copy them.
     /// Interrupts are masked, so it must not wait for other CPUs.
     pub fn quell_hw_interrupt(targets: *const quell_cpu_set);
 

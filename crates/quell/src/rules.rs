@@ -71,7 +71,8 @@ crate::rules! {
     /// A hypervisor that flushes a virtual CPU before it runs that again takes neither the root away nor what was fetched: an
     /// initiator that is about those interrupts the CPU.
     "C6" fn reentry_flush_is_enough(translations: bool) -> bool { translations }
-        or RetirementLeftToReentry { true } "A virtual CPU that does not run is left alone although the root dies that it has loaded.";
+        or RetirementLeftToReentry { true } "A virtual CPU that does not run is left alone although the root dies \
+            that it has loaded.";
 
     /// The flush is over when every target has acknowledged.
     "C1" fn initiator_waits() -> bool { true }
@@ -265,11 +266,12 @@ crate::rules! {
     "C5" fn reserved_tag_is_kept(reserved: bool) -> bool { reserved }
         or RolloverForgetsReserved { false } "A tag rollover deals out tags that CPUs are running on.";
 
-    /// The dealer tells every CPU that runs on a tag by which word its space keeps that: when tags run out again, the space is known by
-    /// it, wherever it still runs.
+    /// The dealer tells every CPU that runs on a tag by which word its space keeps that: when tags run out again, the space is
+    /// known by it, wherever it still runs.
     "C1" fn cpu_keeps_tag(reserved: bool, first: bool) -> bool { reserved }
         also RolloverForgetsReserved { false }
-        or RolloverTellsOneAlone { reserved && first } "Of the CPUs that run a space as tags run out one alone is told that it keeps its tag: the next time, the space gets another under the others.";
+        or RolloverTellsOneAlone { reserved && first } "Of the CPUs that run a space as tags run out one alone is told \
+            that it keeps its tag: the next time, the space gets another under the others.";
 
     /// The dealer gives a space no other tag while a CPU is just leaving it: that CPU walks under the old tag until it has
     /// loaded the new root.
@@ -340,7 +342,8 @@ crate::rules! {
     /// A batch whose flush is owed counts as outstanding until its spaces know what they owe: a second actor finds the one or the
     /// other.
     "C3" fn owe_then_end(owe: impl FnOnce(), end: impl FnOnce()) { owe(); end(); }
-        or DebtEndsBeforeOwed { end(); owe(); } "A batch is outstanding no more before its spaces know what they owe: a second actor in between finds nothing (C3).";
+        or DebtEndsBeforeOwed { end(); owe(); } "A batch is outstanding no more before its spaces know what they owe: \
+            a second actor in between finds nothing (C3).";
 
     /// A payer pays every debt that is published, also those behind one that is not yet.
     "C4" fn payment_passes_gap() -> bool { true }

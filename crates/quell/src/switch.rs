@@ -51,8 +51,9 @@ impl<H: Hardware, R: Rules> Engine<'_, H, R> {
         self.hw.restore_interrupts(were_on);
     }
 
-    /// [`Engine::switch_to`] where interrupts are masked already, as in most schedulers' switches: in two calls of the machine less. If
-    /// they are not, a shootdown interrupt in the middle of the switch makes the engine panic.
+    /// [`Engine::switch_to`] where interrupts are masked already, as in most schedulers' switches: with two calls of the
+    /// machine fewer. If they are not, a shootdown interrupt in the middle of the switch may make the engine panic, or miss a
+    /// flush.
     ///
     /// # Panics
     /// As [`Engine::switch_to`]; in debug builds, if interrupts are not masked.
@@ -62,7 +63,7 @@ impl<H: Hardware, R: Rules> Engine<'_, H, R> {
         self.switch_here(from, to);
     }
 
-    #[inline(always)]
+    #[inline]
     fn switch_here(&self, from: Option<&AddressSpace<H>>, to: &AddressSpace<H>) {
         let me = self.hw.this_cpu();
         let cpu = self.cpu(me);

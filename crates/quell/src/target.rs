@@ -33,8 +33,9 @@ impl<H: Hardware, R: Rules> Engine<'_, H, R> {
         self.hw.restore_interrupts(were_on);
     }
 
-    /// [`Engine::on_interrupt`] where interrupts are masked already, as in most kernels' handlers: in two calls of the machine less. If
-    /// they are not, and another shootdown interrupt comes in the middle, this CPU may say that it has flushed what it has not.
+    /// [`Engine::on_interrupt`] where interrupts are masked already, as in most kernels' handlers: with two calls of the
+    /// machine fewer. If they are not, and another shootdown interrupt comes in the middle, this CPU may say that it has flushed
+    /// what it has not.
     ///
     /// # Panics
     /// In debug builds, if interrupts are not masked.
@@ -44,7 +45,7 @@ impl<H: Hardware, R: Rules> Engine<'_, H, R> {
         self.serve_requests();
     }
 
-    #[inline(always)]
+    #[inline]
     fn serve_requests(&self) {
         let me = self.hw.this_cpu();
         let cpu = self.cpu(me);

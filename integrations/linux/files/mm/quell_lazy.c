@@ -131,14 +131,17 @@ static bool quell_keeps(enum quell_rule rule)
 	return !(left_out & BIT(rule));
 }
 
-/* So many milliseconds, unless a test writes 0 before, pages that have left the page cache stay pending: it does meanwhile what it likes. */
+/*
+ * For so many milliseconds, for each batch, pages that have left the page cache stay pending, unless a test writes 0 before: it
+ * does meanwhile what it likes.
+ */
 u32 quell_hold;
 
 static void quell_stay_pending(void)
 {
-	u32 waited;
+	unsigned long end = jiffies + msecs_to_jiffies(READ_ONCE(quell_hold));
 
-	for (waited = 0; waited < READ_ONCE(quell_hold); waited++)
+	while (READ_ONCE(quell_hold) && time_before(jiffies, end))
 		msleep(1);
 }
 #else
