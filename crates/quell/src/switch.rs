@@ -53,7 +53,7 @@ impl<H: Hardware, R: Rules> Engine<'_, H, R> {
 
     /// [`Engine::switch_to`] where interrupts are masked already, as in most schedulers' switches: with two calls of the
     /// machine fewer. If they are not, a shootdown interrupt in the middle of the switch may make the engine panic, or miss a
-    /// flush.
+    /// flush. Waits as that does.
     ///
     /// # Panics
     /// As [`Engine::switch_to`]; in debug builds, if interrupts are not masked.

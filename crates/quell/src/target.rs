@@ -35,7 +35,7 @@ impl<H: Hardware, R: Rules> Engine<'_, H, R> {
 
     /// [`Engine::on_interrupt`] where interrupts are masked already, as in most kernels' handlers: with two calls of the
     /// machine fewer. If they are not, and another shootdown interrupt comes in the middle, this CPU may say that it has flushed
-    /// what it has not.
+    /// what it has not. Never waits.
     ///
     /// # Panics
     /// In debug builds, if interrupts are not masked.
