@@ -392,3 +392,37 @@ fn huge(site: &Site, at: &str, prices: Option<&Prices>) -> Option<Proposal> {
         )
     })
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::attribute::site::Place;
+    use crate::stack::Stacks;
+
+    #[test]
+    fn memory_that_nobody_saw_filled_again_may_have_been_filled_all_the_same() {
+        let place = Place {
+            program: "server".into(),
+            call: "madvise".into(),
+            frames: [].into(),
+        };
+        let mut site = Site::new(place, &Stacks::default().tell(&[].into()));
+        site.bytes = 100 << 12;
+        // For each page that was given back, so many faults may have filled it.
+        let refilled = |faults: f64, site: &Site| {
+            let program = Program {
+                forks: false,
+                demand: 0.0,
+                unclaimed: faults / PAGE,
+            };
+            program.refilled(site)
+        };
+        assert_eq!(refilled(0.0, &site), 0.0);
+        assert_eq!(refilled(0.5, &site), 50.0);
+        assert_eq!(refilled(2.0, &site), 100.0);
+        site.refaults = 20;
+        assert_eq!(refilled(0.5, &site), 70.0);
+        site.refaults = 300;
+        assert_eq!(refilled(0.5, &site), 300.0);
+    }
+}
