@@ -149,13 +149,15 @@ pub(super) fn changes(site: &Site, prices: Option<&Prices>, program: Program) ->
         }
         "mprotect" | "pkey_mprotect" => {
             let left = site.interrupts - site.followed.min(site.interrupts) / 2;
-            let what = "give pages that change between writable and not a second, writable mapping, or memory protection keys, instead of mprotect";
+            let what = "give pages that change between writable and not a second, writable mapping, or memory protection \
+                        keys, instead of mprotect";
             one("protect", format!("At {at}, {what}"), 0, left)
         }
         // Pages are copied for other reasons, too: the first write to a file that is mapped privately, or to a page of zeros.
         "copy-on-write" if !program.forks => Vec::new(),
         "copy-on-write" | "fork" => {
-            let what = "write less between fork and the child's exit, fork from a small process, or fork more seldom and give what was forked more work";
+            let what = "write less between fork and the child's exit, fork from a small process, or fork more seldom and give \
+                        what was forked more work";
             let said = format!("{call} of {}: {what}", site.place.program);
             let left = Left {
                 least: 0,
