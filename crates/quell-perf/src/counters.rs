@@ -243,7 +243,8 @@ mod tests {
 
     #[test]
     fn a_process_has_run_for_as_long_as_its_line_says() {
-        let line = b"7 (a) b (c) R 1 7 7 0 -1 4194304 1 0 0 0 30 12 5 6 20 0 1 0 100 1000 123 18446744073709551615 1 1 1 1 1 0 0 0 0 0 0 0 17 0 0 0 0 0 0 0 0 0 0 0 0 0 0\n";
+        let line = b"7 (a) b (c) R 1 7 7 0 -1 4194304 1 0 0 0 30 12 5 6 20 0 1 0 100 1000 123 18446744073709551615 \
+                     1 1 1 1 1 0 0 0 0 0 0 0 17 0 0 0 0 0 0 0 0 0 0 0 0 0 0\n";
         let process = told(line).expect("a line of the kernel's");
         let used = |user, kernel| Used {
             user_ns: user * TICK_NS,

@@ -1,8 +1,8 @@
 //! When to record what, so that recording costs no more than was allowed.
 //!
 //! The recorder may spend a share of what the machine's CPUs do. It spends its own CPU time and the
-//! kernel's, which is the number of events by the price of one, and what it takes to start and stop them. The kernel's part, which hits the programs that are
-//! recorded, may be no larger a share of what these do. When too much is spent the window closes, and until
+//! kernel's, which is the number of events by the price of one, and what it takes to start and stop them. The kernel's part, which
+//! hits the programs that are recorded, may be no larger a share of what these do. When too much is spent the window closes, and until
 //! enough has been done to pay for it, only the few events are recorded that say whose interrupts come between windows; if these
 //! alone cost more than is earned, they end, too, and events are only counted. Then the window opens again. Whole stretches of
 //! time are recorded, not every n-th event, so that an interrupt and what caused it are both there or both missing.

@@ -70,9 +70,9 @@ pub const BETWEEN: &str = "between:";
 pub struct Options {
     /// Which events.
     pub wanted: Vec<Wanted>,
-    /// Which share of the machine's busy CPU time recording may cost, and of the CPU time of what it is about. When it costs more, events are recorded only in
-    /// stretches of time, as long as this pays for ([`Item::Window`](crate::sample::Item::Window)). Counting ([`Wanted::counted`]) cannot
-    /// be held back. `f64::INFINITY` records everything.
+    /// Which share of the machine's busy CPU time recording may cost, and of the CPU time of what it is about. When it costs more,
+    /// events are recorded only in stretches of time, as long as this pays for ([`Item::Window`](crate::sample::Item::Window)).
+    /// Counting ([`Wanted::counted`]) cannot be held back. `f64::INFINITY` records everything.
     pub overhead: f64,
     /// The buffer of each CPU, in bytes; `None` for as much as suits the machine.
     pub buffer: Option<usize>,

@@ -27,7 +27,7 @@ use super::times::Times;
 use super::unwind::Unwinder;
 use crate::counters;
 use crate::file::Writer;
-use crate::sample::{Change, Count, FAULTS, Host, Item, Lost, Names, Ran, When, Why};
+use crate::sample::{Change, Count, FAULTS, Host, Item, Lost, Names, Ran, Statistics, When, Why};
 use crate::sink::{Progress, Sink};
 use crate::symbols::Symbols;
 use crate::tracefs::Tracefs;
@@ -60,6 +60,10 @@ const LOOK_NS: u64 = 100_000_000;
 
 /// What failed where events cannot be started or stopped.
 const SWITCHED: &str = "events cannot be switched";
+/// What failed where the sink refuses.
+const WRITTEN: &str = "the recording cannot be written";
+/// What failed where `/proc` or the events' own counts do.
+const COUNTERS: &str = "reading counters";
 
 /// How often the events' counts are read, which interrupts every CPU.
 const COUNT_NS: u64 = 500_000_000;
@@ -145,10 +149,7 @@ impl Recorder {
             return Err(Refused::Missing(what));
         }
         raise_file_limit();
-        let cpus = online().map_err(|error| Refused::Other {
-            what: "/sys/devices/system/cpu/online".to_owned(),
-            error,
-        })?;
+        let cpus = online().map_err(failed("/sys/devices/system/cpu/online"))?;
         let bytes = options.buffer.unwrap_or_else(|| buffer_for(cpus.len()));
         let call_before_ns = price::call_ns();
         let rings = Ring::open_all(&cpus, bytes, &points);
@@ -161,10 +162,7 @@ impl Recorder {
             Ok(Some(format)) => Price::measure(format.id).unwrap_or_else(|_| Price::assumed()),
             _ => Price::assumed(),
         };
-        let turn_ns = rings::turn_ns(&mut rings).map_err(|error| Refused::Other {
-            what: SWITCHED.to_owned(),
-            error,
-        })?;
+        let turn_ns = rings::turn_ns(&mut rings).map_err(failed(SWITCHED))?;
         let price = Price {
             turn_ns,
             call_ns,
@@ -215,24 +213,18 @@ impl Recorder {
         mut sink: S,
         mut stop: impl FnMut(Progress) -> bool,
     ) -> Result<(Summary, S::Output), Refused> {
-        let failed = |what: &str| {
-            let what = what.to_owned();
-            move |error| Refused::Other { what, error }
-        };
-        let written = "the recording cannot be written";
         sink.item(&Item::Host(self.host.clone()))
-            .map_err(failed(written))?;
+            .map_err(failed(WRITTEN))?;
         for change in std::mem::take(&mut self.changes) {
-            sink.item(&Item::Change(change)).map_err(failed(written))?;
+            sink.item(&Item::Change(change)).map_err(failed(WRITTEN))?;
         }
         if let Some(memory) = self.memory {
             sink.item(&Item::Prices(memory.with(&self.price)))
-                .map_err(failed(written))?;
+                .map_err(failed(WRITTEN))?;
         }
-        let before = counters::read(When::Before, now_ns()).map_err(failed("reading counters"))?;
-        let (busy_before, faults_before) = (before.busy_ns(), before.vm("pgfault"));
-        sink.item(&Item::Statistics(before))
-            .map_err(failed(written))?;
+        let before = counters::read(When::Before, now_ns()).map_err(failed(COUNTERS))?;
+        sink.item(&Item::Statistics(before.clone()))
+            .map_err(failed(WRITTEN))?;
         self.rings
             .iter_mut()
             .try_for_each(Ring::count)
@@ -260,16 +252,16 @@ impl Recorder {
         loop {
             let now = now_ns();
             self.drain(now.saturating_sub(HELD_NS), &mut sink, &mut state)
-                .map_err(failed(written))?;
+                .map_err(failed(WRITTEN))?;
             if now >= state.looked_ns + LOOK_NS {
                 state.looked_ns = now;
                 self.times.look();
                 used = self.times.ns();
-                let read = counters::busy_ns().map_err(failed("reading counters"))?;
-                busy = read.saturating_sub(busy_before);
+                let read = counters::busy_ns().map_err(failed(COUNTERS))?;
+                busy = read.saturating_sub(before.busy_ns());
                 if now >= state.counted_ns + COUNT_NS {
                     state.counted_ns = now;
-                    let counts = self.counts().map_err(failed("reading counters"))?;
+                    let counts = self.counts().map_err(failed(COUNTERS))?;
                     state.counted = counts.values().sum();
                 }
                 if !all && self.times.is_over() {
@@ -279,7 +271,7 @@ impl Recorder {
             if now >= state.told_ns + SECOND_NS {
                 state.told_ns = now;
                 sink.second(state.progress(now, sink.written()))
-                    .map_err(failed(written))?;
+                    .map_err(failed(WRITTEN))?;
             }
             let (kernel, hit) = state.kernel(&self.price);
             let spent = spent_ns() - state.own_before + kernel;
@@ -309,52 +301,53 @@ impl Recorder {
             }
             rings::wait(&self.rings, state.pause());
         }
+        let (mut summary, output) = self.end(phase, &before, ahead, &mut state, sink)?;
+        summary.around = Duration::from_nanos(around_before + spent_ns() - state.own_before);
+        summary.around -= summary.recorder;
+        // A command that was interrupted with us, or is to be stopped with us, has ended or ends by itself.
+        summary.exit = match (exit, child) {
+            (None, Some(mut child)) => child.try_wait().ok().flatten(),
+            _ => exit,
+        };
+        Ok((summary, output))
+    }
+
+    /// Ends the recording: stops the events, reads what is left of them, and tells the sink what is known only now. How the command
+    /// ended, and what it takes afterwards, is left to the caller.
+    fn end<S: Sink>(
+        &mut self,
+        phase: Phase,
+        before: &Statistics,
+        ahead: Ahead,
+        state: &mut Running,
+        mut sink: S,
+    ) -> Result<(Summary, S::Output), Refused> {
         self.turn(phase, Phase::Counting)
             .map_err(failed(SWITCHED))?;
-        self.rings
-            .iter_mut()
-            .try_for_each(Ring::end)
-            .map_err(failed(SWITCHED))?;
+        let ended = self.rings.iter_mut().try_for_each(Ring::end);
+        ended.map_err(failed(SWITCHED))?;
         let end_ns = now_ns();
         state.close(end_ns);
-        let after = counters::read(When::After, end_ns).map_err(failed("reading counters"))?;
-        let busy = after.busy_ns().saturating_sub(busy_before);
+        let after = counters::read(When::After, end_ns).map_err(failed(COUNTERS))?;
+        let busy = after.busy_ns().saturating_sub(before.busy_ns());
+        let faults = after.vm("pgfault").zip(before.vm("pgfault"));
         self.times.look_at_all();
-        self.drain(u64::MAX, &mut sink, &mut state)
-            .map_err(failed(written))?;
-        self.missing(end_ns, &mut sink, &mut state)
-            .map_err(failed(written))?;
-        let exact = self.counts().map_err(failed("reading counters"))?;
+        let read = self.drain(u64::MAX, &mut sink, state);
+        read.and_then(|()| self.missing(end_ns, &mut sink, state))
+            .map_err(failed(WRITTEN))?;
+        let exact = self.counts().map_err(failed(COUNTERS))?;
         state.counted = exact.values().sum();
         let own = spent_ns() - state.own_before;
         drop(ahead);
         let (kernel, hit) = state.kernel(&self.price);
-        let faults_after = after.vm("pgfault");
-        sink.item(&Item::Statistics(after))
-            .map_err(failed(written))?;
-        let mut counts: Vec<Count> = Vec::new();
-        for (event, exact) in exact {
-            let count = self.events[event].count(exact);
-            match counts.iter_mut().find(|known| known.event == count.event) {
-                Some(known) => known.add(&count),
-                None => counts.push(count),
-            }
-        }
-        let faults = self.events.iter().find(|event| &*event.name == FAULTS);
-        let grew = faults_after.zip(faults_before);
-        if let (Some(event), Some((after, before))) = (faults, grew) {
-            counts.push(event.count(after.saturating_sub(before)));
-        }
+        let counts = self.kept(&exact, faults);
         let ran = self.times.ran();
-        let used = ran.iter().map(Ran::ns).sum();
-        for ran in ran {
-            sink.item(&Item::Ran(ran)).map_err(failed(written))?;
-        }
-        for count in &counts {
-            sink.item(&Item::Count(count.clone()))
-                .map_err(failed(written))?;
-        }
-        let mut summary = Summary {
+        let used: u64 = ran.iter().map(Ran::ns).sum();
+        let is_about_all = self.processes.wanted().is_none();
+        let mut items = vec![Item::Statistics(after)];
+        items.extend(ran.into_iter().map(Item::Ran));
+        items.extend(counts.iter().cloned().map(Item::Count));
+        let summary = Summary {
             elapsed: Duration::from_nanos(end_ns - state.begin_ns),
             counts,
             kept: state.kept,
@@ -364,29 +357,43 @@ impl Recorder {
             kernel: Duration::from_nanos(kernel),
             busy: Duration::from_nanos(busy.saturating_sub(own + kernel)),
             hit: Duration::from_nanos(hit),
-            used: (!all).then(|| Duration::from_nanos(u64::saturating_sub(used, hit))),
+            used: (!is_about_all).then(|| Duration::from_nanos(used.saturating_sub(hit))),
             turns: state.turns,
             around: Duration::ZERO,
             price: self.price,
-            exit,
+            exit: None,
         };
         let notes = std::mem::take(&mut self.notes).into_iter();
-        for note in notes.chain([summary.to_string()]) {
-            sink.item(&Item::Note(note.into()))
-                .map_err(failed(written))?;
-        }
-        let output = sink.finish(&mut self.symbols).map_err(failed(written))?;
-        summary.around = Duration::from_nanos(around_before + spent_ns() - state.own_before - own);
-        // A command that was interrupted with us, or is to be stopped with us, has ended or ends by itself.
-        if let Some(mut child) = child
-            && summary.exit.is_none()
-        {
-            summary.exit = child.try_wait().ok().flatten();
-        }
-        Ok((summary, output))
+        items.extend(
+            notes
+                .chain([summary.to_string()])
+                .map(|note| Item::Note(note.into())),
+        );
+        let told = items.iter().try_for_each(|item| sink.item(item));
+        told.and_then(|()| sink.finish(&mut self.symbols))
+            .map(|output| (summary, output))
+            .map_err(failed(WRITTEN))
     }
 
-    /// As [`run`](Self::run), into a file. It is compiled here: what the caller is optimised for does not become the price of each event.
+    /// How often each event happened, by these counts, and was recorded; page faults by the kernel's own count, after and before.
+    fn kept(&self, exact: &BTreeMap<usize, u64>, faults: Option<(u64, u64)>) -> Vec<Count> {
+        let mut counts: Vec<Count> = Vec::new();
+        for (&event, &exact) in exact {
+            let count = self.events[event].count(exact);
+            match counts.iter_mut().find(|known| known.event == count.event) {
+                Some(known) => known.add(&count),
+                None => counts.push(count),
+            }
+        }
+        let event = self.events.iter().find(|event| &*event.name == FAULTS);
+        if let Some((event, (after, before))) = event.zip(faults) {
+            counts.push(event.count(after.saturating_sub(before)));
+        }
+        counts
+    }
+
+    /// As [`run`](Self::run), into a file. It is compiled here: what the caller is optimised for does not become the price of each
+    /// event.
     ///
     /// # Errors
     ///
@@ -396,13 +403,9 @@ impl Recorder {
         file: File,
         stop: &mut dyn FnMut(Progress) -> bool,
     ) -> Result<Summary, Refused> {
-        let written = |error| Refused::Other {
-            what: "the recording cannot be written".to_owned(),
-            error,
-        };
-        let writer = Writer::new(BufWriter::new(file)).map_err(written)?;
+        let writer = Writer::new(BufWriter::new(file)).map_err(failed(WRITTEN))?;
         let (summary, mut file) = self.run(writer, stop)?;
-        file.flush().map_err(written)?;
+        file.flush().map_err(failed(WRITTEN))?;
         Ok(summary)
     }
 
@@ -550,6 +553,14 @@ impl Recorder {
             }
         }
         Ok(())
+    }
+}
+
+/// What this was, failed.
+fn failed(what: &'static str) -> impl FnOnce(io::Error) -> Refused {
+    move |error| Refused::Other {
+        what: what.to_owned(),
+        error,
     }
 }
 

@@ -149,13 +149,15 @@ pub(super) fn changes(site: &Site, prices: Option<&Prices>, program: Program) ->
         }
         "mprotect" | "pkey_mprotect" => {
             let left = site.interrupts - site.followed.min(site.interrupts) / 2;
-            let what = "give pages that change between writable and not a second, writable mapping, or memory protection keys, instead of mprotect";
+            let what = "give pages that change between writable and not a second, writable mapping, or memory protection \
+                        keys, instead of mprotect";
             one("protect", format!("At {at}, {what}"), 0, left)
         }
         // Pages are copied for other reasons, too: the first write to a file that is mapped privately, or to a page of zeros.
         "copy-on-write" if !program.forks => Vec::new(),
         "copy-on-write" | "fork" => {
-            let what = "write less between fork and the child's exit, fork from a small process, or fork more seldom and give what was forked more work";
+            let what = "write less between fork and the child's exit, fork from a small process, or fork more seldom and give \
+                        what was forked more work";
             let said = format!("{call} of {}: {what}", site.place.program);
             let left = Left {
                 least: 0,
@@ -391,4 +393,38 @@ fn huge(site: &Site, at: &str, prices: Option<&Prices>) -> Option<Proposal> {
             },
         )
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::attribute::site::Place;
+    use crate::stack::Stacks;
+
+    #[test]
+    fn memory_that_nobody_saw_filled_again_may_have_been_filled_all_the_same() {
+        let place = Place {
+            program: "server".into(),
+            call: "madvise".into(),
+            frames: [].into(),
+        };
+        let mut site = Site::new(place, &Stacks::default().tell(&[].into()));
+        site.bytes = 100 << 12;
+        // For each page that was given back, so many faults may have filled it.
+        let refilled = |faults: f64, site: &Site| {
+            let program = Program {
+                forks: false,
+                demand: 0.0,
+                unclaimed: faults / PAGE,
+            };
+            program.refilled(site)
+        };
+        assert_eq!(refilled(0.0, &site), 0.0);
+        assert_eq!(refilled(0.5, &site), 50.0);
+        assert_eq!(refilled(2.0, &site), 100.0);
+        site.refaults = 20;
+        assert_eq!(refilled(0.5, &site), 70.0);
+        site.refaults = 300;
+        assert_eq!(refilled(0.5, &site), 300.0);
+    }
 }
