@@ -21,6 +21,7 @@ pub mod site;
 mod slice;
 mod target;
 mod thread;
+mod totals;
 mod whole;
 
 use std::collections::VecDeque;
@@ -35,7 +36,7 @@ use discard::Discards;
 use request::Requests;
 use site::{Events, Place, Site};
 pub use slice::{Observer, Slice, Stretch};
-pub use whole::{Evidence, Function, Program, Seen, Weight};
+pub use totals::{Evidence, Function, Program, Seen, Weight};
 
 /// How many different whole stacks are kept for flame graphs; what comes later is counted as "(other stacks)".
 const FOLDED: usize = 1 << 17;
