@@ -224,12 +224,11 @@ impl Core {
         self.check_breaks(me);
     }
 
-    /// Makes the stores of a CPU visible: before the run nothing is late.
+    /// Makes the stores of a CPU visible, in their order: before the run nothing is late, and of a CPU that a hypervisor does not
+    /// run nothing stays behind.
     pub(crate) fn drain_all(&mut self, cpu: usize) {
-        while !self.cpus[cpu].buffer.is_empty() {
-            for place in 0..BUFFER {
-                self.drain(cpu, place);
-            }
+        while let Some((place, _)) = self.cpus[cpu].buffer.oldest() {
+            self.drain(cpu, place);
         }
     }
 
