@@ -173,7 +173,7 @@ run = [{ do = "read-file", file = 0, page = 0 }]
 "#;
 
 /// Searches a program; it must hold.
-fn holds(program: &str, schedules: u64) {
+pub(crate) fn holds(program: &str, schedules: u64) {
     assert_eq!(search(program, None, schedules), None);
 }
 

@@ -1,7 +1,7 @@
 //! What generated programs over the engine can say: each small program here breaks the contract with a mistake that shows in no program
 //! without it.
 
-use crate::generate::needs;
+use crate::generate::{holds, needs};
 
 /// A second actor comes between the end of a lazy batch and its stamp.
 const OWED_LATE: &str = r#"
@@ -63,4 +63,32 @@ run = [{ do = "resume" }]
 #[test]
 fn flushes_without_a_batch_and_cpus_that_come_back_are_in_the_grammar() {
     needs(AT_ONCE, "LazySkippedForTables");
+}
+
+/// A CPU goes idle, and is not run by its hypervisor, before its stores are visible: what it says of itself last is what is seen last.
+const LEFT_BUFFERED: &str = r#"
+machine = "x86-pcid"
+policy = "all"
+[program.engine.shape]
+spaces = 1
+ledger = 2
+tags = 2
+unscheduled = 2
+[[program.engine.cpu]]
+start = [{ do = "map-file", file = 1, space = 0, write = false }]
+run = [{ do = "reclaim-lazily", files = 2 }, { do = "claim", file = 1 }]
+[[program.engine.cpu]]
+start = [{ do = "switch", space = 0 }]
+run = [
+    { do = "lazy" },
+    { batch = 0, do = "open", purpose = "call" },
+    { do = "switch", space = 0 },
+    { do = "lazy" },
+    { do = "retire", space = 0 },
+]
+"#;
+
+#[test]
+fn a_cpu_that_does_not_run_has_stored_in_its_order() {
+    holds(LEFT_BUFFERED, 20_000);
 }
