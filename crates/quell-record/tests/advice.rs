@@ -1,6 +1,7 @@
 //! What is advised, and what it is said to be worth, on a recording that was written for the purpose.
 
-use quell_perf::{Frame, Item, Prices, Ran, Sample, Value};
+use crate::written::{number, sample, work};
+use quell_perf::{Frame, Item, Prices, Ran, Sample};
 use quell_record::advise::Advice;
 use quell_record::attribute::Attribution;
 use quell_record::report::Report;
@@ -59,24 +60,13 @@ fn advised_with(
             event_ns: [0.0; 3],
         })
     }));
-    let number = |name: &str, number| (name.into(), Value::Unsigned(number));
     let mut add = |event: &str, time_ns, fields| {
         // The thread that goes on at the end of a round went to sleep in the middle of it.
-        let (pid, comm) = match !busy && time_ns % 200_000 == 190_000 {
+        let process = match !busy && time_ns % 200_000 == 190_000 {
             true => (0, "swapper"),
             false => (7, "server"),
         };
-        items.push(Item::Sample(Sample {
-            time_ns,
-            // The target is another CPU.
-            cpu: u32::from(event.starts_with("csd:csd_function")),
-            pid,
-            tid: pid,
-            comm: comm.into(),
-            event: event.into(),
-            fields,
-            stack: [].into(),
-        }));
+        items.push(Item::Sample(sample(time_ns, process, event, fields)));
     };
     for call in 0..200 {
         let at = call * 200_000;
@@ -89,18 +79,16 @@ fn advised_with(
                 number("behavior", 4),
             ],
         );
-        let function = ("func".into(), Value::Text("flush_tlb_func".into()));
-        let work = vec![number("cpu", 1), number("csd", 5), function];
-        add("csd:csd_queue_cpu", at + 1_000, work.clone());
-        add("csd:csd_function_entry", at + 3_000, work.clone());
-        add("csd:csd_function_exit", at + 5_000, work.clone());
+        add("csd:csd_queue_cpu", at + 1_000, work());
+        add("csd:csd_function_entry", at + 3_000, work());
+        add("csd:csd_function_exit", at + 5_000, work());
         add("syscalls:sys_exit_madvise", at + 10_000, vec![]);
         if let Some(start) = protected {
             let range = vec![number("start", start), number("len", 20 << 12)];
             add("syscalls:sys_enter_mprotect", at + 11_000, range);
-            add("csd:csd_queue_cpu", at + 12_000, work.clone());
-            add("csd:csd_function_entry", at + 13_000, work.clone());
-            add("csd:csd_function_exit", at + 14_000, work.clone());
+            add("csd:csd_queue_cpu", at + 12_000, work());
+            add("csd:csd_function_entry", at + 13_000, work());
+            add("csd:csd_function_exit", at + 14_000, work());
             add("syscalls:sys_exit_mprotect", at + 15_000, vec![]);
         }
         for page in 0..filled.all {
@@ -207,7 +195,6 @@ fn memory_that_is_kept_is_not_protected_otherwise_because_it_was_given_back() {
 /// A server whose kernel flushes for copies after a fork, which has used a tenth of a second in the kernel and as much by itself in
 /// processes that were forked and have ended, if the kernel's account of that is told.
 fn on_fork(forked_user_ns: Option<u64>) -> Advice {
-    let number = |name: &str, number| (name.into(), Value::Unsigned(number));
     let frame = |symbol: &str| Frame {
         address: 1,
         kernel: true,
@@ -224,25 +211,16 @@ fn on_fork(forked_user_ns: Option<u64>) -> Advice {
     .into();
     let mut all = Attribution::new();
     let mut add = |event: &str, time_ns, fields| {
-        let sample = Sample {
-            time_ns,
-            cpu: u32::from(event.starts_with("csd:csd_function")),
-            pid: 7,
-            tid: 7,
-            comm: "server".into(),
-            event: event.into(),
-            fields,
-            stack: stack.clone().into(),
-        };
+        let stack = stack.clone().into();
+        let sample = sample(time_ns, (7, "server"), event, fields);
+        let sample = Sample { stack, ..sample };
         all.item(Item::Sample(sample), &mut ());
     };
     for copy in 0..200 {
         let at = copy * 1_000_000;
-        let function = ("func".into(), Value::Text("flush_tlb_func".into()));
-        let work = vec![number("cpu", 1), number("csd", 5), function];
-        add("csd:csd_queue_cpu", at + 1_000, work.clone());
-        add("csd:csd_function_entry", at + 3_000, work.clone());
-        add("csd:csd_function_exit", at + 5_000, work);
+        add("csd:csd_queue_cpu", at + 1_000, work());
+        add("csd:csd_function_entry", at + 3_000, work());
+        add("csd:csd_function_exit", at + 5_000, work());
         add(
             "sched:sched_switch",
             at + 10_000,

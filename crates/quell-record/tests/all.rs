@@ -6,3 +6,4 @@ mod browser;
 mod live;
 mod page;
 mod recordings;
+mod written;

@@ -3,40 +3,29 @@
 
 use std::sync::Arc;
 
-use quell_perf::{Change, Host, Item, Lost, Sample, Value, Why};
+use crate::written::{number, sample, work};
+use quell_perf::{Change, Host, Item, Lost, Why};
 use quell_record::attribute::Attribution;
 use quell_record::report::Report;
 
 /// A flush of a process that interrupts another CPU, from its call to its end; without what came of it, if it is not timed.
 fn flush(all: &mut Attribution, at: u64, pid: u32, comm: &str, timed: bool) {
-    let number = |name: &str, number| (name.into(), Value::Unsigned(number));
     let mut add = |event: &str, time_ns, fields| {
-        let sample = Sample {
-            time_ns,
-            cpu: u32::from(event.starts_with("csd:csd_function")),
-            pid,
-            tid: pid,
-            comm: comm.into(),
-            event: event.into(),
-            fields,
-            stack: [].into(),
-        };
+        let sample = sample(time_ns, (pid, comm), event, fields);
         all.item(Item::Sample(sample), &mut ());
     };
-    let function = ("func".into(), Value::Text("flush_tlb_func".into()));
-    let work = vec![number("cpu", 1), number("csd", 5), function];
     if timed {
         add(
             "syscalls:sys_enter_madvise",
             at,
             vec![number("behavior", 4)],
         );
-        add("csd:csd_queue_cpu", at + 1_000, work.clone());
-        add("csd:csd_function_entry", at + 3_000, work.clone());
-        add("csd:csd_function_exit", at + 5_000, work);
+        add("csd:csd_queue_cpu", at + 1_000, work());
+        add("csd:csd_function_entry", at + 3_000, work());
+        add("csd:csd_function_exit", at + 5_000, work());
         add("syscalls:sys_exit_madvise", at + 10_000, vec![]);
     } else {
-        add("between:csd_queue_cpu", at + 1_000, work);
+        add("between:csd_queue_cpu", at + 1_000, work());
     }
     add(
         "sched:sched_switch",
