@@ -5,11 +5,11 @@
 
 use crate::expression::{Expression, Name, Values};
 use crate::script::{Behind, Does, Kind, LOCALS, Order, Range, Script, Statement, Target, Wrong};
-use crate::team::{Failure, Team, random};
+use crate::team::{Failure, Stop, Team, random};
 use core::cell::{Cell, RefCell};
 use quell::PageSize;
 use quell_vm::machine::USER_END;
-use quell_vm::{Backing, Call, Error, Fault, User};
+use quell_vm::{Backing, Call, Error, User};
 use rand::RngExt;
 use rand_pcg::Pcg64;
 
@@ -17,31 +17,6 @@ use rand_pcg::Pcg64;
 const IDLE_STATEMENTS: u32 = 10_000_000;
 /// The longest time that a statement computes or sleeps: an hour.
 const LONGEST: u64 = 3_600_000_000_000;
-
-/// What is wrong with a statement, before its line is known.
-enum Stop {
-    Wrong(Wrong),
-    Refused(Error),
-    Faulted(u64, Fault),
-    Elsewhere,
-}
-
-impl<T: Into<Wrong>> From<T> for Stop {
-    fn from(wrong: T) -> Self {
-        Stop::Wrong(wrong.into())
-    }
-}
-
-impl From<Failure> for Stop {
-    fn from(failure: Failure) -> Self {
-        match failure {
-            Failure::Call { error, .. } => Stop::Refused(error),
-            Failure::Access { address, fault, .. } => Stop::Faulted(address, fault),
-            Failure::Value { why, .. } => Stop::Wrong(why),
-            Failure::Elsewhere => Stop::Elsewhere,
-        }
-    }
-}
 
 /// One CPU that performs a program.
 struct Performer<'p, 'u, U: User + ?Sized> {

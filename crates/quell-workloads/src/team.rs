@@ -88,11 +88,17 @@ pub enum Failure {
     Elsewhere,
 }
 
-impl Failure {
-    /// None of the CPUs gets on. The caller knows the statement's line.
-    fn stuck(what: &'static str, why: Wrong) -> Failure {
-        let line = 0;
-        Failure::Value { line, what, why }
+/// Why a statement could not be performed, before its line is known.
+pub(crate) enum Stop {
+    Wrong(Wrong),
+    Refused(Error),
+    Faulted(u64, Fault),
+    Elsewhere,
+}
+
+impl<T: Into<Wrong>> From<T> for Stop {
+    fn from(wrong: T) -> Self {
+        Stop::Wrong(wrong.into())
     }
 }
 
@@ -139,7 +145,7 @@ impl<'u, U: User + ?Sized> Team<'u, U> {
     }
 
     /// Waits until every CPU has come here.
-    pub fn barrier(&self) -> Result<(), Failure> {
+    pub fn barrier(&self) -> Result<(), Stop> {
         let crossed = self.crossed.get();
         let target = crossed + self.members.get();
         self.crossed.set(target);
@@ -152,11 +158,11 @@ impl<'u, U: User + ?Sized> Team<'u, U> {
                 return Ok(());
             }
             if self.failed() {
-                return Err(Failure::Elsewhere);
+                return Err(Stop::Elsewhere);
             }
             let others = self.user.cpus() as u64 - (arrived - crossed);
             if others == ended || (others == ended + stand_by && !self.stopped()) {
-                return Err(Failure::stuck("barrier", Wrong::Barrier));
+                return Err(Wrong::Barrier.into());
             }
             self.user.wait(pause);
             pause = (2 * pause).min(10_000);
@@ -164,7 +170,7 @@ impl<'u, U: User + ?Sized> Team<'u, U> {
     }
 
     /// A barrier of the first CPU's and its team, after which the measured window is open.
-    pub fn begin(&self) -> Result<(), Failure> {
+    pub fn begin(&self) -> Result<(), Stop> {
         self.barrier()?;
         if self.leads() {
             self.open();
@@ -179,7 +185,7 @@ impl<'u, U: User + ?Sized> Team<'u, U> {
     }
 
     /// The measured window ends once every CPU has come here.
-    pub fn end(&self) -> Result<(), Failure> {
+    pub fn end(&self) -> Result<(), Stop> {
         self.barrier()?;
         if self.leads() {
             self.close();
@@ -196,31 +202,26 @@ impl<'u, U: User + ?Sized> Team<'u, U> {
 
     /// What a CPU does that only has to be there, in the same process: it computes or sleeps, and
     /// looks every `nanoseconds` whether the measurement is over.
-    pub fn bystand(&self, nanoseconds: u64, asleep: bool) -> Result<(), Failure> {
+    pub fn bystand(&self, nanoseconds: u64, asleep: bool) -> Result<(), Stop> {
         self.user.tally(tally::STANDS_BY);
         let result = self.stand_by(nanoseconds, asleep);
         self.user.tally(tally::STANDS_BY.wrapping_neg());
         result
     }
 
-    fn stand_by(&self, nanoseconds: u64, asleep: bool) -> Result<(), Failure> {
+    fn stand_by(&self, nanoseconds: u64, asleep: bool) -> Result<(), Stop> {
         loop {
             let [ended, stand_by] = tally::of(self.user.tally(0));
             if self.stopped() {
                 return Ok(());
             }
             if ended + stand_by == self.user.cpus() as u64 {
-                return Err(Failure::stuck("bystand", Wrong::Unclosed));
+                return Err(Wrong::Unclosed.into());
             }
             if asleep {
                 let until = self.user.now() + nanoseconds;
                 let sleep = self.user.call(Call::Idle { until });
-                // The caller knows the statement's line.
-                sleep.map_err(|error| Failure::Call {
-                    line: 0,
-                    what: "bystand",
-                    error,
-                })?;
+                sleep.map_err(Stop::Refused)?;
             } else {
                 self.user.wait(nanoseconds);
             }

@@ -315,7 +315,7 @@ impl<'s> Program<'s> {
             .does(self.cpu, much, &mut self.since.borrow_mut())
         {
             self.give_up(
-                "a CPU has made hundreds of millions of accesses, and CPU 0 has said nothing with `progress` meanwhile: does \
+                "a CPU has made billions of accesses, and CPU 0 has said nothing with `progress` meanwhile: does \
                  the loop end?",
             );
         }
