@@ -172,8 +172,8 @@ fn a_window_that_nobody_can_close_is_told_with_its_line_in_each_world() {
     let text = text.replace("{ close = true }", "{ nothing = true }");
     let line = text.lines().position(|line| line.contains("{ bystand"));
     let line = 1 + line.expect("the others stand by");
-    let workload = Workload::parse("open.toml", &text).unwrap_or_else(|wrong| panic!("{wrong}"));
-    let mut workload = workload;
+    let parsed = Workload::parse("open.toml", &text);
+    let mut workload = parsed.unwrap_or_else(|wrong| panic!("{wrong}"));
     workload.set("iterations=1").expect("one of its parameters");
     let expected = format!("line {line}: bystand: no CPU closes the window any more");
     let machine = built_in("haswell-server").expect("a built-in machine");
