@@ -322,7 +322,13 @@ impl Campaign {
         if let Some(wanted) = wanted {
             let shows = |kept: &Arc<Kept>| may_show(wanted, &kept.asked, &kept.recorded.kind);
             match (rng.below(8), rule_of(Some(wanted))) {
-                (0 | 1, _) => stock.retain(|kept| kept.kills),
+                // Of those that come by the rule, too, if there are any.
+                (0 | 1, _) => {
+                    stock.retain(|kept| kept.kills);
+                    if stock.iter().any(|kept| shows(kept)) {
+                        stock.retain(|kept| shows(kept));
+                    }
+                }
                 (2..4, _) | (4..7, None) => stock.retain(|kept| kept.differs.contains(&wanted)),
                 // Whatever others may be in the middle of, each as often.
                 (4.., Some(rule)) => {

@@ -44,6 +44,9 @@ const FEW: usize = 32;
 /// And that many runs at least, however long they are.
 const LONG_RUNS: u64 = 16;
 
+/// How many times as many schedules more it gets in a program in which it makes a difference, where that is rare.
+const DIFFERS: u64 = 8;
+
 /// With less than so many schedules a mutant is not tried.
 const FEWEST: u64 = 4;
 
@@ -214,11 +217,21 @@ impl Trial<'_> {
                 seeks: false,
             };
             let mut differs = false;
-            let kills = self.kills(&mut session, mutant, plan, outcome, &mut |seen| {
+            let mut kills = self.kills(&mut session, mutant, plan, outcome, &mut |seen| {
                 let with = (seen.number, seen.print);
                 let found = plain.iter().find(|(number, _)| *number == seen.number);
                 differs |= !seen.lurks && found.is_some_and(|without| *without != with);
             });
+            // Where it does make a difference, the schedule in which that breaks something is not far.
+            if !kills && wanted && differs && self.unshown.contains(&mutant) {
+                let longer = Share {
+                    seed: rng.draw(),
+                    count: DIFFERS * plan.count,
+                    most: DIFFERS * plan.most,
+                    ..plan
+                };
+                kills = self.kills(&mut session, mutant, longer, outcome, &mut |_| {});
+            }
             if differs && !kills {
                 differing.push(mutant);
             }
