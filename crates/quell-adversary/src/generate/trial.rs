@@ -44,7 +44,7 @@ const FEW: usize = 32;
 /// And that many runs at least, however long they are.
 const LONG_RUNS: u64 = 16;
 
-/// How many times as many schedules more it gets in a program in which it makes a difference, where that is rare.
+/// How many times as many schedules more it gets in a program in which it makes a difference, where few do that come by its rule.
 const DIFFERS: u64 = 8;
 
 /// With less than so many schedules a mutant is not tried.
@@ -111,6 +111,8 @@ pub(super) struct Trial<'c> {
     pub(super) rare: &'c [Mistake],
     /// Mutants that make a difference in few programs.
     pub(super) unshown: &'c [Mistake],
+    /// Mutants that make a difference in few of the programs that come by their rules.
+    pub(super) seldom: &'c [Mistake],
     pub(super) stop: &'c AtomicBool,
 }
 
@@ -189,7 +191,7 @@ impl Trial<'_> {
             let plan = self.plan(*mutant, &shown, &energy);
             let (mut kills, differs) = self.tries(&mut session, *mutant, plan, &shown, outcome);
             // Where it does make a difference, the schedule in which that breaks something is not far.
-            if !kills && wanted && differs && self.unshown.contains(mutant) {
+            if !kills && wanted && differs && self.seldom.contains(mutant) {
                 let longer = Share {
                     seed: rng.draw(),
                     count: DIFFERS * plan.count,
