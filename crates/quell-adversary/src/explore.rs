@@ -7,7 +7,7 @@ use crate::schedule::{Rng, Strategy};
 use crate::search::Exhaustive;
 use crate::session::{Case, Session};
 use quell::{Mechanism, Policy};
-use quell_contract::Violation;
+use quell_contract::{Clause, Violation};
 use std::time::Instant;
 
 /// How long to search.
@@ -84,7 +84,8 @@ pub fn explore(
 }
 
 /// As [`explore`], but leaves a run that fails as it was found, for callers that ask no more than whether one does: the
-/// violation, instead of a [`Failure`] in the report.
+/// violation, and no [`Failure`] in the report. The session's last run is that one, unless a state that leads nowhere
+/// could not be reached again, as the violation then says.
 pub fn search(
     session: &mut Session<'_>,
     exploration: &Exploration<'_>,
@@ -121,9 +122,18 @@ pub fn search(
         runs += 1;
         let run = if let Some(search) = &mut search {
             if report.schedules + report.pruned > 0 && !search.advance() {
+                let dead_end = search.stuck().map(|state| dead_end(session, state));
+                if let Some(DeadEnd::Surprise) = dead_end {
+                    *search = session.search();
+                    (report.schedules, report.pruned) = (0, 0);
+                    continue;
+                }
                 report.exhaustive = true;
                 report.stands_for = search.stands_for();
-                report.failure = search.stuck().and_then(|state| dead_end(session, state));
+                if let Some(DeadEnd::Breach(violation)) = dead_end {
+                    report.coverage = session.coverage.clone();
+                    return (report, Some(violation));
+                }
                 break;
             }
             let run = session.run_search(search);
@@ -182,22 +192,37 @@ impl Case<'_> {
     }
 }
 
+/// What comes of a state from which the search has found no way to the end.
+enum DeadEnd {
+    /// What broke: that nothing leads to the end is a breach, whether or not a run shows it again.
+    Breach(Violation),
+    /// On the way there, what tells states apart turned out to be more than the search knew: it must begin anew.
+    Surprise,
+}
+
 /// A run into a state from which the search has found no way to the end, and on from there, fairly.
-fn dead_end(session: &mut Session<'_>, state: u32) -> Option<Failure> {
+fn dead_end(session: &mut Session<'_>, state: u32) -> DeadEnd {
+    let not_again = |why: &str| {
+        let account =
+            format!("no schedule leads from state {state} of the search to the end; {why}");
+        DeadEnd::Breach(Violation::new(Clause::C7, account))
+    };
     let mut search = Exhaustive::until(state);
     loop {
         session.run_search(&mut search);
+        if session.take_surprise() {
+            return DeadEnd::Surprise;
+        }
         if search.found() {
             break;
         }
         if !search.advance() {
-            return None;
+            return not_again("searched again, no run came there");
         }
     }
-    let trail = session.trail();
-    match session.run(Strategy::script(trail.clone())).0.end {
-        End::Violated(violation) => Some(shrink(session, trail, *violation)),
-        _ => None,
+    match session.run(Strategy::script(session.trail())).0.end {
+        End::Violated(violation) => DeadEnd::Breach(*violation),
+        _ => not_again("run again from there, the programs ended"),
     }
 }
 
@@ -274,7 +299,6 @@ mod tests {
     use crate::scenario::Scenario;
     use crate::scenario::Script;
     use crate::vm_kernel::VmProgram;
-    use quell_contract::Clause;
     use std::collections::BTreeSet;
 
     /// Two CPUs unmap one page, and the second one waits for ever, busily.
@@ -320,6 +344,30 @@ mod tests {
         assert!(report.exhaustive, "states repeat, so the search ends");
         let failure = report.failure.expect("one of them never ends");
         assert_eq!(failure.violation.clause, Clause::C7);
+    }
+
+    #[test]
+    fn a_state_that_leads_nowhere_is_a_breach_even_if_no_run_comes_there_again() {
+        let case = Case {
+            scenario: Scenario::named("unmap-access").expect("a scenario"),
+            kind: *MachineKind::named("x86-broadcast").expect("a machine"),
+            policy: Policy::ALL,
+            mistake: None,
+        };
+        let mut session = Session::new(case);
+        // What the first search learns about the machine surprises it.
+        let breach = loop {
+            if let DeadEnd::Breach(violation) = dead_end(&mut session, u32::MAX) {
+                break violation;
+            }
+        };
+        assert_eq!(breach.clause, Clause::C7);
+        assert!(breach.account.contains("no run came there"), "{breach}");
+        // The first state of all is met again, and from there the programs end.
+        let DeadEnd::Breach(breach) = dead_end(&mut session, 0) else {
+            panic!("nothing is new there");
+        };
+        assert!(breach.account.contains("the programs ended"), "{breach}");
     }
 
     #[test]

@@ -11,12 +11,15 @@
 
 use crate::action::MAX_CPUS;
 use crate::coverage::{Coverage, Reach};
+use crate::mistake::Mistake;
 use crate::op::{AccessKind, Op};
 use quell::Rule;
+use quell_sim::heap;
 use rustc_hash::{FxBuildHasher, FxHashMap, FxHashSet};
 use std::cell::Cell;
 use std::hash::BuildHasher;
 use std::panic::Location;
+use std::sync::LazyLock;
 
 /// A place in the code.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
@@ -99,12 +102,6 @@ pub(crate) struct Footprints {
 /// Two rules, by their numbers: one was asked about while another CPU, or what was interrupted on the same one, stood
 /// where it had asked about the other.
 pub(crate) type Meeting = (u16, u16);
-
-/// The number of a rule.
-fn number_of(rule: &Rule) -> u16 {
-    let (word, bit) = bucket(rule);
-    1 + (word * 64) as u16 + bit.trailing_zeros() as u16
-}
 
 const FOLLOWS: u64 = 0;
 const OVERTAKES: u64 = 1;
@@ -193,25 +190,45 @@ impl Footprints {
     }
 }
 
-/// Buckets of [`Asked`].
-const BUCKETS: usize = 1024;
+/// For how many rules [`Asked`] has room.
+const RULES: usize = 256;
 
-/// Which rules were asked about, as a set of hashes of their names: it may name one too many, never one too
-/// few.
+/// Which rules were asked about.
 #[derive(Clone, Copy, Default, Debug)]
-pub struct Asked([u64; BUCKETS / 64]);
+pub struct Asked([u64; RULES / 64]);
 
-/// The word and the bit of a rule.
+/// The numbers of the rules, from 1 on, by where each lies: a rule's place among all mistakes, so that it is the same in every
+/// run.
+static NUMBERS: LazyLock<FxHashMap<usize, u16>> = LazyLock::new(|| {
+    // A run may be the first to ask, and this is none of its memory.
+    let _off = heap::off_for_now();
+    let rules = Mistake::all().filter_map(|mistake| match mistake {
+        Mistake::Rule(rule) => Some(address_of(rule)),
+        _ => None,
+    });
+    let numbers: FxHashMap<_, _> = rules.zip(1..).collect();
+    assert!(numbers.len() < RULES, "a set of rules has room for {RULES}");
+    numbers
+});
+
+/// A rule is declared once, so where it lies says which it is.
+fn address_of(rule: &Rule) -> usize {
+    std::ptr::from_ref(rule).addr()
+}
+
+/// The number of a rule.
 #[inline]
-fn bucket(rule: &Rule) -> (usize, u64) {
-    // Names differ in how they end.
-    let name = rule.name.as_bytes();
-    let mut end = [0; 8];
-    let from = name.len().saturating_sub(8);
-    end[..name.len() - from].copy_from_slice(&name[from..]);
-    let mixed = FxBuildHasher.hash_one(u64::from_le_bytes(end) ^ name.len() as u64);
-    let bucket = mixed as usize % BUCKETS;
-    (bucket / 64, 1 << (bucket % 64))
+fn number_of(rule: &Rule) -> u16 {
+    match NUMBERS.get(&address_of(rule)) {
+        Some(number) => *number,
+        None => unreachable!("{} is in no list of rules", rule.name),
+    }
+}
+
+/// The word and the bit of a rule's number.
+#[inline]
+fn place_of(number: u16) -> (usize, u64) {
+    (usize::from(number) / 64, 1 << (number % 64))
 }
 
 /// The meetings in which a rule was the one that was asked about.
@@ -224,7 +241,7 @@ pub(crate) fn meetings_of(met: &[Meeting], rule: &Rule) -> impl Iterator<Item = 
 impl Asked {
     /// Whether a rule is among them.
     pub fn contains(&self, rule: &Rule) -> bool {
-        let (word, bit) = bucket(rule);
+        let (word, bit) = place_of(number_of(rule));
         self.0[word] & bit != 0
     }
 
@@ -232,8 +249,8 @@ impl Asked {
     pub(crate) fn numbered(numbers: impl Iterator<Item = u16>) -> Self {
         let mut set = Asked::default();
         for number in numbers {
-            let bucket = usize::from(number - 1);
-            set.0[bucket / 64] |= 1 << (bucket % 64);
+            let (word, bit) = place_of(number);
+            set.0[word] |= bit;
         }
         set
     }
@@ -248,12 +265,12 @@ impl Asked {
 
 /// The same, while a run adds to it.
 #[derive(Default, Debug)]
-pub(crate) struct Asking([Cell<u64>; BUCKETS / 64]);
+pub(crate) struct Asking([Cell<u64>; RULES / 64]);
 
 impl Asking {
     #[inline]
     pub(crate) fn insert(&self, rule: &Rule) {
-        let (word, bit) = bucket(rule);
+        let (word, bit) = place_of(number_of(rule));
         self.0[word].set(self.0[word].get() | bit);
     }
 
@@ -306,5 +323,30 @@ impl Seen {
     /// How many pairs.
     pub fn pairs(&self) -> usize {
         self.of([FOLLOWS, OVERTAKES])
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_set_of_one_rule_names_no_other() {
+        let rules = || {
+            Mistake::all().filter_map(|mistake| match mistake {
+                Mistake::Rule(rule) => Some(rule),
+                _ => None,
+            })
+        };
+        assert!(rules().count() > 64);
+        for rule in rules() {
+            let asking = Asking::default();
+            asking.insert(rule);
+            let named: Vec<_> = { rules() }
+                .filter(|other| asking.so_far().contains(other))
+                .map(|other| other.name)
+                .collect();
+            assert_eq!(named, [rule.name]);
+        }
     }
 }

@@ -3,6 +3,7 @@
 //! `quell explore` does the same with larger budgets.
 
 use quell::Policy;
+use quell_adversary::bare_kernel::{BareProgram, frame};
 use quell_adversary::explore::POLICIES;
 use quell_adversary::mutants;
 use quell_adversary::replay::{parse_code, replay, replay_code};
@@ -10,6 +11,7 @@ use quell_adversary::scenario::{Scenario, Script};
 use quell_adversary::{Budget, Case, Exploration, MachineKind, Mistake, Report, Session, explore};
 use quell_contract::Clause;
 use quell_contract::timeline::Shape;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 fn search(case: Case, budget: Budget) -> Report {
     let exploration = Exploration {
@@ -345,4 +347,50 @@ fn the_managers_breaks_before_makes_are_judged_on_arm_alone() {
             holds(case(None), Budget::Schedules(500));
         }
     }
+}
+
+/// The frames that CPU 0 has read from, a bit for each.
+static READ_FROM: AtomicU64 = AtomicU64::new(0);
+
+/// More translations are left behind for one page than an access has had room for.
+const LEFT_BEHIND: u64 = 12;
+
+const MANY_LEFT_BEHIND: Scenario = Scenario {
+    name: "many-left-behind",
+    cpus: 2,
+    program: Script::Engine(BareProgram {
+        start: |k, cpu| {
+            if cpu == 0 {
+                (0..LEFT_BEHIND).for_each(|at| k.fill(frame(at), at));
+            }
+            k.switch(0);
+        },
+        body: |k, cpu| {
+            if cpu == 0 {
+                for at in 0..LEFT_BEHIND {
+                    k.map(0, 0, frame(at), false);
+                    k.clear(0, 0);
+                }
+                if let Some(at) = k.read(0) {
+                    READ_FROM.fetch_or(1 << at, Relaxed);
+                }
+            }
+        },
+        ledger: 2,
+        unscheduled: 0,
+        preempts: |_, _| {},
+    }),
+    ..*Scenario::ALL.first().expect("there are scenarios")
+};
+
+#[test]
+fn an_access_may_use_every_translation_that_was_left_behind() {
+    let case = Case {
+        scenario: &MANY_LEFT_BEHIND,
+        kind: *MachineKind::named("x86").expect("a machine"),
+        policy: Policy::ALL,
+        mistake: None,
+    };
+    holds(case, Budget::Schedules(1000));
+    assert_eq!(READ_FROM.load(Relaxed), (1 << LEFT_BEHIND) - 1);
 }

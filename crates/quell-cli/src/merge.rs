@@ -8,6 +8,7 @@ use clap::Args;
 use quell_experiments::results::{Results, Whole};
 
 use crate::explore::kept;
+use crate::explore::output::Outcome;
 use crate::output::{Destination, say};
 use crate::results::{ResultsFile, text};
 use crate::sweep::summary;
@@ -34,25 +35,28 @@ pub fn run(args: &MergeArgs) -> Result<ExitCode> {
     let place = Destination::open("--results", Some(&args.results), "")?;
     // Which of both is said by the first line.
     let first = args.parts.first().map(|path| text(path)).transpose()?;
-    let good = if first.flatten().is_some_and(|text| kept::is_search(&text)) {
+    let outcome = if first.flatten().is_some_and(|text| kept::is_search(&text)) {
         if let Some(option) = args.summary.asked() {
             return Err(usage(format_args!(
                 "{option} is for sweeps, and these are parts of a search"
             )));
         }
         let merged = ResultsFile::merge(&args.parts, place.path())?.results;
-        let good = kept::print(&merged);
-        told(&merged, &place) && good
+        let outcome = kept::print(&merged);
+        match told(&merged, &place) {
+            true => outcome,
+            false => Outcome::Wrong,
+        }
     } else {
         let places = args.summary.open()?;
         let merged = ResultsFile::merge(&args.parts, place.path())?.results;
         let good = summary::print(&merged, &places)?;
-        told(&merged, &place) && good
+        match told(&merged, &place) && good {
+            true => Outcome::Holds,
+            false => Outcome::Wrong,
+        }
     };
-    Ok(match good {
-        true => ExitCode::SUCCESS,
-        false => ExitCode::FAILURE,
-    })
+    Ok(outcome.into())
 }
 
 /// Says how much of the whole is there; whether all is.

@@ -266,6 +266,32 @@ fn generated_programs_are_searched_and_their_keys_stay() {
     assert_eq!(found["violations"].as_array().unwrap().len(), 0);
 }
 
+/// A command that runs beside a test, and does not outlive it.
+#[cfg(unix)]
+struct Running(Option<std::process::Child>);
+
+#[cfg(unix)]
+impl Running {
+    fn process(&mut self) -> &mut std::process::Child {
+        self.0.as_mut().unwrap()
+    }
+
+    fn wait(mut self) -> std::io::Result<std::process::Output> {
+        self.0.take().unwrap().wait_with_output()
+    }
+}
+
+#[cfg(unix)]
+impl Drop for Running {
+    fn drop(&mut self) {
+        if let Some(child) = &mut self.0 {
+            // It may have ended.
+            let _ = child.kill();
+            let _ = child.wait();
+        }
+    }
+}
+
 #[cfg(unix)]
 #[test]
 fn a_search_that_is_asked_to_end_says_what_it_has_found_and_can_be_gone_on_with() {
@@ -273,28 +299,31 @@ fn a_search_that_is_asked_to_end_says_what_it_has_found_and_can_be_gone_on_with(
     let corpus = folder.path().join("corpus");
     let corpus = corpus.to_str().unwrap();
     let search = ["explore", "--generate", "--corpus", corpus, "--json"];
-    let mut child = std::process::Command::new(env!("CARGO_BIN_EXE_quell"))
+    let child = std::process::Command::new(env!("CARGO_BIN_EXE_quell"))
         .args(search)
-        .args(["--minutes", "600"])
+        .args(["--minutes", "2"])
         .stdout(std::process::Stdio::piped())
         .spawn()
         .unwrap();
+    let mut child = Running(Some(child));
     let kept = || {
         let entries = std::fs::read_dir(corpus).into_iter().flatten().flatten();
         entries
             .filter(|entry| entry.path().extension().is_some_and(|e| e == "toml"))
             .count()
     };
+    // No longer than the search: it keeps its first program in the first round.
     while kept() == 0 {
-        assert_eq!(child.try_wait().unwrap(), None, "it has ended by itself");
+        let ended = child.process().try_wait().unwrap();
+        assert_eq!(ended, None, "it has ended by itself");
         std::thread::sleep(std::time::Duration::from_millis(20));
     }
-    let kill = format!("kill -INT {}", child.id());
+    let kill = format!("kill -INT {}", child.process().id());
     let killed = std::process::Command::new("sh")
         .args(["-c", &kill])
         .status();
     assert!(killed.unwrap().success());
-    let output = child.wait_with_output().unwrap();
+    let output = child.wait().unwrap();
     assert_eq!(output.status.code(), Some(0), "{output:?}");
     let found: Value = serde_json::from_slice(&output.stdout).unwrap();
     assert!(found["pairs"].as_u64().unwrap() > 0);
@@ -302,6 +331,38 @@ fn a_search_that_is_asked_to_end_says_what_it_has_found_and_can_be_gone_on_with(
     let again = document(&[&search[..], &["--schedules", "1"]].concat());
     assert!(again["programs"].as_u64().unwrap() >= before.min(64) as u64);
     assert!(kept() >= before);
+}
+
+#[test]
+fn a_search_of_every_schedule_that_gives_up_is_no_success() {
+    let search = [
+        "explore",
+        "unmap-access",
+        "--machine",
+        "x86",
+        "--policy",
+        "all",
+    ];
+    let all = [&search[..], &["--exhaustive"]].concat();
+    quell(&all)
+        .assert()
+        .code(0)
+        .stdout(contains("holds in every schedule"));
+    let few = [&all[..], &["--most", "3"]].concat();
+    quell(&few)
+        .assert()
+        .code(3)
+        .stdout(contains("given up before the end"));
+    let folder = tempfile::tempdir().unwrap();
+    let kept = folder.path().join("kept.jsonl");
+    let merged = folder.path().join("merged.jsonl");
+    let (kept, merged) = (kept.to_str().unwrap(), merged.to_str().unwrap());
+    quell(&[&few[..], &["--results", kept]].concat())
+        .assert()
+        .code(3);
+    quell(&["merge", kept, "--results", merged])
+        .assert()
+        .code(3);
 }
 
 #[test]

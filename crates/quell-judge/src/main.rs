@@ -68,7 +68,6 @@ fn hold(numbers: impl Iterator<Item = usize>, budget: Budget, reach: bool) -> bo
             depth: 4,
         };
         let (report, violation) = search(&mut Session::new(case), &exploration, |_, _| true);
-        let violation = violation.or_else(|| report.failure.map(|failure| failure.violation));
         if let Some(violation) = violation {
             println!("{}: {violation}", named(&case));
             return false;

@@ -40,6 +40,10 @@ const GIVEN: usize = 16 * LANES;
 /// Programs that come by the rule of a living mutant are kept, whatever else they show, until there are so many.
 const REACHING: usize = 24;
 
+/// Where a mutant makes a difference in fewer than one in so many of the programs that come by its rule, it is looked for longer in
+/// each in which it does.
+const SELDOM: usize = 8;
+
 /// After so many breaches there is enough to mend.
 const ENOUGH: usize = 5;
 
@@ -213,6 +217,9 @@ impl Campaign {
         let unshown: Vec<Mistake> = { alive.iter().copied() }
             .filter(|mutant| self.showing(*mutant) < REACHING)
             .collect();
+        let seldom: Vec<Mistake> = { alive.iter().copied() }
+            .filter(|mutant| SELDOM * self.showing(*mutant) < self.reaching(*mutant))
+            .collect();
         let mut given = given.iter().skip(lane).step_by(LANES);
         let enough =
             |outcome: &Outcome| outcome.spent.moments >= MOMENTS || outcome.finds.len() >= ENOUGH;
@@ -229,6 +236,7 @@ impl Campaign {
                 wanted,
                 rare: &rare,
                 unshown: &unshown,
+                seldom: &seldom,
                 stop: &self.stop,
             };
             let before = outcome.spent.moments;
@@ -322,7 +330,13 @@ impl Campaign {
         if let Some(wanted) = wanted {
             let shows = |kept: &Arc<Kept>| may_show(wanted, &kept.asked, &kept.recorded.kind);
             match (rng.below(8), rule_of(Some(wanted))) {
-                (0 | 1, _) => stock.retain(|kept| kept.kills),
+                // Of those that come by the rule, too, if there are any.
+                (0 | 1, _) => {
+                    stock.retain(|kept| kept.kills);
+                    if stock.iter().any(|kept| shows(kept)) {
+                        stock.retain(|kept| shows(kept));
+                    }
+                }
                 (2..4, _) | (4..7, None) => stock.retain(|kept| kept.differs.contains(&wanted)),
                 // Whatever others may be in the middle of, each as often.
                 (4.., Some(rule)) => {

@@ -44,6 +44,9 @@ const FEW: usize = 32;
 /// And that many runs at least, however long they are.
 const LONG_RUNS: u64 = 16;
 
+/// How many times as many schedules more it gets in a program in which it makes a difference, where few do that come by its rule.
+const DIFFERS: u64 = 8;
+
 /// With less than so many schedules a mutant is not tried.
 const FEWEST: u64 = 4;
 
@@ -108,7 +111,55 @@ pub(super) struct Trial<'c> {
     pub(super) rare: &'c [Mistake],
     /// Mutants that make a difference in few programs.
     pub(super) unshown: &'c [Mistake],
+    /// Mutants that make a difference in few of the programs that come by their rules.
+    pub(super) seldom: &'c [Mistake],
     pub(super) stop: &'c AtomicBool,
+}
+
+/// What a program has shown as it is.
+struct Shown {
+    asked: Asked,
+    met: Vec<Meeting>,
+    /// How its first runs went, by their numbers: those that do not depend on what is watched.
+    plain: Vec<(u64, (u32, u32))>,
+    /// Moments of a run.
+    cost: u64,
+    /// Its place among those that are kept, if it is kept.
+    kept: Option<usize>,
+}
+
+/// How many schedules of a program mutants get.
+struct Energy {
+    /// The mutant that it was drawn for, and others.
+    wanted: u64,
+    others: u64,
+    /// Moments that each of the others may take, and those that it is due: where runs are long there is not enough for all, so a few
+    /// get what is their due, others nothing.
+    share: u64,
+    due: u64,
+}
+
+impl Energy {
+    /// Where so many mutants are alive, and so many of them may show in the program.
+    fn draw(rng: &mut Rng, alive: usize, may_show: usize, cost: u64) -> Self {
+        // The right program is rarer than the right schedule of it.
+        let count = match rng.below(16) {
+            0..12 => 4,
+            12..15 => 12,
+            _ => 60,
+        };
+        // Mutants that are left in the end need programs of their own, and those many schedules.
+        let (others, wanted) = match alive < FEW {
+            true => (count / 2, MORE * count),
+            false => (count, WANTED * count),
+        };
+        Energy {
+            wanted,
+            others,
+            share: (PROGRAM / (may_show as u64).max(1)).min(SEARCH),
+            due: others.min(FEWEST) * cost,
+        }
+    }
 }
 
 impl Trial<'_> {
@@ -117,6 +168,48 @@ impl Trial<'_> {
         outcome.spent.programs += 1;
         let scenario = Scenario::generated("generated", &self.recorded.program);
         let mut session = Session::new(case(&self.recorded, &scenario));
+        let Some(shown) = self.look(&mut session, outcome) else {
+            return;
+        };
+        let mut rng = Rng::new(self.seed);
+        if alive.is_empty() {
+            self.look_longer(&mut rng, &mut session, outcome);
+            return;
+        }
+        let may_show = |mutant: &Mistake| may_show(*mutant, &shown.asked, &self.recorded.kind);
+        let asking = alive.iter().filter(|mutant| may_show(mutant)).count();
+        let energy = Energy::draw(&mut rng, alive.len(), asking, shown.cost);
+        let mut differing = Vec::new();
+        alive.retain(|mutant| {
+            if !may_show(mutant) || self.stop.load(Relaxed) {
+                return true;
+            }
+            let wanted = self.wanted == Some(*mutant);
+            if !wanted && rng.below(energy.due.max(1)) > energy.share {
+                return true;
+            }
+            let plan = self.plan(*mutant, &shown, &energy);
+            let (mut kills, differs) = self.tries(&mut session, *mutant, plan, &shown, outcome);
+            // Where it does make a difference, the schedule in which that breaks something is not far.
+            if !kills && wanted && differs && self.seldom.contains(mutant) {
+                let longer = Share {
+                    seed: rng.draw(),
+                    count: DIFFERS * plan.count,
+                    most: DIFFERS * plan.most,
+                    ..plan
+                };
+                kills = self.kills(&mut session, *mutant, longer, outcome, &mut |_| {});
+            }
+            if differs && !kills {
+                differing.push(*mutant);
+            }
+            !kills
+        });
+        self.note_differing(differing, &shown, outcome);
+    }
+
+    /// The program as it is, and what it shows; `None` if it breaks the contract.
+    fn look(&self, session: &mut Session<'_>, outcome: &mut Outcome) -> Option<Shown> {
         session.watch(Some(Box::<Footprints>::default()));
         let plan = Share {
             seed: self.seed,
@@ -128,7 +221,7 @@ impl Trial<'_> {
         };
         let before = outcome.spent;
         let mut plain = Vec::new();
-        let found = search(&mut session, plan, &mut outcome.spent, &mut |seen| {
+        let found = search(session, plan, &mut outcome.spent, &mut |seen| {
             if !seen.lurks {
                 plain.push((seen.number, seen.print));
             }
@@ -136,7 +229,7 @@ impl Trial<'_> {
         let footprints = session.watch(None);
         if let Some((schedule, violation)) = found {
             outcome.finds.push(self.find(schedule, violation));
-            return;
+            return None;
         }
         if let Some(rule) = rule_of(self.wanted).filter(|rule| !session.asked.contains(rule)) {
             let plan = Share {
@@ -146,91 +239,81 @@ impl Trial<'_> {
                 ..plan
             };
             if let Some((schedule, violation)) =
-                search(&mut session, plan, &mut outcome.spent, &mut |_| {})
+                search(session, plan, &mut outcome.spent, &mut |_| {})
             {
                 outcome.finds.push(self.find(schedule, violation));
-                return;
+                return None;
             }
-        }
-        let asked = session.asked;
-        let mut met = Vec::new();
-        let mut kept = None;
-        if let Some(footprints) = footprints {
-            let family = u64::from(self.recorded.kind.broadcasts());
-            met = footprints.met();
-            let new = outcome.seen.add(*footprints, &session.coverage, family);
-            let rules = self.rare.iter().filter_map(|mutant| rule_of(Some(*mutant)));
-            if new || { rules }.any(|rule| asked.contains(rule)) {
-                kept = Some(outcome.kept.len());
-                outcome.kept.push(self.kept(asked, &met));
-            }
-        }
-        let mut rng = Rng::new(self.seed);
-        if alive.is_empty() {
-            self.look_longer(&mut rng, &mut session, outcome);
-            return;
         }
         let schedules = outcome.spent.schedules - before.schedules;
-        let cost = (outcome.spent.moments - before.moments) / schedules.max(1);
-        // The right program is rarer than the right schedule of it.
-        let count = match rng.below(16) {
-            0..12 => 4,
-            12..15 => 12,
-            _ => 60,
+        let mut shown = Shown {
+            asked: session.asked,
+            met: Vec::new(),
+            plain,
+            cost: (outcome.spent.moments - before.moments) / schedules.max(1),
+            kept: None,
         };
-        // Mutants that are left in the end need programs of their own, and those many schedules.
-        let (count, most) = if alive.len() < FEW {
-            (count / 2, MORE * count)
-        } else {
-            (count, WANTED * count)
+        if let Some(footprints) = footprints {
+            let family = u64::from(self.recorded.kind.broadcasts());
+            shown.met = footprints.met();
+            let new = outcome.seen.add(*footprints, &session.coverage, family);
+            let mut rules = self.rare.iter().filter_map(|mutant| rule_of(Some(*mutant)));
+            if new || rules.any(|rule| shown.asked.contains(rule)) {
+                shown.kept = Some(outcome.kept.len());
+                outcome.kept.push(self.kept(shown.asked, &shown.met));
+            }
+        }
+        Some(shown)
+    }
+
+    /// Which schedules a mutant gets.
+    fn plan(&self, mutant: Mistake, shown: &Shown, energy: &Energy) -> Share {
+        let rule = rule_of(Some(mutant));
+        let (count, most) = match self.wanted == Some(mutant) {
+            true => (energy.wanted, SEARCH.max(LONG_RUNS * shown.cost)),
+            false => (energy.others, energy.share),
         };
-        let asking = alive
-            .iter()
-            .filter(|mutant| may_show(**mutant, &asked, &self.recorded.kind));
-        let share = (PROGRAM / (asking.count() as u64).max(1)).min(SEARCH);
-        // Where runs are long there is not enough for all: a few get what is their due, others nothing.
-        let due = count.min(FEWEST) * cost;
-        let mut differing = Vec::new();
-        alive.retain(|&mutant| {
-            if !may_show(mutant, &asked, &self.recorded.kind) || self.stop.load(Relaxed) {
-                return true;
-            }
-            let wanted = self.wanted == Some(mutant);
-            if !wanted && rng.below(due.max(1)) > share {
-                return true;
-            }
-            let plan = Share {
-                seed: self.seed,
-                count: if wanted { most } else { count },
-                most: if wanted {
-                    SEARCH.max(LONG_RUNS * cost)
-                } else {
-                    share
-                },
-                watched: rule_of(Some(mutant)),
-                partners: rule_of(Some(mutant)).map_or_else(Asked::default, |rule| {
-                    Asked::numbered(meetings_of(&met, rule))
-                }),
-                seeks: false,
-            };
-            let mut differs = false;
-            let kills = self.kills(&mut session, mutant, plan, outcome, &mut |seen| {
-                let with = (seen.number, seen.print);
-                let found = plain.iter().find(|(number, _)| *number == seen.number);
-                differs |= !seen.lurks && found.is_some_and(|without| *without != with);
-            });
-            if differs && !kills {
-                differing.push(mutant);
-            }
-            !kills
-        });
-        let rare = differing.iter().any(|mutant| self.unshown.contains(mutant));
-        match kept {
-            Some(at) => outcome.kept[at].differs = differing,
-            None if rare => outcome.kept.push(Kept {
-                differs: differing,
-                ..self.kept(asked, &met)
+        Share {
+            seed: self.seed,
+            count,
+            most,
+            watched: rule,
+            partners: rule.map_or_else(Asked::default, |rule| {
+                Asked::numbered(meetings_of(&shown.met, rule))
             }),
+            seeks: false,
+        }
+    }
+
+    /// Whether a mutant breaks the contract, and whether it makes a difference.
+    fn tries(
+        &self,
+        session: &mut Session<'_>,
+        mutant: Mistake,
+        plan: Share,
+        shown: &Shown,
+        outcome: &mut Outcome,
+    ) -> (bool, bool) {
+        let mut differs = false;
+        let kills = self.kills(session, mutant, plan, outcome, &mut |seen| {
+            let with = (seen.number, seen.print);
+            let mut plain = shown.plain.iter();
+            let found = plain.find(|(number, _)| *number == seen.number);
+            differs |= !seen.lurks && found.is_some_and(|without| *without != with);
+        });
+        (kills, differs)
+    }
+
+    /// Writes down which mutants made a difference, and keeps the program if one does so in few.
+    fn note_differing(&self, differing: Vec<Mistake>, shown: &Shown, outcome: &mut Outcome) {
+        match shown.kept {
+            Some(at) => outcome.kept[at].differs = differing,
+            None if differing.iter().any(|mutant| self.unshown.contains(mutant)) => {
+                outcome.kept.push(Kept {
+                    differs: differing,
+                    ..self.kept(shown.asked, &shown.met)
+                });
+            }
             None => {}
         }
     }

@@ -38,6 +38,20 @@ const fn bytes(pages: u64) -> u64 {
     pages << 12
 }
 
+/// The rights of this number.
+fn protection(rights: u8) -> Protection {
+    match rights {
+        0 => Protection::NONE,
+        1 => Protection::READ,
+        2 => Protection::READ_WRITE,
+        3 => Protection::READ_EXECUTE,
+        _ => Protection {
+            execute: true,
+            ..Protection::READ_WRITE
+        },
+    }
+}
+
 impl Player<'_> {
     fn expected<R>(&self, body: impl FnOnce(&mut Expected) -> R) -> R {
         // What the judge knows is no part of the machine.
@@ -146,6 +160,11 @@ impl Player<'_> {
         }
     }
 
+    /// Makes a call that may be refused, and of which nothing is expected.
+    fn may_call(k: &VmKernel<'_>, call: Call) {
+        let _ = k.try_call(call);
+    }
+
     fn perform(&self, k: &VmKernel<'_>, me: usize, op: CallOp) {
         // A CPU that has left still tells and waits: else those that wait for it would do so for ever.
         let there = matches!(
@@ -155,9 +174,6 @@ impl Player<'_> {
         if self.offline[me].get() && !there {
             return;
         }
-        let refused = |call: Call| {
-            let _ = k.try_call(call);
-        };
         match op {
             CallOp::Read { page } => self.read(k, me, page),
             CallOp::Write { page } => self.write(k, me, page),
@@ -171,18 +187,12 @@ impl Player<'_> {
                 }
             }
             CallOp::Map { page, pages, large } => {
-                let size = if large {
-                    PageSize::Large
-                } else {
-                    PageSize::Base
+                let page_size = match large {
+                    true => PageSize::Large,
+                    false => PageSize::Base,
                 };
-                let call = Call::Map {
-                    address: Some(bytes(page)),
-                    bytes: bytes(pages),
-                    protection: Protection::READ_WRITE,
-                    backing: Backing::Anonymous { page: size },
-                };
-                self.change(k, page, pages, call, Some(Behind::Memory));
+                let backing = Backing::Anonymous { page: page_size };
+                self.map(k, (page, pages), true, backing, Behind::Memory);
             }
             CallOp::MapFile {
                 page,
@@ -193,129 +203,66 @@ impl Player<'_> {
                 write,
             } => {
                 let offset = bytes(from);
-                let (backing, behind) = if shared {
-                    (Backing::Shared { file, offset }, Behind::Shared(file, from))
-                } else {
-                    (Backing::Private { file, offset }, Behind::Private(file))
+                let (backing, behind) = match shared {
+                    true => (Backing::Shared { file, offset }, Behind::Shared(file, from)),
+                    false => (Backing::Private { file, offset }, Behind::Private(file)),
                 };
-                let call = Call::Map {
-                    address: Some(bytes(page)),
-                    bytes: bytes(pages),
-                    protection: if write {
-                        Protection::READ_WRITE
-                    } else {
-                        Protection::READ
-                    },
-                    backing,
-                };
-                self.change(k, page, pages, call, Some(behind));
+                self.map(k, (page, pages), write, backing, behind);
             }
             CallOp::Unmap { page, pages } => {
                 let (address, bytes) = (bytes(page), bytes(pages));
                 self.change(k, page, pages, Call::Unmap { address, bytes }, None);
             }
-            CallOp::Discard { page, pages } => {
-                let Some(process) = k.vm.current() else {
-                    return;
-                };
-                let (address, bytes) = (bytes(page), bytes(pages));
-                self.expected(|expected| {
-                    for at in page..page + pages {
-                        expected.forget(Place::Page(process, at));
-                    }
-                });
-                refused(Call::Discard { address, bytes });
-            }
+            CallOp::Discard { page, pages } => self.discard(k, page, pages),
             CallOp::Protect {
                 page,
                 pages,
                 rights,
-            } => refused(Call::Protect {
-                address: bytes(page),
-                bytes: bytes(pages),
-                protection: match rights {
-                    0 => Protection::NONE,
-                    1 => Protection::READ,
-                    2 => Protection::READ_WRITE,
-                    3 => Protection::READ_EXECUTE,
-                    _ => Protection {
-                        execute: true,
-                        ..Protection::READ_WRITE
-                    },
-                },
-            }),
-            CallOp::PageOut { page, pages } => refused(Call::PageOut {
-                address: bytes(page),
-                bytes: bytes(pages),
-            }),
-            CallOp::Remap { page, pages, to } => {
-                let Some(process) = k.vm.current() else {
-                    return;
-                };
-                self.expected(|expected| expected.changes(process, to, pages, None));
-                let call = Call::Remap {
+            } => {
+                let call = Call::Protect {
                     address: bytes(page),
                     bytes: bytes(pages),
-                    to: Some(bytes(to)),
+                    protection: protection(rights),
                 };
-                self.change(k, page, pages, call, None);
+                Self::may_call(k, call);
             }
-            CallOp::Collapse { page } => refused(Call::Collapse {
-                address: bytes(page),
-            }),
-            CallOp::Spawn => refused(Call::Spawn),
-            CallOp::Fork => {
-                let parent = k.vm.current();
-                if let (Ok(child), Some(parent)) = (k.try_call(Call::Fork), parent) {
-                    self.expected(|expected| expected.fork(parent, child as ProcessId));
-                }
+            CallOp::PageOut { page, pages } => {
+                let (address, bytes) = (bytes(page), bytes(pages));
+                Self::may_call(k, Call::PageOut { address, bytes });
             }
-            CallOp::Enter { process } => refused(Call::Enter { process }),
-            CallOp::Exit { process } => refused(Call::Exit { process }),
-            CallOp::Create { pages } => refused(Call::Create {
-                bytes: bytes(pages),
-            }),
-            CallOp::WriteFile { file, page } => {
-                let value = self.value(me);
-                let place = Place::File(file, page);
-                self.expected(|expected| {
-                    expected.lengthens(file, page);
-                    expected.writes(place, me, value);
-                });
-                let call = Call::Write {
-                    file,
-                    offset: bytes(page),
-                    value,
+            CallOp::Remap { page, pages, to } => self.remap(k, page, pages, to),
+            CallOp::Collapse { page } => {
+                let address = bytes(page);
+                Self::may_call(k, Call::Collapse { address });
+            }
+            CallOp::Spawn => Self::may_call(k, Call::Spawn),
+            CallOp::Fork => self.fork(k),
+            CallOp::Enter { process } => Self::may_call(k, Call::Enter { process }),
+            CallOp::Exit { process } => Self::may_call(k, Call::Exit { process }),
+            CallOp::Create { pages } => {
+                let bytes = bytes(pages);
+                Self::may_call(k, Call::Create { bytes });
+            }
+            CallOp::WriteFile { file, page } => self.write_file(k, me, file, page),
+            CallOp::ReadFile { file, page } => {
+                let offset = bytes(page);
+                Self::may_call(k, Call::Read { file, offset });
+            }
+            CallOp::Truncate { file, pages } => self.truncate(k, file, pages),
+            CallOp::Sync { file } => Self::may_call(k, Call::Sync { file }),
+            CallOp::Migrate { page, pages, node } => {
+                let (address, bytes) = (bytes(page), bytes(pages));
+                let call = Call::Migrate {
+                    address,
+                    bytes,
+                    node,
                 };
-                if k.try_call(call).is_err() {
-                    self.expected(|expected| expected.forget(place));
-                }
+                Self::may_call(k, call);
             }
-            CallOp::ReadFile { file, page } => refused(Call::Read {
-                file,
-                offset: bytes(page),
-            }),
-            CallOp::Truncate { file, pages } => {
-                self.expected(|expected| expected.cut(file, pages));
-                let call = Call::Truncate {
-                    file,
-                    bytes: bytes(pages),
-                };
-                if k.try_call(call).is_ok() {
-                    k.has_truncated(file, pages);
-                }
-                self.expected(|expected| expected.has_cut(file));
-            }
-            CallOp::Sync { file } => refused(Call::Sync { file }),
-            CallOp::Migrate { page, pages, node } => refused(Call::Migrate {
-                address: bytes(page),
-                bytes: bytes(pages),
-                node,
-            }),
-            CallOp::Demote { pages } => refused(Call::Demote { pages }),
-            CallOp::Reclaim { pages } => refused(Call::Reclaim { pages }),
-            CallOp::Idle => refused(Call::Idle { until: 0 }),
-            CallOp::Nothing => refused(Call::Nothing),
+            CallOp::Demote { pages } => Self::may_call(k, Call::Demote { pages }),
+            CallOp::Reclaim { pages } => Self::may_call(k, Call::Reclaim { pages }),
+            CallOp::Idle => Self::may_call(k, Call::Idle { until: 0 }),
+            CallOp::Nothing => Self::may_call(k, Call::Nothing),
             CallOp::Offline => {
                 k.offline();
                 self.offline[me].set(true);
@@ -323,9 +270,8 @@ impl Player<'_> {
             CallOp::Online => {
                 if self.offline[me].replace(false) {
                     k.online();
-                    refused(Call::Enter {
-                        process: FIRST_PROCESS,
-                    });
+                    let process = FIRST_PROCESS;
+                    Self::may_call(k, Call::Enter { process });
                 }
             }
             CallOp::Tell { flag } => {
@@ -341,6 +287,85 @@ impl Player<'_> {
                 }
             }
         }
+    }
+
+    fn map(
+        &self,
+        k: &VmKernel<'_>,
+        (page, pages): (u64, u64),
+        write: bool,
+        backing: Backing,
+        behind: Behind,
+    ) {
+        let call = Call::Map {
+            address: Some(bytes(page)),
+            bytes: bytes(pages),
+            protection: match write {
+                true => Protection::READ_WRITE,
+                false => Protection::READ,
+            },
+            backing,
+        };
+        self.change(k, page, pages, call, Some(behind));
+    }
+
+    fn discard(&self, k: &VmKernel<'_>, page: u64, pages: u64) {
+        let Some(process) = k.vm.current() else {
+            return;
+        };
+        self.expected(|expected| {
+            for at in page..page + pages {
+                expected.forget(Place::Page(process, at));
+            }
+        });
+        let (address, bytes) = (bytes(page), bytes(pages));
+        Self::may_call(k, Call::Discard { address, bytes });
+    }
+
+    fn remap(&self, k: &VmKernel<'_>, page: u64, pages: u64, to: u64) {
+        let Some(process) = k.vm.current() else {
+            return;
+        };
+        self.expected(|expected| expected.changes(process, to, pages, None));
+        let call = Call::Remap {
+            address: bytes(page),
+            bytes: bytes(pages),
+            to: Some(bytes(to)),
+        };
+        self.change(k, page, pages, call, None);
+    }
+
+    fn fork(&self, k: &VmKernel<'_>) {
+        let parent = k.vm.current();
+        if let (Ok(child), Some(parent)) = (k.try_call(Call::Fork), parent) {
+            self.expected(|expected| expected.fork(parent, child as ProcessId));
+        }
+    }
+
+    fn write_file(&self, k: &VmKernel<'_>, me: usize, file: u32, page: u64) {
+        let value = self.value(me);
+        let place = Place::File(file, page);
+        self.expected(|expected| {
+            expected.lengthens(file, page);
+            expected.writes(place, me, value);
+        });
+        let call = Call::Write {
+            file,
+            offset: bytes(page),
+            value,
+        };
+        if k.try_call(call).is_err() {
+            self.expected(|expected| expected.forget(place));
+        }
+    }
+
+    fn truncate(&self, k: &VmKernel<'_>, file: u32, pages: u64) {
+        self.expected(|expected| expected.cut(file, pages));
+        let bytes = bytes(pages);
+        if k.try_call(Call::Truncate { file, bytes }).is_ok() {
+            k.has_truncated(file, pages);
+        }
+        self.expected(|expected| expected.has_cut(file));
     }
 
     /// After the run: bytes that no CPU has changed must still be there.

@@ -9,6 +9,7 @@ use crate::oracle::{Moment, Used};
 use crate::tables;
 use quell::{CpuId, Frame, Invalidate, Page};
 use quell_contract::{Clause, Violation};
+use smallvec::SmallVec;
 use std::rc::Rc;
 use std::sync::atomic::Ordering;
 
@@ -213,16 +214,14 @@ impl Core {
         let live = self.mmu.walk(&arena, me, root, page);
         let allowed = |leaf: &Leaf| leaf.word & needed == needed;
         // Everything that the hardware may use for this access, the walk first.
-        let mut options: [Option<Leaf>; 8] = [None; 8];
-        let mut count = 0;
+        let mut options = SmallVec::<[Leaf; 8]>::new();
         let mut fault = true;
         let mut broken = None;
         if let Some(leaf) = live
             && allowed(&leaf)
         {
             broken = self.oracle.judge(me as u8, root, &leaf.used(page), kind);
-            options[0] = Some(leaf);
-            count = 1;
+            options.push(leaf);
             fault = false;
         }
         for leaf in self.mmu.cached(me, page) {
@@ -248,20 +247,16 @@ impl Core {
                 continue;
             }
             broken = self.oracle.judge(me as u8, root, &used, kind);
-            let known = options[..count]
-                .iter()
-                .flatten()
-                .any(|other| other.used(page).frame == used.frame);
-            if !known && count < options.len() {
-                options[count] = Some(*leaf);
-                count += 1;
+            let known = { options.iter() }.any(|other| other.used(page).frame == used.frame);
+            if !known {
+                options.push(*leaf);
             }
         }
         if let Some(violation) = broken {
             self.fail(violation);
             return Accessed::Fault;
         }
-        let alternatives = count + usize::from(fault);
+        let alternatives = options.len() + usize::from(fault);
         let choice = self.pick_data(alternatives);
         // A fault comes first where the walk finds nothing.
         let chosen = if fault {
@@ -269,7 +264,7 @@ impl Core {
         } else {
             Some(choice)
         };
-        let Some(leaf) = chosen.and_then(|at| options[at]) else {
+        let Some(leaf) = chosen.map(|at| options[at]) else {
             if self.tracing() {
                 self.say(me, || format!("page {page:#x}: fault"));
             }

@@ -273,6 +273,10 @@ impl Core {
         if count < 2 {
             return 0;
         }
+        assert!(
+            count <= usize::from(DATA),
+            "a choice is written in seven bits"
+        );
         self.decisions += 1;
         let choice = self.strategy.pick_data(self.decisions, count);
         if choice != 0 {

@@ -14,7 +14,7 @@ use quell_experiments::results::{Results, Whole, digest};
 use serde::{Deserialize, Serialize};
 
 use super::args::ExploreArgs;
-use super::output;
+use super::output::{self, Outcome};
 
 /// What is searched: the first line of its results.
 #[derive(Debug, Serialize, Deserialize)]
@@ -105,17 +105,23 @@ pub fn is_search(text: &str) -> bool {
     serde_json::from_str::<Head>(first).is_ok()
 }
 
-/// Prints what there is; whether nothing is wrong in it.
-pub fn print(results: &Results<Head>) -> bool {
-    let rows: Vec<_> = results.rows().map(|found| found.row).collect();
-    let exhaustive = matches!(results.head.effort, Effort::Exhaustive(_));
+/// Prints what there is.
+pub fn print(results: &Results<Head>) -> Outcome {
+    let (rows, exhaustive) = rows(results);
     output::rows(&rows, exhaustive);
-    !rows.iter().any(output::is_wrong)
+    Outcome::of(&rows, exhaustive)
 }
 
 /// The same as the object that `--json` prints.
-pub fn json(results: &Results<Head>) -> (serde_json::Value, bool) {
-    let rows: Vec<_> = results.rows().map(|found| found.row).collect();
-    let good = !rows.iter().any(output::is_wrong);
-    (serde_json::json!({ "scenarios": rows }), good)
+pub fn json(results: &Results<Head>) -> (serde_json::Value, Outcome) {
+    let (rows, exhaustive) = rows(results);
+    let outcome = Outcome::of(&rows, exhaustive);
+    (serde_json::json!({ "scenarios": rows }), outcome)
+}
+
+/// What came of the cases, and whether every schedule of each was asked for.
+fn rows(results: &Results<Head>) -> (Vec<cases::Row>, bool) {
+    let rows = results.rows().map(|found| found.row).collect();
+    let exhaustive = matches!(results.head.effort, Effort::Exhaustive(_));
+    (rows, exhaustive)
 }

@@ -6,7 +6,7 @@
 mod args;
 mod generate;
 pub mod kept;
-mod output;
+pub mod output;
 mod survival;
 pub mod tables;
 pub mod work;
@@ -106,7 +106,7 @@ pub fn run(args: ExploreArgs) -> anyhow::Result<ExitCode> {
     }
     let cases: Vec<_> = mine.into_iter().map(|(_, case)| case).collect();
     let results = work::explore_all(&args, &cases, effort, jobs.max(1), |_, _| {})?;
-    let failed = output::results(&args, &results, began.elapsed());
+    let outcome = output::results(&args, &results, began.elapsed());
     if let (Some(place), Some(first)) = (
         &trace,
         results
@@ -117,7 +117,7 @@ pub fn run(args: ExploreArgs) -> anyhow::Result<ExitCode> {
         let (_, lines) = replay(first.case, failure.deviations.clone());
         output::write_trace(place, &lines, &failure.violation.to_string())?;
     }
-    Ok(ExitCode::from(u8::from(failed)))
+    Ok(outcome.into())
 }
 
 /// Searches those cases of which the file has no result, and prints what there is then.
@@ -146,16 +146,16 @@ fn search_and_keep(
         })?;
     }
     keeper.finish()?;
-    let good = if args.json {
-        let (all, good) = kept::json(&file.results);
+    let outcome = if args.json {
+        let (all, outcome) = kept::json(&file.results);
         say!("{all:#}");
-        good
+        outcome
     } else {
-        let good = kept::print(&file.results);
+        let outcome = kept::print(&file.results);
         say!("results: {}", place.shown());
-        good
+        outcome
     };
-    Ok(ExitCode::from(u8::from(!good)))
+    Ok(outcome.into())
 }
 
 /// The mutants that the arguments name.

@@ -59,15 +59,48 @@ pub fn list(as_json: bool) {
     say!("{}", tables::mistakes());
 }
 
-/// Prints what a search found; whether anything is wrong.
-pub fn results(args: &ExploreArgs, results: &[Searched], elapsed: Duration) -> bool {
+/// What a search came to: the worst of its cases.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub enum Outcome {
+    /// Nothing was found.
+    Holds,
+    /// Nothing was found, but every schedule was asked for, and not every one was run.
+    GivenUp,
+    /// A case broke the contract, or did not come to what it is there for.
+    Wrong,
+}
+
+impl Outcome {
+    /// The worst of these cases, of each of which every schedule may have been asked for.
+    pub fn of(rows: &[Row], exhaustive_asked: bool) -> Self {
+        let of_one = |row: &Row| match () {
+            () if row.violation.is_some() || !row.never_fired.is_empty() => Outcome::Wrong,
+            () if exhaustive_asked && !row.exhaustive => Outcome::GivenUp,
+            () => Outcome::Holds,
+        };
+        rows.iter().map(of_one).max().unwrap_or(Outcome::Holds)
+    }
+}
+
+impl From<Outcome> for ExitCode {
+    fn from(outcome: Outcome) -> Self {
+        ExitCode::from(match outcome {
+            Outcome::Holds => 0,
+            Outcome::Wrong => 1,
+            Outcome::GivenUp => 3,
+        })
+    }
+}
+
+/// Prints what a search found.
+pub fn results(args: &ExploreArgs, results: &[Searched], elapsed: Duration) -> Outcome {
     let schedules: u64 = results.iter().map(|r| r.report.schedules).sum();
     let rate = schedules as f64 / elapsed.as_secs_f64();
     let found: Vec<_> = results
         .iter()
         .map(|r| cases::row(&r.case, &r.report))
         .collect();
-    let failed = found.iter().any(is_wrong);
+    let outcome = Outcome::of(&found, args.exhaustive);
     if args.json {
         let scenarios: Vec<_> = results
             .iter()
@@ -97,7 +130,7 @@ pub fn results(args: &ExploreArgs, results: &[Searched], elapsed: Duration) -> b
             "schedules_per_cpu_second": cpu_time::rate(schedules, spent),
         });
         say!("{all:#}");
-        return failed;
+        return outcome;
     }
     say!("{}", tables::found(&found, args.exhaustive));
     if args.coverage {
@@ -157,12 +190,7 @@ pub fn results(args: &ExploreArgs, results: &[Searched], elapsed: Duration) -> b
             replay_code(case, &failure.deviations)
         );
     }
-    failed
-}
-
-/// Whether a case broke the contract, or did not come to what it is there for.
-pub fn is_wrong(row: &Row) -> bool {
-    row.violation.is_some() || !row.never_fired.is_empty()
+    outcome
 }
 
 /// Prints what came of cases, wherever they were searched.

@@ -8,7 +8,7 @@ use crate::schedule::Rng;
 /// What a program over the manager may do.
 #[derive(Clone)]
 pub(super) struct CallSwarm {
-    pub(super) kinds: Vec<u8>,
+    pub(super) kinds: Vec<CallKind>,
     pub(super) pages: Vec<u64>,
     /// How many files there are when the run begins, and how long they are.
     pub(super) files: u32,
@@ -18,61 +18,98 @@ pub(super) struct CallSwarm {
     pub(super) collapses: bool,
     /// The range that most of it is about.
     pub(super) focus: (u64, u64),
-    pub(super) theme: Option<&'static [u8]>,
+    pub(super) theme: Option<&'static [CallKind]>,
     /// The kind that one side of a duel is, if that is known.
-    pub(super) centre: Option<u8>,
+    pub(super) centre: Option<CallKind>,
 }
 
-/// How many kinds of calls there are.
-const CALLS: u8 = 26;
+/// Kinds of phrases over the manager.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub(super) enum CallKind {
+    Read,
+    Write,
+    Map,
+    MapFile,
+    Unmap,
+    Discard,
+    Protect,
+    PageOut,
+    Remap,
+    /// Puts small pages together to a large one; where there are none, writes a file back.
+    Collapse,
+    Fork,
+    /// Goes on in another process.
+    Enter,
+    Exit,
+    WriteFile,
+    ReadFile,
+    Truncate,
+    Sync,
+    Migrate,
+    Demote,
+    Reclaim,
+    /// Goes idle, or leaves and comes back.
+    Presence,
+    /// Makes code executable, runs it, and takes it away.
+    Code,
+    Signal,
+    /// Gives frames one life after another.
+    Turnover,
+}
 
-/// The kind that gives frames one life after another.
-pub(super) const TURNOVER: u8 = 25;
+use CallKind::{
+    Code, Collapse, Demote, Discard, Enter, Exit, Fork, Map, MapFile, Migrate, PageOut, Presence,
+    Protect, Read, ReadFile, Reclaim, Remap, Signal, Sync, Truncate, Turnover, Unmap, Write,
+    WriteFile,
+};
+
+/// Every kind, as often as it is drawn.
+const KINDS: [CallKind; 26] = [
+    Read, Write, Map, MapFile, Unmap, Discard, Protect, PageOut, PageOut, Remap, Collapse, Fork,
+    Enter, Exit, WriteFile, ReadFile, Truncate, Sync, Migrate, Migrate, Demote, Reclaim, Presence,
+    Code, Signal, Turnover,
+];
+
+/// Kinds that use memory and do no more: the first of all.
+pub(super) const USES: [CallKind; 2] = [Read, Write];
 
 /// Kinds that are about one thing, as in programs over the engine.
-const THEMES: [&[u8]; 5] = [
-    // Memory is short: page out, discard, migrate, demote, reclaim, frames that come back.
-    &[7, 5, 18, 20, 21, TURNOVER],
-    // One life of a frame after another: page out, discard.
-    &[7, 5, TURNOVER],
-    // Files: map, page out, discard, write, read, truncate, sync, migrate.
-    &[3, 7, 5, 14, 15, 16, 17, 18],
-    // Processes that share: fork, twice as often, another process, exit, unmap, protect, page out, reclaim.
-    &[FORK, FORK, ENTER, 13, 4, 6, 7, 21],
-    // What lies where: map, unmap, discard, remap, protect, code.
-    &[2, 4, 5, 9, 6, 23],
+const THEMES: [&[CallKind]; 5] = [
+    // Memory is short.
+    &[PageOut, Discard, Migrate, Demote, Reclaim, Turnover],
+    // One life of a frame after another.
+    &[PageOut, Discard, Turnover],
+    // Files.
+    &[
+        MapFile, PageOut, Discard, WriteFile, ReadFile, Truncate, Sync, Migrate,
+    ],
+    // Processes that share.
+    &[Fork, Fork, Enter, Exit, Unmap, Protect, PageOut, Reclaim],
+    // What lies where.
+    &[Map, Unmap, Discard, Remap, Protect, Code],
 ];
 
 /// The same in programs with large pages.
-const LARGE_THEMES: [&[u8]; 2] = [
-    // One CPU takes a large page apart while another takes hold of it: unmap, discard, protect, page out, migrate, reclaim.
-    &[4, 5, 6, 7, 18, 18, 21],
-    // Processes that share one: fork, another process, discard, protect, and writes.
-    &[FORK, ENTER, 5, 6, 1],
+const LARGE_THEMES: [&[CallKind]; 2] = [
+    // One CPU takes a large page apart while another takes hold of it.
+    &[Unmap, Discard, Protect, PageOut, Migrate, Migrate, Reclaim],
+    // Processes that share one.
+    &[Fork, Enter, Discard, Protect, Write],
 ];
 
 /// Where memory comes and goes that nothing else is about, and how much: all that there is where it is short.
 pub(super) const ELSEWHERE: (u64, u64) = (100, 4);
 
-/// The kind that forks.
-pub(super) const FORK: u8 = 11;
+/// Kinds that are about files.
+const OF_FILES: [CallKind; 5] = [MapFile, WriteFile, ReadFile, Truncate, Sync];
 
-/// The kind that goes on in another process.
-pub(super) const ENTER: u8 = 12;
+/// Kinds that take a large page apart where they are about a part of it.
+pub(super) const SPLITS: [CallKind; 7] = [Unmap, Discard, Protect, PageOut, Fork, Migrate, Reclaim];
 
-/// The kind that collapses pages.
-const COLLAPSE: u8 = 10;
-
-/// Kinds that are about files: map, write, read, truncate, sync.
-const OF_FILES: [u8; 5] = [3, 14, 15, 16, 17];
-
-/// Kinds that take a large page apart where they are about a part of it: unmap, discard, protect, page out, fork,
-/// migrate, reclaim.
-pub(super) const SPLITS: [u8; 7] = [4, 5, 6, 7, 11, 18, 21];
-
-/// Kinds that take entries or rights away: unmap, discard, protect, page out, remap, fork, truncate, migrate, demote,
-/// reclaim. Other calls' duties are mostly about them.
-pub(super) const CLEARS: [u8; 10] = [4, 5, 6, 7, 9, 11, 16, 18, 20, 21];
+/// Kinds that take entries or rights away. Other calls' duties are mostly about them.
+pub(super) const CLEARS: [CallKind; 10] = [
+    Unmap, Discard, Protect, PageOut, Remap, Fork, Truncate, Migrate, Demote, Reclaim,
+];
 
 /// How often a program over the manager is about large pages. Its runs take long then.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -98,9 +135,9 @@ impl CallSwarm {
     }
 
     /// Other kinds of calls for one CPU of a duel: the kind that is its part, or accesses alone.
-    pub(super) fn part(&self, kind: Option<u8>) -> Self {
+    pub(super) fn part(&self, kind: Option<CallKind>) -> Self {
         CallSwarm {
-            kinds: kind.map_or(vec![0, 1], |kind| vec![kind; 1]),
+            kinds: kind.map_or(USES.to_vec(), |kind| vec![kind]),
             ..self.clone()
         }
     }
@@ -113,23 +150,22 @@ impl CallSwarm {
             LargePages::Never => false,
         };
         let collapses = large && rng.one_in(3);
-        let mut kinds = vec![0, 1];
+        let mut kinds = USES.to_vec();
         if large {
             kinds.extend(
-                [if collapses {
-                    COLLAPSE
-                } else {
-                    rng.pick(&SPLITS)
+                [match collapses {
+                    true => Collapse,
+                    false => rng.pick(&SPLITS),
                 }; 3],
             );
         }
-        let themes: &[&'static [u8]] = if large { &LARGE_THEMES } else { &THEMES };
+        let themes: &[&'static [CallKind]] = if large { &LARGE_THEMES } else { &THEMES };
         let theme = rng.one_in(2).then(|| rng.pick(themes));
         for _ in 0..1 + rng.few(4) {
             // Each as often as the two that are always there.
             let kind = match theme {
                 Some(theme) => rng.pick(theme),
-                None => rng.below(CALLS.into()) as u8,
+                None => rng.pick(&KINDS),
             };
             kinds.extend([kind; 2]);
         }
@@ -156,12 +192,12 @@ impl CallSwarm {
     }
 
     /// The same about one of these kinds of calls, and what goes with it.
-    pub(super) fn about_kinds(mut self, kinds: &[u8], rng: &mut Rng) -> Self {
+    pub(super) fn about_kinds(mut self, kinds: &[CallKind], rng: &mut Rng) -> Self {
         if kinds.is_empty() {
             return self;
         }
         let one = rng.pick(kinds);
-        let themes: &[&'static [u8]] = if self.large { &LARGE_THEMES } else { &THEMES };
+        let themes: &[&'static [CallKind]] = if self.large { &LARGE_THEMES } else { &THEMES };
         let fitting: Vec<_> = { themes.iter().copied() }
             .filter(|theme| theme.contains(&one))
             .collect();
@@ -200,14 +236,14 @@ impl CallSwarm {
     }
 
     /// A kind for one side of a duel: of those that it is about, of those of the swarm that do more than use memory, or any.
-    pub(super) fn any_kind(&self, rng: &mut Rng) -> u8 {
+    pub(super) fn any_kind(&self, rng: &mut Rng) -> CallKind {
         if let Some(theme) = self.theme {
             return rng.pick(theme);
         }
         match rng.pick(&self.kinds) {
-            kind @ 2.. => kind,
-            _ if rng.one_in(2) => rng.pick(&CLEARS),
-            _ => 2 + rng.below(u64::from(CALLS) - 2) as u8,
+            Read | Write if rng.one_in(2) => rng.pick(&CLEARS),
+            Read | Write => rng.pick(&KINDS[USES.len()..]),
+            kind => kind,
         }
     }
 
@@ -252,90 +288,68 @@ impl CallSwarm {
         };
         let process = rng.weigh(&[(1, 1), (3, 2), (1, 3)]);
         let op = match rng.pick(&self.kinds) {
-            0 => CallOp::Read {
+            Read => CallOp::Read {
                 page: self.used(rng),
             },
-            1 => CallOp::Write {
+            Write => CallOp::Write {
                 page: self.used(rng),
             },
-            2 => CallOp::Map {
+            Map => CallOp::Map {
                 page,
                 pages,
                 large: self.large && rng.one_in(2),
             },
-            3 => self.map_file(rng, page),
-            4 => CallOp::Unmap { page, pages },
-            5 => CallOp::Discard { page, pages },
-            6 => CallOp::Protect {
+            MapFile => self.map_file(rng, page),
+            Unmap => CallOp::Unmap { page, pages },
+            Discard => CallOp::Discard { page, pages },
+            Protect => CallOp::Protect {
                 page,
                 pages,
                 rights: rng.weigh(&[(1, 0), (4, 1), (2, 2), (1, 3), (1, 4)]),
             },
-            7 | 8 => {
+            PageOut => {
                 if rng.one_in(4) {
                     into.push(CallOp::Write { page });
                 }
                 CallOp::PageOut { page, pages }
             }
-            9 => {
-                let to = rng.pick(&[8, 9, 64, WINDOW, 2 * WINDOW]) + rng.below(2);
-                into.push(CallOp::Remap { page, pages, to });
-                // What is there now, perhaps with a stop on the way.
-                match rng.below(4) {
-                    0 => CallOp::Write { page },
-                    1 => CallOp::Read { page: to },
-                    _ => CallOp::Write { page: to },
-                }
-            }
-            COLLAPSE if self.large => CallOp::Collapse { page },
-            COLLAPSE => CallOp::Sync { file },
-            FORK => {
-                into.push(CallOp::Fork);
-                match rng.below(4) {
-                    0 => CallOp::Enter { process },
-                    1 | 2 => {
-                        into.push(CallOp::Enter { process });
-                        CallOp::Write { page }
-                    }
-                    _ => CallOp::Write { page },
-                }
-            }
-            ENTER => {
+            Remap => remap(rng, page, pages, into),
+            Collapse if self.large => CallOp::Collapse { page },
+            Collapse | Sync => CallOp::Sync { file },
+            Fork => fork(rng, page, process, into),
+            Enter => {
                 into.push(CallOp::Enter { process });
-                if rng.one_in(2) {
-                    CallOp::Read { page }
-                } else {
-                    CallOp::Write { page }
+                match rng.one_in(2) {
+                    true => CallOp::Read { page },
+                    false => CallOp::Write { page },
                 }
             }
-            13 => {
+            Exit => {
                 if rng.one_in(2) {
                     into.push(CallOp::Enter { process: 1 });
                 }
                 CallOp::Exit { process }
             }
-            14 => CallOp::WriteFile { file, page: at },
-            15 => CallOp::ReadFile { file, page: at },
-            16 => CallOp::Truncate {
+            WriteFile => CallOp::WriteFile { file, page: at },
+            ReadFile => CallOp::ReadFile { file, page: at },
+            Truncate => CallOp::Truncate {
                 file,
                 pages: rng.weigh(&[(3, 0), (2, at), (1, self.length), (1, self.length + 1)]),
             },
-            17 => CallOp::Sync { file },
-            18 | 19 => CallOp::Migrate {
+            Migrate => CallOp::Migrate {
                 page,
                 pages,
                 node: rng.weigh(&[(1, 0), (3, 1)]),
             },
-            20 => CallOp::Demote { pages: rng.few(4) },
-            21 => CallOp::Reclaim { pages: rng.few(4) },
-            22 => match rng.below(6) {
+            Demote => CallOp::Demote { pages: rng.few(4) },
+            Reclaim => CallOp::Reclaim { pages: rng.few(4) },
+            Presence => match rng.below(6) {
                 0 => CallOp::Offline,
                 1 => CallOp::Online,
                 2 => CallOp::Nothing,
                 _ => CallOp::Idle,
             },
-            23 => {
-                // Code is made executable, run, and taken away.
+            Code => {
                 let rights = rng.pick(&[1, 3, 4]);
                 into.push(CallOp::Protect {
                     page,
@@ -344,32 +358,57 @@ impl CallSwarm {
                 });
                 CallOp::Fetch { page }
             }
-            TURNOVER => {
-                // A page goes, its frame is used elsewhere, is free, and the page comes back.
-                if rng.below(3) > 0 {
-                    into.push(CallOp::PageOut { page, pages });
-                }
-                let (elsewhere, most) = ELSEWHERE;
-                into.push(CallOp::Fill {
-                    page: elsewhere,
-                    pages: 1 + rng.below(most),
-                });
-                into.push(CallOp::Discard {
-                    page: elsewhere,
-                    pages: most,
-                });
-                self.access(rng)
-            }
-            _ => {
+            Turnover => self.turn_over(rng, page, pages, into),
+            Signal => {
                 let flag = rng.below(FLAGS as u64) as u8;
-                if rng.one_in(2) {
-                    CallOp::Tell { flag }
-                } else {
-                    CallOp::Wait { flag }
+                match rng.one_in(2) {
+                    true => CallOp::Tell { flag },
+                    false => CallOp::Wait { flag },
                 }
             }
         };
         into.push(op);
+    }
+
+    /// A page goes, its frame is used elsewhere, is free, and the page comes back.
+    fn turn_over(&self, rng: &mut Rng, page: u64, pages: u64, into: &mut Vec<CallOp>) -> CallOp {
+        if rng.below(3) > 0 {
+            into.push(CallOp::PageOut { page, pages });
+        }
+        let (elsewhere, most) = ELSEWHERE;
+        into.push(CallOp::Fill {
+            page: elsewhere,
+            pages: 1 + rng.below(most),
+        });
+        into.push(CallOp::Discard {
+            page: elsewhere,
+            pages: most,
+        });
+        self.access(rng)
+    }
+}
+
+/// Pages move; then comes what is there now, perhaps with a stop on the way.
+fn remap(rng: &mut Rng, page: u64, pages: u64, into: &mut Vec<CallOp>) -> CallOp {
+    let to = rng.pick(&[8, 9, 64, WINDOW, 2 * WINDOW]) + rng.below(2);
+    into.push(CallOp::Remap { page, pages, to });
+    match rng.below(4) {
+        0 => CallOp::Write { page },
+        1 => CallOp::Read { page: to },
+        _ => CallOp::Write { page: to },
+    }
+}
+
+/// A process forks, and goes on as itself or as another, mostly writing.
+fn fork(rng: &mut Rng, page: u64, process: u32, into: &mut Vec<CallOp>) -> CallOp {
+    into.push(CallOp::Fork);
+    match rng.below(4) {
+        0 => CallOp::Enter { process },
+        1 | 2 => {
+            into.push(CallOp::Enter { process });
+            CallOp::Write { page }
+        }
+        _ => CallOp::Write { page },
     }
 }
 
@@ -382,31 +421,31 @@ pub(super) fn pages_of(cpu: &[Lane<CallOp>]) -> Vec<u64> {
 }
 
 /// The kinds of calls that a program makes in its run, accesses aside.
-pub(super) fn kinds_of(cpu: &[Lane<CallOp>]) -> Vec<u8> {
+pub(super) fn kinds_of(cpu: &[Lane<CallOp>]) -> Vec<CallKind> {
     let kind = |op: &CallOp| match *op {
-        CallOp::Fill { page, .. } if page == ELSEWHERE.0 => Some(TURNOVER),
-        CallOp::Map { .. } => Some(2),
-        CallOp::MapFile { .. } => Some(3),
-        CallOp::Unmap { .. } => Some(4),
-        CallOp::Discard { page, .. } if page != ELSEWHERE.0 => Some(5),
-        CallOp::Protect { .. } => Some(6),
-        CallOp::PageOut { .. } => Some(7),
-        CallOp::Remap { .. } => Some(9),
-        CallOp::Collapse { .. } => Some(COLLAPSE),
-        CallOp::Fork => Some(FORK),
-        CallOp::Enter { .. } => Some(ENTER),
-        CallOp::Exit { .. } => Some(13),
-        CallOp::WriteFile { .. } => Some(14),
-        CallOp::ReadFile { .. } => Some(15),
-        CallOp::Truncate { .. } => Some(16),
-        CallOp::Sync { .. } => Some(17),
-        CallOp::Migrate { .. } => Some(18),
-        CallOp::Demote { .. } => Some(20),
-        CallOp::Reclaim { .. } => Some(21),
-        CallOp::Fetch { .. } => Some(23),
+        CallOp::Fill { page, .. } if page == ELSEWHERE.0 => Some(Turnover),
+        CallOp::Map { .. } => Some(Map),
+        CallOp::MapFile { .. } => Some(MapFile),
+        CallOp::Unmap { .. } => Some(Unmap),
+        CallOp::Discard { page, .. } if page != ELSEWHERE.0 => Some(Discard),
+        CallOp::Protect { .. } => Some(Protect),
+        CallOp::PageOut { .. } => Some(PageOut),
+        CallOp::Remap { .. } => Some(Remap),
+        CallOp::Collapse { .. } => Some(Collapse),
+        CallOp::Fork => Some(Fork),
+        CallOp::Enter { .. } => Some(Enter),
+        CallOp::Exit { .. } => Some(Exit),
+        CallOp::WriteFile { .. } => Some(WriteFile),
+        CallOp::ReadFile { .. } => Some(ReadFile),
+        CallOp::Truncate { .. } => Some(Truncate),
+        CallOp::Sync { .. } => Some(Sync),
+        CallOp::Migrate { .. } => Some(Migrate),
+        CallOp::Demote { .. } => Some(Demote),
+        CallOp::Reclaim { .. } => Some(Reclaim),
+        CallOp::Fetch { .. } => Some(Code),
         _ => None,
     };
-    let mut kinds: Vec<u8> = { cpu.iter() }
+    let mut kinds: Vec<CallKind> = { cpu.iter() }
         .flat_map(|lane| lane.run.iter().filter_map(kind))
         .collect();
     kinds.sort_unstable();

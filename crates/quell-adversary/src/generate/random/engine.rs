@@ -1,11 +1,11 @@
-//! What programs over the engine may do, and the phrases that do it. [`whole`](super::whole) makes programs of them. The file is
-//! long because the phrases share what a program may do, and are read beside each other.
+//! What programs over the engine may do. [`phrases`](super::phrases) are drawn from it, and [`whole`](super::whole) makes programs
+//! of them.
 
 use super::kinds::{KINDS, Kind, NESTED, ROUND, THEMES};
 use super::pages::few_of;
 use crate::generated::program::{
-    BATCHES, EngineOp, FILE_PAGES, FILES, FLAGS, For, HUGE, Lane, OWN_PAGES, PAGES, PLACES,
-    Reported, Right, WINDOW,
+    BATCHES, EngineOp, FILE_PAGES, FILES, HUGE, Lane, OWN_PAGES, PAGES, PLACES, Reported, Right,
+    WINDOW,
 };
 use crate::schedule::Rng;
 
@@ -189,7 +189,7 @@ impl Swarm {
         self.kinds.iter().any(about)
     }
 
-    fn page(&self, rng: &mut Rng) -> u64 {
+    pub(super) fn page(&self, rng: &mut Rng) -> u64 {
         if rng.below(8) < if self.files() { 5 } else { 1 } {
             return FILE_PAGES[usize::from(rng.pick(&self.files))];
         }
@@ -203,7 +203,7 @@ impl Swarm {
         rng.below(self.spaces) as u8
     }
 
-    fn range(&self, rng: &mut Rng) -> (u64, u64) {
+    pub(super) fn range(&self, rng: &mut Rng) -> (u64, u64) {
         let page = self.page(rng);
         match rng.below(10) {
             0..6 => (page, 1),
@@ -214,7 +214,7 @@ impl Swarm {
         }
     }
 
-    fn change(&self, rng: &mut Rng, batch: u8, protects: bool) -> EngineOp {
+    pub(super) fn change(&self, rng: &mut Rng, batch: u8, protects: bool) -> EngineOp {
         let (page, pages) = self.range(rng);
         let space = self.space(rng);
         if protects {
@@ -250,271 +250,6 @@ impl Swarm {
         }
         let page = self.page(rng);
         EngineOp::Read { page }
-    }
-
-    /// A phrase.
-    pub(super) fn phrase(&self, rng: &mut Rng, into: &mut Vec<EngineOp>) {
-        let space = self.space(rng);
-        let page = self.page(rng);
-        let file = rng.pick(&self.files);
-        let batch = rng.within(&self.batches) as u8;
-        let window = u8::from(page / WINDOW == 1);
-        let end = |rng: &mut Rng, into: &mut Vec<EngineOp>| match rng.below(12) {
-            0 => into.push(EngineOp::Forget { batch }),
-            1 => {}
-            _ => into.push(EngineOp::Finish { batch }),
-        };
-        let open = |purpose: For| EngineOp::Open { batch, purpose };
-        match rng.weigh(&self.kinds) {
-            Kind::Read => into.push(EngineOp::Read { page }),
-            Kind::Write => into.push(EngineOp::Write { page }),
-            Kind::Map => {
-                let write = rng.below(3) > 0;
-                into.push(EngineOp::Map { space, page, write });
-            }
-            Kind::MapFile => {
-                let write = rng.one_in(3);
-                into.push(EngineOp::MapFile { space, file, write });
-            }
-            Kind::MapLarge if page >= HUGE => into.push(EngineOp::MapHuge { space }),
-            Kind::MapLarge => into.push(EngineOp::MapLarge { space, window }),
-            Kind::Block if rng.one_in(3) => into.push(EngineOp::MapBlock { space, page }),
-            Kind::Block => {
-                // The first page of one: all of it goes, or that page alone.
-                let (page, pages) = (page & !1, 1 + rng.below(2));
-                let report = rng.pick(&[Reported::Each, Reported::Each, Reported::Range]);
-                into.push(open(rng.pick(&[For::Call, For::Reclaim])));
-                into.push(EngineOp::Unmap {
-                    batch,
-                    space,
-                    page,
-                    pages,
-                    report,
-                });
-                end(rng, into);
-            }
-            kind @ (Kind::Unmap | Kind::Protect | Kind::Reclaim | Kind::Mixed) => {
-                let purpose = match kind {
-                    Kind::Reclaim => For::Reclaim,
-                    Kind::Mixed => rng.pick(&[For::Call, For::Reclaim, For::Migration]),
-                    _ => For::Call,
-                };
-                into.push(open(purpose));
-                for _ in 0..rng.few(if kind == Kind::Mixed { 4 } else { 2 }) {
-                    let protects = kind == Kind::Protect || (kind == Kind::Mixed && rng.one_in(3));
-                    into.push(self.change(rng, batch, protects));
-                }
-                end(rng, into);
-            }
-            Kind::Sweep => {
-                into.push(open(rng.pick(&[For::Call, For::Reclaim])));
-                into.push(EngineOp::Sweep { batch, page });
-                // What is found out about one of them must not be taken for the others'.
-                for _ in 1..rng.few(3) {
-                    let page = self.page(rng);
-                    into.push(EngineOp::Sweep { batch, page });
-                }
-                end(rng, into);
-            }
-            Kind::Unlink => {
-                into.push(open(For::Call));
-                if rng.one_in(3) {
-                    into.push(self.change(rng, batch, false));
-                }
-                into.push(EngineOp::Unlink {
-                    batch,
-                    space,
-                    window,
-                });
-                end(rng, into);
-            }
-            Kind::Confirm => {
-                for _ in 0..rng.few(2) {
-                    let (page, pages) = self.range(rng);
-                    into.push(EngineOp::Confirm { space, page, pages });
-                }
-            }
-            Kind::Unprotect => into.push(EngineOp::Unprotect {
-                space,
-                page,
-                right: Right::Write,
-            }),
-            Kind::Code => match rng.below(4) {
-                0 => into.push(allow(space, page)),
-                1 => {
-                    let (page, pages) = self.range(rng);
-                    into.push(open(For::Call));
-                    into.push(EngineOp::Protect {
-                        batch,
-                        space,
-                        page,
-                        pages,
-                        capture: false,
-                        right: Right::Execute,
-                    });
-                    end(rng, into);
-                }
-                _ => into.push(EngineOp::Fetch { page }),
-            },
-            Kind::Move => {
-                let to = self.page(rng);
-                into.push(EngineOp::Move { space, page, to });
-            }
-            Kind::Migrate => into.push(EngineOp::Migrate { space, page }),
-            Kind::Withdraw => into.push(EngineOp::Withdraw { space, page }),
-            Kind::Split => into.push(EngineOp::Split { space, window }),
-            Kind::Collapse => into.push(EngineOp::Collapse { space, window }),
-            Kind::Switch => into.push(EngineOp::Switch { space }),
-            Kind::Idle => {
-                into.push(match rng.below(4) {
-                    0 => EngineOp::Leave,
-                    _ => EngineOp::Lazy,
-                });
-                if rng.below(4) > 0 {
-                    into.push(match rng.below(4) {
-                        0 => EngineOp::Resume,
-                        _ => EngineOp::Switch { space },
-                    });
-                    into.push(EngineOp::Read { page });
-                }
-            }
-            Kind::Tour if self.spaces > 2 && rng.one_in(if self.goes_round { 1 } else { 4 }) => {
-                self.go_round(window, batch, rng, into);
-            }
-            Kind::Tour => {
-                for _ in 0..1 + rng.few(4) {
-                    let space = rng.below(self.spaces) as u8;
-                    into.push(EngineOp::Switch { space });
-                    if rng.one_in(2) {
-                        into.push(EngineOp::Read { page });
-                    }
-                }
-            }
-            Kind::FileReclaim => into.push(EngineOp::Reclaim { file }),
-            Kind::Lazily => {
-                let others = match rng.below(3) {
-                    0 => rng.below(1 << FILES) as u8,
-                    _ => 0,
-                };
-                let files = 1 << file | others;
-                if self.uses_own_half() && rng.one_in(2) {
-                    let own = rng.pick(&self.own);
-                    into.push(EngineOp::ReclaimWithOwn { files, own });
-                    if rng.one_in(3) {
-                        into.push(EngineOp::ClaimOwn { own });
-                    }
-                } else {
-                    into.push(EngineOp::ReclaimLazily { files });
-                }
-                if rng.one_in(2) {
-                    into.push(EngineOp::Claim { file });
-                }
-            }
-            Kind::Claim => into.push(EngineOp::Claim { file }),
-            Kind::Rescue => into.push(EngineOp::Rescue { file }),
-            Kind::WriteFile => into.push(EngineOp::WriteFile { file }),
-            Kind::Pay => into.push(EngineOp::Pay),
-            Kind::CatchUp => into.push(EngineOp::CatchUp),
-            Kind::Hotplug => {
-                // Most kernels let an idle CPU go.
-                if rng.one_in(2) {
-                    into.push(EngineOp::Lazy);
-                }
-                into.push(EngineOp::Offline);
-                if rng.below(3) > 0 {
-                    into.push(EngineOp::Online);
-                    let space = rng.below(self.spaces) as u8;
-                    into.push(EngineOp::Switch { space });
-                }
-            }
-            Kind::Retire => {
-                into.push(EngineOp::Lazy);
-                if rng.below(3) > 0 {
-                    // What it maps goes first, with its tables.
-                    into.push(open(For::Call));
-                    into.push(EngineOp::Unlink {
-                        batch,
-                        space,
-                        window,
-                    });
-                    into.push(EngineOp::Finish { batch });
-                }
-                into.push(EngineOp::Retire { space });
-                if rng.one_in(2) {
-                    into.push(EngineOp::Revive { space });
-                    into.push(EngineOp::Switch { space });
-                }
-            }
-            Kind::Mask => {
-                // As a kernel that flushes under a lock that interrupt handlers take.
-                into.push(EngineOp::Mask { on: true });
-                into.push(open(For::Call));
-                into.push(self.change(rng, batch, false));
-                into.push(EngineOp::Finish { batch });
-                into.push(EngineOp::Mask { on: false });
-            }
-            Kind::Own => into.push(self.use_own(rng)),
-            Kind::Undisturbed => self.run_undisturbed(page, rng, into),
-            kind @ (Kind::UnmapOwn | Kind::OwnLazily | Kind::UnlinkOwn | Kind::Patch) => {
-                self.change_own(kind, rng, into);
-            }
-            Kind::Start => {
-                into.push(open(rng.pick(&[For::Call, For::Reclaim])));
-                for _ in 0..rng.few(2) {
-                    let protects = rng.one_in(4);
-                    into.push(self.change(rng, batch, protects));
-                }
-                into.push(EngineOp::Start { batch });
-            }
-            Kind::AtOnce => {
-                let whole = rng.one_in(4);
-                into.push(match rng.one_in(3) {
-                    true => EngineOp::UnlinkAtOnce {
-                        space,
-                        window,
-                        whole,
-                    },
-                    false => EngineOp::UnmapAtOnce { space, page, whole },
-                });
-            }
-            Kind::Signal => {
-                let flag = rng.below(FLAGS as u64) as u8;
-                into.push(if rng.one_in(2) {
-                    EngineOp::Tell { flag }
-                } else {
-                    EngineOp::Wait { flag }
-                });
-            }
-        }
-    }
-}
-
-impl Swarm {
-    /// One space after the other, so that tags run out, mostly twice over; then perhaps what most of the program is about, to
-    /// take something away there.
-    fn go_round(&self, window: u8, batch: u8, rng: &mut Rng, into: &mut Vec<EngineOp>) {
-        let first = rng.below(self.spaces);
-        let count = self.spaces * (1 + rng.few(2));
-        into.extend((first..first + count).map(|at| EngineOp::Switch {
-            space: (at % self.spaces) as u8,
-        }));
-        let space = self.home;
-        if rng.one_in(2) {
-            into.push(EngineOp::Switch { space });
-        }
-        if rng.one_in(2) {
-            let purpose = For::Call;
-            into.push(EngineOp::Open { batch, purpose });
-            into.push(match rng.one_in(3) {
-                true => self.change(rng, batch, false),
-                false => EngineOp::Unlink {
-                    batch,
-                    space,
-                    window,
-                },
-            });
-            into.push(EngineOp::Finish { batch });
-        }
     }
 }
 

@@ -3,13 +3,14 @@
 //! Programs are drawn by swarms (Groce et al., ISSTA 2012): each may use a few kinds of operations and a
 //! few pages only, drawn anew every time. Operations that it does then meet, and operations that it leaves out cannot hide
 //! anything. Operations come in *phrases* (open a batch, change something, finish it), which are cut,
-//! spread over CPUs and mixed. Each grammar has its phrases in a module of its own: [`engine`], [`calls`].
+//! spread over CPUs and mixed. Each grammar has its phrases in a module of its own: [`phrases`], [`calls`].
 
 mod calls;
 mod engine;
 mod kinds;
 mod own_half;
 mod pages;
+mod phrases;
 mod shape;
 mod turns;
 mod whole;

@@ -3,11 +3,12 @@
 //! Every program begins with pages mapped and spaces loaded, because nothing can go wrong before.
 
 use super::engine::{Swarm, allow, kinds_of};
+use super::kinds::Kind;
 use super::shape::shape;
 use super::turns::{repeat, take_turns};
 use crate::action::MAX_CPUS;
 use crate::generated::program::{
-    BATCHES, EngineOp, FILE_PAGES, FLAGS, HUGE, Lane, PLACES, Program, SPACES, WINDOW,
+    BATCHES, EngineOp, FILE_PAGES, FLAGS, HUGE, Lane, PLACES, Program, SPACES, Shape, WINDOW,
 };
 use crate::schedule::Rng;
 
@@ -48,104 +49,24 @@ pub(in crate::generate) fn engine_program_like(rng: &mut Rng, like: Option<&Prog
     }
     let cpus = rng.weigh(&[(5, 2), (3, 3), (1, MAX_CPUS)]);
     let mut cpu = vec![Lane::default(); cpus];
-    // What is mapped when the run begins.
-    let first = &mut cpu[0].start;
-    let mapped = match usize::from(shape.spaces) {
-        SPACES => shape.spaces,
-        _ => shape.spaces.min(5),
-    };
-    for space in 0..mapped {
-        for &page in &swarm.pages {
-            if rng.one_in(5) {
-                continue;
-            }
-            let write = rng.below(3) > 0;
-            let window = (page / WINDOW) as u8;
-            first.push(match page {
-                HUGE.. => EngineOp::MapHuge { space },
-                _ if swarm.maps_blocks() && page % WINDOW < 2 && rng.below(4) > 0 => {
-                    EngineOp::MapBlock { space, page }
-                }
-                _ if rng.one_in(12) && window < 2 => EngineOp::MapLarge { space, window },
-                _ => EngineOp::Map { space, page, write },
-            });
-            if swarm.runs_code() && page < HUGE {
-                first.push(allow(space, page));
-            }
-        }
-        for &file in &swarm.files {
-            let write = rng.one_in(4);
-            first.push(EngineOp::MapFile { space, file, write });
-            if swarm.runs_code() && rng.one_in(2) {
-                first.push(allow(space, FILE_PAGES[usize::from(file)]));
-            }
-        }
-    }
-    if swarm.uses_own_half() {
-        first.extend(swarm.own.iter().map(|&own| EngineOp::MapOwn { own }));
-    }
-    // In some programs each CPU is mostly about a space of its own, and the thread that preempts it about another's: what goes wrong
-    // there must not be mended by what they do to each other.
-    let apart = strangers || shape.spaces > 1 && rng.one_in(4);
-    // In some it is mostly about one that no CPU has had loaded before.
-    let fresh = shape.spaces > 1 && !apart && rng.one_in(6);
-    // In some it is about the last of more spaces than a batch has room for.
-    let often = if swarm.crowded { 2 } else { 4 };
-    let last = fresh || usize::from(shape.spaces) > PLACES && rng.one_in(often);
-    let home = |number: usize| match apart {
-        true => (number % usize::from(shape.spaces)) as u8,
-        false if last => shape.spaces - 1,
-        false => 0,
-    };
-    let loaded = u64::from(shape.spaces - u8::from(fresh));
-    // Every other program is a duel: one CPU does one kind of thing, another another or the same, and the rest of
-    // them use what it is done to; perhaps not before one of the two says that it is done.
+    map_all(rng, &shape, &swarm, &mut cpu[0].start);
+    let homes = Homes::draw(rng, &shape, &swarm, strangers);
     let told = (rng.below(2) as usize, rng.below(FLAGS as u64) as u8);
     let waits = rng.one_in(3);
-    let duel = rng.one_in(2).then(|| {
-        let first = swarm.any_kind(rng);
-        let second = if rng.one_in(4) {
-            first
-        } else {
-            swarm.any_kind(rng)
-        };
-        [first, second]
-    });
+    let duel = rng.one_in(2).then(|| duel(rng, &swarm));
     for (number, lane) in cpu.iter_mut().enumerate() {
         let part = Swarm {
-            home: home(number),
+            home: homes.of(number),
             ..swarm.part(number, duel, rng)
         };
         // A thread that preempts the owner of a batch has one of its own.
         let preempting = Swarm {
-            home: home(number + 1),
+            home: homes.of(number + 1),
             batches: BATCHES as u64 - 1..BATCHES as u64,
             ..swarm.clone()
         };
-        // The last one stays.
-        for _ in 0..rng.few(3) - 1 {
-            let space = rng.below(loaded) as u8;
-            lane.start.push(EngineOp::Switch { space });
-        }
-        let space = match fresh {
-            true => rng.below(loaded) as u8,
-            false => part.space(rng),
-        };
-        lane.start.push(EngineOp::Switch { space });
-        if fresh && rng.one_in(2) {
-            lane.run.push(EngineOp::Switch { space: part.home });
-        }
-        if swarm.leaves_alone() && rng.one_in(2) {
-            lane.start.push(EngineOp::Undisturbed);
-        } else if swarm.goes_idle() && rng.one_in(2) {
-            lane.start.push(EngineOp::Lazy);
-        } else if rng.one_in(6) {
-            lane.start.push(rng.weigh(&[
-                (6, EngineOp::Lazy),
-                (1, EngineOp::Offline),
-                (1, EngineOp::Mask { on: true }),
-            ]));
-        }
+        homes.load(rng, &part, lane);
+        begin(rng, &swarm, &mut lane.start);
         for _ in 0..rng.few(if duel.is_some() { 2 } else { 4 }) {
             part.phrase(rng, &mut lane.run);
         }
@@ -189,4 +110,125 @@ pub(in crate::generate) fn engine_program_like(rng: &mut Rng, like: Option<&Prog
         }
     }
     Program::Engine { shape, cpu }
+}
+
+/// What is mapped when the run begins.
+fn map_all(rng: &mut Rng, shape: &Shape, swarm: &Swarm, first: &mut Vec<EngineOp>) {
+    let mapped = match usize::from(shape.spaces) {
+        SPACES => shape.spaces,
+        _ => shape.spaces.min(5),
+    };
+    for space in 0..mapped {
+        for &page in &swarm.pages {
+            if rng.one_in(5) {
+                continue;
+            }
+            first.push(map(rng, swarm, space, page));
+            if swarm.runs_code() && page < HUGE {
+                first.push(allow(space, page));
+            }
+        }
+        for &file in &swarm.files {
+            let write = rng.one_in(4);
+            first.push(EngineOp::MapFile { space, file, write });
+            if swarm.runs_code() && rng.one_in(2) {
+                first.push(allow(space, FILE_PAGES[usize::from(file)]));
+            }
+        }
+    }
+    if swarm.uses_own_half() {
+        first.extend(swarm.own.iter().map(|&own| EngineOp::MapOwn { own }));
+    }
+}
+
+/// Maps a page, or what it lies in.
+fn map(rng: &mut Rng, swarm: &Swarm, space: u8, page: u64) -> EngineOp {
+    let write = rng.below(3) > 0;
+    let window = (page / WINDOW) as u8;
+    match page {
+        HUGE.. => EngineOp::MapHuge { space },
+        _ if swarm.maps_blocks() && page % WINDOW < 2 && rng.below(4) > 0 => {
+            EngineOp::MapBlock { space, page }
+        }
+        _ if rng.one_in(12) && window < 2 => EngineOp::MapLarge { space, window },
+        _ => EngineOp::Map { space, page, write },
+    }
+}
+
+/// Which space each CPU is mostly about.
+struct Homes {
+    spaces: u8,
+    /// Each is about a space of its own, and the thread that preempts it about another's: what goes wrong there must not be
+    /// mended by what they do to each other.
+    apart: bool,
+    /// All are about one that no CPU has had loaded before.
+    fresh: bool,
+    /// All are about the last, of more spaces than a batch has room for.
+    last: bool,
+}
+
+impl Homes {
+    fn draw(rng: &mut Rng, shape: &Shape, swarm: &Swarm, strangers: bool) -> Self {
+        let spaces = shape.spaces;
+        let apart = strangers || spaces > 1 && rng.one_in(4);
+        let fresh = spaces > 1 && !apart && rng.one_in(6);
+        let often = if swarm.crowded { 2 } else { 4 };
+        Homes {
+            spaces,
+            apart,
+            fresh,
+            last: fresh || usize::from(spaces) > PLACES && rng.one_in(often),
+        }
+    }
+
+    fn of(&self, cpu: usize) -> u8 {
+        match self.apart {
+            true => (cpu % usize::from(self.spaces)) as u8,
+            false if self.last => self.spaces - 1,
+            false => 0,
+        }
+    }
+
+    /// Which spaces the CPU has loaded before the run; the last one stays.
+    fn load(&self, rng: &mut Rng, part: &Swarm, lane: &mut Lane<EngineOp>) {
+        let loaded = u64::from(self.spaces - u8::from(self.fresh));
+        for _ in 0..rng.few(3) - 1 {
+            let space = rng.below(loaded) as u8;
+            lane.start.push(EngineOp::Switch { space });
+        }
+        let space = match self.fresh {
+            true => rng.below(loaded) as u8,
+            false => part.space(rng),
+        };
+        lane.start.push(EngineOp::Switch { space });
+        if self.fresh && rng.one_in(2) {
+            lane.run.push(EngineOp::Switch { space: part.home });
+        }
+    }
+}
+
+/// Every other program is a duel: one CPU does one kind of thing, another another or the same, and the rest of them use what
+/// it is done to; perhaps not before one of the two says that it is done.
+fn duel(rng: &mut Rng, swarm: &Swarm) -> [(u64, Kind); 2] {
+    let first = swarm.any_kind(rng);
+    let second = match rng.one_in(4) {
+        true => first,
+        false => swarm.any_kind(rng),
+    };
+    [first, second]
+}
+
+/// In which state a CPU is when the run begins.
+fn begin(rng: &mut Rng, swarm: &Swarm, start: &mut Vec<EngineOp>) {
+    if swarm.leaves_alone() && rng.one_in(2) {
+        start.push(EngineOp::Undisturbed);
+    } else if swarm.goes_idle() && rng.one_in(2) {
+        start.push(EngineOp::Lazy);
+    } else if rng.one_in(6) {
+        start.push(rng.weigh(&[
+            (6, EngineOp::Lazy),
+            (1, EngineOp::Offline),
+            (1, EngineOp::Mask { on: true }),
+        ]));
+    }
 }

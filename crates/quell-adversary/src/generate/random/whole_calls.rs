@@ -2,9 +2,7 @@
 //!
 //! Every program begins with memory and files mapped, and mostly used, because nothing can go wrong before.
 
-use super::calls::{
-    CLEARS, CallSwarm, ELSEWHERE, ENTER, FORK, LargePages, SPLITS, TURNOVER, kinds_of,
-};
+use super::calls::{CLEARS, CallKind, CallSwarm, ELSEWHERE, LargePages, SPLITS, USES, kinds_of};
 use super::turns::{repeat, take_turns};
 use crate::action::MAX_CPUS;
 use crate::generated::program::{CallOp, FLAGS, Lane, Memory, Program, WINDOW};
@@ -27,116 +25,29 @@ pub(in crate::generate) fn calls_program_like(
     }
     // What a fault maps may be a large page, too.
     let untouched = swarm.large && !swarm.collapses && rng.one_in(3);
-    // Every other program is a duel: one CPU does one kind of thing, another another or no more than use memory, and the
-    // rest of them use what it is done to; perhaps not before one of the two says that it is done.
-    let duel = rng.one_in(2).then(|| {
-        let second = match rng.one_in(if untouched { 2 } else { 4 }) {
-            true => rng.below(2) as u8,
-            false => swarm.any_kind(rng),
-        };
-        let first = if (swarm.theme.is_none() || swarm.centre.is_some()) && rng.one_in(2) {
-            rng.pick(if swarm.large { &SPLITS } else { &CLEARS })
-        } else {
-            swarm.any_kind(rng)
-        };
-        match swarm.centre {
-            Some(centre) if rng.one_in(2) => [centre, second],
-            Some(centre) => [first, centre],
-            None => [first, second],
-        }
-    });
+    let duel = rng.one_in(2).then(|| duel(rng, &swarm, untouched));
     let cpus = rng.weigh(&[(5, 2), (3, 3), (1, MAX_CPUS)]);
     let mut cpu = vec![Lane::default(); cpus];
     let first = &mut cpu[0].start;
-    for file in 0..swarm.files {
-        first.push(CallOp::Create {
-            pages: swarm.length,
-        });
-        if rng.below(4) > 0 {
-            first.push(CallOp::WriteFile { file, page: 0 });
-            if rng.below(3) > 0 {
-                first.push(CallOp::Sync { file });
-            }
-        }
-    }
+    create_files(rng, &swarm, first);
     if swarm.large {
-        let large = !swarm.collapses;
-        first.push(CallOp::Map {
-            page: 0,
-            pages: WINDOW,
-            large,
-        });
-        if large && !untouched {
-            first.push(CallOp::Write { page: 0 });
-        } else if !large {
-            first.push(CallOp::Fill {
-                page: 0,
-                pages: if rng.one_in(3) { 4 } else { WINDOW },
-            });
-        }
+        map_large(rng, &swarm, untouched, first);
     }
-    let mut mapped = None;
-    for &page in &swarm.pages {
-        // A file cuts the range of a large page.
-        if swarm.files > 0 && rng.below(5) < if swarm.large { 1 } else { 3 } {
-            let map = swarm.map_file(rng, page);
-            // Now and then what lies elsewhere already, the other way.
-            let again = mapped.filter(|_| rng.one_in(2));
-            let map = again.map_or(map, |before| mapped_again(before, page));
-            mapped = Some(map);
-            first.push(map);
-            if rng.one_in(4) {
-                let beside = page ^ 4;
-                first.push(mapped_again(map, beside));
-                first.push(CallOp::Read { page: beside });
-                if rng.one_in(3) {
-                    let pages = 1;
-                    first.push(CallOp::PageOut {
-                        page: beside,
-                        pages,
-                    });
-                }
-            }
-        } else if !swarm.large {
-            let pages = rng.few(3);
-            first.push(CallOp::Map {
-                page,
-                pages,
-                large: false,
-            });
-        }
-        if !untouched && rng.below(4) > 0 {
-            first.push(if rng.one_in(2) {
-                CallOp::Write { page }
-            } else {
-                CallOp::Read { page }
-            });
-            if rng.one_in(8) {
-                first.push(CallOp::PageOut { page, pages: 1 });
-            }
-        }
-    }
+    map_pages(rng, &swarm, untouched, first);
     if duel.is_some() && rng.one_in(2) {
         // Whatever else is there.
         let one = rng.pick(&swarm.pages);
         swarm.pages = vec![one];
         swarm.focus.0 = one;
     }
-    let about_processes = swarm.kinds.contains(&FORK) || swarm.kinds.contains(&ENTER);
-    let forked = rng.one_in(if about_processes {
-        2
-    } else if swarm.large {
-        4
-    } else {
-        12
-    });
+    let forked = forks(rng, &swarm);
     if forked {
         first.push(CallOp::Fork);
     }
     // Then some run the parent, others the child: each as it comes, or one this and all others that.
     let alone = rng.one_in(2).then(|| rng.below(2) as usize);
     // A page beside them, so that their table stays.
-    if !swarm.large && (swarm.kinds.contains(&TURNOVER) || rng.below(3) > 0) {
+    if !swarm.large && (swarm.kinds.contains(&CallKind::Turnover) || rng.below(3) > 0) {
         let (page, pages) = ELSEWHERE;
         first.push(CallOp::Map {
             page,
@@ -146,19 +57,19 @@ pub(in crate::generate) fn calls_program_like(
         first.push(CallOp::Write { page });
     }
     let turns_over = match duel {
-        Some(kinds) => kinds.contains(&TURNOVER),
-        None => swarm.kinds.contains(&TURNOVER),
+        Some(kinds) => kinds.contains(&CallKind::Turnover),
+        None => swarm.kinds.contains(&CallKind::Turnover),
     };
     let told = (rng.below(2) as usize, rng.below(FLAGS as u64) as u8);
     let waits = duel.is_some() && rng.one_in(2);
     for (number, lane) in cpu.iter_mut().enumerate() {
-        let (part, most) = match duel {
+        let part = match duel {
             Some(kinds) => {
                 // Now and then there are two on a side.
                 let side = if rng.one_in(3) { number % 2 } else { number };
-                (swarm.part(kinds.get(side).copied()), 2)
+                swarm.part(kinds.get(side).copied())
             }
-            None => (swarm.clone(), 4),
+            None => swarm.clone(),
         };
         let child = match alone {
             Some(alone) => number != alone,
@@ -167,21 +78,8 @@ pub(in crate::generate) fn calls_program_like(
         if forked && child {
             lane.start.push(CallOp::Enter { process: 2 });
         }
-        // Those that a duel is not left to have used what it is about: what is left behind is in their TLBs.
-        if duel.is_some() && number > 1 && rng.one_in(2) {
-            lane.start.push(swarm.access(rng));
-        }
-        // What lies behind the start of a run: pages taken out, moved, shared with a child.
-        if rng.one_in(3) {
-            swarm.phrase(rng, &mut lane.start);
-        }
-        for _ in 0..rng.few(most) {
-            part.phrase(rng, &mut lane.run);
-        }
-        // A CPU that has done something uses it, too.
-        if duel.is_some() && rng.one_in(2) {
-            lane.run.push(swarm.access(rng));
-        }
+        let side = duel.map(|_| number);
+        draw_lane(rng, &swarm, &part, side, lane);
         if waits && number == told.0 {
             lane.run.push(CallOp::Tell { flag: told.1 });
         } else if waits {
@@ -199,6 +97,138 @@ pub(in crate::generate) fn calls_program_like(
     }
     let memory = memory(rng, &swarm, turns_over);
     Program::Calls { memory, cpu }
+}
+
+/// Every other program is a duel: one CPU does one kind of thing, another another or no more than use memory, and the rest
+/// of them use what it is done to; perhaps not before one of the two says that it is done.
+fn duel(rng: &mut Rng, swarm: &CallSwarm, untouched: bool) -> [CallKind; 2] {
+    let second = match rng.one_in(if untouched { 2 } else { 4 }) {
+        true => rng.pick(&USES),
+        false => swarm.any_kind(rng),
+    };
+    let first = if (swarm.theme.is_none() || swarm.centre.is_some()) && rng.one_in(2) {
+        rng.pick(if swarm.large { &SPLITS } else { &CLEARS })
+    } else {
+        swarm.any_kind(rng)
+    };
+    match swarm.centre {
+        Some(centre) if rng.one_in(2) => [centre, second],
+        Some(centre) => [first, centre],
+        None => [first, second],
+    }
+}
+
+/// The files that there are when the run begins, mostly written, and mostly on their device.
+fn create_files(rng: &mut Rng, swarm: &CallSwarm, first: &mut Vec<CallOp>) {
+    for file in 0..swarm.files {
+        first.push(CallOp::Create {
+            pages: swarm.length,
+        });
+        if rng.below(4) > 0 {
+            first.push(CallOp::WriteFile { file, page: 0 });
+            if rng.below(3) > 0 {
+                first.push(CallOp::Sync { file });
+            }
+        }
+    }
+}
+
+/// Memory for a large page: one that is there, if it is touched, or small ones to put together.
+fn map_large(rng: &mut Rng, swarm: &CallSwarm, untouched: bool, first: &mut Vec<CallOp>) {
+    let large = !swarm.collapses;
+    first.push(CallOp::Map {
+        page: 0,
+        pages: WINDOW,
+        large,
+    });
+    if large && !untouched {
+        first.push(CallOp::Write { page: 0 });
+    } else if !large {
+        first.push(CallOp::Fill {
+            page: 0,
+            pages: if rng.one_in(3) { 4 } else { WINDOW },
+        });
+    }
+}
+
+/// The pages that a program is about: of files or anonymous, mostly used, now and then taken out.
+fn map_pages(rng: &mut Rng, swarm: &CallSwarm, untouched: bool, first: &mut Vec<CallOp>) {
+    let mut mapped = None;
+    for &page in &swarm.pages {
+        // A file cuts the range of a large page.
+        if swarm.files > 0 && rng.below(5) < if swarm.large { 1 } else { 3 } {
+            let map = swarm.map_file(rng, page);
+            // Now and then what lies elsewhere already, the other way.
+            let again = mapped.filter(|_| rng.one_in(2));
+            let map = again.map_or(map, |before| mapped_again(before, page));
+            mapped = Some(map);
+            first.push(map);
+            if rng.one_in(4) {
+                map_beside(rng, map, page ^ 4, first);
+            }
+        } else if !swarm.large {
+            let pages = rng.few(3);
+            first.push(CallOp::Map {
+                page,
+                pages,
+                large: false,
+            });
+        }
+        if !untouched && rng.below(4) > 0 {
+            first.push(match rng.one_in(2) {
+                true => CallOp::Write { page },
+                false => CallOp::Read { page },
+            });
+            if rng.one_in(8) {
+                first.push(CallOp::PageOut { page, pages: 1 });
+            }
+        }
+    }
+}
+
+/// What a file is mapped to once more, the other way: that is used, and perhaps taken out again.
+fn map_beside(rng: &mut Rng, map: CallOp, page: u64, first: &mut Vec<CallOp>) {
+    first.push(mapped_again(map, page));
+    first.push(CallOp::Read { page });
+    if rng.one_in(3) {
+        first.push(CallOp::PageOut { page, pages: 1 });
+    }
+}
+
+/// Whether there are a parent and a child when the run begins.
+fn forks(rng: &mut Rng, swarm: &CallSwarm) -> bool {
+    let about_processes =
+        swarm.kinds.contains(&CallKind::Fork) || swarm.kinds.contains(&CallKind::Enter);
+    rng.one_in(match () {
+        () if about_processes => 2,
+        () if swarm.large => 4,
+        () => 12,
+    })
+}
+
+/// What one CPU does: its part, if it has one in a duel, and which of the CPUs of that it is.
+fn draw_lane(
+    rng: &mut Rng,
+    swarm: &CallSwarm,
+    part: &CallSwarm,
+    in_duel: Option<usize>,
+    lane: &mut Lane<CallOp>,
+) {
+    // Those that a duel is not left to have used what it is about: what is left behind is in their TLBs.
+    if in_duel.is_some_and(|number| number > 1) && rng.one_in(2) {
+        lane.start.push(swarm.access(rng));
+    }
+    // What lies behind the start of a run: pages taken out, moved, shared with a child.
+    if rng.one_in(3) {
+        swarm.phrase(rng, &mut lane.start);
+    }
+    for _ in 0..rng.few(if in_duel.is_some() { 2 } else { 4 }) {
+        part.phrase(rng, &mut lane.run);
+    }
+    // A CPU that has done something uses it, too.
+    if in_duel.is_some() && rng.one_in(2) {
+        lane.run.push(swarm.access(rng));
+    }
 }
 
 /// The sizes of the machine under a program, which may be about frames that come and go.

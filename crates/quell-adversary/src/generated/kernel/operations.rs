@@ -34,9 +34,7 @@ impl<'k, 'm> Desk<'k, 'm> {
             EngineOp::Read { page } => kernel.access(page, AccessKind::Load, 0),
             EngineOp::Fetch { page } => kernel.access(page, AccessKind::Fetch, 0),
             EngineOp::Write { page } => {
-                kernel.update(|here| here.stores = here.stores.wrapping_add(1));
-                let value = (kernel.me() as u64 + 1) << 8 | u64::from(kernel.here().stores);
-                kernel.access(page, AccessKind::Store, value);
+                kernel.access(page, AccessKind::Store, self.next_value(8));
             }
             EngineOp::Map { space, page, write } => kernel.map(space.into(), page, write),
             EngineOp::MapFile { space, file, write } => {
@@ -126,37 +124,50 @@ impl<'k, 'm> Desk<'k, 'm> {
                 }
             }
             EngineOp::Rescue { file } => kernel.rescue(file.into()),
-            EngineOp::WriteFile { file } => {
-                kernel.update(|here| here.stores = here.stores.wrapping_add(1));
-                let value = (kernel.me() as u64 + 1) << 12 | u64::from(kernel.here().stores);
-                kernel.write_file(file.into(), value);
-            }
+            EngineOp::WriteFile { file } => kernel.write_file(file.into(), self.next_value(12)),
             EngineOp::Pay => kernel.engine.pay_all(),
             EngineOp::CatchUp => kernel.engine.catch_up(),
             EngineOp::Offline => self.offline(),
-            EngineOp::Online => {
-                if kernel.here().offline {
-                    kernel.come_online();
-                    kernel.hw.restore_interrupts(true);
-                    kernel.update(|here| here.offline = false);
-                }
-            }
+            EngineOp::Online => self.online(),
             EngineOp::Retire { space } => kernel.retire(space.into()),
             EngineOp::Revive { space } => kernel.revive(space.into()),
-            EngineOp::Mask { on } => {
-                if on {
-                    kernel.hw.mask_interrupts();
-                } else {
-                    kernel.hw.restore_interrupts(true);
-                }
-                kernel.update(|here| here.masked = on);
-            }
-            EngineOp::Tell { flag } if self.begun.get() => {
-                kernel.told[usize::from(flag)].store(1, Release);
-                kernel.update(|here| here.flag = here.flag.max(flag));
-            }
-            EngineOp::Tell { .. } => {}
+            EngineOp::Mask { on } => self.mask(on),
+            EngineOp::Tell { flag } => self.tell(flag),
             EngineOp::Wait { flag } => self.wait(flag),
+        }
+    }
+
+    /// What the CPU stores next: its number, above so many bits, and how many it has stored.
+    fn next_value(&self, bits: u32) -> u64 {
+        let kernel = self.kernel;
+        kernel.update(|here| here.stores = here.stores.wrapping_add(1));
+        (kernel.me() as u64 + 1) << bits | u64::from(kernel.here().stores)
+    }
+
+    fn online(&self) {
+        let kernel = self.kernel;
+        if kernel.here().offline {
+            kernel.come_online();
+            kernel.hw.restore_interrupts(true);
+            kernel.update(|here| here.offline = false);
+        }
+    }
+
+    fn mask(&self, on: bool) {
+        let kernel = self.kernel;
+        if on {
+            kernel.hw.mask_interrupts();
+        } else {
+            kernel.hw.restore_interrupts(true);
+        }
+        kernel.update(|here| here.masked = on);
+    }
+
+    fn tell(&self, flag: u8) {
+        if self.begun.get() {
+            let kernel = self.kernel;
+            kernel.told[usize::from(flag)].store(1, Release);
+            kernel.update(|here| here.flag = here.flag.max(flag));
         }
     }
 
