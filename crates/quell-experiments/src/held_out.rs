@@ -299,8 +299,7 @@ impl Table {
             let of = |what: String| wrong(&format!("{}: {what}", figure.case));
             let published = figure.published().map_err(of)?;
             let side = |side: &WrittenSide, own: &Own<'_>| {
-                let jobs = written.side(file, workload, figure, side, own);
-                jobs.map_err(of)
+                written.side(file, workload, figure, side, own).map_err(of)
             };
             Ok(Figure {
                 case: figure.case.clone(),
@@ -311,9 +310,8 @@ impl Table {
                     side(
                         &written.before,
                         &Own {
-                            machine: None,
-                            cpus: None,
                             parameters: &figure.before_parameters,
+                            ..Own::default()
                         },
                     )?,
                     side(
@@ -355,6 +353,7 @@ impl Table {
 }
 
 /// What a figure says of one of its sides alone.
+#[derive(Default)]
 struct Own<'f> {
     machine: Option<&'f str>,
     cpus: Option<u16>,
