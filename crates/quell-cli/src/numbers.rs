@@ -33,15 +33,32 @@ impl FromStr for Listed {
     }
 }
 
-/// Reads a list of numbers of CPUs.
+/// Reads a list of numbers of CPUs: `4..64` in it is 4 and each doubling of it up to 64.
 ///
 /// # Errors
 /// What was expected.
 fn listed(text: &str) -> Result<Vec<usize>, String> {
-    let parsed: Result<Vec<usize>, _> = text.split(',').map(|part| part.trim().parse()).collect();
-    let mut cpus = parsed.map_err(|_| "expected numbers like 1,2,24")?;
-    if let Some(wrong) = cpus.iter().find(|cpus| !(1..=1024).contains(*cpus)) {
-        return Err(format!("{wrong} is not in 1..=1024"));
+    let number = |text: &str| {
+        let number: usize = text
+            .trim()
+            .parse()
+            .map_err(|_| "expected numbers like 1,2,24 or 1..64")?;
+        match number {
+            1..=1024 => Ok(number),
+            _ => Err(format!("{number} is not in 1..=1024")),
+        }
+    };
+    let mut cpus = Vec::new();
+    for part in text.split(',') {
+        let (first, last) = match part.split_once("..") {
+            None => (number(part)?, number(part)?),
+            Some((first, last)) => (number(first)?, number(last)?),
+        };
+        if first > last {
+            return Err(format!("{part} goes downwards"));
+        }
+        let doubled = std::iter::successors(Some(first), |cpus| Some(2 * cpus));
+        cpus.extend(doubled.take_while(|&cpus| cpus <= last));
     }
     cpus.sort_unstable();
     cpus.dedup();
@@ -57,6 +74,9 @@ mod tests {
         let cpus = |text: &str| text.parse::<Cpus>().map(|Cpus(cpus)| cpus);
         assert_eq!(cpus("24"), Ok(vec![1, 2, 4, 8, 16]));
         assert_eq!(cpus("24,1,24"), Ok(vec![1, 24]));
+        assert_eq!(cpus("4..20,1"), Ok(vec![1, 4, 8, 16]));
+        assert!(cpus("8..4").unwrap_err().contains("downwards"));
+        assert!(cpus("1..").unwrap_err().contains("1..64"));
         assert!(cpus("0,1").unwrap_err().contains("1..=1024"));
         assert!(cpus("5000").unwrap_err().contains("1024"));
         assert!(cpus("a").is_err() && cpus("1,,2").is_err() && cpus("").is_err());

@@ -35,6 +35,8 @@ counts! {
     tlb_first_misses,
     /// Accesses that missed both levels.
     tlb_misses,
+    /// Those of them that store.
+    tlb_store_misses,
     /// Walks of the page tables: misses, and stores through clean or read-only entries.
     walks,
     /// Page-table entries that walks read.

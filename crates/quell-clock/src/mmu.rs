@@ -51,6 +51,7 @@ impl Core {
                 None => {
                     cpu.counts.tlb_first_misses += 1;
                     cpu.counts.tlb_misses += 1;
+                    cpu.counts.tlb_store_misses += u64::from(store.is_some());
                     return self.walk_and_access(address, store);
                 }
             },

@@ -190,6 +190,45 @@ fn no_file_drawn_at_random_makes_anything_panic() {
     assert!(ended > read / 50, "{ended} of {read} came to their end");
 }
 
+/// Three CPUs read a page of a file by calls without a pause; a fourth cleans that page, and waits for its lock as long as they read.
+#[test]
+fn cpus_that_take_a_page_lock_again_and_again_do_not_keep_another_from_it() {
+    let text = r#"
+name = "hammer"
+title = "one CPU syncs a file that three read"
+mechanism = "S4"
+cpus = 4
+[shared]
+file = 1
+[memory]
+touched = "64K"
+[figure]
+says = "us"
+value = "nanoseconds / 1e3"
+[operation]
+is = "sync"
+[[threads]]
+when = "cpu == 0"
+program = [
+    { create = "file", bytes = "64K" },
+    { map = "area", bytes = "64K", shared = "file" },
+    { write = "area", bytes = "64K" },
+    { begin = true },
+    { repeat = 20, do = [ { sync = "file" }, { write = "area", bytes = "64K" } ] },
+    { close = true },
+]
+[[threads]]
+program = [
+    { begin = true },
+    { while = "!stopped", do = [ { file_read = "file", offset = "random(64) * 8" } ] },
+]
+"#;
+    let workload = Workload::parse("hammer.toml", text).unwrap();
+    for seed in 1..=3 {
+        assert_eq!(run(&workload, 4, seed), Ok(true), "seed {seed}");
+    }
+}
+
 /// Words and numbers of a file.
 fn pieces(text: &str) -> Vec<&str> {
     let mut pieces = Vec::new();

@@ -144,6 +144,7 @@ struct WrittenFigure {
     machine: Option<String>,
     after_machine: Option<String>,
     cpus: Option<u16>,
+    after_cpus: Option<u16>,
     #[serde(default)]
     reads: Reads,
     #[serde(default)]
@@ -297,9 +298,8 @@ impl Table {
         let figures = written.figure.iter().map(|figure| {
             let of = |what: String| wrong(&format!("{}: {what}", figure.case));
             let published = figure.published().map_err(of)?;
-            let side = |side: &WrittenSide, machine: Option<&str>, own: &[String]| {
-                let jobs = written.side(file, workload, figure, side, machine, own);
-                jobs.map_err(of)
+            let side = |side: &WrittenSide, own: &Own<'_>| {
+                written.side(file, workload, figure, side, own).map_err(of)
             };
             Ok(Figure {
                 case: figure.case.clone(),
@@ -307,11 +307,20 @@ impl Table {
                 compare: figure.compare,
                 published,
                 sides: [
-                    side(&written.before, None, &figure.before_parameters)?,
+                    side(
+                        &written.before,
+                        &Own {
+                            parameters: &figure.before_parameters,
+                            ..Own::default()
+                        },
+                    )?,
                     side(
                         &written.after,
-                        figure.after_machine.as_deref(),
-                        &figure.after_parameters,
+                        &Own {
+                            machine: figure.after_machine.as_deref(),
+                            cpus: figure.after_cpus,
+                            parameters: &figure.after_parameters,
+                        },
                     )?,
                 ],
             })
@@ -343,21 +352,28 @@ impl Table {
     }
 }
 
+/// What a figure says of one of its sides alone.
+#[derive(Default)]
+struct Own<'f> {
+    machine: Option<&'f str>,
+    cpus: Option<u16>,
+    parameters: &'f [String],
+}
+
 impl Written {
-    /// The runs of one side of a figure, on a machine and with parameters of its own if it has some.
+    /// The runs of one side of a figure.
     fn side(
         &self,
         file: &Path,
         mut workload: Workload,
         figure: &WrittenFigure,
         side: &WrittenSide,
-        machine: Option<&str>,
-        own: &[String],
+        own: &Own<'_>,
     ) -> Result<Vec<Job>, String> {
         let name = [&figure.machine, &side.machine, &self.machine]
             .into_iter()
             .map(|machine| machine.as_deref())
-            .fold(machine, Option::or)
+            .fold(own.machine, Option::or)
             .ok_or("no machine: write `machine` here, in [before] and [after], or for all")?;
         let (machine, variant): (MachineFile, String) = match built_in(name) {
             Some(machine) => (machine, String::new()),
@@ -372,12 +388,12 @@ impl Written {
             .parse()
             .map_err(|wrong| format!("policy {}: {wrong}", side.policy))?;
         let parameters = [&self.parameters, &figure.parameters, &side.parameters];
-        for pair in parameters.into_iter().flatten().chain(own) {
+        for pair in parameters.into_iter().flatten().chain(own.parameters) {
             workload
                 .set(pair)
                 .map_err(|wrong| format!("parameter {pair}: {wrong}"))?;
         }
-        let cpus = match (figure.cpus, side.cpus) {
+        let cpus = match (own.cpus.or(figure.cpus), side.cpus) {
             (Some(_), Some(_)) => {
                 return Err("cpus stands both here and in [before] or [after]".into());
             }

@@ -1,8 +1,8 @@
 //! A grid of runs: machines and figures of them, policies, numbers of CPUs, parameters and seeds, each with each.
 //!
 //! The cells of a grid are numbered in one order that depends on nothing but the grid, so a part of it can be run
-//! anywhere and at any time: what comes out of a cell depends on the cell alone. The longest runs begin first, so that
-//! no core waits for one of them at the end.
+//! anywhere and at any time: what comes out of a cell depends on the cell alone. The longest runs begin first
+//! ([`queue`](crate::queue)), so that no core waits for one of them at the end.
 //!
 //! [`results`] has what came of them as text, [`columns`] in columns, [`summary`] as points, CSV and a plot.
 
@@ -15,6 +15,7 @@ use std::fmt::{self, Display, Formatter};
 use std::str::FromStr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
+use std::time::Instant;
 
 use quell::Policy;
 use quell_clock::{MachineFile, Progress};
@@ -24,6 +25,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::jobs::Job;
 use crate::progress::{self, Glance};
+use crate::queue::Queue;
 use crate::trial::Outcome;
 
 /// What is run.
@@ -279,30 +281,30 @@ pub fn run(
     stop: &AtomicBool,
     each: impl Fn(&Cell, Result<Outcome, String>) + Sync,
 ) {
-    let mut order: Vec<(&Cell, Progress)> =
-        cells.iter().map(|cell| (cell, Progress::new())).collect();
-    order.sort_by_key(|(cell, _)| std::cmp::Reverse(cell.cpus));
+    let runs: Vec<Progress> = cells.iter().map(|_| Progress::new()).collect();
     let ended = AtomicUsize::new(0);
     let look = || {
-        let runs = order.iter().map(|(cell, progress)| (cell.cpus, progress));
+        let runs = cells.iter().map(|cell| cell.cpus).zip(&runs);
         Glance::of_runs(runs, ended.load(Relaxed))
     };
+    // Seeds, policies and machines make a run longer or shorter by much less than the rest does.
+    let queue = Queue::new(cells.iter().map(|cell| (cell.cpus, &cell.values)));
+    let next = || queue.begin().filter(|_| !stop.load(Relaxed));
+    let run = |index: usize| {
+        let (cell, progress) = (&cells[index], &runs[index]);
+        let begun = Instant::now();
+        let outcome = match &cell.job {
+            Ok(job) => job.run(progress).map_err(|error| error.to_string()),
+            Err(why) => Err(why.clone()),
+        };
+        queue.ended(index, begun.elapsed());
+        progress.end();
+        ended.fetch_add(1, Relaxed);
+        each(cell, outcome);
+    };
+    // The bridge asks for a run when a thread has none.
     progress::show("running", look, || {
-        order
-            .par_iter()
-            .with_max_len(1)
-            .for_each(|(cell, progress)| {
-                if stop.load(Relaxed) {
-                    return;
-                }
-                let outcome = match &cell.job {
-                    Ok(job) => job.run(progress).map_err(|error| error.to_string()),
-                    Err(why) => Err(why.clone()),
-                };
-                progress.end();
-                ended.fetch_add(1, Relaxed);
-                each(cell, outcome);
-            });
+        std::iter::from_fn(next).par_bridge().for_each(run);
     });
 }
 
@@ -370,6 +372,27 @@ mod tests {
         run(&cells, &AtomicBool::new(true), |cell, _| {
             panic!("{} was run", cell.index);
         });
+    }
+
+    /// Each of three threads waits at the end of a run until the others have come to the end of one, so this does not end if one
+    /// of them is without a run while some wait.
+    #[test]
+    fn no_thread_idles_while_runs_wait() {
+        let cells = grid().cells().unwrap();
+        let cells = &cells[..cells.len() / 3 * 3];
+        let together = std::sync::Barrier::new(3);
+        let ended = AtomicUsize::new(0);
+        let threads = rayon::ThreadPoolBuilder::new()
+            .num_threads(3)
+            .build()
+            .unwrap();
+        threads.install(|| {
+            run(cells, &AtomicBool::new(false), |_, _| {
+                together.wait();
+                ended.fetch_add(1, Relaxed);
+            });
+        });
+        assert_eq!(ended.into_inner(), cells.len());
     }
 
     #[test]

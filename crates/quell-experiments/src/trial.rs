@@ -232,7 +232,7 @@ impl Trial<'_> {
         }
         let run = outcome.run;
         Ok(Outcome {
-            measure: self.workload.measure(&program.words.get()),
+            measure: self.workload.measure(&program.words.get(), self.cpus),
             engine: outcome.engine_window,
             machine: run
                 .window

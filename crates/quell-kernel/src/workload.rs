@@ -103,7 +103,7 @@ fn try_run(options: &Options<'static>) -> Result<(), Refusal> {
     TICK.store(tick, Relaxed);
     execute(manager, layout::entry::WORKLOAD, options.seed, cpus)?;
     let words: [u64; WORDS] = core::array::from_fn(|index| shared.words[index].load(SeqCst));
-    let measure = workload.measure(&words);
+    let measure = workload.measure(&words, cpus);
     let [begin, end] = *WINDOW.lock();
     let (counters, stats) = match (begin, end) {
         (Some(begin), Some(end)) => (end.0.since(&begin.0), end.1.since(&begin.1)),

@@ -172,6 +172,57 @@ impl<W: Word, T> Drop for Guard<'_, W, T> {
     }
 }
 
+/// A lock around a value that CPUs which wait get in the order in which they came, so that one that takes it again and
+/// again does not keep another from it. A CPU that finds it free with nobody waiting pays two loads more than for a [`Lock`].
+pub(crate) struct QueuedLock<W, T> {
+    lock: Lock<W, T>,
+    /// The ticket of the next CPU that has to wait.
+    next: W,
+    /// The ticket of the CPU that is the first to wait, or `next` if none does.
+    turn: W,
+}
+
+impl<W: Word, T> QueuedLock<W, T> {
+    pub(crate) fn new(value: T) -> Self {
+        QueuedLock {
+            lock: Lock::new(value),
+            next: W::new(0),
+            turn: W::new(0),
+        }
+    }
+
+    /// Waits for the lock.
+    pub(crate) fn lock(&self, hw: &impl Hardware<Word = W>) -> Guard<'_, W, T> {
+        // Relaxed, here and below: tickets decide who asks next, and the lock itself who has it.
+        if self.next.load(Ordering::Relaxed) == self.turn.load(Ordering::Relaxed)
+            && let Some(guard) = self.lock.try_lock()
+        {
+            return guard;
+        }
+        let ticket = self.next.fetch_add(1, Ordering::Relaxed);
+        while self.turn.load(Ordering::Relaxed) != ticket {
+            hw.relax();
+        }
+        let guard = self.lock.lock(hw);
+        self.turn.store(ticket.wrapping_add(1), Ordering::Relaxed);
+        guard
+    }
+
+    /// Takes the lock if no CPU holds it, before those who wait.
+    pub(crate) fn try_lock(&self) -> Option<Guard<'_, W, T>> {
+        self.lock.try_lock()
+    }
+
+    /// As [`Lock::peek`].
+    ///
+    /// # Safety
+    /// As for [`Lock::peek`].
+    pub(crate) unsafe fn peek(&self) -> &T {
+        // SAFETY: passed on to the caller.
+        unsafe { self.lock.peek() }
+    }
+}
+
 /// A lock that many readers or one writer hold. A waiting writer keeps new readers out.
 pub(crate) struct RwLock<W, T> {
     /// The number of readers, and [`WRITER`].

@@ -18,7 +18,7 @@
 use crate::frame::Owner;
 use crate::frames::{AllocFrames, Content, Frames};
 use crate::length::Length;
-use crate::lock::{Guard, Lock, RawGuard, RawLock};
+use crate::lock::{Guard, QueuedLock, RawGuard, RawLock};
 use crate::machine::{Event, Machine, Work};
 use crate::masked_lock::MaskedLock;
 use crate::rules::VmRules;
@@ -103,7 +103,7 @@ pub(crate) struct File<M: Machine> {
     length: Length<M::Word>,
     /// Held by the CPU that changes the length, until it has changed the slots too.
     truncation: RawLock<M::Word>,
-    slots: SparseArray<Lock<M::Word, Slot>>,
+    slots: SparseArray<QueuedLock<M::Word, Slot>>,
     /// The pages that are dirty.
     dirty: MaskedLock<M::Word, BTreeSet<u64>>,
 }
@@ -143,13 +143,14 @@ impl<M: Machine> File<M> {
     }
 
     /// The slot of a page below the largest length.
-    pub(crate) fn slot(&self, page: u64) -> Option<&Lock<M::Word, Slot>> {
+    pub(crate) fn slot(&self, page: u64) -> Option<&QueuedLock<M::Word, Slot>> {
         let small = (page < MAX_PAGES).then_some(page as usize)?;
-        self.slots.get_or_make(small, || Lock::new(Slot::default()))
+        self.slots
+            .get_or_make(small, || QueuedLock::new(Slot::default()))
     }
 
     /// The slot of a page, if it was ever used.
-    pub(crate) fn used_slot(&self, page: u64) -> Option<&Lock<M::Word, Slot>> {
+    pub(crate) fn used_slot(&self, page: u64) -> Option<&QueuedLock<M::Word, Slot>> {
         self.slots.get(page as usize)
     }
 
@@ -320,7 +321,7 @@ impl<'m, M: Machine> PageCache<'m, M> {
     /// Eight bytes of a file, for an oracle.
     ///
     /// # Safety
-    /// As for [`Lock::peek`], for every lock of the cache and of the frames.
+    /// As for [`QueuedLock::peek`], for every lock of the cache and of the frames.
     pub(crate) unsafe fn peek(&self, id: FileId, page: u64, offset: usize) -> Option<u64> {
         let file = self.file(id).ok()?;
         if page >= file.pages() {

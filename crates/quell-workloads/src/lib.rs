@@ -386,12 +386,13 @@ impl Workload {
     }
 
     /// The figure of a finished run, from its control words.
-    pub fn measure(&self, words: &[u64; WORDS]) -> Measure {
+    pub fn measure(&self, words: &[u64; WORDS], cpus: usize) -> Measure {
         let figure = &self.script.figure;
         let value = Window::of(words).map_or(f64::NAN, |window| {
             figure.value.real(&|name| match name {
                 Name::Parameter(index) => self.values[usize::from(index)] as f64,
                 Name::Nanoseconds => window.nanoseconds as f64,
+                Name::Cpus => cpus as f64,
                 _ => window.done as f64,
             })
         });

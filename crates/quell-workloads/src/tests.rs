@@ -116,7 +116,7 @@ fn run(workload: Workload, cpus: usize, refuse: fn(&Call) -> bool) -> Run {
     let calls = machine.calls.lock().unwrap().clone();
     Run {
         results,
-        measure: workload.measure(&words),
+        measure: workload.measure(&words, cpus),
         calls,
         accesses: machine.accesses.load(SeqCst),
         highest_written: machine.highest_written.load(SeqCst),

@@ -10,13 +10,14 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
+use std::time::Instant;
 
 use anyhow::Result;
 use clap::Args;
 use quell::Policy;
 use quell_experiments::sweep::results::Head;
 use quell_experiments::sweep::{self, Grid, MOST_CELLS, Record, Shard};
-use quell_experiments::{machines, workloads};
+use quell_experiments::{cpu_time, machines, workloads};
 use quell_workloads::{Unit, Workload};
 
 use crate::numbers::Listed;
@@ -180,10 +181,23 @@ pub fn run(args: &SweepArgs) -> Result<ExitCode> {
         note!("{known} runs are in {} already", place.shown());
     }
     let kept = Keeper::new(&mut file);
+    let (begun, spent) = (Instant::now(), cpu_time::of_process());
     sweep::run(&missing, &AtomicBool::new(false), |cell, outcome| {
         kept.keep(&Record::of(&grid, cell, outcome));
     });
     kept.finish()?;
+    let spent = spent.zip(cpu_time::of_process());
+    if !missing.is_empty()
+        && let Some((before, after)) = spent
+    {
+        let (took, cores) = (begun.elapsed(), rayon::current_num_threads());
+        note!(
+            "{} runs in {:.1} s, in which {cores} cores were used to {:.0} %",
+            missing.len(),
+            took.as_secs_f64(),
+            100.0 * (after - before).div_duration_f64(took) / cores as f64
+        );
+    }
     let good = summary::print(&file.results, &places)?;
     say!("results: {}", place.shown());
     Ok(if good {

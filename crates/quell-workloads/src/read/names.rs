@@ -34,7 +34,11 @@ const FIXED: [(&str, Name, &[Context]); 9] = {
     use Context::*;
     [
         ("cpu", Name::Cpu, &[Place, Program, Stored]),
-        ("cpus", Name::Cpus, &[Static, Place, Program, Stored]),
+        (
+            "cpus",
+            Name::Cpus,
+            &[Static, Place, Program, Stored, Figure],
+        ),
         ("now", Name::Now, &[Program, Stored]),
         ("stopped", Name::Stopped, &[Program, Stored]),
         ("offset", Name::Offset, &[Stored]),
@@ -56,6 +60,13 @@ pub(crate) struct Names {
     locals: Vec<String>,
     /// Variables that have no name, over all.
     hidden: usize,
+}
+
+/// What is said of a name that means something, but not in this context.
+fn without_value(name: &str, context: Context) -> String {
+    let known = FIXED.iter().filter(|known| known.2.contains(&context));
+    let known: String = known.map(|known| format!("`{}`, ", known.0)).collect();
+    format!("`{name}` has no value here; what has one: {known}parameters")
 }
 
 /// Whether a word can be a name.
@@ -162,7 +173,7 @@ impl Names {
             if contexts.contains(&context) {
                 return Ok(Meaning::One(*fixed));
             }
-            return Err(format!("`{name}` has no value here"));
+            return Err(without_value(name, context));
         }
         if let Some(index) = self.parameters.iter().position(|known| known == name) {
             return Ok(Meaning::One(Name::Parameter(index as u8)));
@@ -170,7 +181,7 @@ impl Names {
         let program = matches!(context, Context::Program | Context::Stored);
         if let Some((_, base, count)) = self.shared.iter().find(|(known, ..)| known == name) {
             return match (program, count) {
-                (false, _) => Err(format!("`{name}` has no value here")),
+                (false, _) => Err(without_value(name, context)),
                 (true, 1) => Ok(Meaning::One(Name::Shared(*base))),
                 (true, _) => Ok(Meaning::Many {
                     base: *base,

@@ -1,0 +1,184 @@
+//! Which of many runs begins next, so that no core is idle while another still works through what is left.
+//!
+//! The longest runs are to begin first. How long one is turns out only when it is run. So one of each *kind* begins
+//! first (a kind are runs that differ in nothing that decides how much is done, but in seeds, policies, machines), and
+//! when it has ended the length of the others is known. Of kinds of which nothing is known that with more CPUs comes
+//! first, and then the one further down the list, because values of a parameter are mostly listed from small to large.
+//!
+//! Only the order of runs depends on how long they take, not what comes of them.
+
+use std::collections::{BTreeSet, HashMap};
+use std::hash::Hash;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+/// How soon the runs of a kind begin, the last in this order first.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+enum Urgency {
+    /// One has begun and none has ended.
+    Unknown,
+    /// The one that ended last took so long.
+    Length(Duration),
+    /// None has begun.
+    Fresh,
+}
+
+/// The runs of a kind that have not begun.
+struct Kind {
+    urgency: Urgency,
+    cpus: usize,
+    waiting: Vec<usize>,
+}
+
+/// Runs that have not begun.
+pub(crate) struct Queue {
+    state: Mutex<State>,
+    /// The kind of each run.
+    kind_of: Vec<usize>,
+}
+
+struct State {
+    kinds: Vec<Kind>,
+    /// The kinds of which runs wait.
+    order: BTreeSet<(Urgency, usize, usize)>,
+}
+
+impl Queue {
+    /// A queue of all runs of a list, of each of which the number of CPUs and what else makes its kind are given.
+    pub(crate) fn new<K: Eq + Hash>(runs: impl IntoIterator<Item = (usize, K)>) -> Self {
+        let mut known = HashMap::new();
+        let mut kinds: Vec<Kind> = Vec::new();
+        let mut kind_of = Vec::new();
+        for (index, run) in runs.into_iter().enumerate() {
+            let cpus = run.0;
+            let kind = *known.entry(run).or_insert(kinds.len());
+            if kind == kinds.len() {
+                kinds.push(Kind {
+                    urgency: Urgency::Fresh,
+                    cpus,
+                    waiting: Vec::new(),
+                });
+            }
+            kinds[kind].waiting.push(index);
+            kind_of.push(kind);
+        }
+        let order = kinds.iter().enumerate();
+        let order = order
+            .map(|(place, kind)| (kind.urgency, kind.cpus, place))
+            .collect();
+        Queue {
+            state: Mutex::new(State { kinds, order }),
+            kind_of,
+        }
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        // Nothing panics between two changes that belong together.
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The place in the list of the run that is to begin now; `None` once all have begun.
+    pub(crate) fn begin(&self) -> Option<usize> {
+        let mut state = self.state();
+        let &(.., kind) = state.order.last()?;
+        let index = state.kinds[kind].waiting.pop();
+        let urgency = match state.kinds[kind].urgency {
+            Urgency::Fresh => Urgency::Unknown,
+            known => known,
+        };
+        state.place(kind, urgency);
+        index
+    }
+
+    /// That run has ended and took so long.
+    pub(crate) fn ended(&self, index: usize, took: Duration) {
+        self.state()
+            .place(self.kind_of[index], Urgency::Length(took));
+    }
+}
+
+impl State {
+    /// What waits of a kind is as urgent from now on.
+    fn place(&mut self, place: usize, urgency: Urgency) {
+        let kind = &mut self.kinds[place];
+        self.order.remove(&(kind.urgency, kind.cpus, place));
+        kind.urgency = urgency;
+        if !kind.waiting.is_empty() {
+            self.order.insert((urgency, kind.cpus, place));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The runs of a list, in which each is a kind and how long it takes, on so many workers: in which order they begin, and
+    /// when the last ends. A worker that is given none while some wait is an error.
+    fn worked(workers: usize, runs: &[(u32, u64)]) -> (Vec<usize>, u64) {
+        let queue = Queue::new(runs.iter().map(|&(kind, _)| (1, kind)));
+        let mut begun = Vec::new();
+        // When each worker is free, and what it runs until then.
+        let mut workers: Vec<(u64, Option<usize>)> = vec![(0, None); workers];
+        let mut end = 0;
+        while let Some(worker) = workers.iter_mut().min() {
+            let (now, ran) = *worker;
+            if let Some(index) = ran {
+                queue.ended(index, Duration::from_secs(runs[index].1));
+                end = now;
+            }
+            match queue.begin() {
+                Some(index) => {
+                    begun.push(index);
+                    *worker = (now + runs[index].1, Some(index));
+                }
+                None => {
+                    assert_eq!(begun.len(), runs.len(), "a worker idles at {now}");
+                    let gone = *worker;
+                    workers.retain(|worker| *worker != gone);
+                }
+            }
+        }
+        (begun, end)
+    }
+
+    #[test]
+    fn every_run_begins_once_and_no_worker_idles_while_some_wait() {
+        let runs: Vec<(u32, u64)> = (0..1000)
+            .map(|run| (run % 7, 1 + u64::from(run % 13)))
+            .collect();
+        for workers in [1, 2, 3, 64] {
+            let (mut begun, end) = worked(workers, &runs);
+            begun.sort_unstable();
+            assert!(begun.into_iter().eq(0..1000));
+            let sum: u64 = runs.iter().map(|run| run.1).sum();
+            let least = sum.div_ceil(workers as u64);
+            assert!(
+                (least..least + 13).contains(&end),
+                "{workers} workers: {end}, at least {least}"
+            );
+        }
+    }
+
+    /// Three kinds that nobody knows: twenty short runs, twenty of the tenfold length, two of the hundredfold.
+    #[test]
+    fn the_longest_kind_begins_as_soon_as_its_length_is_known() {
+        let mut runs = vec![(0, 1); 20];
+        runs.extend([(1, 10); 20]);
+        runs.extend([(2, 100); 2]);
+        let (begun, end) = worked(2, &runs);
+        // One of each kind first, the last of the list before the others; then the long ones.
+        assert_eq!(begun[..3], [41, 39, 19]);
+        // The other of the two longest waits until the first has ended, and then comes before all others.
+        let place = |run: usize| begun.iter().position(|&other| other == run);
+        assert!(place(40) < place(29), "{begun:?}");
+        assert_eq!(end, 420 / 2, "{begun:?}");
+    }
+
+    #[test]
+    fn of_kinds_that_nobody_knows_the_one_with_more_cpus_begins_first() {
+        let queue = Queue::new([(1, "a"), (8, "a"), (2, "b"), (8, "c")]);
+        let begun: Vec<_> = std::iter::from_fn(|| queue.begin()).collect();
+        assert_eq!(begun, [3, 1, 2, 0]);
+    }
+}
