@@ -48,7 +48,7 @@ pub(crate) struct Context {
     mode: Cell<Mode>,
     cpu: Cell<u8>,
     /// The rule of the engine or the manager that is not kept, if one is not.
-    forgotten: Option<&'static Rule>,
+    forgotten: Cell<Option<&'static Rule>>,
     /// The ordering that is weakened, if one is.
     weakened: Option<&'static Weakened>,
     /// The rule that schedules watch, if they watch one.
@@ -89,10 +89,10 @@ impl Context {
             kernel: Cell::new(None),
             mode: Cell::new(Mode::Quiet),
             cpu: Cell::new(0),
-            forgotten: match mistake {
+            forgotten: Cell::new(match mistake {
                 Some(Mistake::Rule(rule)) => Some(rule),
                 _ => None,
-            },
+            }),
             weakened: match mistake {
                 Some(Mistake::Ordering(weakened)) => Some(weakened),
                 _ => None,
@@ -263,7 +263,28 @@ pub(crate) fn keeps(rule: &'static Rule) -> bool {
             context.attend(rule);
         }
     }
-    context.forgotten != Some(rule) || context.spared.get()
+    context.forgotten.get() != Some(rule) || context.spared.get()
+}
+
+/// The code that runs panics. That is a violation and ends the run at once: while the CPU drops what it has, it comes to no point any
+/// more at which it would go on. Nor do its batches flush: what has failed in a flush would fail in the next one, and a panic in
+/// a destructor that runs because of a panic ends the process. Gives the account back if it was the machine that panicked, which is in
+/// use then.
+pub(crate) fn panicked(account: String) -> Option<String> {
+    let Some(context) = current() else {
+        return Some(account);
+    };
+    context.forgotten.set(Some(&quell::rules::FinishSkipsFlush));
+    context.spared.set(false);
+    let me = usize::from(context.cpu.get());
+    let _off = heap::off_for_now();
+    match context.core.try_borrow_mut() {
+        Ok(mut core) => {
+            core.fail_panic(me, account);
+            None
+        }
+        Err(_) => Some(account),
+    }
 }
 
 /// Does `body` with every rule kept: before a run nothing notices that a CPU waits for ever.

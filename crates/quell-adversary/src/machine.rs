@@ -66,7 +66,7 @@ pub(crate) use saved::Saved;
 use buffer::{Buffered, Fill, StoreBuffer, Target};
 use past::Past;
 use quell::{CpuId, Features, Invalidate};
-use quell_contract::Violation;
+use quell_contract::{Clause, Violation};
 use rustc_hash::FxHashMap;
 use std::cell::RefCell;
 use std::ops::Range;
@@ -420,6 +420,11 @@ impl Core {
             self.record(cpu, What::Broke(text));
             self.end = Some(End::Violated(Box::new(violation)));
         }
+    }
+
+    /// The code of a CPU panicked: a CPU that stops itself completes nothing.
+    pub(crate) fn fail_panic(&mut self, me: usize, account: String) {
+        self.fail(Violation::new(Clause::C7, account).by(CpuId(me as u16)));
     }
 
     pub(crate) fn begin_interrupt(&mut self, me: usize) -> bool {

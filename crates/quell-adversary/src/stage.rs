@@ -9,9 +9,8 @@ use crate::machine::{Core, End, Saved};
 use crate::mistake::{Mistake, Weak};
 use crate::op::Op;
 use crate::timeline;
-use quell::{CpuId, Hardware, PerCpu, Policy};
+use quell::{Hardware, PerCpu, Policy};
 use quell_contract::timeline::Line;
-use quell_contract::{Clause, Violation};
 use quell_sim::fiber::Fiber;
 use quell_sim::heap::{self, Heap, Image};
 use quell_vm::MemoryMap;
@@ -21,6 +20,7 @@ use std::sync::Once;
 
 thread_local! {
     static QUIET_PANICS: Cell<bool> = const { Cell::new(false) };
+    /// The account of a panic of the machine itself.
     static PANIC: Cell<Option<String>> = const { Cell::new(None) };
 }
 
@@ -31,7 +31,8 @@ pub(crate) fn quieten_panics() {
         let usual = std::panic::take_hook();
         std::panic::set_hook(Box::new(move |info| {
             if QUIET_PANICS.get() {
-                PANIC.set(Some(info.to_string().replace('\n', " ")));
+                let account = info.to_string().replace('\n', " ");
+                PANIC.set(context::panicked(account));
             } else {
                 usual(info);
             }
@@ -230,15 +231,11 @@ fn act(cpu: usize, body: &dyn Fn(usize)) {
     }
 }
 
-/// Runs what a CPU does; a panic is a violation.
+/// Runs what a CPU does; a panic is a violation, noted when it begins ([`context::panicked`]) or, if the machine was in use then, here.
 fn judge_panics(cpu: usize, body: impl FnOnce()) {
-    if catch_unwind(AssertUnwindSafe(body)).is_err() {
-        let account = PANIC.take().unwrap_or_else(|| "the code panicked".into());
-        context::with(|core| {
-            core.fail(
-                // A CPU that stops itself completes nothing.
-                Violation::new(Clause::C7, account).by(CpuId(cpu as u16)),
-            );
-        });
+    if catch_unwind(AssertUnwindSafe(body)).is_err()
+        && let Some(account) = PANIC.take()
+    {
+        context::with(|core| core.fail_panic(cpu, account));
     }
 }

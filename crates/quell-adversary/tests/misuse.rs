@@ -1,8 +1,8 @@
 //! What the machine does not allow is named, whatever the contract says.
 
 use quell::{
-    Broadcast, CpuId, CpuSet, Frame, Hardware, Invalidate, Page, PageRange, PageSize, Policy,
-    Scope, Tag,
+    AddressSpace, Broadcast, CpuId, CpuSet, Frame, Hardware, Invalidate, Page, PageRange, PageSize,
+    Policy, Purpose, Scope, Tag,
 };
 use quell_adversary::bare_kernel::{BareKernel, BareProgram, frame};
 use quell_adversary::machine::End;
@@ -11,6 +11,8 @@ use quell_adversary::schedule::Strategy;
 use quell_adversary::{Case, MachineKind, Session};
 use quell_contract::Clause;
 use quell_vm::machine::Machine;
+use std::cell::Cell;
+use std::ops::Deref;
 
 const fn scenario(body: fn(&BareKernel<'_>, usize)) -> Scenario<'static> {
     Scenario {
@@ -381,5 +383,73 @@ fn a_panic_before_the_run_is_a_violation() {
         };
         assert_eq!(violation.cpu, Some(CpuId(1)));
         assert!(violation.account.contains("nothing begins here"));
+    }
+}
+
+/// A space that a kernel has freed too early: the engine, which looks at it when it flushes, panics.
+struct Freed<'s, H: Hardware> {
+    space: &'s AddressSpace<H>,
+    gone: &'s Cell<bool>,
+}
+
+impl<H: Hardware> Deref for Freed<'_, H> {
+    type Target = AddressSpace<H>;
+    fn deref(&self) -> &AddressSpace<H> {
+        assert!(!self.gone.get(), "the space has gone");
+        self.space
+    }
+}
+
+/// The batch is dropped because of the panic, and its flush would panic again.
+#[test]
+fn a_panic_in_the_flush_of_a_batch_is_a_violation() {
+    fn flush(k: &BareKernel<'_>) {
+        let gone = Cell::new(false);
+        let space = || Freed {
+            space: k.space(0),
+            gone: &gone,
+        };
+        let mut batch = k.engine.batch::<_, Frame>(Purpose::Call);
+        batch.changed(space(), PageRange::base(Page(0), 1), Scope::Leaf);
+        gone.set(true);
+        drop(batch.finish());
+    }
+    static IN_THE_RUN: Scenario = scenario(|k, cpu| {
+        if cpu == 1 {
+            flush(k);
+        }
+    });
+    static BEFORE: Scenario = Scenario {
+        program: Script::Engine(BareProgram {
+            start: |k, cpu| {
+                k.switch(0);
+                if cpu == 1 {
+                    flush(k);
+                }
+            },
+            body: |_, _| {},
+            ledger: 2,
+            unscheduled: 0,
+            preempts: |_, _| {},
+        }),
+        ..scenario(|_, _| {})
+    };
+    for scenario in [&IN_THE_RUN, &BEFORE] {
+        for machine in ["x86", "arm-asid8"] {
+            let mut session = Session::new(Case {
+                scenario,
+                kind: *MachineKind::named(machine).expect("a machine"),
+                policy: Policy::ALL,
+                mistake: None,
+            });
+            // The session is as good as before afterwards.
+            for seed in 0..20 {
+                let End::Violated(violation) = session.run(Strategy::random(seed)).0.end else {
+                    panic!("the run ends as if nothing had happened");
+                };
+                assert_eq!(violation.cpu, Some(CpuId(1)));
+                assert!(violation.account.contains("the space has gone"));
+            }
+        }
     }
 }

@@ -29,7 +29,7 @@
 //! `include/quell.h` is written by cbindgen from the documentation in here. A test compares the two, and
 //!
 //! ```text
-//! QUELL_WRITE_HEADER=1 cargo test --test c header
+//! QUELL_WRITE_HEADER=1 cargo test --package xtask --test header
 //! ```
 //!
 //! writes it anew.

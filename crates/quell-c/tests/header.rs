@@ -1,79 +1,19 @@
-//! `include/quell.h` is what the documentation in `src/` makes of it, and C and C++ compile it.
-//!
-//! `QUELL_WRITE_HEADER=1 cargo test --test c header` writes it anew.
+//! `include/quell.h` has every function, each says where it may be called, and C and C++ compile it. That it is what the documentation in
+//! `src/` makes of it is a test of `xtask`, which needs a parser of Rust.
 
 use crate::support::{compiler, run, source};
 
-/// The files in the order in which the header tells of them.
-const FILES: &[&str] = &[
-    "status", "place", "values", "machine", "panic", "engine", "cpu", "space", "batch", "change",
-    "lazy", "stats", "zero", "mistakes",
-];
-
-/// The header as it should be.
-fn generated() -> String {
-    let config = cbindgen::Config::from_file(source("cbindgen.toml")).expect("a configuration");
-    let builder = cbindgen::Builder::new().with_config(config);
-    let builder = FILES.iter().fold(builder, |builder, file| {
-        builder.with_src(source(&format!("src/{file}.rs")))
-    });
-    let mut header = Vec::new();
-    builder.generate().expect("sources").write(&mut header);
-    let header = String::from_utf8(header).expect("text");
-    without_safety(&header)
+/// The texts of the files that may export something.
+fn texts() -> impl Iterator<Item = String> {
+    let files = std::fs::read_dir(source("src")).expect("a folder");
+    files.map(|file| std::fs::read_to_string(file.expect("a file").path()).expect("a text"))
 }
 
-/// Without the paragraphs that only Rust's readers need: each `# Safety` says "as the header says" or repeats it.
-fn without_safety(header: &str) -> String {
-    let mut text = String::new();
-    let mut lines = header.lines().map(str::trim_end).peekable();
-    while let Some(line) = lines.next() {
-        if line == "//"
-            && lines
-                .peek()
-                .is_some_and(|next| next.starts_with("// # Safety"))
-        {
-            while lines.next_if(|line| line.starts_with("//")).is_some() {}
-            continue;
-        }
-        text.push_str(line);
-        text.push('\n');
-    }
-    assert!(!text.contains("# Safety"));
-    text
-}
-
-#[test]
-fn the_header_is_what_the_sources_say() {
-    let path = source("include/quell.h");
-    let (now, then) = (
-        generated(),
-        std::fs::read_to_string(&path).unwrap_or_default(),
-    );
-    if std::env::var_os("QUELL_WRITE_HEADER").is_some() {
-        std::fs::write(&path, now).expect("the header can be written");
-        return;
-    }
-    let same = |(now, then): (&str, &str)| now == then;
-    let line = now
-        .lines()
-        .zip(then.lines())
-        .take_while(|&pair| same(pair))
-        .count()
-        + 1;
-    assert!(
-        now == then,
-        "quell.h is stale from line {line}: QUELL_WRITE_HEADER=1 cargo test --test c header writes it"
-    );
-}
-
-/// Every file that exports something is in the list above.
 #[test]
 fn no_function_is_missing_from_the_header() {
     let header = std::fs::read_to_string(source("include/quell.h")).expect("the header");
     let mut functions = 0;
-    for file in std::fs::read_dir(source("src")).expect("a folder") {
-        let text = std::fs::read_to_string(file.expect("a file").path()).expect("a text");
+    for text in texts() {
         for (_, rest) in text
             .match_indices("fn quell_")
             .map(|(at, _)| text.split_at(at + 3))
@@ -93,8 +33,7 @@ fn no_function_is_missing_from_the_header() {
 #[test]
 fn every_function_names_its_context() {
     let mut functions = 0;
-    for file in FILES {
-        let text = std::fs::read_to_string(source(&format!("src/{file}.rs"))).expect("a text");
+    for text in texts() {
         let marks = ["\npub unsafe extern \"C\" fn ", "\npub extern \"C\" fn "];
         for (at, mark) in marks.iter().flat_map(|mark| text.match_indices(*mark)) {
             let documentation = text[..at].rsplit("\n\n").next().expect("its lines");

@@ -44,7 +44,7 @@ struct Step {
 const STEPS: &[Step] = &[
     Step {
         name: "xtask",
-        shows: "this command tells what breaks others from what does not",
+        shows: "this command tells what breaks others from what does not, and quell.h is what the sources say",
         environment: &[],
         cargo: &["test", "--package", "xtask"],
         boots: false,
