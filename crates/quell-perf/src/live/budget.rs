@@ -28,8 +28,8 @@ pub(super) struct Budget {
     phase: Phase,
     /// Since when.
     since_ns: u64,
-    /// What was left then.
-    since_left_ns: f64,
+    /// What was left then; `None` if that is of no account any more.
+    since_left_ns: Option<f64>,
 }
 
 /// What may be spent before anything was earned: the shortest recordings are whole. Of one second on one CPU it is 0.3 %.
@@ -46,7 +46,7 @@ impl Budget {
             ahead_ns: AHEAD_NS,
             phase: Phase::Window,
             since_ns: now_ns,
-            since_left_ns: AHEAD_NS,
+            since_left_ns: Some(AHEAD_NS),
         }
     }
 
@@ -60,20 +60,26 @@ impl Budget {
             |(done_ns, spent_ns)| self.share * done_ns as f64 + self.ahead_ns - spent_ns as f64;
         let left = accounts.into_iter().flatten().map(left);
         let left = left.fold(f64::INFINITY, f64::min);
+        let before = *self.since_left_ns.get_or_insert(left);
         let next = match self.phase {
             Phase::Window if left < 0.0 => Phase::Between,
             // It opens for as much as it may spend at first: a window that closes at once shows little.
             Phase::Between | Phase::Counting if left > self.ahead_ns / 2.0 => Phase::Window,
             // What a window has overdrawn is paid back between windows; if it grows there, that costs more than is earned.
-            Phase::Between if left < self.since_left_ns - 2.0 * self.ahead_ns => Phase::Counting,
+            Phase::Between if left < before - 2.0 * self.ahead_ns => Phase::Counting,
             same => same,
         };
         if next != self.phase {
             self.phase = next;
             self.since_ns = now_ns;
-            self.since_left_ns = left;
+            self.since_left_ns = Some(left);
         }
         next
+    }
+
+    /// What was spent until now is no fault of what is recorded now.
+    pub(super) fn begin_anew(&mut self) {
+        self.since_left_ns = None;
     }
 }
 

@@ -275,7 +275,8 @@ fn won(
         site.waited.least + site.stolen.least,
         (1.0 - spread).max(0.0),
     ) + filled.least * fault.least * site.refaults as f64
-        + served.least * serving.least;
+        + served.least * serving.least
+        + copying(site, proposal, prices, scales) * gone.least / site.interrupts.max(1) as f64;
     let most = interrupts(gone.most, site.waited.most + site.stolen.most, 1.0 + spread)
         + filled.most * fault.most * refilled
         + served.most * serving.most;
@@ -287,6 +288,17 @@ fn won(
     Range {
         least: least * cheaper,
         most,
+    }
+}
+
+/// What it takes at least to copy the pages that a fork shares, where that is what would not have to be done: each flush is for one
+/// page, and to copy one takes no less than to fill one with zeros.
+fn copying(site: &Site, proposal: &Proposal, prices: Option<&Prices>, scales: Scales) -> f64 {
+    match (proposal.around, &*site.place.call, prices) {
+        (Around::Forked, "copy-on-write", Some(prices)) => {
+            prices.fault_ns.0 * site.requests as f64 * scales.calls(site)
+        }
+        _ => 0.0,
     }
 }
 

@@ -1,0 +1,165 @@
+//! The events of system calls, which cost every call of every program while they are open, recorded or not.
+//!
+//! As soon as one system call is traced, the kernel sends all of them a longer way, some 50 ns longer. Programs that make a million
+//! calls a second would lose more by that than recording may cost. So what it takes is in the account: how many calls all programs
+//! make is counted for a moment of each second, and where they take a large part of the budget, these events are closed with a
+//! window and opened again with the next one. To close them takes the kernel a good part of a second, in which it waits for all
+//! CPUs: that is done beside the reading, and no window is opened meanwhile.
+
+use std::io;
+use std::thread::{self, JoinHandle};
+
+use super::rings::{self, Point, Ring};
+
+/// The tracepoint of all system calls.
+pub(super) const ALL: &str = "raw_syscalls:sys_enter";
+
+/// How often all calls are counted for a moment.
+const COUNT_NS: u64 = 1_000_000_000;
+
+/// Which part of the budget all calls together may take for being traced without these events being closed between windows.
+const PART: f64 = 0.25;
+
+/// The events of system calls on all CPUs.
+pub(super) struct Calls {
+    points: Vec<Point>,
+    tells_lost: bool,
+    /// The number of the tracepoint of all calls.
+    all: Option<u64>,
+    closing: Option<JoinHandle<()>>,
+    /// Since when they are open, and how long they were before.
+    open_ns: Option<u64>,
+    was_open_ns: u64,
+    /// Since when all calls are counted, and how many were then.
+    counting: Option<(u64, u64)>,
+    /// When that began last.
+    counted_ns: u64,
+    /// How many calls were counted, and in how much time.
+    counted: u64,
+    within_ns: u64,
+}
+
+impl Calls {
+    /// Those that are open on these CPUs.
+    ///
+    /// # Errors
+    ///
+    /// The kernel refuses to count all of them.
+    pub(super) fn of(points: Vec<Point>, all: Option<u64>, rings: &mut [Ring]) -> io::Result<Self> {
+        let any = points.iter().any(|point| point.call);
+        let mut calls = Self {
+            points,
+            tells_lost: rings::tells_lost(),
+            all: all.filter(|_| any),
+            closing: None,
+            open_ns: None,
+            was_open_ns: 0,
+            counting: None,
+            counted_ns: 0,
+            counted: 0,
+            within_ns: 0,
+        };
+        calls.open(rings, None)?;
+        Ok(calls)
+    }
+
+    /// What all programs have lost by them until now, in nanoseconds, if each call takes so much longer.
+    pub(super) fn ns(&self, now_ns: u64, each_ns: f64) -> f64 {
+        let open = self.open_ns.map_or(0, |since| now_ns.saturating_sub(since));
+        self.each_ns(each_ns) * (self.was_open_ns + open) as f64
+    }
+
+    /// The same of a nanosecond.
+    fn each_ns(&self, each_ns: f64) -> f64 {
+        self.counted as f64 / self.within_ns.max(1) as f64 * each_ns
+    }
+
+    /// How many calls were counted.
+    pub(super) fn counted(&self) -> u64 {
+        self.counted
+    }
+
+    /// Whether they would take too large a part of so much that may be spent of a nanosecond.
+    pub(super) fn too_dear(&self, each_ns: f64, allowed: f64) -> bool {
+        self.each_ns(each_ns) > PART * allowed
+    }
+
+    /// The recording begins.
+    pub(super) fn begin(&mut self, now_ns: u64) {
+        self.open_ns = self.all.map(|_| now_ns);
+    }
+
+    /// Counts all calls from now until the next time, if it is time for that.
+    pub(super) fn look(&mut self, rings: &mut [Ring], now_ns: u64) -> io::Result<()> {
+        if self.counting.is_some() {
+            self.count_no_more(rings, now_ns)?;
+        } else if self.open_ns.is_some() && now_ns >= self.counted_ns + COUNT_NS {
+            self.counting = Some((now_ns, count(rings, true)?));
+            self.counted_ns = now_ns;
+        }
+        Ok(())
+    }
+
+    fn count_no_more(&mut self, rings: &mut [Ring], now_ns: u64) -> io::Result<()> {
+        if let Some((since, from)) = self.counting.take() {
+            self.counted += count(rings, false)?.saturating_sub(from);
+            self.within_ns += now_ns.saturating_sub(since);
+        }
+        Ok(())
+    }
+
+    /// Begins to close them.
+    pub(super) fn close(&mut self, rings: &mut [Ring], now_ns: u64) -> io::Result<()> {
+        self.count_no_more(rings, now_ns)?;
+        let mut taken = Vec::new();
+        for ring in rings {
+            taken.extend(ring.take_calls(&self.points)?);
+        }
+        self.closing = Some(thread::spawn(move || drop(taken)));
+        Ok(())
+    }
+
+    /// Whether they are being closed.
+    pub(super) fn is_closing(&self) -> bool {
+        self.closing
+            .as_ref()
+            .is_some_and(|thread| !thread.is_finished())
+    }
+
+    /// Whether they are closed since the last time this was asked.
+    pub(super) fn have_closed(&mut self, now_ns: u64) -> bool {
+        let done = self
+            .closing
+            .take_if(|thread| thread.is_finished())
+            .is_some();
+        if done && let Some(since) = self.open_ns.take() {
+            self.was_open_ns += now_ns.saturating_sub(since);
+        }
+        done
+    }
+
+    /// Opens those that are not, as of now. While no window is.
+    pub(super) fn open(&mut self, rings: &mut [Ring], now_ns: Option<u64>) -> io::Result<()> {
+        if self.all.is_none() || self.open_ns.is_some() {
+            return Ok(());
+        }
+        let open = |ring: &mut Ring| ring.open_calls(&self.points, self.all, self.tells_lost);
+        rings.iter_mut().try_for_each(open)?;
+        self.open_ns = now_ns;
+        Ok(())
+    }
+}
+
+impl Drop for Calls {
+    fn drop(&mut self) {
+        // What is open in the kernel is not left behind.
+        if let Some(thread) = self.closing.take() {
+            let _ = thread.join();
+        }
+    }
+}
+
+/// Starts or stops to count all calls; how many there were until now.
+fn count(rings: &mut [Ring], go: bool) -> io::Result<u64> {
+    rings.iter_mut().map(|ring| ring.count_calls(go)).sum()
+}
