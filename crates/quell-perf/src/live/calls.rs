@@ -17,6 +17,9 @@ pub(super) const ALL: &str = "raw_syscalls:sys_enter";
 /// How often all calls are counted for a moment.
 const COUNT_NS: u64 = 1_000_000_000;
 
+/// How long it takes to close these events, as long as none has been closed.
+const CLOSING_NS: u64 = 1_000_000_000;
+
 /// Which part of the budget all calls together may take for being traced without these events being closed between windows.
 const PART: f64 = 0.25;
 
@@ -26,7 +29,10 @@ pub(super) struct Calls {
     tells_lost: bool,
     /// The number of the tracepoint of all calls.
     all: Option<u64>,
-    closing: Option<JoinHandle<()>>,
+    /// Those that are being closed, and since when.
+    closing: Option<(JoinHandle<()>, u64)>,
+    /// How long that took the last time.
+    closing_ns: u64,
     /// Since when they are open, and how long they were before.
     open_ns: Option<u64>,
     was_open_ns: u64,
@@ -52,6 +58,7 @@ impl Calls {
             tells_lost: rings::tells_lost(),
             all: all.filter(|_| any),
             closing: None,
+            closing_ns: CLOSING_NS,
             open_ns: None,
             was_open_ns: 0,
             counting: None,
@@ -79,9 +86,12 @@ impl Calls {
         self.counted
     }
 
-    /// Whether they would take too large a part of so much that may be spent of a nanosecond.
-    pub(super) fn too_dear(&self, each_ns: f64, allowed: f64) -> bool {
-        self.each_ns(each_ns) > PART * allowed
+    /// What it will cost to close them, because all calls take longer meanwhile: in nanoseconds, if that is too large a part of so much
+    /// that may be spent of a nanosecond; else they stay open.
+    pub(super) fn closing_ns(&self, each_ns: f64, allowed: f64) -> Option<f64> {
+        let cost = self.each_ns(each_ns);
+        // Before the first look nothing is known of what may be spent.
+        (allowed > 0.0 && cost > PART * allowed).then_some(cost * self.closing_ns as f64)
     }
 
     /// The recording begins.
@@ -115,27 +125,26 @@ impl Calls {
         for ring in rings {
             taken.extend(ring.take_calls(&self.points)?);
         }
-        self.closing = Some(thread::spawn(move || drop(taken)));
+        self.closing = Some((thread::spawn(move || drop(taken)), now_ns));
         Ok(())
     }
 
     /// Whether they are being closed.
     pub(super) fn is_closing(&self) -> bool {
-        self.closing
-            .as_ref()
-            .is_some_and(|thread| !thread.is_finished())
+        let closing = self.closing.as_ref();
+        closing.is_some_and(|(thread, _)| !thread.is_finished())
     }
 
-    /// Whether they are closed since the last time this was asked.
+    /// Whether they were closed since the last time that this was asked.
     pub(super) fn have_closed(&mut self, now_ns: u64) -> bool {
-        let done = self
-            .closing
-            .take_if(|thread| thread.is_finished())
-            .is_some();
-        if done && let Some(since) = self.open_ns.take() {
+        let Some((_, since)) = self.closing.take_if(|(thread, _)| thread.is_finished()) else {
+            return false;
+        };
+        self.closing_ns = now_ns.saturating_sub(since);
+        if let Some(since) = self.open_ns.take() {
             self.was_open_ns += now_ns.saturating_sub(since);
         }
-        done
+        true
     }
 
     /// Opens those that are not, as of now. While no window is.
@@ -153,7 +162,7 @@ impl Calls {
 impl Drop for Calls {
     fn drop(&mut self) {
         // What is open in the kernel is not left behind.
-        if let Some(thread) = self.closing.take() {
+        if let Some((thread, _)) = self.closing.take() {
             let _ = thread.join();
         }
     }

@@ -337,7 +337,12 @@ impl Recorder {
         let spent = spent_ns() - state.own_before + kernel;
         let programs = (!self.is_about_all()).then(|| (state.used_ns.saturating_sub(hit), hit));
         let machine = (state.busy_ns.saturating_sub(spent), spent);
-        let next = state.budget.turn(now, [Some(machine), programs]);
+        let accounts = [Some(machine), programs];
+        let done = accounts.iter().flatten().map(|(done, _)| *done as f64);
+        let done = done.fold(f64::INFINITY, f64::min) / (now - state.begin_ns).max(1) as f64;
+        let allowed = done * self.options.overhead;
+        let closing = self.calls.closing_ns(self.price.call_ns, allowed);
+        let next = state.budget.turn(now, accounts, closing.unwrap_or(0.0));
         if next == state.phase {
             return Ok(());
         }
@@ -349,14 +354,9 @@ impl Recorder {
         state.turns += 1;
         let was = std::mem::replace(&mut state.phase, next);
         if was == Phase::Window {
-            let now = now_ns();
-            state.close(now);
-            let busy = state.busy_ns as f64 / (now - state.begin_ns).max(1) as f64;
-            if self
-                .calls
-                .too_dear(self.price.call_ns, busy * self.options.overhead)
-            {
-                self.calls.close(&mut self.rings, now)?;
+            state.close(now_ns());
+            if closing.is_some() {
+                self.calls.close(&mut self.rings, now_ns())?;
             }
         }
         Ok(())
