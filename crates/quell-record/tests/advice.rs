@@ -252,11 +252,20 @@ fn on_fork(forked_user_ns: Option<u64>, fault_ns: f64) -> Advice {
 fn what_forked_processes_do_by_themselves_goes_at_most_where_they_are_not_started() {
     let share = |forked| on_fork(Some(forked), 0.0).share.unwrap();
     let (none, some) = (share(0), share(300_000_000));
-    assert!((none.most - 0.1).abs() < 0.01, "{none:?}");
-    assert!((some.most - 0.4).abs() < 0.01, "{some:?}");
+    assert!(
+        (some.most - none.most - 0.3).abs() < 0.01,
+        "{none:?} {some:?}"
+    );
     // It may be that it is the copies alone which go.
     assert_eq!(none.least, some.least);
     assert!(on_fork(None, 0.0).text.contains("fork more seldom"));
+}
+
+#[test]
+fn threads_that_ran_beside_a_fork_may_have_waited_for_it_by_spinning() {
+    // The server used a second of CPU time while a fifth of one went by: five threads at a time.
+    let most = on_fork(Some(0), 0.0).share.unwrap().most;
+    assert!((most - 0.5).abs() < 0.02, "{most}");
 }
 
 #[test]

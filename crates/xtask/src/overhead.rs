@@ -95,7 +95,10 @@ pub fn run(root: &Path, asked: &Asked) -> Result<(), String> {
             let recording = folder.join("recording");
             let turns = (0..asked.pairs).map(|pair| steady.pair(&quell, &recording, pair % 2 == 1));
             let pairs = turns.collect::<Result<Vec<_>, _>>()?;
-            rows.push(row(kind, threads, &pairs));
+            let row = row(kind, threads, &pairs);
+            // It takes minutes, and somebody may end it.
+            eprintln!("{row}");
+            rows.push(row);
         }
     }
     let table = table(&rows, asked.pairs);

@@ -2,12 +2,15 @@
 //!
 //! As soon as one system call is traced, the kernel sends all of them a longer way, some 50 ns longer. Programs that make a million
 //! calls a second would lose more by that than recording may cost. So what it takes is in the account: how many calls all programs
-//! make is counted for a moment of each second, and where they take a large part of the budget, these events are closed with a
-//! window and opened again with the next one. To close them takes the kernel a good part of a second, in which it waits for all
-//! CPUs: that is done beside the reading, and no window is opened meanwhile.
+//! make is counted for a moment now and then, and where they take a large part of the budget, these events are closed with a
+//! window and opened again with the next one. To close an event takes the kernel some ten milliseconds, in which it waits for all
+//! CPUs, and there are some dozens: that is done beside the reading, and no window is opened meanwhile. What counts all calls is
+//! there for the moment alone, because it makes each call longer still.
 
 use std::io;
 use std::thread::{self, JoinHandle};
+
+use perf_event::Counter;
 
 use super::rings::{self, Point, Ring};
 
@@ -15,7 +18,7 @@ use super::rings::{self, Point, Ring};
 pub(super) const ALL: &str = "raw_syscalls:sys_enter";
 
 /// How often all calls are counted for a moment.
-const COUNT_NS: u64 = 1_000_000_000;
+const COUNT_NS: u64 = 2_000_000_000;
 
 /// How long it takes to close these events, as long as none has been closed.
 const CLOSING_NS: u64 = 1_000_000_000;
@@ -36,8 +39,10 @@ pub(super) struct Calls {
     /// Since when they are open, and how long they were before.
     open_ns: Option<u64>,
     was_open_ns: u64,
-    /// Since when all calls are counted, and how many were then.
-    counting: Option<(u64, u64)>,
+    /// What counts all calls on each CPU, and since when.
+    counting: Option<(Vec<Counter>, u64)>,
+    /// What counted them before, as it is closed.
+    ending: Option<JoinHandle<()>>,
     /// When that began last.
     counted_ns: u64,
     /// How many calls were counted, and in how much time.
@@ -46,14 +51,10 @@ pub(super) struct Calls {
 }
 
 impl Calls {
-    /// Those that are open on these CPUs.
-    ///
-    /// # Errors
-    ///
-    /// The kernel refuses to count all of them.
-    pub(super) fn of(points: Vec<Point>, all: Option<u64>, rings: &mut [Ring]) -> io::Result<Self> {
+    /// Those of these points, which are open.
+    pub(super) fn of(points: Vec<Point>, all: Option<u64>) -> Self {
         let any = points.iter().any(|point| point.call);
-        let mut calls = Self {
+        Self {
             points,
             tells_lost: rings::tells_lost(),
             all: all.filter(|_| any),
@@ -62,12 +63,11 @@ impl Calls {
             open_ns: None,
             was_open_ns: 0,
             counting: None,
+            ending: None,
             counted_ns: 0,
             counted: 0,
             within_ns: 0,
-        };
-        calls.open(rings, None)?;
-        Ok(calls)
+        }
     }
 
     /// What all programs have lost by them until now, in nanoseconds, if each call takes so much longer.
@@ -100,27 +100,36 @@ impl Calls {
     }
 
     /// Counts all calls from now until the next time, if it is time for that.
-    pub(super) fn look(&mut self, rings: &mut [Ring], now_ns: u64) -> io::Result<()> {
+    pub(super) fn look(&mut self, rings: &[Ring], now_ns: u64) -> io::Result<()> {
         if self.counting.is_some() {
-            self.count_no_more(rings, now_ns)?;
-        } else if self.open_ns.is_some() && now_ns >= self.counted_ns + COUNT_NS {
-            self.counting = Some((now_ns, count(rings, true)?));
+            return self.count_no_more(now_ns);
+        }
+        let next = self.counted_ns + COUNT_NS;
+        if let Some(all) = self
+            .all
+            .filter(|_| self.open_ns.is_some() && now_ns >= next)
+        {
+            let counts = rings.iter().map(|ring| ring.count_of(all));
+            self.counting = Some((counts.collect::<io::Result<_>>()?, now_ns));
             self.counted_ns = now_ns;
         }
         Ok(())
     }
 
-    fn count_no_more(&mut self, rings: &mut [Ring], now_ns: u64) -> io::Result<()> {
-        if let Some((since, from)) = self.counting.take() {
-            self.counted += count(rings, false)?.saturating_sub(from);
+    fn count_no_more(&mut self, now_ns: u64) -> io::Result<()> {
+        if let Some((mut counts, since)) = self.counting.take() {
+            for count in &mut counts {
+                self.counted += count.read()?;
+            }
             self.within_ns += now_ns.saturating_sub(since);
+            join(self.ending.replace(thread::spawn(move || drop(counts))));
         }
         Ok(())
     }
 
     /// Begins to close them.
     pub(super) fn close(&mut self, rings: &mut [Ring], now_ns: u64) -> io::Result<()> {
-        self.count_no_more(rings, now_ns)?;
+        self.count_no_more(now_ns)?;
         let mut taken = Vec::new();
         for ring in rings {
             taken.extend(ring.take_calls(&self.points)?);
@@ -148,13 +157,13 @@ impl Calls {
     }
 
     /// Opens those that are not, as of now. While no window is.
-    pub(super) fn open(&mut self, rings: &mut [Ring], now_ns: Option<u64>) -> io::Result<()> {
+    pub(super) fn open(&mut self, rings: &mut [Ring], now_ns: u64) -> io::Result<()> {
         if self.all.is_none() || self.open_ns.is_some() {
             return Ok(());
         }
-        let open = |ring: &mut Ring| ring.open_calls(&self.points, self.all, self.tells_lost);
+        let open = |ring: &mut Ring| ring.open_calls(&self.points, self.tells_lost);
         rings.iter_mut().try_for_each(open)?;
-        self.open_ns = now_ns;
+        self.open_ns = Some(now_ns);
         Ok(())
     }
 }
@@ -162,13 +171,14 @@ impl Calls {
 impl Drop for Calls {
     fn drop(&mut self) {
         // What is open in the kernel is not left behind.
-        if let Some((thread, _)) = self.closing.take() {
-            let _ = thread.join();
-        }
+        join(self.closing.take().map(|(thread, _)| thread));
+        join(self.ending.take());
     }
 }
 
-/// Starts or stops to count all calls; how many there were until now.
-fn count(rings: &mut [Ring], go: bool) -> io::Result<u64> {
-    rings.iter_mut().map(|ring| ring.count_calls(go)).sum()
+/// Waits until it has ended.
+fn join(thread: Option<JoinHandle<()>>) {
+    if let Some(thread) = thread {
+        let _ = thread.join();
+    }
 }

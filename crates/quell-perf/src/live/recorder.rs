@@ -164,8 +164,7 @@ impl Recorder {
             Ok(Some(format)) => Some(format.id),
             _ => None,
         };
-        let calls =
-            Calls::of(points, all, &mut rings).map_err(failed("system calls cannot be counted"))?;
+        let calls = Calls::of(points, all);
         let call_ns = (price::call_ns() - call_before_ns).max(0.0);
         let price = match tracefs.format(price::TRACEPOINT, &mut names) {
             Ok(Some(format)) => Price::measure(format.id).unwrap_or_else(|_| Price::assumed()),
@@ -261,14 +260,18 @@ impl Recorder {
         );
         let prices = self.memory.map(|memory| memory.with(&self.price));
         items.extend(prices.map(Item::Prices));
-        let before = counters::read(When::Before, now_ns()).map_err(failed(COUNTERS))?;
-        items.push(Item::Statistics(before.clone()));
         let told = items.iter().try_for_each(|item| sink.item(item));
         told.map_err(failed(WRITTEN))?;
+        // What comes between the kernel's counts and ours is in the one and not in the other.
+        let ahead = Ahead::begin();
+        let before = counters::read(When::Before, now_ns()).map_err(failed(COUNTERS))?;
         let counting = self.rings.iter_mut().try_for_each(Ring::count);
-        counting.map_err(failed(SWITCHED))?;
-        self.turn(Phase::Counting, Phase::Window)
+        counting
+            .and_then(|()| self.turn(Phase::Counting, Phase::Window))
             .map_err(failed(SWITCHED))?;
+        drop(ahead);
+        sink.item(&Item::Statistics(before.clone()))
+            .map_err(failed(WRITTEN))?;
         Ok(before)
     }
 
@@ -296,7 +299,7 @@ impl Recorder {
                 sink.second(state.progress(now, sink.written()))
                     .map_err(failed(WRITTEN))?;
             }
-            let looked = self.calls.look(&mut self.rings, now);
+            let looked = self.calls.look(&self.rings, now);
             looked
                 .and_then(|()| self.steer(now, state))
                 .map_err(failed(SWITCHED))?;
@@ -347,7 +350,7 @@ impl Recorder {
             return Ok(());
         }
         if next == Phase::Window {
-            self.calls.open(&mut self.rings, Some(now_ns()))?;
+            self.calls.open(&mut self.rings, now_ns())?;
             state.open_ns = Some(now_ns());
         }
         self.turn(state.phase, next)?;

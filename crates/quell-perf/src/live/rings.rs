@@ -82,8 +82,6 @@ pub(super) struct Ring {
     recorded: Vec<Option<Counter>>,
     /// How their records are laid out, open or not.
     layouts: Vec<ParseConfig<Native>>,
-    /// Counts all system calls while it runs, if some are recorded.
-    calls: Option<Counter>,
     /// What closed ones had counted.
     closed: Happened,
     /// Counts each event, all read at once: to read one interrupts its CPU.
@@ -224,7 +222,6 @@ impl Ring {
                 .any(|point| point.stretches == Stretches::Between),
             recorded,
             layouts,
-            calls: None,
             closed: Happened::default(),
             counting,
             counted,
@@ -242,7 +239,7 @@ impl Ring {
 
     /// Takes the events of calls out, to be closed: which takes the kernel long, and not the caller.
     pub(super) fn take_calls(&mut self, points: &[Point]) -> io::Result<Vec<Counter>> {
-        let mut taken: Vec<Counter> = self.calls.take().into_iter().collect();
+        let mut taken = Vec::new();
         for (event, point) in self.recorded.iter_mut().zip(points) {
             if let Some(mut event) = event.take_if(|_| point.call) {
                 self.closed.add(&mut event)?;
@@ -252,13 +249,8 @@ impl Ring {
         Ok(taken)
     }
 
-    /// Opens those of them that are not open, and what counts all calls: by the tracepoint of this number. While no window is open.
-    pub(super) fn open_calls(
-        &mut self,
-        points: &[Point],
-        all: Option<u64>,
-        tells_lost: bool,
-    ) -> io::Result<()> {
+    /// Opens those of them that are not open. While no window is.
+    pub(super) fn open_calls(&mut self, points: &[Point], tells_lost: bool) -> io::Result<()> {
         for (index, point) in points.iter().enumerate() {
             if self.recorded[index].is_none() {
                 let (leader, into) = (&mut self.windows, &self.sampler);
@@ -267,24 +259,14 @@ impl Ring {
                 self.recorded[index] = Some(event);
             }
         }
-        if let (None, Some(id)) = (&self.calls, all) {
-            let mut count = Builder::new(Tracepoint::with_id(id));
-            count.any_pid().one_cpu(self.cpu as usize).include_kernel();
-            self.calls = Some(count.build()?);
-        }
         Ok(())
     }
 
-    /// Starts to count all system calls, or stops. How many were counted until now.
-    pub(super) fn count_calls(&mut self, go: bool) -> io::Result<u64> {
-        let Some(calls) = &mut self.calls else {
-            return Ok(0);
-        };
-        match go {
-            true => calls.enable()?,
-            false => calls.disable()?,
-        }
-        calls.read()
+    /// Counts the tracepoint of this number from now on.
+    pub(super) fn count_of(&self, id: u64) -> io::Result<Counter> {
+        let mut count = Builder::new(Tracepoint::with_id(id));
+        count.any_pid().one_cpu(self.cpu as usize);
+        count.include_kernel().enabled(true).build()
     }
 
     /// Goes from recording one thing to recording another; counting goes on. Each change interrupts the CPU.
