@@ -86,8 +86,8 @@ fn ready(what: &str) -> Result<Program, String> {
 /// see all that is counted: then it is tried again a few times, also with all recorded, whatever it costs. Where so many events are
 /// lost even so that they may be why, nothing can be said of this host. Attribution that is wrong is wrong where few are.
 fn recorded(command: &[String]) -> Result<Recorded, String> {
-    let mut once = recorded_once(command, "1.5")?;
-    for overhead in ["100", "1.5", "100"] {
+    let mut once = recorded_once(command, "1")?;
+    for overhead in ["100", "1", "100"] {
         if once.is_laid() {
             break;
         }

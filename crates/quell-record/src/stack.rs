@@ -59,6 +59,35 @@ const UNASKED: &[(&str, &str)] = &[
     ("migrate_pages_sync", "migration"),
 ];
 
+/// What serves a system call below the function that has its name, which is no more on the stack where it has ended by calling this.
+const SERVES: &[(&str, &str)] = &[
+    ("ksys_mmap_pgoff", "mmap"),
+    ("vm_mmap_pgoff", "mmap"),
+    ("__vm_munmap", "munmap"),
+    ("do_mprotect_pkey", "mprotect"),
+    ("do_madvise", "madvise"),
+    ("vector_madvise", "process_madvise"),
+    ("do_mremap", "mremap"),
+    ("do_mbind", "mbind"),
+    ("kernel_mbind", "mbind"),
+    ("kernel_move_pages", "move_pages"),
+    ("kernel_migrate_pages", "migrate_pages"),
+    ("userfaultfd_ioctl", "ioctl"),
+    ("do_execveat_common", "execve"),
+];
+
+/// Where the kernel begins to serve a system call, whichever it is.
+const ENTRIES: &[&str] = &[
+    "x64_sys_call",
+    "do_syscall_64",
+    "do_syscall_x64",
+    "do_int80_emulation",
+    "__do_fast_syscall_32",
+    "invoke_syscall",
+    "el0_svc_common",
+    "do_el0_svc",
+];
+
 /// Files whose frames are no program's own: by how their names begin.
 const LIBRARIES: &[&str] = &[
     "libc.",
@@ -182,7 +211,7 @@ fn tell(stack: &[Frame]) -> Told {
             .filter_map(|frame| frame.symbol.as_deref())
             .map(plain)
     };
-    let call = kernel().find_map(call_of);
+    let call = call(kernel);
     let find = |table: &'static [(&str, &'static str)]| {
         let found = table
             .iter()
@@ -210,6 +239,27 @@ fn tell(stack: &[Frame]) -> Told {
         own,
         folded: folded(stack).into(),
     }
+}
+
+/// The call that the kernel serves, of its functions from inside out: by the function that has its name, or one that has taken that
+/// one's place; if neither is known, the outermost function of those that serve it.
+fn call<'a, Kernel: Iterator<Item = &'a str>>(kernel: impl Fn() -> Kernel) -> Option<Arc<str>> {
+    let served = |symbol: &str| {
+        let found = SERVES.iter().find(|(name, _)| symbol == *name);
+        found.map(|(_, call)| *call)
+    };
+    let named = kernel().filter(|symbol| served(symbol).is_none());
+    // The outermost: to load a program, too, maps memory.
+    let serving = || kernel().filter_map(served).last().map(Into::into);
+    let outermost = || {
+        let entry = kernel().position(|symbol| ENTRIES.contains(&symbol))?;
+        kernel().nth(entry.checked_sub(1)?).map(Into::into)
+    };
+    named
+        .filter_map(call_of)
+        .next()
+        .or_else(serving)
+        .or_else(outermost)
 }
 
 /// The call that `__x64_sys_madvise` serves.
@@ -397,6 +447,61 @@ mod tests {
             frame(true, "kswapd", "[kernel]"),
         ];
         assert_eq!(site_of(&kswapd), ["balance_pgdat"]);
+    }
+
+    #[test]
+    fn a_call_whose_own_function_has_left_the_stack_is_known_by_what_serves_it() {
+        let served_by = |symbols: &[&str]| {
+            let mut stack = vec![frame(true, "flush_tlb_mm_range", "[kernel]")];
+            stack.extend(symbols.iter().map(|symbol| frame(true, symbol, "[kernel]")));
+            stack.push(frame(true, "entry_SYSCALL_64_after_hwframe", "[kernel]"));
+            tell(&stack).call.map(|call| call.to_string())
+        };
+        for (symbols, call) in [
+            (&["do_mmap", "vm_mmap_pgoff", "do_syscall_64"][..], "mmap"),
+            (
+                &[
+                    "vm_mmap_pgoff",
+                    "ksys_mmap_pgoff",
+                    "__x64_sys_mmap",
+                    "do_syscall_64",
+                ],
+                "mmap",
+            ),
+            (
+                &[
+                    "do_mmap",
+                    "vm_mmap_pgoff",
+                    "elf_load",
+                    "__x64_sys_execve",
+                    "do_syscall_64",
+                ],
+                "execve",
+            ),
+            (
+                &[
+                    "do_mmap",
+                    "vm_mmap_pgoff",
+                    "elf_load",
+                    "do_execveat_common",
+                    "do_syscall_64",
+                ],
+                "execve",
+            ),
+            (
+                &[
+                    "vm_munmap",
+                    "do_something_new",
+                    "x64_sys_call",
+                    "do_syscall_64",
+                ],
+                "do_something_new",
+            ),
+        ] {
+            assert_eq!(served_by(symbols).as_deref(), Some(call), "{symbols:?}");
+        }
+        // A page fault is no call, and an interrupt in the midst of one is not served by it.
+        assert_eq!(served_by(&["handle_mm_fault", "exc_page_fault"]), None);
     }
 
     #[test]

@@ -68,9 +68,10 @@ impl Report {
                 row(site, scales, cpu_ns, &from)
             })
             .collect();
-        let advice = advise::advise(&from, &chosen, scales, &|program| {
-            cpu_ns.get(program).copied()
-        });
+        // What shared the machine with what was recorded is nobody's to change who asks, and its time is known from stretches alone.
+        let about = |site: &&&Site| only.is_some() || from.is_about(&site.place.program);
+        let own: Vec<&Site> = chosen.iter().filter(about).copied().collect();
+        let advice = advise::advise(&from, &own, scales, &|program| cpu_ns.get(program).copied());
         if let Some(only) = only {
             programs.retain(|program| program.name == only);
         }

@@ -36,6 +36,11 @@ fn flush(all: &mut Attribution, at: u64, pid: u32, comm: &str, timed: bool) {
 
 /// What is said of a recording with this scope, in which the server flushes as often as the first number says, and the other as the second.
 fn said(scope: &str, server: u64, other: u64, timed: bool) -> Vec<String> {
+    report(scope, server, other, timed).answer
+}
+
+/// All that is said of it.
+fn report(scope: &str, server: u64, other: u64, timed: bool) -> Report {
     let mut all = Attribution::new();
     all.item(
         Item::Host(Host {
@@ -63,7 +68,7 @@ fn said(scope: &str, server: u64, other: u64, timed: bool) -> Vec<String> {
             flush(&mut all, at + 100_000, 9, "compiler", timed);
         }
     }
-    Report::new(all, None).answer
+    Report::new(all, None)
 }
 
 fn one<'a>(lines: &'a [String], word: &str) -> &'a str {
@@ -99,6 +104,19 @@ fn the_answer_is_about_what_was_recorded_and_others_are_told_of_apart() {
         lines.iter().all(|line| !line.contains("not about")),
         "{lines:#?}"
     );
+}
+
+#[test]
+fn advice_is_on_what_was_recorded() {
+    let advised = |scope| {
+        let advice = report(scope, 100, 900, true).advice.into_iter();
+        let mut programs: Vec<String> = advice.map(|advice| advice.program).collect();
+        programs.sort();
+        programs.dedup();
+        programs
+    };
+    assert_eq!(advised("the command server"), ["server"]);
+    assert_eq!(advised("everything"), ["compiler", "server"]);
 }
 
 #[test]

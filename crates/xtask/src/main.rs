@@ -10,6 +10,7 @@ mod api;
 mod cargo;
 mod mutate;
 mod output;
+mod overhead;
 mod package;
 mod programs;
 
@@ -400,6 +401,8 @@ cargo xtask api [--accept]
     compares the public interfaces with those kept in docs/api, or keeps the new ones
 cargo xtask programs [--rounds N] [--seconds N] [--write] [NAME ...]
     runs real programs as they are, recorded and as advised by turns, as root; --write puts the tables into docs/record
+cargo xtask overhead [--pairs N] [--write] [WORK ...]
+    measures what recording costs by turns, as root; --write puts the table into docs/record.md
 cargo xtask package
     builds the crates that others use from what would be published of them
 cargo xtask python
@@ -420,6 +423,7 @@ enum Asked {
     Api { accept: bool },
     Mutate(mutate::Asked),
     Programs(programs::Asked),
+    Overhead(overhead::Asked),
     Run(Vec<&'static Step>, Vec<&'static Step>),
 }
 
@@ -433,6 +437,7 @@ fn asked(arguments: &[String]) -> Result<Asked, String> {
         Some((first, [])) if first == "python" => Ok(Asked::Python),
         Some((first, rest)) if first == "mutate" => mutate::asked(rest).map(Asked::Mutate),
         Some((first, rest)) if first == "programs" => programs::asked(rest).map(Asked::Programs),
+        Some((first, rest)) if first == "overhead" => overhead::asked(rest).map(Asked::Overhead),
         Some((first, rest)) if first == "api" => match rest {
             [] => Ok(Asked::Api { accept: false }),
             [option] if option == "--accept" => Ok(Asked::Api { accept: true }),
@@ -513,6 +518,7 @@ fn main() -> ExitCode {
         Ok(Asked::Api { accept }) => return told(api::run(root(), accept)),
         Ok(Asked::Mutate(asked)) => return told(mutate::run(root(), &asked)),
         Ok(Asked::Programs(asked)) => return told(programs::run(root(), &asked)),
+        Ok(Asked::Overhead(asked)) => return told(overhead::run(root(), &asked)),
         Ok(Asked::Package) => return told(package::run(root())),
         Ok(Asked::Python) => return python(),
         Err(why) => {

@@ -71,13 +71,7 @@ pub fn asked(arguments: &[String]) -> Result<Asked, String> {
 /// # Errors
 /// If `quell` does not build, or a program does not do what it should.
 pub fn run(root: &Path, asked: &Asked) -> Result<(), String> {
-    let built = cargo::command()
-        .current_dir(root)
-        .args(["build", "--release", "--quiet", "--package", "quell-cli"])
-        .status();
-    if !built.is_ok_and(|status| status.success()) {
-        return Err("quell does not build".into());
-    }
+    release_quell(root)?;
     for name in &asked.programs {
         let Some(program) = Program::ready(root, name, asked.seconds)? else {
             continue;
@@ -87,21 +81,42 @@ pub fn run(root: &Path, asked: &Asked) -> Result<(), String> {
         let table = table(&rounds);
         output::print(format_args!("\n{name}\n\n{table}"));
         if asked.write {
-            write(&root.join(format!("docs/record/{name}.md")), &table)?;
+            let page = root.join(format!("docs/record/{name}.md"));
+            write_table(&page, "cargo xtask programs", &table)?;
         }
     }
     Ok(())
 }
 
-/// Puts a table in its place in a page: between the two lines that say whose it is.
-fn write(page: &Path, table: &str) -> Result<(), String> {
-    const BEGIN: &str = "<!-- cargo xtask programs -->\n";
+/// Builds `quell` as it is released; where it is then.
+pub fn release_quell(root: &Path) -> Result<PathBuf, String> {
+    let built = cargo::command()
+        .current_dir(root)
+        .args(["build", "--release", "--quiet", "--package", "quell-cli"])
+        .status();
+    match built.is_ok_and(|status| status.success()) {
+        true => Ok(target(root).join("release/quell")),
+        false => Err("quell does not build".into()),
+    }
+}
+
+/// Where what is built is put.
+pub fn target(root: &Path) -> PathBuf {
+    match env::var_os("CARGO_TARGET_DIR") {
+        Some(target) => target.into(),
+        None => root.join("target"),
+    }
+}
+
+/// Puts a table in its place in a page: between the line that names the command it comes from, and the next that says it ends.
+pub fn write_table(page: &Path, command: &str, table: &str) -> Result<(), String> {
     const END: &str = "<!-- its end -->\n";
+    let begin = format!("<!-- {command} -->\n");
     let name = page.display();
     let text = fs::read_to_string(page).map_err(|error| format!("{name}: {error}"))?;
-    let place = text.split_once(BEGIN).and_then(|(before, rest)| {
+    let place = text.split_once(&begin).and_then(|(before, rest)| {
         let (_, after) = rest.split_once(END)?;
-        Some(format!("{before}{BEGIN}{table}{END}{after}"))
+        Some(format!("{before}{begin}{table}{END}{after}"))
     });
     let text = place.ok_or(format!("{name} has no place for its table"))?;
     fs::write(page, text).map_err(|error| format!("{name}: {error}"))
@@ -156,8 +171,8 @@ struct Said {
     cpu: Range,
     /// The share of all that the kernel counted that is laid at a cause.
     attributed: f64,
-    /// What recording cost, by its own account, in percent.
-    overhead: f64,
+    /// What recording cost, by its own account, as the recorder says it: a share, or that it was more than all.
+    overhead: String,
     /// The lines that answer the question.
     answer: String,
 }
@@ -173,10 +188,7 @@ impl Program {
     /// Has a program made ready; nothing if it cannot be had, which the script says.
     fn ready(root: &Path, name: &str, seconds: usize) -> Result<Option<Self>, String> {
         let script = root.join("scripts/real-program");
-        let target = match env::var_os("CARGO_TARGET_DIR") {
-            Some(target) => target.into(),
-            None => root.join("target"),
-        };
+        let target = target(root);
         let output = Command::new(&script)
             .args([name, &seconds.to_string()])
             .output()
@@ -246,14 +258,11 @@ impl Program {
             .arg(&self.recording);
         let (json, _) = said(&mut import)?;
         let json: Value = serde_json::from_str(&json).map_err(|error| error.to_string())?;
-        let overhead = errors
-            .split_once("overhead ")
-            .and_then(|(_, rest)| rest.split(' ').next()?.parse().ok());
         // The program's own line comes first, and tables come behind an empty one.
         let answer = out.lines().skip(1).take_while(|line| !line.is_empty());
         let said = Said {
             answer: answer.map(|line| format!("{line}\n")).collect(),
-            overhead: overhead.ok_or(errors)?,
+            overhead: overhead(&errors).ok_or(&errors)?.to_owned(),
             ..self.predicted(&json)
         };
         Ok((ran(&out)?, said))
@@ -289,10 +298,16 @@ impl Program {
             interrupts,
             cpu: Range(cpu.0.min(1.0), cpu.1.min(1.0)),
             attributed: (number(&json["attributed"]) - mappings) / counted.max(1.0),
-            overhead: 0.0,
+            overhead: String::new(),
             answer: String::new(),
         }
     }
+}
+
+/// What recording cost, in what the recorder says when it is done.
+pub fn overhead(told: &str) -> Option<&str> {
+    let (_, rest) = told.split_once("; overhead ")?;
+    Some(rest.split_once(',')?.0)
 }
 
 /// What a command says on its two outputs.
@@ -348,11 +363,7 @@ fn table(rounds: &[Round]) -> String {
                 None => String::new(),
             };
             let told = match run.sent {
-                None => format!(
-                    "{:.0} % | {:.2} %",
-                    of.said.attributed * 100.0,
-                    of.said.overhead
-                ),
+                None => format!("{:.0} % | {}", of.said.attributed * 100.0, of.said.overhead),
                 Some(_) => " | ".into(),
             };
             let _ = writeln!(
@@ -441,7 +452,7 @@ mod tests {
                 interrupts: Range(0.7, 0.8),
                 cpu: Range(0.5, 0.6),
                 attributed: 0.99,
-                overhead: 1.5,
+                overhead: "1.50 %".into(),
                 answer: "It is the TLB.\n".into(),
             },
         };
@@ -481,6 +492,19 @@ mod tests {
         assert_eq!((said.interrupts.0, said.interrupts.1), (0.4, 0.5));
         assert_eq!((said.cpu.0, said.cpu.1), (0.1, 0.3));
         assert_eq!(said.attributed, 1.0);
+    }
+
+    #[test]
+    fn an_overhead_is_read_as_the_recorder_says_it() {
+        let told = |overhead| {
+            format!(
+                "quell: recorded 9 events in 1.0 s into x; 0 lost; overhead {overhead}, and 4 ms of CPU time before and after"
+            )
+        };
+        for said in ["1.51 %", "more than 100 %"] {
+            assert_eq!(overhead(&told(said)), Some(said));
+        }
+        assert_eq!(overhead("cannot record"), None);
     }
 
     #[test]

@@ -28,8 +28,8 @@ pub(super) struct Budget {
     phase: Phase,
     /// Since when.
     since_ns: u64,
-    /// What was left then.
-    since_left_ns: f64,
+    /// What was left then; `None` if that is of no account any more.
+    since_left_ns: Option<f64>,
 }
 
 /// What may be spent before anything was earned: the shortest recordings are whole. Of one second on one CPU it is 0.3 %.
@@ -46,13 +46,19 @@ impl Budget {
             ahead_ns: AHEAD_NS,
             phase: Phase::Window,
             since_ns: now_ns,
-            since_left_ns: AHEAD_NS,
+            since_left_ns: Some(AHEAD_NS),
         }
     }
 
     /// What to record from now on. Each account says what was done apart from the recording, and what that has cost of it, in nanoseconds of
-    /// CPU time: the machine's, and that of the programs which are recorded. The one that has least left counts.
-    pub(super) fn turn(&mut self, now_ns: u64, accounts: [Option<(u64, u64)>; 2]) -> Phase {
+    /// CPU time: the machine's, and that of the programs which are recorded. The one that has least left counts. To close a window costs
+    /// so much again, which must be left then; and one that is dear to close is opened for something that is worth it.
+    pub(super) fn turn(
+        &mut self,
+        now_ns: u64,
+        accounts: [Option<(u64, u64)>; 2],
+        closing_ns: f64,
+    ) -> Phase {
         if now_ns.saturating_sub(self.since_ns) < SHORTEST_NS {
             return self.phase;
         }
@@ -60,20 +66,28 @@ impl Budget {
             |(done_ns, spent_ns)| self.share * done_ns as f64 + self.ahead_ns - spent_ns as f64;
         let left = accounts.into_iter().flatten().map(left);
         let left = left.fold(f64::INFINITY, f64::min);
+        let before = *self.since_left_ns.get_or_insert(left);
         let next = match self.phase {
-            Phase::Window if left < 0.0 => Phase::Between,
+            Phase::Window if left < closing_ns => Phase::Between,
             // It opens for as much as it may spend at first: a window that closes at once shows little.
-            Phase::Between | Phase::Counting if left > self.ahead_ns / 2.0 => Phase::Window,
+            Phase::Between | Phase::Counting if left > self.ahead_ns / 2.0 + 2.5 * closing_ns => {
+                Phase::Window
+            }
             // What a window has overdrawn is paid back between windows; if it grows there, that costs more than is earned.
-            Phase::Between if left < self.since_left_ns - 2.0 * self.ahead_ns => Phase::Counting,
+            Phase::Between if left < before - 2.0 * self.ahead_ns => Phase::Counting,
             same => same,
         };
         if next != self.phase {
             self.phase = next;
             self.since_ns = now_ns;
-            self.since_left_ns = left;
+            self.since_left_ns = Some(left);
         }
         next
+    }
+
+    /// What was spent until now is no fault of what is recorded now.
+    pub(super) fn begin_anew(&mut self) {
+        self.since_left_ns = None;
     }
 }
 
@@ -100,7 +114,11 @@ mod tests {
                 };
             open += u64::from(phase == Phase::Window);
             recorded += u64::from(phase != Phase::Counting);
-            phase = budget.turn(step * 5 * MS, [Some((step * 10 * MS, spent as u64)), None]);
+            phase = budget.turn(
+                step * 5 * MS,
+                [Some((step * 10 * MS, spent as u64)), None],
+                0.0,
+            );
         }
         let share = |count: u64| count as f64 / steps as f64;
         (spent / (steps as f64 * 10e6), share(open), share(recorded))
@@ -131,6 +149,7 @@ mod tests {
             phase = budget.turn(
                 step * 5 * MS,
                 [Some((step * 10 * MS, spent as u64)), Some(program)],
+                0.0,
             );
         }
         assert!(spent < 0.022 * 10_000.0 * 1e6, "{spent}");
@@ -147,9 +166,38 @@ mod tests {
                 Phase::Between => 0.01e6,
                 Phase::Counting => panic!("after {step} steps"),
             };
-            phase = budget.turn(step * 5 * MS, [Some((step * 10 * MS, spent as u64)), None]);
+            phase = budget.turn(
+                step * 5 * MS,
+                [Some((step * 10 * MS, spent as u64)), None],
+                0.0,
+            );
         }
         assert!(spent < 0.03 * 10_000.0 * 10e6, "{spent}");
+    }
+
+    #[test]
+    fn a_window_that_is_dear_to_close_is_open_for_longer_and_leaves_what_that_costs() {
+        let closing = 40e6;
+        let mut budget = Budget::new(0.02, 0);
+        let (mut spent, mut phase, mut closed, mut open) = (0.0, Phase::Window, 0, 0);
+        for step in 1..=10_000u64 {
+            open += u64::from(phase == Phase::Window);
+            spent += 5e6 * if phase == Phase::Window { 0.2 } else { 0.001 };
+            let account = Some((step * 10 * MS, spent as u64));
+            let next = budget.turn(step * 5 * MS, [account, None], closing);
+            if phase == Phase::Window && next != Phase::Window {
+                closed += 1;
+                spent += closing;
+            }
+            phase = next;
+        }
+        let share = spent / (10_000.0 * 10e6);
+        assert!((0.015..0.021).contains(&share), "{share}");
+        // Each is worth more than what it costs to close it: 40 ms at 1 ms for a step.
+        assert!(
+            closed > 1 && open / closed >= 40,
+            "{open} steps in {closed}"
+        );
     }
 
     #[test]

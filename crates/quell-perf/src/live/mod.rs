@@ -10,6 +10,7 @@
 //! all. Recording costs time, and is held to a share of what the machine does: see [`Options::overhead`].
 
 mod budget;
+mod calls;
 mod host;
 mod memory;
 mod options;

@@ -6,12 +6,13 @@ use std::collections::{BTreeMap, BinaryHeap};
 use std::ffi::CString;
 use std::fs::File;
 use std::io::{self, BufWriter, Write};
-use std::process::{Child, Command};
+use std::process::{Child, Command, ExitStatus};
 use std::time::Duration;
 
 use perf_event::data::Record;
 
 use super::budget::Phase;
+use super::calls::{self, Calls};
 use super::host::{Ahead, buffer_for, host, now_ns, online, raise_file_limit, spent_ns};
 use super::memory::{self, Memory};
 use super::options::{BETWEEN, Counted, Filter, Options, Stretches, Wanted};
@@ -36,6 +37,7 @@ use crate::tracefs::Tracefs;
 pub struct Recorder {
     options: Options,
     rings: Vec<Ring>,
+    calls: Calls,
     events: Vec<Opened>,
     processes: Processes,
     names: Names,
@@ -125,6 +127,7 @@ impl Recorder {
                 counted,
                 filter,
                 stretches: wanted.stretches,
+                call: wanted.event.starts_with("syscalls:"),
             });
             if !host.events.contains(&wanted.event) {
                 host.events.push(wanted.event.clone());
@@ -157,6 +160,11 @@ impl Recorder {
             event: host.events[0].clone(),
             error,
         })?;
+        let all = match tracefs.format(calls::ALL, &mut names) {
+            Ok(Some(format)) => Some(format.id),
+            _ => None,
+        };
+        let calls = Calls::of(points, all);
         let call_ns = (price::call_ns() - call_before_ns).max(0.0);
         let price = match tracefs.format(price::TRACEPOINT, &mut names) {
             Ok(Some(format)) => Price::measure(format.id).unwrap_or_else(|_| Price::assumed()),
@@ -175,6 +183,7 @@ impl Recorder {
         let mut recorder = Self {
             options,
             rings,
+            calls,
             events,
             processes,
             names,
@@ -213,25 +222,7 @@ impl Recorder {
         mut sink: S,
         mut stop: impl FnMut(Progress) -> bool,
     ) -> Result<(Summary, S::Output), Refused> {
-        sink.item(&Item::Host(self.host.clone()))
-            .map_err(failed(WRITTEN))?;
-        for change in std::mem::take(&mut self.changes) {
-            sink.item(&Item::Change(change)).map_err(failed(WRITTEN))?;
-        }
-        if let Some(memory) = self.memory {
-            sink.item(&Item::Prices(memory.with(&self.price)))
-                .map_err(failed(WRITTEN))?;
-        }
-        let before = counters::read(When::Before, now_ns()).map_err(failed(COUNTERS))?;
-        sink.item(&Item::Statistics(before.clone()))
-            .map_err(failed(WRITTEN))?;
-        self.rings
-            .iter_mut()
-            .try_for_each(Ring::count)
-            .map_err(failed(SWITCHED))?;
-        let mut phase = Phase::Window;
-        self.turn(Phase::Counting, phase)
-            .map_err(failed(SWITCHED))?;
+        let before = self.begin(&mut sink)?;
         let mut state = Running::new(self.options.overhead, spent_ns(), self.rings.len());
         let around_before = state.own_before - self.begun_ns;
         let mut child = match self.command.take() {
@@ -245,63 +236,10 @@ impl Recorder {
                 self.times.begin(pids.copied());
             }
         }
-        let all = self.processes.wanted().is_none();
         let ahead = Ahead::begin();
-        let mut exit = None;
-        let (mut busy, mut used) = (0, 0);
-        loop {
-            let now = now_ns();
-            self.drain(now.saturating_sub(HELD_NS), &mut sink, &mut state)
-                .map_err(failed(WRITTEN))?;
-            if now >= state.looked_ns + LOOK_NS {
-                state.looked_ns = now;
-                self.times.look();
-                used = self.times.ns();
-                let read = counters::busy_ns().map_err(failed(COUNTERS))?;
-                busy = read.saturating_sub(before.busy_ns());
-                if now >= state.counted_ns + COUNT_NS {
-                    state.counted_ns = now;
-                    let counts = self.counts().map_err(failed(COUNTERS))?;
-                    state.counted = counts.values().sum();
-                }
-                if !all && self.times.is_over() {
-                    break;
-                }
-            }
-            if now >= state.told_ns + SECOND_NS {
-                state.told_ns = now;
-                sink.second(state.progress(now, sink.written()))
-                    .map_err(failed(WRITTEN))?;
-            }
-            let (kernel, hit) = state.kernel(&self.price);
-            let spent = spent_ns() - state.own_before + kernel;
-            let programs = (!all).then(|| (used.saturating_sub(hit), hit));
-            let machine = (busy.saturating_sub(spent), spent);
-            let next = state.budget.turn(now, [Some(machine), programs]);
-            if next != phase {
-                if next == Phase::Window {
-                    state.open_ns = Some(now_ns());
-                }
-                self.turn(phase, next).map_err(failed(SWITCHED))?;
-                state.turns += 1;
-                if phase == Phase::Window {
-                    state.close(now_ns());
-                }
-                phase = next;
-            }
-            if let Some(child) = &mut child
-                && exit.is_none()
-                && let Ok(Some(status)) = child.try_wait()
-            {
-                exit = Some(status);
-                break;
-            }
-            if stop(state.progress(now, sink.written())) {
-                break;
-            }
-            rings::wait(&self.rings, state.pause());
-        }
-        let (mut summary, output) = self.end(phase, &before, ahead, &mut state, sink)?;
+        self.calls.begin(state.begin_ns);
+        let exit = self.record(&mut sink, &mut state, &before, child.as_mut(), &mut stop)?;
+        let (mut summary, output) = self.end(&before, ahead, &mut state, sink)?;
         summary.around = Duration::from_nanos(around_before + spent_ns() - state.own_before);
         summary.around -= summary.recorder;
         // A command that was interrupted with us, or is to be stopped with us, has ended or ends by itself.
@@ -312,17 +250,136 @@ impl Recorder {
         Ok((summary, output))
     }
 
+    /// Tells the sink what is known before anything happens, and opens the first window. The counters as they were then.
+    fn begin<S: Sink>(&mut self, sink: &mut S) -> Result<Statistics, Refused> {
+        let mut items = vec![Item::Host(self.host.clone())];
+        items.extend(
+            std::mem::take(&mut self.changes)
+                .into_iter()
+                .map(Item::Change),
+        );
+        let prices = self.memory.map(|memory| memory.with(&self.price));
+        items.extend(prices.map(Item::Prices));
+        let told = items.iter().try_for_each(|item| sink.item(item));
+        told.map_err(failed(WRITTEN))?;
+        // What comes between the kernel's counts and ours is in the one and not in the other.
+        let ahead = Ahead::begin();
+        let before = counters::read(When::Before, now_ns()).map_err(failed(COUNTERS))?;
+        let counting = self.rings.iter_mut().try_for_each(Ring::count);
+        counting
+            .and_then(|()| self.turn(Phase::Counting, Phase::Window))
+            .map_err(failed(SWITCHED))?;
+        drop(ahead);
+        sink.item(&Item::Statistics(before.clone()))
+            .map_err(failed(WRITTEN))?;
+        Ok(before)
+    }
+
+    /// Reads what comes, and steers, until it is over; how the command ended, if that is why.
+    fn record<S: Sink>(
+        &mut self,
+        sink: &mut S,
+        state: &mut Running,
+        before: &Statistics,
+        mut child: Option<&mut Child>,
+        stop: &mut impl FnMut(Progress) -> bool,
+    ) -> Result<Option<ExitStatus>, Refused> {
+        loop {
+            let now = now_ns();
+            self.drain(now.saturating_sub(HELD_NS), sink, state)
+                .map_err(failed(WRITTEN))?;
+            if now >= state.looked_ns + LOOK_NS {
+                self.look(now, before, state).map_err(failed(COUNTERS))?;
+                if !self.is_about_all() && self.times.is_over() {
+                    return Ok(None);
+                }
+            }
+            if now >= state.told_ns + SECOND_NS {
+                state.told_ns = now;
+                sink.second(state.progress(now, sink.written()))
+                    .map_err(failed(WRITTEN))?;
+            }
+            let looked = self.calls.look(&self.rings, now);
+            looked
+                .and_then(|()| self.steer(now, state))
+                .map_err(failed(SWITCHED))?;
+            if let Some(child) = &mut child
+                && let Ok(Some(status)) = child.try_wait()
+            {
+                return Ok(Some(status));
+            }
+            if stop(state.progress(now, sink.written())) {
+                return Ok(None);
+            }
+            rings::wait(&self.rings, state.pause());
+        }
+    }
+
+    /// Looks at what the machine and the programs have done meanwhile, and, less often, at the events' counts.
+    fn look(&mut self, now: u64, before: &Statistics, state: &mut Running) -> io::Result<()> {
+        state.looked_ns = now;
+        self.times.look();
+        state.used_ns = self.times.ns();
+        state.busy_ns = counters::busy_ns()?.saturating_sub(before.busy_ns());
+        if now >= state.counted_ns + COUNT_NS {
+            state.counted_ns = now;
+            state.counted = self.counts()?.values().sum();
+        }
+        Ok(())
+    }
+
+    /// Opens or closes the window, as the budget says.
+    fn steer(&mut self, now: u64, state: &mut Running) -> io::Result<()> {
+        if self.calls.is_closing() {
+            return Ok(());
+        }
+        if self.calls.have_closed(now) {
+            state.budget.begin_anew();
+        }
+        let (kernel, hit) = state.kernel(&self.price, &self.calls, now);
+        let spent = spent_ns() - state.own_before + kernel;
+        let programs = (!self.is_about_all()).then(|| (state.used_ns.saturating_sub(hit), hit));
+        let machine = (state.busy_ns.saturating_sub(spent), spent);
+        let accounts = [Some(machine), programs];
+        let done = accounts.iter().flatten().map(|(done, _)| *done as f64);
+        let done = done.fold(f64::INFINITY, f64::min) / (now - state.begin_ns).max(1) as f64;
+        let allowed = done * self.options.overhead;
+        let closing = self.calls.closing_ns(self.price.call_ns, allowed);
+        let next = state.budget.turn(now, accounts, closing.unwrap_or(0.0));
+        if next == state.phase {
+            return Ok(());
+        }
+        if next == Phase::Window {
+            self.calls.open(&mut self.rings, now_ns())?;
+            state.open_ns = Some(now_ns());
+        }
+        self.turn(state.phase, next)?;
+        state.turns += 1;
+        let was = std::mem::replace(&mut state.phase, next);
+        if was == Phase::Window {
+            state.close(now_ns());
+            if closing.is_some() {
+                self.calls.close(&mut self.rings, now_ns())?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether the recording is about all processes.
+    fn is_about_all(&self) -> bool {
+        self.processes.wanted().is_none()
+    }
+
     /// Ends the recording: stops the events, reads what is left of them, and tells the sink what is known only now. How the command
     /// ended, and what it takes afterwards, is left to the caller.
     fn end<S: Sink>(
         &mut self,
-        phase: Phase,
         before: &Statistics,
         ahead: Ahead,
         state: &mut Running,
         mut sink: S,
     ) -> Result<(Summary, S::Output), Refused> {
-        self.turn(phase, Phase::Counting)
+        self.turn(state.phase, Phase::Counting)
             .map_err(failed(SWITCHED))?;
         let ended = self.rings.iter_mut().try_for_each(Ring::end);
         ended.map_err(failed(SWITCHED))?;
@@ -339,11 +396,10 @@ impl Recorder {
         state.counted = exact.values().sum();
         let own = spent_ns() - state.own_before;
         drop(ahead);
-        let (kernel, hit) = state.kernel(&self.price);
+        let (kernel, hit) = state.kernel(&self.price, &self.calls, end_ns);
         let counts = self.kept(&exact, faults);
         let ran = self.times.ran();
         let used: u64 = ran.iter().map(Ran::ns).sum();
-        let is_about_all = self.processes.wanted().is_none();
         let mut items = vec![Item::Statistics(after)];
         items.extend(ran.into_iter().map(Item::Ran));
         items.extend(counts.iter().cloned().map(Item::Count));
@@ -355,9 +411,10 @@ impl Recorder {
             recorded: Duration::from_nanos(state.recorded_ns),
             recorder: Duration::from_nanos(own),
             kernel: Duration::from_nanos(kernel),
+            calls: Duration::from_nanos(self.calls.ns(end_ns, self.price.call_ns) as u64),
             busy: Duration::from_nanos(busy.saturating_sub(own + kernel)),
             hit: Duration::from_nanos(hit),
-            used: (!is_about_all).then(|| Duration::from_nanos(used.saturating_sub(hit))),
+            used: (!self.is_about_all()).then(|| Duration::from_nanos(used.saturating_sub(hit))),
             turns: state.turns,
             around: Duration::ZERO,
             price: self.price,

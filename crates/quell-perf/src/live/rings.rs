@@ -11,7 +11,8 @@ use std::io;
 use std::os::fd::{AsRawFd, RawFd};
 use std::time::{Duration, Instant};
 
-use perf_event::data::parse::{Parse, Parser};
+use perf_event::data::endian::Native;
+use perf_event::data::parse::{Parse, ParseConfig, Parser};
 use perf_event::data::{self, Record};
 use perf_event::events::{Event, Software, Tracepoint};
 use perf_event::{Builder, Clock, Counter, Group, ReadFormat, SampleFlag, Sampler};
@@ -51,6 +52,8 @@ pub(super) struct Point {
     pub(super) filter: Option<CString>,
     /// In which stretches of time.
     pub(super) stretches: Stretches,
+    /// Whether it is one end of a system call: while any of these is open, every system call of every program takes longer.
+    pub(super) call: bool,
 }
 
 /// The kernel's request to record only some events of a tracepoint (`PERF_EVENT_IOC_SET_FILTER`), where a pointer has eight
@@ -75,7 +78,12 @@ pub(super) struct Ring {
     between: Counter,
     /// Whether anything is recorded between windows.
     has_between: bool,
-    recorded: Vec<Counter>,
+    /// By the points they are opened for; those of calls may be closed for a while.
+    recorded: Vec<Option<Counter>>,
+    /// How their records are laid out, open or not.
+    layouts: Vec<ParseConfig<Native>>,
+    /// What closed ones had counted.
+    closed: Happened,
     /// Counts each event, all read at once: to read one interrupts its CPU.
     counting: Group,
     /// Which event each of these is of, by the caller's index.
@@ -88,6 +96,25 @@ pub(super) struct Ring {
     seen: u64,
     /// How many the kernel said to have lost.
     lost: u64,
+}
+
+/// How often events happened while they were recorded, and how many of their records the kernel says to have lost.
+#[derive(Clone, Copy, Debug, Default)]
+struct Happened {
+    count: u64,
+    lost: Option<u64>,
+}
+
+impl Happened {
+    /// Adds what an event has counted.
+    fn add(&mut self, event: &mut Counter) -> io::Result<()> {
+        let read = event.read_full()?;
+        self.count += read.count();
+        if let Some(of) = read.lost() {
+            *self.lost.get_or_insert(0) += of;
+        }
+        Ok(())
+    }
 }
 
 /// Events that left no record, beside those that the kernel told of in between.
@@ -156,26 +183,17 @@ impl Ring {
             .any_pid()
             .one_cpu(cpu as usize)
             .build_group()?;
-        let (mut recorded, mut counted) = (Vec::new(), Vec::new());
+        let (mut recorded, mut layouts, mut counted) = (Vec::new(), Vec::new(), Vec::new());
         let mut numbers = HashMap::new();
         for (index, point) in points.iter().enumerate() {
-            let tracepoint = Tracepoint::with_id(point.id);
-            let mut event = on_cpu(tracepoint, cpu);
-            sampled(&mut event, point.stack);
-            if tells_lost {
-                event.read_format(ReadFormat::LOST);
-            }
             let leader = match point.stretches {
                 Stretches::Windows => &mut windows,
                 Stretches::Between => &mut between,
             };
-            let event = event.build_with_group(leader)?;
-            redirect(&event, &sampler)?;
-            if let Some(filter) = &point.filter {
-                restrict(&event, filter)?;
-            }
+            let event = recording(cpu, point, leader, &sampler, tells_lost)?;
             numbers.insert(event.id(), index);
-            recorded.push(event);
+            layouts.push(event.config().clone());
+            recorded.push(Some(event));
             if point.counted {
                 let mut count = Builder::new(Tracepoint::with_id(point.id));
                 count
@@ -203,6 +221,8 @@ impl Ring {
                 .iter()
                 .any(|point| point.stretches == Stretches::Between),
             recorded,
+            layouts,
+            closed: Happened::default(),
             counting,
             counted,
             numbers,
@@ -215,6 +235,38 @@ impl Ring {
     /// Starts to count.
     pub(super) fn count(&mut self) -> io::Result<()> {
         self.counting.enable()
+    }
+
+    /// Takes the events of calls out, to be closed: which takes the kernel long, and not the caller.
+    pub(super) fn take_calls(&mut self, points: &[Point]) -> io::Result<Vec<Counter>> {
+        let mut taken = Vec::new();
+        for (event, point) in self.recorded.iter_mut().zip(points) {
+            if let Some(mut event) = event.take_if(|_| point.call) {
+                self.closed.add(&mut event)?;
+                taken.push(event);
+            }
+        }
+        Ok(taken)
+    }
+
+    /// Opens those of them that are not open. While no window is.
+    pub(super) fn open_calls(&mut self, points: &[Point], tells_lost: bool) -> io::Result<()> {
+        for (index, point) in points.iter().enumerate() {
+            if self.recorded[index].is_none() {
+                let (leader, into) = (&mut self.windows, &self.sampler);
+                let event = recording(self.cpu, point, leader, into, tells_lost)?;
+                self.numbers.insert(event.id(), index);
+                self.recorded[index] = Some(event);
+            }
+        }
+        Ok(())
+    }
+
+    /// Counts the tracepoint of this number from now on.
+    pub(super) fn count_of(&self, id: u64) -> io::Result<Counter> {
+        let mut count = Builder::new(Tracepoint::with_id(id));
+        count.any_pid().one_cpu(self.cpu as usize);
+        count.include_kernel().enabled(true).build()
     }
 
     /// Goes from recording one thing to recording another; counting goes on. Each change interrupts the CPU.
@@ -249,15 +301,11 @@ impl Ring {
 
     /// How many events happened while they were recorded and have left no record, apart from what the kernel told.
     pub(super) fn missing(&mut self) -> io::Result<Missing> {
-        let (mut happened, mut lost) = (0, None);
-        for event in &mut self.recorded {
-            let read = event.read_full()?;
-            happened += read.count();
-            if let Some(of) = read.lost() {
-                *lost.get_or_insert(0) += of;
-            }
-        }
-        Ok(Missing::of(happened, self.seen, lost, self.lost))
+        let mut all = self.closed;
+        let open = self.recorded.iter_mut().flatten();
+        open.map(|event| all.add(event))
+            .collect::<io::Result<()>>()?;
+        Ok(Missing::of(all.count, self.seen, all.lost, self.lost))
     }
 
     /// When the next record was written; `None` if there is none yet.
@@ -287,13 +335,34 @@ impl Ring {
         let bytes = record.to_contiguous();
         let id = bytes.first_chunk().map(|id| u64::from_ne_bytes(*id));
         if let Some(&index) = id.and_then(|id| self.numbers.get(&id))
-            && let config = self.recorded[index].config().clone()
+            && let config = self.layouts[index].clone()
             && let Ok(sample) = data::Sample::parse(&mut Parser::new(&bytes[..], config))
         {
             take(Entry::Sample(self.events[index], Box::new(sample)));
         }
         true
     }
+}
+
+/// Opens a tracepoint on a CPU, to be recorded with the group of this leader, into the buffer of that event.
+fn recording(
+    cpu: u32,
+    point: &Point,
+    leader: &mut Counter,
+    into: &Sampler,
+    tells_lost: bool,
+) -> io::Result<Counter> {
+    let mut event = on_cpu(Tracepoint::with_id(point.id), cpu);
+    sampled(&mut event, point.stack);
+    if tells_lost {
+        event.read_format(ReadFormat::LOST);
+    }
+    let event = event.build_with_group(leader)?;
+    redirect(&event, into)?;
+    if let Some(filter) = &point.filter {
+        restrict(&event, filter)?;
+    }
+    Ok(event)
 }
 
 /// Waits so long, or until a part of the buffer of one of these CPUs is full: a burst is not waited out.
@@ -360,7 +429,7 @@ pub(super) fn turn_ns(rings: &mut [Ring]) -> io::Result<f64> {
 }
 
 /// Whether the kernel keeps an account of the records that found no room, event by event: Linux since 6.0.
-fn tells_lost() -> bool {
+pub(super) fn tells_lost() -> bool {
     Builder::new(Software::DUMMY)
         .read_format(ReadFormat::LOST)
         .build()

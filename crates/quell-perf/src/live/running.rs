@@ -4,7 +4,8 @@ use std::time::Duration;
 
 use perf_event::data;
 
-use super::budget::Budget;
+use super::budget::{Budget, Phase};
+use super::calls::Calls;
 use super::host::now_ns;
 use super::price::Price;
 use crate::file::Place;
@@ -46,6 +47,7 @@ pub(super) struct Running {
     /// How many CPUs there are beside the recorder's, whose time to start and stop is in the recorder's own.
     other_cpus: usize,
     pub(super) budget: Budget,
+    pub(super) phase: Phase,
     /// Since when the window is open.
     pub(super) open_ns: Option<u64>,
     /// Windows that closed and are not written yet.
@@ -65,6 +67,9 @@ pub(super) struct Running {
     pub(super) counted: u64,
     pub(super) counted_ns: u64,
     pub(super) looked_ns: u64,
+    /// CPU time of the machine, and of the processes that the recording is about, as of the last look.
+    pub(super) busy_ns: u64,
+    pub(super) used_ns: u64,
     pub(super) told_ns: u64,
     pub(super) places: Vec<Place>,
 }
@@ -78,6 +83,7 @@ impl Running {
             own_before,
             other_cpus: cpus.saturating_sub(1),
             budget: Budget::new(overhead, now),
+            phase: Phase::Window,
             open_ns: Some(now),
             windows: Vec::new(),
             recorded_ns: 0,
@@ -91,6 +97,8 @@ impl Running {
             counted: 0,
             counted_ns: now,
             looked_ns: now,
+            busy_ns: 0,
+            used_ns: 0,
             told_ns: now,
             places: Vec::new(),
         }
@@ -126,12 +134,13 @@ impl Running {
     }
 
     /// CPU time that the kernel used for the events until now, and what of it hit the processes that the recording is about: an event that
-    /// was lost or only counted may be theirs. One that is open, and neither recorded nor counted, costs nothing that can be measured.
-    pub(super) fn kernel(&self, price: &Price) -> (u64, u64) {
+    /// was lost or only counted may be theirs, and so may all system calls be which take longer. One that is open, and neither recorded nor counted, costs nothing that can be measured.
+    pub(super) fn kernel(&self, price: &Price, calls: &Calls, now_ns: u64) -> (u64, u64) {
         let lost = self.lost as f64 * price.plain_ns;
         let turned = self.turns as f64 * price.turn_ns * self.other_cpus as f64;
-        let counted = self.counted as f64 * price.counted_ns;
-        let of = |events: Events| (events.ns(price) + lost + counted + turned) as u64;
+        let counted = (self.counted + calls.counted()) as f64 * price.counted_ns;
+        let longer = calls.ns(now_ns, price.call_ns);
+        let of = |events: Events| (events.ns(price) + lost + counted + turned + longer) as u64;
         (of(self.events), of(self.hitting))
     }
 

@@ -24,6 +24,8 @@ pub struct Summary {
     pub recorder: Duration,
     /// CPU time that the kernel used for the events, by their number and price.
     pub kernel: Duration,
+    /// Of that, what all system calls took more because some were traced.
+    pub calls: Duration,
     /// CPU time that everything else used.
     pub busy: Duration,
     /// Of the kernel's part, what may have hit the programs that the recording is about.
@@ -70,8 +72,8 @@ impl fmt::Display for Summary {
         let ms = |time: Duration| time.as_secs_f64() * 1e3;
         write!(
             f,
-            "overhead {}: recorder {:.1} ms, kernel about {:.1} ms, while everything else used {:.0} ms of CPU time{}; each system \
-             call takes {:.0} ns more, which is not counted in; an event costs the kernel {:.0} ns if it is counted, {:.0} ns if it \
+            "overhead {}: recorder {:.1} ms, kernel about {:.1} ms, while everything else used {:.0} ms of CPU time{}; in the kernel's \
+             part are {:.1} ms that all system calls took more, {:.0} ns each while some are traced; an event costs the kernel {:.0} ns if it is counted, {:.0} ns if it \
              is recorded, {:.0} ns with a stack, {:.0} ns with a copy of one, {:.0} ns to start or stop on a CPU, which was done {} \
              times; recorded during {:.1} % of {:.1} s; {} events lost",
             self.overhead_percent(),
@@ -86,6 +88,7 @@ impl fmt::Display for Summary {
                 ),
                 None => String::new(),
             },
+            ms(self.calls),
             self.price.call_ns,
             self.price.counted_ns,
             self.price.plain_ns,
@@ -115,6 +118,7 @@ mod tests {
             recorded: ms(1000),
             recorder: ms(1),
             kernel: ms(1),
+            calls: ms(0),
             busy: ms(1000),
             hit: ms(hit),
             used: Some(ms(used)),

@@ -81,7 +81,14 @@ pub fn advise(
                 most: along.most * part(gone.most),
             };
             let with = by_part(along.ns);
-            let won = won(site, gone, &proposal, prices, scales, refilled, kernel).plus(with);
+            // How many of its threads ran at a time.
+            let beside = cpu.map_or(1.0, |cpu| (cpu / from.elapsed_ns().max(1) as f64).max(1.0));
+            let most = Most {
+                refilled,
+                kernel,
+                beside,
+            };
+            let won = won(site, gone, &proposal, prices, scales, most).plus(with);
             let share = cpu.map(|cpu| won.of_all(cpu));
             let none = left.least >= site.interrupts;
             let most = gone.most * site.weight;
@@ -251,17 +258,30 @@ fn programs(sites: &[&Site]) -> Vec<Site> {
     programs
 }
 
+/// What the rest of a program tells of how much may be won at most.
+#[derive(Clone, Copy)]
+struct Most {
+    /// How many page faults may have filled what the site had given back.
+    refilled: f64,
+    kernel: Option<Kernel>,
+    /// How many of its threads ran at a time. While the kernel copies a page for one, the others may do nothing but wait for that one: a
+    /// recording does not tell a thread that spins from one that works.
+    beside: f64,
+}
+
 /// The time that these interrupts cost, and what else goes with them, in nanoseconds. Prices are of this host and not of this
 /// program: the range goes from what they say to what they would have to be for the kernel's time to be spent on what was recorded.
-/// So many page faults, at most, filled what the site had given back.
 fn won(
     site: &Site,
     gone: Range,
     proposal: &Proposal,
     prices: Option<&Prices>,
     scales: Scales,
-    refilled: f64,
-    kernel: Option<Kernel>,
+    Most {
+        refilled,
+        kernel,
+        beside,
+    }: Most,
 ) -> Range {
     let each = site.weight / site.interrupts.max(1) as f64;
     let spread = site.spread();
@@ -275,18 +295,30 @@ fn won(
         site.waited.least + site.stolen.least,
         (1.0 - spread).max(0.0),
     ) + filled.least * fault.least * site.refaults as f64
-        + served.least * serving.least;
+        + served.least * serving.least
+        + copying(site, proposal, prices, scales) * gone.least / site.interrupts.max(1) as f64;
     let most = interrupts(gone.most, site.waited.most + site.stolen.most, 1.0 + spread)
         + filled.most * fault.most * refilled
         + served.most * serving.most;
     let most = match (proposal.around, kernel) {
         (Around::Nothing, _) | (_, None) => most * dearer,
         (Around::Kernel, Some(kernel)) => kernel.ns.max(most),
-        (Around::Forked, Some(kernel)) => kernel.ns.max(most) + kernel.forked_ns,
+        (Around::Forked, Some(kernel)) => kernel.ns.max(most) * beside + kernel.forked_ns,
     };
     Range {
         least: least * cheaper,
         most,
+    }
+}
+
+/// What it takes at least to copy the pages that a fork shares, where that is what would not have to be done: each flush is for one
+/// page, and to copy one takes no less than to fill one with zeros.
+fn copying(site: &Site, proposal: &Proposal, prices: Option<&Prices>, scales: Scales) -> f64 {
+    match (proposal.around, &*site.place.call, prices) {
+        (Around::Forked, "copy-on-write", Some(prices)) => {
+            prices.fault_ns.0 * site.requests as f64 * scales.calls(site)
+        }
+        _ => 0.0,
     }
 }
 
