@@ -32,13 +32,13 @@ use crate::addr::PageRange;
 use crate::cpu::{Activity, Asked, Concern};
 use crate::cpu_set::{CpuId, CpuSet};
 use crate::engine::Engine;
-use crate::flush_info::FlushInfo;
+use crate::flush_info::{FlushInfo, Laid, Lone};
 use crate::hardware::{Hardware, Scope};
 use crate::inbox::{Marks, Post, Posted, Until};
 use crate::per_cpu::PerCpu;
-use crate::request::Request;
+use crate::request::{MAX_PACKED_STRIDES, Request, pack, unpack};
 use crate::rules::{EngineRules, Rules};
-use crate::space::AddressSpace;
+use crate::space::{AddressSpace, SpaceId};
 use crate::stack::Stack;
 use crate::stats::Counter;
 use crate::word::Word;
@@ -49,6 +49,13 @@ const LONG: u64 = 1 << 16;
 
 /// How many spaces one flush covers.
 pub(crate) const SPACES: usize = 8;
+
+/// What an initiator posts to each target of one request.
+struct Posting<'i> {
+    post: Post<'i>,
+    marks: Marks,
+    concern: Concern,
+}
 
 /// A shootdown on its way: made by [`Engine::begin_shootdown`], ended by [`Engine::wait`].
 pub(crate) struct Shootdown {
@@ -63,6 +70,18 @@ pub(crate) struct Shootdown {
 }
 
 impl Shootdown {
+    /// One that asks no CPU.
+    #[inline]
+    const fn none() -> Self {
+        Shootdown {
+            targets: CpuSet::none(),
+            interrupts: CpuSet::none(),
+            sent: 0,
+            outbox: false,
+            were_on: false,
+        }
+    }
+
     /// Whether any CPU was asked.
     #[inline]
     pub(crate) fn has_targets(&self) -> bool {
@@ -88,42 +107,134 @@ impl<H: Hardware, R: Rules> Engine<'_, H, R> {
     /// `mm_tlb_flush_pending`), or relies on nothing.
     #[inline]
     pub fn flush_at_once(&self, space: &AddressSpace<H>, range: Option<PageRange>, scope: Scope) {
-        let request = Request::of(range, scope);
-        if self.broadcasts().is_some() || space.id().is_kernel() {
-            return self.flush([(space, &request)].into_iter());
+        let on = self.on();
+        let lean = on.inline_requests && on.concurrent && self.broadcasts().is_none();
+        let empty = range.is_some_and(|range| range.pages == 0);
+        if !lean || empty || space.id().is_kernel() {
+            return self.flush([(space, &Request::of(range, scope))].into_iter());
         }
         self.assert_may_wait();
-        let told = self.start_secondary([(space, &request)].into_iter());
+        let told = self.start_secondary([(space, &Request::of(range, scope))].into_iter());
         let me = self.hw.this_cpu();
         let cpu = self.cpu(me);
         cpu.stats.add(Counter::Requested, 1);
-        let request = self.limited(me, &request);
-        let info = FlushInfo::of(space.id(), self.take_generation(space), request);
+        let range = range.and_then(|range| self.packed(cpu, range));
+        let generation = self.take_generation(space);
         // A CPU that loads the space later finds the generation.
-        let mut others = CpuSet::none();
-        space.read_loaded(&mut others, self.count);
-        others.remove(me);
-        if others.is_empty() {
+        if space.is_loaded_only_on(me, self.count) {
             cpu.stats.add(Counter::SkippedNoTarget, 1);
             let were_on = self.hw.mask_interrupts();
-            if self.rules.initiator_flushes() {
-                self.flush_here(cpu, &info);
-            }
+            self.flush_mine(cpu, space.id(), generation, range, scope);
             self.hw.restore_interrupts(were_on);
         } else {
-            self.flush_beside(me, cpu, &others, &info);
+            self.flush_beside(me, cpu, space, generation, range, scope);
         }
         self.wait_for_secondary(me, told);
     }
 
-    /// Flushes one request that has its generation, on this CPU and on those others that must be asked.
+    /// The range, packed, or nothing if flushing everything is cheaper. (One word stays in a register.)
     #[inline]
-    fn flush_beside(&self, me: CpuId, cpu: &PerCpu<'_, H>, others: &CpuSet, info: &FlushInfo<'_>) {
-        let scope = info.request.scope();
-        let mut shootdown = self.begin_shootdown(me);
-        self.post_inlined(me, others, info, Concern::Flush(scope), &mut shootdown);
-        let mine = core::slice::from_ref(info);
-        self.flush_posted(me, cpu, mine, &shootdown, scope, false);
+    fn packed(&self, cpu: &PerCpu<'_, H>, range: PageRange) -> Option<u64> {
+        let strides = range.strides();
+        if strides > self.features.full_above.min(MAX_PACKED_STRIDES) {
+            let counts = strides <= MAX_PACKED_STRIDES;
+            cpu.stats.add(Counter::EscalatedLength, counts.into());
+            return None;
+        }
+        Some(pack(range))
+    }
+
+    /// Does this CPU's part of a flush without a batch. Interrupts are masked.
+    #[inline(always)]
+    fn flush_mine(
+        &self,
+        cpu: &PerCpu<'_, H>,
+        space: SpaceId,
+        generation: u64,
+        range: Option<u64>,
+        scope: Scope,
+    ) {
+        if !self.rules.initiator_flushes() {
+            return;
+        }
+        if let Some(range) = range {
+            let lone = Lone {
+                space,
+                first: generation,
+                last: generation,
+                range,
+                scope,
+            };
+            if self.flush_next(cpu, &lone) {
+                return;
+            }
+        }
+        self.flush_mine_anyhow(cpu, space, generation, range, scope);
+    }
+
+    /// The same where the request is not this CPU's next step, or is for everything.
+    #[cold]
+    fn flush_mine_anyhow(
+        &self,
+        cpu: &PerCpu<'_, H>,
+        space: SpaceId,
+        generation: u64,
+        range: Option<u64>,
+        scope: Scope,
+    ) {
+        let request = Request::of(range.map(unpack), scope);
+        self.flush_here(cpu, &FlushInfo::of(space, generation, &request));
+    }
+
+    /// Flushes without a batch, on this CPU and on those others that must be asked.
+    #[inline(never)]
+    fn flush_beside(
+        &self,
+        me: CpuId,
+        cpu: &PerCpu<'_, H>,
+        space: &AddressSpace<H>,
+        generation: u64,
+        range: Option<u64>,
+        scope: Scope,
+    ) {
+        let mut shootdown = Shootdown::none();
+        space.read_loaded(&mut shootdown.targets, self.count);
+        shootdown.targets.remove(me);
+        shootdown.were_on = self.mask_for_shootdown();
+        let laid = Laid::of(space.id(), generation, range.as_ref(), scope);
+        self.post_to_all(me, &laid, Concern::Flush(scope), &mut shootdown);
+        self.interrupt(cpu, &shootdown);
+        let idle = !shootdown.has_targets();
+        cpu.stats.add(Counter::SkippedNoTarget, idle.into());
+        self.flush_mine(cpu, space.id(), generation, range, scope);
+        self.let_interrupts_in(&shootdown);
+        self.wait_inlined(me, cpu, &shootdown, scope, false);
+    }
+
+    /// Posts a request, which lies in the targets' own lines, to those of the targets that must be asked, and takes the others out.
+    #[inline(always)]
+    fn post_to_all(&self, me: CpuId, laid: &Laid<'_>, concern: Concern, shootdown: &mut Shootdown) {
+        let posting = Posting {
+            post: Post::Inline(laid),
+            marks: Marks::NONE,
+            concern,
+        };
+        // Mostly all of them are asked, and interrupted.
+        let Shootdown {
+            targets,
+            interrupts,
+            sent,
+            ..
+        } = shootdown;
+        interrupts.become_same(targets);
+        targets.retain(|target| {
+            let asked = self.post_to(me, target, &posting);
+            match asked {
+                Some(Posted::Interrupt) => *sent += 1,
+                _ => interrupts.remove(target),
+            }
+            asked.is_some()
+        });
     }
 
     /// Takes the generation of a flush.
@@ -152,21 +263,20 @@ impl<H: Hardware, R: Rules> Engine<'_, H, R> {
         let mut mine = Stack::<FlushInfo<'s>, SPACES>::new();
         let mut shootdown = self.begin_shootdown(me);
         let (scope, kernel) = self.post_all(me, requests, &mut mine, &mut shootdown);
-        self.flush_posted(me, self.cpu(me), mine.as_slice(), &shootdown, scope, kernel);
+        self.flush_posted(me, mine.as_slice(), &shootdown, scope, kernel);
         self.wait_for_secondary(me, told);
     }
 
     /// Interrupts the targets of what was posted, flushes this CPU's own entries, and waits.
-    #[inline(always)]
     fn flush_posted(
         &self,
         me: CpuId,
-        cpu: &PerCpu<'_, H>,
         mine: &[FlushInfo<'_>],
         shootdown: &Shootdown,
         scope: Scope,
         kernel: bool,
     ) {
+        let cpu = self.cpu(me);
         let concurrent = self.on().concurrent;
         if shootdown.has_targets() {
             self.interrupt(cpu, shootdown);
@@ -368,21 +478,29 @@ impl<H: Hardware, R: Rules> Engine<'_, H, R> {
 
     /// Masks interrupts until [`Engine::let_interrupts_in`], which comes after [`Engine::interrupt`].
     pub(crate) fn begin_shootdown(&self, me: CpuId) -> Shootdown {
-        let mut shootdown = self.mask_for_shootdown();
-        // A flush that this one has preempted may still wait for targets that read the outbox.
-        shootdown.outbox = !self.on().inline_requests && self.cpu(me).outbox.claim(&self.rules);
+        let mut shootdown = Shootdown::none();
+        self.begin(me, &mut shootdown);
         shootdown
     }
 
     #[inline]
-    pub(crate) fn mask_for_shootdown(&self) -> Shootdown {
-        Shootdown {
-            were_on: self.rules.posting_is_masked() && self.hw.mask_interrupts(),
-            targets: CpuSet::none(),
-            interrupts: CpuSet::none(),
-            sent: 0,
-            outbox: false,
-        }
+    fn begin(&self, me: CpuId, shootdown: &mut Shootdown) {
+        shootdown.were_on = self.mask_for_shootdown();
+        // A flush that this one has preempted may still wait for targets that read the outbox.
+        shootdown.outbox = !self.on().inline_requests && self.cpu(me).outbox.claim(&self.rules);
+    }
+
+    /// The same for a flush that keeps no outbox.
+    #[inline]
+    pub(crate) fn begin_without_outbox(&self) -> Shootdown {
+        let mut shootdown = Shootdown::none();
+        shootdown.were_on = self.mask_for_shootdown();
+        shootdown
+    }
+
+    #[inline]
+    fn mask_for_shootdown(&self) -> bool {
+        self.rules.posting_is_masked() && self.hw.mask_interrupts()
     }
 
     /// Posts a request to those of `cpus` that must be asked. A function of its own: as a part of each of its callers it is
@@ -396,23 +514,28 @@ impl<H: Hardware, R: Rules> Engine<'_, H, R> {
         concern: Concern,
         shootdown: &mut Shootdown,
     ) {
-        self.post_inlined(me, cpus, info, concern, shootdown);
+        let laid = info.laid_out();
+        let posting = self.posting(me, &laid, concern, shootdown.outbox);
+        for target in cpus.iter().filter(|&target| target != me) {
+            if let Some(posted) = self.post_to(me, target, &posting) {
+                shootdown.ask(target, posted == Posted::Interrupt);
+            }
+        }
     }
 
-    /// [`Engine::post`] as part of its caller, which knows most of what it asks of the request.
+    /// What is posted to the targets of a flush; if the request is to lie in this CPU's `outbox`, it does then.
     #[inline(always)]
-    fn post_inlined(
+    fn posting<'i>(
         &self,
         me: CpuId,
-        cpus: &CpuSet,
-        info: &FlushInfo<'_>,
+        laid: &'i Laid<'i>,
         concern: Concern,
-        shootdown: &mut Shootdown,
-    ) {
-        let post = match (self.on().inline_requests, shootdown.outbox) {
-            (true, _) => Post::Inline(info),
+        outbox: bool,
+    ) -> Posting<'i> {
+        let post = match (self.on().inline_requests, outbox) {
+            (true, _) => Post::Inline(laid),
             (false, true) => {
-                self.cpu(me).outbox.lay_out(info);
+                self.cpu(me).outbox.lay_out(laid);
                 Post::InOutbox(me)
             }
             (false, false) => Post::Everything,
@@ -429,40 +552,49 @@ impl<H: Hardware, R: Rules> Engine<'_, H, R> {
             // Lost without it: a CPU comes online while the kernel's mappings change.
             H::Word::fence(SeqCst);
         }
-        for target in cpus.iter().filter(|&target| target != me) {
-            let cpu = self.cpu(target);
-            let skipped = match cpu.state.must_be_asked(concern, &self.rules) {
-                Asked::Must => None,
-                Asked::Lazy => Some(Counter::SkippedLazy),
-                Asked::Detached => Some(Counter::SkippedLeft),
-                Asked::Flushed => Some(Counter::PaidByOthers),
-            };
-            if let Some(counter) = skipped {
-                self.count(me, counter, 1);
-                continue;
-            }
-            if !self.rules.target_is_told() {
-                continue;
-            }
-            let translations = matches!(concern, Concern::Flush(_) | Concern::Kernel);
-            if self.rules.reentry_flush_is_enough(translations) && self.hw.flush_on_reentry(target)
-            {
-                self.count(me, Counter::SkippedNotRunning, 1);
-                continue;
-            }
-            let contended = || self.count(me, Counter::EscalatedContention, 1);
-            match cpu
-                .inbox
-                .post(post, marks, self.most(), &self.rules, contended)
-            {
-                Posted::Interrupt => shootdown.ask(target, true),
-                Posted::Merged => {
-                    self.count(me, Counter::Merged, 1);
-                    shootdown.ask(target, false);
-                }
-                Posted::Offline => self.count(me, Counter::SkippedOffline, 1),
+        Posting {
+            post,
+            marks,
+            concern,
+        }
+    }
+
+    /// Posts to one CPU, if it must be asked; `None` if not.
+    #[inline(always)]
+    fn post_to(&self, me: CpuId, target: CpuId, posting: &Posting<'_>) -> Option<Posted> {
+        let cpu = self.cpu(target);
+        let skipped = match cpu.state.must_be_asked(posting.concern, &self.rules) {
+            Asked::Must => None,
+            Asked::Lazy => Some(Counter::SkippedLazy),
+            Asked::Detached => Some(Counter::SkippedLeft),
+            Asked::Flushed => Some(Counter::PaidByOthers),
+        };
+        if let Some(counter) = skipped {
+            self.count(me, counter, 1);
+            return None;
+        }
+        if !self.rules.target_is_told() {
+            return None;
+        }
+        let translations = matches!(posting.concern, Concern::Flush(_) | Concern::Kernel);
+        if self.rules.reentry_flush_is_enough(translations) && self.hw.flush_on_reentry(target) {
+            self.count(me, Counter::SkippedNotRunning, 1);
+            return None;
+        }
+        let contended = || self.count(me, Counter::EscalatedContention, 1);
+        let (post, marks) = (posting.post, posting.marks);
+        let posted = cpu
+            .inbox
+            .post(post, marks, self.most(), &self.rules, contended);
+        match posted {
+            Posted::Interrupt => {}
+            Posted::Merged => self.count(me, Counter::Merged, 1),
+            Posted::Offline => {
+                self.count(me, Counter::SkippedOffline, 1);
+                return None;
             }
         }
+        Some(posted)
     }
 
     /// Interrupts the targets that no interrupt is on its way to.
@@ -481,8 +613,20 @@ impl<H: Hardware, R: Rules> Engine<'_, H, R> {
     }
 
     /// Waits until every target has flushed, or, where that is enough, has received the request.
-    #[inline]
     pub(crate) fn wait(
+        &self,
+        me: CpuId,
+        cpu: &PerCpu<'_, H>,
+        shootdown: &Shootdown,
+        scope: Scope,
+        kernel: bool,
+    ) {
+        self.wait_inlined(me, cpu, shootdown, scope, kernel);
+    }
+
+    /// [`Engine::wait`] as part of its caller.
+    #[inline(always)]
+    fn wait_inlined(
         &self,
         me: CpuId,
         cpu: &PerCpu<'_, H>,

@@ -47,26 +47,33 @@ impl<H: Hardware, R: Rules> Engine<'_, H, R> {
     /// tag, and every CPU has it loaded already. (As `from` such a space counts as `None`.) In debug builds, if `to` was retired.
     pub fn switch_to(&self, from: Option<&AddressSpace<H>>, to: &AddressSpace<H>) {
         let were_on = self.hw.mask_interrupts();
-        self.switch_here(from, to);
+        let me = self.hw.this_cpu();
+        let cpu = self.cpu(me);
+        Self::assert_may_load(cpu, to);
+        self.switch(me, cpu, from, to);
         self.hw.restore_interrupts(were_on);
     }
 
     /// [`Engine::switch_to`] where interrupts are masked already, as in most schedulers' switches: with two calls of the
-    /// machine fewer. If they are not, a shootdown interrupt in the middle of the switch may make the engine panic, or miss a
-    /// flush. Waits as that does.
+    /// machine fewer, and without a look for misuse. If they are not masked, a shootdown interrupt in the middle of the switch
+    /// may make the engine panic, or miss a flush; if this CPU is not online, no initiator asks it to flush. Waits as that does.
     ///
     /// # Panics
-    /// As [`Engine::switch_to`]; in debug builds, if interrupts are not masked.
+    /// In debug builds, as [`Engine::switch_to`], and if interrupts are not masked.
     #[inline]
     pub fn switch_masked(&self, from: Option<&AddressSpace<H>>, to: &AddressSpace<H>) {
         self.assert_masked();
-        self.switch_here(from, to);
-    }
-
-    #[inline]
-    fn switch_here(&self, from: Option<&AddressSpace<H>>, to: &AddressSpace<H>) {
         let me = self.hw.this_cpu();
         let cpu = self.cpu(me);
+        if cfg!(debug_assertions) {
+            Self::assert_may_load(cpu, to);
+        }
+        self.switch(me, cpu, from, to);
+    }
+
+    /// Fails if this CPU must not load this space.
+    #[inline]
+    fn assert_may_load(cpu: &PerCpu<'_, H>, to: &AddressSpace<H>) {
         assert!(
             cpu.state.loaded() != Loaded::Offline,
             "a CPU loads an address space before it has called cpu_online"
@@ -75,7 +82,6 @@ impl<H: Hardware, R: Rules> Engine<'_, H, R> {
             !to.id().is_kernel(),
             "a CPU loads a space of the kernel's mappings as if it were a user's"
         );
-        self.switch(me, cpu, from, to);
     }
 
     /// As [`Engine::switch_to`] where that does not panic; `false`, and nothing was done, on a CPU that is not online or that the engine
@@ -170,9 +176,10 @@ impl<H: Hardware, R: Rules> Engine<'_, H, R> {
     fn load_afresh(&self, cpu: &PerCpu<'_, H>, to: &AddressSpace<H>) -> u64 {
         let slot = &cpu.slots()[0];
         let generation = to.flushes().generation;
-        // The flush comes with the load; the clock is read before it.
+        // The flush comes with the load; the clock is read before it. Nobody looks whose slot it is.
         let now = self.ledger.now();
-        slot.take_over(to.id(), generation, now);
+        slot.flushed(now);
+        slot.caught_up_with(generation);
         // Where there are no tags, every CPU is at this one from the start.
         let mut tag = Tag::KERNEL;
         if self.features.tagging != Tagging::None {
