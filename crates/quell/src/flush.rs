@@ -1,5 +1,5 @@
-//! The flush: what an initiator does to make every CPU forget translations (S4). The file is long because a flush of a batch and one without
-//! take the same steps, in the same order.
+//! The flush: what an initiator does to make every CPU forget translations (S4). The file is long because all flushes
+//! take these steps, in this order. What is lean for one range stands in [`at_once`](crate::at_once).
 //!
 //! 1. It takes the space's next generation, after the tables were written and before it reads which CPUs have
 //!    the space loaded. A CPU that loads the space enters that set before it reads the generation; so either
@@ -28,17 +28,16 @@
 //! post and its interrupts, where interrupts are masked: a flush that ran there would find its request merged with
 //! one whose interrupt was not sent yet, and wait for a target that was not interrupted.
 
-use crate::addr::PageRange;
-use crate::cpu::{Activity, Asked, Concern};
+use crate::cpu::{Asked, Concern};
 use crate::cpu_set::{CpuId, CpuSet};
 use crate::engine::Engine;
-use crate::flush_info::{FlushInfo, Laid, Lone};
+use crate::flush_info::{FlushInfo, Laid};
 use crate::hardware::{Hardware, Scope};
 use crate::inbox::{Marks, Post, Posted, Until};
 use crate::per_cpu::PerCpu;
-use crate::request::{MAX_PACKED_STRIDES, Request, pack, unpack};
+use crate::request::Request;
 use crate::rules::{EngineRules, Rules};
-use crate::space::{AddressSpace, SpaceId};
+use crate::space::AddressSpace;
 use crate::stack::Stack;
 use crate::stats::Counter;
 use crate::word::Word;
@@ -51,28 +50,28 @@ const LONG: u64 = 1 << 16;
 pub(crate) const SPACES: usize = 8;
 
 /// What an initiator posts to each target of one request.
-struct Posting<'i> {
-    post: Post<'i>,
-    marks: Marks,
-    concern: Concern,
+pub(crate) struct Posting<'i> {
+    pub(crate) post: Post<'i>,
+    pub(crate) marks: Marks,
+    pub(crate) concern: Concern,
 }
 
 /// A shootdown on its way: made by [`Engine::begin_shootdown`], ended by [`Engine::wait`].
 pub(crate) struct Shootdown {
     pub(crate) targets: CpuSet,
     /// Those that are interrupted: a target of several requests once.
-    interrupts: CpuSet,
+    pub(crate) interrupts: CpuSet,
     /// How many those are.
-    sent: u64,
+    pub(crate) sent: u64,
     /// Whether the outbox is this flush's until all targets are done.
     outbox: bool,
-    were_on: bool,
+    pub(crate) were_on: bool,
 }
 
 impl Shootdown {
     /// One that asks no CPU.
     #[inline]
-    const fn none() -> Self {
+    pub(crate) const fn none() -> Self {
         Shootdown {
             targets: CpuSet::none(),
             interrupts: CpuSet::none(),
@@ -98,148 +97,9 @@ impl Shootdown {
 }
 
 impl<H: Hardware, R: Rules> Engine<'_, H, R> {
-    /// Entries of `space` in this range changed, or anywhere if there is none: flushes at once, without a batch. When it returns, no CPU
-    /// uses a translation that the change took away, in any later user access (C1, C3). May wait for other CPUs. As one lone change
-    /// in a batch of [`Purpose::Call`](crate::Purpose), in fewer steps.
-    ///
-    /// It raises no debt: [`Engine::settle`] does not know of the change before it is flushed. So it is called under
-    /// the lock of the table, or where a second actor that meets the entry hears of the flush in another way (Linux's
-    /// `mm_tlb_flush_pending`), or relies on nothing.
-    #[inline]
-    pub fn flush_at_once(&self, space: &AddressSpace<H>, range: Option<PageRange>, scope: Scope) {
-        let on = self.on();
-        let lean = on.inline_requests && on.concurrent && self.broadcasts().is_none();
-        let empty = range.is_some_and(|range| range.pages == 0);
-        if !lean || empty || space.id().is_kernel() {
-            return self.flush([(space, &Request::of(range, scope))].into_iter());
-        }
-        self.assert_may_wait();
-        let told = self.start_secondary([(space, &Request::of(range, scope))].into_iter());
-        let me = self.hw.this_cpu();
-        let cpu = self.cpu(me);
-        cpu.stats.add(Counter::Requested, 1);
-        let range = range.and_then(|range| self.packed(cpu, range));
-        let generation = self.take_generation(space);
-        // A CPU that loads the space later finds the generation.
-        if space.is_loaded_only_on(me, self.count) {
-            cpu.stats.add(Counter::SkippedNoTarget, 1);
-            let were_on = self.hw.mask_interrupts();
-            self.flush_mine(cpu, space.id(), generation, range, scope);
-            self.hw.restore_interrupts(were_on);
-        } else {
-            self.flush_beside(me, cpu, space, generation, range, scope);
-        }
-        self.wait_for_secondary(me, told);
-    }
-
-    /// The range, packed, or nothing if flushing everything is cheaper. (One word stays in a register.)
-    #[inline]
-    fn packed(&self, cpu: &PerCpu<'_, H>, range: PageRange) -> Option<u64> {
-        let strides = range.strides();
-        if strides > self.features.full_above.min(MAX_PACKED_STRIDES) {
-            let counts = strides <= MAX_PACKED_STRIDES;
-            cpu.stats.add(Counter::EscalatedLength, counts.into());
-            return None;
-        }
-        Some(pack(range))
-    }
-
-    /// Does this CPU's part of a flush without a batch. Interrupts are masked.
-    #[inline(always)]
-    fn flush_mine(
-        &self,
-        cpu: &PerCpu<'_, H>,
-        space: SpaceId,
-        generation: u64,
-        range: Option<u64>,
-        scope: Scope,
-    ) {
-        if !self.rules.initiator_flushes() {
-            return;
-        }
-        if let Some(range) = range {
-            let lone = Lone {
-                space,
-                first: generation,
-                last: generation,
-                range,
-                scope,
-            };
-            if self.flush_next(cpu, &lone) {
-                return;
-            }
-        }
-        self.flush_mine_anyhow(cpu, space, generation, range, scope);
-    }
-
-    /// The same where the request is not this CPU's next step, or is for everything.
-    #[cold]
-    fn flush_mine_anyhow(
-        &self,
-        cpu: &PerCpu<'_, H>,
-        space: SpaceId,
-        generation: u64,
-        range: Option<u64>,
-        scope: Scope,
-    ) {
-        let request = Request::of(range.map(unpack), scope);
-        self.flush_here(cpu, &FlushInfo::of(space, generation, &request));
-    }
-
-    /// Flushes without a batch, on this CPU and on those others that must be asked.
-    #[inline(never)]
-    fn flush_beside(
-        &self,
-        me: CpuId,
-        cpu: &PerCpu<'_, H>,
-        space: &AddressSpace<H>,
-        generation: u64,
-        range: Option<u64>,
-        scope: Scope,
-    ) {
-        let mut shootdown = Shootdown::none();
-        space.read_loaded(&mut shootdown.targets, self.count);
-        shootdown.targets.remove(me);
-        shootdown.were_on = self.mask_for_shootdown();
-        let laid = Laid::of(space.id(), generation, range.as_ref(), scope);
-        self.post_to_all(me, &laid, Concern::Flush(scope), &mut shootdown);
-        self.interrupt(cpu, &shootdown);
-        let idle = !shootdown.has_targets();
-        cpu.stats.add(Counter::SkippedNoTarget, idle.into());
-        self.flush_mine(cpu, space.id(), generation, range, scope);
-        self.let_interrupts_in(&shootdown);
-        self.wait_inlined(me, cpu, &shootdown, scope, false);
-    }
-
-    /// Posts a request, which lies in the targets' own lines, to those of the targets that must be asked, and takes the others out.
-    #[inline(always)]
-    fn post_to_all(&self, me: CpuId, laid: &Laid<'_>, concern: Concern, shootdown: &mut Shootdown) {
-        let posting = Posting {
-            post: Post::Inline(laid),
-            marks: Marks::NONE,
-            concern,
-        };
-        // Mostly all of them are asked, and interrupted.
-        let Shootdown {
-            targets,
-            interrupts,
-            sent,
-            ..
-        } = shootdown;
-        interrupts.become_same(targets);
-        targets.retain(|target| {
-            let asked = self.post_to(me, target, &posting);
-            match asked {
-                Some(Posted::Interrupt) => *sent += 1,
-                _ => interrupts.remove(target),
-            }
-            asked.is_some()
-        });
-    }
-
     /// Takes the generation of a flush.
     #[inline]
-    fn take_generation(&self, space: &AddressSpace<H>) -> u64 {
+    pub(crate) fn take_generation(&self, space: &AddressSpace<H>) -> u64 {
         self.rules
             .generation_of_flush(|| space.next_generation(), || space.flushes().generation)
     }
@@ -379,7 +239,7 @@ impl<H: Hardware, R: Rules> Engine<'_, H, R> {
             || cpu.state.has_loaded(space.id()),
         );
         if here {
-            if cpu.state.activity() != Activity::Running {
+            if !cpu.state.is_running() {
                 self.hw.restore_interrupts(were_on);
                 return false;
             }
@@ -499,7 +359,7 @@ impl<H: Hardware, R: Rules> Engine<'_, H, R> {
     }
 
     #[inline]
-    fn mask_for_shootdown(&self) -> bool {
+    pub(crate) fn mask_for_shootdown(&self) -> bool {
         self.rules.posting_is_masked() && self.hw.mask_interrupts()
     }
 
@@ -561,7 +421,12 @@ impl<H: Hardware, R: Rules> Engine<'_, H, R> {
 
     /// Posts to one CPU, if it must be asked; `None` if not.
     #[inline(always)]
-    fn post_to(&self, me: CpuId, target: CpuId, posting: &Posting<'_>) -> Option<Posted> {
+    pub(crate) fn post_to(
+        &self,
+        me: CpuId,
+        target: CpuId,
+        posting: &Posting<'_>,
+    ) -> Option<Posted> {
         let cpu = self.cpu(target);
         let skipped = match cpu.state.must_be_asked(posting.concern, &self.rules) {
             Asked::Must => None,
@@ -626,7 +491,7 @@ impl<H: Hardware, R: Rules> Engine<'_, H, R> {
 
     /// [`Engine::wait`] as part of its caller.
     #[inline(always)]
-    fn wait_inlined(
+    pub(crate) fn wait_inlined(
         &self,
         me: CpuId,
         cpu: &PerCpu<'_, H>,

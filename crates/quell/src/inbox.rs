@@ -149,6 +149,10 @@ impl Marks {
     }
 }
 
+/// The state of an inbox as its CPU has found it.
+#[derive(Clone, Copy)]
+pub(crate) struct Seen(u64);
+
 fn posted(state: u64) -> u64 {
     state >> POSTED_SHIFT
 }
@@ -358,18 +362,15 @@ impl<W: Word> Inbox<W> {
     }
 
     /// Takes what is in the inbox and acknowledges it, before and after it was flushed. Mostly that is a request for one range
-    /// and without marks, which `flush_next` does, or says no; `flush` does everything, and is told the marks. Called by
-    /// its own CPU with interrupts masked; `outbox_of` finds the outbox of an initiator.
+    /// and without marks, which `flush_next` does, or says no; `flush_any` does all others, as of this state, with
+    /// [`Inbox::read_any`]. Called by its own CPU with interrupts masked.
     #[inline]
-    pub(crate) fn serve<'o>(
+    pub(crate) fn serve(
         &self,
         rules: &impl Rules,
-        outbox_of: impl Fn(usize) -> Option<&'o Outbox<W>>,
         flush_next: impl Fn(&Lone) -> bool,
-        flush: impl Fn(&FlushInfo<'_>, Marks),
-    ) where
-        W: 'o,
-    {
+        flush_any: impl Fn(Seen),
+    ) {
         loop {
             // SeqCst pairs with `post`: the target has stored its last receipt before it looks here, so it
             // sees a post, or the initiator of that post sees the receipt and sends an interrupt.
@@ -390,7 +391,7 @@ impl<W: Word> Inbox<W> {
             rules.flush_then_acknowledge(
                 || {
                     if !lone.is_some_and(|lone| flush_next(&lone)) {
-                        self.serve_any(seen, rules, &outbox_of, &flush);
+                        flush_any(Seen(seen));
                     }
                 },
                 // Release pairs with `has_reached`: an initiator that sees the request done sees it flushed.
@@ -400,22 +401,22 @@ impl<W: Word> Inbox<W> {
         }
     }
 
-    /// Flushes the pending request, whatever it is; everything, if only that covers it.
-    #[cold]
-    fn serve_any<'o>(
+    /// Reads the pending request, whatever it is, into `taken`, and returns that with its marks; everything, if only that covers
+    /// it. `outbox_of` finds the outbox of an initiator.
+    pub(crate) fn read_any<'t, 'o>(
         &self,
-        seen: u64,
+        Seen(seen): Seen,
         rules: &impl Rules,
-        outbox_of: &impl Fn(usize) -> Option<&'o Outbox<W>>,
-        flush: &impl Fn(&FlushInfo<'_>, Marks),
-    ) where
+        outbox_of: impl Fn(usize) -> Option<&'o Outbox<W>>,
+        taken: &'t mut Taken,
+    ) -> (FlushInfo<'t>, Marks)
+    where
         W: 'o,
     {
-        let mut taken = Taken::new();
-        let read = |words: &FlushWords<W>| match words.read(&mut taken) {
+        let read = |words: &FlushWords<W>| match words.read(taken) {
             Written::Here => Some(()),
             // The initiator waits for us before it writes its outbox again.
-            Written::InOutbox(initiator) => match outbox_of(initiator)?.words.read(&mut taken) {
+            Written::InOutbox(initiator) => match outbox_of(initiator)?.words.read(taken) {
                 Written::Here => Some(()),
                 Written::InOutbox(_) => None,
             },
@@ -424,7 +425,7 @@ impl<W: Word> Inbox<W> {
             Some(()) => taken.info(),
             None => FlushInfo::EVERYTHING,
         };
-        flush(&info, Marks::of(seen));
+        (info, Marks::of(seen))
     }
 
     /// Reads the pending request; `None` if only flushing everything covers it, or if `read` says so.
@@ -468,7 +469,7 @@ impl<W: Word> Inbox<W> {
     /// The CPU is back and has flushed everything. Posts that were counted meanwhile are served next: unanswered,
     /// it would make every later initiator believe in an interrupt that was never sent.
     pub(crate) fn open(&self) {
-        // Release pairs with `post` and `flush::post_inlined`: an initiator that finds this CPU online sees what it answered on going
+        // Release pairs with `post` and `flush::posting`: an initiator that finds this CPU online sees what it answered on going
         // offline, and takes no answered request for a pending one.
         // Lost without it: a CPU goes offline and comes back with a request in its inbox.
         self.line.state.fetch_and(!CLOSED, Release);

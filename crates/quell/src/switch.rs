@@ -19,7 +19,7 @@
 //! read. When it is interrupted, it leaves the root. When it comes back, it compares generation and debt as if it had been
 //! away. A CPU that will be idle for long leaves the root by itself ([`Engine::leave`]); then no flush of the space interrupts it.
 
-use crate::cpu::{Activity, Concern, Loaded};
+use crate::cpu::{Concern, Loaded};
 use crate::cpu_set::CpuId;
 use crate::engine::Engine;
 use crate::features::Tagging;
@@ -276,7 +276,7 @@ impl<H: Hardware, R: Rules> Engine<'_, H, R> {
     #[inline(never)]
     fn come_back(&self, cpu: &PerCpu<'_, H>, space: &AddressSpace<H>) {
         let state = &cpu.state;
-        if state.activity() == Activity::Running {
+        if state.is_running() {
             return;
         }
         // Broadcasts have reached it all the time.
@@ -343,7 +343,7 @@ impl<H: Hardware, R: Rules> Engine<'_, H, R> {
         let were_on = self.hw.mask_interrupts();
         if state.has_loaded(space.id()) {
             assert!(
-                state.activity() != Activity::Running,
+                !state.is_running(),
                 "a space cannot be retired by a CPU that runs it"
             );
             state.detach(self.hw);
@@ -383,7 +383,7 @@ impl<H: Hardware, R: Rules> Engine<'_, H, R> {
     /// Whether this CPU has `space` loaded, and not lazily: it runs that space, or is about to. Never waits.
     pub fn runs(&self, space: &AddressSpace<H>) -> bool {
         let state = &self.cpu(self.hw.this_cpu()).state;
-        state.has_loaded(space.id()) && state.activity() == Activity::Running
+        state.has_loaded(space.id()) && state.is_running()
     }
 
     /// Whether this CPU has no user root loaded. Never waits.

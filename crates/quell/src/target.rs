@@ -10,8 +10,9 @@ use crate::addr::PageRange;
 use crate::cpu::{Activity, Loaded};
 use crate::cpu_set::CpuId;
 use crate::engine::Engine;
-use crate::flush_info::{FlushInfo, Lone};
+use crate::flush_info::{FlushInfo, Lone, Taken};
 use crate::hardware::{Hardware, Invalidate, Scope};
+use crate::inbox::Seen;
 use crate::per_cpu::PerCpu;
 use crate::request::{Request, unpack};
 use crate::rules::{EngineRules, Rules};
@@ -49,19 +50,26 @@ impl<H: Hardware, R: Rules> Engine<'_, H, R> {
     fn serve_requests(&self) {
         let me = self.hw.this_cpu();
         let cpu = self.cpu(me);
+        let next = |lone: &Lone| self.flush_next(cpu, lone);
+        let any = |seen: Seen| self.serve_any(me, cpu, seen);
+        cpu.inbox.serve(&self.rules, next, any);
+        self.tell_starters();
+    }
+
+    /// Flushes the pending request, whatever it is.
+    #[cold]
+    fn serve_any(&self, me: CpuId, cpu: &PerCpu<'_, H>, seen: Seen) {
         let outbox = |initiator: usize| {
             let known = initiator < self.count;
             known.then(|| &self.cpu(CpuId(initiator as u16)).outbox)
         };
-        let next = |lone: &Lone| self.flush_next(cpu, lone);
-        cpu.inbox.serve(&self.rules, outbox, next, |info, marks| {
-            if marks.is_none() {
-                self.flush_here(cpu, info);
-            } else {
-                self.flush_marked(me, info, marks);
-            }
-        });
-        self.tell_starters();
+        let mut taken = Taken::new();
+        let (info, marks) = cpu.inbox.read_any(seen, &self.rules, outbox, &mut taken);
+        if marks.is_none() {
+            self.flush_here(cpu, &info);
+        } else {
+            self.flush_marked(me, &info, marks);
+        }
     }
 
     /// If a flush was started that its initiator does not wait for, the machine hears that this CPU has answered
@@ -89,7 +97,7 @@ impl<H: Hardware, R: Rules> Engine<'_, H, R> {
     #[inline(always)]
     pub(crate) fn flush_next(&self, cpu: &PerCpu<'_, H>, lone: &Lone) -> bool {
         let state = &cpu.state;
-        if !state.has_loaded(lone.space) || state.activity() != Activity::Running {
+        if !state.has_loaded(lone.space) || !state.is_running() {
             return false;
         }
         let slot = &cpu.slots()[state.slot()];
@@ -228,7 +236,7 @@ impl<H: Hardware, R: Rules> Engine<'_, H, R> {
         let cpu = self.cpu(self.hw.this_cpu());
         self.rules.nmi_may_access(
             matches!(cpu.state.loaded(), Loaded::Space(_))
-                && cpu.state.activity() == Activity::Running
+                && cpu.state.is_running()
                 && !cpu.inbox.owes_flush(),
         )
     }

@@ -130,6 +130,15 @@ static __always_inline void quell_mitigate(struct task_struct *tsk)
 		cond_mitigation(tsk);
 }
 
+/* cr4_update_pce_mm(), where it has something to write: mostly no space may read performance counters. */
+static __always_inline void quell_update_pce(struct mm_struct *mm)
+{
+	if (static_branch_unlikely(&rdpmc_always_available_key) ||
+	    unlikely(atomic_read(&mm->context.perf_rdpmc_allowed)) ||
+	    unlikely(this_cpu_read(cpu_tlbstate.cr4) & X86_CR4_PCE))
+		cr4_update_pce_mm(mm);
+}
+
 /* Interrupts are off. */
 void quell_mm_switch(struct mm_struct *next, struct task_struct *tsk)
 {
@@ -173,6 +182,6 @@ void quell_mm_switch(struct mm_struct *next, struct task_struct *tsk)
 		quell_space_of_static(next);
 	quell_check(quell_switch_to(&quell_engine, from ? from->context.quell : NULL, next->context.quell));
 	this_cpu_write(cpu_tlbstate.loaded_mm, next);
-	cr4_update_pce_mm(next);
+	quell_update_pce(next);
 	switch_ldt(prev, next);
 }
