@@ -326,6 +326,10 @@ unsafe impl Hardware for Machine {
     }
 
     fn interrupt(&self, targets: &CpuSet) {
+        if targets.words().len() == self.words {
+            // SAFETY: the pointer is to words that outlive the call, and the function reads none beyond.
+            return unsafe { quell_hw_interrupt(targets.words().as_ptr().cast()) };
+        }
         // No more words than have CPUs: filling the others takes longer than all else here.
         let mut set = MaybeUninit::<quell_cpu_set>::uninit();
         let bits = set.as_mut_ptr().cast::<u64>();

@@ -132,6 +132,9 @@ impl PageRange {
     /// How many invalidations, one per entry, cover the range.
     #[inline]
     pub const fn strides(self) -> u64 {
+        if let PageSize::Base = self.stride {
+            return self.pages;
+        }
         let part = self.pages & (self.stride.pages() - 1) != 0;
         (self.pages >> self.stride.shift()) + part as u64
     }

@@ -266,6 +266,12 @@ impl<W: Word> CpuState<W> {
         Activity::of(self.published.activity.load(Relaxed))
     }
 
+    /// Whether it runs the space that it has loaded, and nothing is to be done before.
+    #[inline]
+    pub(crate) fn is_running(&self) -> bool {
+        self.published.activity.load(Relaxed) == Activity::Running as u64
+    }
+
     /// The space that it has loaded.
     #[inline]
     pub(crate) fn loaded(&self) -> Loaded {
@@ -318,7 +324,7 @@ impl<W: Word> CpuState<W> {
     /// It is in the new space's set and is about to run it.
     pub(crate) fn declare_running(&self) {
         // No other CPU writes the activity, and an initiator that finds this CPU in the set sees what it was.
-        if self.published.activity.load(Relaxed) != Activity::Running as u64 {
+        if !self.is_running() {
             // SeqCst pairs with `must_be_asked`: an initiator sees this CPU run, or this CPU, which reads the
             // generation next, sees the change.
             // Lost without it: an idle CPU loads a space while it is flushed.
@@ -350,7 +356,7 @@ impl<W: Word> CpuState<W> {
 
     /// It stops to use the root that it keeps.
     pub(crate) fn go_lazy(&self) {
-        if self.activity() == Activity::Running {
+        if self.is_running() {
             // Release pairs with `must_be_asked`: this CPU's accesses are over before it is found idle.
             // Lost without it: a CPU goes idle while its space is flushed.
             self.published
@@ -383,7 +389,7 @@ impl<W: Word> CpuState<W> {
 
     /// It returns to a program, and wants not to be disturbed.
     pub(crate) fn enter_user(&self) {
-        if self.activity() == Activity::Running {
+        if self.is_running() {
             // Release pairs with `leave_to_entry`: what this CPU did with the kernel's mappings is over before an
             // initiator leaves it alone.
             // Lost without it: a program is returned to while the kernel's mappings change.

@@ -130,6 +130,13 @@ impl CpuSet {
         }
     }
 
+    /// Becomes the same set as `other`.
+    #[inline]
+    pub(crate) fn become_same(&mut self, other: &CpuSet) {
+        let mut words = self.words.refill();
+        other.words().iter().for_each(|&word| words.push(word));
+    }
+
     /// Adds the members of `other`.
     #[inline]
     pub fn union(&mut self, other: &CpuSet) {
@@ -138,6 +145,22 @@ impl CpuSet {
         }
         for (mine, theirs) in self.words.as_mut_slice().iter_mut().zip(other.words()) {
             *mine |= theirs;
+        }
+    }
+
+    /// Keeps the members, in ascending order, of which `keep` says so.
+    #[inline(always)]
+    pub(crate) fn retain(&mut self, mut keep: impl FnMut(CpuId) -> bool) {
+        for (index, word) in self.words.as_mut_slice().iter_mut().enumerate() {
+            let mut left = *word;
+            while left != 0 {
+                let lowest = left & left.wrapping_neg();
+                let bit = left.trailing_zeros() as u16;
+                left ^= lowest;
+                if !keep(CpuId(64 * index as u16 + bit)) {
+                    *word ^= lowest;
+                }
+            }
         }
     }
 
@@ -274,6 +297,9 @@ impl<W: Word> AtomicCpuSet<W> {
     }
 
     /// The members among the CPUs `0..cpus`, word by word: not one moment in time.
+    ///
+    /// # Panics
+    /// If `cpus` exceeds [`MAX_CPUS`].
     #[inline]
     #[track_caller]
     pub fn snapshot(&self, cpus: usize, order: Ordering) -> CpuSet {
@@ -282,12 +308,13 @@ impl<W: Word> AtomicCpuSet<W> {
         set
     }
 
-    /// Adds the members among the CPUs `0..cpus` to a set that has none, as [`AtomicCpuSet::snapshot`]: for one that is not to be moved.
-    #[inline]
+    /// Makes `set` what [`AtomicCpuSet::snapshot`] returns: for one that is not to be moved.
+    #[inline(always)]
     #[track_caller]
     pub(crate) fn read_into(&self, set: &mut CpuSet, cpus: usize, order: Ordering) {
-        for shared in self.bits.iter().take(cpus.div_ceil(64)) {
-            set.words.push(shared.load(order));
+        let mut words = set.words.refill();
+        for shared in &self.bits[..cpus.div_ceil(64)] {
+            words.push(shared.load(order));
         }
     }
 
@@ -358,12 +385,18 @@ mod tests {
         fn sets_do_what_sets_do(one in members(), other in members(), cpu in 0u16..200) {
             let (mut mine, theirs) = (set(&one), set(&other));
             prop_assert_eq!(mine == theirs, one == other);
+            let mut copy = set(&[191].into());
+            copy.become_same(&mine);
+            prop_assert_eq!(copy, mine);
             prop_assert_eq!(mine.is_empty(), one.is_empty());
             prop_assert_eq!(mine.len(), one.len());
             prop_assert_eq!(mine.contains(CpuId(cpu)), one.contains(&cpu));
             mine.union(&theirs);
             let all: BTreeSet<u16> = one.union(&other).copied().collect();
             prop_assert!(mine.iter().map(|cpu| cpu.0).eq(all.iter().copied()));
+            mine.retain(|member| member.0 != cpu);
+            prop_assert!(!mine.contains(CpuId(cpu)));
+            mine.insert(CpuId(cpu));
             mine.remove(CpuId(cpu));
             let rest: BTreeSet<u16> = all.iter().copied().filter(|&other| other != cpu).collect();
             prop_assert_eq!(mine, set(&rest));

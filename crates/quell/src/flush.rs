@@ -1,5 +1,5 @@
-//! The flush: what an initiator does to make every CPU forget translations (S4). The file is long because a flush of a batch and one without
-//! take the same steps, in the same order.
+//! The flush: what an initiator does to make every CPU forget translations (S4). The file is long because all flushes
+//! take these steps, in this order. What is lean for one range stands in [`at_once`](crate::at_once).
 //!
 //! 1. It takes the space's next generation, after the tables were written and before it reads which CPUs have
 //!    the space loaded. A CPU that loads the space enters that set before it reads the generation; so either
@@ -28,11 +28,10 @@
 //! post and its interrupts, where interrupts are masked: a flush that ran there would find its request merged with
 //! one whose interrupt was not sent yet, and wait for a target that was not interrupted.
 
-use crate::addr::PageRange;
-use crate::cpu::{Activity, Asked, Concern};
+use crate::cpu::{Asked, Concern};
 use crate::cpu_set::{CpuId, CpuSet};
 use crate::engine::Engine;
-use crate::flush_info::FlushInfo;
+use crate::flush_info::{FlushInfo, Laid};
 use crate::hardware::{Hardware, Scope};
 use crate::inbox::{Marks, Post, Posted, Until};
 use crate::per_cpu::PerCpu;
@@ -50,19 +49,38 @@ const LONG: u64 = 1 << 16;
 /// How many spaces one flush covers.
 pub(crate) const SPACES: usize = 8;
 
+/// What an initiator posts to each target of one request.
+pub(crate) struct Posting<'i> {
+    pub(crate) post: Post<'i>,
+    pub(crate) marks: Marks,
+    pub(crate) concern: Concern,
+}
+
 /// A shootdown on its way: made by [`Engine::begin_shootdown`], ended by [`Engine::wait`].
 pub(crate) struct Shootdown {
     pub(crate) targets: CpuSet,
     /// Those that are interrupted: a target of several requests once.
-    interrupts: CpuSet,
+    pub(crate) interrupts: CpuSet,
     /// How many those are.
-    sent: u64,
+    pub(crate) sent: u64,
     /// Whether the outbox is this flush's until all targets are done.
     outbox: bool,
-    were_on: bool,
+    pub(crate) were_on: bool,
 }
 
 impl Shootdown {
+    /// One that asks no CPU.
+    #[inline]
+    pub(crate) const fn none() -> Self {
+        Shootdown {
+            targets: CpuSet::none(),
+            interrupts: CpuSet::none(),
+            sent: 0,
+            outbox: false,
+            were_on: false,
+        }
+    }
+
     /// Whether any CPU was asked.
     #[inline]
     pub(crate) fn has_targets(&self) -> bool {
@@ -79,56 +97,9 @@ impl Shootdown {
 }
 
 impl<H: Hardware, R: Rules> Engine<'_, H, R> {
-    /// Entries of `space` in this range changed, or anywhere if there is none: flushes at once, without a batch. When it returns, no CPU
-    /// uses a translation that the change took away, in any later user access (C1, C3). May wait for other CPUs. As one lone change
-    /// in a batch of [`Purpose::Call`](crate::Purpose), in fewer steps.
-    ///
-    /// It raises no debt: [`Engine::settle`] does not know of the change before it is flushed. So it is called under
-    /// the lock of the table, or where a second actor that meets the entry hears of the flush in another way (Linux's
-    /// `mm_tlb_flush_pending`), or relies on nothing.
-    #[inline]
-    pub fn flush_at_once(&self, space: &AddressSpace<H>, range: Option<PageRange>, scope: Scope) {
-        let request = Request::of(range, scope);
-        if self.broadcasts().is_some() || space.id().is_kernel() {
-            return self.flush([(space, &request)].into_iter());
-        }
-        self.assert_may_wait();
-        let told = self.start_secondary([(space, &request)].into_iter());
-        let me = self.hw.this_cpu();
-        let cpu = self.cpu(me);
-        cpu.stats.add(Counter::Requested, 1);
-        let request = self.limited(me, &request);
-        let info = FlushInfo::of(space.id(), self.take_generation(space), request);
-        // A CPU that loads the space later finds the generation.
-        let mut others = CpuSet::none();
-        space.read_loaded(&mut others, self.count);
-        others.remove(me);
-        if others.is_empty() {
-            cpu.stats.add(Counter::SkippedNoTarget, 1);
-            let were_on = self.hw.mask_interrupts();
-            if self.rules.initiator_flushes() {
-                self.flush_here(cpu, &info);
-            }
-            self.hw.restore_interrupts(were_on);
-        } else {
-            self.flush_beside(me, cpu, &others, &info);
-        }
-        self.wait_for_secondary(me, told);
-    }
-
-    /// Flushes one request that has its generation, on this CPU and on those others that must be asked.
-    #[inline]
-    fn flush_beside(&self, me: CpuId, cpu: &PerCpu<'_, H>, others: &CpuSet, info: &FlushInfo<'_>) {
-        let scope = info.request.scope();
-        let mut shootdown = self.begin_shootdown(me);
-        self.post_inlined(me, others, info, Concern::Flush(scope), &mut shootdown);
-        let mine = core::slice::from_ref(info);
-        self.flush_posted(me, cpu, mine, &shootdown, scope, false);
-    }
-
     /// Takes the generation of a flush.
     #[inline]
-    fn take_generation(&self, space: &AddressSpace<H>) -> u64 {
+    pub(crate) fn take_generation(&self, space: &AddressSpace<H>) -> u64 {
         self.rules
             .generation_of_flush(|| space.next_generation(), || space.flushes().generation)
     }
@@ -152,21 +123,20 @@ impl<H: Hardware, R: Rules> Engine<'_, H, R> {
         let mut mine = Stack::<FlushInfo<'s>, SPACES>::new();
         let mut shootdown = self.begin_shootdown(me);
         let (scope, kernel) = self.post_all(me, requests, &mut mine, &mut shootdown);
-        self.flush_posted(me, self.cpu(me), mine.as_slice(), &shootdown, scope, kernel);
+        self.flush_posted(me, mine.as_slice(), &shootdown, scope, kernel);
         self.wait_for_secondary(me, told);
     }
 
     /// Interrupts the targets of what was posted, flushes this CPU's own entries, and waits.
-    #[inline(always)]
     fn flush_posted(
         &self,
         me: CpuId,
-        cpu: &PerCpu<'_, H>,
         mine: &[FlushInfo<'_>],
         shootdown: &Shootdown,
         scope: Scope,
         kernel: bool,
     ) {
+        let cpu = self.cpu(me);
         let concurrent = self.on().concurrent;
         if shootdown.has_targets() {
             self.interrupt(cpu, shootdown);
@@ -269,7 +239,7 @@ impl<H: Hardware, R: Rules> Engine<'_, H, R> {
             || cpu.state.has_loaded(space.id()),
         );
         if here {
-            if cpu.state.activity() != Activity::Running {
+            if !cpu.state.is_running() {
                 self.hw.restore_interrupts(were_on);
                 return false;
             }
@@ -368,21 +338,29 @@ impl<H: Hardware, R: Rules> Engine<'_, H, R> {
 
     /// Masks interrupts until [`Engine::let_interrupts_in`], which comes after [`Engine::interrupt`].
     pub(crate) fn begin_shootdown(&self, me: CpuId) -> Shootdown {
-        let mut shootdown = self.mask_for_shootdown();
-        // A flush that this one has preempted may still wait for targets that read the outbox.
-        shootdown.outbox = !self.on().inline_requests && self.cpu(me).outbox.claim(&self.rules);
+        let mut shootdown = Shootdown::none();
+        self.begin(me, &mut shootdown);
         shootdown
     }
 
     #[inline]
-    pub(crate) fn mask_for_shootdown(&self) -> Shootdown {
-        Shootdown {
-            were_on: self.rules.posting_is_masked() && self.hw.mask_interrupts(),
-            targets: CpuSet::none(),
-            interrupts: CpuSet::none(),
-            sent: 0,
-            outbox: false,
-        }
+    fn begin(&self, me: CpuId, shootdown: &mut Shootdown) {
+        shootdown.were_on = self.mask_for_shootdown();
+        // A flush that this one has preempted may still wait for targets that read the outbox.
+        shootdown.outbox = !self.on().inline_requests && self.cpu(me).outbox.claim(&self.rules);
+    }
+
+    /// The same for a flush that keeps no outbox.
+    #[inline]
+    pub(crate) fn begin_without_outbox(&self) -> Shootdown {
+        let mut shootdown = Shootdown::none();
+        shootdown.were_on = self.mask_for_shootdown();
+        shootdown
+    }
+
+    #[inline]
+    pub(crate) fn mask_for_shootdown(&self) -> bool {
+        self.rules.posting_is_masked() && self.hw.mask_interrupts()
     }
 
     /// Posts a request to those of `cpus` that must be asked. A function of its own: as a part of each of its callers it is
@@ -396,23 +374,28 @@ impl<H: Hardware, R: Rules> Engine<'_, H, R> {
         concern: Concern,
         shootdown: &mut Shootdown,
     ) {
-        self.post_inlined(me, cpus, info, concern, shootdown);
+        let laid = info.laid_out();
+        let posting = self.posting(me, &laid, concern, shootdown.outbox);
+        for target in cpus.iter().filter(|&target| target != me) {
+            if let Some(posted) = self.post_to(me, target, &posting) {
+                shootdown.ask(target, posted == Posted::Interrupt);
+            }
+        }
     }
 
-    /// [`Engine::post`] as part of its caller, which knows most of what it asks of the request.
+    /// What is posted to the targets of a flush; if the request is to lie in this CPU's `outbox`, it does then.
     #[inline(always)]
-    fn post_inlined(
+    fn posting<'i>(
         &self,
         me: CpuId,
-        cpus: &CpuSet,
-        info: &FlushInfo<'_>,
+        laid: &'i Laid<'i>,
         concern: Concern,
-        shootdown: &mut Shootdown,
-    ) {
-        let post = match (self.on().inline_requests, shootdown.outbox) {
-            (true, _) => Post::Inline(info),
+        outbox: bool,
+    ) -> Posting<'i> {
+        let post = match (self.on().inline_requests, outbox) {
+            (true, _) => Post::Inline(laid),
             (false, true) => {
-                self.cpu(me).outbox.lay_out(info);
+                self.cpu(me).outbox.lay_out(laid);
                 Post::InOutbox(me)
             }
             (false, false) => Post::Everything,
@@ -429,40 +412,54 @@ impl<H: Hardware, R: Rules> Engine<'_, H, R> {
             // Lost without it: a CPU comes online while the kernel's mappings change.
             H::Word::fence(SeqCst);
         }
-        for target in cpus.iter().filter(|&target| target != me) {
-            let cpu = self.cpu(target);
-            let skipped = match cpu.state.must_be_asked(concern, &self.rules) {
-                Asked::Must => None,
-                Asked::Lazy => Some(Counter::SkippedLazy),
-                Asked::Detached => Some(Counter::SkippedLeft),
-                Asked::Flushed => Some(Counter::PaidByOthers),
-            };
-            if let Some(counter) = skipped {
-                self.count(me, counter, 1);
-                continue;
-            }
-            if !self.rules.target_is_told() {
-                continue;
-            }
-            let translations = matches!(concern, Concern::Flush(_) | Concern::Kernel);
-            if self.rules.reentry_flush_is_enough(translations) && self.hw.flush_on_reentry(target)
-            {
-                self.count(me, Counter::SkippedNotRunning, 1);
-                continue;
-            }
-            let contended = || self.count(me, Counter::EscalatedContention, 1);
-            match cpu
-                .inbox
-                .post(post, marks, self.most(), &self.rules, contended)
-            {
-                Posted::Interrupt => shootdown.ask(target, true),
-                Posted::Merged => {
-                    self.count(me, Counter::Merged, 1);
-                    shootdown.ask(target, false);
-                }
-                Posted::Offline => self.count(me, Counter::SkippedOffline, 1),
+        Posting {
+            post,
+            marks,
+            concern,
+        }
+    }
+
+    /// Posts to one CPU, if it must be asked; `None` if not.
+    #[inline(always)]
+    pub(crate) fn post_to(
+        &self,
+        me: CpuId,
+        target: CpuId,
+        posting: &Posting<'_>,
+    ) -> Option<Posted> {
+        let cpu = self.cpu(target);
+        let skipped = match cpu.state.must_be_asked(posting.concern, &self.rules) {
+            Asked::Must => None,
+            Asked::Lazy => Some(Counter::SkippedLazy),
+            Asked::Detached => Some(Counter::SkippedLeft),
+            Asked::Flushed => Some(Counter::PaidByOthers),
+        };
+        if let Some(counter) = skipped {
+            self.count(me, counter, 1);
+            return None;
+        }
+        if !self.rules.target_is_told() {
+            return None;
+        }
+        let translations = matches!(posting.concern, Concern::Flush(_) | Concern::Kernel);
+        if self.rules.reentry_flush_is_enough(translations) && self.hw.flush_on_reentry(target) {
+            self.count(me, Counter::SkippedNotRunning, 1);
+            return None;
+        }
+        let contended = || self.count(me, Counter::EscalatedContention, 1);
+        let (post, marks) = (posting.post, posting.marks);
+        let posted = cpu
+            .inbox
+            .post(post, marks, self.most(), &self.rules, contended);
+        match posted {
+            Posted::Interrupt => {}
+            Posted::Merged => self.count(me, Counter::Merged, 1),
+            Posted::Offline => {
+                self.count(me, Counter::SkippedOffline, 1);
+                return None;
             }
         }
+        Some(posted)
     }
 
     /// Interrupts the targets that no interrupt is on its way to.
@@ -481,8 +478,20 @@ impl<H: Hardware, R: Rules> Engine<'_, H, R> {
     }
 
     /// Waits until every target has flushed, or, where that is enough, has received the request.
-    #[inline]
     pub(crate) fn wait(
+        &self,
+        me: CpuId,
+        cpu: &PerCpu<'_, H>,
+        shootdown: &Shootdown,
+        scope: Scope,
+        kernel: bool,
+    ) {
+        self.wait_inlined(me, cpu, shootdown, scope, kernel);
+    }
+
+    /// [`Engine::wait`] as part of its caller.
+    #[inline(always)]
+    pub(crate) fn wait_inlined(
         &self,
         me: CpuId,
         cpu: &PerCpu<'_, H>,

@@ -62,6 +62,106 @@ impl<'r> FlushInfo<'r> {
     pub(crate) fn is_kernel(&self) -> bool {
         self.space.is_some_and(SpaceId::is_kernel)
     }
+
+    /// The words for it.
+    #[inline]
+    pub(crate) fn laid_out(&self) -> Laid<'r> {
+        let (kind, ranges) = match self.request {
+            Request::Empty => (0, &[][..]),
+            Request::Full(_) => (META_FULL, &[][..]),
+            Request::Ranges(ranges, _) => (ranges.packed().len() as u64, ranges.packed()),
+        };
+        Laid {
+            space: self.space.map_or(0, |space| space.0),
+            first: self.first,
+            last: self.last,
+            meta: kind | tables(self.request.scope()),
+            ranges,
+        }
+    }
+}
+
+/// A [`FlushInfo`] in the form of [`FlushWords`]: made once for all targets.
+#[derive(Clone, Copy)]
+pub(crate) struct Laid<'r> {
+    space: u64,
+    first: u64,
+    last: u64,
+    meta: u64,
+    ranges: &'r [u64],
+}
+
+impl<'r> Laid<'r> {
+    /// One generation of a space: a packed range, or everything.
+    #[inline]
+    pub(crate) fn of(
+        space: SpaceId,
+        generation: u64,
+        range: Option<&'r u64>,
+        scope: Scope,
+    ) -> Self {
+        let kind = if range.is_some() { 1 } else { META_FULL };
+        Laid {
+            space: space.0,
+            first: generation,
+            last: generation,
+            meta: kind | tables(scope),
+            ranges: range.map_or(&[], core::slice::from_ref),
+        }
+    }
+
+    /// As a value, whose ranges lie in `request`.
+    pub(crate) fn info<'q>(&self, request: &'q mut Request) -> FlushInfo<'q> {
+        decode(self.meta, |index| self.ranges[index], request);
+        FlushInfo {
+            space: (self.space != 0).then_some(SpaceId(self.space)),
+            first: self.first,
+            last: self.last,
+            request,
+        }
+    }
+}
+
+/// The bits of a request's scope.
+#[inline]
+fn tables(scope: Scope) -> u64 {
+    match scope {
+        Scope::Leaf => 0,
+        Scope::Tables => META_TABLES,
+    }
+}
+
+/// A request for one range of one space: most are.
+#[derive(Clone, Copy)]
+pub(crate) struct Lone {
+    pub(crate) space: SpaceId,
+    /// The first and the last flush generation that it covers.
+    pub(crate) first: u64,
+    pub(crate) last: u64,
+    /// The range, packed.
+    pub(crate) range: u64,
+    pub(crate) scope: Scope,
+}
+
+/// The scope of a request with these bits.
+#[inline]
+fn scope(meta: u64) -> Scope {
+    if meta & META_TABLES != 0 {
+        Scope::Tables
+    } else {
+        Scope::Leaf
+    }
+}
+
+/// Makes `request` what these bits say, with the words of its ranges.
+#[inline]
+fn decode(meta: u64, word: impl FnMut(usize) -> u64, request: &mut Request) {
+    if meta & META_FULL != 0 {
+        *request = Request::Full(scope(meta));
+    } else {
+        let count = (meta & META_COUNT) as usize;
+        request.become_packed(count.min(request::RANGES), word, scope(meta));
+    }
 }
 
 /// A request that was read from the words, with a place for its ranges.
@@ -170,28 +270,27 @@ impl<W: Word> FlushWords<W> {
     }
 
     /// Writes a request. The words are of no use meanwhile: see [`inbox`](crate::inbox).
-    pub(crate) fn write(&self, info: &FlushInfo<'_>) {
-        let mut meta = if info.request.scope() == Scope::Tables {
-            META_TABLES
-        } else {
-            0
-        };
-        match info.request {
-            Request::Empty => {}
-            Request::Full(_) => meta |= META_FULL,
-            Request::Ranges(ranges, _) => {
-                let packed = ranges.packed();
-                meta |= packed.len() as u64;
-                for (word, &range) in self.ranges.iter().zip(packed) {
-                    word.store(range, Relaxed);
-                }
+    #[inline]
+    pub(crate) fn write(&self, laid: &Laid<'_>) {
+        // Mostly there is one.
+        if let Some((&first, more)) = laid.ranges.split_first() {
+            self.ranges[0].store(first, Relaxed);
+            if !more.is_empty() {
+                self.write_more(more);
             }
         }
-        self.space
-            .store(info.space.map_or(0, |space| space.0), Relaxed);
-        self.first.store(info.first, Relaxed);
-        self.last.store(info.last, Relaxed);
-        self.meta.store(meta, Relaxed);
+        self.space.store(laid.space, Relaxed);
+        self.first.store(laid.first, Relaxed);
+        self.last.store(laid.last, Relaxed);
+        self.meta.store(laid.meta, Relaxed);
+    }
+
+    /// Writes the ranges behind the first.
+    #[cold]
+    fn write_more(&self, ranges: &[u64]) {
+        for (word, &range) in self.ranges[1..].iter().zip(ranges) {
+            word.store(range, Relaxed);
+        }
     }
 
     /// Writes that the request lies in the outbox of this CPU.
@@ -207,24 +306,26 @@ impl<W: Word> FlushWords<W> {
         if meta & META_OUTBOX != 0 {
             return Written::InOutbox((meta >> META_SENDER_SHIFT) as usize);
         }
-        let scope = if meta & META_TABLES != 0 {
-            Scope::Tables
-        } else {
-            Scope::Leaf
-        };
-        let count = (meta & META_COUNT) as usize;
-        let ranges = self.ranges.iter().take(count);
         let space = self.space.load(Relaxed);
         taken.space = (space != 0).then_some(SpaceId(space));
         taken.first = self.first.load(Relaxed);
         taken.last = self.last.load(Relaxed);
-        if meta & META_FULL != 0 {
-            taken.request = Request::Full(scope);
-        } else {
-            let words = ranges.map(|word| word.load(Relaxed));
-            taken.request.become_packed(words, scope);
-        }
+        let word = |index: usize| self.ranges[index].load(Relaxed);
+        decode(meta, word, &mut taken.request);
         Written::Here
+    }
+
+    /// Reads what the words hold, if that is a request for one range.
+    #[inline]
+    pub(crate) fn read_lone(&self) -> Option<Lone> {
+        let meta = self.meta.load(Relaxed);
+        (meta & !META_TABLES == 1).then(|| Lone {
+            space: SpaceId(self.space.load(Relaxed)),
+            first: self.first.load(Relaxed),
+            last: self.last.load(Relaxed),
+            range: self.ranges[0].load(Relaxed),
+            scope: scope(meta),
+        })
     }
 
     pub(crate) fn word_name(&self, address: usize) -> Option<&'static str> {
@@ -338,7 +439,7 @@ mod tests {
         for info in infos(&requests).into_iter().chain([empty]) {
             words.refer_to(CpuId(77));
             assert!(matches!(words.read(&mut read), Written::InOutbox(77)));
-            words.write(&info);
+            words.write(&info.laid_out());
             assert!(matches!(words.read(&mut read), Written::Here));
             let told = |info: &FlushInfo<'_>| (info.space, info.first, info.last, *info.request);
             assert_eq!(told(&read.info()), told(&info));

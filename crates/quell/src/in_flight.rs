@@ -68,7 +68,7 @@ impl<H: Hardware, R: Rules> Engine<'_, H, R> {
     {
         let mut mine = Stack::<FlushInfo<'s>, SPACES>::new();
         // Its initiator may be elsewhere when the targets have flushed: no outbox is kept for it.
-        let mut shootdown = self.mask_for_shootdown();
+        let mut shootdown = self.begin_without_outbox();
         // Relaxed: a target that sees a post of this flush sees it started.
         self.started.fetch_add(1, Relaxed);
         let (mut scope, mut kernel) = self.post_all(me, requests, &mut mine, &mut shootdown);

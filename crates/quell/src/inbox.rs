@@ -29,7 +29,8 @@
 //! target is offline; the CPU answers that number when it comes back. No initiator waits for a closed inbox.
 
 use crate::cpu_set::CpuId;
-use crate::flush_info::{FlushInfo, FlushWords, Taken, Written};
+use crate::flush_info::{FlushInfo, FlushWords, Laid, Lone, Taken, Written};
+use crate::request::Request;
 use crate::rules::{EngineRules, Rules};
 use crate::word::Word;
 use core::sync::atomic::Ordering::{Acquire, Relaxed, Release, SeqCst};
@@ -61,8 +62,8 @@ impl<W: Word> Outbox<W> {
     }
 
     /// Lays a request out. Every target of the flush reads the same one.
-    pub(crate) fn lay_out(&self, info: &FlushInfo<'_>) {
-        self.words.write(info);
+    pub(crate) fn lay_out(&self, laid: &Laid<'_>) {
+        self.words.write(laid);
     }
 
     /// All targets have flushed: none reads the outbox any more.
@@ -82,7 +83,7 @@ impl<W: Word> Outbox<W> {
 #[derive(Clone, Copy)]
 pub(crate) enum Post<'i> {
     /// The request itself, into the target's line.
-    Inline(&'i FlushInfo<'i>),
+    Inline(&'i Laid<'i>),
     /// That the request lies in the outbox of this CPU.
     InOutbox(CpuId),
     /// That everything goes; nothing has to be written.
@@ -147,6 +148,10 @@ impl Marks {
         self.0 & mark.0 != 0
     }
 }
+
+/// The state of an inbox as its CPU has found it.
+#[derive(Clone, Copy)]
+pub(crate) struct Seen(u64);
 
 fn posted(state: u64) -> u64 {
     state >> POSTED_SHIFT
@@ -289,24 +294,30 @@ impl<W: Word> Inbox<W> {
     fn write(&self, what: Post<'_>, idle: bool, most: Most, rules: &impl Rules) {
         let words = &self.line.words;
         match what {
-            Post::Inline(info) if rules.may_overwrite(idle) => words.write(info),
-            Post::Inline(info) => {
-                let mut pending = Taken::new();
-                match words.read(&mut pending) {
-                    Written::Here => {
-                        pending.include(info, most.ranges);
-                        pending.limit(most.strides);
-                        words.write(&pending.info());
-                    }
-                    // Requests at two places, as below.
-                    Written::InOutbox(_) => {
-                        self.line.state.fetch_or(EVERYTHING, Relaxed);
-                    }
-                }
-            }
+            Post::Inline(laid) if rules.may_overwrite(idle) => words.write(laid),
+            Post::Inline(laid) => self.merge(laid, most),
             Post::InOutbox(sender) if idle => words.refer_to(sender),
-            // Two requests at two places: only "everything" covers both.
+            // As in `merge`.
             Post::InOutbox(_) | Post::Everything => {
+                self.line.state.fetch_or(EVERYTHING, Relaxed);
+            }
+        }
+    }
+
+    /// Merges a request into the one that is pending.
+    #[cold]
+    fn merge(&self, laid: &Laid<'_>, most: Most) {
+        let words = &self.line.words;
+        let mut pending = Taken::new();
+        let mut request = Request::Empty;
+        match words.read(&mut pending) {
+            Written::Here => {
+                pending.include(&laid.info(&mut request), most.ranges);
+                pending.limit(most.strides);
+                words.write(&pending.info().laid_out());
+            }
+            // Two requests at two places: only "everything" covers both.
+            Written::InOutbox(_) => {
                 self.line.state.fetch_or(EVERYTHING, Relaxed);
             }
         }
@@ -350,19 +361,16 @@ impl<W: Word> Inbox<W> {
         self.acks.received.load(Relaxed) != self.acks.done.load(Relaxed)
     }
 
-    /// Takes what is in the inbox and acknowledges it, before and after `flush` has done what it says; `flush` is told
-    /// the marks, too. Called by its own CPU with interrupts masked; `outbox_of`
-    /// finds the outbox of an initiator.
+    /// Takes what is in the inbox and acknowledges it, before and after it was flushed. Mostly that is a request for one range
+    /// and without marks, which `flush_next` does, or says no; `flush_any` does all others, as of this state, with
+    /// [`Inbox::read_any`]. Called by its own CPU with interrupts masked.
     #[inline]
-    pub(crate) fn serve<'o>(
+    pub(crate) fn serve(
         &self,
         rules: &impl Rules,
-        outbox_of: impl Fn(usize) -> Option<&'o Outbox<W>>,
-        mut flush: impl FnMut(&FlushInfo<'_>, Marks),
-    ) where
-        W: 'o,
-    {
-        let mut taken = Taken::new();
+        flush_next: impl Fn(&Lone) -> bool,
+        flush_any: impl Fn(Seen),
+    ) {
         loop {
             // SeqCst pairs with `post`: the target has stored its last receipt before it looks here, so it
             // sees a post, or the initiator of that post sees the receipt and sends an interrupt.
@@ -376,13 +384,16 @@ impl<W: Word> Inbox<W> {
             // the receipt; and its accesses are over for an initiator that waits for the receipt alone.
             // Lost without it: a request comes while another is taken.
             self.acks.received.swap(number, SeqCst);
-            let info = if self.take(seen, rules, &outbox_of, &mut taken) {
-                taken.info()
-            } else {
-                FlushInfo::EVERYTHING
-            };
+            let mut lone = None;
+            if Marks::of(seen).is_none() {
+                lone = self.take(seen, rules, FlushWords::read_lone);
+            }
             rules.flush_then_acknowledge(
-                || flush(&info, Marks::of(seen)),
+                || {
+                    if !lone.is_some_and(|lone| flush_next(&lone)) {
+                        flush_any(Seen(seen));
+                    }
+                },
                 // Release pairs with `has_reached`: an initiator that sees the request done sees it flushed.
                 // Lost without it: a flush that waits until it is done.
                 || self.acks.done.store(number, Release),
@@ -390,35 +401,51 @@ impl<W: Word> Inbox<W> {
         }
     }
 
-    /// Reads the pending request; `false` if only flushing everything covers it.
-    #[inline]
-    fn take<'o>(
+    /// Reads the pending request, whatever it is, into `taken`, and returns that with its marks; everything, if only that covers
+    /// it. `outbox_of` finds the outbox of an initiator.
+    pub(crate) fn read_any<'t, 'o>(
         &self,
-        seen: u64,
+        Seen(seen): Seen,
         rules: &impl Rules,
-        outbox_of: &impl Fn(usize) -> Option<&'o Outbox<W>>,
-        taken: &mut Taken,
-    ) -> bool
+        outbox_of: impl Fn(usize) -> Option<&'o Outbox<W>>,
+        taken: &'t mut Taken,
+    ) -> (FlushInfo<'t>, Marks)
     where
         W: 'o,
     {
-        if !rules.words_may_be_read(seen & (LOCKED | EVERYTHING) == 0) {
-            return false;
-        }
-        if let Written::InOutbox(initiator) = self.line.words.read(taken) {
+        let read = |words: &FlushWords<W>| match words.read(taken) {
+            Written::Here => Some(()),
             // The initiator waits for us before it writes its outbox again.
-            let Some(outbox) = outbox_of(initiator) else {
-                return false;
-            };
-            if let Written::InOutbox(_) = outbox.words.read(taken) {
-                return false;
-            }
+            Written::InOutbox(initiator) => match outbox_of(initiator)?.words.read(taken) {
+                Written::Here => Some(()),
+                Written::InOutbox(_) => None,
+            },
+        };
+        let info = match self.take(seen, rules, read) {
+            Some(()) => taken.info(),
+            None => FlushInfo::EVERYTHING,
+        };
+        (info, Marks::of(seen))
+    }
+
+    /// Reads the pending request; `None` if only flushing everything covers it, or if `read` says so.
+    #[inline(always)]
+    fn take<T>(
+        &self,
+        seen: u64,
+        rules: &impl Rules,
+        read: impl FnOnce(&FlushWords<W>) -> Option<T>,
+    ) -> Option<T> {
+        if !rules.words_may_be_read(seen & (LOCKED | EVERYTHING) == 0) {
+            return None;
         }
+        let taken = read(&self.line.words)?;
         // Acquire pairs with the fence in `post`: if any word that was read is an initiator's newer one, the
         // look at the state below finds it changed.
         // Lost without it: a request comes while another is taken.
         W::fence(Acquire);
-        rules.words_are_unchanged(|| self.line.state.load(Relaxed) == seen)
+        let unchanged = rules.words_are_unchanged(|| self.line.state.load(Relaxed) == seen);
+        unchanged.then_some(taken)
     }
 
     /// The CPU has left its root and goes offline: answers what was posted, and is asked no more.
@@ -442,7 +469,7 @@ impl<W: Word> Inbox<W> {
     /// The CPU is back and has flushed everything. Posts that were counted meanwhile are served next: unanswered,
     /// it would make every later initiator believe in an interrupt that was never sent.
     pub(crate) fn open(&self) {
-        // Release pairs with `post` and `flush::post_inlined`: an initiator that finds this CPU online sees what it answered on going
+        // Release pairs with `post` and `flush::posting`: an initiator that finds this CPU online sees what it answered on going
         // offline, and takes no answered request for a pending one.
         // Lost without it: a CPU goes offline and comes back with a request in its inbox.
         self.line.state.fetch_and(!CLOSED, Release);

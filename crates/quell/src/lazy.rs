@@ -60,7 +60,7 @@
 //! A claimer may have to wait for other CPUs: it pays for the unmap by which another space lost the frame.
 //! [`Engine::pay_all`], called in the background, keeps that rare.
 
-use crate::cpu::{Activity, Asked, Concern, Loaded};
+use crate::cpu::{Asked, Concern, Loaded};
 use crate::cpu_set::{CpuId, CpuSet};
 use crate::engine::Engine;
 use crate::hardware::{Hardware, Scope};
@@ -371,7 +371,7 @@ impl<H: Hardware, R: Rules> Engine<'_, H, R> {
     fn catch_up_now(&self, me: CpuId) {
         let cpu = self.cpu(me);
         let were_on = self.hw.mask_interrupts();
-        if cpu.state.activity() == Activity::Running && cpu.state.loaded() != Loaded::Nothing {
+        if cpu.state.is_running() && cpu.state.loaded() != Loaded::Nothing {
             self.count(me, Counter::CaughtUp, 1);
             self.flush_tag(cpu, &cpu.slots()[cpu.state.slot()]);
         }

@@ -150,6 +150,7 @@
 
 pub mod addr;
 mod asid;
+mod at_once;
 pub mod batch;
 mod broadcast;
 pub mod change;

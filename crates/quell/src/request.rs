@@ -100,15 +100,22 @@ impl Request {
         }
     }
 
-    /// Becomes, in place, the request that the words of an inbox hold, at most [`RANGES`].
+    /// Becomes, in place, the request that so many words of an inbox hold, at most [`RANGES`].
     #[inline]
-    pub(crate) fn become_packed(&mut self, words: impl Iterator<Item = u64>, scope: Scope) {
+    pub(crate) fn become_packed(
+        &mut self,
+        count: usize,
+        word: impl FnMut(usize) -> u64,
+        scope: Scope,
+    ) {
+        if count == 0 {
+            *self = Request::Empty;
+            return;
+        }
         *self = Request::Ranges(Ranges::none(), scope);
         if let Request::Ranges(ranges, _) = self {
-            words.for_each(|word| ranges.words.push(word));
-            if ranges.packed().is_empty() {
-                *self = Request::Empty;
-            }
+            let mut words = ranges.words.refill();
+            (0..count).map(word).for_each(|word| words.push(word));
         }
     }
 
@@ -251,7 +258,7 @@ impl Ranges {
 }
 
 /// The longest range, in strides, that fits into a packed word.
-const MAX_PACKED_STRIDES: u64 = (1 << 16) - 1;
+pub(crate) const MAX_PACKED_STRIDES: u64 = (1 << 16) - 1;
 
 const PAGE_BITS: u32 = 45;
 const PAGE_MASK: u64 = (1 << PAGE_BITS) - 1;
@@ -383,7 +390,7 @@ mod tests {
         fn words_rebuild_a_request(a in any_request()) {
             if let Request::Ranges(ranges, scope) = a {
                 let mut rebuilt = Request::Empty;
-                rebuilt.become_packed(ranges.packed().iter().copied(), scope);
+                rebuilt.become_packed(ranges.iter().len(), |index| ranges.packed()[index], scope);
                 prop_assert_eq!(rebuilt, a);
             }
         }

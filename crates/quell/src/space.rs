@@ -386,8 +386,8 @@ impl<H: Hardware> AddressSpace<H> {
     /// Whether no CPU, of so many, but this one may have the root loaded.
     #[inline]
     pub(crate) fn is_loaded_only_on(&self, cpu: CpuId, cpus: usize) -> bool {
-        // SeqCst pairs with `enter` and `leave`: the batch was counted before, so the initiator sees a CPU
-        // that loads the space, or that CPU sees the batch.
+        // SeqCst pairs with `enter` and `leave`: the batch was counted before, or the generation taken, so the initiator
+        // sees a CPU that loads the space, or that CPU sees the batch or the generation.
         // Lost without it: a space is loaded while it is flushed.
         self.loaded.is_within(cpu, cpus, SeqCst)
     }

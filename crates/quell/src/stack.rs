@@ -133,6 +133,15 @@ impl<T: Copy, const N: usize> Few<T, N> {
         }
     }
 
+    /// Forgets its values, and takes others.
+    #[inline]
+    pub(crate) fn refill(&mut self) -> Refill<'_, T, N> {
+        Refill {
+            few: self,
+            count: 0,
+        }
+    }
+
     /// Adds a value at the end.
     ///
     /// # Panics
@@ -147,8 +156,8 @@ impl<T: Copy, const N: usize> Few<T, N> {
     #[inline]
     pub(crate) fn as_slice(&self) -> &[T] {
         let count = usize::from(self.count);
-        // SAFETY: `push` alone counts, after the value was written, and panics where there is no room. So `count` is at most
-        // `N`, the first `count` are initialised, and MaybeUninit<T> is laid out as T.
+        // SAFETY: `push` and `Refill` alone count, after the values were written, and panic where there is no room. So `count` is at
+        // most `N`, the first `count` are initialised, and MaybeUninit<T> is laid out as T.
         unsafe { core::slice::from_raw_parts(self.room.as_ptr().cast(), count) }
     }
 
@@ -158,6 +167,32 @@ impl<T: Copy, const N: usize> Few<T, N> {
         let count = usize::from(self.count);
         // SAFETY: as for `as_slice`; the borrow of `self` is exclusive.
         unsafe { core::slice::from_raw_parts_mut(self.room.as_mut_ptr().cast(), count) }
+    }
+}
+
+/// Some values on their way into a [`Few`], which has them when this is dropped: counted in a register, where
+/// [`Few::push`] counts in memory.
+pub(crate) struct Refill<'f, T: Copy, const N: usize> {
+    few: &'f mut Few<T, N>,
+    count: usize,
+}
+
+impl<T: Copy, const N: usize> Refill<'_, T, N> {
+    /// Adds a value at the end.
+    ///
+    /// # Panics
+    /// If there is no room.
+    #[inline]
+    pub(crate) fn push(&mut self, value: T) {
+        self.few.room[self.count].write(value);
+        self.count += 1;
+    }
+}
+
+impl<T: Copy, const N: usize> Drop for Refill<'_, T, N> {
+    #[inline]
+    fn drop(&mut self) {
+        self.few.count = self.count as u8;
     }
 }
 
@@ -224,5 +259,11 @@ mod tests {
         few.push(2);
         few.as_mut_slice()[0] = 3;
         assert_eq!((few.as_slice(), copy.as_slice()), (&[3, 2][..], &[1][..]));
+        for count in [3, 0, 2] {
+            let mut refill = few.refill();
+            (0..count).for_each(|index| refill.push(7 * index as u64));
+            drop(refill);
+            assert_eq!(few.as_slice(), &[0, 7, 14][..count]);
+        }
     }
 }

@@ -19,7 +19,7 @@
 //! read. When it is interrupted, it leaves the root. When it comes back, it compares generation and debt as if it had been
 //! away. A CPU that will be idle for long leaves the root by itself ([`Engine::leave`]); then no flush of the space interrupts it.
 
-use crate::cpu::{Activity, Concern, Loaded};
+use crate::cpu::{Concern, Loaded};
 use crate::cpu_set::CpuId;
 use crate::engine::Engine;
 use crate::features::Tagging;
@@ -47,30 +47,38 @@ impl<H: Hardware, R: Rules> Engine<'_, H, R> {
     /// tag, and every CPU has it loaded already. (As `from` such a space counts as `None`.) In debug builds, if `to` was retired.
     pub fn switch_to(&self, from: Option<&AddressSpace<H>>, to: &AddressSpace<H>) {
         let were_on = self.hw.mask_interrupts();
-        self.switch_here(from, to);
+        let me = self.hw.this_cpu();
+        let cpu = self.cpu(me);
+        Self::assert_may_load(cpu, to);
+        self.switch(me, cpu, from, to);
         self.hw.restore_interrupts(were_on);
     }
 
     /// [`Engine::switch_to`] where interrupts are masked already, as in most schedulers' switches: with two calls of the
-    /// machine fewer. Waits as that does.
+    /// machine fewer, and without a look for misuse. Waits as that does.
     ///
     /// # Safety
-    /// Interrupts are masked on this CPU until it returns. If they are not, a shootdown interrupt in the middle of the switch
-    /// may make the engine panic, or miss a flush.
+    /// Interrupts are masked on this CPU until the call returns: a shootdown interrupt in the middle of the switch may make the
+    /// engine panic, or miss a flush. The CPU is online: if it is not, no initiator asks it to flush. `to` is no space of the
+    /// kernel's mappings, and was not retired.
     ///
     /// # Panics
-    /// As [`Engine::switch_to`]; in debug builds, if interrupts are not masked.
+    /// In debug builds, as [`Engine::switch_to`], and if interrupts are not masked.
     #[allow(unsafe_code)] // A declaration: there is nothing unsafe in here.
     #[inline]
     pub unsafe fn switch_masked(&self, from: Option<&AddressSpace<H>>, to: &AddressSpace<H>) {
         self.assert_masked();
-        self.switch_here(from, to);
-    }
-
-    #[inline]
-    fn switch_here(&self, from: Option<&AddressSpace<H>>, to: &AddressSpace<H>) {
         let me = self.hw.this_cpu();
         let cpu = self.cpu(me);
+        if cfg!(debug_assertions) {
+            Self::assert_may_load(cpu, to);
+        }
+        self.switch(me, cpu, from, to);
+    }
+
+    /// Fails if this CPU must not load this space.
+    #[inline]
+    fn assert_may_load(cpu: &PerCpu<'_, H>, to: &AddressSpace<H>) {
         assert!(
             cpu.state.loaded() != Loaded::Offline,
             "a CPU loads an address space before it has called cpu_online"
@@ -79,7 +87,6 @@ impl<H: Hardware, R: Rules> Engine<'_, H, R> {
             !to.id().is_kernel(),
             "a CPU loads a space of the kernel's mappings as if it were a user's"
         );
-        self.switch(me, cpu, from, to);
     }
 
     /// As [`Engine::switch_to`] where that does not panic; `false`, and nothing was done, on a CPU that is not online or that the engine
@@ -174,9 +181,10 @@ impl<H: Hardware, R: Rules> Engine<'_, H, R> {
     fn load_afresh(&self, cpu: &PerCpu<'_, H>, to: &AddressSpace<H>) -> u64 {
         let slot = &cpu.slots()[0];
         let generation = to.flushes().generation;
-        // The flush comes with the load; the clock is read before it.
+        // The flush comes with the load; the clock is read before it. Nobody looks whose slot it is.
         let now = self.ledger.now();
-        slot.take_over(to.id(), generation, now);
+        slot.flushed(now);
+        slot.caught_up_with(generation);
         // Where there are no tags, every CPU is at this one from the start.
         let mut tag = Tag::KERNEL;
         if self.features.tagging != Tagging::None {
@@ -273,7 +281,7 @@ impl<H: Hardware, R: Rules> Engine<'_, H, R> {
     #[inline(never)]
     fn come_back(&self, cpu: &PerCpu<'_, H>, space: &AddressSpace<H>) {
         let state = &cpu.state;
-        if state.activity() == Activity::Running {
+        if state.is_running() {
             return;
         }
         // Broadcasts have reached it all the time.
@@ -340,7 +348,7 @@ impl<H: Hardware, R: Rules> Engine<'_, H, R> {
         let were_on = self.hw.mask_interrupts();
         if state.has_loaded(space.id()) {
             assert!(
-                state.activity() != Activity::Running,
+                !state.is_running(),
                 "a space cannot be retired by a CPU that runs it"
             );
             state.detach(self.hw);
@@ -380,7 +388,7 @@ impl<H: Hardware, R: Rules> Engine<'_, H, R> {
     /// Whether this CPU has `space` loaded, and not lazily: it runs that space, or is about to. Never waits.
     pub fn runs(&self, space: &AddressSpace<H>) -> bool {
         let state = &self.cpu(self.hw.this_cpu()).state;
-        state.has_loaded(space.id()) && state.activity() == Activity::Running
+        state.has_loaded(space.id()) && state.is_running()
     }
 
     /// Whether this CPU has no user root loaded. Never waits.

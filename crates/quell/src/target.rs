@@ -10,10 +10,11 @@ use crate::addr::PageRange;
 use crate::cpu::{Activity, Loaded};
 use crate::cpu_set::CpuId;
 use crate::engine::Engine;
-use crate::flush_info::FlushInfo;
+use crate::flush_info::{FlushInfo, Lone, Taken};
 use crate::hardware::{Hardware, Invalidate, Scope};
+use crate::inbox::Seen;
 use crate::per_cpu::PerCpu;
-use crate::request::Request;
+use crate::request::{Request, unpack};
 use crate::rules::{EngineRules, Rules};
 use crate::space::AddressSpace;
 use crate::stats::Counter;
@@ -53,18 +54,26 @@ impl<H: Hardware, R: Rules> Engine<'_, H, R> {
     fn serve_requests(&self) {
         let me = self.hw.this_cpu();
         let cpu = self.cpu(me);
+        let next = |lone: &Lone| self.flush_next(cpu, lone);
+        let any = |seen: Seen| self.serve_any(me, cpu, seen);
+        cpu.inbox.serve(&self.rules, next, any);
+        self.tell_starters();
+    }
+
+    /// Flushes the pending request, whatever it is.
+    #[cold]
+    fn serve_any(&self, me: CpuId, cpu: &PerCpu<'_, H>, seen: Seen) {
         let outbox = |initiator: usize| {
             let known = initiator < self.count;
             known.then(|| &self.cpu(CpuId(initiator as u16)).outbox)
         };
-        cpu.inbox.serve(&self.rules, outbox, |info, marks| {
-            if marks.is_none() {
-                self.flush_here(cpu, info);
-            } else {
-                self.flush_marked(me, info, marks);
-            }
-        });
-        self.tell_starters();
+        let mut taken = Taken::new();
+        let (info, marks) = cpu.inbox.read_any(seen, &self.rules, outbox, &mut taken);
+        if marks.is_none() {
+            self.flush_here(cpu, &info);
+        } else {
+            self.flush_marked(me, &info, marks);
+        }
     }
 
     /// If a flush was started that its initiator does not wait for, the machine hears that this CPU has answered
@@ -87,33 +96,44 @@ impl<H: Hardware, R: Rules> Engine<'_, H, R> {
         }
     }
 
+    /// Flushes on this CPU a range of the space that runs here, if the request is the next step, as most are; `false`, and nothing
+    /// was done, if not. Interrupts are masked.
+    #[inline(always)]
+    pub(crate) fn flush_next(&self, cpu: &PerCpu<'_, H>, lone: &Lone) -> bool {
+        let state = &cpu.state;
+        if !state.has_loaded(lone.space) || !state.is_running() {
+            return false;
+        }
+        let slot = &cpu.slots()[state.slot()];
+        let next = slot.generation() + 1;
+        if lone.first > next || lone.last < next {
+            return false;
+        }
+        cpu.stats.add(Counter::FlushedRanges, 1);
+        self.hw.invalidate(Invalidate::Range {
+            tag: state.tag(),
+            range: unpack(lone.range),
+            scope: lone.scope,
+        });
+        slot.caught_up_with(lone.last);
+        true
+    }
+
     /// Flushes on this CPU what a request says of user spaces. Interrupts are masked.
-    #[inline]
     pub(crate) fn flush_here(&self, cpu: &PerCpu<'_, H>, info: &FlushInfo<'_>) {
         let is_loaded = match info.space {
             Some(space) => cpu.state.has_loaded(space),
             None => matches!(cpu.state.loaded(), Loaded::Space(_)),
         };
         if !is_loaded {
-            assert!(
-                cpu.state.loaded() != Loaded::Switching,
-                "interrupts are masked during a switch"
-            );
-            // Entries that linger under another tag are compared when that tag is loaded again.
-            cpu.stats.add(Counter::IgnoredOtherSpace, 1);
-            return;
+            return self.ignore_other_space(cpu);
         }
         if cpu.state.activity() == Activity::Lazy {
-            // No program here needs the space: the CPU leaves it, and is asked no more.
-            self.catch_up_before_leaving(cpu, info);
-            cpu.state.detach(self.hw);
-            cpu.stats.add(Counter::Evicted, 1);
-            return;
+            return self.leave_lazy(cpu, info);
         }
         let slot = &cpu.slots()[cpu.state.slot()];
         if info.space.is_none() {
-            self.flush_tag(cpu, slot);
-            return;
+            return self.flush_tag(cpu, slot);
         }
         let caught_up = slot.generation();
         if info.last <= caught_up {
@@ -127,6 +147,24 @@ impl<H: Hardware, R: Rules> Engine<'_, H, R> {
             self.flush_tag(cpu, slot);
         }
         slot.caught_up_with(info.last);
+    }
+
+    /// Entries of a space that is not loaded, which linger under another tag, are compared when that tag is loaded again.
+    #[cold]
+    fn ignore_other_space(&self, cpu: &PerCpu<'_, H>) {
+        assert!(
+            cpu.state.loaded() != Loaded::Switching,
+            "interrupts are masked during a switch"
+        );
+        cpu.stats.add(Counter::IgnoredOtherSpace, 1);
+    }
+
+    /// No program here needs the space that is flushed: the CPU leaves it, and is asked no more.
+    #[cold]
+    fn leave_lazy(&self, cpu: &PerCpu<'_, H>, info: &FlushInfo<'_>) {
+        self.catch_up_before_leaving(cpu, info);
+        cpu.state.detach(self.hw);
+        cpu.stats.add(Counter::Evicted, 1);
     }
 
     /// If a request names all that this CPU has missed of the space that it is about to leave, it flushes that now: then what it
@@ -202,7 +240,7 @@ impl<H: Hardware, R: Rules> Engine<'_, H, R> {
         let cpu = self.cpu(self.hw.this_cpu());
         self.rules.nmi_may_access(
             matches!(cpu.state.loaded(), Loaded::Space(_))
-                && cpu.state.activity() == Activity::Running
+                && cpu.state.is_running()
                 && !cpu.inbox.owes_flush(),
         )
     }

@@ -266,8 +266,6 @@ static __always_inline const struct quell_range *
 quell_range_of(struct quell_range *range, unsigned long start, unsigned long end,
 	       unsigned int stride_shift)
 {
-	unsigned long mask = (1UL << stride_shift) - 1;
-
 	/* Everything also if it is empty: then the difference is as large as can be. */
 	if ((end - start - 1) >> stride_shift >= tlb_single_page_flush_ceiling)
 		return NULL;
@@ -285,10 +283,10 @@ quell_range_of(struct quell_range *range, unsigned long start, unsigned long end
 		return NULL;
 	}
 	/* Whole strides: a table's range may begin and end anywhere in one. */
-	start &= ~mask;
-	end = (end + mask) & ~mask;
-	range->start = start >> PAGE_SHIFT;
-	range->pages = (end - start) >> PAGE_SHIFT;
+	start = (start >> stride_shift) << (stride_shift - PAGE_SHIFT);
+	end = (((end - 1) >> stride_shift) + 1) << (stride_shift - PAGE_SHIFT);
+	range->start = start;
+	range->pages = end - start;
 	return range;
 }
 
@@ -302,7 +300,7 @@ void quell_mm_flush(struct mm_struct *mm, unsigned long start,
 {
 	u32 scope = freed_tables ? QUELL_SCOPE_TABLES : QUELL_SCOPE_LEAF;
 	struct quell_space *space = mm->context.quell;
-	struct quell_range range;
+	struct quell_range range __uninitialized;
 
 	/* Without one it was never loaded. */
 	if (likely(space)) {

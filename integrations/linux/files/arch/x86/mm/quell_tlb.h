@@ -11,12 +11,6 @@
  */
 #include "quell.h"
 
-/* The ASID of init_mm: none of the engine's. */
-static inline u16 quell_kernel_asid(void)
-{
-	return static_cpu_has(X86_FEATURE_PCID) ? QUELL_TAGS : 0;
-}
-
 /*
  * With page-table isolation kernel entries are not global, and a flush of kernel memory leaves them under the PCIDs that
  * are not loaded. Linux forgets those contexts; here they are remembered, and flushed as they are loaded.
@@ -41,8 +35,6 @@ static __always_inline void quell_load(struct mm_struct *mm, u16 asid, bool flus
 {
 	unsigned long lam = mm_lam_cr3_mask(mm);
 
-	if (!static_cpu_has(X86_FEATURE_PCID) || quell_kernel_entries_are_stale(asid))
-		flush = true;
 	load_new_mm_cr3(mm->pgd, asid, lam, flush);
 	trace_tlb_flush(TLB_FLUSH_ON_TASK_SWITCH, flush ? TLB_FLUSH_ALL : 0);
 	/* loaded_mm comes after CR3. */
@@ -53,7 +45,13 @@ static __always_inline void quell_load(struct mm_struct *mm, u16 asid, bool flus
 
 void quell_hw_load_root(uint64_t root, uint16_t tag, bool keep)
 {
-	quell_load(this_cpu_read(quell_this.mm), tag ? tag - 1 : 0, !keep);
+	struct mm_struct *mm = this_cpu_read(quell_this.mm);
+	u16 asid = tag - 1;
+
+	if (static_cpu_has(X86_FEATURE_PCID))
+		quell_load(mm, asid, quell_kernel_entries_are_stale(asid) || !keep);
+	else
+		quell_load(mm, 0, true);
 }
 
 /* In quell_mm_switch(), in the handler on a lazy CPU, or as the CPU goes offline. */
@@ -65,32 +63,50 @@ void quell_hw_unload_root(void)
 		return;
 	this_cpu_write(cpu_tlbstate.loaded_mm, LOADED_MM_SWITCHING);
 	barrier();
-	quell_load(&init_mm, quell_kernel_asid(), false);
+	if (static_cpu_has(X86_FEATURE_PCID))
+		quell_load(&init_mm, QUELL_TAGS, quell_kernel_entries_are_stale(QUELL_TAGS));
+	else
+		quell_load(&init_mm, 0, true);
 	this_cpu_write(cpu_tlbstate.loaded_mm, &init_mm);
 	this_cpu_write(cpu_tlbstate_shared.is_lazy, false);
 	cr4_update_pce_mm(&init_mm);
 	switch_ldt(mm, &init_mm);
 }
 
+/*
+ * Invalidates under the tag that is loaded: no other space's entries are invalidated one by one. Returns how many were. Apart
+ * from its caller, which saves no registers for the one page that it mostly is.
+ */
+static noinline unsigned long quell_invalidate_pages(const struct quell_range *range)
+{
+	unsigned int shift = PAGE_SHIFT + 9 * range->stride;
+	unsigned long address = range->start << PAGE_SHIFT;
+	unsigned long entries = (range->pages << PAGE_SHIFT) >> shift, left;
+
+	for (left = entries; left; left--, address += 1UL << shift)
+		flush_tlb_one_user(address);
+	return entries;
+}
+
 void quell_hw_invalidate(const struct quell_invalidate *what)
 {
-	enum tlb_flush_reason reason = this_cpu_read(quell_this.reason);
-	unsigned long address, end, step, entries;
+	enum tlb_flush_reason reason;
+	unsigned long entries = 1;
 
 	switch (what->kind) {
 	case QUELL_INVALIDATE_KIND_RANGE:
-		/* The tag is the one that is loaded: no other space's entries are invalidated one by one. */
-		step = PAGE_SIZE << (9 * what->range.stride);
-		address = what->range.start << PAGE_SHIFT;
-		end = address + (what->range.pages << PAGE_SHIFT);
-		for (entries = 0; address < end; address += step, entries++)
-			flush_tlb_one_user(address);
+		if (likely(what->range.pages == 1))
+			flush_tlb_one_user(what->range.start << PAGE_SHIFT);
+		else
+			entries = quell_invalidate_pages(&what->range);
+		reason = this_cpu_read(quell_this.reason);
 		if (reason != TLB_REMOTE_SHOOTDOWN)
 			count_vm_tlb_events(NR_TLB_LOCAL_FLUSH_ONE, entries);
 		trace_tlb_flush(reason, entries);
 		break;
 	case QUELL_INVALIDATE_KIND_TAG:
 		flush_tlb_local();
+		reason = this_cpu_read(quell_this.reason);
 		if (reason != TLB_REMOTE_SHOOTDOWN)
 			count_vm_tlb_event(NR_TLB_LOCAL_FLUSH_ALL);
 		trace_tlb_flush(reason, TLB_FLUSH_ALL);
@@ -104,6 +120,23 @@ void quell_hw_invalidate(const struct quell_invalidate *what)
 		WARN_ON_ONCE(1);
 		break;
 	}
+}
+
+/* Mitigations that no static branch has switched on have nothing to remember. */
+static __always_inline void quell_mitigate(struct task_struct *tsk)
+{
+	if (static_branch_likely(&switch_mm_cond_ibpb) || static_branch_unlikely(&switch_mm_always_ibpb) ||
+	    static_branch_unlikely(&switch_mm_cond_l1d_flush))
+		cond_mitigation(tsk);
+}
+
+/* cr4_update_pce_mm(), where it has something to write: mostly no space may read performance counters. */
+static __always_inline void quell_update_pce(struct mm_struct *mm)
+{
+	if (static_branch_unlikely(&rdpmc_always_available_key) ||
+	    unlikely(atomic_read(&mm->context.perf_rdpmc_allowed)) ||
+	    unlikely(this_cpu_read(cpu_tlbstate.cr4) & X86_CR4_PCE))
+		cr4_update_pce_mm(mm);
 }
 
 /* Interrupts are off. */
@@ -132,7 +165,7 @@ void quell_mm_switch(struct mm_struct *next, struct task_struct *tsk)
 
 	if (was_lazy)
 		this_cpu_write(cpu_tlbstate_shared.is_lazy, false);
-	cond_mitigation(tsk);
+	quell_mitigate(tsk);
 
 	/* For nmi_uaccess_okay(), as in switch_mm_irqs_off(). */
 	this_cpu_write(cpu_tlbstate.loaded_mm, LOADED_MM_SWITCHING);
@@ -149,6 +182,6 @@ void quell_mm_switch(struct mm_struct *next, struct task_struct *tsk)
 		quell_space_of_static(next);
 	quell_check(quell_switch_to(&quell_engine, from ? from->context.quell : NULL, next->context.quell));
 	this_cpu_write(cpu_tlbstate.loaded_mm, next);
-	cr4_update_pce_mm(next);
+	quell_update_pce(next);
 	switch_ldt(prev, next);
 }

@@ -1,0 +1,162 @@
+//! One change of one space, flushed at once: what most calls of a kernel that keeps no batch of its own ask for.
+//!
+//! The steps are those of [`flush`](crate::flush), in the same order, and every word that other CPUs see is written there and in the
+//! [`inbox`](crate::inbox). What is different is how few instructions they take, because three things are known: there is one request,
+//! it lies in the targets' own lines, and this CPU flushes while the others do (S4). The rest is what mostly is so, and stands in front:
+//! no other CPU has the space loaded, or every one that has is asked and interrupted; the request is a short range, and this CPU's next step. A policy
+//! without S4, a machine that broadcasts and a space of the kernel's mappings take the general way.
+
+use crate::addr::PageRange;
+use crate::cpu::Concern;
+use crate::cpu_set::CpuId;
+use crate::engine::Engine;
+use crate::flush::{Posting, Shootdown};
+use crate::flush_info::{FlushInfo, Laid, Lone};
+use crate::hardware::{Hardware, Scope};
+use crate::inbox::{Marks, Post, Posted};
+use crate::per_cpu::PerCpu;
+use crate::request::{MAX_PACKED_STRIDES, Request, pack, unpack};
+use crate::rules::{EngineRules, Rules};
+use crate::space::{AddressSpace, SpaceId};
+use crate::stats::Counter;
+
+impl<H: Hardware, R: Rules> Engine<'_, H, R> {
+    /// Entries of `space` in this range changed, or anywhere if there is none: flushes at once, without a batch. When it returns, no CPU
+    /// uses a translation that the change took away, in any later user access (C1, C3). May wait for other CPUs. As one lone change
+    /// in a batch of [`Purpose::Call`](crate::Purpose), in fewer steps.
+    ///
+    /// It raises no debt: [`Engine::settle`] does not know of the change before it is flushed. So it is called under
+    /// the lock of the table, or where a second actor that meets the entry hears of the flush in another way (Linux's
+    /// `mm_tlb_flush_pending`), or relies on nothing.
+    #[inline]
+    pub fn flush_at_once(&self, space: &AddressSpace<H>, range: Option<PageRange>, scope: Scope) {
+        let on = self.on();
+        let lean = on.inline_requests && on.concurrent && self.broadcasts().is_none();
+        let empty = range.is_some_and(|range| range.pages == 0);
+        if !lean || empty || space.id().is_kernel() {
+            return self.flush([(space, &Request::of(range, scope))].into_iter());
+        }
+        self.assert_may_wait();
+        let told = self.start_secondary([(space, &Request::of(range, scope))].into_iter());
+        let me = self.hw.this_cpu();
+        let cpu = self.cpu(me);
+        cpu.stats.add(Counter::Requested, 1);
+        let range = range.and_then(|range| self.packed(cpu, range));
+        let generation = self.take_generation(space);
+        // A CPU that loads the space later finds the generation.
+        if space.is_loaded_only_on(me, self.count) {
+            cpu.stats.add(Counter::SkippedNoTarget, 1);
+            let were_on = self.hw.mask_interrupts();
+            self.flush_mine(cpu, space.id(), generation, range, scope);
+            self.hw.restore_interrupts(were_on);
+        } else {
+            self.flush_beside(me, cpu, space, generation, range, scope);
+        }
+        self.wait_for_secondary(me, told);
+    }
+
+    /// The range, packed, or nothing if flushing everything is cheaper. (One word stays in a register.)
+    #[inline]
+    fn packed(&self, cpu: &PerCpu<'_, H>, range: PageRange) -> Option<u64> {
+        let strides = range.strides();
+        if strides > self.features.full_above.min(MAX_PACKED_STRIDES) {
+            let counts = strides <= MAX_PACKED_STRIDES;
+            cpu.stats.add(Counter::EscalatedLength, counts.into());
+            return None;
+        }
+        Some(pack(range))
+    }
+
+    /// Does this CPU's part of a flush without a batch. Interrupts are masked.
+    #[inline(always)]
+    fn flush_mine(
+        &self,
+        cpu: &PerCpu<'_, H>,
+        space: SpaceId,
+        generation: u64,
+        range: Option<u64>,
+        scope: Scope,
+    ) {
+        if !self.rules.initiator_flushes() {
+            return;
+        }
+        if let Some(range) = range {
+            let lone = Lone {
+                space,
+                first: generation,
+                last: generation,
+                range,
+                scope,
+            };
+            if self.flush_next(cpu, &lone) {
+                return;
+            }
+        }
+        self.flush_mine_anyhow(cpu, space, generation, range, scope);
+    }
+
+    /// The same where the request is not this CPU's next step, or is for everything.
+    #[cold]
+    fn flush_mine_anyhow(
+        &self,
+        cpu: &PerCpu<'_, H>,
+        space: SpaceId,
+        generation: u64,
+        range: Option<u64>,
+        scope: Scope,
+    ) {
+        let request = Request::of(range.map(unpack), scope);
+        self.flush_here(cpu, &FlushInfo::of(space, generation, &request));
+    }
+
+    /// Flushes without a batch, on this CPU and on those others that must be asked.
+    #[inline(never)]
+    fn flush_beside(
+        &self,
+        me: CpuId,
+        cpu: &PerCpu<'_, H>,
+        space: &AddressSpace<H>,
+        generation: u64,
+        range: Option<u64>,
+        scope: Scope,
+    ) {
+        let mut shootdown = Shootdown::none();
+        space.read_loaded(&mut shootdown.targets, self.count);
+        shootdown.targets.remove(me);
+        shootdown.were_on = self.mask_for_shootdown();
+        let laid = Laid::of(space.id(), generation, range.as_ref(), scope);
+        self.post_to_all(me, &laid, Concern::Flush(scope), &mut shootdown);
+        self.interrupt(cpu, &shootdown);
+        let idle = !shootdown.has_targets();
+        cpu.stats.add(Counter::SkippedNoTarget, idle.into());
+        self.flush_mine(cpu, space.id(), generation, range, scope);
+        self.let_interrupts_in(&shootdown);
+        self.wait_inlined(me, cpu, &shootdown, scope, false);
+    }
+
+    /// Posts a request, which lies in the targets' own lines, to those of the targets that must be asked, and takes the others out.
+    #[inline(always)]
+    fn post_to_all(&self, me: CpuId, laid: &Laid<'_>, concern: Concern, shootdown: &mut Shootdown) {
+        let posting = Posting {
+            post: Post::Inline(laid),
+            marks: Marks::NONE,
+            concern,
+        };
+        // Mostly all of them are asked, and interrupted.
+        let Shootdown {
+            targets,
+            interrupts,
+            sent,
+            ..
+        } = shootdown;
+        interrupts.become_same(targets);
+        targets.retain(|target| {
+            let asked = self.post_to(me, target, &posting);
+            match asked {
+                Some(Posted::Interrupt) => *sent += 1,
+                _ => interrupts.remove(target),
+            }
+            asked.is_some()
+        });
+    }
+}
