@@ -198,7 +198,7 @@ where
     /// An entry of `space` was cleared, and `frame` was behind it. Called as [`Batch::changed`]; waits for no CPU either.
     ///
     /// # Panics
-    /// If the batch is full, or the range is of no page: the frame would come out unflushed.
+    /// If the batch is full. If the range is of no page: the frame would come out unflushed.
     #[inline(always)]
     pub fn unmapped(&mut self, space: S, range: PageRange, frame: F) {
         range.assert_some();
@@ -212,7 +212,7 @@ where
     /// stride: clear and report such pages by themselves, or give the range the stride of the pages.
     ///
     /// # Panics
-    /// If the batch is full, or the range is of no page.
+    /// If the batch is full. If the range is of no page: the frame would come out unflushed.
     pub fn table_unlinked(&mut self, space: S, range: PageRange, frame: F) {
         range.assert_some();
         self.hold(frame);

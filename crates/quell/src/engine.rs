@@ -59,6 +59,9 @@ impl<'m, H: Hardware> Engine<'m, H> {
     /// If there are no CPUs or more than [`MAX_CPUS`], if the machine's features contradict each other, if
     /// it has too few tags for its CPUs or leaves out what the policy asks for, if a CPU was given no slot, or if another
     /// engine has or had the ledger.
+    ///
+    /// # Panics
+    /// In debug builds, if two CPUs have one state. In debug builds, if a CPU is online in another engine with this state.
     pub fn new(
         hw: &'m H,
         cpus: &'m [PerCpu<'m, H>],
@@ -73,6 +76,9 @@ impl<'m, H: Hardware> Engine<'m, H> {
     ///
     /// # Errors
     /// As [`Engine::new`], and if the machine does not say where the state of a CPU is.
+    ///
+    /// # Panics
+    /// In debug builds, if two CPUs have one state. In debug builds, if a CPU is online in another engine with this state.
     pub fn with_own_state(
         hw: &'m H,
         cpus: usize,

@@ -235,7 +235,7 @@ pub unsafe trait Hardware: Sized + Send + Sync {
     /// [`Engine::synchronize_text`](crate::Engine::synchronize_text) alone, in its interrupt and by its caller.
     ///
     /// # Panics
-    /// Unless the machine defines it: without, a CPU could go on with text that is gone.
+    /// If the machine does not define it: a CPU could go on with text that is gone.
     fn synchronize_text(&self) {
         panic!(
             "this machine's Hardware does not define synchronize_text, which Engine::synchronize_text needs"

@@ -27,7 +27,7 @@ impl<H: Hardware, R: Rules> Engine<'_, H, R> {
     ///
     /// # Panics
     /// If the engine was made for fewer CPUs: no flush would look at this one. In debug builds, if
-    /// [`Hardware::features`] or [`Hardware::per_cpu`] has changed.
+    /// [`Hardware::features`] has changed. In debug builds, if [`Hardware::per_cpu`] has changed.
     pub fn cpu_online(&self) {
         let me = self.hw.this_cpu();
         assert!(

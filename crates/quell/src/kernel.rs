@@ -155,6 +155,9 @@ impl<H: Hardware, R: Rules> Engine<'_, H, R> {
     ///
     /// Calls [`Hardware::synchronize_text`] on every CPU, by interrupts, on machines that broadcast too. A CPU that is
     /// offline is not told, now or later: see [`Engine::cpu_online`].
+    ///
+    /// # Panics
+    /// If the machine does not define it: a CPU could go on with text that is gone.
     pub fn synchronize_text(&self) {
         self.assert_may_wait();
         let me = self.hw.this_cpu();

@@ -35,8 +35,8 @@ use crate::tags::slot_tag;
 impl<H: Hardware, R: Rules> Engine<'_, H, R> {
     /// Context switch to a user thread of `to`. `from` is the space that this CPU loaded last,
     /// even if it keeps that lazily or was evicted from it; `None` only if there was none or if it
-    /// has been retired. It may be `to` itself. A space that is left out goes on naming this CPU: until it is retired, its
-    /// flushes interrupt this CPU in vain.
+    /// has been retired. It may be `to` itself; a space of the kernel's mappings counts as `None`. A space that is left out goes on
+    /// naming this CPU: until it is retired, its flushes interrupt this CPU in vain.
     ///
     /// When it returns, user accesses go through the current tables of `to` (C5), and every flush
     /// of `to` that was complete when the call began has taken effect here. Waits for no CPU's answer; with
@@ -44,7 +44,7 @@ impl<H: Hardware, R: Rules> Engine<'_, H, R> {
     ///
     /// # Panics
     /// If this CPU is not online: no initiator would ask it to flush. If `to` is a space of the kernel's mappings: it has no
-    /// tag, and every CPU has it loaded already. (As `from` such a space counts as `None`.) In debug builds, if `to` was retired.
+    /// tag, and every CPU has it loaded already. In debug builds, if `to` was retired.
     pub fn switch_to(&self, from: Option<&AddressSpace<H>>, to: &AddressSpace<H>) {
         let were_on = self.hw.mask_interrupts();
         self.switch_here(from, to);
@@ -56,7 +56,9 @@ impl<H: Hardware, R: Rules> Engine<'_, H, R> {
     /// flush. Waits as that does.
     ///
     /// # Panics
-    /// As [`Engine::switch_to`]; in debug builds, if interrupts are not masked.
+    /// If this CPU is not online: no initiator would ask it to flush. If `to` is a space of the kernel's mappings: it has no
+    /// tag, and every CPU has it loaded already. In debug builds, if `to` was retired. In debug builds, if interrupts
+    /// are not masked.
     #[inline]
     pub fn switch_masked(&self, from: Option<&AddressSpace<H>>, to: &AddressSpace<H>) {
         self.assert_masked();
@@ -80,6 +82,9 @@ impl<H: Hardware, R: Rules> Engine<'_, H, R> {
 
     /// As [`Engine::switch_to`] where that does not panic; `false`, and nothing was done, on a CPU that is not online or that the engine
     /// has no state for, and for a space of the kernel's mappings. Waits as little.
+    ///
+    /// # Panics
+    /// In debug builds, if `to` was retired.
     #[must_use = "if it is false, this CPU has not switched"]
     pub fn try_switch_to(&self, from: Option<&AddressSpace<H>>, to: &AddressSpace<H>) -> bool {
         let were_on = self.hw.mask_interrupts();
@@ -315,8 +320,8 @@ impl<H: Hardware, R: Rules> Engine<'_, H, R> {
     /// `from` or `current` keeps that memory alive.
     ///
     /// # Panics
-    /// If the space is running on the calling CPU, or is one of the kernel's mappings. In debug builds, if a device still uses it
-    /// ([`Hardware::secondary_is_attached`]).
+    /// If the space is running on the calling CPU. If the space is one of the kernel's mappings. In debug builds, if a device still
+    /// uses the space ([`Hardware::secondary_is_attached`]).
     pub fn retire(&self, space: &AddressSpace<H>) {
         assert!(
             !space.id().is_kernel(),
