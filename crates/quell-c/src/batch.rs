@@ -44,7 +44,7 @@ pub unsafe extern "C" fn quell_batch_begin(
         if !frames.is_aligned() {
             return Err(quell_status::Misaligned);
         }
-        // SAFETY: as above.
+        // SAFETY: C vouches for the memory of the batch and for the array of frames.
         unsafe {
             BatchPlace::begin(place, || {
                 engine.batch_of_spaces(purpose, Frames::new(frames, room))
@@ -257,10 +257,10 @@ pub unsafe extern "C" fn quell_batch_finish(
         // SAFETY: C vouches for its memory, and has kept the spaces.
         let frames = match unsafe { held(batch) }? {
             Held::Batch(batch) => batch.finish().count(),
-            // SAFETY: as above.
+            // SAFETY: the batch is in flight, and C has kept its spaces.
             Held::InFlight(flight) => unsafe { BatchPlace::land(flight) },
         };
-        // SAFETY: as above.
+        // SAFETY: C vouches for the memory behind `count`.
         unsafe { tell(count, frames) };
         Ok(())
     })
@@ -269,7 +269,7 @@ pub unsafe extern "C" fn quell_batch_finish(
 /// Entries of `space` in `*range` changed, or anywhere if that is NULL: flushes at once, without a batch. On return no CPU uses a
 /// translation that the change took away, in any later user access. `scope` is an `enum quell_scope`.
 ///
-/// The same as one change in a batch of its own, in fewer steps; but quell_settle does not know of it before it is flushed. So it is called
+/// It does in fewer steps what a batch of this one change does; but quell_settle does not know of it before it is flushed. So it is called
 /// under the lock of the table, or where a second actor that meets the entry hears of the flush in another way (Linux's
 /// mm_tlb_flush_pending), or relies on nothing.
 ///
@@ -319,7 +319,7 @@ pub unsafe extern "C" fn quell_batch_start(batch: *mut quell_batch) -> quell_sta
             Held::InFlight(_) => Err(quell_status::InFlight),
             Held::Batch(_) => {
                 let place = room(batch)?;
-                // SAFETY: a batch, as was seen; as above.
+                // SAFETY: the memory holds a batch that is not in flight, and C keeps its spaces.
                 unsafe { BatchPlace::start(place) };
                 Ok(())
             }
@@ -342,7 +342,7 @@ pub unsafe extern "C" fn quell_batch_start(batch: *mut quell_batch) -> quell_sta
 pub unsafe extern "C" fn quell_batch_poll(batch: *mut quell_batch) -> bool {
     // SAFETY: C vouches for its memory, and keeps the spaces.
     match unsafe { held(batch) } {
-        // SAFETY: as above.
+        // SAFETY: the batch is in flight, and C keeps its spaces.
         Ok(Held::InFlight(flight)) => unsafe { BatchPlace::is_over(flight) },
         Ok(Held::Batch(_)) | Err(_) => true,
     }
@@ -382,17 +382,17 @@ pub unsafe extern "C" fn quell_batch_finish_owed(
         // SAFETY: C vouches for its memory, and has kept the spaces.
         let frames = match unsafe { self::batch(batch) }?.finish_owed() {
             Outcome::Owed(owed) => {
-                // SAFETY: as above.
+                // SAFETY: `room` has looked at the pointer, and C vouches for the memory behind it.
                 unsafe { place.write(owed.stamp()) };
                 owed.count()
             }
             Outcome::Flushed(flushed) => {
-                // SAFETY: as above. Stamps count from 1.
+                // SAFETY: C vouches for the memory behind `stamp`. Zero is no stamp's number: they count from 1.
                 unsafe { stamp.write_bytes(0, 1) };
                 flushed.count()
             }
         };
-        // SAFETY: as above.
+        // SAFETY: C vouches for the memory behind `count`.
         unsafe { tell(count, frames) };
         Ok(())
     })

@@ -288,14 +288,14 @@ pub unsafe extern "C" fn quell_engine_new(
             _ => PerCpu::with_slots(&slots[cpu * each..][..each]),
         };
         let (per_cpu, places): (&[_], Places) = if setup.cpu_places.is_null() {
-            // SAFETY: as above.
+            // SAFETY: C gives the arrays to the engine for ever.
             (unsafe { array(setup.cpus, cpus, per_cpu) }?, &[])
         } else {
-            // SAFETY: as above.
+            // SAFETY: C gives the places, and the array that names them, to the engine for ever.
             let places = unsafe { places(setup.cpu_places, cpus, per_cpu, &mut why) }?;
             (&[], places)
         };
-        // SAFETY: as above.
+        // SAFETY: C gives the ledger to the engine for ever.
         let ledger = unsafe { array(setup.ledger, setup.ledger_entries, |_| LedgerEntry::new()) }?;
         // SAFETY: C gives this memory to the engine, and does not move it.
         unsafe {
@@ -354,7 +354,7 @@ pub unsafe extern "C" fn quell_policy_text(
         if text.is_null() {
             return Err(quell_status::Null);
         }
-        // SAFETY: as above.
+        // SAFETY: C vouches for `size` bytes behind `text`, which is not null.
         unsafe { Line::new(text, size) }.set(format_args!("{policy}"));
         Ok(())
     })

@@ -164,7 +164,7 @@ pub unsafe extern "C" fn quell_settle_residue(
     answer(|| {
         // SAFETY: C vouches for its memory.
         let (engine, residue) = unsafe { (engine_here(engine)?, self::residue(residue)?) };
-        // SAFETY: as above.
+        // SAFETY: C vouches for the memory of the space.
         engine.settle_residue(residue, unsafe { self::space(space) }?);
         Ok(())
     })
@@ -192,7 +192,7 @@ pub unsafe extern "C" fn quell_settle(
 }
 
 /// As quell_settle, but leaves flushes alone that are owed until reuse: for code that handles markers one by one
-/// and has found an entry cleared without a marker. One load when no batch is outstanding.
+/// and has found an entry cleared without a marker. Two loads when no batch is outstanding.
 ///
 /// Context: as quell_settle.
 ///

@@ -273,7 +273,7 @@ unsafe impl Hardware for Machine {
 
     #[inline]
     fn this_cpu(&self) -> CpuId {
-        // SAFETY: the embedder's function has no conditions; nor have those below, but where it is said.
+        // SAFETY: the embedder's function has no conditions.
         let cpu = unsafe { quell_hw_this_cpu() };
         if !CHECKED {
             return CpuId(cpu as u16);
@@ -293,7 +293,7 @@ unsafe impl Hardware for Machine {
 
     #[inline]
     fn fence(&self) {
-        // SAFETY: as above.
+        // SAFETY: the embedder's function has no conditions.
         unsafe { quell_hw_fence() };
     }
 
@@ -321,7 +321,7 @@ unsafe impl Hardware for Machine {
 
     #[inline]
     fn unload_root(&self) {
-        // SAFETY: as above.
+        // SAFETY: the embedder's function has no conditions.
         unsafe { quell_hw_unload_root() };
     }
 
@@ -340,19 +340,19 @@ unsafe impl Hardware for Machine {
 
     #[inline]
     fn mask_interrupts(&self) -> bool {
-        // SAFETY: as above.
+        // SAFETY: the embedder's function has no conditions.
         unsafe { quell_hw_mask_interrupts() }
     }
 
     #[inline]
     fn restore_interrupts(&self, were_on: bool) {
-        // SAFETY: as above.
+        // SAFETY: the embedder's function has no conditions.
         unsafe { quell_hw_restore_interrupts(were_on) };
     }
 
     #[inline]
     fn relax(&self) {
-        // SAFETY: as above.
+        // SAFETY: the embedder's function has no conditions.
         unsafe { quell_hw_relax() };
     }
 
@@ -410,7 +410,7 @@ unsafe impl Hardware for Machine {
 
     #[cfg(debug_assertions)]
     fn may_wait(&self) -> bool {
-        // SAFETY: as above.
+        // SAFETY: the embedder's function has no conditions.
         unsafe { quell_hw_may_wait() }
     }
 }
@@ -424,7 +424,7 @@ impl quell::Broadcast for Machine {
     }
 
     fn complete(&self) {
-        // SAFETY: as above.
+        // SAFETY: the embedder's function has no conditions.
         unsafe { quell_hw_broadcast_complete() };
     }
 }

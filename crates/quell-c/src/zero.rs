@@ -99,7 +99,7 @@ pub unsafe extern "C" fn quell_zero_plan_new(
             policy.whole_extents = wanted.extents;
             policy.cap_bytes = wanted.cap_bytes;
         }
-        // SAFETY: as above.
+        // SAFETY: C vouches for the memory behind `place`.
         unsafe {
             place.write(Planned {
                 seal: SEAL,

@@ -55,7 +55,7 @@ impl<'m, M: Machine> Tables<'m, M> {
     }
 
     /// Flushes the process's space if entries of it were cleared by a CPU that has not flushed them
-    /// yet (Linux's `flush_tlb_batched_pending`): one load if there are none. Lazily cleared entries
+    /// yet (Linux's `flush_tlb_batched_pending`): two loads if there are none. Lazily cleared entries
     /// have markers and are not meant.
     pub(crate) fn flush_pending(&self, process: &Process<M>) {
         self.frames.engine().settle_deferred(process.space());

@@ -30,7 +30,8 @@ pub(crate) enum Activity {
     /// It runs a program and is not to be disturbed: it uses its user translations, but no mapping of the kernel before it has
     /// entered the kernel ([`CpuState::enter_kernel`]).
     User = 4,
-    /// The same, and an initiator has left a flush of the kernel's mappings to its entry. The only state that others write.
+    /// It runs such a program, and an initiator has left a flush of the kernel's mappings to its entry. The only state
+    /// that others write.
     UserOwing = 5,
     /// It has entered the kernel, and flushes first.
     Entering = 6,
@@ -418,7 +419,7 @@ impl<W: Word> CpuState<W> {
 
     /// It has flushed what was left to its entry.
     pub(crate) fn has_entered(&self) {
-        // Relaxed: as above.
+        // Relaxed: others write nothing over "entering", and make no difference between this and running.
         self.published
             .activity
             .store(Activity::Running as u64, Relaxed);

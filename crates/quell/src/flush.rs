@@ -342,7 +342,8 @@ impl<H: Hardware, R: Rules> Engine<'_, H, R> {
         }
     }
 
-    /// The same on a machine that broadcasts: no other CPU is waited for, only this one's barrier.
+    /// Flushes these requests whole on a machine that broadcasts, and tells other walkers: no other CPU is waited for, only
+    /// this one's barrier, and those walkers.
     pub(crate) fn flush_by_broadcast<'s>(
         &self,
         requests: impl Iterator<Item = (&'s AddressSpace<H>, &'s Request)> + Clone,

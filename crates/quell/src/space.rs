@@ -206,7 +206,8 @@ impl<H: Hardware> AddressSpace<H> {
         self.root
     }
 
-    /// Whether a batch that refers to the space has still to flush. A space is not retired before it has.
+    /// Whether a batch that refers to the space has still to flush. [`Engine::retire`](crate::Engine::retire) does not ask:
+    /// such a batch flushes at its end whatever has become of the space.
     #[inline]
     pub fn is_in_batch(&self) -> bool {
         self.flushes().deferred != 0
@@ -374,7 +375,7 @@ impl<H: Hardware> AddressSpace<H> {
         loaded
     }
 
-    /// The same, into a set that has no members and is not to be moved.
+    /// Writes the CPUs that may have the space loaded into a set that has no members and is not to be moved.
     #[inline]
     pub(crate) fn read_loaded(&self, into: &mut CpuSet, cpus: usize) {
         // SeqCst pairs with `enter` and `leave`: the initiator has taken its generation before, or written the debt, so

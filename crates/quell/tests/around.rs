@@ -46,7 +46,7 @@ struct Machine {
 
 // SAFETY: each test has one thread, and a machine of its own.
 unsafe impl Sync for Machine {}
-// SAFETY: as above.
+// SAFETY: each test has one thread, and a machine of its own.
 unsafe impl Send for Machine {}
 
 impl Machine {
@@ -512,7 +512,7 @@ fn a_program_that_is_not_to_be_disturbed_is_left_alone_for_the_kernels_mappings(
     unmap(engine, kernel);
     assert_eq!(machine.interrupts.get(), 4);
     // Of one that has nothing to flush, entering costs none.
-    // SAFETY: as above.
+    // SAFETY: nothing is accessed on this machine.
     on(1, &|| unsafe { engine.enter_user() });
     on(1, &|| engine.enter_kernel());
     assert_eq!(full(), before + 1);

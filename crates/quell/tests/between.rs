@@ -105,7 +105,7 @@ struct Machine {
 }
 // SAFETY: each test has its machine to itself, on one thread.
 unsafe impl Sync for Machine {}
-// SAFETY: as above.
+// SAFETY: each test has its machine to itself, on one thread.
 unsafe impl Send for Machine {}
 
 /// The second call needs an answer that the first one's CPU cannot give now.
@@ -349,9 +349,9 @@ impl World {
     fn start(&'static self, batch: &'static mut B) {
         let started: &'static mut Option<InFlight<'_, '_, '_, _, _, _>> = leak(Some(batch.start()));
         if started.as_mut().expect("it was put there").is_done() {
-            self.give_out(started.take().expect("as above").finish());
+            self.give_out(started.take().expect("it was put there").finish());
         } else {
-            self.later(|world| world.give_out(started.take().expect("as above").finish()));
+            self.later(|world| world.give_out(started.take().expect("it was put there").finish()));
         }
     }
 

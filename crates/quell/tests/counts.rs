@@ -445,7 +445,7 @@ fn story(machine: Machine, policy: Policy) -> String {
             batch.unmapped(x, base(5), Frame(2));
             assert_eq!(batch.finish().count(), 2);
         });
-        // SAFETY: as above.
+        // SAFETY: no memory is behind any frame.
         told.other("CPU 1 runs a program", |_| unsafe { engine.enter_user() });
         told.step("a page of the kernel, while CPU 1 runs a program", |told| {
             told.unmap(kernel, &[page])
@@ -459,7 +459,7 @@ fn story(machine: Machine, policy: Policy) -> String {
         );
         told.step("a page of the program", |told| told.unmap(x, &[base(5)]));
         told.other("CPU 1 enters the kernel", |_| engine.enter_kernel());
-        // SAFETY: as above.
+        // SAFETY: no memory is behind any frame.
         told.other("CPU 1 runs a program and enters the kernel", |_| unsafe {
             engine.enter_user();
             engine.enter_kernel();

@@ -61,7 +61,7 @@ fn what_is_owed_of_a_program_does_not_wait_for_its_entry_into_the_kernel() {
         let kernel: S = leak(unsafe { engine.new_kernel_space(Frame(2), KernelEntries::Global) });
         run_on_both(machine, engine, x);
         machine.me.set(1);
-        // SAFETY: as above.
+        // SAFETY: no memory is behind any frame.
         unsafe { engine.enter_user() };
         machine.me.set(0);
         machine.interrupts.set(0);

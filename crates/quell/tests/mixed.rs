@@ -75,7 +75,7 @@ struct Half<const EVERYWHERE: bool> {
 
 // SAFETY: each test has one thread, and a machine of its own.
 unsafe impl<const EVERYWHERE: bool> Sync for Half<EVERYWHERE> {}
-// SAFETY: as above.
+// SAFETY: each test has one thread, and a machine of its own.
 unsafe impl<const EVERYWHERE: bool> Send for Half<EVERYWHERE> {}
 
 impl<const EVERYWHERE: bool> Half<EVERYWHERE> {
@@ -219,7 +219,7 @@ impl Kernel {
         Process {
             // SAFETY: this machine walks no tables.
             own: unsafe { self.own.new_space(Frame(root)) },
-            // SAFETY: as above.
+            // SAFETY: this machine walks no tables.
             everywhere: unsafe { self.everywhere.new_space(Frame(root)) },
             changed_over: Cell::new(false),
         }

@@ -106,7 +106,7 @@ const BROADCAST_BY_ADDRESS: Kind = Kind {
     ..ARM_LOCAL
 };
 
-/// The tags are the guest's own business, as above.
+/// The tags are the guest's own business: the engine knows of none.
 const HYPERCALLS: Kind = Kind {
     features: Features {
         // So many addresses fit the page that a call passes.
@@ -181,7 +181,7 @@ struct Machine<const DEVICE: bool = false, const BATCHES: bool = false> {
 
 // SAFETY: each test has one thread, and a machine of its own.
 unsafe impl<const DEVICE: bool, const BATCHES: bool> Sync for Machine<DEVICE, BATCHES> {}
-// SAFETY: as above.
+// SAFETY: each test has one thread, and a machine of its own.
 unsafe impl<const DEVICE: bool, const BATCHES: bool> Send for Machine<DEVICE, BATCHES> {}
 
 impl<const DEVICE: bool, const BATCHES: bool> Machine<DEVICE, BATCHES> {

@@ -82,7 +82,7 @@ impl BareProgram {
         .expect("the engine runs on every machine under the adversary");
         // SAFETY: in this machine in software a root is a number, and every number will do.
         let space = |space: usize| unsafe { engine.new_space(root_of(space)) };
-        // SAFETY: as above, and entries are global where `OwnHalf` says so.
+        // SAFETY: a root is a number here, too, and entries are global where `OwnHalf` says so.
         let own = |entries| unsafe { engine.new_kernel_space(OWN_ROOT, entries) };
         let kernel = Box::new(BareKernel {
             hw,

@@ -182,7 +182,7 @@ pub(crate) mod instructions {
     /// Supervisor mode.
     #[inline]
     pub unsafe fn invalidate_page(address: u64) {
-        // SAFETY: as above.
+        // SAFETY: SFENCE.VMA only forgets cached translations, and the caller is in supervisor mode.
         unsafe { sfence_page_of_all(address) }
     }
 
@@ -192,7 +192,7 @@ pub(crate) mod instructions {
     /// Supervisor mode.
     #[inline]
     pub unsafe fn invalidate_all() {
-        // SAFETY: as above.
+        // SAFETY: SFENCE.VMA only forgets cached translations, and the caller is in supervisor mode.
         unsafe { sfence() }
     }
 

@@ -98,6 +98,6 @@ pub fn load(address: u64) -> Result<u64, Fault> {
 
 /// Stores a word into a workload's memory.
 pub fn store(address: u64, value: u64) -> Result<(), Fault> {
-    // SAFETY: as above: nothing of this program lies where workloads have mapped memory.
+    // SAFETY: nothing of this program lies where workloads have mapped memory.
     verdict(unsafe { quell_probe_store(address, value) })
 }

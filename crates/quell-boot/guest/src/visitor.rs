@@ -88,7 +88,7 @@ impl Mailbox {
         while self.turn.load(SeqCst) == ASKED {
             sleep_while(&self.turn, ASKED);
         }
-        // SAFETY: as above.
+        // SAFETY: the turn is not `ASKED` any more, so it is this CPU's.
         unsafe { *self.answer.get() }
     }
 
@@ -189,7 +189,7 @@ impl<'c> Visitor<'c> {
                 Ask::Call(call) => Answer::Call(self.home.call(call)),
                 Ask::End => Answer::Call(Ok(0)),
             };
-            // SAFETY: as above.
+            // SAFETY: it is this process's turn until it is passed on.
             unsafe { *mailbox.answer.get() = answer };
             pass_on(&mailbox.turn, ANSWERED);
             if matches!(ask, Ask::End) {
