@@ -357,9 +357,9 @@ unsafe fn tell(count: *mut usize, frames: usize) {
     }
 }
 
-/// Owes the flush until the frames are reused (S3), if policy and ledger allow it, and flushes otherwise; a batch with an
-/// unlinked table is flushed, and so is one with mappings of the kernel and of a user space. `*stamp` says which: zero is
-/// "flushed". As with quell_batch_finish, the array has `*count` frames. If the flush is owed, the caller puts each behind its
+/// Owes the flush until the frames are reused (S3), if policy and ledger allow it, and flushes otherwise. A batch is flushed,
+/// too, if it has an unlinked table, mappings of the kernel and of a user space, or more spaces than it has places for, or if
+/// more batches of a space are outstanding than are counted. `*stamp` says which: zero is "flushed". As with quell_batch_finish, the array has `*count` frames. If the flush is owed, the caller puts each behind its
 /// residue (quell_residue_owe with this stamp) before it drops the lock under which it began that (quell_residue_begin). It may
 /// drop the locks of the tables before this call: second actors find the batch outstanding, then the debt.
 ///

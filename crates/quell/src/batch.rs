@@ -286,7 +286,9 @@ where
     /// CPUs if it flushes, and if the ledger is full.
     ///
     /// A batch with an unlinked table is flushed, and so is one that was told of mappings of the kernel and of a user
-    /// space, or of more spaces than it has places for.
+    /// A batch is flushed, too, if it has an unlinked table, was told of mappings of the kernel and of a user space, or of more
+    /// spaces than it has places for, or if more batches of a space are outstanding than are counted.
+    ///
     /// The caller vouches that every mapping of every frame was read-only and clean, or was one of the kernel that
     /// no CPU uses any more ([`crate::kernel`]). It puts each frame behind its residue
     /// before it drops the lock under which it began that ([`Residue::begin`](crate::Residue::begin)). It may drop the locks of the

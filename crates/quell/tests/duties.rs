@@ -1,5 +1,5 @@
 //! What the engine notices of a machine that does not do its duty, in debug builds: each test breaches one, and fails without the assertion.
-//! docs/contract.md lists them, beside those that only a judge of accesses notices.
+//! docs/duties.md lists them, beside those that only a judge of accesses notices.
 #![cfg(debug_assertions)]
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
