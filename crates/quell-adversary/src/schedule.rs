@@ -1,10 +1,10 @@
-//! The schedulers, which choose what happens next. The file is long because all of them are arms of one choice, which a run makes at every step.
+//! The schedulers, which choose what happens next.
 //!
-//! At every point of a run some *actions* are possible: a CPU does its next step, takes an
-//! interrupt or an NMI, is preempted, or one of its buffered stores becomes visible. A [`Strategy`] picks one.
-//! Whatever it is, the run can be written down as its deviations from one fixed scheduler, which
-//! goes on with the same CPU as long as that can move ([`default_action`]); so every run replays
-//! from a short list, and shrinking means leaving deviations out.
+//! At every point of a run some *actions* are possible: a CPU does its next step, takes an interrupt or an NMI, is
+//! preempted, or one of its buffered stores becomes visible. A [`Strategy`] picks one. Whatever it is, the run can be
+//! written down as its deviations from one fixed scheduler, which goes on with the same CPU as long as that can move
+//! ([`default_action`]); so every run replays from a short list, and shrinking means leaving deviations out. The file
+//! is long because all of them are arms of one choice, which a run makes at every step.
 //!
 //! * **Random**: goes on with the same CPU, or, with a probability drawn once per run, picks
 //!   uniformly.

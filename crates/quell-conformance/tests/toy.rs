@@ -1,9 +1,9 @@
 //! The suite on a machine of threads: what a kernel has to write to run it, and proof that it fails when something is
-//! left out. The file is long because it is to be read alone.
+//! left out.
 //!
-//! A CPU is a thread. Its TLB and its walker cache are maps that never forget anything by themselves,
-//! so whatever an invalidation misses stays stale. Interrupts are taken at accesses and in waiting
-//! loops. Broadcasts are carried out when their sender waits for them, not before.
+//! A CPU is a thread. Its TLB and its walker cache are maps that never forget anything by themselves, so whatever an
+//! invalidation misses stays stale. Interrupts are taken at accesses and in waiting loops. Broadcasts are carried out
+//! when their sender waits for them, not before. The file is long because it is to be read alone.
 
 use quell::{
     Broadcast, CpuId, CpuSet, Engine, Extent, Features, Frame, Hardware, Invalidate, KernelEntries,

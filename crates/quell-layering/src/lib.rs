@@ -5,7 +5,7 @@
 //! * the modules of a crate use each other in one direction: no circle of imports ([`modules`]);
 //! * a crate uses only crates that stand before it in the list that opens `docs/architecture.md`
 //!   ([`crates`]);
-//! * a source file of more than 500 lines, in whatever language, says in its first paragraph why it is long ([`length`]).
+//! * a source file of more than 500 lines, in whatever language, says at its head why it is long ([`length`]).
 //!
 //! # What counts as an import
 //!

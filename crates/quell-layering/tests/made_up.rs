@@ -183,15 +183,21 @@ fn crates_are_held_to_their_order() {
 }
 
 #[test]
-fn a_long_file_needs_its_reason_in_the_first_paragraph() {
+fn a_long_file_needs_its_reason_in_the_first_paragraph_of_its_essay() {
     let long = |head: &str| format!("{head}\n{}", "fn f() {}\n".repeat(length::MOST));
     let reason = "//! One table, long because\n//! it has a row for each.";
     let folder = tree(&[
         ("with.rs", &long(reason)),
+        (
+            "essay.rs",
+            &long("//! A module.\n//!\n//! It does much. It is long because\n//! of the weather."),
+        ),
         ("without.rs", &long("//! A module.")),
         (
             "late.rs",
-            &long("//! A module.\n//!\n//! It is long because of the weather."),
+            &long(
+                "//! A module.\n//!\n//! It does much.\n//!\n//! It is long because of the weather.",
+            ),
         ),
         ("short.rs", "fn f() {}\n"),
         ("target/built.rs", &long("")),
@@ -226,12 +232,14 @@ fn long_files_in_other_languages_need_the_same_reason() {
         ),
         (
             "late.c",
-            &long("/*\n * A list.\n *\n * Long because it is one.\n */"),
+            &long("/*\n * A list.\n *\n * Of names.\n *\n * Long because it is one.\n */"),
         ),
         (
             "late.py",
-            &long("\"\"\"A list.\n\nIt is long because it is one.\n\"\"\""),
+            &long("\"\"\"A list.\n\nOf names.\n\nIt is long because it is one.\n\"\"\""),
         ),
+        ("closed.c", &long("/*\n * A list.\n */\nlong because")),
+        ("closed.py", &long("\"\"\"A list.\"\"\"\nlong because")),
         ("code.s", &long("x() // long because")),
         ("bare", &long("#!/bin/bash\nlong because")),
         ("data.txt", &long("no source")),
@@ -243,5 +251,15 @@ fn long_files_in_other_languages_need_the_same_reason() {
         .map(|(path, _)| path.file_name().unwrap().to_str().unwrap())
         .collect();
     names.sort_unstable();
-    assert_eq!(names, ["bare", "code.s", "late.c", "late.py"]);
+    assert_eq!(
+        names,
+        [
+            "bare",
+            "closed.c",
+            "closed.py",
+            "code.s",
+            "late.c",
+            "late.py"
+        ]
+    );
 }

@@ -166,7 +166,7 @@ fn long_files_say_why() {
     };
     let found = found.iter().map(name).collect();
     only_known(
-        "long files whose first paragraph does not say `long because`",
+        "long files whose first two paragraphs do not say `long because`",
         found,
         GENERATED,
     );

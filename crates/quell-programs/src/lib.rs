@@ -1,9 +1,9 @@
-//! Programs as data: what can be generated, changed, shrunk, written down and read again. The file is long because it
-//! names every operation of both grammars.
+//! Programs as data: what can be generated, changed, shrunk, written down and read again.
 //!
-//! A program has a *shape* (the sizes of the machine under it), and for each CPU the operations that
-//! it does before the run, while no other CPU runs, and those of the run. There are two grammars:
-//! [`EngineOp`] for programs over the engine alone, and [`CallOp`] for programs over the memory manager.
+//! A program has a *shape* (the sizes of the machine under it), and for each CPU the operations that it does before the
+//! run, while no other CPU runs, and those of the run. There are two grammars: [`EngineOp`] for programs over the
+//! engine alone, and [`CallOp`] for programs over the memory manager. The file is long because it names every operation
+//! of both grammars.
 //!
 //! Every list of operations is a program: an operation that makes no sense where it stands (unmap a
 //! page of a space that has died, finish a batch that is not open) does nothing. So lists can be

@@ -1,10 +1,9 @@
-//! Batches (S0): one place where entries that changed wait for their flush, and where frames wait
-//! with them. The file is long because every way in which frames leave a batch is in it, beside the rules that they share.
+//! Batches (S0): one place where entries that changed wait for their flush, and where frames wait with them.
 //!
-//! A [`Batch`] owns the frames that were unmapped and gives them back as [`Flushed`], the proof
-//! that no CPU uses a translation to them any more (C1), from [`Batch::finish`]; or, with lazy unmap, as [`Owed`], from
-//! [`Batch::finish_owed`]: those are not flushed, and go behind a [`Residue`](crate::Residue). Dropped, a batch
-//! flushes first.
+//! A [`Batch`] owns the frames that were unmapped and gives them back as [`Flushed`], the proof that no CPU uses a
+//! translation to them any more (C1), from [`Batch::finish`]; or, with lazy unmap, as [`Owed`], from
+//! [`Batch::finish_owed`]: those are not flushed, and go behind a [`Residue`](crate::Residue). Dropped, a batch flushes
+//! first. The file is long because every way in which frames leave a batch is in it, beside the rules that they share.
 //!
 //! When the flush happens depends on [`Purpose`] and policy. The changes of one call
 //! ([`Purpose::Call`]) are always flushed once, at its end. Reclaim and migration take pages from

@@ -1,5 +1,7 @@
-//! The flush: what an initiator does to make every CPU forget translations (S4). The file is long because a flush of a batch and one without
-//! take the same steps, in the same order.
+//! The flush: what an initiator does to make every CPU forget translations (S4).
+//!
+//! It has four steps. The file is long because a flush of a batch and one without take the same steps, in the same
+//! order.
 //!
 //! 1. It takes the space's next generation, after the tables were written and before it reads which CPUs have
 //!    the space loaded. A CPU that loads the space enters that set before it reads the generation; so either

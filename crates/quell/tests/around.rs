@@ -1,9 +1,8 @@
 //! What the engine asks of the kernel around it: whether it may wait, to hear of answers and of long waits, where state
-//! of a CPU is kept, which devices use the tables, and which virtual CPUs do not run. The file is long because one machine, made for these
-//! questions, answers them all.
+//! of a CPU is kept, which devices use the tables, and which virtual CPUs do not run.
 //!
 //! The machine is one thread that is each of two CPUs in turn: the target handles its interrupt while the initiator
-//! waits.
+//! waits. The file is long because one machine, made for these questions, answers them all.
 
 use std::cell::{Cell, RefCell};
 use std::panic::{AssertUnwindSafe, catch_unwind};

@@ -1,9 +1,9 @@
-//! What the engine does for each call, and no more: interrupts, invalidations, loads, and what it counts. A flush too many
-//! keeps the contract, so nothing else would notice it. This file is long because it is one story, in which every step finds what the last
-//! one has left.
+//! What the engine does for each call, and no more: interrupts, invalidations, loads, and what it counts. A flush too
+//! many keeps the contract, so nothing else would notice it.
 //!
-//! `counts/*.txt` are these steps with all that they came to, on two CPUs of a machine with tags, of one on which nothing is
-//! on, and of one that broadcasts. A commit that changes one of them says why it costs more, or less.
+//! `counts/*.txt` are these steps with all that they came to, on two CPUs of a machine with tags, of one on which
+//! nothing is on, and of one that broadcasts. A commit that changes one of them says why it costs more, or less. This
+//! file is long because it is one story, in which every step finds what the last one has left.
 
 use crate::support::{E, Machine, S, leak, space, world};
 use quell::{

@@ -1,10 +1,10 @@
-//! `cargo xtask ci`: what a change must pass beyond `cargo test`. This file is long because the table of steps is in it.
+//! `cargo xtask ci`: what a change must pass beyond `cargo test`.
 //!
-//! `cargo test` checks what can be checked in a few minutes on a machine with nothing but a Rust
-//! toolchain. A check that takes longer, or needs an emulator, is a step of this command, so that there is
-//! one place where it is written down and one line to type. A step is a command line that a person can
-//! type as well; it is printed before it runs. All steps run, also after one has failed, and the end is
-//! a list of what came of each, after the last lines of those that failed.
+//! `cargo test` checks what can be checked in a few minutes on a machine with nothing but a Rust toolchain. A check
+//! that takes longer, or needs an emulator, is a step of this command, so that there is one place where it is written
+//! down and one line to type. A step is a command line that a person can type as well; it is printed before it runs.
+//! All steps run, also after one has failed, and the end is a list of what came of each, after the last lines of those
+//! that failed. This file is long because the table of steps is in it.
 
 mod api;
 mod cargo;

@@ -1,8 +1,9 @@
-//! What a CPU has read: it need not go round a waiting loop before something of that has changed. The file is long because its tests, which
-//! compare many words at once with one at a time, are about what is private to it.
+//! What a CPU has read: it need not go round a waiting loop before something of that has changed.
 //!
 //! A CPU reads all the time and waits now and then. So what it reads is only noted, in the order in which it does, and
-//! [taken in](Watch::take_notes) when the CPU comes to a waiting loop: most of what is noted is never looked at.
+//! [taken in](Watch::take_notes) when the CPU comes to a waiting loop: most of what is noted is never looked at. The
+//! file is long because its tests, which compare many words at once with one at a time, are about what is private to
+//! it.
 
 use crate::cell::AdversaryWord;
 use std::hash::Hash;

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 /*
- * quell in Linux: lazy unmap (S3). Reclaim takes clean file pages away and owes the flush. The file is long because a page's
- * way from its last mapping to its frame's next owner is one.
+ * quell in Linux: lazy unmap (S3). Reclaim takes clean file pages away and owes the flush.
  *
- * A page that every mapping maps clean and read-only cannot change through a stale entry. So its entries are cleared and the
- * page leaves the page cache without a flush; a stale read returns the right bytes as long as the frame keeps them and
- * they are the file's. This file sees to both:
+ * A page that every mapping maps clean and read-only cannot change through a stale entry. So its entries are cleared
+ * and the page leaves the page cache without a flush; a stale read returns the right bytes as long as the frame keeps
+ * them and they are the file's. The file is long because it sees to both, from a page's last mapping to its frame's
+ * next owner:
  *
  *   - The frame is parked: it has no owner, and goes to the page allocator after what is owed was paid. There are at most
  *     quell_most frames that owe; for one more, for drain_all_pages() (memory is short, or a caller wants these very
