@@ -73,9 +73,10 @@ pub trait Scheduler {
     fn wake(&mut self, target: usize, at: Time) -> Limits;
 }
 
-/// A key of the agenda: time and CPU, ordered by both.
-const CPU_BITS: u32 = 10;
+/// How many low bits of a key name the CPU.
+const CPU_BITS: u32 = quell::cpu_set::MAX_CPUS.next_power_of_two().trailing_zeros();
 
+/// A key of the agenda: time and CPU, ordered by both.
 #[inline]
 fn key(at: Time, cpu: usize) -> u64 {
     debug_assert!(at < 1 << (64 - CPU_BITS));

@@ -203,7 +203,6 @@ pub fn take_frames(frames: u64) -> Extent {
 }
 
 /// Takes `bytes` of contiguous memory for ever, aligned to 2 MB; not zeroed.
-#[allow(dead_code)]
 pub fn take_extent(bytes: u64) -> Option<Extent> {
     let mut free = FREE.lock();
     let start = free.start.next_multiple_of(2 << 20);
@@ -219,7 +218,6 @@ pub fn take_extent(bytes: u64) -> Option<Extent> {
 }
 
 /// How many bytes [`take_extent`] could still give.
-#[allow(dead_code)]
 pub fn left() -> u64 {
     let free = FREE.lock();
     free.end

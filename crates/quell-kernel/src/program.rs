@@ -170,10 +170,9 @@ impl Puppet {
                 }
                 Exit::Call(words) => panic!("a puppet called {words:x?}"),
                 Exit::Fault(fault) => {
-                    if !trap::fault(&fault) {
-                        refused = Some(fault);
-                        self.context.refuse_access(1);
-                    }
+                    trap::note_fault(&fault);
+                    refused = Some(fault);
+                    self.context.refuse_access(1);
                 }
                 Exit::Interrupt => {
                     if sched::others_ready() {

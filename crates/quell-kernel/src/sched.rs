@@ -27,7 +27,6 @@ type Body = Box<dyn FnOnce() + Send>;
 
 /// A thread.
 pub struct Thread {
-    cpu: usize,
     /// The stack pointer while the thread does not run.
     saved: UnsafeCell<u64>,
     body: UnsafeCell<Option<Body>>,
@@ -57,7 +56,6 @@ static QUEUES: [Lock<Option<Queue>>; cpu::MAX] = [const { Lock::new(None) }; cpu
 /// Makes what runs on this CPU now its first thread.
 pub fn init_cpu() {
     let thread = Arc::new(Thread {
-        cpu: arch::cpu::index(),
         saved: UnsafeCell::new(0),
         body: UnsafeCell::new(None),
         _stack: None,
@@ -115,7 +113,6 @@ pub fn spawn(on: usize, body: impl FnOnce() + Send + 'static) -> Arc<Thread> {
     // SAFETY: the stack's end; the thread keeps it, and nothing else uses it.
     let saved = unsafe { arch::cpu::first_frame(top, start) };
     let thread = Arc::new(Thread {
-        cpu: on,
         saved: UnsafeCell::new(saved),
         body: UnsafeCell::new(Some(Box::new(body))),
         _stack: Some(stack),
@@ -305,12 +302,4 @@ fn after_switch() {
         .as_mut()
         .and_then(|queue| queue.finished.take());
     drop(finished);
-}
-
-impl Thread {
-    /// The CPU the thread runs on.
-    #[allow(dead_code)]
-    pub fn cpu(&self) -> usize {
-        self.cpu
-    }
 }

@@ -4,19 +4,8 @@ use crate::cause::{Fault, Interrupt};
 use crate::{cpu, watchdog};
 use core::sync::atomic::{AtomicPtr, AtomicU64, Ordering, Ordering::Relaxed};
 
-/// Tries to make a fault's access possible; false if it is an error.
-pub type FaultHandler = fn(&Fault) -> bool;
-
-static HANDLER: spin::Once<FaultHandler> = spin::Once::new();
-
-/// Sets what handles faults on user addresses, from user mode and from the kernel's accessors.
-#[allow(dead_code)]
-pub fn on_fault(handler: FaultHandler) {
-    HANDLER.call_once(|| handler);
-}
-
-/// Handles a fault on a user address.
-pub fn fault(fault: &Fault) -> bool {
+/// Counts a fault on a user address, which nothing in the kernel makes possible.
+pub fn note_fault(fault: &Fault) {
     let counters = &cpu::this().counters;
     if fault.user {
         &counters.user_faults
@@ -25,7 +14,6 @@ pub fn fault(fault: &Fault) -> bool {
     }
     .add(1);
     watchdog::progress();
-    HANDLER.get().is_some_and(|handler| handler(fault))
 }
 
 /// After how many nanoseconds a timer tick is followed by the next; 0 for never.

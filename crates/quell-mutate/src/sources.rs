@@ -43,7 +43,7 @@ pub struct Mutant {
 }
 
 /// What a mutant is known by, however its lines move.
-#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct Name {
     /// The file, below `crates/quell/src`.
     pub file: String,

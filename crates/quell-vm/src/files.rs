@@ -19,6 +19,9 @@ use alloc::vec::Vec;
 use quell::addr::PAGE_BYTES;
 use quell::{Frame, Purpose};
 
+/// The last page of a file: its slot, locked, and its frame unless it reads as zeros.
+type Tail<'f, M> = (SlotGuard<'f, M>, Option<Frame>);
+
 /// The calls on files.
 pub(crate) struct Files<'m, M: Machine> {
     frames: Arc<Frames<'m, M>>,
@@ -60,9 +63,10 @@ impl<'m, M: Machine> Files<'m, M> {
             let lock = || file.lock_length(machine);
             _length = machine.rules().lock_before_lengthening(lock);
             slot = place.lock(machine);
-            file.extend(offset + 8);
         }
         let frame = self.cached(id, page, &mut slot)?;
+        // From here on nothing fails: a write that finds no memory leaves the length as it was.
+        file.extend(offset + 8);
         self.cache.mark_dirty(id, page, &mut slot);
         machine.write_frame(frame, at, &value.to_le_bytes());
         Ok(0)
@@ -172,24 +176,51 @@ impl<'m, M: Machine> Files<'m, M> {
             return Err(Error::BadRange);
         }
         let lock = file.lock_length(machine);
-        // The length first: a fault checks it under the page lock, so no page beyond it is mapped
-        // after its slot was emptied.
-        let before = file.set_bytes(bytes);
+        let before = file.pages();
         let keep = bytes.div_ceil(PAGE_BYTES);
+        // What may fail comes before anything has changed: the page that is cut in the middle must be in
+        // memory, and stays there while its lock is held.
+        let at = (bytes % PAGE_BYTES) as usize;
+        let tail = if at != 0 && keep <= before {
+            self.tail(id, file, keep - 1)?
+        } else {
+            None
+        };
+        // The length before any slot is emptied: a fault checks it under the page lock, so no page beyond
+        // it is mapped after its slot was emptied.
+        file.set_bytes(bytes);
+        if let Some((mut slot, Some(frame))) = tail {
+            self.cache.mark_dirty(id, keep - 1, &mut slot);
+            machine.write_frame(frame, at, &vec![0; PAGE_BYTES as usize - at]);
+        }
         let mut page = keep;
         while let Some(used) = file.first_used(page, before) {
             page = before.min(used + CLUSTER as u64);
             self.empty_slots(id, file, used, page);
         }
-        let cut = if !bytes.is_multiple_of(PAGE_BYTES) && keep <= before {
-            self.clear_tail(id, file, keep - 1, (bytes % PAGE_BYTES) as usize)
-        } else {
-            Ok(0)
-        };
         drop(lock);
-        cut
+        Ok(0)
     }
 
+    /// The page in which a file is to end: its slot, locked, so that nobody writes behind the end until the
+    /// length is set, and its frame unless it reads as zeros.
+    fn tail<'f>(
+        &self,
+        id: FileId,
+        file: &'f File<M>,
+        page: u64,
+    ) -> Result<Option<Tail<'f, M>>, Error> {
+        let Some(slot) = file.slot(page) else {
+            return Ok(None);
+        };
+        let mut slot = slot.lock(self.machine());
+        let frame = if slot.is_hole() {
+            None
+        } else {
+            Some(self.cached(id, page, &mut slot)?)
+        };
+        Ok(Some((slot, frame)))
+    }
     /// Drops the pages `from..to`, mapped or not, from cache and device.
     fn empty_slots(&self, id: FileId, file: &File<M>, from: u64, to: u64) {
         let machine = self.machine();
@@ -245,21 +276,5 @@ impl<'m, M: Machine> Files<'m, M> {
                     });
             }
         }
-    }
-
-    /// Zeroes a page from `at` on.
-    fn clear_tail(&self, id: FileId, file: &File<M>, page: u64, at: usize) -> Result<u64, Error> {
-        let Some(slot) = file.used_slot(page) else {
-            return Ok(0);
-        };
-        let mut slot = slot.lock(self.machine());
-        if slot.is_hole() {
-            return Ok(0);
-        }
-        let frame = self.cached(id, page, &mut slot)?;
-        self.cache.mark_dirty(id, page, &mut slot);
-        self.machine()
-            .write_frame(frame, at, &vec![0; PAGE_BYTES as usize - at]);
-        Ok(0)
     }
 }

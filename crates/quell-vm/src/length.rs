@@ -36,13 +36,12 @@ impl<W: Word> Length<W> {
         self.bytes.fetch_max(bytes, Ordering::Relaxed);
     }
 
-    /// Sets the length, for a truncation that then looks for slots beyond it; returns what the length was.
-    pub(crate) fn set(&self, bytes: u64) -> u64 {
-        let before = self.bytes.swap(bytes, Ordering::Relaxed);
+    /// Sets the length, for a truncation that then looks for slots beyond it.
+    pub(crate) fn set(&self, bytes: u64) {
+        self.bytes.store(bytes, Ordering::Relaxed);
         // SeqCst pairs with `get`: the truncation looks for slots next, so it sees a slot that was made, or
         // the CPU that makes it sees the new length.
         // Lost without it: a file is cut while a page beyond its end is made.
         Shared::<W>::fence(Ordering::SeqCst);
-        before
     }
 }

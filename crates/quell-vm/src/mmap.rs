@@ -307,7 +307,8 @@ impl<'m, M: Machine> Mmap<'m, M> {
             .split_edges(process, target, target.plus(count))?;
         vmas.remove(target, target.plus(count));
         self.unmap_range(process, target, target.plus(count));
-        // Every table first: from here on nothing fails.
+        // Every table before any page moves. Only memory for them can be lacking from here on, and then what was
+        // mapped at the new place is gone, as `Call::Remap` says.
         let mut filled = Vec::new();
         self.tables
             .each_entry(process, start, end, Migrating::Wait, |_, page, _| {

@@ -127,9 +127,9 @@ impl<M: Machine> File<M> {
         self.length.extend(bytes);
     }
 
-    /// Sets the length, under [`File::lock_length`]; returns how many pages the file had.
-    pub(crate) fn set_bytes(&self, bytes: u64) -> u64 {
-        self.length.set(bytes).div_ceil(PAGE_BYTES)
+    /// Sets the length, under [`File::lock_length`].
+    pub(crate) fn set_bytes(&self, bytes: u64) {
+        self.length.set(bytes);
     }
 
     /// Keeps others from changing the length. Taken before the lock of any slot.

@@ -38,11 +38,6 @@ impl<W: Word> Shared<W> {
         self.value.load(order)
     }
 
-    pub(crate) fn swap(&self, value: u64, order: Ordering) -> u64 {
-        self.touch(true);
-        self.value.swap(value, order)
-    }
-
     pub(crate) fn store(&self, value: u64, order: Ordering) {
         self.touch(true);
         self.value.store(value, order);

@@ -138,7 +138,8 @@ pub enum Call {
         bytes: u64,
     },
     /// Moves the pages of a mapped range elsewhere without copying them (`mremap`); returns the new
-    /// address. With an address, what was mapped there is replaced.
+    /// address. With an address, what was mapped there is replaced. Where memory for page tables is lacking,
+    /// the pages stay at the old place, and what was mapped at the new one is gone, as with `mremap`.
     Remap {
         /// The first address of the old place.
         address: u64,

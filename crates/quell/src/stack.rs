@@ -50,14 +50,16 @@ impl<T, const N: usize> Stack<T, N> {
     #[inline]
     pub(crate) fn take_first(&mut self) -> Option<T> {
         if self.start == self.end {
-            // All the room is free again.
-            (self.start, self.end) = (0, 0);
             return None;
         }
         let index = self.start;
         self.start += 1;
+        if self.start == self.end {
+            // All the room is free again.
+            (self.start, self.end) = (0, 0);
+        }
         // SAFETY: `index` was in `start..end`, so it is initialised; it no longer is in there, so it is neither
-        // read nor dropped again.
+        // read nor dropped again before `push` has written it anew.
         Some(unsafe { self.room[index].assume_init_read() })
     }
 
@@ -194,6 +196,7 @@ mod tests {
             // Taken one by one.
             assert_eq!(stack.take_first().map(|(number, _)| number), Some(1));
             assert_eq!(stack.take_first().map(|(number, _)| number), Some(3));
+            assert!(!stack.is_full(), "a list is empty and full");
             assert!(stack.is_empty() && stack.last_mut().is_none() && stack.take_first().is_none());
             assert_eq!(Rc::strong_count(&token), 1);
             // Dropped all at once.

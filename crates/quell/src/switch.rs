@@ -52,15 +52,19 @@ impl<H: Hardware, R: Rules> Engine<'_, H, R> {
     }
 
     /// [`Engine::switch_to`] where interrupts are masked already, as in most schedulers' switches: with two calls of the
-    /// machine fewer. If they are not, a shootdown interrupt in the middle of the switch may make the engine panic, or miss a
-    /// flush. Waits as that does.
+    /// machine fewer. Waits as that does.
+    ///
+    /// # Safety
+    /// Interrupts are masked on this CPU until it returns. If they are not, a shootdown interrupt in the middle of the switch
+    /// may make the engine panic, or miss a flush.
     ///
     /// # Panics
     /// If this CPU is not online: no initiator would ask it to flush. If `to` is a space of the kernel's mappings: it has no
     /// tag, and every CPU has it loaded already. In debug builds, if `to` was retired. In debug builds, if interrupts
     /// are not masked.
+    #[allow(unsafe_code)] // A declaration: there is nothing unsafe in here.
     #[inline]
-    pub fn switch_masked(&self, from: Option<&AddressSpace<H>>, to: &AddressSpace<H>) {
+    pub unsafe fn switch_masked(&self, from: Option<&AddressSpace<H>>, to: &AddressSpace<H>) {
         self.assert_masked();
         self.switch_here(from, to);
     }

@@ -34,13 +34,17 @@ impl<H: Hardware, R: Rules> Engine<'_, H, R> {
     }
 
     /// [`Engine::on_interrupt`] where interrupts are masked already, as in most kernels' handlers: with two calls of the
-    /// machine fewer. If they are not, and another shootdown interrupt comes in the middle, this CPU may say that it has flushed
-    /// what it has not. Never waits.
+    /// machine fewer. Never waits.
+    ///
+    /// # Safety
+    /// Interrupts are masked on this CPU until it returns. If they are not, and another shootdown interrupt comes in the
+    /// middle, this CPU may say that it has flushed what it has not.
     ///
     /// # Panics
     /// In debug builds, if interrupts are not masked.
+    #[allow(unsafe_code)] // A declaration: there is nothing unsafe in here.
     #[inline]
-    pub fn on_interrupt_masked(&self) {
+    pub unsafe fn on_interrupt_masked(&self) {
         self.assert_masked();
         self.serve_requests();
     }

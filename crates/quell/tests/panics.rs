@@ -64,6 +64,7 @@ fn said(text: &str, panics: &mut BTreeSet<Panic>) {
             let section = section.map(|section| section.split(" # ").next().unwrap_or_default());
             doc.clear();
             let call = line.strip_prefix("pub ").unwrap_or(line);
+            let call = call.strip_prefix("unsafe ").unwrap_or(call);
             let (Some(section), Some(call)) = (section, call.strip_prefix("fn ")) else {
                 continue;
             };

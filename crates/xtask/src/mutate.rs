@@ -2,11 +2,11 @@
 
 use crate::output;
 use quell_mutate::judge::{Effort, Verdict, judge, record};
-use quell_mutate::kept::{self, Kind, PLACE};
+use quell_mutate::kept::{self, Entry, Kind, PLACE};
 use quell_mutate::sources::{self, Mutant};
 use quell_mutate::{build, document, tree};
 use serde_json::json;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::num::NonZeroUsize;
 use std::path::Path;
@@ -97,6 +97,56 @@ fn told(number: u32, mutant: &Mutant) -> String {
     )
 }
 
+/// The numbers of the mutants that are to be tried.
+fn chosen(
+    asked: &Asked,
+    mutants: &[Mutant],
+    kept: &BTreeMap<u32, &Entry>,
+    untyped: &BTreeMap<u32, String>,
+) -> Vec<u32> {
+    let fits = |(number, mutant): &(u32, &Mutant)| {
+        !untyped.contains_key(number)
+            && (asked.only.is_empty() || asked.only.contains(number))
+            && asked
+                .file
+                .as_ref()
+                .is_none_or(|file| mutant.name.file == *file)
+            && (asked.sample.is_none() || !kept.contains_key(number))
+    };
+    let mut numbers: Vec<u32> = (1..)
+        .zip(mutants)
+        .filter(fits)
+        .map(|(number, _)| number)
+        .collect();
+    if let Some(most) = asked.sample {
+        // By the name, not by the number, which each new line of the engine changes: as long as a mutant is there, a seed
+        // draws it.
+        let drawn = |number: &u32| {
+            let mut hasher = DefaultHasher::new();
+            (asked.seed, &mutants[*number as usize - 1].name).hash(&mut hasher);
+            hasher.finish()
+        };
+        numbers.sort_by_key(drawn);
+        numbers.truncate(most);
+        numbers.sort_unstable();
+    }
+    numbers
+}
+
+/// In what the list of survivors does not tell the truth about a mutant.
+fn untrue(verdict: &Verdict, kept: Option<&Entry>, thorough: bool) -> Option<String> {
+    match (verdict.lives(), kept.map(|entry| entry.kind)) {
+        (true, None) => Some(format!("lives, and {PLACE} does not say why")),
+        // A quick run may find it, or not.
+        (false, Some(Kind::Deep)) => None,
+        (true, Some(Kind::Deep)) if thorough => Some(format!(
+            "lives with --thorough, though {PLACE} says otherwise"
+        )),
+        (false, Some(_)) => Some(format!("dies, though {PLACE} keeps it ({verdict:?})")),
+        _ => None,
+    }
+}
+
 /// Does what was asked for.
 ///
 /// # Errors
@@ -128,30 +178,7 @@ pub fn run(root: &Path, asked: &Asked) -> Result<(), Wrong> {
         }
     }
     let judges = build::judges(root, !asked.tests)?;
-    let fits = |(number, mutant): &(u32, &Mutant)| {
-        !untyped.contains_key(number)
-            && (asked.only.is_empty() || asked.only.contains(number))
-            && asked
-                .file
-                .as_ref()
-                .is_none_or(|file| mutant.name.file == *file)
-            && (asked.sample.is_none() || !kept.contains_key(number))
-    };
-    let mut numbers: Vec<u32> = (1..)
-        .zip(&mutants)
-        .filter(fits)
-        .map(|(number, _)| number)
-        .collect();
-    if let Some(most) = asked.sample {
-        let drawn = |number: &u32| {
-            let mut hasher = DefaultHasher::new();
-            (asked.seed, &mutants[*number as usize - 1].name.text, number).hash(&mut hasher);
-            hasher.finish()
-        };
-        numbers.sort_by_key(drawn);
-        numbers.truncate(most);
-        numbers.sort_unstable();
-    }
+    let numbers = chosen(asked, &mutants, &kept, &untyped);
     let jobs = asked
         .jobs
         .unwrap_or_else(|| thread::available_parallelism().map_or(1, NonZeroUsize::get));
@@ -177,42 +204,28 @@ pub fn run(root: &Path, asked: &Asked) -> Result<(), Wrong> {
     };
     let verdicts = judge(&judges, record.as_ref(), &numbers, effort, jobs, tell)?;
     let became: BTreeMap<u32, Verdict> = numbers.into_iter().zip(verdicts).collect();
-    for (number, verdict) in &became {
-        let mutant = told(*number, &mutants[*number as usize - 1]);
-        match (verdict.lives(), kept.contains_key(number)) {
-            (true, false) => wrong.push(format!("lives, and {PLACE} does not say why: {mutant}")),
-            // A quick run may find it, or not.
-            (false, true) if kept[number].kind == Kind::Deep => {}
-            (true, true) if kept[number].kind == Kind::Deep && asked.thorough => {
-                wrong.push(format!(
-                    "lives with --thorough, though {PLACE} says otherwise: {mutant}"
-                ));
-            }
-            (false, true) => wrong.push(format!(
-                "dies, though {PLACE} keeps it ({verdict:?}): {mutant}"
-            )),
-            _ => {}
-        }
-    }
+    wrong.extend(became.iter().filter_map(|(number, verdict)| {
+        let entry = kept.get(number).copied();
+        let untrue = untrue(verdict, entry, asked.thorough)?;
+        Some(format!(
+            "{untrue}: {}",
+            told(*number, &mutants[*number as usize - 1])
+        ))
+    }));
     if !asked.json {
-        let count = |fits: &dyn Fn(&Verdict) -> bool| {
-            became.values().filter(|verdict| fits(verdict)).count()
+        let count = |fits: &dyn Fn(&u32, &Verdict) -> bool| {
+            became
+                .iter()
+                .filter(|(number, verdict)| fits(number, verdict))
+                .count()
         };
-        let never: BTreeSet<u32> = became
-            .iter()
-            .filter(|(_, verdict)| matches!(verdict, Verdict::NeverEnded(_)))
-            .map(|(number, _)| *number)
-            .collect();
         println!(
             "{} mutants tried: {} killed, {} never ended, {} live, of which {} are kept; {} do not compile",
             became.len(),
-            count(&|verdict| matches!(verdict, Verdict::Killed(_))),
-            never.len(),
-            count(&Verdict::lives),
-            became
-                .iter()
-                .filter(|(number, verdict)| verdict.lives() && kept.contains_key(number))
-                .count(),
+            count(&|_, verdict| matches!(verdict, Verdict::Killed(_))),
+            count(&|_, verdict| matches!(verdict, Verdict::NeverEnded(_))),
+            count(&|_, verdict| verdict.lives()),
+            count(&|number, verdict| verdict.lives() && kept.contains_key(number)),
             untyped.len(),
         );
     }

@@ -137,11 +137,6 @@ fn page_fault(frame: &mut TrapFrame) {
     if !(start..end).contains(&frame.rip) || !accessors::may_fault(fault.address) {
         panic!("page fault in the kernel: {fault:x?} {frame:#x?}");
     }
-    // The handler may wait for other CPUs, so interrupts are on as they were at the access.
-    super::cpu::restore_interrupts(frame.rflags & 0x200 != 0);
-    let handled = trap::fault(&fault);
-    super::cpu::mask_interrupts();
-    if !handled {
-        frame.rip = &raw const probe_failed as u64;
-    }
+    trap::note_fault(&fault);
+    frame.rip = &raw const probe_failed as u64;
 }

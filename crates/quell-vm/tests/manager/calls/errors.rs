@@ -139,3 +139,53 @@ fn memory_that_runs_out_is_an_error() {
     }
     program.finish(&[1]);
 }
+
+#[test]
+fn a_file_call_that_finds_no_memory_leaves_the_file_as_it_was() {
+    let config = |config: &mut quell_vm::VmConfig| config.swap_pages = 10;
+    let program = Program::start(Options {
+        config,
+        ..Options::new(64)
+    });
+    let id = program.call(Call::Create { bytes: PAGE }).unwrap();
+    let file = id as u32;
+    let read = |offset| program.call(Call::Read { file, offset });
+    let write = |offset, value| {
+        program.call(Call::Write {
+            file,
+            offset,
+            value,
+        })
+    };
+    let truncate = |bytes| program.call(Call::Truncate { file, bytes });
+    // The page is on the device alone: to be cut in the middle it must come back.
+    let mapped = map_file(&program, id, PAGE, true, Protection::READ_WRITE);
+    program.write(mapped + 2048, 7);
+    let out = Call::PageOut {
+        address: mapped,
+        bytes: PAGE,
+    };
+    assert_eq!(program.call(out), Ok(1));
+    let a = program.call(anonymous(100 * PAGE, PageSize::Base)).unwrap();
+    let full = (0..100).find(|page| program.try_access(a + page * PAGE, Some(*page)).is_err());
+    full.expect("64 frames and 10 pages of swap do not hold 100 pages");
+    assert_eq!(truncate(16), Err(Error::OutOfMemory));
+    let still_long = "the truncation that failed has cut the file";
+    assert_eq!(read(2048), Err(Error::OutOfMemory), "{still_long}");
+    assert_eq!(write(3 * PAGE, 1), Err(Error::OutOfMemory));
+    let all = Call::Unmap {
+        address: a,
+        bytes: 100 * PAGE,
+    };
+    program.call(all).unwrap();
+    assert_eq!(read(2048), Ok(7));
+    assert_eq!(
+        read(3 * PAGE),
+        Err(Error::BeyondEnd),
+        "the write that failed has lengthened the file"
+    );
+    truncate(16).unwrap();
+    truncate(PAGE).unwrap();
+    assert_eq!(read(2048), Ok(0), "what was cut off came back");
+    program.finish(&[1]);
+}
