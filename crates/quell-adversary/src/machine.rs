@@ -194,8 +194,8 @@ pub(crate) struct Core {
     cpus: [Cpu; MAX_CPUS],
     /// What each CPU may do next, as far as that is known.
     enabled: [Actions; MAX_CPUS],
-    /// Of which CPUs it is not, as bits. What a CPU may do changes with its own operations, which is seen when it arrives at
-    /// them, and else only where this says so.
+    /// Of which CPUs it is not, as bits. What a CPU may do changes with its own operations, which is seen when it
+    /// arrives at them, and else only where this says so.
     outdated: u8,
     /// What was picked last of all that may happen.
     picked: Action,

@@ -398,8 +398,8 @@ impl Mmu {
         }
     }
 
-    /// A table is linked, by a store with release: a walker that reaches it finds what was written to it before. Machines with broadcasts
-    /// are harder on the kernel: there only a barrier publishes that.
+    /// A table is linked, by a store with release: a walker that reaches it finds what was written to it before.
+    /// Machines with broadcasts are harder on the kernel: there only a barrier publishes that.
     fn linked(&mut self, table: u32, now: Moment) {
         let tlbs = &mut self.tlbs;
         self.lags.retain(|gone| {

@@ -82,8 +82,8 @@ fn the_held_out_tables_are_what_held_out_prints() {
     holds("docs/held-out.md", &["held-out", "--markdown"]);
 }
 
-/// 45 CPUs demote and reclaim at once. When each took the lock of a node for every frame, a page cost 50 to 230 transfers of
-/// lines, and the run time of lazy unmapping followed the queue instead of the flushes.
+/// 45 CPUs demote and reclaim at once. When each took the lock of a node for every frame, a page cost 50 to 230
+/// transfers of lines, and the run time of lazy unmapping followed the queue instead of the flushes.
 #[test]
 #[ignore = "builds the optimised command: cargo xtask ci figures"]
 fn readers_that_compute_little_do_not_queue_for_locks() {

@@ -147,7 +147,8 @@ thread_local! {
     static TORN: Cell<bool> = const { Cell::new(false) };
 }
 
-// SAFETY: the standard library's atomic; where additions are torn on purpose, the suite ends before the engine relies on one.
+// SAFETY: the standard library's atomic; where additions are torn on purpose, the suite ends before the engine relies
+// on one.
 unsafe impl Word for ToyWord {
     fn new(value: u64) -> Self {
         ToyWord(AtomicU64::new(value))
@@ -724,7 +725,8 @@ fn a_machine_that_does_not_do_as_it_is_told_is_found_out() {
     fails(ASID, Wrong::NoBroadcast, "changed_pages");
 }
 
-/// Two initiators that have masked interrupts wait for each other's: the suite hangs, as it says, until a watchdog steps in.
+/// Two initiators that have masked interrupts wait for each other's: the suite hangs, as it says, until a watchdog
+/// steps in.
 #[test]
 fn a_machine_whose_interrupts_wait_for_their_targets_hangs() {
     let hangs = |wrong| {

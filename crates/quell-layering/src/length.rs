@@ -1,9 +1,10 @@
 //! Source files that are long without saying why.
 //!
-//! A source is whatever a person writes and reads as code, by the ending of its name ([`SOURCES`]) or by a first line that names an
-//! interpreter. The comment at its head begins with what the file is, in a paragraph of its own, and goes on with an essay. The
-//! reason stands in the first paragraph of the essay, so that it does not take the place of what the file is; or, where there is
-//! no essay, behind that. A line with a licence or an interpreter stands before all of it.
+//! A source is whatever a person writes and reads as code, by the ending of its name ([`SOURCES`]) or by a first line
+//! that names an interpreter. The comment at its head begins with what the file is, in a paragraph of its own, and goes
+//! on with an essay. The reason stands in the first paragraph of the essay, so that it does not take the place of what
+//! the file is; or, where there is no essay, behind that. A line with a licence or an interpreter stands before all of
+//! it.
 
 use crate::{Unreadable, read};
 use std::path::{Path, PathBuf};

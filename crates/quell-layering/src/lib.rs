@@ -9,11 +9,11 @@
 //!
 //! # What counts as an import
 //!
-//! Every path in the code that leads to another module of the same crate, in a `use` or elsewhere, inside
-//! macros too. A name that was re-exported is followed to the module that defines it, so a facade
-//! (`pub use inner::Thing;`) ties nothing together unless it uses the name itself. A module does not import its children
-//! by declaring them. Code under `#[cfg(test)]` is left out, and so are names that no path leads to: methods,
-//! and what a glob import brings in beyond the module that it names.
+//! Every path in the code that leads to another module of the same crate, in a `use` or elsewhere, inside macros too. A
+//! name that was re-exported is followed to the module that defines it, so a facade (`pub use inner::Thing;`) ties
+//! nothing together unless it uses the name itself. A module does not import its children by declaring them. Code under
+//! `#[cfg(test)]` is left out, and so are names that no path leads to: methods, and what a glob import brings in beyond
+//! the module that it names.
 
 pub mod crates;
 pub mod length;

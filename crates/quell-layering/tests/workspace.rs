@@ -173,8 +173,8 @@ fn long_files_say_why() {
 }
 
 /// `cargo run --release` is the first thing that a stranger types. Where exactly one default member names a binary to
-/// run, cargo builds that and what it stands on, and nothing else; where none or two do, it builds all default members, and
-/// refuses to choose.
+/// run, cargo builds that and what it stands on, and nothing else; where none or two do, it builds all default members,
+/// and refuses to choose.
 #[test]
 fn there_is_one_command_to_run() {
     let root = root();

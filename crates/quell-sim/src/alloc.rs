@@ -36,7 +36,8 @@ unsafe impl GlobalAlloc for LineAllocator {
         if let Some(place) = heap::allocate(lines(layout)) {
             return place;
         }
-        // SAFETY: `System` gets a layout that follows from the caller's; its size is not zero because the caller's is not.
+        // SAFETY: `System` gets a layout that follows from the caller's; its size is not zero because the caller's is
+        // not.
         unsafe { System.alloc(lines(layout)) }
     }
 
@@ -44,7 +45,8 @@ unsafe impl GlobalAlloc for LineAllocator {
         if let Some(place) = heap::allocate(lines(layout)) {
             return place;
         }
-        // SAFETY: `System` gets a layout that follows from the caller's; its size is not zero because the caller's is not.
+        // SAFETY: `System` gets a layout that follows from the caller's; its size is not zero because the caller's is
+        // not.
         unsafe { System.alloc_zeroed(lines(layout)) }
     }
 

@@ -15,8 +15,8 @@ use crate::word::Word;
 use core::fmt;
 use core::sync::atomic::Ordering;
 
-/// The largest number of CPUs that the engine handles: 1024, or 8192 if the crate is built with the feature `cpus-8192`.
-/// Smaller machines pay for that in memory alone: no operation looks further than their CPUs go.
+/// The largest number of CPUs that the engine handles: 1024, or 8192 if the crate is built with the feature
+/// `cpus-8192`. Smaller machines pay for that in memory alone: no operation looks further than their CPUs go.
 pub const MAX_CPUS: usize = if cfg!(feature = "cpus-8192") {
     8192
 } else {
@@ -282,7 +282,8 @@ impl<W: Word> AtomicCpuSet<W> {
         set
     }
 
-    /// Adds the members among the CPUs `0..cpus` to a set that has none, as [`AtomicCpuSet::snapshot`]: for one that is not to be moved.
+    /// Adds the members among the CPUs `0..cpus` to a set that has none, as [`AtomicCpuSet::snapshot`]: for one that is
+    /// not to be moved.
     #[inline]
     #[track_caller]
     pub(crate) fn read_into(&self, set: &mut CpuSet, cpus: usize, order: Ordering) {

@@ -125,13 +125,14 @@
 //! | [`policy`], [`stats`] | which mechanisms are on; how often the engine did what |
 //! | [`language`] | how policies are written, on every command line and in every file |
 //!
-//! Imports go one way, downwards in this order: `in_flight`; `batch`, `lazy`, `switch`, `user_mode`, `hotplug`; `unplaced`; `secondary`, `flush`, `broadcast`, `kernel`, `target`; `engine`,
-//! `per_cpu`; `inbox`, `cpu`, `asid`, `tags`, `ledger`, `space`; `request`, `rules`, `hardware`, `features` and
-//! what those stand on.
+//! Imports go one way, downwards in this order: `in_flight`; `batch`, `lazy`, `switch`, `user_mode`, `hotplug`;
+//! `unplaced`; `secondary`, `flush`, `broadcast`, `kernel`, `target`; `engine`, `per_cpu`; `inbox`, `cpu`, `asid`,
+//! `tags`, `ledger`, `space`; `request`, `rules`, `hardware`, `features` and what those stand on.
 //!
 //! # Panics
 //!
-//! Calls whose arguments the types allow panic in these cases and in no other; each call says so itself, in the same words:
+//! Calls whose arguments the types allow panic in these cases and in no other; each call says so itself, in the same
+//! words:
 //!
 //! * If the batch is full: [`Batch::hold`], [`Batch::unmapped`], [`Batch::table_unlinked`]
 //! * If the range is of no page: [`Batch::unmapped`], [`Batch::table_unlinked`]
@@ -160,11 +161,11 @@
 //! * on a CPU that the engine has no state for;
 //! * in debug builds, where it waits and [`Hardware::may_wait`] says no;
 //! * in debug builds, if its thread moves to another CPU meanwhile;
-//! * if a method of [`Hardware`] or an NMI handler makes it and [the module of the machine](hardware) does not allow that: it may
-//!   find the engine in the middle of something.
+//! * if a method of [`Hardware`] or an NMI handler makes it and [the module of the machine](hardware) does not allow
+//!   that: it may find the engine in the middle of something.
 //!
-//! A [`Stamp`], a [`Residue`] or a space belongs to the engine that it came from: what another engine does with it is not
-//! defined, but reaches no memory. `tests/arguments.rs` calls everything with everything.
+//! A [`Stamp`], a [`Residue`] or a space belongs to the engine that it came from: what another engine does with it is
+//! not defined, but reaches no memory. `tests/arguments.rs` calls everything with everything.
 //!
 //! # What the engine does not do
 //!
@@ -203,8 +204,8 @@ pub mod request;
 pub mod rules;
 mod secondary;
 pub mod space;
-// Lists that leave their unused room uninitialised. Other `unsafe` code: `space` loads a root, `per_cpu` follows a machine's
-// pointer to a CPU's state.
+// Lists that leave their unused room uninitialised. Other `unsafe` code: `space` loads a root, `per_cpu` follows a
+// machine's pointer to a CPU's state.
 #[allow(unsafe_code)]
 mod stack;
 pub mod stats;

@@ -7,9 +7,10 @@
 //! is left out. This file is long because it has a machine with TLBs of its own, and calls enough that each meets each.
 //!
 //! Walkers are as eager as the architecture lets them be: between any two steps every CPU fills its TLB with everything
-//! that its root leads to. A store to a table waits in its CPU's store buffer, as on every architecture, until the CPU does something
-//! that no store outlasts: a locked operation, a full barrier, an invalidation, the load of a root. At the end no CPU may use a page whose frame was given out, neither at once nor after it has been
-//! through its other space and back, and a frame whose flush was owed has one taker.
+//! that its root leads to. A store to a table waits in its CPU's store buffer, as on every architecture, until the CPU
+//! does something that no store outlasts: a locked operation, a full barrier, an invalidation, the load of a root. At
+//! the end no CPU may use a page whose frame was given out, neither at once nor after it has been through its other
+//! space and back, and a frame whose flush was owed has one taker.
 
 use std::cell::{Cell, OnceCell, RefCell};
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
@@ -789,8 +790,8 @@ fn with_waits_for_the_end() {
     meet_under("with waits for the end", policy, true, 4);
 }
 
-/// inbox.rs: an outbox is free when all targets of its flush have flushed. Here one has not when a thread preempts the initiator,
-/// and that thread flushes twice for a third CPU.
+/// inbox.rs: an outbox is free when all targets of its flush have flushed. Here one has not when a thread preempts the
+/// initiator, and that thread flushes twice for a third CPU.
 #[test]
 fn an_outbox_is_kept_for_the_flush_that_was_preempted() {
     const PREEMPTING: Call = Call {

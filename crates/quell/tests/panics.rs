@@ -1,7 +1,7 @@
 //! The crate's first page lists every panic: its list and the `# Panics` sections of the calls say the same.
 //!
-//! In a section each sentence is one panic, "If …" or "In debug builds, if …", up to a colon, behind which a reason may stand. A
-//! line of the list is such a sentence and, behind a colon, the calls that have it.
+//! In a section each sentence is one panic, "If …" or "In debug builds, if …", up to a colon, behind which a reason may
+//! stand. A line of the list is such a sentence and, behind a colon, the calls that have it.
 
 use std::collections::BTreeSet;
 use std::path::Path;

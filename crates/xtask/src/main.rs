@@ -33,11 +33,12 @@ struct Step {
     shows: &'static str,
     /// Variables of its environment.
     environment: &'static [(&'static str, &'static str)],
-    /// What `cargo` is told. A step names the test or the binary that it needs and, where it can, no package: what packages are
-    /// chosen decides with which features the crates are built that they share, and `cargo test` and `cargo run --release`
-    /// have built all of them for those that they choose.
+    /// What `cargo` is told. A step names the test or the binary that it needs and, where it can, no package: what
+    /// packages are chosen decides with which features the crates are built that they share, and `cargo test` and
+    /// `cargo run --release` have built all of them for those that they choose.
     cargo: Words,
-    /// Whether it boots machines in emulators, which `scripts/setup-boot --bochs --linux` installs with what else such steps need.
+    /// Whether it boots machines in emulators, which `scripts/setup-boot --bochs --linux` installs with what else such
+    /// steps need.
     boots: bool,
 }
 
@@ -364,8 +365,8 @@ enum Passed {
     Skipped,
 }
 
-/// What a step ends with that lacks a tool. It is automake's number; the smaller ones mean failures of cargo, pytest and
-/// `quell`.
+/// What a step ends with that lacks a tool. It is automake's number; the smaller ones mean failures of cargo, pytest
+/// and `quell`.
 const SKIPPED: u8 = 77;
 
 /// How many lines of a step that failed are repeated at the end.

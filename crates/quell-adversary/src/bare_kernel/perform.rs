@@ -48,8 +48,8 @@ impl Kernel for BareKernel<'_> {
 impl BareProgram {
     pub(crate) fn perform(&self, stage: Stage<'_>, coverage: &mut Coverage) -> Vec<Line> {
         if let Some(kernel) = stage.resumed() {
-            // SAFETY: it was kept below, from such a kernel, and what it borrows lies on the heap as it does: all of it is
-            // there again, as it was then. The lifetime is that of this call, in which the heap is not cleared.
+            // SAFETY: it was kept below, from such a kernel, and what it borrows lies on the heap as it does: all of it
+            // is there again, as it was then. The lifetime is that of this call, in which the heap is not cleared.
             let kernel = unsafe { &*kernel.cast::<BareKernel<'_>>() };
             return self.run(kernel, &stage, coverage, &|_| None);
         }

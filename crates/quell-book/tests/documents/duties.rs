@@ -1,4 +1,5 @@
-//! What the contract assumes of the embedder: each duty of the interface stands in the list, and what is said to notice a breach exists.
+//! What the contract assumes of the embedder: each duty of the interface stands in the list, and what is said to notice
+//! a breach exists.
 
 use crate::recipes::defined;
 use crate::{files, none, read};

@@ -1,5 +1,5 @@
-//! What the suite does not ask for, through the C interface: flushes that are started and not waited for, and the functions that
-//! an engine may be given.
+//! What the suite does not ask for, through the C interface: flushes that are started and not waited for, and the
+//! functions that an engine may be given.
 //!
 //! CPU 1 has its interrupts masked and answers when it is told to; CPU 0 changes a page under it.
 
@@ -89,8 +89,8 @@ impl Drop for Ends<'_> {
     }
 }
 
-/// Runs `initiates` on CPU 0 while CPU 1 has read the page and masked its interrupts. `initiates` is given the word that says
-/// what CPU 1 does next.
+/// Runs `initiates` on CPU 0 while CPU 1 has read the page and masked its interrupts. `initiates` is given the word
+/// that says what CPU 1 does next.
 fn under_a_cpu(
     tagging: Tagging,
     hooks: quell_hooks,

@@ -40,8 +40,8 @@ pub struct LiveArgs {
     /// Keep the recording in this file; `--import` reads it again
     #[arg(short, long, value_name = "FILE")]
     output: Option<PathBuf>,
-    /// The share of the CPU time, of all that runs and of what is recorded, that recording may cost, in percent; what exceeds it is
-    /// estimated from stretches of time
+    /// The share of the CPU time, of all that runs and of what is recorded, that recording may cost, in percent; what
+    /// exceeds it is estimated from stretches of time
     #[arg(long, value_name = "PERCENT", default_value_t = 1.5, value_parser = percent)]
     overhead: f64,
     /// Start this command, and record it and what it starts

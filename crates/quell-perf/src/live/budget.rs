@@ -1,11 +1,12 @@
 //! When to record what, so that recording costs no more than was allowed.
 //!
-//! The recorder may spend a share of what the machine's CPUs do. It spends its own CPU time and the
-//! kernel's, which is the number of events by the price of one, and what it takes to start and stop them. The kernel's part, which
-//! hits the programs that are recorded, may be no larger a share of what these do. When too much is spent the window closes, and until
-//! enough has been done to pay for it, only the few events are recorded that say whose interrupts come between windows; if these
-//! alone cost more than is earned, they end, too, and events are only counted. Then the window opens again. Whole stretches of
-//! time are recorded, not every n-th event, so that an interrupt and what caused it are both there or both missing.
+//! The recorder may spend a share of what the machine's CPUs do. It spends its own CPU time and the kernel's, which is
+//! the number of events by the price of one, and what it takes to start and stop them. The kernel's part, which hits
+//! the programs that are recorded, may be no larger a share of what these do. When too much is spent the window closes,
+//! and until enough has been done to pay for it, only the few events are recorded that say whose interrupts come
+//! between windows; if these alone cost more than is earned, they end, too, and events are only counted. Then the
+//! window opens again. Whole stretches of time are recorded, not every n-th event, so that an interrupt and what caused
+//! it are both there or both missing.
 
 /// What is recorded now.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -32,7 +33,8 @@ pub(super) struct Budget {
     since_left_ns: f64,
 }
 
-/// What may be spent before anything was earned: the shortest recordings are whole. Of one second on one CPU it is 0.3 %.
+/// What may be spent before anything was earned: the shortest recordings are whole. Of one second on one CPU it is 0.3
+/// %.
 const AHEAD_NS: f64 = 3e6;
 
 /// A phase lasts so long at least: to change it interrupts every CPU.
@@ -50,8 +52,9 @@ impl Budget {
         }
     }
 
-    /// What to record from now on. Each account says what was done apart from the recording, and what that has cost of it, in nanoseconds of
-    /// CPU time: the machine's, and that of the programs which are recorded. The one that has least left counts.
+    /// What to record from now on. Each account says what was done apart from the recording, and what that has cost of
+    /// it, in nanoseconds of CPU time: the machine's, and that of the programs which are recorded. The one that has
+    /// least left counts.
     pub(super) fn turn(&mut self, now_ns: u64, accounts: [Option<(u64, u64)>; 2]) -> Phase {
         if now_ns.saturating_sub(self.since_ns) < SHORTEST_NS {
             return self.phase;
@@ -64,7 +67,8 @@ impl Budget {
             Phase::Window if left < 0.0 => Phase::Between,
             // It opens for as much as it may spend at first: a window that closes at once shows little.
             Phase::Between | Phase::Counting if left > self.ahead_ns / 2.0 => Phase::Window,
-            // What a window has overdrawn is paid back between windows; if it grows there, that costs more than is earned.
+            // What a window has overdrawn is paid back between windows; if it grows there, that costs more than is
+            // earned.
             Phase::Between if left < self.since_left_ns - 2.0 * self.ahead_ns => Phase::Counting,
             same => same,
         };
@@ -83,8 +87,9 @@ mod tests {
 
     const MS: u64 = 1_000_000;
 
-    /// Steps of 5 ms on two busy CPUs, where recording costs `price` of each step, what is recorded between windows a tenth of that,
-    /// and counting a hundredth: what share was spent, and in what share of the time the window was open, and anything was recorded.
+    /// Steps of 5 ms on two busy CPUs, where recording costs `price` of each step, what is recorded between windows a
+    /// tenth of that, and counting a hundredth: what share was spent, and in what share of the time the window was
+    /// open, and anything was recorded.
     fn simulated(share: f64, price: f64) -> (f64, f64, f64) {
         let mut budget = Budget::new(share, 0);
         let mut phase = Phase::Window;

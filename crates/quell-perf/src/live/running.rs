@@ -125,8 +125,9 @@ impl Running {
         }
     }
 
-    /// CPU time that the kernel used for the events until now, and what of it hit the processes that the recording is about: an event that
-    /// was lost or only counted may be theirs. One that is open, and neither recorded nor counted, costs nothing that can be measured.
+    /// CPU time that the kernel used for the events until now, and what of it hit the processes that the recording is
+    /// about: an event that was lost or only counted may be theirs. One that is open, and neither recorded nor counted,
+    /// costs nothing that can be measured.
     pub(super) fn kernel(&self, price: &Price) -> (u64, u64) {
         let lost = self.lost as f64 * price.plain_ns;
         let turned = self.turns as f64 * price.turn_ns * self.other_cpus as f64;
@@ -135,8 +136,8 @@ impl Running {
         (of(self.events), of(self.hitting))
     }
 
-    /// How long to wait for more: less where much came, and longer while little is recorded, because to look costs as much as some
-    /// hundred events.
+    /// How long to wait for more: less where much came, and longer while little is recorded, because to look costs as
+    /// much as some hundred events.
     pub(super) fn pause(&self) -> Duration {
         Duration::from_millis(match (self.open_ns, self.recently) {
             (_, 2000..) => 1,

@@ -1,5 +1,5 @@
-//! What programs over the memory manager may do, and the phrases that do it. [`whole_calls`](super::whole_calls) makes programs
-//! of them.
+//! What programs over the memory manager may do, and the phrases that do it. [`whole_calls`](super::whole_calls) makes
+//! programs of them.
 
 use super::pages::few_of;
 use crate::generated::program::{CallOp, FLAGS, Lane, WINDOW};
@@ -45,7 +45,8 @@ const THEMES: [&[u8]; 5] = [
 
 /// The same in programs with large pages.
 const LARGE_THEMES: [&[u8]; 2] = [
-    // One CPU takes a large page apart while another takes hold of it: unmap, discard, protect, page out, migrate, reclaim.
+    // One CPU takes a large page apart while another takes hold of it: unmap, discard, protect, page out, migrate,
+    // reclaim.
     &[4, 5, 6, 7, 18, 18, 21],
     // Processes that share one: fork, another process, discard, protect, and writes.
     &[FORK, ENTER, 5, 6, 1],
@@ -199,7 +200,8 @@ impl CallSwarm {
         }
     }
 
-    /// A kind for one side of a duel: of those that it is about, of those of the swarm that do more than use memory, or any.
+    /// A kind for one side of a duel: of those that it is about, of those of the swarm that do more than use memory, or
+    /// any.
     pub(super) fn any_kind(&self, rng: &mut Rng) -> u8 {
         if let Some(theme) = self.theme {
             return rng.pick(theme);

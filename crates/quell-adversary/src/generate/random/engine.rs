@@ -1,5 +1,5 @@
-//! What programs over the engine may do, and the phrases that do it. [`whole`](super::whole) makes programs of them. The file is
-//! long because the phrases share what a program may do, and are read beside each other.
+//! What programs over the engine may do, and the phrases that do it. [`whole`](super::whole) makes programs of them.
+//! The file is long because the phrases share what a program may do, and are read beside each other.
 
 use super::kinds::{KINDS, Kind, NESTED, ROUND, THEMES};
 use super::pages::few_of;
@@ -41,7 +41,8 @@ impl Swarm {
             kinds.extend([(8, Kind::Sweep), (6, Kind::Confirm)]);
         }
         let theme = rng.one_in(3).then(|| rng.pick(&THEMES));
-        // Of a theme each is as likely, and not much less than what only uses memory: what is seldom drawn elsewhere meets there.
+        // Of a theme each is as likely, and not much less than what only uses memory: what is seldom drawn elsewhere
+        // meets there.
         let likely = |(weight, kind): (u64, Kind)| match theme {
             Some(theme) => 4 * u64::from(theme.contains(&kind)),
             None => weight,
@@ -490,8 +491,8 @@ impl Swarm {
 }
 
 impl Swarm {
-    /// One space after the other, so that tags run out, mostly twice over; then perhaps what most of the program is about, to
-    /// take something away there.
+    /// One space after the other, so that tags run out, mostly twice over; then perhaps what most of the program is
+    /// about, to take something away there.
     fn go_round(&self, window: u8, batch: u8, rng: &mut Rng, into: &mut Vec<EngineOp>) {
         let first = rng.below(self.spaces);
         let count = self.spaces * (1 + rng.few(2));

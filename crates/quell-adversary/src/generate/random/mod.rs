@@ -1,9 +1,9 @@
 //! Drawing programs at random, and changing them.
 //!
-//! Programs are drawn by swarms (Groce et al., ISSTA 2012): each may use a few kinds of operations and a
-//! few pages only, drawn anew every time. Operations that it does then meet, and operations that it leaves out cannot hide
-//! anything. Operations come in *phrases* (open a batch, change something, finish it), which are cut,
-//! spread over CPUs and mixed. Each grammar has its phrases in a module of its own: [`engine`], [`calls`].
+//! Programs are drawn by swarms (Groce et al., ISSTA 2012): each may use a few kinds of operations and a few pages
+//! only, drawn anew every time. Operations that it does then meet, and operations that it leaves out cannot hide
+//! anything. Operations come in *phrases* (open a batch, change something, finish it), which are cut, spread over CPUs
+//! and mixed. Each grammar has its phrases in a module of its own: [`engine`], [`calls`].
 
 mod calls;
 mod engine;

@@ -39,8 +39,8 @@ pub(in crate::generate) fn engine_program_like(rng: &mut Rng, like: Option<&Prog
         swarm.spaces = shape.spaces.into();
     }
     shape.nmi_page = rng.pick(&swarm.pages);
-    // A thread that preempts a flush, and the code that it comes back to, are then of two spaces: what the flush knows of
-    // one must not be taken for the other's.
+    // A thread that preempts a flush, and the code that it comes back to, are then of two spaces: what the flush knows
+    // of one must not be taken for the other's.
     let strangers = swarm.nests && shape.spaces > 1 && rng.one_in(2);
     if strangers || swarm.nests && rng.one_in(2) {
         shape.preemptions = 1;
@@ -84,8 +84,8 @@ pub(in crate::generate) fn engine_program_like(rng: &mut Rng, like: Option<&Prog
     if swarm.uses_own_half() {
         first.extend(swarm.own.iter().map(|&own| EngineOp::MapOwn { own }));
     }
-    // In some programs each CPU is mostly about a space of its own, and the thread that preempts it about another's: what goes wrong
-    // there must not be mended by what they do to each other.
+    // In some programs each CPU is mostly about a space of its own, and the thread that preempts it about another's:
+    // what goes wrong there must not be mended by what they do to each other.
     let apart = strangers || shape.spaces > 1 && rng.one_in(4);
     // In some it is mostly about one that no CPU has had loaded before.
     let fresh = shape.spaces > 1 && !apart && rng.one_in(6);

@@ -27,8 +27,8 @@ pub(in crate::generate) fn calls_program_like(
     }
     // What a fault maps may be a large page, too.
     let untouched = swarm.large && !swarm.collapses && rng.one_in(3);
-    // Every other program is a duel: one CPU does one kind of thing, another another or no more than use memory, and the
-    // rest of them use what it is done to; perhaps not before one of the two says that it is done.
+    // Every other program is a duel: one CPU does one kind of thing, another another or no more than use memory, and
+    // the rest of them use what it is done to; perhaps not before one of the two says that it is done.
     let duel = rng.one_in(2).then(|| {
         let second = match rng.one_in(if untouched { 2 } else { 4 }) {
             true => rng.below(2) as u8,
