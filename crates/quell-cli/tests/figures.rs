@@ -61,7 +61,11 @@ fn the_readme_shows_the_row_of_each_mechanism() {
     let missing: Vec<_> = rows()
         .filter(|row| !text.lines().any(|there| there == row.trim_end()))
         .collect();
-    assert!(missing.is_empty(), "not in README.md:\n{}", missing.join("\n"));
+    assert!(
+        missing.is_empty(),
+        "not in README.md:\n{}",
+        missing.join("\n")
+    );
 }
 
 #[test]

@@ -22,7 +22,7 @@ pub const SOURCES: [&str; 11] = [
 const LEADERS: [&str; 9] = ["\"\"\"", "//!", "///", "/**", "/*", "*/", "//", "*", "#"];
 
 /// Whether an entry of a folder is looked at: not what Cargo or Python build, nor what version control keeps.
-fn is_looked_at(entry: &DirEntry) -> bool {
+pub(crate) fn is_looked_at(entry: &DirEntry) -> bool {
     let name = entry.file_name().to_string_lossy();
     !["target", "__pycache__", ".git"].contains(&&*name)
 }

@@ -1,11 +1,12 @@
 //! How the crates and modules of a workspace use each other.
 //!
-//! Three rules are checked by the test of this crate, on quell itself:
+//! Four rules are checked by the test of this crate, on quell itself:
 //!
 //! * the modules of a crate use each other in one direction: no circle of imports ([`modules`]);
 //! * a crate uses only crates that stand before it in the list that opens `docs/architecture.md`
 //!   ([`crates`]);
-//! * a source file of more than 500 lines, in whatever language, says at its head why it is long ([`length`]).
+//! * a source file of more than 500 lines, in whatever language, says at its head why it is long ([`length`]);
+//! * no line of prose, in documents and comments, has more than 132 columns ([`width`]).
 //!
 //! # What counts as an import
 //!
@@ -19,6 +20,7 @@ pub mod crates;
 pub mod length;
 pub mod modules;
 mod paths;
+pub mod width;
 
 use std::path::PathBuf;
 

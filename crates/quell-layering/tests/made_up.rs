@@ -1,6 +1,6 @@
 //! The checker finds what it is for, in made-up workspaces.
 
-use quell_layering::{crates, length, modules};
+use quell_layering::{crates, length, modules, width};
 use std::path::Path;
 use tempfile::TempDir;
 
@@ -262,4 +262,48 @@ fn long_files_in_other_languages_need_the_same_reason() {
             "late.py"
         ]
     );
+}
+
+#[test]
+fn wide_prose_is_found_in_documents_and_comments() {
+    let words = "word ".repeat(30);
+    let link = format!("[a](https://example.org/{})", "x".repeat(130));
+    let text = "x".repeat(140);
+    let folder = tree(&[
+        ("a.md", &format!("short\n{words}\n")),
+        (
+            "b.md",
+            &format!("| {words}|\n```\n{words}\n```\n* {link}\n\n    {words}\n"),
+        ),
+        (
+            "c.md",
+            &format!("* {words}\n\n* see {link}\n```\n```\n{words}\n"),
+        ),
+        (
+            "a.rs",
+            &format!("//! {words}\nfn f() {{}}\n    /// {words}\n"),
+        ),
+        (
+            "b.rs",
+            &format!(
+                "/// | {words} |\n/// ```\n/// {words}\n/// ```\nconst A: &str = \"{words}\";\n// {text}\n"
+            ),
+        ),
+        ("c.c", &format!("/*\n * {words}\n */\nint *p; {words}\n")),
+        ("d.toml", &format!("# {words}\na = \"{words}\"\n")),
+        ("e.txt", &words),
+        ("target/f.md", &words),
+    ]);
+    let found = width::too_wide(folder.path()).expect("files");
+    let found: Vec<_> = found
+        .iter()
+        .map(|wide| {
+            let name = wide.path.file_name().expect("a name").to_string_lossy();
+            format!("{name}:{}", wide.line)
+        })
+        .collect();
+    let expected = [
+        "a.md:2", "a.rs:1", "a.rs:3", "c.c:2", "c.md:1", "c.md:3", "c.md:6", "d.toml:1",
+    ];
+    assert_eq!(found, expected);
 }

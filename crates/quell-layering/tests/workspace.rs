@@ -1,6 +1,6 @@
 //! The rules, on this workspace.
 
-use quell_layering::{crates, length, modules};
+use quell_layering::{crates, length, modules, width};
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
@@ -169,6 +169,25 @@ fn long_files_say_why() {
         "long files whose first two paragraphs do not say `long because`",
         found,
         GENERATED,
+    );
+}
+
+#[test]
+fn prose_is_narrow_enough_to_be_read() {
+    let root = root();
+    let found = width::too_wide(&root).expect("sources");
+    let found: Vec<_> = found
+        .iter()
+        .map(|wide| {
+            let path = wide.path.strip_prefix(&root).unwrap_or(&wide.path);
+            format!("{}:{}: {} columns", path.display(), wide.line, wide.columns)
+        })
+        .collect();
+    assert!(
+        found.is_empty(),
+        "lines of prose with more than {} columns:\n  {}",
+        width::WIDEST,
+        found.join("\n  ")
     );
 }
 

@@ -1,17 +1,15 @@
 //! Page faults: from an access that the tables refuse to an entry that allows it.
 //!
-//! A fault holds the areas for reading and looks at the entry under its table's lock. Work that takes memory or time
-//! (allocating, zeroing, copying, decompressing) is done without that lock, and then the entry is looked at again: if
-//! it is not what it was, the fault starts anew. In between a reference keeps the frame that was looked at from
-//! becoming something else.
+//! A fault holds the areas for reading and looks at the entry under its table's lock. Work that takes memory or time (allocating,
+//! zeroing, copying, decompressing) is done without that lock, and then the entry is looked at again: if it is not what it was,
+//! the fault starts anew. In between a reference keeps the frame that was looked at from becoming something else.
 //!
-//! A page that is *replaced* (copy-on-write) is taken out, flushed, and only then is the copy put in, all under the
-//! table's lock: another CPU must not read the old page after this one has written the new (C4), and machines may not
-//! see two frames behind one address.
+//! A page that is *replaced* (copy-on-write) is taken out, flushed, and only then is the copy put in, all under the table's lock:
+//! another CPU must not read the old page after this one has written the new (C4), and machines may not see two frames behind
+//! one address.
 //!
-//! A *new* page goes where an entry is empty, also if a discard on another CPU has emptied it and has still to flush,
-//! as in Linux; on Arm the fault flushes first (`TableGuard::break_before_make`). Swap gives back what was there, or
-//! what was flushed.
+//! A *new* page goes where an entry is empty, also if a discard on another CPU has emptied it and has still to flush, as in
+//! Linux; on Arm the fault flushes first (`TableGuard::break_before_make`). Swap gives back what was there, or what was flushed.
 
 use crate::entry::EntryKind;
 use crate::frame::{Owner, order_of, size_of};

@@ -1,10 +1,9 @@
 //! The events of one CPU: opened, switched, counted, and their records read from the buffer that the kernel fills.
 //!
-//! For each CPU there is one buffer. An event that counts nothing owns it and brings news of processes; the wanted
-//! events write into it as well. They hang on a second event that counts nothing, and those that are recorded between
-//! windows on a third, so that one system call for each CPU starts and ends recording. Beside those that are counted
-//! there is one that only counts and always runs. The kernel takes all of it back when the descriptors are closed,
-//! however this process ends.
+//! For each CPU there is one buffer. An event that counts nothing owns it and brings news of processes; the wanted events
+//! write into it as well. They hang on a second event that counts nothing, and those that are recorded between windows on a
+//! third, so that one system call for each CPU starts and ends recording. Beside those that are counted there is one that only
+//! counts and always runs. The kernel takes all of it back when the descriptors are closed, however this process ends.
 
 use std::collections::HashMap;
 use std::ffi::{CStr, CString};
@@ -34,8 +33,8 @@ const COMM_EXEC: u16 = 1 << 13;
 /// From this part of a buffer on, it is read without waiting for more.
 const AWAKE: usize = 8;
 
-/// The kernel's request to let an event write into another's buffer (`PERF_EVENT_IOC_SET_OUTPUT`), which neither rustix
-/// nor perf-event2 makes.
+/// The kernel's request to let an event write into another's buffer (`PERF_EVENT_IOC_SET_OUTPUT`), which neither rustix nor
+/// perf-event2 makes.
 const SET_OUTPUT: libc::c_ulong = 0x2405;
 
 /// A tracepoint on a CPU.
@@ -54,8 +53,8 @@ pub(super) struct Point {
     pub(super) stretches: Stretches,
 }
 
-/// The kernel's request to record only some events of a tracepoint (`PERF_EVENT_IOC_SET_FILTER`), where a pointer has
-/// eight bytes.
+/// The kernel's request to record only some events of a tracepoint (`PERF_EVENT_IOC_SET_FILTER`), where a pointer has eight
+/// bytes.
 const SET_FILTER: libc::c_ulong = 0x4008_2406;
 
 /// A record that was read.
@@ -101,8 +100,8 @@ pub(super) struct Missing {
 }
 
 impl Missing {
-    /// Of so many that happened, and were read; and of all that the kernel has lost, what it has told of. A kernel
-    /// before 6.0 has no account of what it has lost.
+    /// Of so many that happened, and were read; and of all that the kernel has lost, what it has told of. A kernel before 6.0 has
+    /// no account of what it has lost.
     fn of(happened: u64, seen: u64, lost: Option<u64>, told: u64) -> Missing {
         let full = lost.map_or(0, |lost| lost.saturating_sub(told));
         Missing {
@@ -302,8 +301,8 @@ pub(super) fn wait(rings: &[Ring], most: Duration) {
     wait_for(rings.iter().map(|ring| ring.sampler.as_raw_fd()), most);
 }
 
-/// Waits so long, or until there is something to read. A descriptor that answers anything else (of a CPU that has gone,
-/// say) would answer at once for ever, so the rest is waited for without it.
+/// Waits so long, or until there is something to read. A descriptor that answers anything else (of a CPU that has gone, say) would
+/// answer at once for ever, so the rest is waited for without it.
 fn wait_for(descriptors: impl Iterator<Item = RawFd>, most: Duration) {
     let begun = Instant::now();
     let of = |fd| libc::pollfd {
@@ -314,8 +313,8 @@ fn wait_for(descriptors: impl Iterator<Item = RawFd>, most: Duration) {
     let mut buffers: Vec<_> = descriptors.map(of).collect();
     loop {
         let rest = most.saturating_sub(begun.elapsed());
-        // SAFETY: the kernel writes to these entries alone, of which there are so many; a descriptor that is not open
-        // is told in its entry.
+        // SAFETY: the kernel writes to these entries alone, of which there are so many; a descriptor that is not open is told in
+        // its entry.
         let answered = unsafe {
             libc::poll(
                 buffers.as_mut_ptr(),
@@ -333,9 +332,9 @@ fn wait_for(descriptors: impl Iterator<Item = RawFd>, most: Duration) {
     }
 }
 
-/// How long it takes another CPU to have the recording of windows started or stopped, in nanoseconds: the quickest of
-/// some, what its interrupt takes to arrive included; 0 where there is no other. The CPU that the thread is on is left
-/// out, because nothing interrupts it. Leaves recording stopped, and the buffers without what was recorded meanwhile.
+/// How long it takes another CPU to have the recording of windows started or stopped, in nanoseconds: the quickest of some, what
+/// its interrupt takes to arrive included; 0 where there is no other. The CPU that the thread is on is left out, because nothing
+/// interrupts it. Leaves recording stopped, and the buffers without what was recorded meanwhile.
 pub(super) fn turn_ns(rings: &mut [Ring]) -> io::Result<f64> {
     const ROUNDS: usize = 3;
     let mut quickest = f64::INFINITY;
