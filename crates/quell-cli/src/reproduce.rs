@@ -30,7 +30,7 @@ pub struct ReproduceArgs {
     #[arg(long)]
     json: bool,
     /// Shows every experiment with its figures, and why those miss that do
-    #[arg(long, conflicts_with = "guards")]
+    #[arg(long, conflicts_with_all = ["guards", "json", "markdown"])]
     details: bool,
     /// Where the HTML report goes [default: quell-report.html in target/, or here if there is none]
     #[arg(long, value_name = "FILE")]
@@ -47,6 +47,47 @@ pub struct ReproduceArgs {
     /// Only this mechanism, S0 to S4, or this workload
     #[arg(long, value_name = "MECHANISM|WORKLOAD")]
     only: Option<String>,
+}
+
+/// In which form the results are printed.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Form {
+    Text,
+    Json,
+    Markdown,
+}
+
+impl ReproduceArgs {
+    fn form(&self) -> Form {
+        match (self.json, self.markdown) {
+            (true, _) => Form::Json,
+            (_, true) => Form::Markdown,
+            _ => Form::Text,
+        }
+    }
+
+    /// What is to be run, guards apart.
+    fn experiments(&self) -> Result<Vec<Experiment>> {
+        let all = Experiment::all(self.only.as_deref());
+        if all.is_empty() {
+            let only = self.only.as_deref().unwrap_or_default();
+            let names: Vec<_> = Workload::all().iter().map(Workload::name).collect();
+            return Err(usage(format_args!(
+                "--only {only}: no such experiment; there are S0 to S4 and {}",
+                names.join(", ")
+            )));
+        }
+        Ok(if self.guards { Vec::new() } else { all })
+    }
+
+    /// Where the report goes, if one is written.
+    fn place(&self) -> Result<Option<Destination>> {
+        if self.no_report || self.guards || self.markdown {
+            return Ok(None);
+        }
+        let place = Destination::open("--report", self.report.as_deref(), "quell-report.html")?;
+        Ok(Some(place))
+    }
 }
 
 #[derive(Serialize)]
@@ -266,40 +307,27 @@ fn print_guards(rows: &[guards::Row]) {
 /// If nothing is to be run, or something cannot be written.
 pub fn run(args: &ReproduceArgs) -> Result<ExitCode> {
     let began = Instant::now();
-    let all = Experiment::all(args.only.as_deref());
-    if all.is_empty() {
-        let only = args.only.as_deref().unwrap_or_default();
-        let names: Vec<_> = Workload::all().iter().map(Workload::name).collect();
-        return Err(usage(format_args!(
-            "--only {only}: no such experiment; there are S0 to S4 and {}",
-            names.join(", ")
-        )));
-    }
-    let place = match args.no_report || args.guards || args.markdown {
-        true => None,
-        false => Some(Destination::open(
-            "--report",
-            args.report.as_deref(),
-            "quell-report.html",
-        )?),
-    };
-    if !args.json && !args.guards && !args.markdown {
-        say!("{INTRODUCTION}");
-    }
-    let plans = if args.guards { Vec::new() } else { all };
+    let form = args.form();
+    let plans = args.experiments()?;
+    let place = args.place()?;
     let mut results = Results::default();
-    if !(args.details || args.markdown || args.json || args.guards) {
-        print_summary(&plans, &mut results);
+    if form == Form::Text && !args.guards {
+        say!("{INTRODUCTION}");
+        if !args.details {
+            print_summary(&plans, &mut results);
+        }
     }
     results.run(RUNNING, plans.iter().flat_map(Experiment::runs));
     let rows: Vec<Row> = plans.iter().map(|plan| plan.row(&results)).collect();
     let worse = worse_with_all(&plans, &results);
-    if args.markdown && !args.guards {
-        say!("{}", detail_table(&rows).markdown(false).trim_end());
-    } else if args.details && !args.json {
-        print_details(&rows);
+    match form {
+        Form::Markdown if !args.guards => {
+            say!("{}", detail_table(&rows).markdown(false).trim_end());
+        }
+        Form::Text if args.details => print_details(&rows),
+        _ => {}
     }
-    let guarded = match args.guards || args.json || place.is_some() {
+    let guarded = match args.guards || form == Form::Json || place.is_some() {
         true => guards::plans(args.only.as_deref()),
         false => Vec::new(),
     };
@@ -308,43 +336,80 @@ pub fn run(args: &ReproduceArgs) -> Result<ExitCode> {
         .iter()
         .map(|plan| plan.row(&results, &left_out))
         .collect();
-    if args.guards && args.markdown {
-        say!("{}", guard_table(&guards).markdown(true).trim_end());
-    } else if args.guards && !args.json {
-        print_guards(&guards);
+    match form {
+        Form::Markdown if args.guards => {
+            say!("{}", guard_table(&guards).markdown(true).trim_end());
+        }
+        Form::Text if args.guards => print_guards(&guards),
+        _ => {}
     }
     if let Some(place) = &place {
         let page = report::build(&plans, &rows, &guards, &worse, &mut results);
         place.write(&page.0)?;
     }
-    let seconds = began.elapsed().as_secs_f64();
-    // Not those with a guard left out: there the contract may break, and a run may come to no end.
-    let violations = results.violations();
-    let rate = accesses_per_second(results.outcomes().chain(left_out.outcomes()));
-    if args.json {
+    let end = End {
+        // Not those with a guard left out: there the contract may break, and a run may come to no end.
+        violations: results.violations(),
+        runs: results.outcomes().count(),
+        rate: accesses_per_second(results.outcomes().chain(left_out.outcomes())),
+        seconds: began.elapsed().as_secs_f64(),
+        report: place.as_ref().map(Destination::shown),
+    };
+    match form {
+        Form::Json => end.print_json(&rows, &guards)?,
+        Form::Text => end.print(args, &rows, &worse),
+        Form::Markdown => {}
+    }
+    let failures: Vec<&str> = results.failures().collect();
+    if !failures.is_empty() {
+        bail!("{}", failures.join("; "));
+    }
+    Ok(if end.violations == 0 {
+        ExitCode::SUCCESS
+    } else {
+        ExitCode::FAILURE
+    })
+}
+
+/// What is said when all has run.
+struct End {
+    violations: u64,
+    runs: usize,
+    /// Accesses a second and core.
+    rate: f64,
+    seconds: f64,
+    report: Option<String>,
+}
+
+impl End {
+    fn print_json(&self, rows: &[Row], guards: &[guards::Row]) -> Result<()> {
         let json = Json {
-            rows: &rows,
-            guards: &guards,
-            violations,
-            accesses_per_second: rate,
-            seconds,
-            report: place.as_ref().map(Destination::shown),
+            rows,
+            guards,
+            violations: self.violations,
+            accesses_per_second: self.rate,
+            seconds: self.seconds,
+            report: self.report.clone(),
         };
         say!("{}", serde_json::to_string_pretty(&json)?);
-    } else if !args.markdown {
+        Ok(())
+    }
+
+    fn print(&self, args: &ReproduceArgs, rows: &[Row], worse: &[(&'static Headline, f64)]) {
         say!();
         if args.details {
-            explain(&rows, &worse);
+            explain(rows, worse);
         }
-        paragraph(safety(results.outcomes().count(), violations));
+        paragraph(safety(self.runs, self.violations));
         if args.details {
             paragraph(format_args!(
-                "{seconds:.0} s, {:.1} million accesses/s a core.",
-                rate / 1e6
+                "{:.0} s, {:.1} million accesses/s a core.",
+                self.seconds,
+                self.rate / 1e6
             ));
         }
-        if let Some(place) = &place {
-            say!("Report: {}", place.shown());
+        if let Some(report) = &self.report {
+            say!("Report: {report}");
         }
         if !args.details && !args.guards {
             let command = command();
@@ -353,15 +418,6 @@ pub fn run(args: &ReproduceArgs) -> Result<ExitCode> {
             ));
         }
     }
-    let failures: Vec<&str> = results.failures().collect();
-    if !failures.is_empty() {
-        bail!("{}", failures.join("; "));
-    }
-    Ok(if violations == 0 {
-        ExitCode::SUCCESS
-    } else {
-        ExitCode::FAILURE
-    })
 }
 
 /// Whether the contract held.
