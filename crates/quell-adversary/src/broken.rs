@@ -1,7 +1,7 @@
 //! Mistakes at the boundary to the machine, made by a decorator of [`Hardware`].
 //!
-//! The engine asks the machine for an interrupt, an invalidation, a barrier, a root; [`Broken`] passes that on, or passes
-//! on less. So the engine's code shows the protocol alone, and the mistakes that a kernel's port of the
+//! The engine asks the machine for an interrupt, an invalidation, a barrier, a root; [`Broken`] passes that on, or
+//! passes on less. So the engine's code shows the protocol alone, and the mistakes that a kernel's port of the
 //! interface may have are made where a port would make them.
 
 use quell::{

@@ -1,11 +1,11 @@
 //! What is searched when a person asks: names of scenarios, workloads and written programs, each on every machine and
 //! under every policy that are asked for; how much each gets; and what came of one, as data.
 //!
-//! The command and other languages choose here and write the same rows, so one description of a result serves all. Names
-//! that are files are read by the caller, who knows where they lie: on this host, or in a message from another.
+//! The command and other languages choose here and write the same rows, so one description of a result serves all.
+//! Names that are files are read by the caller, who knows where they lie: on this host, or in a message from another.
 //!
-//! A workload is named by all that its runs depend on, `mine.toml,cpus=2,pages=4`: the name stands in replay codes, and is
-//! read back from them.
+//! A workload is named by all that its runs depend on, `mine.toml,cpus=2,pages=4`: the name stands in replay codes, and
+//! is read back from them.
 
 use crate::explore::{Budget, POLICIES, Report};
 use crate::generate::Recorded;
@@ -46,7 +46,8 @@ pub struct Choice<'a> {
 }
 
 impl Choice<'_> {
-    /// Every case, in an order that depends on nothing else. Scenarios and machines that they name are kept until the process ends.
+    /// Every case, in an order that depends on nothing else. Scenarios and machines that they name are kept until the
+    /// process ends.
     ///
     /// # Errors
     /// Names what there is not, or what is wrong in a file.

@@ -132,8 +132,8 @@ impl Footprints {
         self.written.remove(&word);
     }
 
-    /// A CPU asks about a rule. Where the others stand meanwhile, each in the middle of something, is what decides whether
-    /// the rule matters.
+    /// A CPU asks about a rule. Where the others stand meanwhile, each in the middle of something, is what decides
+    /// whether the rule matters.
     pub(crate) fn ask(&mut self, cpu: usize, rule: &Rule) {
         let number = number_of(rule);
         for (other, [last, outer]) in self.asked.iter().enumerate() {

@@ -57,8 +57,8 @@ impl Adversary {
         }
     }
 
-    /// The same machine in a guest: whenever an initiator asks, the hypervisor does not run these CPUs (bit `n` is the `n`th that does
-    /// something), and flushes them before it runs them again.
+    /// The same machine in a guest: whenever an initiator asks, the hypervisor does not run these CPUs (bit `n` is the
+    /// `n`th that does something), and flushes them before it runs them again.
     pub fn with_unscheduled(self, unscheduled: u8) -> Self {
         Adversary {
             unscheduled,

@@ -1,7 +1,9 @@
-//! What a port of the engine with page-table isolation must not forget: rules as the engine's own, with a mutant for each.
+//! What a port of the engine with page-table isolation must not forget: rules as the engine's own, with a mutant for
+//! each.
 //!
 //! User mode runs under tags of its own, of which the engine does not know. The machine that has them is in
-//! [`machine`](crate::machine); what it notes of them, in `quell_arch::x86_64::isolation`, is told by what these rules let through.
+//! [`machine`](crate::machine); what it notes of them, in `quell_arch::x86_64::isolation`, is told by what these rules
+//! let through.
 
 use quell::{Invalidate, Tag};
 use quell_arch::x86_64::isolation::UserHalves;

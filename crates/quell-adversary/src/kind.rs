@@ -27,22 +27,22 @@ pub struct MachineKind {
     pub reorders: bool,
     /// Whether table writes reach walkers only after a barrier of the writer.
     pub lagging_walkers: bool,
-    /// Whether one address may not have two translations at the same time: an entry that maps
-    /// something is cleared and flushed before it maps something else. `flush_needed` is told so, and the machine reports, as
-    /// [misuse](quell_contract::Clause::Misuse), a kernel that does otherwise; not under a policy that lets a target flush after the
-    /// initiator has gone on, if it [broadcasts nothing](MachineKind::breaks_by_interrupt).
+    /// Whether one address may not have two translations at the same time: an entry that maps something is cleared and
+    /// flushed before it maps something else. `flush_needed` is told so, and the machine reports, as
+    /// [misuse](quell_contract::Clause::Misuse), a kernel that does otherwise; not under a policy that lets a target
+    /// flush after the initiator has gone on, if it [broadcasts nothing](MachineKind::breaks_by_interrupt).
     pub break_before_make: bool,
     /// Whether walkers set accessed and dirty bits.
     pub hardware_dirty: bool,
     /// Whether an invalidation of leaf entries names their size, and leaves those of other sizes alone
     /// (Arm's level hint).
     pub level_hints: bool,
-    /// Whether an entry may say that it is one of a block, and a TLB then fill what it says of every page of the block (Arm's contiguous
-    /// bit, RISC-V's Svnapot).
+    /// Whether an entry may say that it is one of a block, and a TLB then fill what it says of every page of the block
+    /// (Arm's contiguous bit, RISC-V's Svnapot).
     pub blocks: bool,
-    /// Whether user mode runs under a tag of its own (page-table isolation): the kernel's half of a space is what the engine
-    /// flushes, the user's is flushed on the way back to user mode ([`isolation`](crate::isolation)). Of the scenarios only
-    /// those that say so run there.
+    /// Whether user mode runs under a tag of its own (page-table isolation): the kernel's half of a space is what the
+    /// engine flushes, the user's is flushed on the way back to user mode ([`isolation`](crate::isolation)). Of the
+    /// scenarios only those that say so run there.
     pub isolated: bool,
     /// Whether a range is invalidated piece by piece, complete only at the end.
     pub pieces: bool,
@@ -114,8 +114,8 @@ impl MachineKind {
         },
     ];
 
-    /// Machines that are to come. The engine is held against them in a test of their own (`tests/to_come.rs`) and where a search names
-    /// one; they stand in no table.
+    /// Machines that are to come. The engine is held against them in a test of their own (`tests/to_come.rs`) and where
+    /// a search names one; they stand in no table.
     pub const TO_COME: &'static [MachineKind] = &[MachineKind {
         name: "arm-local",
         about: "AArch64 that broadcasts nothing, with ASIDs of each CPU's own",
@@ -154,8 +154,9 @@ impl MachineKind {
         matches!(self.tags, Tags::NoneBroadcast | Tags::Global(_))
     }
 
-    /// Whether what must not meet in a TLB is kept apart by interrupts alone. Then a kernel waits until targets have flushed, keeps no
-    /// root loaded lazily, and leaves no CPU alone that runs a program: each would have the old entry beside the new one.
+    /// Whether what must not meet in a TLB is kept apart by interrupts alone. Then a kernel waits until targets have
+    /// flushed, keeps no root loaded lazily, and leaves no CPU alone that runs a program: each would have the old entry
+    /// beside the new one.
     pub fn breaks_by_interrupt(&self) -> bool {
         self.break_before_make && !self.broadcasts()
     }

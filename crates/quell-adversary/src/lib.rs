@@ -38,11 +38,10 @@
 //!
 //! # What is not covered
 //!
-//! Machines whose names say so ([`kind`]) have weak memory ordering: loads that overtake each other, and stores that wait. No
-//! machine has stores that overtake loads, dependencies that order, or early loads of frames
-//! ([`machine`]). No TLB returns garbage, no walk tears a word, and there are no machine checks.
-//! No other CPU steps in between two operations on the reference count of an `Arc`, or on counters
-//! that only give out names.
+//! Machines whose names say so ([`kind`]) have weak memory ordering: loads that overtake each other, and stores that
+//! wait. No machine has stores that overtake loads, dependencies that order, or early loads of frames ([`machine`]). No
+//! TLB returns garbage, no walk tears a word, and there are no machine checks. No other CPU steps in between two
+//! operations on the reference count of an `Arc`, or on counters that only give out names.
 
 pub mod action;
 pub mod bare_kernel;

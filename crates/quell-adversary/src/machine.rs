@@ -1,13 +1,12 @@
-//! The machine's state, and what each action does to it. The file is long because the state stands in it whole, with how a run
-//! begins and what interrupts the code of a CPU.
+//! The machine's state, and what each action does to it.
 //!
-//! A CPU's code runs until it *arrives* at an operation on something shared; there the machine asks
-//! the scheduler what happens next, and the operation takes place when its CPU's step is picked.
-//! Between two such points a CPU touches nothing that others could see. Stores go into a buffer
-//! first and become visible by an action of their own; a CPU whose operation needs an empty
-//! buffer (a fence, an atomic exchange, an invalidation) waits until its stores have drained. Stores of the
-//! kernel to frames go the same way ([`Fill`]): on machines whose stores overtake each other
-//! an entry may be seen before the bytes of the page that it maps.
+//! A CPU's code runs until it *arrives* at an operation on something shared; there the machine asks the scheduler what
+//! happens next, and the operation takes place when its CPU's step is picked. Between two such points a CPU touches
+//! nothing that others could see. Stores go into a buffer first and become visible by an action of their own; a CPU
+//! whose operation needs an empty buffer (a fence, an atomic exchange, an invalidation) waits until its stores have
+//! drained. Stores of the kernel to frames go the same way ([`Fill`]): on machines whose stores overtake each other an
+//! entry may be seen before the bytes of the page that it maps. The file is long because the state stands in it whole,
+//! with how a run begins and what interrupts the code of a CPU.
 //!
 //! On machines that reorder ([`MachineKind::reorders`]) a load may return what its word held before: it was
 //! satisfied ahead of what comes earlier in its program, as far as acquiring loads, fences and what the CPU
@@ -195,8 +194,8 @@ pub(crate) struct Core {
     cpus: [Cpu; MAX_CPUS],
     /// What each CPU may do next, as far as that is known.
     enabled: [Actions; MAX_CPUS],
-    /// Of which CPUs it is not, as bits. What a CPU may do changes with its own operations, which is seen when it arrives at
-    /// them, and else only where this says so.
+    /// Of which CPUs it is not, as bits. What a CPU may do changes with its own operations, which is seen when it
+    /// arrives at them, and else only where this says so.
     outdated: u8,
     /// What was picked last of all that may happen.
     picked: Action,

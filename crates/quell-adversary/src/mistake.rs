@@ -1,8 +1,8 @@
 //! Mistakes that are made on purpose: a search that does not find one of them has proved nothing.
 //!
 //! A mistake is one of three. A *rule* of the engine, of the memory manager or of zeroing is not kept: the code decides
-//! otherwise at that line. Something goes wrong at the *boundary* to the machine: an interrupt is not
-//! sent, an invalidation reaches less than it should ([`broken`](crate::broken)). Or an *ordering* is weaker than the code says:
+//! otherwise at that line. Something goes wrong at the *boundary* to the machine: an interrupt is not sent, an
+//! invalidation reaches less than it should ([`broken`](crate::broken)). Or an *ordering* is weaker than the code says:
 //! that of the stores to one word, or of one kind of operation in one file of the engine ([`Weakened`]).
 //!
 //! Scenarios, replay codes and `docs/mutants.md` name a mistake by its name, which never changes.

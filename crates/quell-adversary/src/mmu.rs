@@ -1,14 +1,13 @@
-//! Translation caches, as the set of everything they may hold. The file is long because one set is filled, used, walked and
-//! invalidated, and each of these must know what the others leave in it.
+//! Translation caches, as the set of everything they may hold.
 //!
-//! A TLB may fill speculatively from whatever its walker can reach, at any time, and may forget
-//! whatever it likes, at any time. Searching through those choices would be hopeless, and it is not
-//! needed: what matters of all of them together is one set. Each CPU has here *every* translation
-//! that it could have filled at some moment since the last invalidation that covered it, and every
-//! pointer to a page-table page that its walker caches could have kept (closed under walking: a
-//! kept pointer to a table is followed to what the table says now). An access may then use any
-//! translation of the set; if one of them breaks the contract, some timing of fills and evictions
-//! does, and the run has failed. So one run stands for all those timings.
+//! A TLB may fill speculatively from whatever its walker can reach, at any time, and may forget whatever it likes, at
+//! any time. Searching through those choices would be hopeless, and it is not needed: what matters of all of them
+//! together is one set. Each CPU has here *every* translation that it could have filled at some moment since the last
+//! invalidation that covered it, and every pointer to a page-table page that its walker caches could have kept (closed
+//! under walking: a kept pointer to a table is followed to what the table says now). An access may then use any
+//! translation of the set; if one of them breaks the contract, some timing of fills and evictions does, and the run has
+//! failed. So one run stands for all those timings. The file is long because one set is filled, used, walked and
+//! invalidated, and each of these must know what the others leave in it.
 //!
 //! An invalidation takes away what could no longer be walked when it was issued; what can still be
 //! walked could be filled again at once, so it stays. That also covers broadcasts: they are applied
@@ -399,8 +398,8 @@ impl Mmu {
         }
     }
 
-    /// A table is linked, by a store with release: a walker that reaches it finds what was written to it before. Machines with broadcasts
-    /// are harder on the kernel: there only a barrier publishes that.
+    /// A table is linked, by a store with release: a walker that reaches it finds what was written to it before.
+    /// Machines with broadcasts are harder on the kernel: there only a barrier publishes that.
     fn linked(&mut self, table: u32, now: Moment) {
         let tlbs = &mut self.tlbs;
         self.lags.retain(|gone| {

@@ -123,8 +123,8 @@ fn holds_unmutated(exploration: &Exploration, schedules: u64) -> bool {
     report.failure.is_none()
 }
 
-/// Makes one mistake and searches for a run in which it breaks the contract. `keep_on` is told how many schedules were run since it was asked last, before
-/// each case.
+/// Makes one mistake and searches for a run in which it breaks the contract. `keep_on` is told how many schedules were
+/// run since it was asked last, before each case.
 pub fn test(mistake: Mistake, seed: u64, mut keep_on: impl FnMut(u64) -> bool) -> Tested {
     let mut tested = Tested {
         mistake,

@@ -1,10 +1,10 @@
-//! The schedulers, which choose what happens next. The file is long because all of them are arms of one choice, which a run makes at every step.
+//! The schedulers, which choose what happens next.
 //!
-//! At every point of a run some *actions* are possible: a CPU does its next step, takes an
-//! interrupt or an NMI, is preempted, or one of its buffered stores becomes visible. A [`Strategy`] picks one.
-//! Whatever it is, the run can be written down as its deviations from one fixed scheduler, which
-//! goes on with the same CPU as long as that can move ([`default_action`]); so every run replays
-//! from a short list, and shrinking means leaving deviations out.
+//! At every point of a run some *actions* are possible: a CPU does its next step, takes an interrupt or an NMI, is
+//! preempted, or one of its buffered stores becomes visible. A [`Strategy`] picks one. Whatever it is, the run can be
+//! written down as its deviations from one fixed scheduler, which goes on with the same CPU as long as that can move
+//! ([`default_action`]); so every run replays from a short list, and shrinking means leaving deviations out. The file
+//! is long because all of them are arms of one choice, which a run makes at every step.
 //!
 //! * **Random**: goes on with the same CPU, or, with a probability drawn once per run, picks
 //!   uniformly.
@@ -48,8 +48,8 @@ impl Rng {
     }
 }
 
-/// The stream of a run's seed that says which loads are satisfied early; what happens next is drawn from the first. So a
-/// machine that satisfies none early draws the schedules that it would draw without this one.
+/// The stream of a run's seed that says which loads are satisfied early; what happens next is drawn from the first. So
+/// a machine that satisfies none early draws the schedules that it would draw without this one.
 const LOADS: u64 = 1;
 
 /// How loads are satisfied early in a run: drawn once, so that some runs do it often and some never.
@@ -263,8 +263,8 @@ impl Strategy {
         strategy
     }
 
-    /// The same where a CPU has taken an entry, or a right, away in a table and no CPU has flushed yet: it is in the middle
-    /// of what every other CPU relies on. Mostly it stalls until no other CPU can do anything.
+    /// The same where a CPU has taken an entry, or a right, away in a table and no CPU has flushed yet: it is in the
+    /// middle of what every other CPU relies on. Mostly it stalls until no other CPU can do anything.
     pub(crate) fn changing(seed: u64, prompts: bool) -> Self {
         let mut strategy = Strategy::random(seed);
         if let Strategy::Random(random) = &mut strategy {

@@ -1,8 +1,8 @@
 //! Runs: one program, on one machine, under one schedule.
 //!
-//! A [`Session`] keeps what is dear to make (tables, lists, stacks) from run to run, and the moment at which the program
-//! has been made ready, where that is the same in every run: further runs begin there ([`Beginning`]). A run itself
-//! allocates nothing for the machine.
+//! A [`Session`] keeps what is dear to make (tables, lists, stacks) from run to run, and the moment at which the
+//! program has been made ready, where that is the same in every run: further runs begin there ([`Beginning`]). A run
+//! itself allocates nothing for the machine.
 
 use crate::action::Deviation;
 use crate::context::Context;
@@ -56,7 +56,8 @@ pub struct Session<'p> {
     core: Option<Box<Core>>,
     arena: Rc<Arena>,
     /// Where kernels lie and what programs over the manager allocate. This memory has the same addresses in every run,
-    /// whatever else the host's allocator has to do; a search sees what lies there besides words; and all of it goes at once.
+    /// whatever else the host's allocator has to do; a search sees what lies there besides words; and all of it goes at
+    /// once.
     heap: Option<Box<Heap>>,
     /// Where runs begin: scenarios are made ready once.
     beginning: Cell<Option<Beginning>>,

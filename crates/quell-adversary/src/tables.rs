@@ -71,7 +71,8 @@ pub struct Arena {
 }
 
 impl Arena {
-    /// Room for `frames` page-table pages, in frames from 0, made as one: there may be thousands, of which runs use few.
+    /// Room for `frames` page-table pages, in frames from 0, made as one: there may be thousands, of which runs use
+    /// few.
     pub fn new(frames: usize) -> Self {
         let words = vec![0u64; frames * TABLE_WORDS].into_boxed_slice();
         let pages = Box::into_raw(words).cast::<TablePage>();

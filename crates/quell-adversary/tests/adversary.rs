@@ -52,7 +52,8 @@ fn cases(policy: Policy) -> impl Iterator<Item = Case<'static>> {
 #[test]
 fn the_contract_holds_with_every_mechanism_on_and_nothing_passes_vacuously() {
     for case in cases(Policy::ALL) {
-        // Most programs reach what they are there for in a hundred schedules, the others in more; and `cargo xtask ci schedules` runs more.
+        // Most programs reach what they are there for in a hundred schedules, the others in more; and
+        // `cargo xtask ci schedules` runs more.
         let few = holds(case, Budget::Schedules(150));
         let missed = match few.missed[..] {
             [] => few.missed,
@@ -314,8 +315,8 @@ fn bad_codes_are_refused_with_the_reason() {
     }
 }
 
-/// Without what keeps it, break before make is broken on Arm alone: by the page that a fault puts where another frame was,
-/// by the table that it links where a large page was, and by the table of a split.
+/// Without what keeps it, break before make is broken on Arm alone: by the page that a fault puts where another frame
+/// was, by the table that it links where a large page was, and by the table of a split.
 #[test]
 fn the_managers_breaks_before_makes_are_judged_on_arm_alone() {
     for (mutant, scenario) in [

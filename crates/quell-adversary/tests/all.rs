@@ -1,5 +1,5 @@
-//! The adversary's tests: one program, so that the long searches run side by side. What needs an allocator of its own stays apart
-//! (`allocator.rs`).
+//! The adversary's tests: one program, so that the long searches run side by side. What needs an allocator of its own
+//! stays apart (`allocator.rs`).
 
 mod adversary;
 mod generate;

@@ -1,5 +1,5 @@
-//! What generated programs over the engine can say: each small program here breaks the contract with a mistake that shows in no program
-//! without it.
+//! What generated programs over the engine can say: each small program here breaks the contract with a mistake that
+//! shows in no program without it.
 
 use crate::generate::{holds, needs};
 
@@ -65,7 +65,8 @@ fn flushes_without_a_batch_and_cpus_that_come_back_are_in_the_grammar() {
     needs(AT_ONCE, "LazySkippedForTables");
 }
 
-/// A CPU goes idle, and is not run by its hypervisor, before its stores are visible: what it says of itself last is what is seen last.
+/// A CPU goes idle, and is not run by its hypervisor, before its stores are visible: what it says of itself last is
+/// what is seen last.
 const LEFT_BUFFERED: &str = r#"
 machine = "x86-pcid"
 policy = "all"

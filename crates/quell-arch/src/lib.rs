@@ -5,13 +5,12 @@
 //!
 //! Each architecture has a module with the same three parts: [`entry`](x86_64::entry) encodes an
 //! [`Entry`](quell::Entry) as a word of a table and decodes it, and has the rules of the TLBs;
-//! [`features`](x86_64::features) finds out which features the processor has;
-//! [`tlb`](x86_64::tlb) has the instructions that invalidate, switch roots and wait. x86-64 has a fourth part,
-//! [`isolation`](x86_64::isolation), for kernels with page-table isolation. [`zero`] has the instructions that zero memory. Formats,
-//! operand encodings and the decoding of features are pure functions: they compile and are
-//! tested on every host. Functions that execute a privileged instruction exist only on their own
-//! architecture, and are `unsafe` because they change what memory means. The interrupt between CPUs is not here: it belongs to the
-//! kernel's driver of its interrupt controller.
+//! [`features`](x86_64::features) finds out which features the processor has; [`tlb`](x86_64::tlb) has the instructions
+//! that invalidate, switch roots and wait. x86-64 has a fourth part, [`isolation`](x86_64::isolation), for kernels with
+//! page-table isolation. [`zero`] has the instructions that zero memory. Formats, operand encodings and the decoding of
+//! features are pure functions: they compile and are tested on every host. Functions that execute a privileged
+//! instruction exist only on their own architecture, and are `unsafe` because they change what memory means. The
+//! interrupt between CPUs is not here: it belongs to the kernel's driver of its interrupt controller.
 //!
 //! Nothing here decides *whether* to flush: the engine does.
 //!

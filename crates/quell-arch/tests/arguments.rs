@@ -1,5 +1,5 @@
-//! Whatever the types allow may be passed to what computes formats and operands: it panics where its documentation says so, and
-//! nowhere else. Tests are built with overflow checks, so arithmetic counts.
+//! Whatever the types allow may be passed to what computes formats and operands: it panics where its documentation says
+//! so, and nowhere else. Tests are built with overflow checks, so arithmetic counts.
 
 use any_value::scope;
 use proptest::prelude::*;

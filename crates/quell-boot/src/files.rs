@@ -1,7 +1,8 @@
 //! Files that another run of the command may be reading, whichever of its parts writes them.
 //!
-//! Two comparisons at once are ordinary: tests run beside each other, and so do people. No file is therefore written where
-//! another process may look at it: it is written beside its place under a name of its own, and put there when it is whole.
+//! Two comparisons at once are ordinary: tests run beside each other, and so do people. No file is therefore written
+//! where another process may look at it: it is written beside its place under a name of its own, and put there when it
+//! is whole.
 
 use anyhow::Context;
 use std::fs::File;

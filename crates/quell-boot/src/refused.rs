@@ -15,8 +15,8 @@ const MISTAKES_OF_THE_MACHINE: [&str; 6] = [
     "SkipInterrupt",
 ];
 
-/// Checks the options of a boot with `cpus` CPUs that runs `workload`, if it runs one. `is_rule` says whether a name is that of a
-/// mutant of the engine's or the manager's rules.
+/// Checks the options of a boot with `cpus` CPUs that runs `workload`, if it runs one. `is_rule` says whether a name is
+/// that of a mutant of the engine's or the manager's rules.
 ///
 /// # Errors
 /// What the kernel would refuse, in one line that names the option.

@@ -52,8 +52,8 @@
 #include <stdint.h>
 #endif
 
-// For so many spaces, 1 to 8, a batch has places. A library that was built with QUELL_BATCH_SPACES in its environment wants the same
-// number defined wherever this header is included; quell_engine_new compares them.
+// For so many spaces, 1 to 8, a batch has places. A library that was built with QUELL_BATCH_SPACES in its environment
+// wants the same number defined wherever this header is included; quell_engine_new compares them.
 #if !defined(QUELL_BATCH_SPACES)
 #define QUELL_BATCH_SPACES 8
 #endif
@@ -149,8 +149,8 @@
 #endif
 
 #if !defined(QUELL_CPUS_8192)
-// The version of this interface. A header of one version does not work with a library of another, and
-// quell_engine_new refuses it. So it does where one of the two is for more CPUs than the other, or for batches of more spaces.
+// The version of this interface. A header of one version does not work with a library of another, and quell_engine_new
+// refuses it. So it does where one of the two is for more CPUs than the other, or for batches of more spaces.
 #define QUELL_INTERFACE (2051 - (256 * (uint32_t)QUELL_BATCH_SPACES))
 #endif
 
@@ -177,12 +177,12 @@ enum quell_invalidate_kind {
     // All entries under all tags, walker caches included; global kernel entries may stay.
     QUELL_INVALIDATE_KIND_ALL,
     // The entries of `range`, in `scope`, in the kernel's half: global ones and those under the tag that is loaded, as
-    // `invlpg` and `tlbi vaae1` drop them. Where tags mean the same everywhere, those under all tags. Only changes of a
-    // space that quell_kernel_space_new made ask for it.
+    // `invlpg` and `tlbi vaae1` drop them. Where tags mean the same everywhere, those under all tags. Only changes of
+    // a space that quell_kernel_space_new made ask for it.
     QUELL_INVALIDATE_KIND_KERNEL,
-    // All entries under all tags, global ones and walker caches included, after a full barrier as quell_hw_fence. `tag`,
-    // `range` and `scope` say nothing. quell_cpu_online asks for it, too: in a kernel that makes no kernel space it
-    // may be treated as `All`.
+    // All entries under all tags, global ones and walker caches included, after a full barrier as quell_hw_fence.
+    // `tag`, `range` and `scope` say nothing. quell_cpu_online asks for it, too: in a kernel that makes no kernel
+    // space it may be treated as `All`.
     QUELL_INVALIDATE_KIND_EVERYTHING,
 };
 
@@ -241,8 +241,8 @@ enum quell_status {
 enum quell_need_kind {
     // No CPU.
     QUELL_NEED_KIND_NOTHING,
-    // A CPU that was refused an access through the entry: it forgets it before it tries again (quell_refresh). No other
-    // is told.
+    // A CPU that was refused an access through the entry: it forgets it before it tries again (quell_refresh). No
+    // other is told.
     QUELL_NEED_KIND_LOCAL,
     // Every CPU that may hold the entry: report it to a batch.
     QUELL_NEED_KIND_FLUSH,
@@ -367,8 +367,8 @@ enum quell_counter {
 enum quell_kernel_entries {
     // Global entries, one for all tags.
     QUELL_KERNEL_ENTRIES_GLOBAL,
-    // Entries that are not global, or entries of both kinds. TLBs keep the former under each tag that was loaded as they
-    // were used, so on CPUs with tags of their own a flush costs the entries of all other spaces.
+    // Entries that are not global, or entries of both kinds. TLBs keep the former under each tag that was loaded as
+    // they were used, so on CPUs with tags of their own a flush costs the entries of all other spaces.
     QUELL_KERNEL_ENTRIES_TAGGED,
 };
 
@@ -457,8 +457,8 @@ struct quell_features {
     uint32_t tagging;
     // The highest tag (per-CPU tags), or the bits of a tag (global ones).
     uint32_t tags;
-    // A request with more strides than this, in all of its ranges together, is flushed as a whole tag; 0 makes every flush
-    // one. Linux has 33 on x86 and 512 on arm64.
+    // A request with more strides than this, in all of its ranges together, is flushed as a whole tag; 0 makes every
+    // flush one. Linux has 33 on x86 and 512 on arm64.
     uint64_t full_above;
     // Whether quell_hw_broadcast_start reaches all CPUs without an interrupt: 0 or 1.
     uint32_t broadcast;
@@ -486,31 +486,33 @@ struct quell_hooks {
     // This CPU executes no instruction that it fetched before the call: `isb` on Arm, on x86 an instruction that
     // serializes. quell_synchronize_text refuses to work without it.
     void (*synchronize_text)(void);
-    // In a guest: asks the hypervisor to flush the virtual CPU `target` if that does not run. True if it did not run, and
-    // will have lost every translation, global ones and walker caches included, before it executes or walks again: then
-    // quell does not interrupt it. Called for each target, after the tables were changed. The function is one atomic
-    // operation, a full barrier, on memory that the hypervisor shares with the guest.
+    // In a guest: asks the hypervisor to flush the virtual CPU `target` if that does not run. True if it did not run,
+    // and will have lost every translation, global ones and walker caches included, before it executes or walks again:
+    // then quell does not interrupt it. Called for each target, after the tables were changed. The function is one
+    // atomic operation, a full barrier, on memory that the hypervisor shares with the guest.
     bool (*flush_on_reentry)(uint32_t target);
-    // Starts to invalidate the translations that other walkers of a space's tables hold (an IOMMU, a hypervisor's second
-    // stage): `range` has changed, or everything if it is NULL, in the space whose root is in frame `root`; `scope` is an
-    // `enum quell_scope`. Called after the tables were changed, on the CPU that flushes or owes the flush, for every
-    // change that needs a flush, also under the lock of a table, so it waits for nothing. If the flush is owed until reuse,
-    // this is called at the unmap. If the library was built without the feature "secondary", quell_engine_new refuses it.
+    // Starts to invalidate the translations that other walkers of a space's tables hold (an IOMMU, a hypervisor's
+    // second stage): `range` has changed, or everything if it is NULL, in the space whose root is in frame `root`;
+    // `scope` is an `enum quell_scope`. Called after the tables were changed, on the CPU that flushes or owes the
+    // flush, for every change that needs a flush, also under the lock of a table, so it waits for nothing. If the
+    // flush is owed until reuse, this is called at the unmap. If the library was built without the feature
+    // "secondary", quell_engine_new refuses it.
     void (*start_secondary)(uint64_t root,
                             const struct quell_range *range,
                             uint32_t scope);
-    // A number that stands for all that was started with `start_secondary` before this call, by this CPU and by others of
-    // which it has heard: the number of a command behind them in the device's queue, for instance. Waits for nothing.
+    // A number that stands for all that was started with `start_secondary` before this call, by this CPU and by others
+    // of which it has heard: the number of a command behind them in the device's queue, for instance. Waits for
+    // nothing.
     uint64_t (*mark_secondary)(void);
-    // Whether all that `mark` stands for is complete: devices use and fill none of what was invalidated. Asked, on any CPU,
-    // until it says yes, before a flush is over. It does not wait: quell serves requests for its CPU between two questions,
-    // and quell_batch_poll asks once. NULL: it is complete when `start_secondary` has returned.
+    // Whether all that `mark` stands for is complete: devices use and fill none of what was invalidated. Asked, on any
+    // CPU, until it says yes, before a flush is over. It does not wait: quell serves requests for its CPU between two
+    // questions, and quell_batch_poll asks once. NULL: it is complete when `start_secondary` has returned.
     bool (*secondary_is_done)(uint64_t mark);
-    // This CPU has answered requests while a flush is in flight (quell_batch_start): the kernel may wake, or queue, the
-    // code that calls quell_batch_poll. It may be called without need, but never too early. Interrupts are masked.
+    // This CPU has answered requests while a flush is in flight (quell_batch_start): the kernel may wake, or queue,
+    // the code that calls quell_batch_poll. It may be called without need, but never too early. Interrupts are masked.
     void (*flush_answered)(void);
-    // This CPU has waited for CPU `target` for `turns` turns of quell_hw_relax: a kernel may report a hang. Called after
-    // 65536 turns, and each time that their number has doubled. The wait goes on when it returns.
+    // This CPU has waited for CPU `target` for `turns` turns of quell_hw_relax: a kernel may report a hang. Called
+    // after 65536 turns, and each time that their number has doubled. The wait goes on when it returns.
     void (*waits_long)(uint32_t target,
                        uint64_t turns);
 };
@@ -526,9 +528,9 @@ struct quell_setup {
     const char *policy;
     // Memory for the CPUs 0 to `cpu_count` - 1, which the engine keeps. NULL if `cpu_places` is not.
     struct quell_cpu *cpus;
-    // Where the memory of each CPU is, if it is not one array: in the kernel's per-CPU areas, for instance. An array of
-    // `cpu_count` pointers to places that are each another CPU's alone; the engine keeps the array as well. NULL if `cpus`
-    // is not.
+    // Where the memory of each CPU is, if it is not one array: in the kernel's per-CPU areas, for instance. An array
+    // of `cpu_count` pointers to places that are each another CPU's alone; the engine keeps the array as well. NULL if
+    // `cpus` is not.
     struct quell_cpu *const *cpu_places;
     // How many CPUs there are, online or not: 1 to QUELL_MAX_CPUS.
     size_t cpu_count;
@@ -543,8 +545,8 @@ struct quell_setup {
     size_t ledger_entries;
     // The optional functions; read once. NULL: there are none.
     const struct quell_hooks *hooks;
-    // If quell_engine_new refuses, it writes the reason here, one line, cut off if it is too long and ended with a zero
-    // byte. NULL: it writes none.
+    // If quell_engine_new refuses, it writes the reason here, one line, cut off if it is too long and ended with a
+    // zero byte. NULL: it writes none.
     char *message;
     // The bytes of `message`; 160 are enough.
     size_t message_size;
@@ -560,8 +562,8 @@ struct QUELL_ALIGNED(8) quell_batch {
     uint8_t opaque[QUELL_BATCH_SIZE];
 };
 
-// When the flush of a batch began to be owed: a number of 64 bits in the machine's order of bytes, larger for each later
-// debt of an engine. Zero is no such moment.
+// When the flush of a batch began to be owed: a number of 64 bits in the machine's order of bytes, larger for each
+// later debt of an engine. Zero is no such moment.
 struct QUELL_ALIGNED(8) quell_stamp {
     uint8_t opaque[QUELL_STAMP_SIZE];
 };
@@ -584,7 +586,8 @@ struct quell_entry {
     uint64_t frame;
     // Bits of an `enum quell_entry_flag`.
     uint32_t flags;
-    // How the memory is cached: a number that the architecture explains (PAT index, MAIR index, PBMT); 0 is ordinary memory.
+    // How the memory is cached: a number that the architecture explains (PAT index, MAIR index, PBMT); 0 is ordinary
+    // memory.
     uint8_t memory;
     // The protection key, or 0.
     uint8_t key;
@@ -619,8 +622,8 @@ struct QUELL_ALIGNED(8) quell_zero_plan {
 extern "C" {
 #endif // __cplusplus
 
-// The meaning of a status: one line, without a newline, ended with a zero byte, which stays valid for ever. A number that
-// is no status has a text that says so.
+// The meaning of a status: one line, without a newline, ended with a zero byte, which stays valid for ever. A number
+// that is no status has a text that says so.
 //
 // Context: any.
 const char *quell_status_text(uint32_t status);
@@ -633,16 +636,17 @@ extern uint32_t quell_hw_this_cpu(void);
 // `dsb ish` on Arm.
 extern void quell_hw_fence(void);
 
-// Invalidates translations of this CPU alone. In effect when it returns: no later access of this CPU uses an
-// entry that is covered, unless it was filled again from the tables after the call began. Fills after the call see
-// the table stores before it, and those of other CPUs that this one has observed (on Arm that takes `dsb ishst` first, and
-// `dsb ish` where nothing is broadcast). quell_hw_load_root without `keep` does as much. A store with release after the call is seen by
-// other CPUs only after the invalidation has taken effect. A tag that is named is the one that is loaded.
+// Invalidates translations of this CPU alone. In effect when it returns: no later access of this CPU uses an entry
+// that is covered, unless it was filled again from the tables after the call began. Fills after the call see the
+// table stores before it, and those of other CPUs that this one has observed (on Arm that takes `dsb ishst` first,
+// and `dsb ish` where nothing is broadcast). quell_hw_load_root without `keep` does as much. A store with release
+// after the call is seen by other CPUs only after the invalidation has taken effect. A tag that is named is the
+// one that is loaded.
 extern void quell_hw_invalidate(const struct quell_invalidate *what);
 
 // Starts to invalidate translations on every CPU (`TLBI ... IS`, INVLPGB). Table stores before the call are seen
-// by fills after the completion. Not called unless `quell_features.broadcast` is set; then it may be a trap. A library
-// without the feature "broadcast" refers neither to it nor to quell_hw_broadcast_complete.
+// by fills after the completion. Not called unless `quell_features.broadcast` is set; then it may be a trap. A
+// library without the feature "broadcast" refers neither to it nor to quell_hw_broadcast_complete.
 extern void quell_hw_broadcast_start(const struct quell_invalidate *what);
 
 // Waits until every broadcast that *this* CPU has sent is complete on every CPU (`dsb ish`, `tlbsync`). Not
@@ -656,13 +660,13 @@ extern void quell_hw_load_root(uint64_t root,
                                bool keep);
 
 // Leaves every user root: until the next quell_hw_load_root this CPU uses and fills no user translation (the
-// kernel's own root on x86, a reserved table on Arm). Entries under the tag that this loads are dropped, global ones
-// excepted. Interrupts are masked.
+// kernel's own root on x86, a reserved table on Arm). Entries under the tag that this loads are dropped, global
+// ones excepted. Interrupts are masked.
 extern void quell_hw_unload_root(void);
 
 // Interrupts each CPU of `targets`; the caller is never one of them. Each target sooner or later calls
-// quell_on_interrupt, and sees there what was stored before this call. `targets` is valid until this function returns. The
-// words behind those that have CPUs of the engine are not written: do not read or copy them.
+// quell_on_interrupt, and sees there what was stored before this call. `targets` is valid until this function
+// returns. The words behind those that have CPUs of the engine are not written: do not read or copy them.
 // Interrupts are masked, so it must not wait for other CPUs.
 extern void quell_hw_interrupt(const struct quell_cpu_set *targets);
 
@@ -692,9 +696,10 @@ extern void quell_panic(const char *message,
 // names is the engine's from now on; `setup` itself, the policy's text and the message are not kept. No function
 // unmakes an engine: when all of its CPUs are offline, its memory may be used for something else.
 //
-// Refuses: a NULL `engine` or `setup`; both or none of `cpus` and `cpu_places`, or a NULL in the latter; memory that is not
-// aligned; a wrong `interface`; a text that is no policy, or asks for a mechanism that the library was built without;
-// features that contradict each other; numbers of CPUs that are not supported; memory of an engine that has a CPU online; `start_secondary` in a library without it.
+// Refuses: a NULL `engine` or `setup`; both or none of `cpus` and `cpu_places`, or a NULL in the latter; memory that
+// is not aligned; a wrong `interface`; a text that is no policy, or asks for a mechanism that the library was built
+// without; features that contradict each other; numbers of CPUs that are not supported; memory of an engine that has a
+// CPU online; `start_secondary` in a library without it.
 //
 // Context: once, before any CPU is online.
 QUELL_MUST_USE
@@ -722,8 +727,9 @@ bool quell_policy_has(const struct quell_engine *engine,
 // Context: any.
 uint64_t quell_policy_cap(const struct quell_engine *engine);
 
-// Takes this CPU into the protocol, before it loads its first space and before it uses a mapping of the kernel that may
-// change. Of the kernel's text it drops nothing: if that has changed, the CPU then drops what it has fetched, by itself.
+// Takes this CPU into the protocol, before it loads its first space and before it uses a mapping of the kernel that
+// may change. Of the kernel's text it drops nothing: if that has changed, the CPU then drops what it has fetched, by
+// itself.
 //
 // Refuses a CPU that the engine has no number for, and one that is online.
 //
@@ -731,12 +737,12 @@ uint64_t quell_policy_cap(const struct quell_engine *engine);
 QUELL_MUST_USE
 enum quell_status quell_cpu_online(struct quell_engine *engine);
 
-// Takes this CPU out of the protocol: the CPU leaves its space, answers the requests that it has, and gets no more. Until
-// quell_cpu_online it touches no user memory, and no mapping of the kernel that is ever reported to a batch; tables of
-// the kernel's half are freed only where its walker cannot reach them. `from` is as for quell_switch_to: the space that
-// this CPU loaded last, even if it keeps that lazily or the engine made it leave the root; NULL only if there was none or it
-// was retired. If another space is passed, or NULL, the space that was loaded goes on naming this CPU: until it is retired,
-// its flushes interrupt this CPU in vain.
+// Takes this CPU out of the protocol: the CPU leaves its space, answers the requests that it has, and gets no more.
+// Until quell_cpu_online it touches no user memory, and no mapping of the kernel that is ever reported to a batch;
+// tables of the kernel's half are freed only where its walker cannot reach them. `from` is as for quell_switch_to: the
+// space that this CPU loaded last, even if it keeps that lazily or the engine made it leave the root; NULL only if
+// there was none or it was retired. If another space is passed, or NULL, the space that was loaded goes on naming this
+// CPU: until it is retired, its flushes interrupt this CPU in vain.
 //
 // Refuses a CPU that is not online.
 //
@@ -762,14 +768,14 @@ enum quell_status quell_on_interrupt(struct quell_engine *engine);
 // Context: as quell_on_interrupt.
 enum quell_status quell_poll(struct quell_engine *engine);
 
-// Whether an NMI handler or a probe may access user memory right now. If not, it gives up, as for
-// an access that faults. False for memory without an engine, and on a CPU that the engine has no number for. Other code need not
-// ask.
+// Whether an NMI handler or a probe may access user memory right now. If not, it gives up, as for an access that
+// faults. False for memory without an engine, and on a CPU that the engine has no number for. Other code need not ask.
 //
 // Context: any, an NMI too, on an online CPU.
 bool quell_user_access_allowed(const struct quell_engine *engine);
 
-// Whether this CPU has no user root loaded. False for memory without an engine, and on a CPU that the engine has no number for.
+// Whether this CPU has no user root loaded. False for memory without an engine, and on a CPU that the engine has no
+// number for.
 //
 // Context: on an online CPU, where it cannot switch meanwhile.
 bool quell_is_detached(const struct quell_engine *engine);
@@ -781,19 +787,20 @@ bool quell_is_detached(const struct quell_engine *engine);
 // On return user accesses of this CPU go through the current tables of `to`, and every flush of `to` that was complete
 // when the call began has taken effect here.
 //
-// Refuses a CPU that is not online, a space that was not made or was retired, and a kernel space as `to`: every CPU has
-// that loaded already. A kernel space as `from` counts as NULL.
+// Refuses a CPU that is not online, a space that was not made or was retired, and a kernel space as `to`: every CPU
+// has that loaded already. A kernel space as `from` counts as NULL.
 //
 // Context: the scheduler's switch, where this CPU cannot be in two at once; in a library that was built with
-// QUELL_UNCHECKED=1, with interrupts masked. Does not wait for other CPUs' answers; with system-wide tags it spins while
-// another CPU takes one.
+// QUELL_UNCHECKED=1, with interrupts masked. Does not wait for other CPUs' answers; with system-wide tags it spins
+// while another CPU takes one.
 QUELL_MUST_USE
 enum quell_status quell_switch_to(struct quell_engine *engine,
                                   struct quell_space *from,
                                   struct quell_space *to);
 
-// This CPU goes idle or runs a kernel thread: the root stays loaded, lazily, and its user half is not used. Of that space
-// only freed page-table pages, and the end of the space, still interrupt the CPU. quell_switch_to or quell_resume ends it.
+// This CPU goes idle or runs a kernel thread: the root stays loaded, lazily, and its user half is not used. Of that
+// space only freed page-table pages, and the end of the space, still interrupt the CPU. quell_switch_to or
+// quell_resume ends it.
 //
 // Refuses a CPU that is not online.
 //
@@ -802,19 +809,19 @@ QUELL_MUST_USE
 enum quell_status quell_enter_lazy(struct quell_engine *engine);
 
 // The way back from lazy mode to `space`, if this CPU has kept its root: for a kernel thread before it accesses the
-// user memory of `space`, and for the end of an idle period. False, and nothing was done, if the CPU has left that root
-// meanwhile (call quell_switch_to then), if it is not online, or if a pointer is refused.
+// user memory of `space`, and for the end of an idle period. False, and nothing was done, if the CPU has left that
+// root meanwhile (call quell_switch_to then), if it is not online, or if a pointer is refused.
 //
 // Context: as quell_switch_to.
 QUELL_MUST_USE
 bool quell_resume(struct quell_engine *engine,
                   struct quell_space *space);
 
-// This CPU returns to its program; until quell_enter_kernel, changes of the kernel's mappings do not interrupt it (for a
-// `nohz_full` CPU). It flushes them in quell_enter_kernel. Without effect on a CPU that runs no user space.
+// This CPU returns to its program; until quell_enter_kernel, changes of the kernel's mappings do not interrupt it (for
+// a `nohz_full` CPU). It flushes them in quell_enter_kernel. Without effect on a CPU that runs no user space.
 //
-// Until quell_enter_kernel this CPU uses no mapping that is ever reported to a batch of a kernel space: the text and the stack
-// on its way out of the kernel and in again, quell and its memory are never unmapped or moved. Of quell it
+// Until quell_enter_kernel this CPU uses no mapping that is ever reported to a batch of a kernel space: the text and
+// the stack on its way out of the kernel and in again, quell and its memory are never unmapped or moved. Of quell it
 // calls nothing but quell_on_interrupt.
 //
 // Refuses a CPU that is not online.
@@ -822,27 +829,28 @@ bool quell_resume(struct quell_engine *engine,
 // Context: on the CPU itself, interrupts masked. Does not wait.
 enum quell_status quell_enter_user(struct quell_engine *engine);
 
-// This CPU has entered the kernel from a program: flushes the kernel's mappings if an initiator has left that to it. Every
-// interrupt, exception, system call and NMI that may come from a program calls it first. On a CPU that has not called
-// quell_enter_user since it costs a few loads.
+// This CPU has entered the kernel from a program: flushes the kernel's mappings if an initiator has left that to it.
+// Every interrupt, exception, system call and NMI that may come from a program calls it first. On a CPU that has not
+// called quell_enter_user since it costs a few loads.
 //
 // Refuses a CPU that is not online.
 //
 // Context: interrupts masked, or an NMI, before a mapping of the kernel is used that may change. Does not wait.
 enum quell_status quell_enter_kernel(struct quell_engine *engine);
 
-// On return every CPU that is online has flushed what it had been asked to flush before the call, where an initiator may have
-// been content with the receipt. Interrupts no CPU. For frames that bear no speculative load: those whose memory type or
-// encryption is to change, that a guest is to have for itself alone, or that leave the machine. Called after they have come out
-// of a batch, or were claimed. It says nothing of CPUs that were not asked: one that has the space loaded lazily, unless the
-// change was reported with QUELL_SCOPE_TABLES; and, of the kernel's mappings, one between quell_enter_user and quell_enter_kernel.
+// On return every CPU that is online has flushed what it had been asked to flush before the call, where an initiator
+// may have been content with the receipt. Interrupts no CPU. For frames that bear no speculative load: those whose
+// memory type or encryption is to change, that a guest is to have for itself alone, or that leave the machine. Called
+// after they have come out of a batch, or were claimed. It says nothing of CPUs that were not asked: one that has the
+// space loaded lazily, unless the change was reported with QUELL_SCOPE_TABLES; and, of the kernel's mappings, one
+// between quell_enter_user and quell_enter_kernel.
 //
 // Context: interrupts on or off. May wait.
 QUELL_MUST_USE
 enum quell_status quell_quiesce(struct quell_engine *engine);
 
-// On return no CPU that is online executes an instruction that it fetched before the call. Called after the text of the
-// kernel was written, mapped or unmapped, and after the batch that was told of it has finished. If the machine's
+// On return no CPU that is online executes an instruction that it fetched before the call. Called after the text of
+// the kernel was written, mapped or unmapped, and after the batch that was told of it has finished. If the machine's
 // instruction caches need maintenance, the kernel does that before. A CPU that is offline is not told, now or later.
 //
 // Refuses an engine without `quell_hooks.synchronize_text`, and a CPU that the engine has no number for.
@@ -851,8 +859,8 @@ enum quell_status quell_quiesce(struct quell_engine *engine);
 QUELL_MUST_USE
 enum quell_status quell_synchronize_text(struct quell_engine *engine);
 
-// Whether this CPU takes part in the protocol. False for memory without an engine, and on a CPU that the engine has no number
-// for.
+// Whether this CPU takes part in the protocol. False for memory without an engine, and on a CPU that the engine has no
+// number for.
 //
 // Context: any but an NMI, where the caller stays on this CPU.
 bool quell_is_online(const struct quell_engine *engine);
@@ -864,8 +872,8 @@ bool quell_runs(const struct quell_engine *engine,
                 const struct quell_space *space);
 
 // This CPU leaves `space`, if it has that loaded, lazily or not, and goes on without any user root until
-// quell_switch_to: no flush of the space interrupts it then. If the engine made it leave the root before, and it has no
-// other loaded, the space no longer names it either.
+// quell_switch_to: no flush of the space interrupts it then. If the engine made it leave the root before, and it has
+// no other loaded, the space no longer names it either.
 //
 // Refuses a CPU that is not online, and a space that was not made or was retired.
 //
@@ -886,19 +894,19 @@ enum quell_status quell_space_new(struct quell_engine *engine,
                                   struct quell_space *space,
                                   uint64_t root);
 
-// Makes a space of the kernel's own mappings, which every CPU has loaded from the start and for ever: stacks, memory of
-// `vmalloc`, windows onto I/O memory, the text of modules. Their changes are reported to batches as those of any other
-// space. The initiator of a flush asks every CPU that is online, but for those between quell_enter_user and
+// Makes a space of the kernel's own mappings, which every CPU has loaded from the start and for ever: stacks, memory
+// of `vmalloc`, windows onto I/O memory, the text of modules. Their changes are reported to batches as those of any
+// other space. The initiator of a flush asks every CPU that is online, but for those between quell_enter_user and
 // quell_enter_kernel, and waits until each has flushed. `entries` is an `enum quell_kernel_entries`: what TLBs keep of
-// these mappings. A kernel may have several such spaces. `space` is memory of any content that stays where it is for ever: a
-// kernel space is not retired.
+// these mappings. A kernel may have several such spaces. `space` is memory of any content that stays where it is for
+// ever: a kernel space is not retired.
 //
-// The root in frame `root` maps the kernel. With QUELL_KERNEL_ENTRIES_GLOBAL all entries that are reported with this space are
-// global; with QUELL_KERNEL_ENTRIES_TAGGED they may be or not. quell_hw_invalidate handles QUELL_INVALIDATE_KIND_KERNEL and
-// QUELL_INVALIDATE_KIND_EVERYTHING.
+// The root in frame `root` maps the kernel. With QUELL_KERNEL_ENTRIES_GLOBAL all entries that are reported with this
+// space are global; with QUELL_KERNEL_ENTRIES_TAGGED they may be or not. quell_hw_invalidate handles
+// QUELL_INVALIDATE_KIND_KERNEL and QUELL_INVALIDATE_KIND_EVERYTHING.
 //
-// The kernel may unmap a range that it uses no more with quell_batch_finish_owed, whatever its rights were: it gives the addresses
-// out again after quell_settle_stamp, the frames after quell_claim.
+// The kernel may unmap a range that it uses no more with quell_batch_finish_owed, whatever its rights were: it gives
+// the addresses out again after quell_settle_stamp, the frames after quell_claim.
 //
 // Refuses an `entries` that is none of the enumeration.
 //
@@ -930,7 +938,8 @@ enum quell_status quell_space_retire(struct quell_engine *engine,
 // Context: any.
 uint64_t quell_space_id(const struct quell_space *space);
 
-// Whether an unfinished batch was told of a space; then quell_space_retire refuses it. False for memory without a space.
+// Whether an unfinished batch was told of a space; then quell_space_retire refuses it. False for memory without a
+// space.
 //
 // Context: any.
 bool quell_space_is_in_batch(const struct quell_space *space);
@@ -951,12 +960,13 @@ enum quell_status quell_refresh(struct quell_engine *engine,
                                 struct quell_range range);
 
 // Begins a batch for a purpose (`enum quell_purpose`), in memory of any content. `frames` is an array for the names of
-// `room` frames, which belongs to the batch until that is finished; NULL if `room` is 0. A full batch must be finished,
-// which costs a shootdown: the longer the array, the better. Of spaces the batch has places for QUELL_BATCH_SPACES; of one more it keeps
-// nothing, and its end flushes all of that space, on all CPUs that may have it loaded and some others.
+// `room` frames, which belongs to the batch until that is finished; NULL if `room` is 0. A full batch must be
+// finished, which costs a shootdown: the longer the array, the better. Of spaces the batch has places for
+// QUELL_BATCH_SPACES; of one more it keeps nothing, and its end flushes all of that space, on all CPUs that may have
+// it loaded and some others.
 //
-// Every batch to which something was reported must be finished: otherwise its entries stay unflushed, and its spaces are
-// in debt for ever.
+// Every batch to which something was reported must be finished: otherwise its entries stay unflushed, and its spaces
+// are in debt for ever.
 //
 // Context: any but an NMI. Does not wait.
 QUELL_MUST_USE
@@ -971,8 +981,8 @@ enum quell_status quell_batch_begin(struct quell_engine *engine,
 // Context: any but an NMI.
 bool quell_batch_is_full(struct quell_batch *batch);
 
-// Whether nothing was reported to the batch since it was begun or finished, so that finishing it does nothing. True for memory
-// without a batch, false for one whose flush was started.
+// Whether nothing was reported to the batch since it was begun or finished, so that finishing it does nothing. True
+// for memory without a batch, false for one whose flush was started.
 //
 // Context: any but an NMI.
 bool quell_batch_is_empty(struct quell_batch *batch);
@@ -1008,8 +1018,8 @@ enum quell_status quell_batch_unmapped(struct quell_batch *batch,
                                        void *frame);
 
 // A page-table page that spanned `range` was unlinked from `space`; `frame` is the embedder's name of it. The flush
-// reaches walkers and CPUs that hold the space lazily, and its initiator waits until every target has flushed. If the table
-// still mapped pages, the flush drops only those that the range's strides name: the first of each stride.
+// reaches walkers and CPUs that hold the space lazily, and its initiator waits until every target has flushed. If the
+// table still mapped pages, the flush drops only those that the range's strides name: the first of each stride.
 //
 // Refuses a batch that is full; nothing was reported then.
 //
@@ -1030,9 +1040,9 @@ QUELL_MUST_USE
 enum quell_status quell_batch_hold(struct quell_batch *batch,
                                    void *frame);
 
-// The lock is dropped under which changes were reported: with S0 off, and a purpose other than a call's, flushes them; the
-// frames stay in the batch's array. With S0 on it does nothing, and so it does where the flush may be owed. If it is called
-// each time, there is a flush for each change with S0 off; if not, the batch flushes at its end.
+// The lock is dropped under which changes were reported: with S0 off, and a purpose other than a call's, flushes them;
+// the frames stay in the batch's array. With S0 on it does nothing, and so it does where the flush may be owed. If it
+// is called each time, there is a flush for each change with S0 off; if not, the batch flushes at its end.
 //
 // Context: interrupts on or off. May wait.
 QUELL_MUST_USE
@@ -1047,12 +1057,12 @@ QUELL_MUST_USE
 enum quell_status quell_batch_finish(struct quell_batch *batch,
                                      size_t *count);
 
-// Entries of `space` in `*range` changed, or anywhere if that is NULL: flushes at once, without a batch. On return no CPU uses a
-// translation that the change took away, in any later user access. `scope` is an `enum quell_scope`.
+// Entries of `space` in `*range` changed, or anywhere if that is NULL: flushes at once, without a batch. On return no
+// CPU uses a translation that the change took away, in any later user access. `scope` is an `enum quell_scope`.
 //
-// The same as one change in a batch of its own, in fewer steps; but quell_settle does not know of it before it is flushed. So it is called
-// under the lock of the table, or where a second actor that meets the entry hears of the flush in another way (Linux's
-// mm_tlb_flush_pending), or relies on nothing.
+// It does in fewer steps what a batch of this one change does; but quell_settle does not know of it before it is
+// flushed. So it is called under the lock of the table, or where a second actor that meets the entry hears of the
+// flush in another way (Linux's mm_tlb_flush_pending), or relies on nothing.
 //
 // Context: after the tables were written, interrupts on or off. May wait.
 QUELL_MUST_USE
@@ -1071,24 +1081,26 @@ enum quell_status quell_flush(struct quell_engine *engine,
 QUELL_MUST_USE
 enum quell_status quell_batch_start(struct quell_batch *batch);
 
-// Whether the flush that quell_batch_start began is over, so that quell_batch_finish would not wait. May be called on any CPU
-// and any number of times; each call looks at the CPUs that have answered since the last one, and at the first that has not.
-// When quell calls `quell_hooks.flush_answered`, it is time to ask again. True for a batch whose flush was not started, and for
-// memory without a batch.
+// Whether the flush that quell_batch_start began is over, so that quell_batch_finish would not wait. May be called on
+// any CPU and any number of times; each call looks at the CPUs that have answered since the last one, and at the first
+// that has not. When quell calls `quell_hooks.flush_answered`, it is time to ask again. True for a batch whose flush
+// was not started, and for memory without a batch.
 //
 // On a machine with broadcasts the call itself executes the barrier that completes the flush, and says true.
 //
 // Context: any but an NMI. Does not wait for other CPUs.
 bool quell_batch_poll(struct quell_batch *batch);
 
-// Owes the flush until the frames are reused (S3), if policy and ledger allow it, and flushes otherwise; a batch with an
-// unlinked table is flushed, and so is one with mappings of the kernel and of a user space. `*stamp` says which: zero is
-// "flushed". As with quell_batch_finish, the array has `*count` frames. If the flush is owed, the caller puts each behind its
-// residue (quell_residue_owe with this stamp) before it drops the lock under which it began that (quell_residue_begin). It may
-// drop the locks of the tables before this call: second actors find the batch outstanding, then the debt.
+// Owes the flush until the frames are reused (S3), if policy and ledger allow it, and flushes otherwise. A batch is
+// flushed, too, if it has an unlinked table, mappings of the kernel and of a user space, or more spaces than it has
+// places for, or if more batches of a space are outstanding than are counted. `*stamp` says which: zero is "flushed".
+// As with quell_batch_finish, the array has `*count` frames. If the flush is owed, the caller puts each behind its
+// residue (quell_residue_owe with this stamp) before it drops the lock under which it began that
+// (quell_residue_begin). It may drop the locks of the tables before this call: second actors find the batch
+// outstanding, then the debt.
 //
-// The caller vouches that every mapping of every frame was read-only and clean, or one of the kernel's that no CPU uses any
-// more; quell checks none of that.
+// The caller vouches that every mapping of every frame was read-only and clean, or one of the kernel's that no CPU
+// uses any more; quell checks none of that.
 //
 // Context: under those locks. May wait.
 QUELL_MUST_USE
@@ -1096,16 +1108,18 @@ enum quell_status quell_batch_finish_owed(struct quell_batch *batch,
                                           size_t *count,
                                           struct quell_stamp *stamp);
 
-// What the TLBs of an architecture (an `enum quell_architecture`) may keep, of the least that it promises: a kernel that knows
-// more of its machine (RISC-V's Svvptc, Arm's FEAT_BBML1), or never touches user memory in place, changes `*rules`.
+// What the TLBs of an architecture (an `enum quell_architecture`) may keep, of the least that it promises: a kernel
+// that knows more of its machine (RISC-V's Svvptc, Arm's FEAT_BBML1), or never touches user memory in place, changes
+// `*rules`.
 //
 // Context: any.
 QUELL_MUST_USE
 enum quell_status quell_tlb_rules_of(uint32_t architecture,
                                      struct quell_tlb_rules *rules);
 
-// What a word of a table says: `architecture` is an `enum quell_architecture`, `level` counts from 0, the leaf tables, and
-// `c_bit` is the number of the bit that says that memory is encrypted (AMD's C-bit, 12 to 51), or 0. A word that is not present is an entry without flags.
+// What a word of a table says: `architecture` is an `enum quell_architecture`, `level` counts from 0, the leaf tables,
+// and `c_bit` is the number of the bit that says that memory is encrypted (AMD's C-bit, 12 to 51), or 0. A word that
+// is not present is an entry without flags.
 //
 // Context: any.
 QUELL_MUST_USE
@@ -1115,9 +1129,9 @@ enum quell_status quell_entry_of(uint32_t architecture,
                                  uint32_t c_bit,
                                  struct quell_entry *entry);
 
-// The least flush that replacing `old` by `new`, in the same word of a table, needs. `old` is what the change took out (by an
-// exchange, where hardware sets bits), not what was read some time before. Says nothing of accessed bits that a caller wants to be
-// exact, and looks at one entry: whether leaves below a table are global is for the caller to know.
+// The least flush that replacing `old` by `new`, in the same word of a table, needs. `old` is what the change took out
+// (by an exchange, where hardware sets bits), not what was read some time before. Says nothing of accessed bits that a
+// caller wants to be exact, and looks at one entry: whether leaves below a table are global is for the caller to know.
 //
 // Context: any.
 QUELL_MUST_USE
@@ -1154,11 +1168,11 @@ enum quell_status quell_residue_owe(struct quell_residue *residue,
 enum quell_status quell_residue_flushed(struct quell_residue *residue);
 
 // Takes the frame back for the page that it belonged to, to be mapped as it was: read-only, at the same places. No
-// flush is needed. False if it was claimed first, where a pointer is refused, and on a CPU that the engine has no number for: then it
-// is not the page's.
+// flush is needed. False if it was claimed first, where a pointer is refused, and on a CPU that the engine has no
+// number for: then it is not the page's.
 //
-// The residue is clear afterwards, and says nothing any more of the places at which the frame is not mapped again, where
-// stale entries may be in use: map it at every place that it was taken away from before the lock is dropped, or
+// The residue is clear afterwards, and says nothing any more of the places at which the frame is not mapped again,
+// where stale entries may be in use: map it at every place that it was taken away from before the lock is dropped, or
 // treat each entry that still names it as a mapping of it, and report that to the batch when the mapping goes.
 //
 // Context: under the lock of the page-cache slot. Does not wait.
@@ -1166,8 +1180,9 @@ QUELL_MUST_USE
 bool quell_rescue(struct quell_engine *engine,
                   struct quell_residue *residue);
 
-// Claims a frame for a new owner, and pays its debt first if that is not paid yet. True: the frame is the caller's. False:
-// it is not, because it was rescued or never owed, a pointer is refused, or the engine has no number for this CPU.
+// Claims a frame for a new owner, and pays its debt first if that is not paid yet. True: the frame is the caller's.
+// False: it is not, because it was rescued or never owed, a pointer is refused, or the engine has no number for this
+// CPU.
 //
 // Context: interrupts on or off. May wait.
 QUELL_MUST_USE
@@ -1181,9 +1196,10 @@ bool quell_claim(struct quell_engine *engine,
 bool quell_is_paid(const struct quell_engine *engine,
                    const struct quell_residue *residue);
 
-// Pays the frame's debt. Called before an entry of `space` is rewritten whose marker names the frame (what the embedder left
-// in an entry that it emptied lazily), and before a page-cache slot that held the frame is filled again. One load when nothing
-// is owed. A residue that quell_rescue has cleared says nothing of other markers that name the frame.
+// Pays the frame's debt. Called before an entry of `space` is rewritten whose marker names the frame (what the
+// embedder left in an entry that it emptied lazily), and before a page-cache slot that held the frame is filled again.
+// One load when nothing is owed. A residue that quell_rescue has cleared says nothing of other markers that name the
+// frame.
 //
 // Context: interrupts on or off. May wait.
 QUELL_MUST_USE
@@ -1200,24 +1216,25 @@ enum quell_status quell_settle(struct quell_engine *engine,
                                struct quell_space *space);
 
 // As quell_settle, but leaves flushes alone that are owed until reuse: for code that handles markers one by one
-// and has found an entry cleared without a marker. One load when no batch is outstanding.
+// and has found an entry cleared without a marker. Two loads when no batch is outstanding.
 //
 // Context: as quell_settle.
 QUELL_MUST_USE
 enum quell_status quell_settle_deferred(struct quell_engine *engine,
                                         struct quell_space *space);
 
-// Pays all debts up to `*stamp`: on return no CPU uses a translation whose flush a batch owed that ended, with this stamp or
-// an earlier one, before the call. Called before the bytes of a page change whose former frame, unmapped as of `*stamp`,
-// CPUs may still read; and before addresses of the kernel's half are given out again. One load when nothing is owed.
+// Pays all debts up to `*stamp`: on return no CPU uses a translation whose flush a batch owed that ended, with this
+// stamp or an earlier one, before the call. Called before the bytes of a page change whose former frame, unmapped as
+// of `*stamp`, CPUs may still read; and before addresses of the kernel's half are given out again. One load when
+// nothing is owed.
 //
 // Context: interrupts on or off. May wait.
 QUELL_MUST_USE
 enum quell_status quell_settle_stamp(struct quell_engine *engine,
                                      const struct quell_stamp *stamp);
 
-// Whether any flush may be owed until reuse: false is certain, true may be left over from a stamp that came to nothing.
-// False for memory without an engine.
+// Whether any flush may be owed until reuse: false is certain, true may be left over from a stamp that came to
+// nothing. False for memory without an engine.
 //
 // Context: any.
 bool quell_owes_anything(const struct quell_engine *engine);
@@ -1229,8 +1246,8 @@ bool quell_owes_anything(const struct quell_engine *engine);
 QUELL_MUST_USE
 enum quell_status quell_pay_all(struct quell_engine *engine);
 
-// For a CPU that is in the kernel anyway, at a fault: flushes its tag if the flush clock has run a sixteenth of the ledger
-// ahead of it, so that a later payment need not interrupt it. Two loads if not.
+// For a CPU that is in the kernel anyway, at a fault: flushes its tag if the flush clock has run a sixteenth of the
+// ledger ahead of it, so that a later payment need not interrupt it. Two loads if not.
 //
 // Context: any but an NMI, on an online CPU. Does not wait.
 enum quell_status quell_catch_up(struct quell_engine *engine);
@@ -1273,10 +1290,10 @@ enum quell_status quell_zero_plan_new(struct quell_zero_plan *plan,
                                       const struct quell_engine *engine,
                                       bool vectors);
 
-// Zeroes `bytes` bytes from `start`, ordinary memory of the caller that no other code accesses meanwhile. The page
-// at `fault`, with its neighbours, is zeroed last and is in the caches afterwards; if `fault` is NULL or outside, all pages
-// are zeroed around the caches. `preempt`, if not NULL, is called between two runs, and may sleep and return on another
-// CPU of the same kind. A CPU that acquires what the caller releases afterwards sees the zeroes.
+// Zeroes `bytes` bytes from `start`, ordinary memory of the caller that no other code accesses meanwhile. The page at
+// `fault`, with its neighbours, is zeroed last and is in the caches afterwards; if `fault` is NULL or outside, all
+// pages are zeroed around the caches. `preempt`, if not NULL, is called between two runs, and may sleep and return on
+// another CPU of the same kind. A CPU that acquires what the caller releases afterwards sees the zeroes.
 //
 // Refuses a `start` that is not a multiple of 4096, and `bytes` that are none or not a multiple of 4096.
 //
@@ -1288,9 +1305,9 @@ enum quell_status quell_zero(const struct quell_zero_plan *plan,
                              const void *fault,
                              void (*preempt)(void));
 
-// From now on the engine leaves one of its rules out, named by its mutant (`quell explore --list` has the names): a test can
-// show so that it notices. QUELL_STATUS_UNSUPPORTED in a library that was built without the feature "mutants",
-// QUELL_STATUS_VALUE if there is no such rule.
+// From now on the engine leaves one of its rules out, named by its mutant (`quell explore --list` has the names): a
+// test can show so that it notices. QUELL_STATUS_UNSUPPORTED in a library that was built without the feature
+// "mutants", QUELL_STATUS_VALUE if there is no such rule.
 //
 // Context: any, before the first engine is made.
 enum quell_status quell_leave_out(const char *name);

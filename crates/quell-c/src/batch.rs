@@ -1,7 +1,7 @@
 //! Batches: what changed is reported, the batch is finished, and then the frames are the caller's again (S0).
 //!
-//! The frames wait in an array of the caller's, which is theirs and the batch's in turn: where Rust's iterator gives out
-//! what was flushed, here the array counts.
+//! The frames wait in an array of the caller's, which is theirs and the batch's in turn: where Rust's iterator gives
+//! out what was flushed, here the array counts.
 
 use crate::held::{BatchPlace, CBatch, Frames, Held, batch, held};
 use crate::place::{
@@ -13,12 +13,13 @@ use core::ffi::c_void;
 use quell::{Outcome, Scope};
 
 /// Begins a batch for a purpose (`enum quell_purpose`), in memory of any content. `frames` is an array for the names of
-/// `room` frames, which belongs to the batch until that is finished; NULL if `room` is 0. A full batch must be finished,
-/// which costs a shootdown: the longer the array, the better. Of spaces the batch has places for QUELL_BATCH_SPACES; of one more it keeps
-/// nothing, and its end flushes all of that space, on all CPUs that may have it loaded and some others.
+/// `room` frames, which belongs to the batch until that is finished; NULL if `room` is 0. A full batch must be
+/// finished, which costs a shootdown: the longer the array, the better. Of spaces the batch has places for
+/// QUELL_BATCH_SPACES; of one more it keeps nothing, and its end flushes all of that space, on all CPUs that may have
+/// it loaded and some others.
 ///
-/// Every batch to which something was reported must be finished: otherwise its entries stay unflushed, and its spaces are
-/// in debt for ever.
+/// Every batch to which something was reported must be finished: otherwise its entries stay unflushed, and its spaces
+/// are in debt for ever.
 ///
 /// Context: any but an NMI. Does not wait.
 ///
@@ -44,7 +45,7 @@ pub unsafe extern "C" fn quell_batch_begin(
         if !frames.is_aligned() {
             return Err(quell_status::Misaligned);
         }
-        // SAFETY: as above.
+        // SAFETY: C vouches for the memory of the batch and for the array of frames.
         unsafe {
             BatchPlace::begin(place, || {
                 engine.batch_of_spaces(purpose, Frames::new(frames, room))
@@ -66,8 +67,8 @@ pub unsafe extern "C" fn quell_batch_is_full(batch: *mut quell_batch) -> bool {
     unsafe { self::batch(batch) }.map_or(true, |batch| batch.is_full())
 }
 
-/// Whether nothing was reported to the batch since it was begun or finished, so that finishing it does nothing. True for memory
-/// without a batch, false for one whose flush was started.
+/// Whether nothing was reported to the batch since it was begun or finished, so that finishing it does nothing. True
+/// for memory without a batch, false for one whose flush was started.
 ///
 /// Context: any but an NMI.
 ///
@@ -179,8 +180,8 @@ pub unsafe extern "C" fn quell_batch_unmapped(
 }
 
 /// A page-table page that spanned `range` was unlinked from `space`; `frame` is the embedder's name of it. The flush
-/// reaches walkers and CPUs that hold the space lazily, and its initiator waits until every target has flushed. If the table
-/// still mapped pages, the flush drops only those that the range's strides name: the first of each stride.
+/// reaches walkers and CPUs that hold the space lazily, and its initiator waits until every target has flushed. If the
+/// table still mapped pages, the flush drops only those that the range's strides name: the first of each stride.
 ///
 /// Refuses a batch that is full; nothing was reported then.
 ///
@@ -221,9 +222,9 @@ pub unsafe extern "C" fn quell_batch_hold(
     })
 }
 
-/// The lock is dropped under which changes were reported: with S0 off, and a purpose other than a call's, flushes them; the
-/// frames stay in the batch's array. With S0 on it does nothing, and so it does where the flush may be owed. If it is called
-/// each time, there is a flush for each change with S0 off; if not, the batch flushes at its end.
+/// The lock is dropped under which changes were reported: with S0 off, and a purpose other than a call's, flushes them;
+/// the frames stay in the batch's array. With S0 on it does nothing, and so it does where the flush may be owed. If it
+/// is called each time, there is a flush for each change with S0 off; if not, the batch flushes at its end.
 ///
 /// Context: interrupts on or off. May wait.
 ///
@@ -257,21 +258,21 @@ pub unsafe extern "C" fn quell_batch_finish(
         // SAFETY: C vouches for its memory, and has kept the spaces.
         let frames = match unsafe { held(batch) }? {
             Held::Batch(batch) => batch.finish().count(),
-            // SAFETY: as above.
+            // SAFETY: the batch is in flight, and C has kept its spaces.
             Held::InFlight(flight) => unsafe { BatchPlace::land(flight) },
         };
-        // SAFETY: as above.
+        // SAFETY: C vouches for the memory behind `count`.
         unsafe { tell(count, frames) };
         Ok(())
     })
 }
 
-/// Entries of `space` in `*range` changed, or anywhere if that is NULL: flushes at once, without a batch. On return no CPU uses a
-/// translation that the change took away, in any later user access. `scope` is an `enum quell_scope`.
+/// Entries of `space` in `*range` changed, or anywhere if that is NULL: flushes at once, without a batch. On return no
+/// CPU uses a translation that the change took away, in any later user access. `scope` is an `enum quell_scope`.
 ///
-/// The same as one change in a batch of its own, in fewer steps; but quell_settle does not know of it before it is flushed. So it is called
-/// under the lock of the table, or where a second actor that meets the entry hears of the flush in another way (Linux's
-/// mm_tlb_flush_pending), or relies on nothing.
+/// It does in fewer steps what a batch of this one change does; but quell_settle does not know of it before it is
+/// flushed. So it is called under the lock of the table, or where a second actor that meets the entry hears of the
+/// flush in another way (Linux's mm_tlb_flush_pending), or relies on nothing.
 ///
 /// Context: after the tables were written, interrupts on or off. May wait.
 ///
@@ -319,7 +320,7 @@ pub unsafe extern "C" fn quell_batch_start(batch: *mut quell_batch) -> quell_sta
             Held::InFlight(_) => Err(quell_status::InFlight),
             Held::Batch(_) => {
                 let place = room(batch)?;
-                // SAFETY: a batch, as was seen; as above.
+                // SAFETY: the memory holds a batch that is not in flight, and C keeps its spaces.
                 unsafe { BatchPlace::start(place) };
                 Ok(())
             }
@@ -327,10 +328,10 @@ pub unsafe extern "C" fn quell_batch_start(batch: *mut quell_batch) -> quell_sta
     })
 }
 
-/// Whether the flush that quell_batch_start began is over, so that quell_batch_finish would not wait. May be called on any CPU
-/// and any number of times; each call looks at the CPUs that have answered since the last one, and at the first that has not.
-/// When quell calls `quell_hooks.flush_answered`, it is time to ask again. True for a batch whose flush was not started, and for
-/// memory without a batch.
+/// Whether the flush that quell_batch_start began is over, so that quell_batch_finish would not wait. May be called on
+/// any CPU and any number of times; each call looks at the CPUs that have answered since the last one, and at the first
+/// that has not. When quell calls `quell_hooks.flush_answered`, it is time to ask again. True for a batch whose flush
+/// was not started, and for memory without a batch.
 ///
 /// On a machine with broadcasts the call itself executes the barrier that completes the flush, and says true.
 ///
@@ -342,7 +343,7 @@ pub unsafe extern "C" fn quell_batch_start(batch: *mut quell_batch) -> quell_sta
 pub unsafe extern "C" fn quell_batch_poll(batch: *mut quell_batch) -> bool {
     // SAFETY: C vouches for its memory, and keeps the spaces.
     match unsafe { held(batch) } {
-        // SAFETY: as above.
+        // SAFETY: the batch is in flight, and C keeps its spaces.
         Ok(Held::InFlight(flight)) => unsafe { BatchPlace::is_over(flight) },
         Ok(Held::Batch(_)) | Err(_) => true,
     }
@@ -357,14 +358,16 @@ unsafe fn tell(count: *mut usize, frames: usize) {
     }
 }
 
-/// Owes the flush until the frames are reused (S3), if policy and ledger allow it, and flushes otherwise; a batch with an
-/// unlinked table is flushed, and so is one with mappings of the kernel and of a user space. `*stamp` says which: zero is
-/// "flushed". As with quell_batch_finish, the array has `*count` frames. If the flush is owed, the caller puts each behind its
-/// residue (quell_residue_owe with this stamp) before it drops the lock under which it began that (quell_residue_begin). It may
-/// drop the locks of the tables before this call: second actors find the batch outstanding, then the debt.
+/// Owes the flush until the frames are reused (S3), if policy and ledger allow it, and flushes otherwise. A batch is
+/// flushed, too, if it has an unlinked table, mappings of the kernel and of a user space, or more spaces than it has
+/// places for, or if more batches of a space are outstanding than are counted. `*stamp` says which: zero is "flushed".
+/// As with quell_batch_finish, the array has `*count` frames. If the flush is owed, the caller puts each behind its
+/// residue (quell_residue_owe with this stamp) before it drops the lock under which it began that
+/// (quell_residue_begin). It may drop the locks of the tables before this call: second actors find the batch
+/// outstanding, then the debt.
 ///
-/// The caller vouches that every mapping of every frame was read-only and clean, or one of the kernel's that no CPU uses any
-/// more; quell checks none of that.
+/// The caller vouches that every mapping of every frame was read-only and clean, or one of the kernel's that no CPU
+/// uses any more; quell checks none of that.
 ///
 /// Context: under those locks. May wait.
 ///
@@ -382,17 +385,17 @@ pub unsafe extern "C" fn quell_batch_finish_owed(
         // SAFETY: C vouches for its memory, and has kept the spaces.
         let frames = match unsafe { self::batch(batch) }?.finish_owed() {
             Outcome::Owed(owed) => {
-                // SAFETY: as above.
+                // SAFETY: `room` has looked at the pointer, and C vouches for the memory behind it.
                 unsafe { place.write(owed.stamp()) };
                 owed.count()
             }
             Outcome::Flushed(flushed) => {
-                // SAFETY: as above. Stamps count from 1.
+                // SAFETY: C vouches for the memory behind `stamp`. Zero is no stamp's number: they count from 1.
                 unsafe { stamp.write_bytes(0, 1) };
                 flushed.count()
             }
         };
-        // SAFETY: as above.
+        // SAFETY: C vouches for the memory behind `count`.
         unsafe { tell(count, frames) };
         Ok(())
     })

@@ -1,9 +1,9 @@
-//! What the embedder chooses as it builds the library: for how many spaces a batch has places, how many ranges a request has, and
-//! whether misuse is looked for.
+//! What the embedder chooses as it builds the library: for how many spaces a batch has places, how many ranges a
+//! request has, and whether misuse is looked for.
 //!
-//! All are variables in the environment of the build (`scripts/build-c`). The first decides the size of a `struct quell_batch`, so C
-//! defines the same number before it includes the header, and quell_engine_new compares the two. How many frames a
-//! batch holds is decided as it is begun, by an array of the caller's.
+//! All are variables in the environment of the build (`scripts/build-c`). The first decides the size of a
+//! `struct quell_batch`, so C defines the same number before it includes the header, and quell_engine_new compares the
+//! two. How many frames a batch holds is decided as it is begun, by an array of the caller's.
 
 /// The most spaces that a batch has places for.
 const MOST_SPACES: usize = 8;
@@ -16,8 +16,9 @@ pub const QUELL_BATCH_SPACES: usize = chosen(option_env!("QUELL_BATCH_SPACES"), 
 /// How many ranges a request has.
 pub(crate) const RANGES: usize = chosen(option_env!("QUELL_RANGES"), MOST_RANGES);
 
-/// Whether misuse that the content of memory shows is refused. With QUELL_UNCHECKED=1 in the environment of the build it is not: for a
-/// kernel whose calls were tried with the library that looks, and that counts the instructions of a switch.
+/// Whether misuse that the content of memory shows is refused. With QUELL_UNCHECKED=1 in the environment of the build
+/// it is not: for a kernel whose calls were tried with the library that looks, and that counts the instructions of a
+/// switch.
 pub(crate) const CHECKED: bool = is_checked(option_env!("QUELL_UNCHECKED"));
 
 /// Not for 1; so, if nothing is said, or nothing at length zero.

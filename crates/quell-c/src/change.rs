@@ -95,7 +95,8 @@ pub struct quell_entry {
     pub frame: u64,
     /// Bits of an `enum quell_entry_flag`.
     pub flags: u32,
-    /// How the memory is cached: a number that the architecture explains (PAT index, MAIR index, PBMT); 0 is ordinary memory.
+    /// How the memory is cached: a number that the architecture explains (PAT index, MAIR index, PBMT); 0 is ordinary
+    /// memory.
     pub memory: u8,
     /// The protection key, or 0.
     pub key: u8,
@@ -135,8 +136,8 @@ pub struct quell_tlb_rules {
 pub enum quell_need_kind {
     /// No CPU.
     Nothing,
-    /// A CPU that was refused an access through the entry: it forgets it before it tries again (quell_refresh). No other
-    /// is told.
+    /// A CPU that was refused an access through the entry: it forgets it before it tries again (quell_refresh). No
+    /// other is told.
     Local,
     /// Every CPU that may hold the entry: report it to a batch.
     Flush,
@@ -268,8 +269,9 @@ impl From<Need> for quell_need {
     }
 }
 
-/// What the TLBs of an architecture (an `enum quell_architecture`) may keep, of the least that it promises: a kernel that knows
-/// more of its machine (RISC-V's Svvptc, Arm's FEAT_BBML1), or never touches user memory in place, changes `*rules`.
+/// What the TLBs of an architecture (an `enum quell_architecture`) may keep, of the least that it promises: a kernel
+/// that knows more of its machine (RISC-V's Svvptc, Arm's FEAT_BBML1), or never touches user memory in place, changes
+/// `*rules`.
 ///
 /// Context: any.
 ///
@@ -290,8 +292,9 @@ pub unsafe extern "C" fn quell_tlb_rules_of(
     })
 }
 
-/// What a word of a table says: `architecture` is an `enum quell_architecture`, `level` counts from 0, the leaf tables, and
-/// `c_bit` is the number of the bit that says that memory is encrypted (AMD's C-bit, 12 to 51), or 0. A word that is not present is an entry without flags.
+/// What a word of a table says: `architecture` is an `enum quell_architecture`, `level` counts from 0, the leaf tables,
+/// and `c_bit` is the number of the bit that says that memory is encrypted (AMD's C-bit, 12 to 51), or 0. A word that
+/// is not present is an entry without flags.
 ///
 /// Context: any.
 ///
@@ -319,9 +322,9 @@ pub unsafe extern "C" fn quell_entry_of(
     })
 }
 
-/// The least flush that replacing `old` by `new`, in the same word of a table, needs. `old` is what the change took out (by an
-/// exchange, where hardware sets bits), not what was read some time before. Says nothing of accessed bits that a caller wants to be
-/// exact, and looks at one entry: whether leaves below a table are global is for the caller to know.
+/// The least flush that replacing `old` by `new`, in the same word of a table, needs. `old` is what the change took out
+/// (by an exchange, where hardware sets bits), not what was read some time before. Says nothing of accessed bits that a
+/// caller wants to be exact, and looks at one entry: whether leaves below a table are global is for the caller to know.
 ///
 /// Context: any.
 ///

@@ -4,8 +4,9 @@ use crate::capacity::CHECKED;
 use crate::place::{Made, engine_here, made, quell_engine, quell_space, space, space_if_any};
 use crate::status::{answer, quell_status};
 
-/// Takes this CPU into the protocol, before it loads its first space and before it uses a mapping of the kernel that may
-/// change. Of the kernel's text it drops nothing: if that has changed, the CPU then drops what it has fetched, by itself.
+/// Takes this CPU into the protocol, before it loads its first space and before it uses a mapping of the kernel that
+/// may change. Of the kernel's text it drops nothing: if that has changed, the CPU then drops what it has fetched, by
+/// itself.
 ///
 /// Refuses a CPU that the engine has no number for, and one that is online.
 ///
@@ -22,12 +23,12 @@ pub unsafe extern "C" fn quell_cpu_online(engine: *mut quell_engine) -> quell_st
     })
 }
 
-/// Takes this CPU out of the protocol: the CPU leaves its space, answers the requests that it has, and gets no more. Until
-/// quell_cpu_online it touches no user memory, and no mapping of the kernel that is ever reported to a batch; tables of
-/// the kernel's half are freed only where its walker cannot reach them. `from` is as for quell_switch_to: the space that
-/// this CPU loaded last, even if it keeps that lazily or the engine made it leave the root; NULL only if there was none or it
-/// was retired. If another space is passed, or NULL, the space that was loaded goes on naming this CPU: until it is retired,
-/// its flushes interrupt this CPU in vain.
+/// Takes this CPU out of the protocol: the CPU leaves its space, answers the requests that it has, and gets no more.
+/// Until quell_cpu_online it touches no user memory, and no mapping of the kernel that is ever reported to a batch;
+/// tables of the kernel's half are freed only where its walker cannot reach them. `from` is as for quell_switch_to: the
+/// space that this CPU loaded last, even if it keeps that lazily or the engine made it leave the root; NULL only if
+/// there was none or it was retired. If another space is passed, or NULL, the space that was loaded goes on naming this
+/// CPU: until it is retired, its flushes interrupt this CPU in vain.
 ///
 /// Refuses a CPU that is not online.
 ///
@@ -91,9 +92,8 @@ pub unsafe extern "C" fn quell_poll(engine: *mut quell_engine) -> quell_status {
     })
 }
 
-/// Whether an NMI handler or a probe may access user memory right now. If not, it gives up, as for
-/// an access that faults. False for memory without an engine, and on a CPU that the engine has no number for. Other code need not
-/// ask.
+/// Whether an NMI handler or a probe may access user memory right now. If not, it gives up, as for an access that
+/// faults. False for memory without an engine, and on a CPU that the engine has no number for. Other code need not ask.
 ///
 /// Context: any, an NMI too, on an online CPU.
 ///
@@ -105,7 +105,8 @@ pub unsafe extern "C" fn quell_user_access_allowed(engine: *const quell_engine) 
     unsafe { engine_here(engine) }.is_ok_and(|engine| engine.user_access_allowed())
 }
 
-/// Whether this CPU has no user root loaded. False for memory without an engine, and on a CPU that the engine has no number for.
+/// Whether this CPU has no user root loaded. False for memory without an engine, and on a CPU that the engine has no
+/// number for.
 ///
 /// Context: on an online CPU, where it cannot switch meanwhile.
 ///
@@ -124,12 +125,12 @@ pub unsafe extern "C" fn quell_is_detached(engine: *const quell_engine) -> bool 
 /// On return user accesses of this CPU go through the current tables of `to`, and every flush of `to` that was complete
 /// when the call began has taken effect here.
 ///
-/// Refuses a CPU that is not online, a space that was not made or was retired, and a kernel space as `to`: every CPU has
-/// that loaded already. A kernel space as `from` counts as NULL.
+/// Refuses a CPU that is not online, a space that was not made or was retired, and a kernel space as `to`: every CPU
+/// has that loaded already. A kernel space as `from` counts as NULL.
 ///
 /// Context: the scheduler's switch, where this CPU cannot be in two at once; in a library that was built with
-/// QUELL_UNCHECKED=1, with interrupts masked. Does not wait for other CPUs' answers; with system-wide tags it spins while
-/// another CPU takes one.
+/// QUELL_UNCHECKED=1, with interrupts masked. Does not wait for other CPUs' answers; with system-wide tags it spins
+/// while another CPU takes one.
 ///
 /// # Safety
 /// As the header says.
@@ -156,8 +157,9 @@ pub unsafe extern "C" fn quell_switch_to(
     })
 }
 
-/// This CPU goes idle or runs a kernel thread: the root stays loaded, lazily, and its user half is not used. Of that space
-/// only freed page-table pages, and the end of the space, still interrupt the CPU. quell_switch_to or quell_resume ends it.
+/// This CPU goes idle or runs a kernel thread: the root stays loaded, lazily, and its user half is not used. Of that
+/// space only freed page-table pages, and the end of the space, still interrupt the CPU. quell_switch_to or
+/// quell_resume ends it.
 ///
 /// Refuses a CPU that is not online.
 ///
@@ -176,8 +178,8 @@ pub unsafe extern "C" fn quell_enter_lazy(engine: *mut quell_engine) -> quell_st
 }
 
 /// The way back from lazy mode to `space`, if this CPU has kept its root: for a kernel thread before it accesses the
-/// user memory of `space`, and for the end of an idle period. False, and nothing was done, if the CPU has left that root
-/// meanwhile (call quell_switch_to then), if it is not online, or if a pointer is refused.
+/// user memory of `space`, and for the end of an idle period. False, and nothing was done, if the CPU has left that
+/// root meanwhile (call quell_switch_to then), if it is not online, or if a pointer is refused.
 ///
 /// Context: as quell_switch_to.
 ///
@@ -198,11 +200,11 @@ pub unsafe extern "C" fn quell_resume(engine: *mut quell_engine, space: *mut que
     }
 }
 
-/// This CPU returns to its program; until quell_enter_kernel, changes of the kernel's mappings do not interrupt it (for a
-/// `nohz_full` CPU). It flushes them in quell_enter_kernel. Without effect on a CPU that runs no user space.
+/// This CPU returns to its program; until quell_enter_kernel, changes of the kernel's mappings do not interrupt it (for
+/// a `nohz_full` CPU). It flushes them in quell_enter_kernel. Without effect on a CPU that runs no user space.
 ///
-/// Until quell_enter_kernel this CPU uses no mapping that is ever reported to a batch of a kernel space: the text and the stack
-/// on its way out of the kernel and in again, quell and its memory are never unmapped or moved. Of quell it
+/// Until quell_enter_kernel this CPU uses no mapping that is ever reported to a batch of a kernel space: the text and
+/// the stack on its way out of the kernel and in again, quell and its memory are never unmapped or moved. Of quell it
 /// calls nothing but quell_on_interrupt.
 ///
 /// Refuses a CPU that is not online.
@@ -220,9 +222,9 @@ pub unsafe extern "C" fn quell_enter_user(engine: *mut quell_engine) -> quell_st
     })
 }
 
-/// This CPU has entered the kernel from a program: flushes the kernel's mappings if an initiator has left that to it. Every
-/// interrupt, exception, system call and NMI that may come from a program calls it first. On a CPU that has not called
-/// quell_enter_user since it costs a few loads.
+/// This CPU has entered the kernel from a program: flushes the kernel's mappings if an initiator has left that to it.
+/// Every interrupt, exception, system call and NMI that may come from a program calls it first. On a CPU that has not
+/// called quell_enter_user since it costs a few loads.
 ///
 /// Refuses a CPU that is not online.
 ///
@@ -239,11 +241,12 @@ pub unsafe extern "C" fn quell_enter_kernel(engine: *mut quell_engine) -> quell_
     })
 }
 
-/// On return every CPU that is online has flushed what it had been asked to flush before the call, where an initiator may have
-/// been content with the receipt. Interrupts no CPU. For frames that bear no speculative load: those whose memory type or
-/// encryption is to change, that a guest is to have for itself alone, or that leave the machine. Called after they have come out
-/// of a batch, or were claimed. It says nothing of CPUs that were not asked: one that has the space loaded lazily, unless the
-/// change was reported with QUELL_SCOPE_TABLES; and, of the kernel's mappings, one between quell_enter_user and quell_enter_kernel.
+/// On return every CPU that is online has flushed what it had been asked to flush before the call, where an initiator
+/// may have been content with the receipt. Interrupts no CPU. For frames that bear no speculative load: those whose
+/// memory type or encryption is to change, that a guest is to have for itself alone, or that leave the machine. Called
+/// after they have come out of a batch, or were claimed. It says nothing of CPUs that were not asked: one that has the
+/// space loaded lazily, unless the change was reported with QUELL_SCOPE_TABLES; and, of the kernel's mappings, one
+/// between quell_enter_user and quell_enter_kernel.
 ///
 /// Context: interrupts on or off. May wait.
 ///
@@ -259,8 +262,8 @@ pub unsafe extern "C" fn quell_quiesce(engine: *mut quell_engine) -> quell_statu
     })
 }
 
-/// On return no CPU that is online executes an instruction that it fetched before the call. Called after the text of the
-/// kernel was written, mapped or unmapped, and after the batch that was told of it has finished. If the machine's
+/// On return no CPU that is online executes an instruction that it fetched before the call. Called after the text of
+/// the kernel was written, mapped or unmapped, and after the batch that was told of it has finished. If the machine's
 /// instruction caches need maintenance, the kernel does that before. A CPU that is offline is not told, now or later.
 ///
 /// Refuses an engine without `quell_hooks.synchronize_text`, and a CPU that the engine has no number for.
@@ -283,8 +286,8 @@ pub unsafe extern "C" fn quell_synchronize_text(engine: *mut quell_engine) -> qu
     })
 }
 
-/// Whether this CPU takes part in the protocol. False for memory without an engine, and on a CPU that the engine has no number
-/// for.
+/// Whether this CPU takes part in the protocol. False for memory without an engine, and on a CPU that the engine has no
+/// number for.
 ///
 /// Context: any but an NMI, where the caller stays on this CPU.
 ///
@@ -320,8 +323,8 @@ pub unsafe extern "C" fn quell_runs(
 }
 
 /// This CPU leaves `space`, if it has that loaded, lazily or not, and goes on without any user root until
-/// quell_switch_to: no flush of the space interrupts it then. If the engine made it leave the root before, and it has no
-/// other loaded, the space no longer names it either.
+/// quell_switch_to: no flush of the space interrupts it then. If the engine made it leave the root before, and it has
+/// no other loaded, the space no longer names it either.
 ///
 /// Refuses a CPU that is not online, and a space that was not made or was retired.
 ///

@@ -11,8 +11,8 @@ use crate::text::{Line, of_c};
 use core::ffi::c_char;
 use quell::{Engine, Features, Hardware, LedgerEntry, Mechanism, PerCpu, Policy, Slot, Tagging};
 
-/// The version of this interface. A header of one version does not work with a library of another, and
-/// quell_engine_new refuses it. So it does where one of the two is for more CPUs than the other, or for batches of more spaces.
+/// The version of this interface. A header of one version does not work with a library of another, and quell_engine_new
+/// refuses it. So it does where one of the two is for more CPUs than the other, or for batches of more spaces.
 #[cfg(not(feature = "cpus-8192"))]
 pub const QUELL_INTERFACE: u32 = 0x803 - 0x100 * QUELL_BATCH_SPACES as u32;
 /// The version of this interface, for 8192 CPUs.
@@ -42,8 +42,8 @@ pub struct quell_features {
     pub tagging: u32,
     /// The highest tag (per-CPU tags), or the bits of a tag (global ones).
     pub tags: u32,
-    /// A request with more strides than this, in all of its ranges together, is flushed as a whole tag; 0 makes every flush
-    /// one. Linux has 33 on x86 and 512 on arm64.
+    /// A request with more strides than this, in all of its ranges together, is flushed as a whole tag; 0 makes every
+    /// flush one. Linux has 33 on x86 and 512 on arm64.
     pub full_above: u64,
     /// Whether quell_hw_broadcast_start reaches all CPUs without an interrupt: 0 or 1.
     pub broadcast: u32,
@@ -62,9 +62,9 @@ pub struct quell_setup {
     pub policy: *const c_char,
     /// Memory for the CPUs 0 to `cpu_count` - 1, which the engine keeps. NULL if `cpu_places` is not.
     pub cpus: *mut quell_cpu,
-    /// Where the memory of each CPU is, if it is not one array: in the kernel's per-CPU areas, for instance. An array of
-    /// `cpu_count` pointers to places that are each another CPU's alone; the engine keeps the array as well. NULL if `cpus`
-    /// is not.
+    /// Where the memory of each CPU is, if it is not one array: in the kernel's per-CPU areas, for instance. An array
+    /// of `cpu_count` pointers to places that are each another CPU's alone; the engine keeps the array as well. NULL if
+    /// `cpus` is not.
     pub cpu_places: *const *mut quell_cpu,
     /// How many CPUs there are, online or not: 1 to QUELL_MAX_CPUS.
     pub cpu_count: usize,
@@ -79,8 +79,8 @@ pub struct quell_setup {
     pub ledger_entries: usize,
     /// The optional functions; read once. NULL: there are none.
     pub hooks: *const quell_hooks,
-    /// If quell_engine_new refuses, it writes the reason here, one line, cut off if it is too long and ended with a zero
-    /// byte. NULL: it writes none.
+    /// If quell_engine_new refuses, it writes the reason here, one line, cut off if it is too long and ended with a
+    /// zero byte. NULL: it writes none.
     pub message: *mut c_char,
     /// The bytes of `message`; 160 are enough.
     pub message_size: usize,
@@ -196,9 +196,10 @@ unsafe fn places(
 /// names is the engine's from now on; `setup` itself, the policy's text and the message are not kept. No function
 /// unmakes an engine: when all of its CPUs are offline, its memory may be used for something else.
 ///
-/// Refuses: a NULL `engine` or `setup`; both or none of `cpus` and `cpu_places`, or a NULL in the latter; memory that is not
-/// aligned; a wrong `interface`; a text that is no policy, or asks for a mechanism that the library was built without;
-/// features that contradict each other; numbers of CPUs that are not supported; memory of an engine that has a CPU online; `start_secondary` in a library without it.
+/// Refuses: a NULL `engine` or `setup`; both or none of `cpus` and `cpu_places`, or a NULL in the latter; memory that
+/// is not aligned; a wrong `interface`; a text that is no policy, or asks for a mechanism that the library was built
+/// without; features that contradict each other; numbers of CPUs that are not supported; memory of an engine that has a
+/// CPU online; `start_secondary` in a library without it.
 ///
 /// Context: once, before any CPU is online.
 ///
@@ -288,14 +289,14 @@ pub unsafe extern "C" fn quell_engine_new(
             _ => PerCpu::with_slots(&slots[cpu * each..][..each]),
         };
         let (per_cpu, places): (&[_], Places) = if setup.cpu_places.is_null() {
-            // SAFETY: as above.
+            // SAFETY: C gives the arrays to the engine for ever.
             (unsafe { array(setup.cpus, cpus, per_cpu) }?, &[])
         } else {
-            // SAFETY: as above.
+            // SAFETY: C gives the places, and the array that names them, to the engine for ever.
             let places = unsafe { places(setup.cpu_places, cpus, per_cpu, &mut why) }?;
             (&[], places)
         };
-        // SAFETY: as above.
+        // SAFETY: C gives the ledger to the engine for ever.
         let ledger = unsafe { array(setup.ledger, setup.ledger_entries, |_| LedgerEntry::new()) }?;
         // SAFETY: C gives this memory to the engine, and does not move it.
         unsafe {
@@ -354,7 +355,7 @@ pub unsafe extern "C" fn quell_policy_text(
         if text.is_null() {
             return Err(quell_status::Null);
         }
-        // SAFETY: as above.
+        // SAFETY: C vouches for `size` bytes behind `text`, which is not null.
         unsafe { Line::new(text, size) }.set(format_args!("{policy}"));
         Ok(())
     })

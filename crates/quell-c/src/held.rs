@@ -1,7 +1,7 @@
 //! What lies in the memory of a batch: a batch, or the flush of one that was started.
 //!
-//! Such a flush borrows its batch, and both lie in the same memory of C's. So from the start of the flush to its end nothing
-//! here refers to the batch but the flush: what C is told meanwhile is told from the seal alone.
+//! Such a flush borrows its batch, and both lie in the same memory of C's. So from the start of the flush to its end
+//! nothing here refers to the batch but the flush: what C is told meanwhile is told from the seal alone.
 
 use crate::capacity::{CHECKED, QUELL_BATCH_SPACES};
 use crate::machine::Machine;
@@ -168,8 +168,8 @@ impl BatchPlace {
 /// If the pointer is refused, or if there is no batch.
 ///
 /// # Safety
-/// The memory is initialised, and used for nothing else for as long as what is returned; or, in a library that looks for misuse, the
-/// pointer is NULL.
+/// The memory is initialised, and used for nothing else for as long as what is returned; or, in a library that looks
+/// for misuse, the pointer is NULL.
 #[inline]
 pub(crate) unsafe fn held(place: *mut quell_batch) -> Result<Held, quell_status> {
     let room = room(place)?;

@@ -83,11 +83,11 @@ pub unsafe extern "C" fn quell_residue_flushed(residue: *mut quell_residue) -> q
 }
 
 /// Takes the frame back for the page that it belonged to, to be mapped as it was: read-only, at the same places. No
-/// flush is needed. False if it was claimed first, where a pointer is refused, and on a CPU that the engine has no number for: then it
-/// is not the page's.
+/// flush is needed. False if it was claimed first, where a pointer is refused, and on a CPU that the engine has no
+/// number for: then it is not the page's.
 ///
-/// The residue is clear afterwards, and says nothing any more of the places at which the frame is not mapped again, where
-/// stale entries may be in use: map it at every place that it was taken away from before the lock is dropped, or
+/// The residue is clear afterwards, and says nothing any more of the places at which the frame is not mapped again,
+/// where stale entries may be in use: map it at every place that it was taken away from before the lock is dropped, or
 /// treat each entry that still names it as a mapping of it, and report that to the batch when the mapping goes.
 ///
 /// Context: under the lock of the page-cache slot. Does not wait.
@@ -107,8 +107,9 @@ pub unsafe extern "C" fn quell_rescue(
     }
 }
 
-/// Claims a frame for a new owner, and pays its debt first if that is not paid yet. True: the frame is the caller's. False:
-/// it is not, because it was rescued or never owed, a pointer is refused, or the engine has no number for this CPU.
+/// Claims a frame for a new owner, and pays its debt first if that is not paid yet. True: the frame is the caller's.
+/// False: it is not, because it was rescued or never owed, a pointer is refused, or the engine has no number for this
+/// CPU.
 ///
 /// Context: interrupts on or off. May wait.
 ///
@@ -146,9 +147,10 @@ pub unsafe extern "C" fn quell_is_paid(
     }
 }
 
-/// Pays the frame's debt. Called before an entry of `space` is rewritten whose marker names the frame (what the embedder left
-/// in an entry that it emptied lazily), and before a page-cache slot that held the frame is filled again. One load when nothing
-/// is owed. A residue that quell_rescue has cleared says nothing of other markers that name the frame.
+/// Pays the frame's debt. Called before an entry of `space` is rewritten whose marker names the frame (what the
+/// embedder left in an entry that it emptied lazily), and before a page-cache slot that held the frame is filled again.
+/// One load when nothing is owed. A residue that quell_rescue has cleared says nothing of other markers that name the
+/// frame.
 ///
 /// Context: interrupts on or off. May wait.
 ///
@@ -164,7 +166,7 @@ pub unsafe extern "C" fn quell_settle_residue(
     answer(|| {
         // SAFETY: C vouches for its memory.
         let (engine, residue) = unsafe { (engine_here(engine)?, self::residue(residue)?) };
-        // SAFETY: as above.
+        // SAFETY: C vouches for the memory of the space.
         engine.settle_residue(residue, unsafe { self::space(space) }?);
         Ok(())
     })
@@ -192,7 +194,7 @@ pub unsafe extern "C" fn quell_settle(
 }
 
 /// As quell_settle, but leaves flushes alone that are owed until reuse: for code that handles markers one by one
-/// and has found an entry cleared without a marker. One load when no batch is outstanding.
+/// and has found an entry cleared without a marker. Two loads when no batch is outstanding.
 ///
 /// Context: as quell_settle.
 ///
@@ -212,9 +214,10 @@ pub unsafe extern "C" fn quell_settle_deferred(
     })
 }
 
-/// Pays all debts up to `*stamp`: on return no CPU uses a translation whose flush a batch owed that ended, with this stamp or
-/// an earlier one, before the call. Called before the bytes of a page change whose former frame, unmapped as of `*stamp`,
-/// CPUs may still read; and before addresses of the kernel's half are given out again. One load when nothing is owed.
+/// Pays all debts up to `*stamp`: on return no CPU uses a translation whose flush a batch owed that ended, with this
+/// stamp or an earlier one, before the call. Called before the bytes of a page change whose former frame, unmapped as
+/// of `*stamp`, CPUs may still read; and before addresses of the kernel's half are given out again. One load when
+/// nothing is owed.
 ///
 /// Context: interrupts on or off. May wait.
 ///
@@ -234,8 +237,8 @@ pub unsafe extern "C" fn quell_settle_stamp(
     })
 }
 
-/// Whether any flush may be owed until reuse: false is certain, true may be left over from a stamp that came to nothing.
-/// False for memory without an engine.
+/// Whether any flush may be owed until reuse: false is certain, true may be left over from a stamp that came to
+/// nothing. False for memory without an engine.
 ///
 /// Context: any.
 ///
@@ -264,8 +267,8 @@ pub unsafe extern "C" fn quell_pay_all(engine: *mut quell_engine) -> quell_statu
     })
 }
 
-/// For a CPU that is in the kernel anyway, at a fault: flushes its tag if the flush clock has run a sixteenth of the ledger
-/// ahead of it, so that a later payment need not interrupt it. Two loads if not.
+/// For a CPU that is in the kernel anyway, at a fault: flushes its tag if the flush clock has run a sixteenth of the
+/// ledger ahead of it, so that a later payment need not interrupt it. Two loads if not.
 ///
 /// Context: any but an NMI, on an online CPU. Does not wait.
 ///

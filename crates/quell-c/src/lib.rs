@@ -14,15 +14,15 @@
 //! # What C promises
 //!
 //! Every function that takes a pointer is `unsafe` for the same reasons, which its `# Safety` calls "as the header
-//! says": the pointer is NULL, in a library that looks for misuse, or points to memory of its type that was initialised as
-//! the header says, is not moved and not used otherwise meanwhile; spaces and engines outlive what was told of them; the machine's functions
-//! do what their documentation says.
+//! says": the pointer is NULL, in a library that looks for misuse, or points to memory of its type that was initialised
+//! as the header says, is not moved and not used otherwise meanwhile; spaces and engines outlive what was told of them;
+//! the machine's functions do what their documentation says.
 //!
 //! # Panics
 //!
-//! What C passes makes no call panic as far as the call can check it: such a call refuses. A panic for another reason (a
-//! debug assertion, memory that was overwritten) calls [`panic::quell_panic`] in a library for
-//! no operating system, and aborts the process in one for the host.
+//! What C passes makes no call panic as far as the call can check it: such a call refuses. A panic for another reason
+//! (a debug assertion, memory that was overwritten) calls [`panic::quell_panic`] in a library for no operating system,
+//! and aborts the process in one for the host.
 //!
 //! # The header
 //!

@@ -1,8 +1,8 @@
 //! The machine below the engine, made of functions that the embedder defines in C and the linker resolves.
 //!
 //! There is one machine in a program, so [`Machine`] is a value without content but for what the embedder has said of
-//! its features, and every call of the engine's goes straight to the function. Functions that few kernels need (for guests,
-//! devices, hangs) may be given to an engine, or not: [`quell_hooks`].
+//! its features, and every call of the engine's goes straight to the function. Functions that few kernels need (for
+//! guests, devices, hangs) may be given to an engine, or not: [`quell_hooks`].
 
 use core::mem::{MaybeUninit, size_of};
 use core::sync::atomic::AtomicU64;
@@ -49,12 +49,12 @@ pub enum quell_invalidate_kind {
     /// All entries under all tags, walker caches included; global kernel entries may stay.
     All,
     /// The entries of `range`, in `scope`, in the kernel's half: global ones and those under the tag that is loaded, as
-    /// `invlpg` and `tlbi vaae1` drop them. Where tags mean the same everywhere, those under all tags. Only changes of a
-    /// space that quell_kernel_space_new made ask for it.
+    /// `invlpg` and `tlbi vaae1` drop them. Where tags mean the same everywhere, those under all tags. Only changes of
+    /// a space that quell_kernel_space_new made ask for it.
     Kernel,
-    /// All entries under all tags, global ones and walker caches included, after a full barrier as quell_hw_fence. `tag`,
-    /// `range` and `scope` say nothing. quell_cpu_online asks for it, too: in a kernel that makes no kernel space it
-    /// may be treated as `All`.
+    /// All entries under all tags, global ones and walker caches included, after a full barrier as quell_hw_fence.
+    /// `tag`, `range` and `scope` say nothing. quell_cpu_online asks for it, too: in a kernel that makes no kernel
+    /// space it may be treated as `All`.
     Everything,
 }
 
@@ -119,16 +119,17 @@ unsafe extern "C" {
     /// `dsb ish` on Arm.
     pub fn quell_hw_fence();
 
-    /// Invalidates translations of this CPU alone. In effect when it returns: no later access of this CPU uses an
-    /// entry that is covered, unless it was filled again from the tables after the call began. Fills after the call see
-    /// the table stores before it, and those of other CPUs that this one has observed (on Arm that takes `dsb ishst` first, and
-    /// `dsb ish` where nothing is broadcast). quell_hw_load_root without `keep` does as much. A store with release after the call is seen by
-    /// other CPUs only after the invalidation has taken effect. A tag that is named is the one that is loaded.
+    /// Invalidates translations of this CPU alone. In effect when it returns: no later access of this CPU uses an entry
+    /// that is covered, unless it was filled again from the tables after the call began. Fills after the call see the
+    /// table stores before it, and those of other CPUs that this one has observed (on Arm that takes `dsb ishst` first,
+    /// and `dsb ish` where nothing is broadcast). quell_hw_load_root without `keep` does as much. A store with release
+    /// after the call is seen by other CPUs only after the invalidation has taken effect. A tag that is named is the
+    /// one that is loaded.
     pub fn quell_hw_invalidate(what: *const quell_invalidate);
 
     /// Starts to invalidate translations on every CPU (`TLBI ... IS`, INVLPGB). Table stores before the call are seen
-    /// by fills after the completion. Not called unless `quell_features.broadcast` is set; then it may be a trap. A library
-    /// without the feature "broadcast" refers neither to it nor to quell_hw_broadcast_complete.
+    /// by fills after the completion. Not called unless `quell_features.broadcast` is set; then it may be a trap. A
+    /// library without the feature "broadcast" refers neither to it nor to quell_hw_broadcast_complete.
     pub fn quell_hw_broadcast_start(what: *const quell_invalidate);
 
     /// Waits until every broadcast that *this* CPU has sent is complete on every CPU (`dsb ish`, `tlbsync`). Not
@@ -140,13 +141,13 @@ unsafe extern "C" {
     pub fn quell_hw_load_root(root: u64, tag: u16, keep: bool);
 
     /// Leaves every user root: until the next quell_hw_load_root this CPU uses and fills no user translation (the
-    /// kernel's own root on x86, a reserved table on Arm). Entries under the tag that this loads are dropped, global ones
-    /// excepted. Interrupts are masked.
+    /// kernel's own root on x86, a reserved table on Arm). Entries under the tag that this loads are dropped, global
+    /// ones excepted. Interrupts are masked.
     pub fn quell_hw_unload_root();
 
     /// Interrupts each CPU of `targets`; the caller is never one of them. Each target sooner or later calls
-    /// quell_on_interrupt, and sees there what was stored before this call. `targets` is valid until this function returns. The
-    /// words behind those that have CPUs of the engine are not written: do not read or copy them.
+    /// quell_on_interrupt, and sees there what was stored before this call. `targets` is valid until this function
+    /// returns. The words behind those that have CPUs of the engine are not written: do not read or copy them.
     /// Interrupts are masked, so it must not wait for other CPUs.
     pub fn quell_hw_interrupt(targets: *const quell_cpu_set);
 
@@ -173,29 +174,31 @@ pub struct quell_hooks {
     /// This CPU executes no instruction that it fetched before the call: `isb` on Arm, on x86 an instruction that
     /// serializes. quell_synchronize_text refuses to work without it.
     pub synchronize_text: Option<extern "C" fn()>,
-    /// In a guest: asks the hypervisor to flush the virtual CPU `target` if that does not run. True if it did not run, and
-    /// will have lost every translation, global ones and walker caches included, before it executes or walks again: then
-    /// quell does not interrupt it. Called for each target, after the tables were changed. The function is one atomic
-    /// operation, a full barrier, on memory that the hypervisor shares with the guest.
+    /// In a guest: asks the hypervisor to flush the virtual CPU `target` if that does not run. True if it did not run,
+    /// and will have lost every translation, global ones and walker caches included, before it executes or walks again:
+    /// then quell does not interrupt it. Called for each target, after the tables were changed. The function is one
+    /// atomic operation, a full barrier, on memory that the hypervisor shares with the guest.
     pub flush_on_reentry: Option<extern "C" fn(target: u32) -> bool>,
-    /// Starts to invalidate the translations that other walkers of a space's tables hold (an IOMMU, a hypervisor's second
-    /// stage): `range` has changed, or everything if it is NULL, in the space whose root is in frame `root`; `scope` is an
-    /// `enum quell_scope`. Called after the tables were changed, on the CPU that flushes or owes the flush, for every
-    /// change that needs a flush, also under the lock of a table, so it waits for nothing. If the flush is owed until reuse,
-    /// this is called at the unmap. If the library was built without the feature "secondary", quell_engine_new refuses it.
+    /// Starts to invalidate the translations that other walkers of a space's tables hold (an IOMMU, a hypervisor's
+    /// second stage): `range` has changed, or everything if it is NULL, in the space whose root is in frame `root`;
+    /// `scope` is an `enum quell_scope`. Called after the tables were changed, on the CPU that flushes or owes the
+    /// flush, for every change that needs a flush, also under the lock of a table, so it waits for nothing. If the
+    /// flush is owed until reuse, this is called at the unmap. If the library was built without the feature
+    /// "secondary", quell_engine_new refuses it.
     pub start_secondary: Option<extern "C" fn(root: u64, range: *const quell_range, scope: u32)>,
-    /// A number that stands for all that was started with `start_secondary` before this call, by this CPU and by others of
-    /// which it has heard: the number of a command behind them in the device's queue, for instance. Waits for nothing.
+    /// A number that stands for all that was started with `start_secondary` before this call, by this CPU and by others
+    /// of which it has heard: the number of a command behind them in the device's queue, for instance. Waits for
+    /// nothing.
     pub mark_secondary: Option<extern "C" fn() -> u64>,
-    /// Whether all that `mark` stands for is complete: devices use and fill none of what was invalidated. Asked, on any CPU,
-    /// until it says yes, before a flush is over. It does not wait: quell serves requests for its CPU between two questions,
-    /// and quell_batch_poll asks once. NULL: it is complete when `start_secondary` has returned.
+    /// Whether all that `mark` stands for is complete: devices use and fill none of what was invalidated. Asked, on any
+    /// CPU, until it says yes, before a flush is over. It does not wait: quell serves requests for its CPU between two
+    /// questions, and quell_batch_poll asks once. NULL: it is complete when `start_secondary` has returned.
     pub secondary_is_done: Option<extern "C" fn(mark: u64) -> bool>,
-    /// This CPU has answered requests while a flush is in flight (quell_batch_start): the kernel may wake, or queue, the
-    /// code that calls quell_batch_poll. It may be called without need, but never too early. Interrupts are masked.
+    /// This CPU has answered requests while a flush is in flight (quell_batch_start): the kernel may wake, or queue,
+    /// the code that calls quell_batch_poll. It may be called without need, but never too early. Interrupts are masked.
     pub flush_answered: Option<extern "C" fn()>,
-    /// This CPU has waited for CPU `target` for `turns` turns of quell_hw_relax: a kernel may report a hang. Called after
-    /// 65536 turns, and each time that their number has doubled. The wait goes on when it returns.
+    /// This CPU has waited for CPU `target` for `turns` turns of quell_hw_relax: a kernel may report a hang. Called
+    /// after 65536 turns, and each time that their number has doubled. The wait goes on when it returns.
     pub waits_long: Option<extern "C" fn(target: u32, turns: u64)>,
 }
 
@@ -213,7 +216,8 @@ pub struct Machine {
 }
 
 impl Machine {
-    /// The machine, with the features, the further functions, the places of state and the number of CPUs that the embedder has named.
+    /// The machine, with the features, the further functions, the places of state and the number of CPUs that the
+    /// embedder has named.
     pub(crate) const fn new(
         features: Features,
         hooks: quell_hooks,
@@ -273,7 +277,7 @@ unsafe impl Hardware for Machine {
 
     #[inline]
     fn this_cpu(&self) -> CpuId {
-        // SAFETY: the embedder's function has no conditions; nor have those below, but where it is said.
+        // SAFETY: the embedder's function has no conditions.
         let cpu = unsafe { quell_hw_this_cpu() };
         if !CHECKED {
             return CpuId(cpu as u16);
@@ -293,7 +297,7 @@ unsafe impl Hardware for Machine {
 
     #[inline]
     fn fence(&self) {
-        // SAFETY: as above.
+        // SAFETY: the embedder's function has no conditions.
         unsafe { quell_hw_fence() };
     }
 
@@ -321,7 +325,7 @@ unsafe impl Hardware for Machine {
 
     #[inline]
     fn unload_root(&self) {
-        // SAFETY: as above.
+        // SAFETY: the embedder's function has no conditions.
         unsafe { quell_hw_unload_root() };
     }
 
@@ -344,19 +348,19 @@ unsafe impl Hardware for Machine {
 
     #[inline]
     fn mask_interrupts(&self) -> bool {
-        // SAFETY: as above.
+        // SAFETY: the embedder's function has no conditions.
         unsafe { quell_hw_mask_interrupts() }
     }
 
     #[inline]
     fn restore_interrupts(&self, were_on: bool) {
-        // SAFETY: as above.
+        // SAFETY: the embedder's function has no conditions.
         unsafe { quell_hw_restore_interrupts(were_on) };
     }
 
     #[inline]
     fn relax(&self) {
-        // SAFETY: as above.
+        // SAFETY: the embedder's function has no conditions.
         unsafe { quell_hw_relax() };
     }
 
@@ -414,7 +418,7 @@ unsafe impl Hardware for Machine {
 
     #[cfg(debug_assertions)]
     fn may_wait(&self) -> bool {
-        // SAFETY: as above.
+        // SAFETY: the embedder's function has no conditions.
         unsafe { quell_hw_may_wait() }
     }
 }
@@ -428,7 +432,7 @@ impl quell::Broadcast for Machine {
     }
 
     fn complete(&self) {
-        // SAFETY: as above.
+        // SAFETY: the embedder's function has no conditions.
         unsafe { quell_hw_broadcast_complete() };
     }
 }

@@ -1,7 +1,7 @@
 //! Mistakes on purpose, so that a kernel's tests can show that they notice.
 //!
-//! A library that is built with the feature `mutants` leaves out the rule that [`quell_leave_out`] names. Without the feature
-//! every rule is kept, and nothing is asked.
+//! A library that is built with the feature `mutants` leaves out the rule that [`quell_leave_out`] names. Without the
+//! feature every rule is kept, and nothing is asked.
 
 use crate::status::{answer, quell_status};
 use crate::text::of_c;
@@ -28,9 +28,9 @@ impl Rules for Kept {
     }
 }
 
-/// From now on the engine leaves one of its rules out, named by its mutant (`quell explore --list` has the names): a test can
-/// show so that it notices. QUELL_STATUS_UNSUPPORTED in a library that was built without the feature "mutants",
-/// QUELL_STATUS_VALUE if there is no such rule.
+/// From now on the engine leaves one of its rules out, named by its mutant (`quell explore --list` has the names): a
+/// test can show so that it notices. QUELL_STATUS_UNSUPPORTED in a library that was built without the feature
+/// "mutants", QUELL_STATUS_VALUE if there is no such rule.
 ///
 /// Context: any, before the first engine is made.
 ///

@@ -1,8 +1,8 @@
 //! The way out for a panic, where there is no operating system below.
 //!
-//! A panic means a broken promise of the embedder's: a CPU that, in the middle of a batch, has a number that there is none
-//! of, a wait where `quell_hw_may_wait` says no, memory that was overwritten. Nothing is undone and no lock of quell's is
-//! left held, but the translations of this machine are in an unknown state: the kernel stops.
+//! A panic means a broken promise of the embedder's: a CPU that, in the middle of a batch, has a number that there is
+//! none of, a wait where `quell_hw_may_wait` says no, memory that was overwritten. Nothing is undone and no lock of
+//! quell's is left held, but the translations of this machine are in an unknown state: the kernel stops.
 
 use core::ffi::c_char;
 

@@ -95,8 +95,8 @@ pub struct quell_residue {
     opaque: [u8; QUELL_RESIDUE_SIZE],
 }
 
-/// When the flush of a batch began to be owed: a number of 64 bits in the machine's order of bytes, larger for each later
-/// debt of an engine. Zero is no such moment.
+/// When the flush of a batch began to be owed: a number of 64 bits in the machine's order of bytes, larger for each
+/// later debt of an engine. Zero is no such moment.
 #[repr(C, align(8))]
 #[derive(Clone, Copy)]
 pub struct quell_stamp {
@@ -200,8 +200,8 @@ pub(crate) fn reject<T>(place: *const T) -> Result<(), quell_status> {
 /// If the pointer is NULL or not aligned.
 ///
 /// # Safety
-/// A `P::Content` lies there, which is not moved and not ended for as long as `'a`; or, in a library that looks for misuse,
-/// `place` is NULL.
+/// A `P::Content` lies there, which is not moved and not ended for as long as `'a`; or, in a library that looks for
+/// misuse, `place` is NULL.
 #[inline]
 pub(crate) unsafe fn content<'a, P: Place>(
     place: *const P,
@@ -340,8 +340,8 @@ impl Made {
 /// If the pointer is refused, or if there is no engine.
 ///
 /// # Safety
-/// The memory is initialised, and if it holds an engine, keeps it for as long as `'a`; or, in a library that looks for misuse, the
-/// pointer is NULL.
+/// The memory is initialised, and if it holds an engine, keeps it for as long as `'a`; or, in a library that looks for
+/// misuse, the pointer is NULL.
 #[inline]
 pub(crate) unsafe fn made<'a>(place: *const quell_engine) -> Result<&'a Made, quell_status> {
     // SAFETY: every pattern of bits is a `Made` whose seal says whether there is more.
@@ -388,8 +388,8 @@ pub(crate) unsafe fn engine_here<'a>(
 /// If the pointer is refused, or if there is no space.
 ///
 /// # Safety
-/// The memory is initialised, and if it holds a space, keeps it for as long as `'a`; or, in a library that looks for misuse, the
-/// pointer is NULL.
+/// The memory is initialised, and if it holds a space, keeps it for as long as `'a`; or, in a library that looks for
+/// misuse, the pointer is NULL.
 #[inline]
 pub(crate) unsafe fn space<'a>(
     place: *const quell_space,

@@ -33,19 +33,19 @@ pub unsafe extern "C" fn quell_space_new(
     })
 }
 
-/// Makes a space of the kernel's own mappings, which every CPU has loaded from the start and for ever: stacks, memory of
-/// `vmalloc`, windows onto I/O memory, the text of modules. Their changes are reported to batches as those of any other
-/// space. The initiator of a flush asks every CPU that is online, but for those between quell_enter_user and
+/// Makes a space of the kernel's own mappings, which every CPU has loaded from the start and for ever: stacks, memory
+/// of `vmalloc`, windows onto I/O memory, the text of modules. Their changes are reported to batches as those of any
+/// other space. The initiator of a flush asks every CPU that is online, but for those between quell_enter_user and
 /// quell_enter_kernel, and waits until each has flushed. `entries` is an `enum quell_kernel_entries`: what TLBs keep of
-/// these mappings. A kernel may have several such spaces. `space` is memory of any content that stays where it is for ever: a
-/// kernel space is not retired.
+/// these mappings. A kernel may have several such spaces. `space` is memory of any content that stays where it is for
+/// ever: a kernel space is not retired.
 ///
-/// The root in frame `root` maps the kernel. With QUELL_KERNEL_ENTRIES_GLOBAL all entries that are reported with this space are
-/// global; with QUELL_KERNEL_ENTRIES_TAGGED they may be or not. quell_hw_invalidate handles QUELL_INVALIDATE_KIND_KERNEL and
-/// QUELL_INVALIDATE_KIND_EVERYTHING.
+/// The root in frame `root` maps the kernel. With QUELL_KERNEL_ENTRIES_GLOBAL all entries that are reported with this
+/// space are global; with QUELL_KERNEL_ENTRIES_TAGGED they may be or not. quell_hw_invalidate handles
+/// QUELL_INVALIDATE_KIND_KERNEL and QUELL_INVALIDATE_KIND_EVERYTHING.
 ///
-/// The kernel may unmap a range that it uses no more with quell_batch_finish_owed, whatever its rights were: it gives the addresses
-/// out again after quell_settle_stamp, the frames after quell_claim.
+/// The kernel may unmap a range that it uses no more with quell_batch_finish_owed, whatever its rights were: it gives
+/// the addresses out again after quell_settle_stamp, the frames after quell_claim.
 ///
 /// Refuses an `entries` that is none of the enumeration.
 ///
@@ -123,7 +123,8 @@ pub unsafe extern "C" fn quell_space_id(space: *const quell_space) -> u64 {
     unsafe { self::space(space) }.map_or(0, |space| space.id().0)
 }
 
-/// Whether an unfinished batch was told of a space; then quell_space_retire refuses it. False for memory without a space.
+/// Whether an unfinished batch was told of a space; then quell_space_retire refuses it. False for memory without a
+/// space.
 ///
 /// Context: any.
 ///

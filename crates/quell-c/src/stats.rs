@@ -238,7 +238,7 @@ pub unsafe extern "C" fn quell_cpu_stats(
         let cpu = known
             .then_some(CpuId(cpu as u16))
             .ok_or(quell_status::Cpu)?;
-        // SAFETY: as above.
+        // SAFETY: C vouches for the memory behind `counts`.
         unsafe { write(&made.engine().cpu_stats(cpu), counts) }
     })
 }

@@ -117,8 +117,8 @@ impl quell_status {
     ];
 }
 
-/// The meaning of a status: one line, without a newline, ended with a zero byte, which stays valid for ever. A number that
-/// is no status has a text that says so.
+/// The meaning of a status: one line, without a newline, ended with a zero byte, which stays valid for ever. A number
+/// that is no status has a text that says so.
 ///
 /// Context: any.
 #[unsafe(no_mangle)]

@@ -35,8 +35,8 @@ pub enum quell_scope {
 pub enum quell_kernel_entries {
     /// Global entries, one for all tags.
     Global,
-    /// Entries that are not global, or entries of both kinds. TLBs keep the former under each tag that was loaded as they
-    /// were used, so on CPUs with tags of their own a flush costs the entries of all other spaces.
+    /// Entries that are not global, or entries of both kinds. TLBs keep the former under each tag that was loaded as
+    /// they were used, so on CPUs with tags of their own a flush costs the entries of all other spaces.
     Tagged,
 }
 

@@ -40,8 +40,8 @@ pub(crate) struct Planned {
 /// If the pointer is refused, or if there is no plan.
 ///
 /// # Safety
-/// The memory is initialised, and if it holds a plan, keeps it for as long as `'a`; or, in a library that looks for misuse, the
-/// pointer is NULL.
+/// The memory is initialised, and if it holds a plan, keeps it for as long as `'a`; or, in a library that looks for
+/// misuse, the pointer is NULL.
 unsafe fn planned<'a>(place: *const quell_zero_plan) -> Result<&'a ClearPolicy, quell_status> {
     // SAFETY: every pattern of bits is a `Planned` whose seal says whether there is more.
     let planned = unsafe { content(place) }?;
@@ -99,7 +99,7 @@ pub unsafe extern "C" fn quell_zero_plan_new(
             policy.whole_extents = wanted.extents;
             policy.cap_bytes = wanted.cap_bytes;
         }
-        // SAFETY: as above.
+        // SAFETY: C vouches for the memory behind `place`.
         unsafe {
             place.write(Planned {
                 seal: SEAL,
@@ -110,10 +110,10 @@ pub unsafe extern "C" fn quell_zero_plan_new(
     })
 }
 
-/// Zeroes `bytes` bytes from `start`, ordinary memory of the caller that no other code accesses meanwhile. The page
-/// at `fault`, with its neighbours, is zeroed last and is in the caches afterwards; if `fault` is NULL or outside, all pages
-/// are zeroed around the caches. `preempt`, if not NULL, is called between two runs, and may sleep and return on another
-/// CPU of the same kind. A CPU that acquires what the caller releases afterwards sees the zeroes.
+/// Zeroes `bytes` bytes from `start`, ordinary memory of the caller that no other code accesses meanwhile. The page at
+/// `fault`, with its neighbours, is zeroed last and is in the caches afterwards; if `fault` is NULL or outside, all
+/// pages are zeroed around the caches. `preempt`, if not NULL, is called between two runs, and may sleep and return on
+/// another CPU of the same kind. A CPU that acquires what the caller releases afterwards sees the zeroes.
 ///
 /// Refuses a `start` that is not a multiple of 4096, and `bytes` that are none or not a multiple of 4096.
 ///

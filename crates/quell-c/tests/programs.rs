@@ -68,8 +68,8 @@ fn changes_of_entries_need_what_the_rules_say() {
     });
 }
 
-/// A library for 8192 CPUs and the header for as many: their sets and sizes agree, and CPU 8191 is interrupted. With the header for 1024 an
-/// engine is refused.
+/// A library for 8192 CPUs and the header for as many: their sets and sizes agree, and CPU 8191 is interrupted. With
+/// the header for 1024 an engine is refused.
 #[test]
 fn eight_thousand_cpus_are_told_apart() {
     let Some(library) = kernel_library_with("batch,extents,tags,lazy,remote,secondary,cpus-8192")

@@ -1,5 +1,5 @@
-//! What each mechanism takes in text: the library for kernels, built with that mechanism alone, with none of the others'
-//! code, and linked so that everything that C may call is in it, and nothing else.
+//! What each mechanism takes in text: the library for kernels, built with that mechanism alone, with none of the
+//! others' code, and linked so that everything that C may call is in it, and nothing else.
 //!
 //! ```text
 //! cargo test --test c size -- --ignored --nocapture

@@ -83,10 +83,10 @@ pub struct BootArgs {
     /// Boot that many times in a row, until a boot fails
     #[arg(long, default_value_t = 1, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     repeat: u32,
-    /// Words for the kernel's command line: policy=POLICY (`quell list policies`),
-    /// parameters=NAME:VALUE,… of the workload, watchdog_ms=N, migrate_together=N, tag_bits=N (few AArch64 tags, so that
-    /// they run out), break=request|here|broadcast|nmi or a mutant's name as in docs/mutants.md (leaves
-    /// something out: the run must then fail)
+    /// Words for the kernel's command line: policy=POLICY (`quell list policies`), parameters=NAME:VALUE,… of the
+    /// workload, watchdog_ms=N, migrate_together=N, tag_bits=N (few AArch64 tags, so that they run out),
+    /// break=request|here|broadcast|nmi or a mutant's name as in docs/mutants.md (leaves something out: the run must
+    /// then fail)
     #[arg(long = "option", value_name = "NAME=VALUE")]
     options: Vec<String>,
     /// Seconds that the emulator may run without a word before the machine is examined and ended: of its

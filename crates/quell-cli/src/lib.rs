@@ -1,8 +1,8 @@
 //! The command `quell`.
 //!
-//! Each subcommand has a module, which parses, calls and prints; the work is done by `quell-adversary`, `quell-experiments`,
-//! `quell-host`, `quell-record` and `quell-boot`. A mistake of the user exits with 2, a failure or a broken contract
-//! with 1.
+//! Each subcommand has a module, which parses, calls and prints; the work is done by `quell-adversary`,
+//! `quell-experiments`, `quell-host`, `quell-record` and `quell-boot`. A mistake of the user exits with 2, a failure or
+//! a broken contract with 1.
 //!
 //! It is a library with a `main` so that the compiler can work on it while the machine in software is still
 //! being made: the first `cargo run` is half a minute shorter.

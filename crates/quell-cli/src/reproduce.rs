@@ -41,7 +41,7 @@ pub struct ReproduceArgs {
     /// Runs only the table of what the guards cost: the work on fast paths that closes holes
     #[arg(long, conflicts_with = "report")]
     guards: bool,
-    /// Prints the table of README.md, with --guards that of docs/guards.md, and nothing else
+    /// Prints the table of docs/headlines.md, with --guards that of docs/guards.md, and nothing else
     #[arg(long, conflicts_with_all = ["json", "report"])]
     markdown: bool,
     /// Only this mechanism, S0 to S4, or this workload

@@ -1,7 +1,7 @@
 //! Files of results: [`Results`] on the disk. A reader always finds them whole.
 //!
-//! The file is all the state that there is: work that was interrupted goes on where it was, a part is a file of the same
-//! kind, and parts that are merged are the file that one machine writes, bit by bit.
+//! The file is all the state that there is: work that was interrupted goes on where it was, a part is a file of the
+//! same kind, and parts that are merged are the file that one machine writes, bit by bit.
 
 use std::fs::{self, File};
 use std::io::{ErrorKind, Write};

@@ -1,9 +1,9 @@
 //! Tables, laid out for the terminal that they meet.
 //!
 //! A table knows its columns: words, which may go on in the next line but never break, and numbers, which stand at the
-//! right and are never parted from their unit. Its width is that of the terminal; a pipe has none, so there every row is a line. Where
-//! the terminal is too narrow even for the longest word of every column, columns that can be spared are left out,
-//! and named below the table; where that is not enough, each row becomes a paragraph of its own.
+//! right and are never parted from their unit. Its width is that of the terminal; a pipe has none, so there every row
+//! is a line. Where the terminal is too narrow even for the longest word of every column, columns that can be spared
+//! are left out, and named below the table; where that is not enough, each row becomes a paragraph of its own.
 //!
 //! Known libraries for tables break words before they leave a column out, which is why this is one of our own.
 

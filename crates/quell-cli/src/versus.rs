@@ -41,11 +41,12 @@ struct LinuxArgs {
     /// Get Debian's 6.12 cloud kernel with apt-get download (35 MB) and keep it for later runs
     #[arg(long)]
     fetch: bool,
-    /// Another column: the image of a Linux with quell's engine in it, as `integrations/linux/run build quell` makes it.
-    /// Compare it with the one that `build stock` makes, which has the same configuration (--kernel)
+    /// Another column: the image of a Linux with quell's engine in it, as `integrations/linux/run build quell` makes
+    /// it. Compare it with the one that `build stock` makes, which has the same configuration (--kernel)
     #[arg(long, value_name = "FILE")]
     on_quell: Option<PathBuf>,
-    /// What is on of the engine in that Linux: all, off, or some of batch, extents, tags and remote, separated by commas
+    /// What is on of the engine in that Linux: all, off, or some of batch, extents, tags and remote, separated by
+    /// commas
     #[arg(
         long,
         value_name = "LIST",

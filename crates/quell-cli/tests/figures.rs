@@ -47,8 +47,25 @@ fn holds(document: &str, arguments: &[&str]) {
 
 #[test]
 #[ignore = "builds the optimised command: cargo xtask ci figures"]
-fn the_readme_shows_what_reproduce_prints() {
-    holds("README.md", &["reproduce", "--markdown"]);
+fn the_headlines_are_what_reproduce_prints() {
+    holds("docs/headlines.md", &["reproduce", "--markdown"]);
+}
+
+#[test]
+#[ignore = "builds the optimised command: cargo xtask ci figures"]
+fn the_readme_shows_the_row_of_each_mechanism() {
+    let printed = printed(&["reproduce", "--no-report"]);
+    let rows = || printed.lines().filter(|line| line.contains(" hit"));
+    assert_eq!(rows().count(), 5, "{printed}");
+    let text = std::fs::read_to_string(root().join("README.md")).expect("the README");
+    let missing: Vec<_> = rows()
+        .filter(|row| !text.lines().any(|there| there == row.trim_end()))
+        .collect();
+    assert!(
+        missing.is_empty(),
+        "not in README.md:\n{}",
+        missing.join("\n")
+    );
 }
 
 #[test]
@@ -69,8 +86,8 @@ fn the_held_out_tables_are_what_held_out_prints() {
     holds("docs/held-out.md", &["held-out", "--markdown"]);
 }
 
-/// 45 CPUs demote and reclaim at once. When each took the lock of a node for every frame, a page cost 50 to 230 transfers of
-/// lines, and the run time of lazy unmapping followed the queue instead of the flushes.
+/// 45 CPUs demote and reclaim at once. When each took the lock of a node for every frame, a page cost 50 to 230
+/// transfers of lines, and the run time of lazy unmapping followed the queue instead of the flushes.
 #[test]
 #[ignore = "builds the optimised command: cargo xtask ci figures"]
 fn readers_that_compute_little_do_not_queue_for_locks() {

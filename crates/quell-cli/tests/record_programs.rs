@@ -1,9 +1,9 @@
 //! `quell record` of programs that are not quell's.
 //!
-//! `scripts/real-program` makes each ready, and installs what is missing. Where one cannot be had, or nothing can be recorded, the
-//! test says `SKIPPED`, past the test harness, and passes. Recorded is as by default, in stretches of time, as it is and as
-//! advised. All programs on this host are in `/proc/interrupts` and in the recording, so what others do is told apart by their
-//! names, and disturbs little but the time.
+//! `scripts/real-program` makes each ready, and installs what is missing. Where one cannot be had, or nothing can be
+//! recorded, the test says `SKIPPED`, past the test harness, and passes. Recorded is as by default, in stretches of
+//! time, as it is and as advised. All programs on this host are in `/proc/interrupts` and in the recording, so what
+//! others do is told apart by their names, and disturbs little but the time.
 #![cfg(all(
     target_os = "linux",
     any(target_arch = "x86_64", target_arch = "aarch64")
@@ -82,9 +82,10 @@ fn ready(what: &str) -> Result<Program, String> {
     })
 }
 
-/// What was recorded of the command; why not, if nothing can be recorded here. A busy host may leave too little for the recorder to
-/// see all that is counted: then it is tried again a few times, also with all recorded, whatever it costs. Where so many events are
-/// lost even so that they may be why, nothing can be said of this host. Attribution that is wrong is wrong where few are.
+/// What was recorded of the command; why not, if nothing can be recorded here. A busy host may leave too little for the
+/// recorder to see all that is counted: then it is tried again a few times, also with all recorded, whatever it costs.
+/// Where so many events are lost even so that they may be why, nothing can be said of this host. Attribution that is
+/// wrong is wrong where few are.
 fn recorded(command: &[String]) -> Result<Recorded, String> {
     let mut once = recorded_once(command, "1")?;
     for overhead in ["100", "1", "100"] {
@@ -170,7 +171,8 @@ impl Recorded {
         attributed - self.sent(None, |call| call == "kernel mappings")
     }
 
-    /// Whether so many events were lost that they may be why interrupts are laid at nothing: as many as these, or a twentieth of all.
+    /// Whether so many events were lost that they may be why interrupts are laid at nothing: as many as these, or a
+    /// twentieth of all.
     fn lacks_what_was_lost(&self) -> bool {
         let (lost, missing) = (self.lost(), self.counted() - self.laid());
         lost > 0 && missing > 0.0 && (lost as f64 >= missing || lost * 20 > self.kept())
@@ -185,10 +187,10 @@ impl Recorded {
         counted < FEW || (0.95 - around..1.05 + around).contains(&share)
     }
 
-    /// Most of what `/proc/interrupts` counted, of all programs together, is laid at a call or a reason, and no more than it
-    /// counted. Events may be lost, but not without a word. How many has no bound here: it depends on how long a busy host lets the
-    /// reader wait, and these programs fill a buffer in a fraction of a second. quell-perf tests that what fits into a buffer is
-    /// not lost.
+    /// Most of what `/proc/interrupts` counted, of all programs together, is laid at a call or a reason, and no more
+    /// than it counted. Events may be lost, but not without a word. How many has no bound here: it depends on how long
+    /// a busy host lets the reader wait, and these programs fill a buffer in a fraction of a second. quell-perf tests
+    /// that what fits into a buffer is not lost.
     fn all_is_laid_at_a_cause(&self) {
         assert!(self.is_laid(), "{}", self.json);
         let lost = self.lost();
@@ -236,7 +238,8 @@ fn few_lost_events_do_not_excuse_that_interrupts_are_laid_at_nothing() {
     }
 }
 
-/// The program interrupts by its call more than by anything else, and for each operation less where what is advised is followed.
+/// The program interrupts by its call more than by anything else, and for each operation less where what is advised is
+/// followed.
 fn is_laid_at_its_call_and_goes_as_advised(what: &str) {
     let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
     let both = ready(what).and_then(|program| {
@@ -261,7 +264,8 @@ fn is_laid_at_its_call_and_goes_as_advised(what: &str) {
     }
     assert!(of(&before) * 2.0 > all, "{}", before.json);
     if of(&before) < MANY {
-        // How many there are for each operation, as it is and as advised, is then a matter of which threads ran side by side.
+        // How many there are for each operation, as it is and as advised, is then a matter of which threads ran side by
+        // side.
         return skipped(
             what,
             &format!(

@@ -1,11 +1,12 @@
-//! A recording as a workload: a thread's calls come again in their order, if it is short once what repeats is written once.
+//! A recording as a workload: a thread's calls come again in their order, if it is short once what repeats is written
+//! once.
 
 use assert_cmd::Command;
 use quell_perf::{Item, Sample, Value};
 use quell_record::workload::Calls;
 
-/// A recording of these processes, each of a thread that makes the calls one after the other: the call, how many bytes, and
-/// whether it interrupts another CPU.
+/// A recording of these processes, each of a thread that makes the calls one after the other: the call, how many bytes,
+/// and whether it interrupts another CPU.
 fn called(processes: u32, all: &[(&str, u64, bool)]) -> Calls {
     let mut calls = Calls::default();
     for (at, &(call, bytes, asks)) in (0..).zip(all) {

@@ -1,7 +1,7 @@
 //! Sweeps: a grid in parts, interrupted and resumed, comes to the same file, byte for byte.
 
-/// What writes Parquet, with its tests: here so that they run with those of the command, and the library is not built twice
-/// with a writer that takes half a minute to build.
+/// What writes Parquet, with its tests: here so that they run with those of the command, and the library is not built
+/// twice with a writer that takes half a minute to build.
 #[cfg(feature = "parquet")]
 #[path = "../src/sweep/parquet.rs"]
 mod writer;
@@ -259,7 +259,8 @@ fn parquet_has_what_csv_has_with_types() {
     assert!(first.expect("it") == again.expect("it"));
 }
 
-/// Runs what the folder `docs/cluster` has for the jobs of a queue, as the queue would: a shell with the number of the part.
+/// Runs what the folder `docs/cluster` has for the jobs of a queue, as the queue would: a shell with the number of the
+/// part.
 #[cfg(unix)]
 mod queues {
     use super::*;

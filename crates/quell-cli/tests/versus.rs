@@ -103,7 +103,8 @@ fn a_workload_file_and_a_recording_run_on_both_sides() {
     let result = compare(&["--quick", "--cpus", "2", "--workload", &files]);
     let rows = result["rows"].as_array().expect("rows");
     assert_eq!(rows.len(), 2, "{result}");
-    // In the first an operation is a page, of which sixteen go with one call; in the second a call, and some ask nobody.
+    // In the first an operation is a page, of which sixteen go with one call; in the second a call, and some ask
+    // nobody.
     for (row, name, interrupts) in [
         (&rows[0], "mine", 0.06..0.07),
         (&rows[1], "recorded", 0.8..0.95),
@@ -154,7 +155,8 @@ fn quell_takes_a_tenth_of_the_interrupts_and_fewer_instructions() {
         };
         let interrupts = ratio(row, "interrupts");
         assert!(interrupts <= most, "interrupts, {interrupts}: {row}");
-        // On quell's side of `pingpong` a file is performed, on Linux's a program in Rust: their instructions say nothing.
+        // On quell's side of `pingpong` a file is performed, on Linux's a program in Rust: their instructions say
+        // nothing.
         if matches!(workload, "dontneed" | "swap") {
             let instructions = ratio(row, "instructions");
             assert!(instructions < 1.0, "instructions, {instructions}: {row}");

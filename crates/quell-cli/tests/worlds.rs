@@ -1,5 +1,5 @@
-//! Every workload file that lies in the repository runs in every world that is cheap: under the clock, under the adversary
-//! and on threads.
+//! Every workload file that lies in the repository runs in every world that is cheap: under the clock, under the
+//! adversary and on threads.
 //!
 //! The files are those of the folders, so that a new one is tried without being named here. Each has parameters as
 //! small as it takes: a schedule of the adversary's is to be short. With their own parameters the files run on

@@ -74,7 +74,8 @@ impl Architecture {
         }
     }
 
-    /// The table that a word of a table of `level` points to, if it does: a walk asks no more of the words above the leaf.
+    /// The table that a word of a table of `level` points to, if it does: a walk asks no more of the words above the
+    /// leaf.
     #[inline(always)]
     pub(crate) fn table(self, raw: u64, level: Level) -> Option<Frame> {
         let entry = self.decode(raw, level);

@@ -69,13 +69,14 @@ pub unsafe trait Bench: Hardware + Clear {
         self.try_read(address)
     }
 
-    /// Whether a device walks the tables of the suite's spaces, too, and can be made to load from there: then it must forget what
-    /// changed, as CPUs do. By default there is none, and nothing is said of devices.
+    /// Whether a device walks the tables of the suite's spaces, too, and can be made to load from there: then it must
+    /// forget what changed, as CPUs do. By default there is none, and nothing is said of devices.
     fn has_device(&self) -> bool {
         false
     }
 
-    /// One load of eight bytes by the device, through this root; `None` if it faults. Under the root it may keep what it finds.
+    /// One load of eight bytes by the device, through this root; `None` if it faults. Under the root it may keep what
+    /// it finds.
     ///
     /// # Panics
     /// By default: a bench that has a device says how it loads.

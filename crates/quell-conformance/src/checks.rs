@@ -339,8 +339,8 @@ impl<H: Bench, R: Rules> Part<'_, '_, H, R> {
         verdict
     }
 
-    /// A page of the kernel's own half changes while CPUs run, idle, are not to be disturbed and know it under two tags;
-    /// then it is unmapped without a flush, and its address is used again.
+    /// A page of the kernel's own half changes while CPUs run, idle, are not to be disturbed and know it under two
+    /// tags; then it is unmapped without a flush, and its address is used again.
     fn own_half(&self) -> Verdict {
         let (Some((_, first)), Some(spaces)) = (self.hw.own_half(), &self.shared.own_half) else {
             return Ok(());
@@ -417,7 +417,8 @@ impl<H: Bench, R: Rules> Part<'_, '_, H, R> {
         verdict
     }
 
-    /// A page changes, and another is unmapped whose flush CPUs owe: the device has forgotten both, without being asked again.
+    /// A page changes, and another is unmapped whose flush CPUs owe: the device has forgotten both, without being asked
+    /// again.
     fn devices(&self) -> Verdict {
         let reads = |value| self.hw.try_read_by_device(self.root(0), BASE.address()) == Some(value);
         let [old, new] = self.shared.pair;

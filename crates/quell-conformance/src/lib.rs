@@ -1,6 +1,6 @@
 #![no_std]
-//! A suite that runs inside a kernel: does its [`Hardware`](quell::Hardware) do what the trait promises, and does the engine keep the
-//! contract on it?
+//! A suite that runs inside a kernel: does its [`Hardware`](quell::Hardware) do what the trait promises, and does the
+//! engine keep the contract on it?
 //!
 //! A kernel that embeds the engine has a `Hardware` already, and a [`Clear`](quell_zero::Clear) for
 //! memory. For this suite it adds a [`Bench`],

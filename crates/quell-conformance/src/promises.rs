@@ -1,7 +1,7 @@
 //! What the machine promises whatever its tables hold: numbers of CPUs, words, and a root that is left.
 //!
-//! The other checks rest on the first two, and so does the engine: on a machine that breaks one of them a flush may not end. So
-//! these are asked before any space is loaded, and where one fails the suite ends.
+//! The other checks rest on the first two, and so does the engine: on a machine that breaks one of them a flush may not
+//! end. So these are asked before any space is loaded, and where one fails the suite ends.
 
 use crate::bench::{Bench, Rights};
 use crate::checks::{BASE, Step};
@@ -41,7 +41,8 @@ impl<H: Bench, R: Rules> Part<'_, '_, H, R> {
         expect(stays, "the number of a CPU has changed")
     }
 
-    /// Additions of all CPUs at once are all counted; what was stored before a release store is seen after an acquire load.
+    /// Additions of all CPUs at once are all counted; what was stored before a release store is seen after an acquire
+    /// load.
     fn words(&self) -> Verdict {
         let [sum, bits, value, flag] = &self.shared.words;
         let mine = 1 << (self.me % 64);
@@ -77,7 +78,8 @@ impl<H: Bench, R: Rules> Part<'_, '_, H, R> {
         )
     }
 
-    /// A CPU that has left its root reads nothing through it. It is asked among the checks of translations, because it needs one.
+    /// A CPU that has left its root reads nothing through it. It is asked among the checks of translations, because it
+    /// needs one.
     pub(crate) fn leave_root(&self) -> Verdict {
         let verdict = self.begin(BASE, Rights::Read);
         self.engine.leave(&self.shared.spaces[0]);

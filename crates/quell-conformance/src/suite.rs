@@ -38,9 +38,9 @@ impl<'e, 'm, H: Bench, R: Rules> Suite<'e, 'm, H, R> {
     /// each check to `report`.
     ///
     /// The CPU is online in the engine, takes interrupts, and has `current` loaded, or nothing. When this returns, it
-    /// runs `current`, even if that was loaded lazily before. By then no CPU has a space
-    /// of the suite loaded, and the suite has given back what it took. If CPUs do not have numbers of their own, or words are not shared, the
-    /// suite ends there, with what it took: on such a machine a flush may not end.
+    /// runs `current`, even if that was loaded lazily before. By then no CPU has a space of the suite loaded, and the
+    /// suite has given back what it took. If CPUs do not have numbers of their own, or words are not shared, the suite
+    /// ends there, with what it took: on such a machine a flush may not end.
     ///
     /// # Panics
     /// If the suite has run already.

@@ -1,9 +1,9 @@
 //! The suite on a machine of threads: what a kernel has to write to run it, and proof that it fails when something is
-//! left out. The file is long because it is to be read alone.
+//! left out.
 //!
-//! A CPU is a thread. Its TLB and its walker cache are maps that never forget anything by themselves,
-//! so whatever an invalidation misses stays stale. Interrupts are taken at accesses and in waiting
-//! loops. Broadcasts are carried out when their sender waits for them, not before.
+//! A CPU is a thread. Its TLB and its walker cache are maps that never forget anything by themselves, so whatever an
+//! invalidation misses stays stale. Interrupts are taken at accesses and in waiting loops. Broadcasts are carried out
+//! when their sender waits for them, not before. The file is long because it is to be read alone.
 
 use quell::{
     Broadcast, CpuId, CpuSet, Engine, Extent, Features, Frame, Hardware, Invalidate, KernelEntries,
@@ -147,7 +147,8 @@ thread_local! {
     static TORN: Cell<bool> = const { Cell::new(false) };
 }
 
-// SAFETY: the standard library's atomic; where additions are torn on purpose, the suite ends before the engine relies on one.
+// SAFETY: the standard library's atomic; where additions are torn on purpose, the suite ends before the engine relies
+// on one.
 unsafe impl Word for ToyWord {
     fn new(value: u64) -> Self {
         ToyWord(AtomicU64::new(value))
@@ -724,7 +725,8 @@ fn a_machine_that_does_not_do_as_it_is_told_is_found_out() {
     fails(ASID, Wrong::NoBroadcast, "changed_pages");
 }
 
-/// Two initiators that have masked interrupts wait for each other's: the suite hangs, as it says, until a watchdog steps in.
+/// Two initiators that have masked interrupts wait for each other's: the suite hangs, as it says, until a watchdog
+/// steps in.
 #[test]
 fn a_machine_whose_interrupts_wait_for_their_targets_hangs() {
     let hangs = |wrong| {

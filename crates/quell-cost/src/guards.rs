@@ -3,8 +3,8 @@
 //! Each guard is a rule of the engine ([`quell::rules`]). The engine of the second run does not keep it,
 //! which the compiler knows, so that no trace of the guard is left. Both run by turns on one thread.
 //!
-//! All caches are warm and no other CPU is there: a load here is one that hits. The machine in software shows what a guard
-//! costs other CPUs (`quell reproduce --guards`).
+//! All caches are warm and no other CPU is there: a load here is one that hits. The machine in software shows what a
+//! guard costs other CPUs (`quell reproduce --guards`).
 
 use super::operation::{HOLDS, LOOP, TAGGED, new_space, paid_debt, ping_pong, unmap};
 use super::sample::{Cost, Row, Samples, longest_own, timed};

@@ -55,7 +55,8 @@ pub struct Costs {
 }
 
 impl Costs {
-    /// Whether an asynchronous flush was faster than a concurrent one, and that than a serial one; true where none was measured.
+    /// Whether an asynchronous flush was faster than a concurrent one, and that than a serial one; true where none was
+    /// measured.
     pub fn is_in_order(&self) -> bool {
         self.shootdowns.is_none_or(|one| {
             one.asynchronous.ns < one.concurrent.ns && one.concurrent.ns < one.serial.ns

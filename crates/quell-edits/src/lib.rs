@@ -7,9 +7,9 @@
 //! [`EditError`] that names file and anchor. Nothing is guessed, and nothing is written unless every edit of the list
 //! can be made: a kernel with half of them would be worse than none.
 //!
-//! There are two ways to carry a list out. [`Edits::changed`] takes sources as they were delivered, makes every edit, and
-//! writes nothing. [`Edits::apply`] changes a copy in its place, and may be repeated: an edit whose text stands there already
-//! is not made again.
+//! There are two ways to carry a list out. [`Edits::changed`] takes sources as they were delivered, makes every edit,
+//! and writes nothing. [`Edits::apply`] changes a copy in its place, and may be repeated: an edit whose text stands
+//! there already is not made again.
 
 use serde::Deserialize;
 use std::collections::BTreeMap;

@@ -1,14 +1,14 @@
 //! Published tables that nothing here was made or calibrated for, beside what the model predicts.
 //!
-//! A table is a folder of files and no code: `published.toml` says who measured what, before and after which change, and
-//! names for each side the machine, the workload, the policy, the CPUs and the parameters that stand for it; machine
-//! files and workload files lie beside it, or are built in. [`Table::read`] reads one, [`Table::jobs`] are its runs,
-//! [`Table::rows`] sets the change that was published beside the change that the model shows.
+//! A table is a folder of files and no code: `published.toml` says who measured what, before and after which change,
+//! and names for each side the machine, the workload, the policy, the CPUs and the parameters that stand for it;
+//! machine files and workload files lie beside it, or are built in. [`Table::read`] reads one, [`Table::jobs`] are its
+//! runs, [`Table::rows`] sets the change that was published beside the change that the model shows.
 //!
 //! Each row compares a ratio, after over before: the published unit need not be the model's. A figure may ask for the
-//! difference instead, where both have the same unit. Each side is run with [`SEEDS`] seeds, and the median counts. A row
-//! is a hit if the prediction is within [`NEAR`] of what was published, whichever is the greater; nothing else is asked,
-//! and a miss is no failure.
+//! difference instead, where both have the same unit. Each side is run with [`SEEDS`] seeds, and the median counts. A
+//! row is a hit if the prediction is within [`NEAR`] of what was published, whichever is the greater; nothing else is
+//! asked, and a miss is no failure.
 //!
 //! # What is not guaranteed
 //!
@@ -280,7 +280,8 @@ impl Table {
     /// Reads a table and whatever it names.
     ///
     /// # Errors
-    /// If a file cannot be read or is wrong, if a policy or parameter does not exist, or a figure has no published value.
+    /// If a file cannot be read or is wrong, if a policy or parameter does not exist, or a figure has no published
+    /// value.
     pub fn read(file: &Path) -> Result<Table, ReadError> {
         let wrong = |what: &dyn ToString| ReadError::new(file, what.to_string());
         let text = machines::read(file).map_err(|error| wrong(&error))?;

@@ -1,10 +1,10 @@
-//! The results of what is cut into parts, as text: what the whole is in the first line, then one line of JSON for each of
-//! its places.
+//! The results of what is cut into parts, as text: what the whole is in the first line, then one line of JSON for each
+//! of its places.
 //!
-//! While the work is done, lines are added as results come, in any order; [`Results::text`] has them in the order of their
-//! places. A line that an interruption cut is dropped. Nothing in a line depends on the host or on the time, so the whole
-//! text does not either, and parts from many hosts come to the text of one. A whole is a [sweep's grid](crate::sweep), or
-//! whatever else is one of a number of cases at each place.
+//! While the work is done, lines are added as results come, in any order; [`Results::text`] has them in the order of
+//! their places. A line that an interruption cut is dropped. Nothing in a line depends on the host or on the time, so
+//! the whole text does not either, and parts from many hosts come to the text of one. A whole is a
+//! [sweep's grid](crate::sweep), or whatever else is one of a number of cases at each place.
 
 use std::collections::BTreeMap;
 use std::fmt::Display;

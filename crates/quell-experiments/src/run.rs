@@ -1,8 +1,8 @@
 //! One run as data: what `quell run --json` prints, and what other languages are given.
 //!
 //! A [`Report`] holds the figures of one seed, and beside them the workload's figure with others, so that a reader sees
-//! how far it depends on the seed. All but two of its figures are the same on every host: how fast the host was, and how
-//! long it took.
+//! how far it depends on the seed. All but two of its figures are the same on every host: how fast the host was, and
+//! how long it took.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};

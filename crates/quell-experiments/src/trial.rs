@@ -362,7 +362,8 @@ program = [ {{ bystand = "1us" }} ]
         );
     }
 
-    /// While a discard has taken every page of its range itself, it has met nothing that another call has still to flush.
+    /// While a discard has taken every page of its range itself, it has met nothing that another call has still to
+    /// flush.
     #[test]
     fn calls_that_discard_pages_of_their_own_do_not_flush_for_each_other() {
         let mut workload = Workload::from_name("crowd").unwrap();

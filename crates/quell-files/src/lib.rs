@@ -1,8 +1,8 @@
 //! Files that people write: machines, workloads.
 //!
-//! Both are TOML, and a person who has made three mistakes in one wants to hear of all three, each with its line, its key
-//! and what was expected there. [`Reader`] collects [`Mistake`]s while a file is read; [`Reader::finish`] turns them into the
-//! one [`FileError`] that the command prints.
+//! Both are TOML, and a person who has made three mistakes in one wants to hear of all three, each with its line, its
+//! key and what was expected there. [`Reader`] collects [`Mistake`]s while a file is read; [`Reader::finish`] turns
+//! them into the one [`FileError`] that the command prints.
 //!
 //! ```
 //! use quell_files::Reader;

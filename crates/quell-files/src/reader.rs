@@ -92,8 +92,8 @@ impl<'t> Reader<'t> {
     /// What was read, if it was and nothing is wrong with the file.
     ///
     /// # Errors
-    /// All mistakes in the order of lines. If nothing was read although no mistake was noted, the error says only that the
-    /// file is not what was expected: the caller should have noted why.
+    /// All mistakes in the order of lines. If nothing was read although no mistake was noted, the error says only that
+    /// the file is not what was expected: the caller should have noted why.
     pub fn finish<T>(self, path: &str, read: Option<T>) -> Result<T, FileError> {
         let mut mistakes = self.mistakes;
         match read {

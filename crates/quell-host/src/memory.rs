@@ -27,7 +27,7 @@ pub struct Mapping {
 
 // SAFETY: the region belongs to the value, and its bytes are only accessed through atomics.
 unsafe impl Send for Mapping {}
-// SAFETY: as above; every method that takes `&self` is one system call or one relaxed atomic access.
+// SAFETY: every method that takes `&self` is one system call or one relaxed atomic access.
 unsafe impl Sync for Mapping {}
 
 impl Mapping {

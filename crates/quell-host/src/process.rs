@@ -103,7 +103,8 @@ impl Child {
         // SAFETY: the caller's promise.
         match Pid::from_raw(check(unsafe { libc::fork() }.into())? as i32) {
             None => {
-                // A panic must not unwind into the copy of the parent's stack: its guards would undo the parent's set-up.
+                // A panic must not unwind into the copy of the parent's stack: its guards would undo the parent's
+                // set-up.
                 let body = std::panic::AssertUnwindSafe(body);
                 // Linux has known the call since 2.1.57, and refuses no signal that exists.
                 let _ = rustix::process::set_parent_process_death_signal(Some(Signal::KILL));

@@ -1,7 +1,7 @@
 //! What decides on a mutant of the engine: the adversary's cases, as far as they are asked for.
 //!
-//! `cargo xtask mutate` builds this program once, over the engine that holds all mutants, and runs it once for each. Over
-//! the engine as it is it finds nothing, whatever it is asked.
+//! `cargo xtask mutate` builds this program once, over the engine that holds all mutants, and runs it once for each.
+//! Over the engine as it is it finds nothing, whatever it is asked.
 //!
 //! ```text
 //! quell-judge list                 the cases, one a line: a number, how costly it is, whether all mechanisms are on

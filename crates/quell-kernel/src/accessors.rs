@@ -1,7 +1,7 @@
 //! Accesses of the kernel that may fault: to user memory, and to the pages of its own half that tests map.
 //!
-//! They go through two functions of assembly, in each architecture's `traps.s`, which a page fault leaves if it cannot be
-//! handled. Nothing else of the kernel may fault.
+//! They go through two functions of assembly, in each architecture's `traps.s`, which a page fault leaves if it cannot
+//! be handled. Nothing else of the kernel may fault.
 
 use crate::{arch, tables};
 

@@ -9,7 +9,7 @@
 //! in user mode ([`arch::user_mode`]) that performs the memory accesses it is asked for.
 //!
 //! What depends on the architecture is under [`arch`], in files of the same names and the same
-//! functions for each: `boot`, `console`, `cpu`, `interrupts`, `paging`, `traps`, `user`.
+//! functions for each: `boot`, `console`, `cpu`, `interrupts`, `paging`, `processor`, `start`, `traps`, `user_mode`.
 //!
 //! The kernel talks to the program that started it by lines `quell: {json}` on the serial line;
 //! see [`report`].

@@ -1,8 +1,8 @@
 //! Physical memory: the kernel's heap, frames that are taken once and kept, and the rest.
 //!
-//! All memory is reachable through the direct map, so a frame's bytes are at [`pointer`](crate::direct_map::pointer). The
-//! largest range the boot loader reports is used, the rest ignored: on the machines this kernel
-//! runs on that loses less than a megabyte.
+//! All memory is reachable through the direct map, so a frame's bytes are at [`pointer`](crate::direct_map::pointer).
+//! The largest range the boot loader reports is used, the rest ignored: on the machines this kernel runs on that loses
+//! less than a megabyte.
 //!
 //! # Open memory
 //!

@@ -40,7 +40,7 @@ pub struct Thread {
 // SAFETY: `saved` and `body` are touched only by the thread's own CPU, while it switches (with
 // interrupts masked) or when the thread starts; everything else is atomic.
 unsafe impl Sync for Thread {}
-// SAFETY: as above; the body is `Send`.
+// SAFETY: the body is `Send`, and everything else is either atomic or touched by the thread's own CPU alone.
 unsafe impl Send for Thread {}
 
 /// The threads of one CPU.

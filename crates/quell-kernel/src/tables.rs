@@ -65,8 +65,9 @@ pub unsafe fn extend_direct_map(root: Frame, gigabytes: core::ops::Range<u64>) {
     }
 }
 
-/// Maps a page of the size of `level` that was not mapped. No flush is needed for that on x86-64; on AArch64 the store is
-/// published to the walkers by a barrier. On RISC-V a CPU that has kept that nothing was there faults, and forgets it.
+/// Maps a page of the size of `level` that was not mapped. No flush is needed for that on x86-64; on AArch64 the store
+/// is published to the walkers by a barrier. On RISC-V a CPU that has kept that nothing was there faults, and forgets
+/// it.
 ///
 /// # Safety
 /// The address is in the kernel's half, where nothing else is or will be; the code that may access the leaf's
@@ -109,7 +110,8 @@ fn store(root: Frame, page: Page, leaf: Option<Entry>) {
     word(root, page.address(), Level::LEAF).store(to, Ordering::SeqCst);
 }
 
-/// The first of the pages of the kernel's half that tests map, behind the direct map: every root shares the tables above.
+/// The first of the pages of the kernel's half that tests map, behind the direct map: every root shares the tables
+/// above.
 pub const TEST_PAGE: Page = Page::containing(arch::DIRECT_MAP + (100 << 30));
 /// How many there are.
 const TEST_PAGES: u64 = 2;
@@ -130,8 +132,8 @@ pub fn is_own(address: u64) -> bool {
     Page::containing(address).0.wrapping_sub(TEST_PAGE.0) < TEST_PAGES
 }
 
-/// Writes the entry of a page of the kernel's half that is there for tests; `root` is that of this half. It invalidates nothing. Safe because
-/// all that it lets any code reach is open memory.
+/// Writes the entry of a page of the kernel's half that is there for tests; `root` is that of this half. It invalidates
+/// nothing. Safe because all that it lets any code reach is open memory.
 ///
 /// # Panics
 /// If the page is none of those, the leaf's frame is not open memory, or the leaf leads to more than its frame.

@@ -1,8 +1,10 @@
 //! Source files that are long without saying why.
 //!
-//! A source is whatever a person writes and reads as code, by the ending of its name ([`SOURCES`]) or by a first line that names an
-//! interpreter. Its first paragraph is the beginning of the comment at its head, up to an empty line; a line with a licence or an
-//! interpreter stands before it.
+//! A source is whatever a person writes and reads as code, by the ending of its name ([`SOURCES`]) or by a first line
+//! that names an interpreter. The comment at its head begins with what the file is, in a paragraph of its own, and goes
+//! on with an essay. The reason stands in the first paragraph of the essay, so that it does not take the place of what
+//! the file is; or, where there is no essay, behind that. A line with a licence or an interpreter stands before all of
+//! it.
 
 use crate::{Unreadable, read};
 use std::path::{Path, PathBuf};
@@ -20,7 +22,7 @@ pub const SOURCES: [&str; 11] = [
 const LEADERS: [&str; 9] = ["\"\"\"", "//!", "///", "/**", "/*", "*/", "//", "*", "#"];
 
 /// Whether an entry of a folder is looked at: not what Cargo or Python build, nor what version control keeps.
-fn is_looked_at(entry: &DirEntry) -> bool {
+pub(crate) fn is_looked_at(entry: &DirEntry) -> bool {
     let name = entry.file_name().to_string_lossy();
     !["target", "__pycache__", ".git"].contains(&&*name)
 }
@@ -40,7 +42,12 @@ fn comment(line: &str) -> Option<&str> {
     Some(line[leader.len()..].trim())
 }
 
-/// Whether the first paragraph of a file gives a reason for its length: it says "long because".
+/// Whether a comment over several lines, or a text in quotes, ends in this line; `opens` if it begins there, too.
+fn closes(line: &str, opens: bool) -> bool {
+    line.ends_with("*/") || line.ends_with("\"\"\"") && (!opens || line.len() >= 6)
+}
+
+/// Whether one of the first two paragraphs of a file gives a reason for its length: it says "long because".
 fn gives_reason(path: &Path, text: &str) -> bool {
     let rust = path.extension().is_some_and(|ending| ending == "rs");
     let mut lines = text.lines().peekable();
@@ -48,7 +55,8 @@ fn gives_reason(path: &Path, text: &str) -> bool {
         .next_if(|line| line.starts_with("#!") || line.contains("SPDX-License-Identifier"))
         .is_some()
     {}
-    let mut paragraph: Vec<&str> = Vec::new();
+    let (mut paragraphs, mut begins) = (0, true);
+    let mut head: Vec<&str> = Vec::new();
     // Lines of a comment over several lines, and of a text in quotes, need not begin with a sign.
     let mut open = false;
     for line in lines {
@@ -58,19 +66,22 @@ fn gives_reason(path: &Path, text: &str) -> bool {
             said => said,
         };
         let Some(said) = said else { break };
-        let begins = paragraph.is_empty();
-        open |= begins && (line.starts_with("/*") || line.starts_with("\"\"\""));
-        match said {
-            // `/*` has a line of its own.
-            "" if begins && open => {}
-            "" => break,
-            said => paragraph.push(said),
+        let opens = !open && (line.starts_with("/*") || line.starts_with("\"\"\""));
+        open |= opens;
+        paragraphs += usize::from(begins && !said.is_empty());
+        begins = said.is_empty();
+        if paragraphs > 2 {
+            break;
+        }
+        head.push(said);
+        if open && closes(line.trim(), opens) {
+            break;
         }
     }
-    paragraph.join(" ").contains("long because")
+    head.join(" ").contains("long because")
 }
 
-/// The sources below a folder that have more than [`MOST`] lines and do not say why in the first paragraph, with their lengths,
+/// The sources below a folder that have more than [`MOST`] lines and do not say why at their head, with their lengths,
 /// longest first. Folders of built files, and symbolic links, are left out.
 ///
 /// # Errors

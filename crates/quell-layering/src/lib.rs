@@ -1,24 +1,26 @@
 //! How the crates and modules of a workspace use each other.
 //!
-//! Three rules are checked by the test of this crate, on quell itself:
+//! Four rules are checked by the test of this crate, on quell itself:
 //!
 //! * the modules of a crate use each other in one direction: no circle of imports ([`modules`]);
 //! * a crate uses only crates that stand before it in the list that opens `docs/architecture.md`
 //!   ([`crates`]);
-//! * a source file of more than 500 lines, in whatever language, says in its first paragraph why it is long ([`length`]).
+//! * a source file of more than 500 lines, in whatever language, says at its head why it is long ([`length`]);
+//! * no line of prose, in documents and comments, has more than 132 columns ([`width`]).
 //!
 //! # What counts as an import
 //!
-//! Every path in the code that leads to another module of the same crate, in a `use` or elsewhere, inside
-//! macros too. A name that was re-exported is followed to the module that defines it, so a facade
-//! (`pub use inner::Thing;`) ties nothing together unless it uses the name itself. A module does not import its children
-//! by declaring them. Code under `#[cfg(test)]` is left out, and so are names that no path leads to: methods,
-//! and what a glob import brings in beyond the module that it names.
+//! Every path in the code that leads to another module of the same crate, in a `use` or elsewhere, inside macros too. A
+//! name that was re-exported is followed to the module that defines it, so a facade (`pub use inner::Thing;`) ties
+//! nothing together unless it uses the name itself. A module does not import its children by declaring them. Code under
+//! `#[cfg(test)]` is left out, and so are names that no path leads to: methods, and what a glob import brings in beyond
+//! the module that it names.
 
 pub mod crates;
 pub mod length;
 pub mod modules;
 mod paths;
+pub mod width;
 
 use std::path::PathBuf;
 

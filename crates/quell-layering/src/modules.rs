@@ -26,7 +26,8 @@ pub struct Import {
 pub struct Findings {
     /// All imports between files, without those of tests.
     pub imports: BTreeSet<Import>,
-    /// Files of the folders of sources and of tests that are no module of any of the crate's targets: nothing compiles them.
+    /// Files of the folders of sources and of tests that are no module of any of the crate's targets: nothing compiles
+    /// them.
     pub strays: Vec<PathBuf>,
 }
 
@@ -275,8 +276,8 @@ fn roots(folder: &Path, manifest: &toml::Table) -> BTreeSet<PathBuf> {
     all.filter(|path| path.exists()).collect()
 }
 
-/// The files with which a crate's tests begin: those that its manifest names and, unless it says `autotests = false`, each
-/// file of `tests/` and each `main.rs` of a folder there.
+/// The files with which a crate's tests begin: those that its manifest names and, unless it says `autotests = false`,
+/// each file of `tests/` and each `main.rs` of a folder there.
 fn test_roots(folder: &Path, manifest: &toml::Table) -> BTreeSet<PathBuf> {
     let tests = folder.join("tests");
     let of =

@@ -1,6 +1,6 @@
 //! The checker finds what it is for, in made-up workspaces.
 
-use quell_layering::{crates, length, modules};
+use quell_layering::{crates, length, modules, width};
 use std::path::Path;
 use tempfile::TempDir;
 
@@ -183,15 +183,21 @@ fn crates_are_held_to_their_order() {
 }
 
 #[test]
-fn a_long_file_needs_its_reason_in_the_first_paragraph() {
+fn a_long_file_needs_its_reason_in_the_first_paragraph_of_its_essay() {
     let long = |head: &str| format!("{head}\n{}", "fn f() {}\n".repeat(length::MOST));
     let reason = "//! One table, long because\n//! it has a row for each.";
     let folder = tree(&[
         ("with.rs", &long(reason)),
+        (
+            "essay.rs",
+            &long("//! A module.\n//!\n//! It does much. It is long because\n//! of the weather."),
+        ),
         ("without.rs", &long("//! A module.")),
         (
             "late.rs",
-            &long("//! A module.\n//!\n//! It is long because of the weather."),
+            &long(
+                "//! A module.\n//!\n//! It does much.\n//!\n//! It is long because of the weather.",
+            ),
         ),
         ("short.rs", "fn f() {}\n"),
         ("target/built.rs", &long("")),
@@ -226,12 +232,14 @@ fn long_files_in_other_languages_need_the_same_reason() {
         ),
         (
             "late.c",
-            &long("/*\n * A list.\n *\n * Long because it is one.\n */"),
+            &long("/*\n * A list.\n *\n * Of names.\n *\n * Long because it is one.\n */"),
         ),
         (
             "late.py",
-            &long("\"\"\"A list.\n\nIt is long because it is one.\n\"\"\""),
+            &long("\"\"\"A list.\n\nOf names.\n\nIt is long because it is one.\n\"\"\""),
         ),
+        ("closed.c", &long("/*\n * A list.\n */\nlong because")),
+        ("closed.py", &long("\"\"\"A list.\"\"\"\nlong because")),
         ("code.s", &long("x() // long because")),
         ("bare", &long("#!/bin/bash\nlong because")),
         ("data.txt", &long("no source")),
@@ -243,5 +251,59 @@ fn long_files_in_other_languages_need_the_same_reason() {
         .map(|(path, _)| path.file_name().unwrap().to_str().unwrap())
         .collect();
     names.sort_unstable();
-    assert_eq!(names, ["bare", "code.s", "late.c", "late.py"]);
+    assert_eq!(
+        names,
+        [
+            "bare",
+            "closed.c",
+            "closed.py",
+            "code.s",
+            "late.c",
+            "late.py"
+        ]
+    );
+}
+
+#[test]
+fn wide_prose_is_found_in_documents_and_comments() {
+    let words = "word ".repeat(30);
+    let link = format!("[a](https://example.org/{})", "x".repeat(130));
+    let text = "x".repeat(140);
+    let folder = tree(&[
+        ("a.md", &format!("short\n{words}\n")),
+        (
+            "b.md",
+            &format!("| {words}|\n```\n{words}\n```\n* {link}\n\n    {words}\n"),
+        ),
+        (
+            "c.md",
+            &format!("* {words}\n\n* see {link}\n```\n```\n{words}\n"),
+        ),
+        (
+            "a.rs",
+            &format!("//! {words}\nfn f() {{}}\n    /// {words}\n"),
+        ),
+        (
+            "b.rs",
+            &format!(
+                "/// | {words} |\n/// ```\n/// {words}\n/// ```\nconst A: &str = \"{words}\";\n// {text}\n"
+            ),
+        ),
+        ("c.c", &format!("/*\n * {words}\n */\nint *p; {words}\n")),
+        ("d.toml", &format!("# {words}\na = \"{words}\"\n")),
+        ("e.txt", &words),
+        ("target/f.md", &words),
+    ]);
+    let found = width::too_wide(folder.path()).expect("files");
+    let found: Vec<_> = found
+        .iter()
+        .map(|wide| {
+            let name = wide.path.file_name().expect("a name").to_string_lossy();
+            format!("{name}:{}", wide.line)
+        })
+        .collect();
+    let expected = [
+        "a.md:2", "a.rs:1", "a.rs:3", "c.c:2", "c.md:1", "c.md:3", "c.md:6", "d.toml:1",
+    ];
+    assert_eq!(found, expected);
 }

@@ -1,5 +1,5 @@
-//! Every call of the engine says whether it may wait: a caller that holds a lock for which another CPU spins with interrupts
-//! off has to know before the call.
+//! Every call of the engine says whether it may wait: a caller that holds a lock for which another CPU spins with
+//! interrupts off has to know before the call.
 
 use std::path::Path;
 use syn::{Attribute, Expr, ExprLit, ImplItem, Item, Lit, Meta, Type, Visibility};

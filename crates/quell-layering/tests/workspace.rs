@@ -1,6 +1,6 @@
 //! The rules, on this workspace.
 
-use quell_layering::{crates, length, modules};
+use quell_layering::{crates, length, modules, width};
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
@@ -166,15 +166,34 @@ fn long_files_say_why() {
     };
     let found = found.iter().map(name).collect();
     only_known(
-        "long files whose first paragraph does not say `long because`",
+        "long files whose first two paragraphs do not say `long because`",
         found,
         GENERATED,
     );
 }
 
+#[test]
+fn prose_is_narrow_enough_to_be_read() {
+    let root = root();
+    let found = width::too_wide(&root).expect("sources");
+    let found: Vec<_> = found
+        .iter()
+        .map(|wide| {
+            let path = wide.path.strip_prefix(&root).unwrap_or(&wide.path);
+            format!("{}:{}: {} columns", path.display(), wide.line, wide.columns)
+        })
+        .collect();
+    assert!(
+        found.is_empty(),
+        "lines of prose with more than {} columns:\n  {}",
+        width::WIDEST,
+        found.join("\n  ")
+    );
+}
+
 /// `cargo run --release` is the first thing that a stranger types. Where exactly one default member names a binary to
-/// run, cargo builds that and what it stands on, and nothing else; where none or two do, it builds all default members, and
-/// refuses to choose.
+/// run, cargo builds that and what it stands on, and nothing else; where none or two do, it builds all default members,
+/// and refuses to choose.
 #[test]
 fn there_is_one_command_to_run() {
     let root = root();

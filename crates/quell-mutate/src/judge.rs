@@ -1,9 +1,10 @@
 //! The tests and the adversary's cases, one mutant after the other.
 //!
-//! Each mutant runs in processes of its own, the cheap ones first, until one fails: the engine's tests; some schedules of
-//! each of the adversary's cases; more of those with all mechanisms on. Tests and cases to which a mutant cannot make a difference are left
-//! out: a [`Record`] of the engine as it is says which tests and cases come by it (for many mutants: which would have seen
-//! another value there), and everything else would run as without it, because the machine in software repeats itself.
+//! Each mutant runs in processes of its own, the cheap ones first, until one fails: the engine's tests; some schedules
+//! of each of the adversary's cases; more of those with all mechanisms on. Tests and cases to which a mutant cannot
+//! make a difference are left out: a [`Record`] of the engine as it is says which tests and cases come by it (for many
+//! mutants: which would have seen another value there), and everything else would run as without it, because the
+//! machine in software repeats itself.
 
 use crate::build::Judges;
 use crate::process::{self, End};
@@ -52,8 +53,8 @@ pub struct Effort {
     pub few: u64,
     /// Schedules of each case with all mechanisms on, afterwards.
     pub more: u64,
-    /// Of what lives, so many schedules of each such case, each transition that it demands fired; and rounds of generated
-    /// programs.
+    /// Of what lives, so many schedules of each such case, each transition that it demands fired; and rounds of
+    /// generated programs.
     pub last: Option<(u64, u64)>,
 }
 
@@ -196,7 +197,8 @@ fn everything(judges: &Judges) -> io::Result<Record> {
     Ok(Record { of, tests, cases })
 }
 
-/// Runs the engine as it is and writes down what comes by which mutant; or reads what was written down of the same programs.
+/// Runs the engine as it is and writes down what comes by which mutant; or reads what was written down of the same
+/// programs.
 ///
 /// # Errors
 /// If a program does not start, or the engine as it is fails.
@@ -262,7 +264,8 @@ pub fn record(root: &Path, judges: &Judges, effort: Effort, jobs: usize) -> io::
     Ok(record)
 }
 
-/// Tries mutants by their numbers; what became of each, in order, and told to `tell` as soon as it is known. Without a `record` everything is run for each.
+/// Tries mutants by their numbers; what became of each, in order, and told to `tell` as soon as it is known. Without a
+/// `record` everything is run for each.
 ///
 /// # Errors
 /// If a program does not start.

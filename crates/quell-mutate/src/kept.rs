@@ -1,8 +1,8 @@
 //! Survivors that were judged, each with its reason: `crates/quell-mutate/kept.toml`.
 //!
-//! An entry names mutants by where they stand and what they do, not by lines, and says why nothing kills them. The list can
-//! only tell the truth: one that dies, or that is no mutant any more, must leave it, and one that lives and is not in it
-//! fails the command.
+//! An entry names mutants by where they stand and what they do, not by lines, and says why nothing kills them. The list
+//! can only tell the truth: one that dies, or that is no mutant any more, must leave it, and one that lives and is not
+//! in it fails the command.
 
 use crate::sources::{Mutant, Name};
 use serde::Deserialize;

@@ -1,7 +1,7 @@
 //! Mutants of the engine that a program makes.
 //!
-//! cargo-mutants builds a program anew for each mutant, and the adversary takes a minute to build. Here one build holds all
-//! mutants (*mutation schemata*: Untch, Offutt, Harrold, ISSTA 1993), and a number in the environment chooses one.
+//! cargo-mutants builds a program anew for each mutant, and the adversary takes a minute to build. Here one build holds
+//! all mutants (*mutation schemata*: Untch, Offutt, Harrold, ISSTA 1993), and a number in the environment chooses one.
 //!
 //! | module | what is there |
 //! | --- | --- |

@@ -1,10 +1,10 @@
-//! Where a source file can be mutated, and the text that holds all of its mutants. This file is long because one visitor knows
-//! every kind of place.
+//! Where a source file can be mutated, and the text that holds all of its mutants.
 //!
-//! A file is read as Rust; each place where it can be mutated becomes a [`Point`] with one or more mutants, and text that is
-//! inserted around it: calls of the [selector](crate::selector), which get the number of the point's first mutant. No
-//! expression is written twice, so the file grows with the number of points, however they are nested, and no line is
-//! added, so that lines stay what they are in the source.
+//! A file is read as Rust; each place where it can be mutated becomes a [`Point`] with one or more mutants, and text
+//! that is inserted around it: calls of the [selector](crate::selector), which get the number of the point's first
+//! mutant. No expression is written twice, so the file grows with the number of points, however they are nested, and no
+//! line is added, so that lines stay what they are in the source. This file is long because one visitor knows every
+//! kind of place.
 //!
 //! Not looked at: tests, constants and `const fn`, macros (assertions among them), what only formats or counts, and the
 //! conditions that [rules](../../quell/src/rules.rs) decide, whose mutants are written by hand.

@@ -1,7 +1,7 @@
 //! A program that may never end: run with a limit.
 //!
-//! The limit is processor time where the host can set one (Linux), so that a busy host changes nothing; elsewhere, and for
-//! programs that sleep for ever, ten times as much by the clock on the wall.
+//! The limit is processor time where the host can set one (Linux), so that a busy host changes nothing; elsewhere, and
+//! for programs that sleep for ever, ten times as much by the clock on the wall.
 
 use std::io::{self, Read, Write};
 use std::process::{Child, Command, Stdio};

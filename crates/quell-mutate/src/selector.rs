@@ -2,10 +2,10 @@
 //! functions where it can be mutated; each is told the number of its first mutant.
 //!
 //! The number comes from the variable `QUELL_MUTANT` of the environment; 0 or nothing is the engine as it is. With
-//! `QUELL_MUTANTS_REACHED` the engine stays as it is, and appends to the file of that name, one a line, the mutants that
-//! would have made a difference: where the mutated value can be compared with the right one, only those for which it was
-//! another. No word that CPUs share is read here ([`AtomicU32`] alone, relaxed), so no machine under test takes a choice
-//! for a point at which another CPU may step in.
+//! `QUELL_MUTANTS_REACHED` the engine stays as it is, and appends to the file of that name, one a line, the mutants
+//! that would have made a difference: where the mutated value can be compared with the right one, only those for which
+//! it was another. No word that CPUs share is read here ([`AtomicU32`] alone, relaxed), so no machine under test takes
+//! a choice for a point at which another CPU may step in.
 
 extern crate std;
 

@@ -1,8 +1,9 @@
 //! Reports as HTML: one file each, which can be mailed and opened years later.
 //!
-//! A page needs nothing from anywhere else: its style and its scripts stand in it. It follows the reader's light or dark
-//! theme, fits a phone, and prints in black on white. Here is the part that every page shares: the head, the colours of paper
-//! and ink, and the style of headings, text and tables. A page adds colours and style of its own as a [`Look`].
+//! A page needs nothing from anywhere else: its style and its scripts stand in it. It follows the reader's light or
+//! dark theme, fits a phone, and prints in black on white. Here is the part that every page shares: the head, the
+//! colours of paper and ink, and the style of headings, text and tables. A page adds colours and style of its own as a
+//! [`Look`].
 //!
 //! # What is not guaranteed
 //!
@@ -36,7 +37,8 @@ pub struct Look {
     pub style: &'static str,
 }
 
-/// The colours of every page: what is written on, written with, said in passing, drawn as a line, and what cards lie on.
+/// The colours of every page: what is written on, written with, said in passing, drawn as a line, and what cards lie
+/// on.
 pub const COLOURS: [Colour; 5] = [
     colour("paper", "#fbfaf7", "#16171a"),
     colour("ink", "#1c1c1a", "#e9e7e1"),

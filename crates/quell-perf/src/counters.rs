@@ -103,8 +103,8 @@ pub(crate) fn process(pid: u32) -> Option<Process> {
 }
 
 /// What stands in a `/proc/PID/stat`. Its second field is the name in brackets, which may hold blanks and brackets; the
-/// user's time and the system's are the eleventh and twelfth after the state, which comes next, the children's follow, and
-/// the pages are the twenty-first.
+/// user's time and the system's are the eleventh and twelfth after the state, which comes next, the children's follow,
+/// and the pages are the twenty-first.
 fn told(stat: &[u8]) -> Option<Process> {
     let begin = stat.iter().position(|&byte| byte == b'(')?;
     let end = stat.iter().rposition(|&byte| byte == b')')?;

@@ -2,8 +2,9 @@
 //!
 //! The kernel describes each tracepoint in a text file: name and number, then a line for each field with its C
 //! declaration, place and size, then the format string by which tracefs prints it. The string tells what a number does
-//! not: that an address is a function (`%ps`). Values that the string prints by name stay numbers, as everywhere. No text and no record makes this panic; what cannot be
-//! understood is left out, and a record that is too short ends with the last field that is whole.
+//! not: that an address is a function (`%ps`). Values that the string prints by name stay numbers, as everywhere. No
+//! text and no record makes this panic; what cannot be understood is left out, and a record that is too short ends with
+//! the last field that is whole.
 
 use std::sync::Arc;
 

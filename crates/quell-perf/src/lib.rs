@@ -1,7 +1,7 @@
 //! Events of the running Linux: recorded from tracepoints that the caller names, kept in a file, read back.
 //!
-//! This crate knows nothing of what the events mean. It hands out a stream of [`Item`]s through one interface, [`Source`],
-//! whatever they come from.
+//! This crate knows nothing of what the events mean. It hands out a stream of [`Item`]s through one interface,
+//! [`Source`], whatever they come from.
 
 pub mod counters;
 pub mod file;

@@ -90,8 +90,8 @@ impl fmt::Display for Value {
 /// One place on a stack.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Frame {
-    /// The instruction's address, as the CPU saw it; in a recording of the recorder's, where no symbol covers it and it is a file's, its place in
-    /// that file. A return address but in the innermost frame of each part.
+    /// The instruction's address, as the CPU saw it; in a recording of the recorder's, where no symbol covers it and it
+    /// is a file's, its place in that file. A return address but in the innermost frame of each part.
     pub address: u64,
     /// Whether this is the kernel's.
     pub kernel: bool,
@@ -291,8 +291,8 @@ pub struct Statistics {
     pub cpu_ns: Vec<(String, u64)>,
 }
 
-/// The event whose count is the growth of `pgfault` in `/proc/vmstat`, which costs nothing; there are also faults of the kernel's
-/// own accesses to a program's memory in it.
+/// The event whose count is the growth of `pgfault` in `/proc/vmstat`, which costs nothing; there are also faults of
+/// the kernel's own accesses to a program's memory in it.
 pub const FAULTS: &str = "exceptions:page_fault_user";
 
 /// How often an event happened, exactly, and how often it was recorded.
@@ -330,16 +330,17 @@ pub struct Prices {
     pub discard_ns: (f64, f64),
     /// To zero a page: in the cache, and out of it.
     pub zero_ns: (f64, f64),
-    /// An event that was recorded, for the thread that ran into it: without a stack, with one that was walked, with a copy of one.
+    /// An event that was recorded, for the thread that ran into it: without a stack, with one that was walked, with a
+    /// copy of one.
     pub event_ns: [f64; 3],
 }
 
-/// How long the processes of a name ran that the recording is about, by the kernel's own account. They are looked at from time to
-/// time, of many a part each time, and all at the end; what a process did after the last look, and all that one did which nobody has
-/// looked at, is known once its parent has waited for it. It is shared out by the number of those that ended of each name and were
-/// not looked at: what children of these did goes by their parents' name (`sh` has what its `cc1` used). Where all were looked at,
-/// what they did after their last look goes by the name of the process that waited for them. What nobody waits for before the
-/// recording ends is missing.
+/// How long the processes of a name ran that the recording is about, by the kernel's own account. They are looked at
+/// from time to time, of many a part each time, and all at the end; what a process did after the last look, and all
+/// that one did which nobody has looked at, is known once its parent has waited for it. It is shared out by the number
+/// of those that ended of each name and were not looked at: what children of these did goes by their parents' name
+/// (`sh` has what its `cc1` used). Where all were looked at, what they did after their last look goes by the name of
+/// the process that waited for them. What nobody waits for before the recording ends is missing.
 #[derive(Clone, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub struct Ran {
     /// Their main threads' name.
@@ -348,11 +349,11 @@ pub struct Ran {
     pub user_ns: u64,
     /// Nanoseconds in the kernel.
     pub kernel_ns: u64,
-    /// Of `user_ns`, what processes used that were forked while it was recorded, have loaded no other program, and have ended: a
-    /// process for each request, or for a snapshot.
+    /// Of `user_ns`, what processes used that were forked while it was recorded, have loaded no other program, and have
+    /// ended: a process for each request, or for a snapshot.
     pub forked_user_ns: u64,
-    /// How many pages of memory fewer those that were there before the recording had at last than at first; 0 of those that began
-    /// later.
+    /// How many pages of memory fewer those that were there before the recording had at last than at first; 0 of those
+    /// that began later.
     pub shrank_pages: u64,
 }
 

@@ -1,18 +1,18 @@
-//! Programs as data: what can be generated, changed, shrunk, written down and read again. The file is long because it
-//! names every operation of both grammars.
+//! Programs as data: what can be generated, changed, shrunk, written down and read again.
 //!
-//! A program has a *shape* (the sizes of the machine under it), and for each CPU the operations that
-//! it does before the run, while no other CPU runs, and those of the run. There are two grammars:
-//! [`EngineOp`] for programs over the engine alone, and [`CallOp`] for programs over the memory manager.
+//! A program has a *shape* (the sizes of the machine under it), and for each CPU the operations that it does before the
+//! run, while no other CPU runs, and those of the run. There are two grammars: [`EngineOp`] for programs over the
+//! engine alone, and [`CallOp`] for programs over the memory manager. The file is long because it names every operation
+//! of both grammars.
 //!
 //! Every list of operations is a program: an operation that makes no sense where it stands (unmap a
 //! page of a space that has died, finish a batch that is not open) does nothing. So lists can be
 //! cut and mixed at will, and nothing that is generated can break the rules of the interface. What performs them is not
 //! here: `quell-adversary` does.
 //!
-//! A program is written down with what its runs depend on ([`Written`]). To read a grammar of so many operations is much
-//! code, which runs once in a search: so it is a crate of its own, which is not optimised. What runs ask for again and again
-//! is inlined into those that ask.
+//! A program is written down with what its runs depend on ([`Written`]). To read a grammar of so many operations is
+//! much code, which runs once in a search: so it is a crate of its own, which is not optimised. What runs ask for again
+//! and again is inlined into those that ask.
 
 mod written;
 
@@ -109,7 +109,8 @@ pub enum EngineOp {
     Map { space: u8, page: u64, write: bool },
     /// Maps a file's page, if nothing is there.
     MapFile { space: u8, file: u8, write: bool },
-    /// Maps the block that a page is in (contiguous entries) to fresh memory, if nothing is there and the machine knows blocks.
+    /// Maps the block that a page is in (contiguous entries) to fresh memory, if nothing is there and the machine knows
+    /// blocks.
     MapBlock { space: u8, page: u64 },
     /// Maps a large page where a leaf table could be, if there is none.
     MapLarge { space: u8, window: u8 },
@@ -202,8 +203,8 @@ pub enum EngineOp {
     UnlinkOwn,
     /// Unmaps it when no code is to use it any more, the flush owed until the address or the frame is used again.
     UnmapOwnLazily { own: u8 },
-    /// Reclaims pages of files and unmaps a page of the kernel's own half with one batch, whose flush is owed where engine
-    /// and policy allow it.
+    /// Reclaims pages of files and unmaps a page of the kernel's own half with one batch, whose flush is owed where
+    /// engine and policy allow it.
     ReclaimWithOwn { files: u8, own: u8 },
     /// Gives the frame that was taken so to a new owner.
     ClaimOwn { own: u8 },
@@ -360,7 +361,8 @@ pub struct Shape {
     pub leaves_space: bool,
     /// So many batches are open on space 0 all the time, as if their threads were preempted.
     pub open_batches: u8,
-    /// A bit for each CPU that a hypervisor does not run whenever an initiator asks, and flushes before it runs it again.
+    /// A bit for each CPU that a hypervisor does not run whenever an initiator asks, and flushes before it runs it
+    /// again.
     pub unscheduled: u8,
 }
 

@@ -1,7 +1,7 @@
 //! Programs as files, and as one line.
 //!
-//! A file is TOML; the line is the same as JSON, so it can be pasted. Both are read by [`Written::parse`]. Names of machines,
-//! policies and mistakes, and schedules, are words here: who runs programs knows what they mean.
+//! A file is TOML; the line is the same as JSON, so it can be pasted. Both are read by [`Written::parse`]. Names of
+//! machines, policies and mistakes, and schedules, are words here: who runs programs knows what they mean.
 
 use crate::Program;
 use serde::{Deserialize, Serialize};
@@ -80,8 +80,8 @@ impl Written {
     /// # Errors
     /// Says what is wrong, and where if that is known.
     pub fn parse(text: &str) -> Result<Self, String> {
-        // A line is read as the values of a file: to compile the grammars for one kind of errors instead of two halves what
-        // they take.
+        // A line is read as the values of a file: to compile the grammars for one kind of errors instead of two halves
+        // what they take.
         if text.trim_start().starts_with('{') {
             let values: toml::Value =
                 serde_json::from_str(text).map_err(|error| error.to_string())?;

@@ -68,7 +68,8 @@ fn effort((kind, amount): Searched) -> PyResult<Effort> {
     })
 }
 
-/// What came of a case: the JSON of its row in `quell explore --json`, the schedules, and the processor time in seconds.
+/// What came of a case: the JSON of its row in `quell explore --json`, the schedules, and the processor time in
+/// seconds.
 type Row = (String, u64, Option<f64>);
 
 /// Searches a part of the cases: a row for each, in order.

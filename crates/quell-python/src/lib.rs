@@ -1,8 +1,9 @@
 //! The native part of the Python module `quell`.
 //!
 //! It hands over text: what a run comes to is the JSON that the command prints, and the Python in `python/quell` makes
-//! objects of it. So there is one description of a result, and no figure is rounded on its way. Arguments are checked by
-//! the same code as the command's; what is wrong with them is a `ValueError`, what goes wrong in a run a `RuntimeError`.
+//! objects of it. So there is one description of a result, and no figure is rounded on its way. Arguments are checked
+//! by the same code as the command's; what is wrong with them is a `ValueError`, what goes wrong in a run a
+//! `RuntimeError`.
 //!
 //! While a call works Python's other threads run, and its own looks for signals ([`watched`]).
 //!

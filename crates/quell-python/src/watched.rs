@@ -2,8 +2,8 @@
 //!
 //! The work is done in pieces on other threads. Python's thread wakes every few hundredths of a second, so a handler of
 //! signals runs soon, and calls into Python are made on no other thread. An exception that a handler raises
-//! (`KeyboardInterrupt` after Ctrl-C), or a function that is told of progress, ends the call: no further piece begins, and the exception is
-//! raised when those under way have ended.
+//! (`KeyboardInterrupt` after Ctrl-C), or a function that is told of progress, ends the call: no further piece begins,
+//! and the exception is raised when those under way have ended.
 
 use std::any::Any;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};

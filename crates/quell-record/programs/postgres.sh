@@ -1,8 +1,9 @@
 #!/usr/bin/env bash
 # A PostgreSQL server whose processes share 128 MB of buffers, and two clients that read a row for each transaction.
 #
-#   postgres.sh SECONDS [connect]: with the word, a connection for each transaction, so a fork of the server each time. Prints how
-#   many transactions there were, and the CPU time of the server and its connections in seconds. Ends with 3 where there is no PostgreSQL.
+#   postgres.sh SECONDS [connect]: with the word, a connection for each transaction, so a fork of the server each time.
+#   Prints how many transactions there were, and the CPU time of the server and its connections in seconds. Ends with 3
+#   where there is no PostgreSQL.
 set -euo pipefail
 
 seconds=$1

@@ -1,7 +1,9 @@
 #!/usr/bin/env bash
-# A Redis server with two I/O threads and 200 MB in it, which writes snapshots by fork while its clients overwrite all of that.
+# A Redis server with two I/O threads and 200 MB in it, which writes snapshots by fork while its clients overwrite all
+# of that.
 #
-#   redis.sh SECONDS PAUSE: a snapshot each PAUSE seconds. Prints how many SETs there were, and the server's CPU time in seconds.
+#   redis.sh SECONDS PAUSE: a snapshot each PAUSE seconds. Prints how many SETs there were, and the server's CPU time in
+#   seconds.
 set -euo pipefail
 
 seconds=$1

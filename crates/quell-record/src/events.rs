@@ -1,5 +1,5 @@
-//! Which events are recorded to find out what shootdowns cost: all that a report is made of ([`recorded`]), or the flushes alone,
-//! as [`top`](crate::top) adds them up second by second ([`flushes`]).
+//! Which events are recorded to find out what shootdowns cost: all that a report is made of ([`recorded`]), or the
+//! flushes alone, as [`top`](crate::top) adds them up second by second ([`flushes`]).
 
 use quell_perf::live::{Counted, Filter, Stack, Stretches, Wanted};
 
@@ -27,12 +27,12 @@ const CALLS: [&str; 17] = [
 /// The event that tells of each interrupt.
 const QUEUED: &str = "csd:csd_queue_cpu";
 
-/// Events that are counted all the time only where the kernel lacks [`QUEUED`], because there are many more of these than interrupts.
-/// By these counts the figures of a part are then made those of the whole.
+/// Events that are counted all the time only where the kernel lacks [`QUEUED`], because there are many more of these
+/// than interrupts. By these counts the figures of a part are then made those of the whole.
 const COUNTED: [&str; 2] = ["tlb:tlb_flush", "ipi:ipi_send_cpumask"];
 
-/// The work that the row `TLB` of `/proc/interrupts` counts, in the kernel's language for filters; where flushes take no
-/// interrupts there is no such function to name.
+/// The work that the row `TLB` of `/proc/interrupts` counts, in the kernel's language for filters; where flushes take
+/// no interrupts there is no such function to name.
 const SHOOTDOWN: (&str, &str) = if cfg!(target_arch = "x86_64") {
     (
         "func.function == flush_tlb_func",
@@ -62,7 +62,8 @@ pub fn recorded() -> Vec<Wanted> {
         }),
         ..one(event, true, stack)
     };
-    // Some kernels do not compare functions; then, in windows, flushes are told from other work by what is recorded of them.
+    // Some kernels do not compare functions; then, in windows, flushes are told from other work by what is recorded of
+    // them.
     let (or_all, or_none) = (true, false);
     let mut wanted = vec![
         // The initiator's side says whose doing a flush is; what it does next within the same call needs no second copy

@@ -1,14 +1,15 @@
 //! What TLB shootdowns cost the programs that people run: from a recording to an answer.
 //!
-//! A recording is a stream of events, live or from a file, from any [`quell_perf::Source`]; [`import`] is a source
-//! for the text of other recorders. [`attribute`] adds the events up: which CPU asked which others to
-//! flush, from which place in which program, how long the initiator waited, and how long the targets were kept from their
-//! work. The result is a [`report::Report`], with the advice of [`advise`]; [`show`] writes it in other formats.
+//! A recording is a stream of events, live or from a file, from any [`quell_perf::Source`]; [`import`] is a source for
+//! the text of other recorders. [`attribute`] adds the events up: which CPU asked which others to flush, from which
+//! place in which program, how long the initiator waited, and how long the targets were kept from their work. The
+//! result is a [`report::Report`], with the advice of [`advise`]; [`show`] writes it in other formats.
 //!
-//! On Linux `events` lists what is recorded live. [`top`] does the same second by second, while it happens; [`workload`] makes a recording a workload that runs again.
+//! On Linux `events` lists what is recorded live. [`top`] does the same second by second, while it happens;
+//! [`workload`] makes a recording a workload that runs again.
 //!
-//! Events are not kept after they were added up: memory grows with the number of different places and stacks, not with the length of
-//! the recording.
+//! Events are not kept after they were added up: memory grows with the number of different places and stacks, not with
+//! the length of the recording.
 
 pub mod advise;
 mod answer;

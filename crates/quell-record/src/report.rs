@@ -66,7 +66,8 @@ impl SiteRow {
 pub struct ProgramRow {
     /// Its name.
     pub name: String,
-    /// Its time on CPUs, if that is known, in nanoseconds; without what recording took of it, where the host's prices are known.
+    /// Its time on CPUs, if that is known, in nanoseconds; without what recording took of it, where the host's prices
+    /// are known.
     pub cpu_ns: Option<f64>,
     /// Interrupts that it sent.
     pub sent: u64,
@@ -137,9 +138,10 @@ impl Report {
     /// The figures as one JSON object, whose keys stay what they are.
     ///
     /// `stack` is the site, innermost frame first, and ends with the program's name in brackets. Times are in
-    /// nanoseconds: `initiator_ns` is at least what initiators waited, `stolen_ns` what the interrupts took on
-    /// their targets; `null` where the recording has no events that tell. `advice` is what is advised, with the interrupts that each
-    /// piece leaves (at least, at most) and the share of the program's CPU time that it wins, if that is known.
+    /// nanoseconds: `initiator_ns` is at least what initiators waited, `stolen_ns` what the interrupts took on their
+    /// targets; `null` where the recording has no events that tell. `advice` is what is advised, with the interrupts
+    /// that each piece leaves (at least, at most) and the share of the program's CPU time that it wins, if that is
+    /// known.
     pub fn json(&self) -> Value {
         let sites: Vec<Value> = self
             .sites

@@ -1,5 +1,5 @@
-//! What a recording of some stretches of time stands for: how many calls and page faults for one that was recorded, and how the kernel's own
-//! account of a program's time bounds what these may have cost.
+//! What a recording of some stretches of time stands for: how many calls and page faults for one that was recorded, and
+//! how the kernel's own account of a program's time bounds what these may have cost.
 
 use quell_perf::FAULTS;
 
@@ -20,8 +20,8 @@ pub struct Scales {
     few: bool,
     /// A page fault, which the kernel counts anyway.
     pub faults: f64,
-    /// A call from a site with a handful of interrupts: what an interrupt is, whosever it is; or, where there is no more than a handful in all, a
-    /// second.
+    /// A call from a site with a handful of interrupts: what an interrupt is, whosever it is; or, where there is no
+    /// more than a handful in all, a second.
     calls: f64,
 }
 
@@ -32,7 +32,8 @@ pub struct Kernel {
     pub ns: f64,
     /// What processes did by themselves that were forked meanwhile and have ended, in nanoseconds.
     pub forked_ns: f64,
-    /// How many times more that is than its recorded calls, waits and page faults come to by their prices, most of each.
+    /// How many times more that is than its recorded calls, waits and page faults come to by their prices, most of
+    /// each.
     pub dearer: f64,
     /// How many times less than the least of each.
     pub cheaper: f64,
@@ -77,8 +78,8 @@ impl Scales {
         Scales { few, faults, calls }
     }
 
-    /// A call from this site, which nothing counts outside of the recorded stretches. With enough interrupts it is what one of these
-    /// is: the program does more of everything while it is not recorded. A handful of interrupts says
+    /// A call from this site, which nothing counts outside of the recorded stretches. With enough interrupts it is what
+    /// one of these is: the program does more of everything while it is not recorded. A handful of interrupts says
     /// nothing of the others, so then it is what a recorded second stands for.
     pub fn calls(&self, site: &Site) -> f64 {
         match self.few || site.interrupts < ENOUGH {

@@ -115,8 +115,8 @@ const LIBRARIES: &[&str] = &[
     "libtsan",
 ];
 
-/// Functions that are no program's own where they are linked into the program: whole names, and beginnings of names where
-/// the last letter is none.
+/// Functions that are no program's own where they are linked into the program: whole names, and beginnings of names
+/// where the last letter is none.
 const RUNTIMES: &[&str] = &[
     "runtime.",
     "runtime/",

@@ -4,12 +4,12 @@
 //! difference between two seconds in the place of a sum. Nothing is written anywhere, and the stacks are the kernel's
 //! alone: they say which call it was, not from where in the program.
 //!
-//! Only the flushes themselves are recorded, neither system calls nor context switches, which are far more: so what an initiator
-//! waited is known from the flush on its last target, and is a lower bound.
+//! Only the flushes themselves are recorded, neither system calls nor context switches, which are far more: so what an
+//! initiator waited is known from the flush on its last target, and is a lower bound.
 //!
-//! A flush that begins in one second and ends in the next is counted in the first and its times in the second. Where only
-//! a part of a second was recorded, because more would have cost too much, its figures are what that part stands for; of a second
-//! of which nothing was recorded there are none.
+//! A flush that begins in one second and ends in the next is counted in the first and its times in the second. Where
+//! only a part of a second was recorded, because more would have cost too much, its figures are what that part stands
+//! for; of a second of which nothing was recorded there are none.
 
 use std::io;
 use std::sync::Arc;
@@ -31,7 +31,8 @@ const MOST_PROCESSES: usize = 1 << 12;
 /// How many stacks of the kernel are kept.
 const MOST_STACKS: usize = 1 << 14;
 
-/// What one process did and suffered in a second. Counts and times are for a second, also where it was recorded in part.
+/// What one process did and suffered in a second. Counts and times are for a second, also where it was recorded in
+/// part.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct Row {
     /// The process.
@@ -302,7 +303,8 @@ impl<F: FnMut(Second) -> io::Result<()>> Sink for Top<F> {
                     self.names.insert(*pid, name);
                 }
             }
-            // A process that shares its parent's program is still another process: what is handed on says nothing of it.
+            // A process that shares its parent's program is still another process: what is handed on says nothing of
+            // it.
             Item::Change(Change::Named { .. } | Change::Forked { .. } | Change::Mapped { .. }) => {}
             Item::Change(Change::Exited { pid, tid, .. }) => {
                 if pid == tid {
@@ -362,7 +364,8 @@ mod tests {
     use quell_perf::{Value, symbols::Symbols};
     use std::time::Duration;
 
-    /// What one flush of `pid` on CPU 0 makes of events, when `victim` runs on CPU 1: 1 us until it is taken, 2 us of work.
+    /// What one flush of `pid` on CPU 0 makes of events, when `victim` runs on CPU 1: 1 us until it is taken, 2 us of
+    /// work.
     fn flush(top: &mut dyn FnMut(&Sample), pid: u32, victim: u32, at: u64) {
         let function = || Value::Text("flush_tlb_func".into());
         let mut event = |event: &str, pid, cpu, time_ns, fields: &[(&str, Value)]| {

@@ -6,8 +6,8 @@ use quell_record::advise::Advice;
 use quell_record::attribute::Attribution;
 use quell_record::report::Report;
 
-/// The advice of that kind on memory that a call gave back and the program used again at once: twenty faults for each call, as
-/// expensive as that.
+/// The advice of that kind on memory that a call gave back and the program used again at once: twenty faults for each
+/// call, as expensive as that.
 fn advice_on_reuse(kind: &str, fault_ns: Option<f64>) -> Option<Advice> {
     advice_of(kind, fault_ns, true)
 }
@@ -17,7 +17,8 @@ fn advice_of(kind: &str, fault_ns: Option<f64>, busy: bool) -> Option<Advice> {
     advised(kind, fault_ns, busy, None)
 }
 
-/// The same of a program that also protects memory at this address in each round, before it uses again what it gave back.
+/// The same of a program that also protects memory at this address in each round, before it uses again what it gave
+/// back.
 fn advised(
     kind: &str,
     fault_ns: Option<f64>,
@@ -169,7 +170,8 @@ fn what_a_program_fills_that_nobody_was_seen_to_give_back_may_go_too() {
         let advice = advised_with("keep", Some(500.0), true, None, filled).unwrap();
         advice.share.unwrap()
     };
-    // Of the twenty pages that are filled in each round, ten lie elsewhere: calls from before the recording may have given them back.
+    // Of the twenty pages that are filled in each round, ten lie elsewhere: calls from before the recording may have
+    // given them back.
     let (whole, part, half) = (share(20, 0), share(20, 10), share(10, 0));
     // Ten faults of 500 ns in 200 us are not known to be for such memory.
     assert!(

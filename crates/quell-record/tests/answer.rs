@@ -1,5 +1,5 @@
-//! The lines that answer the question, on recordings that were written for the purpose: of a server, beside which another program
-//! flushes more.
+//! The lines that answer the question, on recordings that were written for the purpose: of a server, beside which
+//! another program flushes more.
 
 use std::sync::Arc;
 
@@ -8,7 +8,8 @@ use quell_perf::{Change, Host, Item, Lost, Why};
 use quell_record::attribute::Attribution;
 use quell_record::report::Report;
 
-/// A flush of a process that interrupts another CPU, from its call to its end; without what came of it, if it is not timed.
+/// A flush of a process that interrupts another CPU, from its call to its end; without what came of it, if it is not
+/// timed.
 fn flush(all: &mut Attribution, at: u64, pid: u32, comm: &str, timed: bool) {
     let mut add = |event: &str, time_ns, fields| {
         let sample = sample(time_ns, (pid, comm), event, fields);
@@ -34,7 +35,8 @@ fn flush(all: &mut Attribution, at: u64, pid: u32, comm: &str, timed: bool) {
     );
 }
 
-/// What is said of a recording with this scope, in which the server flushes as often as the first number says, and the other as the second.
+/// What is said of a recording with this scope, in which the server flushes as often as the first number says, and the
+/// other as the second.
 fn said(scope: &str, server: u64, other: u64, timed: bool) -> Vec<String> {
     report(scope, server, other, timed).answer
 }

@@ -1,7 +1,7 @@
 //! The script that records where quell is not installed, on a program that gives memory back all the time.
 //!
-//! Needs root, tracefs, `perf` and a C compiler. Where one is missing the test says `SKIPPED`, past the test harness, and
-//! passes.
+//! Needs root, tracefs, `perf` and a C compiler. Where one is missing the test says `SKIPPED`, past the test harness,
+//! and passes.
 
 use std::io::Write;
 use std::path::Path;

@@ -1,5 +1,5 @@
-//! The page in a browser: it draws, searches, zooms and filters, and is nowhere wider than the window, on a laptop and on
-//! a phone.
+//! The page in a browser: it draws, searches, zooms and filters, and is nowhere wider than the window, on a laptop and
+//! on a phone.
 //!
 //! Needs Chromium. Where there is none the test says `SKIPPED`, past the test harness, and passes, unless
 //! `QUELL_REQUIRE_BROWSER` is set: then it fails.

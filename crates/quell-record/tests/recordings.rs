@@ -1,5 +1,6 @@
 //! Recordings of a real program, which two threads ran on two CPUs: one in a loop, the other making for each of a few
-//! rounds 32 `madvise`, one `munmap` and two `mprotect` calls. The file is long because every test reads the same recordings, in each of their formats.
+//! rounds 32 `madvise`, one `munmap` and two `mprotect` calls. The file is long because every test reads the same
+//! recordings, in each of their formats.
 
 use std::io::Cursor;
 
@@ -430,7 +431,8 @@ fn a_handful_of_interrupts_says_nothing_of_calls_that_nothing_counts() {
     assert_eq!((calls(7), calls(5000)), (10 * recorded, 100 * recorded));
 }
 
-/// The recording, with each interrupt's queueing so many times again as if between stretches, under another program's name if one is given.
+/// The recording, with each interrupt's queueing so many times again as if between stretches, under another program's
+/// name if one is given.
 fn with_more_between(more: usize, program: Option<&str>) -> Report {
     let mut all = Attribution::new();
     let mut source = open(PERF.as_bytes());

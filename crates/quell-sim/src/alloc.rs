@@ -36,7 +36,8 @@ unsafe impl GlobalAlloc for LineAllocator {
         if let Some(place) = heap::allocate(lines(layout)) {
             return place;
         }
-        // SAFETY: as above; the size is not zero because the caller's is not.
+        // SAFETY: `System` gets a layout that follows from the caller's; its size is not zero because the caller's is
+        // not.
         unsafe { System.alloc(lines(layout)) }
     }
 
@@ -44,7 +45,8 @@ unsafe impl GlobalAlloc for LineAllocator {
         if let Some(place) = heap::allocate(lines(layout)) {
             return place;
         }
-        // SAFETY: as above.
+        // SAFETY: `System` gets a layout that follows from the caller's; its size is not zero because the caller's is
+        // not.
         unsafe { System.alloc_zeroed(lines(layout)) }
     }
 
@@ -52,7 +54,7 @@ unsafe impl GlobalAlloc for LineAllocator {
         if heap::free(pointer, lines(layout)) {
             return;
         }
-        // SAFETY: as above; it did not come from the heap, so it came from `System`.
+        // SAFETY: the place did not come from the heap, so it came from `System`, with this layout.
         unsafe { System.dealloc(pointer, lines(layout)) }
     }
 }

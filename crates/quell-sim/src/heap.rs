@@ -32,8 +32,8 @@ type Taken = [u64; LINES / 64];
 
 /// See the module.
 pub struct Heap {
-    /// All lines. Mapped and not allocated: an allocator clears what it has had before from the first byte to the last, and each
-    /// search has a heap of which it uses little.
+    /// All lines. Mapped and not allocated: an allocator clears what it has had before from the first byte to the last,
+    /// and each search has a heap of which it uses little.
     memory: MmapRaw,
     taken: RefCell<[Taken; PARTS]>,
     /// Beyond the last line of each part that was ever taken since the heap was cleared.

@@ -1,8 +1,8 @@
 //! What serves a CPU's interrupts wherever it waits.
 //!
-//! Programs of the stress test look for interrupts themselves. A memory manager waits in places that it alone knows, with
-//! interrupts on, and there the machine serves them: by what the CPU's thread has set here. The machine cannot hold it,
-//! because it borrows the engine, which borrows the machine.
+//! Programs of the stress test look for interrupts themselves. A memory manager waits in places that it alone knows,
+//! with interrupts on, and there the machine serves them: by what the CPU's thread has set here. The machine cannot
+//! hold it, because it borrows the engine, which borrows the machine.
 
 use std::cell::Cell;
 
@@ -19,8 +19,8 @@ pub fn with<R>(handler: &dyn Fn(), body: impl FnOnce() -> R) -> R {
             HANDLER.set(self.0);
         }
     }
-    // SAFETY: the lifetime alone changes. The pointer is followed by `call` alone, on this thread, before `_back` takes it
-    // away, and all that time `handler` is borrowed.
+    // SAFETY: the lifetime alone changes. The pointer is followed by `call` alone, on this thread, before `_back` takes
+    // it away, and all that time `handler` is borrowed.
     let handler: &'static dyn Fn() = unsafe { std::mem::transmute(handler) };
     let _back = Back(HANDLER.replace(Some(handler)));
     body()

@@ -18,9 +18,9 @@
 //! | [`stress`] | programs that do everything at random, and a verdict |
 //! | [`pulse`] | whether a neighbour shared the core while something was measured |
 //!
-//! It has three uses: the stress test (`cargo test -p quell-threads`; longer with
-//! `QUELL_STRESS_OPERATIONS`; the conformance suite runs there, too), workload files (`quell stress`), and measuring the engine's own
-//! cost, since here nothing but the engine takes time.
+//! It has three uses: the stress test (`cargo test -p quell-threads`; longer with `QUELL_STRESS_OPERATIONS`; the
+//! conformance suite runs there, too), workload files (`quell stress`), and measuring the engine's own cost, since here
+//! nothing but the engine takes time.
 //!
 //! # What it does not show
 //!

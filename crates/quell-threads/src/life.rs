@@ -7,9 +7,9 @@
 //! included, has given [`PATIENCE`] signs since it began: all had the time to do what the waiter waits
 //! for. A thread that does not run gives none, and the verdict waits for it.
 //!
-//! The signs are asked for in [`ROUNDS`], in each of which every CPU gives its part. Otherwise a waiter could give
-//! all of its own while the holder of a lock does not run, the holder all of its own when it has given the lock up and the waiter does
-//! not run, and a single look at the lock, which somebody else has by then, would be the verdict.
+//! The signs are asked for in [`ROUNDS`], in each of which every CPU gives its part. Otherwise a waiter could give all
+//! of its own while the holder of a lock does not run, the holder all of its own when it has given the lock up and the
+//! waiter does not run, and a single look at the lock, which somebody else has by then, would be the verdict.
 
 use std::cell::{Cell, RefCell};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};

@@ -224,9 +224,9 @@ impl<const STRESS: bool, T: PageTables> Threads<STRESS, T> {
             && me.mailbox.swap(false, Ordering::Acquire)
     }
 
-    /// Makes one access, a store or not: translates `page` as this CPU's TLB or a walk of the loaded table has
-    /// it, and calls `access` with the translation while that is in use. `None` if the walk faults, or if no root is loaded
-    /// and the page is not the kernel's.
+    /// Makes one access, a store or not: translates `page` as this CPU's TLB or a walk of the loaded table has it, and
+    /// calls `access` with the translation while that is in use. `None` if the walk faults, or if no root is loaded and
+    /// the page is not the kernel's.
     pub fn access_for<R>(
         &self,
         page: u64,

@@ -1,19 +1,19 @@
 //! Whether the measuring thread had its core to itself, felt by a loop.
 //!
 //! Two hardware threads share a core's front end and execution units. In a virtual machine the other one may be another
-//! guest's: no counter that this guest can read says whether it is busy, the hypervisor steals no time, and yet everything
-//! takes 1.3 to 1.6 times as long, for a millisecond or for minutes. Different work suffers differently, so that two
-//! things measured one after the other cannot be put right by a factor.
+//! guest's: no counter that this guest can read says whether it is busy, the hypervisor steals no time, and yet
+//! everything takes 1.3 to 1.6 times as long, for a millisecond or for minutes. Different work suffers differently, so
+//! that two things measured one after the other cannot be put right by a factor.
 //!
 //! A loop of independent operations that fills every slot of the core takes twice as long when it has half of them. It
-//! [takes](take) a few microseconds right before and right after each sample; a sample is *quiet* if both took little more
-//! than the fastest of the whole run.
+//! [takes](take) a few microseconds right before and right after each sample; a sample is *quiet* if both took little
+//! more than the fastest of the whole run.
 //!
 //! # What this does not show
 //!
 //! What happened only in the middle of a sample (make samples short), contention for the shared cache and for memory,
-//! and what other cores went through. Where the core is shared all the time, the fastest loop is a slow one, and nothing
-//! is noticed.
+//! and what other cores went through. Where the core is shared all the time, the fastest loop is a slow one, and
+//! nothing is noticed.
 
 use std::hint::black_box;
 use std::time::Instant;

@@ -1,8 +1,9 @@
 //! The page tables: what walkers read.
 //!
-//! The machine asks [`PageTables`] for a walk and for nothing else, so that programs of a few pages and a memory manager run
-//! on the same threads. [`Flat`] is for the former: one level of entry words for each space, and one table for the kernel's
-//! half. They are written under the embedder's locks and walked by all CPUs; what else is in a word is the embedder's.
+//! The machine asks [`PageTables`] for a walk and for nothing else, so that programs of a few pages and a memory
+//! manager run on the same threads. [`Flat`] is for the former: one level of entry words for each space, and one table
+//! for the kernel's half. They are written under the embedder's locks and walked by all CPUs; what else is in a word is
+//! the embedder's.
 
 use quell::{Frame, PageSize};
 use std::sync::atomic::{AtomicU64, Ordering};

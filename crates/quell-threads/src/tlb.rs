@@ -8,8 +8,8 @@
 //! there when it is loaded no more. Only what reaches them takes them away: [`Invalidate::Kernel`], which leaves those
 //! under other tags alone, and [`Invalidate::Everything`].
 //!
-//! A line holds one page, of any size that the tables have. An invalidation by address reaches the one that it names: of a
-//! range with a larger stride, what translates the first page of each stride goes, and nothing else.
+//! A line holds one page, of any size that the tables have. An invalidation by address reaches the one that it names:
+//! of a range with a larger stride, what translates the first page of each stride goes, and nothing else.
 
 use quell::{Invalidate, Page, PageSize, Tag};
 use std::sync::atomic::{AtomicU64, Ordering};

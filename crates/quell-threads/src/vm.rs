@@ -1,8 +1,9 @@
 //! The memory manager on threads, and workload files on that.
 //!
-//! `quell-vm` runs here unchanged: page tables of four levels in x86-64's format, which every CPU's walker reads and marks while
-//! others change them; pages of all sizes in the TLBs; frames with all their words. Stores and loads of programs are the
-//! processor's own, so a copy that is made too early, or a frame that is given out too early, is seen as it would be.
+//! `quell-vm` runs here unchanged: page tables of four levels in x86-64's format, which every CPU's walker reads and
+//! marks while others change them; pages of all sizes in the TLBs; frames with all their words. Stores and loads of
+//! programs are the processor's own, so a copy that is made too early, or a frame that is given out too early, is seen
+//! as it would be.
 //!
 //! | part | what it is |
 //! | --- | --- |
@@ -14,8 +15,8 @@
 //!
 //! # What it does not show
 //!
-//! Time: only reading the clock lets some pass, a sleep ends when its time would have come, and computing takes none. Broadcasts of
-//! invalidations: CPUs are interrupted. Memory that nodes have far away is not slower.
+//! Time: only reading the clock lets some pass, a sleep ends when its time would have come, and computing takes none.
+//! Broadcasts of invalidations: CPUs are interrupted. Memory that nodes have far away is not slower.
 
 pub mod frames;
 pub mod memory;

@@ -12,8 +12,8 @@
 //! * a file page's value is older than what was written before the access (C4);
 //! * the entry was walked from another space's table (C5).
 //!
-//! The kernel's half is judged in the same way (C1, C3), on every CPU, whatever it runs: its pages have entries that are
-//! global and entries that are not, and kernel addresses that were unmapped without a flush are used again.
+//! The kernel's half is judged in the same way (C1, C3), on every CPU, whatever it runs: its pages have entries that
+//! are global and entries that are not, and kernel addresses that were unmapped without a flush are used again.
 //!
 //! The figures that "before the access" refers to are read relaxed where the contract needs no
 //! order from them: a thread that reads a figure published after its own flush has flushed, by
@@ -197,7 +197,8 @@ pub const KERNEL_PAGES_EACH: usize = KERNEL_PAGES / 2;
 impl KernelHalf {
     fn new(engine: &Engine<'_, Machine, &Machine>) -> Self {
         let space = |entries| {
-            // SAFETY: the root is a number, the machine knows what it is asked for, and entries are global as it is told.
+            // SAFETY: the root is a number, the machine knows what it is asked for, and entries are global as it is
+            // told.
             unsafe { engine.new_kernel_space(Frame(0), entries) }
         };
         KernelHalf {

@@ -164,7 +164,8 @@ fn every_policy_holds_the_contract() {
     );
 }
 
-/// As the plan, with the kernel's half in use. Its flushes wait for every CPU, so an eighth of the operations takes as long.
+/// As the plan, with the kernel's half in use. Its flushes wait for every CPU, so an eighth of the operations takes as
+/// long.
 fn in_kernel(plan: StressConfig) -> StressConfig {
     StressConfig {
         kernel: true,

@@ -1,5 +1,5 @@
-//! Workload files on threads: every file there is keeps the contract, and what is left out of the engine or the manager is
-//! noticed.
+//! Workload files on threads: every file there is keeps the contract, and what is left out of the engine or the manager
+//! is noticed.
 //!
 //! `QUELL_MUTANT_ROUNDS` is how often a file is performed at most until a mutant is found, 50 if not set.
 
@@ -177,9 +177,9 @@ macro_rules! mutants {
     };
 }
 
-/// What breaks where a CPU still has a translation that it should not have, or is still in the middle of an access that should be over.
-/// The host may hold a thread up between the look at a store and the store: it then lands in a frame that is another's by now,
-/// which was to be zero (C8) or is a table (C6).
+/// What breaks where a CPU still has a translation that it should not have, or is still in the middle of an access that
+/// should be over. The host may hold a thread up between the look at a store and the store: it then lands in a frame
+/// that is another's by now, which was to be zero (C8) or is a table (C6).
 const STALE: [Clause; 6] = [C1, C2, C3, C4, C6, C8];
 
 mutants! {

@@ -236,7 +236,7 @@ impl<'m, M: Machine> Audit<'_, 'm, M> {
         let offset = (address % PAGE_BYTES) as usize;
         // SAFETY: passed on to the caller.
         let process = unsafe { self.processes.peek(process) }?;
-        // SAFETY: as above.
+        // SAFETY: passed on to the caller.
         let vma = *unsafe { process.vmas().peek() }.find(page)?;
         if !vma.readable() {
             return None;
@@ -264,11 +264,11 @@ impl<'m, M: Machine> Audit<'_, 'm, M> {
                 let within = page.0 & (level.pages() - 1);
                 machine.read_frame(frame.plus(within), offset, &mut bytes);
             }
-            // SAFETY: as above.
+            // SAFETY: passed on to the caller.
             (EntryKind::Swapped(slot), _) => unsafe { self.swap.peek(slot, offset, &mut bytes) }?,
             (_, Source::Anonymous(_)) => {}
             (_, Source::File { file, first, .. }) => {
-                // SAFETY: as above.
+                // SAFETY: passed on to the caller.
                 return unsafe { self.cache.peek(file, first + page.0 - vma.start.0, offset) };
             }
         }
@@ -283,7 +283,7 @@ impl<'m, M: Machine> Audit<'_, 'm, M> {
         let mut found = Vec::new();
         // SAFETY: passed on to the caller.
         for process in unsafe { self.processes.peek_all() } {
-            // SAFETY: as above.
+            // SAFETY: passed on to the caller.
             for vma in unsafe { process.vmas().peek() }.iter() {
                 let Source::File {
                     file,

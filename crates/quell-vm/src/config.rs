@@ -21,16 +21,16 @@ pub struct VmConfig {
     /// Whether that is left to CPUs that are idle, which look each time they go idle, as on a
     /// kernel with a thread for it that has a CPU to itself; if not, the CPU that allocates does it.
     pub reclaim_idle: bool,
-    /// Whether a CPU that takes a fault flushes by itself when the flush clock has run far ahead of it
-    /// (see [`Engine::catch_up`](quell::Engine::catch_up)): while CPUs fault all the time, claims then interrupt none of
+    /// Whether a CPU that takes a fault flushes by itself when the flush clock has run far ahead of it (see
+    /// [`Engine::catch_up`](quell::Engine::catch_up)): while CPUs fault all the time, claims then interrupt none of
     /// them. Not part of S3 as published, where only claims and switches pay.
     pub catch_up: bool,
-    /// How many pages a call of [`Call::Migrate`](crate::Call::Migrate) moves behind one flush. More make fewer interrupts;
-    /// a thread that touches one of them meanwhile waits until it was copied, behind all others at
-    /// worst. Linux takes 512.
+    /// How many pages a call of [`Call::Migrate`](crate::Call::Migrate) moves behind one flush. More make fewer
+    /// interrupts; a thread that touches one of them meanwhile waits until it was copied, behind all others at worst.
+    /// Linux takes 512.
     pub migrate_together: usize,
-    /// How many frames a call takes out behind one flush. Up to 64 wait on the stack, more on the heap, which then grows under
-    /// the lock of a page table. Linux takes some ten thousand.
+    /// How many frames a call takes out behind one flush. Up to 64 wait on the stack, more on the heap, which then
+    /// grows under the lock of a page table. Linux takes some ten thousand.
     pub flush_together: usize,
     /// How large pages are zeroed. Whole extents or pages (S1) is the engine's policy, not this.
     pub clear: ClearPolicy,

@@ -196,8 +196,9 @@ impl<M: Machine> Frames<'_, M> {
         }
     }
 
-    /// Puts frames whose flush is owed on their nodes' lists, in their order. One that stands on the list from an earlier
-    /// time may have been claimed since its flush is owed, and any may have been rescued: those do not go there.
+    /// Puts frames whose flush is owed on their nodes' lists, in their order. One that stands on the list from an
+    /// earlier time may have been claimed since its flush is owed, and any may have been rescued: those do not go
+    /// there.
     pub(crate) fn list_stale(&self, frames: &[Frame]) {
         let machine = self.machine();
         let node_of = |frame: &Frame| self.map().node_of(*frame);

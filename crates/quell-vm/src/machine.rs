@@ -324,9 +324,9 @@ pub unsafe trait Machine: Hardware + Clear {
         }
     }
 
-    /// Whether the locks of the allocator, of the lists that reclaim goes through and of a file's dirty pages are waited for and held
-    /// with interrupts off, as Linux's are whose interrupt handlers take them. The manager has no such handlers: only a
-    /// machine that shows what it costs says so.
+    /// Whether the locks of the allocator, of the lists that reclaim goes through and of a file's dirty pages are
+    /// waited for and held with interrupts off, as Linux's are whose interrupt handlers take them. The manager has no
+    /// such handlers: only a machine that shows what it costs says so.
     #[inline(always)]
     fn masks_locks(&self) -> bool {
         false

@@ -132,7 +132,8 @@ impl<'m, M: Machine> Migration<'m, M> {
             } else {
                 let waiting = self.suspend(page.frame, &mut gather);
                 if waiting.is_empty() && matches!(page.lock, PageLock::Anonymous(_)) {
-                    // A fault is about to map it, where it is, or it has no owner any more: no entry would lead to the copy.
+                    // A fault is about to map it, where it is, or it has no owner any more: no entry would lead to the
+                    // copy.
                     self.frames.put(to);
                     self.pages.unlock(page);
                     continue;

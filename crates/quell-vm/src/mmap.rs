@@ -212,8 +212,8 @@ impl<'m, M: Machine> Mmap<'m, M> {
             if emptied.cut {
                 continue;
             }
-            // The flush of a page that this call took ends whatever was left at its address, and of other addresses nothing is
-            // asked: calls that discard pages of their own do not flush for each other.
+            // The flush of a page that this call took ends whatever was left at its address, and of other addresses
+            // nothing is asked: calls that discard pages of their own do not flush for each other.
             if !emptied.all_taken {
                 self.machine()
                     .rules()

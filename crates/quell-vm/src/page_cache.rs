@@ -336,7 +336,7 @@ impl<'m, M: Machine> PageCache<'m, M> {
         let frame = match slot.cached {
             Cached::Present(frame) => Some(frame),
             Cached::Stale(frame) => {
-                // SAFETY: as above.
+                // SAFETY: passed on to the caller.
                 let owner = unsafe { self.frames.info(frame).peek_owner() };
                 (owner == Owner::File(id, page)).then_some(frame)
             }

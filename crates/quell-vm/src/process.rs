@@ -10,8 +10,8 @@ use core::ops::Deref;
 use core::sync::atomic::Ordering;
 use quell::{AddressSpace, Batch, Frame, InPlace};
 
-/// A process. A batch that may still have to flush its space holds a reference to it, and so does a mapping in a reverse
-/// map.
+/// A process. A batch that may still have to flush its space holds a reference to it, and so does a mapping in a
+/// reverse map.
 pub(crate) struct Process<M: Machine> {
     id: ProcessId,
     space: AddressSpace<M>,

@@ -170,11 +170,11 @@ impl<'m, M: Machine> Processes<'m, M> {
     }
 }
 
-/// This CPU uses no translation of the process that it has loaded, until it switches to one: it goes lazy, and is asked for no flush of
-/// leaf entries.
+/// This CPU uses no translation of the process that it has loaded, until it switches to one: it goes lazy, and is asked
+/// for no flush of leaf entries.
 ///
-/// Where an entry must not meet the one that it replaces in any TLB, and no broadcast reaches a lazy CPU, it leaves the root
-/// instead: a walker that follows the root could bring the new entry in beside the old one.
+/// Where an entry must not meet the one that it replaces in any TLB, and no broadcast reaches a lazy CPU, it leaves the
+/// root instead: a walker that follows the root could bring the new entry in beside the old one.
 pub(crate) fn rest<M: Machine>(engine: &Engine<'_, M>, loaded: Option<&Process<M>>) {
     let machine = engine.hw();
     let must_not_meet = machine.tlb_rules().break_before_make == Break::Translation;

@@ -123,8 +123,9 @@ pub trait User {
     }
 
     /// Adds to a count that all CPUs of a run share, wrapping around; returns what it holds then. It is there for
-    /// workloads to see that none of their CPUs gets on, and is no part of the machine: takes no time, and orders whatever
-    /// the control words order. A machine without such a count returns 0, and its workloads see nothing of that kind.
+    /// workloads to see that none of their CPUs gets on, and is no part of the machine: takes no time, and orders
+    /// whatever the control words order. A machine without such a count returns 0, and its workloads see nothing of
+    /// that kind.
     fn tally(&self, _add: u64) -> u64 {
         0
     }

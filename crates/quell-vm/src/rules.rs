@@ -6,10 +6,12 @@
 //!
 //! There are four kinds:
 //!
-//! * **release behind the flush** ([`Moment`]): the manager gives nothing up as it clears an entry, and all of it after the flush;
+//! * **release behind the flush** ([`Moment`]): the manager gives nothing up as it clears an entry, and all of it after
+//!   the flush;
 //! * **flush, then rely on it**: a CPU flushes its own changes before it copies, captures or maps;
 //! * **a second actor flushes an entry that it finds cleared**: another CPU may not have flushed it yet;
-//! * **pay before bytes differ**: a CPU pays a debt of lazy unmapping before it changes the bytes behind an address or a file page.
+//! * **pay before bytes differ**: a CPU pays a debt of lazy unmapping before it changes the bytes behind an address or
+//!   a file page.
 //!
 //! The others are about what an entry says, about zeroed memory and about locks.
 
@@ -96,8 +98,8 @@ quell::rules! {
 
     // A second actor flushes an entry that it finds cleared.
 
-    /// The CPU that emptied the entry may not have flushed it yet, and a TLB may not hold what was there beside what comes
-    /// (break before make): asked where the architecture says so (Arm).
+    /// The CPU that emptied the entry may not have flushed it yet, and a TLB may not hold what was there beside what
+    /// comes (break before make): asked where the architecture says so (Arm).
     "Misuse" fn flush_pending_before_refill(flush: impl FnOnce()) { flush() }
         or VmRefillsUnsettled {}
         "A fault fills an entry that another CPU has emptied, unflushed (break before make).";
@@ -190,12 +192,14 @@ quell::rules! {
         or VmRewritesOwedEntry { false }
         "An entry that was emptied lazily is written again with another frame, the debt unpaid (L1).";
 
-    /// A CPU fills an emptied slot again with the frame that the slot names, unless a claimer has taken that and paid the debt.
+    /// A CPU fills an emptied slot again with the frame that the slot names, unless a claimer has taken that and paid
+    /// the debt.
     "C4" fn rescue_before_refill(rescue: impl FnOnce() -> bool) -> bool { rescue() }
         or VmRefillsOwedSlot { false }
         "A page-cache slot that was emptied lazily is filled with another frame (L2, L3).";
 
-    /// Stale translations may lead to the frames that a page was in before: a CPU that changes the page pays their debt first.
+    /// Stale translations may lead to the frames that a page was in before: a CPU that changes the page pays their debt
+    /// first.
     "C4" fn pay_before_write(pay: impl FnOnce()) { pay() }
         or VmWritesShadowedPage {}
         "A page that was moved lazily is written while its old frame may still be read (L2, L3).";
@@ -219,12 +223,14 @@ quell::rules! {
         or VmRemapsUnlocked { None }
         "A remap moves an entry while a walk of the reverse map looks for it (C3).";
 
-    /// Between the change of the length and the emptying of the slots beyond it, a truncation takes what is written there.
+    /// Between the change of the length and the emptying of the slots beyond it, a truncation takes what is written
+    /// there.
     "C2" fn lock_before_lengthening<T>(lock: impl FnOnce() -> T) -> Option<T> { Some(lock()) }
         or VmLengthensUnlocked { None }
         "A write lengthens a file in the middle of a truncation, which then empties the page that was written (C2; found by an audit).";
 
-    /// A CPU that splits a block keeps reclaim and migration away: the references that they took meanwhile would be forgotten.
+    /// A CPU that splits a block keeps reclaim and migration away: the references that they took meanwhile would be
+    /// forgotten.
     "C1" fn lock_before_split<T>(lock: impl FnOnce() -> T) -> Option<T> { Some(lock()) }
         or VmSplitsUnlocked { None }
         "A large page is split while reclaim or migration take a reference to it, which is forgotten (C1).";

@@ -120,12 +120,12 @@ impl<'v, 'm, M: Machine> TableGuard<'v, 'm, M> {
         EntryKind::of(machine, old, self.level)
     }
 
-    /// The caller is about to fill the word for a page, which it has found empty. Whoever emptied it may not have flushed it yet: where no TLB
-    /// may hold what was there beside what comes (break before make, Arm), the space is flushed first. Two loads if no
-    /// flush is outstanding.
+    /// The caller is about to fill the word for a page, which it has found empty. Whoever emptied it may not have
+    /// flushed it yet: where no TLB may hold what was there beside what comes (break before make, Arm), the space is
+    /// flushed first. Two loads if no flush is outstanding.
     ///
-    /// A CPU that has emptied the word itself, under this lock, and has flushed it does not need this; nor does one that
-    /// writes a marker or the entry of a moving page again, which say what they wait for.
+    /// A CPU that has emptied the word itself, under this lock, and has flushed it does not need this; nor does one
+    /// that writes a marker or the entry of a moving page again, which say what they wait for.
     pub(crate) fn break_before_make(&self, found: EntryKind) {
         let machine = self.frames.machine();
         let must = machine.tlb_rules().break_before_make == Break::Translation;
@@ -309,8 +309,8 @@ impl<'v, 'm, M: Machine> TableGuard<'v, 'm, M> {
         gather.unmapped(self.process, self.range(from), held);
     }
 
-    /// Links a table, which [`Tables::new_table`](crate::tables::Tables::new_table) has made, below an empty word. The caller has settled what
-    /// was there ([`TableGuard::break_before_make`]).
+    /// Links a table, which [`Tables::new_table`](crate::tables::Tables::new_table) has made, below an empty word. The
+    /// caller has settled what was there ([`TableGuard::break_before_make`]).
     pub(crate) fn link(&self, page: Page, table: Frame) {
         let level = Level(self.level.0 - 1);
         self.frames

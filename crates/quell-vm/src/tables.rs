@@ -55,7 +55,7 @@ impl<'m, M: Machine> Tables<'m, M> {
     }
 
     /// Flushes the process's space if entries of it were cleared by a CPU that has not flushed them
-    /// yet (Linux's `flush_tlb_batched_pending`): one load if there are none. Lazily cleared entries
+    /// yet (Linux's `flush_tlb_batched_pending`): two loads if there are none. Lazily cleared entries
     /// have markers and are not meant.
     pub(crate) fn flush_pending(&self, process: &Process<M>) {
         self.frames.engine().settle_deferred(process.space());
@@ -186,8 +186,8 @@ impl<'m, M: Machine> Tables<'m, M> {
         self.frames.put(frame);
     }
 
-    /// Gives back a root that no walker can reach. A walk of the reverse map may still look at it: under its lock, which is
-    /// why its name goes under that too. Afterwards the frame may become anything.
+    /// Gives back a root that no walker can reach. A walk of the reverse map may still look at it: under its lock,
+    /// which is why its name goes under that too. Afterwards the frame may become anything.
     pub(crate) fn discard_root(&self, root: Frame) {
         let info = self.frames.info(root);
         let lock = info.lock_table(self.machine());
@@ -255,7 +255,8 @@ impl<'m, M: Machine> Tables<'m, M> {
                 let parent = self.descend(process, page, level);
                 let stop = end.min(parent.end(page));
                 if parent.level() > level {
-                    // Nothing below this word: on to the next that leads to a table, without another walk from the root.
+                    // Nothing below this word: on to the next that leads to a table, without another walk from the
+                    // root.
                     page = parent.range(page).end();
                     while page < stop && !matches!(parent.view(page), EntryKind::Table(_)) {
                         page = parent.range(page).end();

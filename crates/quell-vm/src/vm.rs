@@ -365,9 +365,9 @@ impl<'m, M: Machine> Vm<'m, M> {
         self.frames.free_frames()
     }
 
-    /// Checks all records: each frame belongs to exactly one owner, each reference and each entry of a
-    /// reverse map stands for an entry of a table or a slot of the page cache, each slot of swap for the entries that name it, and the
-    /// other way round. All CPUs must be outside the manager. Takes time in proportion to memory.
+    /// Checks all records: each frame belongs to exactly one owner, each reference and each entry of a reverse map
+    /// stands for an entry of a table or a slot of the page cache, each slot of swap for the entries that name it, and
+    /// the other way round. All CPUs must be outside the manager. Takes time in proportion to memory.
     ///
     /// # Errors
     /// The first thing that does not add up.

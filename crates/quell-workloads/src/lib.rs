@@ -1,9 +1,10 @@
 //! The workloads: files that say what each CPU does, and what performs them.
 //!
-//! A workload is a file: parameters, what each CPU does in terms of [`User`] (loads, stores, system calls, a clock, a few
-//! control words), what is measured. The same file runs as coroutines on the machine in software, in the user mode of
-//! a kernel that boots and as a program of Linux, so what is read from it is a flat program of numbers that allocates
-//! nothing while it runs, starts no thread and knows nothing of what is below it. `docs/workloads.md` describes the format.
+//! A workload is a file: parameters, what each CPU does in terms of [`User`] (loads, stores, system calls, a clock, a
+//! few control words), what is measured. The same file runs as coroutines on the machine in software, in the user mode
+//! of a kernel that boots and as a program of Linux, so what is read from it is a flat program of numbers that
+//! allocates nothing while it runs, starts no thread and knows nothing of what is below it. `docs/workloads.md`
+//! describes the format.
 //!
 //! Every CPU of a run calls [`Workload::run`], all of them in one process. The first CPU prepares,
 //! all CPUs meet, the measured window opens, and what was done in it ends up in control words from
@@ -45,8 +46,8 @@ use quell_vm::User;
 use script::{MemoryOf, PARAMETERS, Said, Script};
 use team::{Team, word};
 
-/// Ends the run of all CPUs of a workload early: those that wait, or come to a barrier, return [`Failure::Elsewhere`]. For a
-/// machine that finds that none of them will get on. May be called in the middle of [`Workload::run`].
+/// Ends the run of all CPUs of a workload early: those that wait, or come to a barrier, return [`Failure::Elsewhere`].
+/// For a machine that finds that none of them will get on. May be called in the middle of [`Workload::run`].
 pub fn abandon<U: User + ?Sized>(user: &U) {
     Team::new(user).fail();
 }
@@ -218,7 +219,8 @@ impl Workload {
         }
     }
 
-    /// How many CPUs it runs on unless told otherwise: 1 to 1024. A workload that [`Workload::check`] refuses has some number, too.
+    /// How many CPUs it runs on unless told otherwise: 1 to 1024. A workload that [`Workload::check`] refuses has some
+    /// number, too.
     pub fn cpus(&self) -> usize {
         let cpus = self.script.cpus.evaluate(&self.before(1, 0)).unwrap_or(1);
         cpus.clamp(1, MOST_CPUS) as usize

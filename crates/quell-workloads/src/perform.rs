@@ -1,7 +1,8 @@
-//! Performing the program of a workload file on one CPU. The file is long because each statement has its few lines here.
+//! Performing the program of a workload file on one CPU.
 //!
 //! Statements become calls of [`User`] one to one, in the order of the file and with nothing between them, so that a
-//! file costs on a machine what a program in Rust that makes the same calls costs there.
+//! file costs on a machine what a program in Rust that makes the same calls costs there. The file is long because each
+//! statement has its few lines here.
 
 use crate::expression::{Expression, Name, Values};
 use crate::script::{Behind, Does, Kind, LOCALS, Order, Range, Script, Statement, Target, Wrong};

@@ -7,8 +7,8 @@
 //!
 //! A barrier at which not all can come, or a window that nobody can close, is a failure, and is seen at once where the
 //! machine keeps a [tally](User::tally): a CPU that waits finds that all others wait or have ended. It reads first the
-//! tally, then the word that it waits for. Who had ended, or stood by with the window still open, still does; who has come to
-//! this barrier cannot have left it. So nobody who could still come is taken for one who waits.
+//! tally, then the word that it waits for. Who had ended, or stood by with the window still open, still does; who has
+//! come to this barrier cannot have left it. So nobody who could still come is taken for one who waits.
 
 use crate::script::Wrong;
 use core::cell::Cell;
@@ -36,8 +36,8 @@ pub(crate) mod word {
     pub const FREE: usize = 8;
 }
 
-/// What the CPUs count with [`User::tally`]: in the upper half those whose programs have ended, in the lower half those that
-/// stand by.
+/// What the CPUs count with [`User::tally`]: in the upper half those whose programs have ended, in the lower half those
+/// that stand by.
 mod tally {
     pub const ENDED: u64 = 1 << 32;
     pub const STANDS_BY: u64 = 1;

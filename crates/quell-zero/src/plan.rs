@@ -203,11 +203,11 @@ impl Chooser {
 
     /// The table from measurements, starting from the table `before`.
     ///
-    /// In a class with samples a strategy is chosen that ties with the fastest ([`Chooser::MARGIN`]):
-    /// the incumbent of `before` if it does, else the first in the order of [`Chooser::defaults`]. A class
-    /// without samples follows the nearest shorter class that has some, if `before` treated the two alike;
-    /// otherwise it stays. Samples of strategies that are not available, of zero ticks or bytes, and hot samples of strategies that leave
-    /// nothing in the caches are ignored.
+    /// In a class with samples a strategy is chosen that ties with the fastest ([`Chooser::MARGIN`]): the incumbent of
+    /// `before` if it does, else the first in the order of [`Chooser::defaults`]. A class without samples follows the
+    /// nearest shorter class that has some, if `before` treated the two alike; otherwise it stays. Samples of
+    /// strategies that are not available, of zero ticks or bytes, and hot samples of strategies that leave nothing in
+    /// the caches are ignored.
     ///
     /// The order of the samples does not matter.
     pub fn calibrated(&self, before: &Plan, samples: &[Sample]) -> Plan {

@@ -1,7 +1,7 @@
 //! The rules of zeroing that must never be forgotten.
 //!
-//! The form is that of [`quell::rules`]: the decision, what it keeps, the reason, and what each mutant decides
-//! instead. C8 is the clause of the contract; a rule of S1 keeps no clause but a promise of [`ClearPolicy`](crate::ClearPolicy)
+//! The form is that of [`quell::rules`]: the decision, what it keeps, the reason, and what each mutant decides instead.
+//! C8 is the clause of the contract; a rule of S1 keeps no clause but a promise of [`ClearPolicy`](crate::ClearPolicy)
 //! or [`Budget`](crate::Budget), and a machine that forgets it clears slowly, not wrongly.
 
 use crate::zeroed::Zeroed;

@@ -4,19 +4,19 @@
 //! run out, a new *tag generation* begins: every CPU must flush all its entries before it loads a tag of the
 //! new generation, and the tags that CPUs are running on at that moment are set aside for their owners.
 //!
-//! A CPU that switches has a moment in which it is counted under the new tag and still has the old root loaded. Tags may
-//! run out in that moment: then the old space gets no other tag before that CPU has left its root. Otherwise a broadcast
-//! under the other tag would miss the CPU's walker, which still follows freed tables under the old one (C6).
+//! A CPU that switches has a moment in which it is counted under the new tag and still has the old root loaded. Tags
+//! may run out in that moment: then the old space gets no other tag before that CPU has left its root. Otherwise a
+//! broadcast under the other tag would miss the CPU's walker, which still follows freed tables under the old one (C6).
 //!
 //! # Orderings
 //!
-//! Tags are dealt under a lock, and a CPU that takes it sees the tag generation. Outside of the lock all accesses are relaxed
-//! but those that say what a CPU is leaving, for two reasons. A CPU that keeps its tag and a rollover that takes the tag away both *modify*
-//! `active`: either the rollover comes first, the CPU finds 0 and takes the lock, or it comes later
-//! and sets aside the very word that the CPU has put there; one word has one order, whatever the
-//! ordering. And a CPU that is about to walk under a new tag and an initiator that has cleared an
-//! entry both execute a fence of the machine ([`Hardware::fence`]): the first writes the tag, fences, walks; the second clears the
-//! entry, fences, reads the tag.
+//! Tags are dealt under a lock, and a CPU that takes it sees the tag generation. Outside of the lock all accesses are
+//! relaxed but those that say what a CPU is leaving, for two reasons. A CPU that keeps its tag and a rollover that
+//! takes the tag away both *modify* `active`: either the rollover comes first, the CPU finds 0 and takes the lock, or
+//! it comes later and sets aside the very word that the CPU has put there; one word has one order, whatever the
+//! ordering. And a CPU that is about to walk under a new tag and an initiator that has cleared an entry both execute a
+//! fence of the machine ([`Hardware::fence`]): the first writes the tag, fences, walks; the second clears the entry,
+//! fences, reads the tag.
 
 use crate::hardware::{Hardware, Invalidate, Tag};
 use crate::rules::{EngineRules, Rules};

@@ -1,20 +1,19 @@
-//! Batches (S0): one place where entries that changed wait for their flush, and where frames wait
-//! with them. The file is long because every way in which frames leave a batch is in it, beside the rules that they share.
+//! Batches (S0): one place where entries that changed wait for their flush, and where frames wait with them.
 //!
-//! A [`Batch`] owns the frames that were unmapped and gives them back as [`Flushed`], the proof
-//! that no CPU uses a translation to them any more (C1), from [`Batch::finish`]; or, with lazy unmap, as [`Owed`], from
-//! [`Batch::finish_owed`]: those are not flushed, and go behind a [`Residue`](crate::Residue). Dropped, a batch
-//! flushes first.
+//! A [`Batch`] owns the frames that were unmapped and gives them back as [`Flushed`], the proof that no CPU uses a
+//! translation to them any more (C1), from [`Batch::finish`]; or, with lazy unmap, as [`Owed`], from
+//! [`Batch::finish_owed`]: those are not flushed, and go behind a [`Residue`](crate::Residue). Dropped, a batch flushes
+//! first. The file is long because every way in which frames leave a batch is in it, beside the rules that they share.
 //!
-//! When the flush happens depends on [`Purpose`] and policy. The changes of one call
-//! ([`Purpose::Call`]) are always flushed once, at its end. Reclaim and migration take pages from
-//! many places and many spaces; a simple kernel flushes at each of them, as soon as its lock is dropped
-//! ([`Batch::unlocked`]), and with [`Policy::batch`](crate::Policy) they wait for the end of the batch as well. On machines
-//! whose invalidations are broadcast, those are sent at once and only their completion waits: one
-//! barrier for all, executed by the CPU that sent them, because it completes nothing else.
+//! When the flush happens depends on [`Purpose`] and policy. The changes of one call ([`Purpose::Call`]) are always
+//! flushed once, at its end. Reclaim and migration take pages from many places and many spaces; a simple kernel flushes
+//! at each of them, as soon as its lock is dropped ([`Batch::unlocked`]), and with [`Policy::batch`](crate::Policy)
+//! they wait for the end of the batch as well. On machines whose invalidations are broadcast, those are sent at once
+//! and only their completion waits: one barrier for all, executed by the CPU that sent them, because it completes
+//! nothing else.
 //!
-//! Changes are reported under locks, so a report waits for no CPU, ever: a batch flushes a change that it has no place for at
-//! its end, too ([`unplaced`](crate::unplaced)).
+//! Changes are reported under locks, so a report waits for no CPU, ever: a batch flushes a change that it has no place
+//! for at its end, too ([`unplaced`](crate::unplaced)).
 //!
 //! While a flush is outstanding the space's debt is not zero; it rises under the table's lock as the
 //! entry is reported, and falls after the flush. A second actor that takes the lock, finds the
@@ -54,9 +53,9 @@ pub enum Purpose {
 
 /// Entries that changed and frames that were behind them. Made by [`Engine::batch`].
 ///
-/// `S` is a reference to an address space (plain or counted), `F` the embedder's type that owns
-/// a frame, and `L` the list in which frames wait, by default with room for 64 in the batch itself. A batch may be finished on
-/// another CPU than the one that filled it; on a machine that broadcasts, it then sends its broadcasts again. A finished batch is
+/// `S` is a reference to an address space (plain or counted), `F` the embedder's type that owns a frame, and `L` the
+/// list in which frames wait, by default with room for 64 in the batch itself. A batch may be finished on another CPU
+/// than the one that filled it; on a machine that broadcasts, it then sends its broadcasts again. A finished batch is
 /// empty and may be filled again.
 ///
 /// With 64 frames it is some 1.7 KB, most of it uninitialised: leave it where it is, moving it costs more than a flush.
@@ -76,8 +75,8 @@ pub struct Batch<
     /// Before the frames: a batch that is dropped flushes, and then drops them.
     pub(crate) unflushed: Unflushed<'e, 'm, H, S, R, N>,
     pub(crate) frames: L,
-    /// An [`Owed`] has the frames, whose translations CPUs may still use. If this is still set when there is no such value,
-    /// the embedder has forgotten it ([`core::mem::forget`]): then the frames are leaked.
+    /// An [`Owed`] has the frames, whose translations CPUs may still use. If this is still set when there is no such
+    /// value, the embedder has forgotten it ([`core::mem::forget`]): then the frames are leaked.
     borrowed: bool,
     frame: PhantomData<F>,
 }
@@ -130,9 +129,9 @@ impl<'m, H: Hardware, R: Rules> Engine<'m, H, R> {
         self.batch_of_spaces(purpose, frames)
     }
 
-    /// As [`Engine::batch_into`], with room for the changes of `N` spaces, from 1 to 8: of a space more the batch keeps nothing,
-    /// and its end flushes all of that space, on all CPUs that may have it loaded and some others. A batch of one space is some
-    /// 160 bytes and its list: cheap to move, where that cannot be avoided. Never waits.
+    /// As [`Engine::batch_into`], with room for the changes of `N` spaces, from 1 to 8: of a space more the batch keeps
+    /// nothing, and its end flushes all of that space, on all CPUs that may have it loaded and some others. A batch of
+    /// one space is some 160 bytes and its list: cheap to move, where that cannot be avoided. Never waits.
     #[inline]
     pub fn batch_of_spaces<S, F, L, const N: usize>(
         &self,
@@ -181,8 +180,8 @@ where
     /// Called after the tables were written, under their lock. With [`Scope::Tables`] the flush
     /// reaches the walker caches and CPUs that hold the space lazily.
     ///
-    /// Never waits, for a CPU or a device. Where invalidations are broadcast and S0 is off, it executes its own CPU's barrier, which no
-    /// code of another CPU holds up.
+    /// Never waits, for a CPU or a device. Where invalidations are broadcast and S0 is off, it executes its own CPU's
+    /// barrier, which no code of another CPU holds up.
     #[inline(always)]
     pub fn changed(&mut self, space: S, range: PageRange, scope: Scope) {
         if range.pages != 0 {
@@ -195,10 +194,11 @@ where
         self.unflushed.add(space, None, scope);
     }
 
-    /// An entry of `space` was cleared, and `frame` was behind it. Called as [`Batch::changed`]; waits for no CPU either.
+    /// An entry of `space` was cleared, and `frame` was behind it. Called as [`Batch::changed`]; waits for no CPU
+    /// either.
     ///
     /// # Panics
-    /// If the batch is full, or the range is of no page: the frame would come out unflushed.
+    /// If the batch is full. If the range is of no page: the frame would come out unflushed.
     #[inline(always)]
     pub fn unmapped(&mut self, space: S, range: PageRange, frame: F) {
         range.assert_some();
@@ -206,13 +206,13 @@ where
         self.unflushed.add(space, Some(range), Scope::Leaf);
     }
 
-    /// A page-table page that spanned `range` was unlinked from `space`; `frame` held it.
-    /// Called as [`Batch::changed`]; waits for no CPU either. The flush reaches walkers, and its initiator waits until every target
-    /// has flushed. If the table still mapped pages, the flush drops only those that the range's strides name, the first of each
+    /// A page-table page that spanned `range` was unlinked from `space`; `frame` held it. Called as [`Batch::changed`];
+    /// waits for no CPU either. The flush reaches walkers, and its initiator waits until every target has flushed. If
+    /// the table still mapped pages, the flush drops only those that the range's strides name, the first of each
     /// stride: clear and report such pages by themselves, or give the range the stride of the pages.
     ///
     /// # Panics
-    /// If the batch is full, or the range is of no page.
+    /// If the batch is full. If the range is of no page: the frame would come out unflushed.
     pub fn table_unlinked(&mut self, space: S, range: PageRange, frame: F) {
         range.assert_some();
         self.hold(frame);
@@ -233,10 +233,10 @@ where
         self.frames.push(frame);
     }
 
-    /// The lock is dropped under which changes were reported: with S0 off, and a purpose other than a call's, flushes them; the
-    /// frames stay. With S0 on it does nothing, and so it does where the flush may be owed. So a kernel that calls it each
-    /// time flushes once for each change with S0 off, and once for the batch with S0 on. One that does not call it flushes
-    /// at the end of the batch. May wait for other CPUs.
+    /// The lock is dropped under which changes were reported: with S0 off, and a purpose other than a call's, flushes
+    /// them; the frames stay. With S0 on it does nothing, and so it does where the flush may be owed. So a kernel that
+    /// calls it each time flushes once for each change with S0 off, and once for the batch with S0 on. One that does
+    /// not call it flushes at the end of the batch. May wait for other CPUs.
     #[inline]
     pub fn unlocked(&mut self) {
         self.lose_borrowed();
@@ -275,26 +275,29 @@ where
     }
 
     /// As [`Batch::finish`], and yields the list itself: for an owner that empties it at once, faster than frame by
-    /// frame. The frames that it leaves in the list come out with those of the next flush, or are dropped with the batch. May wait.
+    /// frame. The frames that it leaves in the list come out with those of the next flush, or are dropped with the
+    /// batch. May wait.
     #[inline]
     pub fn finish_list(&mut self) -> &mut L {
         self.flush();
         &mut self.frames
     }
 
-    /// Owes the flush until the frames are reused (S3), if policy and ledger allow it; otherwise flushes. May wait for other
-    /// CPUs if it flushes, and if the ledger is full.
+    /// Owes the flush until the frames are reused (S3), if policy and ledger allow it; otherwise flushes. May wait for
+    /// other CPUs if it flushes, and if the ledger is full.
     ///
-    /// A batch with an unlinked table is flushed, and so is one that was told of mappings of the kernel and of a user
-    /// space, or of more spaces than it has places for.
-    /// The caller vouches that every mapping of every frame was read-only and clean, or was one of the kernel that
-    /// no CPU uses any more ([`crate::kernel`]). It puts each frame behind its residue
-    /// before it drops the lock under which it began that ([`Residue::begin`](crate::Residue::begin)). It may drop the locks of the
-    /// tables before this call: second actors find the batch outstanding, then the debt.
+    /// A batch with an unlinked table is flushed, and so is one that was told of mappings of the kernel and of a user A
+    /// batch is flushed, too, if it has an unlinked table, was told of mappings of the kernel and of a user space, or
+    /// of more spaces than it has places for, or if more batches of a space are outstanding than are counted.
     ///
-    /// The engine checks none of this. A mapping counts for as long as a CPU may use it: before the caller passes over an entry of
-    /// the frame that another CPU has cleared or write-protected, it makes sure that the other CPU's batch has flushed
-    /// ([`Engine::settle_deferred`]).
+    /// The caller vouches that every mapping of every frame was read-only and clean, or was one of the kernel that no
+    /// CPU uses any more ([`crate::kernel`]). It puts each frame behind its residue before it drops the lock under
+    /// which it began that ([`Residue::begin`](crate::Residue::begin)). It may drop the locks of the tables before this
+    /// call: second actors find the batch outstanding, then the debt.
+    ///
+    /// The engine checks none of this. A mapping counts for as long as a CPU may use it: before the caller passes over
+    /// an entry of the frame that another CPU has cleared or write-protected, it makes sure that the other CPU's batch
+    /// has flushed ([`Engine::settle_deferred`]).
     pub fn finish_owed(&mut self) -> Outcome<'_, F, L> {
         let engine = self.unflushed.engine;
         self.lose_borrowed();

@@ -1,9 +1,9 @@
 //! What a CPU is doing, and which CPUs are interrupted.
 //!
-//! Each CPU says in one word whether it runs user code, keeps a root without using it, or has none. Only that CPU writes
-//! the word, with one exception ([`Activity::UserOwing`]). Initiators read it: [`CpuState::must_be_asked`] alone decides whether
-//! a CPU that has a space loaded may hold translations of it that no other event will flush, and so must be
-//! interrupted. Flushes, the retirement of a space and payments of what lazy unmap owes all ask it.
+//! Each CPU says in one word whether it runs user code, keeps a root without using it, or has none. Only that CPU
+//! writes the word, with one exception ([`Activity::UserOwing`]). Initiators read it: [`CpuState::must_be_asked`] alone
+//! decides whether a CPU that has a space loaded may hold translations of it that no other event will flush, and so
+//! must be interrupted. Flushes, the retirement of a space and payments of what lazy unmap owes all ask it.
 //!
 //! The CPU answers its own half of the question as it loads a space or comes back to it: by generation and debt, in
 //! [`switch`](crate::switch).
@@ -27,10 +27,11 @@ pub(crate) enum Activity {
     /// It comes back to the space that it kept lazily. To others that is [`Activity::Running`]; NMI handlers may
     /// not access user memory yet, because this TLB may still hold entries that all other CPUs have flushed.
     Waking = 3,
-    /// It runs a program and is not to be disturbed: it uses its user translations, but no mapping of the kernel before it has
-    /// entered the kernel ([`CpuState::enter_kernel`]).
+    /// It runs a program and is not to be disturbed: it uses its user translations, but no mapping of the kernel before
+    /// it has entered the kernel ([`CpuState::enter_kernel`]).
     User = 4,
-    /// The same, and an initiator has left a flush of the kernel's mappings to its entry. The only state that others write.
+    /// It runs such a program, and an initiator has left a flush of the kernel's mappings to its entry. The only state
+    /// that others write.
     UserOwing = 5,
     /// It has entered the kernel, and flushes first.
     Entering = 6,
@@ -213,8 +214,8 @@ impl<W: Word> CpuState<W> {
         }
     }
 
-    /// Leaves a flush of the kernel's mappings to the CPU's entry into the kernel, if it runs a program: `false` if it must
-    /// be asked. Asked by others, after they have changed the tables.
+    /// Leaves a flush of the kernel's mappings to the CPU's entry into the kernel, if it runs a program: `false` if it
+    /// must be asked. Asked by others, after they have changed the tables.
     pub(crate) fn leave_to_entry(&self, scope: Scope, rules: &impl Rules) -> bool {
         let activity = &self.published.activity;
         // Relaxed: what is written counts, and it is written only where this is still true.
@@ -424,7 +425,7 @@ impl<W: Word> CpuState<W> {
 
     /// It has flushed what was left to its entry.
     pub(crate) fn has_entered(&self) {
-        // Relaxed: as above.
+        // Relaxed: others write nothing over "entering", and make no difference between this and running.
         self.published
             .activity
             .store(Activity::Running as u64, Relaxed);

@@ -15,8 +15,8 @@ use crate::word::Word;
 use core::fmt;
 use core::sync::atomic::Ordering;
 
-/// The largest number of CPUs that the engine handles: 1024, or 8192 if the crate is built with the feature `cpus-8192`.
-/// Smaller machines pay for that in memory alone: no operation looks further than their CPUs go.
+/// The largest number of CPUs that the engine handles: 1024, or 8192 if the crate is built with the feature
+/// `cpus-8192`. Smaller machines pay for that in memory alone: no operation looks further than their CPUs go.
 pub const MAX_CPUS: usize = if cfg!(feature = "cpus-8192") {
     8192
 } else {
@@ -48,7 +48,7 @@ impl CpuSet {
     /// The set without members.
     pub const EMPTY: CpuSet = CpuSet::none();
 
-    /// The same where the code makes it: a copy of the constant would fill the room with zeros.
+    /// The set without members, made in place: a copy of the constant would fill the room with zeros.
     #[inline]
     pub(crate) const fn none() -> CpuSet {
         CpuSet { words: Few::new() }
@@ -106,7 +106,7 @@ impl CpuSet {
         self.insert_new(cpu);
     }
 
-    /// The same; returns whether it was none before.
+    /// Makes `cpu` a member; returns whether it was none before.
     #[inline]
     pub(crate) fn insert_new(&mut self, cpu: CpuId) -> bool {
         let (index, bit) = (cpu.index() / 64, 1 << (cpu.index() % 64));

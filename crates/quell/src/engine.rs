@@ -22,8 +22,8 @@ use core::sync::atomic::Ordering::Relaxed;
 
 /// The engine of one machine. It borrows all its memory and allocates nothing.
 ///
-/// Every method may be called on any CPU at any time unless it says otherwise; the caller does not
-/// migrate during the call. `R` says which [rules](crate::rules) the engine keeps: all of them, unless a test leaves one out.
+/// Every method may be called on any CPU at any time unless it says otherwise; the caller does not migrate during the
+/// call. `R` says which [rules](crate::rules) the engine keeps: all of them, unless a test leaves one out.
 pub struct Engine<'m, H: Hardware, R: Rules = AllRules> {
     pub(crate) hw: &'m H,
     /// See [`Engine::broadcasts`].
@@ -56,9 +56,13 @@ impl<'m, H: Hardware> Engine<'m, H> {
     /// are ledger entries. 64 is plenty; without any, nothing is ever owed.
     ///
     /// # Errors
-    /// If there are no CPUs or more than [`MAX_CPUS`], if the machine's features contradict each other, if
-    /// it has too few tags for its CPUs or leaves out what the policy asks for, if a CPU was given no slot, or if another
-    /// engine has or had the ledger.
+    /// If there are no CPUs or more than [`MAX_CPUS`], if the machine's features contradict each other, if it has too
+    /// few tags for its CPUs or leaves out what the policy asks for, if a CPU was given no slot, or if another engine
+    /// has or had the ledger.
+    ///
+    /// # Panics
+    /// In debug builds, if two CPUs have one state. In debug builds, if a CPU is online in another engine with this
+    /// state.
     pub fn new(
         hw: &'m H,
         cpus: &'m [PerCpu<'m, H>],
@@ -73,6 +77,10 @@ impl<'m, H: Hardware> Engine<'m, H> {
     ///
     /// # Errors
     /// As [`Engine::new`], and if the machine does not say where the state of a CPU is.
+    ///
+    /// # Panics
+    /// In debug builds, if two CPUs have one state. In debug builds, if a CPU is online in another engine with this
+    /// state.
     pub fn with_own_state(
         hw: &'m H,
         cpus: usize,
@@ -225,7 +233,8 @@ impl<'m, H: Hardware, R: Rules> Engine<'m, H, R> {
         H::MECHANISMS.has(Mechanism::Tags) && self.tags_on
     }
 
-    /// How to reach every CPU without interrupts, if the machine can. On machines that never can, the code for it is compiled away.
+    /// How to reach every CPU without interrupts, if the machine can. On machines that never can, the code for it is
+    /// compiled away.
     #[inline]
     pub(crate) fn broadcasts(&self) -> Option<&'m H::Broadcasts> {
         self.broadcasts.filter(|_| H::Broadcasts::EXISTS)

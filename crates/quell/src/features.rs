@@ -39,7 +39,8 @@ pub struct Features {
     pub tagging: Tagging,
     /// Whether [`Hardware::broadcasts`](crate::Hardware::broadcasts) reach all CPUs without an interrupt.
     pub broadcast: bool,
-    /// A request whose ranges have more strides than this, all together, is flushed as a whole tag; 0 makes every flush one.
+    /// A request whose ranges have more strides than this, all together, is flushed as a whole tag; 0 makes every flush
+    /// one.
     ///
     /// Linux has 33 on x86 (`tlb_single_page_flush_ceiling`) and 512 on arm64 (`MAX_DVM_OPS`).
     pub full_above: u64,

@@ -13,11 +13,10 @@
 //! # Acknowledging
 //!
 //! With [`Policy::asynchronous`](crate::Policy) the initiator waits until the target has *received* the request: the
-//! target is in its handler, interrupts are off, and it flushes before it returns to whatever could
-//! access user memory. Two things can still happen in between: a speculative walk through tables,
-//! so an initiator that freed tables waits until the target is *done*, and so does [`Engine::quiesce`] for frames that bear no
-//! speculation; and an NMI, so code that touches user
-//! memory from an NMI or a probe asks [`Engine::user_access_allowed`] first.
+//! target is in its handler, interrupts are off, and it flushes before it returns to whatever could access user memory.
+//! Two things can still happen in between: a speculative walk through tables, so an initiator that freed tables waits
+//! until the target is *done*, and so does [`Engine::quiesce`] for frames that bear no speculation; and an NMI, so code
+//! that touches user memory from an NMI or a probe asks [`Engine::user_access_allowed`] first.
 //!
 //! No wait has a time-out: a CPU that never answers is a fault of the embedder, and pretending
 //! success would trade it for silent corruption.
@@ -275,8 +274,8 @@ impl<H: Hardware, R: Rules> Engine<'_, H, R> {
         self.flush_whole(me, cpus, Scope::Leaf, kernel);
     }
 
-    /// Makes these CPUs, and this one if it is among them, flush whatever they have loaded, and waits. This much has changed, and with
-    /// `kernel` of the kernel's mappings, too.
+    /// Makes these CPUs, and this one if it is among them, flush whatever they have loaded, and waits. This much has
+    /// changed, and with `kernel` of the kernel's mappings, too.
     pub(crate) fn flush_whole(&self, me: CpuId, cpus: &CpuSet, scope: Scope, kernel: bool) {
         let cpu = self.cpu(me);
         let mut shootdown = self.begin_shootdown(me);
@@ -312,7 +311,8 @@ impl<H: Hardware, R: Rules> Engine<'_, H, R> {
         }
     }
 
-    /// The same on a machine that broadcasts: no other CPU is waited for, only this one's barrier.
+    /// Flushes these requests whole on a machine that broadcasts, and tells other walkers: no other CPU is waited for,
+    /// only this one's barrier, and those walkers.
     pub(crate) fn flush_by_broadcast<'s>(
         &self,
         requests: impl Iterator<Item = (&'s AddressSpace<H>, &'s Request)> + Clone,
@@ -363,8 +363,8 @@ impl<H: Hardware, R: Rules> Engine<'_, H, R> {
         self.rules.posting_is_masked() && self.hw.mask_interrupts()
     }
 
-    /// Posts a request to those of `cpus` that must be asked. A function of its own: as a part of each of its callers it is
-    /// a tenth of the library's text.
+    /// Posts a request to those of `cpus` that must be asked. A function of its own: as a part of each of its callers
+    /// it is a tenth of the library's text.
     #[inline(never)]
     pub(crate) fn post(
         &self,
@@ -406,9 +406,9 @@ impl<H: Hardware, R: Rules> Engine<'_, H, R> {
             _ => Marks::NONE,
         };
         if matches!(concern, Concern::Kernel | Concern::Text) {
-            // SeqCst pairs with `inbox::open`: after that comes a full barrier, with the invalidation of everything, so a CPU that
-            // comes online and walks the kernel's tables or fetches its text sees what was written before, or this
-            // initiator finds its inbox open. For users' spaces the set of CPUs is such a word.
+            // SeqCst pairs with `inbox::open`: after that comes a full barrier, with the invalidation of everything, so
+            // a CPU that comes online and walks the kernel's tables or fetches its text sees what was written before,
+            // or this initiator finds its inbox open. For users' spaces the set of CPUs is such a word.
             // Lost without it: a CPU comes online while the kernel's mappings change.
             H::Word::fence(SeqCst);
         }
@@ -540,15 +540,16 @@ impl<H: Hardware, R: Rules> Engine<'_, H, R> {
         }
     }
 
-    /// When it returns, every CPU that is online has *flushed* what it had been asked to flush before the call, where an initiator may
-    /// have been content with the receipt. Interrupts no CPU: it waits for those that are flushing. May wait for other CPUs.
+    /// When it returns, every CPU that is online has *flushed* what it had been asked to flush before the call, where
+    /// an initiator may have been content with the receipt. Interrupts no CPU: it waits for those that are flushing.
+    /// May wait for other CPUs.
     ///
-    /// No program sees the difference. But a target may load lines speculatively until it has flushed, and there are frames
-    /// that bear no such load: those whose memory type or encryption is to change, that a guest is to have for itself alone, or that
-    /// leave the machine. For them this is called after they have come out of a batch, or were claimed. It says nothing
-    /// of CPUs that were not asked: one that has the space loaded lazily, unless the change was reported with
-    /// [`Scope::Tables`]; and, of the kernel's mappings, one that is left alone until it enters the kernel
-    /// ([`user_mode`](crate::user_mode)).
+    /// No program sees the difference. But a target may load lines speculatively until it has flushed, and there are
+    /// frames that bear no such load: those whose memory type or encryption is to change, that a guest is to have for
+    /// itself alone, or that leave the machine. For them this is called after they have come out of a batch, or were
+    /// claimed. It says nothing of CPUs that were not asked: one that has the space loaded lazily, unless the change
+    /// was reported with [`Scope::Tables`]; and, of the kernel's mappings, one that is left alone until it enters the
+    /// kernel ([`user_mode`](crate::user_mode)).
     pub fn quiesce(&self) {
         self.assert_may_wait();
         let me = self.hw.this_cpu();

@@ -1,9 +1,9 @@
 //! A request on its way to a CPU, as a value and spread over words.
 //!
-//! Linux's `struct flush_tlb_info`. Requests of one space merge as [`Request`] does, if
-//! their flush generations are neighbours; if there is a gap between them, they become the whole space; requests of two spaces
-//! become "everything that is loaded". All accesses to the words are relaxed: the [`inbox`](crate::inbox) that
-//! they are part of decides which CPU may read them, and whether the values that it has read count.
+//! Linux's `struct flush_tlb_info`. Requests of one space merge as [`Request`] does, if their flush generations are
+//! neighbours; if there is a gap between them, they become the whole space; requests of two spaces become "everything
+//! that is loaded". All accesses to the words are relaxed: the [`inbox`](crate::inbox) that they are part of decides
+//! which CPU may read them, and whether the values that it has read count.
 
 use crate::cpu_set::CpuId;
 use crate::hardware::Scope;
@@ -12,8 +12,8 @@ use crate::space::{KernelEntries, SpaceId};
 use crate::word::Word;
 use core::sync::atomic::Ordering::Relaxed;
 
-/// A request on its way: what to flush of which space, and as of which flush generations. The ranges have room for many and
-/// mostly are one, so they are not moved with it.
+/// A request on its way: what to flush of which space, and as of which flush generations. The ranges have room for many
+/// and mostly are one, so they are not moved with it.
 #[derive(Clone, Copy)]
 pub(crate) struct FlushInfo<'r> {
     /// The space; `None` for whatever is loaded.
@@ -201,8 +201,8 @@ impl Taken {
 
     /// Grows to the least request that covers both, with at most `most` ranges.
     ///
-    /// A request for the kernel's mappings and one for a user space become one for all of that space, which the inbox marks as the
-    /// kernel's, too: the target flushes everything, and knows what it has caught up with.
+    /// A request for the kernel's mappings and one for a user space become one for all of that space, which the inbox
+    /// marks as the kernel's, too: the target flushes everything, and knows what it has caught up with.
     pub(crate) fn include(&mut self, other: &FlushInfo<'_>, most: usize) {
         let kernel = self.info().is_kernel();
         if self.space.is_none() || self.space != other.space {

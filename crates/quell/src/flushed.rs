@@ -1,7 +1,7 @@
 //! Frames that come out of a batch: their flush is over, or it is owed.
 //!
-//! [`Flushed`] is the proof that no CPU uses a translation to these frames any more (C1): only the engine makes it, after the
-//! flush. [`Owed`] proves nothing: the embedder puts each of its frames behind a [`Residue`](crate::Residue).
+//! [`Flushed`] is the proof that no CPU uses a translation to these frames any more (C1): only the engine makes it,
+//! after the flush. [`Owed`] proves nothing: the embedder puts each of its frames behind a [`Residue`](crate::Residue).
 
 use crate::frames::{FrameList, InPlace};
 use crate::ledger::Stamp;
@@ -79,8 +79,9 @@ impl<F, L: FrameList<F>> Drop for Owed<'_, F, L> {
 
 /// How a batch that wanted to owe its flush ended.
 pub enum Outcome<'b, F, L: FrameList<F> = InPlace<F>> {
-    /// The batch was flushed and nothing is owed: S3 is off, the ledger is full, a page-table page was unlinked, or the batch
-    /// was told of mappings of the kernel and of a user space.
+    /// The batch was flushed and nothing is owed: S3 is off, the ledger is full, a page-table page was unlinked, the
+    /// batch was told of mappings of the kernel and of a user space, or of more spaces than it has places for, or more
+    /// batches of a space are outstanding than are counted.
     Flushed(Flushed<'b, F, L>),
     /// The flush is owed.
     Owed(Owed<'b, F, L>),

@@ -9,21 +9,21 @@
 //! [`Hardware::Word`]. A kernel takes [`core::sync::atomic::AtomicU64`]; the machine in software
 //! takes a word that charges for the transfer of cache lines and lets a scheduler step in.
 //!
-//! A thread must not migrate to another CPU while it is inside the engine. Interrupts may be on or off; the engine masks them
-//! where it must ([`Hardware::mask_interrupts`]). Where they are not masked, a thread inside the engine may be preempted, and an
-//! interrupt handler may call the engine. An NMI handler may only call
-//! [`Engine::user_access_allowed`](crate::Engine::user_access_allowed) and [`Engine::enter_kernel`](crate::Engine::enter_kernel).
-//! The methods of a machine call nothing of the engine, but [`Hardware::relax`] and [`Hardware::restore_interrupts`] may let an
-//! interrupt in whose handler does.
+//! A thread must not migrate to another CPU while it is inside the engine. Interrupts may be on or off; the engine
+//! masks them where it must ([`Hardware::mask_interrupts`]). Where they are not masked, a thread inside the engine may
+//! be preempted, and an interrupt handler may call the engine. An NMI handler may only call
+//! [`Engine::user_access_allowed`](crate::Engine::user_access_allowed) and
+//! [`Engine::enter_kernel`](crate::Engine::enter_kernel). The methods of a machine call nothing of the engine, but
+//! [`Hardware::relax`] and [`Hardware::restore_interrupts`] may let an interrupt in whose handler does.
 //!
 //! # Locks
 //!
-//! Every call says whether it may wait. A call that waits does so until other CPUs have taken an interrupt. It serves its own
-//! CPU's inbox meanwhile, so waiting with interrupts off does not deadlock by itself (C7). But it waits for ever for a CPU that
-//! spins, with interrupts off, for a lock that the caller holds. So there is one rule: under a lock that is taken with interrupts
-//! off the kernel calls nothing that may wait, unless every loop that spins for that lock calls
-//! [`Engine::poll`](crate::Engine::poll). It may hold locks that are taken with interrupts on.
-//! With [`Hardware::may_wait`] a debug build notices a mistake.
+//! Every call says whether it may wait. A call that waits does so until other CPUs have taken an interrupt. It serves
+//! its own CPU's inbox meanwhile, so waiting with interrupts off does not deadlock by itself (C7). But it waits for
+//! ever for a CPU that spins, with interrupts off, for a lock that the caller holds. So there is one rule: under a lock
+//! that is taken with interrupts off the kernel calls nothing that may wait, unless every loop that spins for that lock
+//! calls [`Engine::poll`](crate::Engine::poll). It may hold locks that are taken with interrupts on. With
+//! [`Hardware::may_wait`] a debug build notices a mistake.
 
 use crate::addr::{Frame, PageRange};
 use crate::cpu_set::{CpuId, CpuSet};
@@ -106,12 +106,11 @@ impl<H> PlaceOf<H> {
 ///
 /// # Guarantees the implementation gives
 ///
-/// * [`Hardware::invalidate`] has taken effect on this CPU when it returns: no later access of this
-///   CPU, and no speculation that a later access uses, sees an entry it covers unless the entry was
-///   filled again from the tables after the call began. Stores to page tables that precede the
-///   call in program order, or that other CPUs have made and this one has observed, are visible to the fills that
-///   follow it. A release store that follows the call is seen by others only after it has taken effect. All of this holds of
-///   [`Hardware::load_root`] where it keeps nothing.
+/// * [`Hardware::invalidate`] has taken effect on this CPU when it returns: no later access of this CPU, and no
+///   speculation that a later access uses, sees an entry it covers unless the entry was filled again from the tables
+///   after the call began. Stores to page tables that precede the call in program order, or that other CPUs have made
+///   and this one has observed, are visible to the fills that follow it. A release store that follows the call is seen
+///   by others only after it has taken effect. All of this holds of [`Hardware::load_root`] where it keeps nothing.
 /// * [`Hardware::fence`] orders everything before it, table stores included, before everything
 ///   after it, *and* makes the table stores visible to the walkers of all CPUs (`mfence` on x86,
 ///   `dsb ish` on Arm): its own, and those of other CPUs that it has observed, for instance by
@@ -135,14 +134,15 @@ pub unsafe trait Hardware: Sized + Send + Sync {
     /// Memory shared between CPUs.
     type Word: Word;
 
-    /// The mechanisms that an engine on this machine can have on: all by default. The code of the others is
-    /// compiled away, and the engine refuses a policy that asks for one of them
-    /// ([`Unsupported::LeftOut`](crate::Unsupported::LeftOut)). Only which mechanisms this policy [has](Policy::has) counts,
-    /// not their settings.
+    /// The mechanisms that an engine on this machine can have on: all by default. The code of the others is compiled
+    /// away, and the engine refuses a policy that asks for one of them
+    /// ([`Unsupported::LeftOut`](crate::Unsupported::LeftOut)). Only which mechanisms this policy [has](Policy::has)
+    /// counts, not their settings.
     const MECHANISMS: Policy = Policy::ALL;
 
-    /// The most ranges that one request has, from 1 to 11: with one more it becomes a flush of the whole tag, as it does with more
-    /// pages than [`Features::full_above`]. Fewer are right where a whole flush is cheap; a request takes as much room with fewer.
+    /// The most ranges that one request has, from 1 to 11: with one more it becomes a flush of the whole tag, as it
+    /// does with more pages than [`Features::full_above`]. Fewer are right where a whole flush is cheap; a request
+    /// takes as much room with fewer.
     ///
     /// No engine is made with another number:
     ///
@@ -170,8 +170,8 @@ pub unsafe trait Hardware: Sized + Send + Sync {
     /// ```
     const RANGES: usize = 11;
 
-    /// The most ranges that a request on this machine has, where that is known at run time only: from 1 to [`Hardware::RANGES`],
-    /// which it is by default. It answers the same at each call.
+    /// The most ranges that a request on this machine has, where that is known at run time only: from 1 to
+    /// [`Hardware::RANGES`], which it is by default. It answers the same at each call.
     #[inline]
     fn ranges(&self) -> usize {
         Self::RANGES
@@ -187,9 +187,9 @@ pub unsafe trait Hardware: Sized + Send + Sync {
     /// The CPU that executes the call.
     fn this_cpu(&self) -> CpuId;
 
-    /// Where the engine's state of this CPU is, for kernels that keep it in their per-CPU area: such a kernel makes its engine with
-    /// [`Engine::with_own_state`](crate::Engine::with_own_state). `None`, for each CPU, if the state is in the slice that
-    /// [`Engine::new`](crate::Engine::new) was given.
+    /// Where the engine's state of this CPU is, for kernels that keep it in their per-CPU area: such a kernel makes its
+    /// engine with [`Engine::with_own_state`](crate::Engine::with_own_state). `None`, for each CPU, if the state is in
+    /// the slice that [`Engine::new`](crate::Engine::new) was given.
     ///
     /// It answers the same at each call, and differently for each CPU.
     #[inline]
@@ -215,19 +215,19 @@ pub unsafe trait Hardware: Sized + Send + Sync {
         None
     }
 
-    /// Loads a root under a tag. With `keep`, entries under the tag survive; without it, all of
-    /// them are gone when the call returns. On machines without tags nothing survives, with one exception: if the machine
-    /// broadcasts, and its broadcasts name no tag and reach the entries of every CPU under every tag, it may keep entries under
-    /// tags of its own that the engine does not know. Called with interrupts masked.
+    /// Loads a root under a tag. With `keep`, entries under the tag survive; without it, all of them are gone when the
+    /// call returns. On machines without tags nothing survives, with one exception: if the machine broadcasts, and its
+    /// broadcasts name no tag and reach the entries of every CPU under every tag, it may keep entries under tags of its
+    /// own that the engine does not know. Called with interrupts masked.
     ///
     /// # Safety
     /// `root` holds a root table of the machine's format, which maps the kernel as every root does, until another
     /// root is loaded on this CPU, or none.
     unsafe fn load_root(&self, root: Frame, tag: Tag, keep: bool);
 
-    /// Leaves every user root, for the kernel's own root on x86, for a reserved table on Arm: afterwards this CPU uses and fills no
-    /// user translation until the next [`Hardware::load_root`]. Entries under the tag that this loads are dropped, global ones
-    /// excepted: the engine remembers nothing of that tag.
+    /// Leaves every user root, for the kernel's own root on x86, for a reserved table on Arm: afterwards this CPU uses
+    /// and fills no user translation until the next [`Hardware::load_root`]. Entries under the tag that this loads are
+    /// dropped, global ones excepted: the engine remembers nothing of that tag.
     fn unload_root(&self);
 
     /// This CPU executes no instruction that it fetched before the call: `isb` on Arm, `fence.i` on RISC-V, on x86 an
@@ -235,7 +235,7 @@ pub unsafe trait Hardware: Sized + Send + Sync {
     /// [`Engine::synchronize_text`](crate::Engine::synchronize_text) alone, in its interrupt and by its caller.
     ///
     /// # Panics
-    /// Unless the machine defines it: without, a CPU could go on with text that is gone.
+    /// If the machine does not define it: a CPU could go on with text that is gone.
     fn synchronize_text(&self) {
         panic!(
             "this machine's Hardware does not define synchronize_text, which Engine::synchronize_text needs"
@@ -246,39 +246,42 @@ pub unsafe trait Hardware: Sized + Send + Sync {
     /// wait for a target.
     fn interrupt(&self, targets: &CpuSet);
 
-    /// In a guest: asks the hypervisor to flush the virtual CPU `target` if that does not run. `true` if it did not run, and will have
-    /// lost every translation, global ones and walker caches included, before it executes or walks again; the engine does
-    /// not interrupt it then. Called for each target, after the tables were changed. The implementation is one atomic operation, a
-    /// full barrier, on memory that the hypervisor shares with the guest ("preempted" becomes "preempted, to be flushed").
+    /// In a guest: asks the hypervisor to flush the virtual CPU `target` if that does not run. `true` if it did not
+    /// run, and will have lost every translation, global ones and walker caches included, before it executes or walks
+    /// again; the engine does not interrupt it then. Called for each target, after the tables were changed. The
+    /// implementation is one atomic operation, a full barrier, on memory that the hypervisor shares with the guest
+    /// ("preempted" becomes "preempted, to be flushed").
     #[inline]
     fn flush_on_reentry(&self, target: CpuId) -> bool {
         let _ = target;
         false
     }
 
-    /// Starts to invalidate the translations that other walkers of a space's tables hold: an IOMMU that shares them, a hypervisor's
-    /// second stage. `root` is the space's; `range` has changed, or all of the space if it is `None`. Called after the
-    /// tables were changed, on the CPU that flushes or owes the flush, for every change that needs a flush, even if no
-    /// CPU must be interrupted. If the flush is owed until reuse (S3), this is called at the unmap, not when the debt is paid.
+    /// Starts to invalidate the translations that other walkers of a space's tables hold: an IOMMU that shares them, a
+    /// hypervisor's second stage. `root` is the space's; `range` has changed, or all of the space if it is `None`.
+    /// Called after the tables were changed, on the CPU that flushes or owes the flush, for every change that needs a
+    /// flush, even if no CPU must be interrupted. If the flush is owed until reuse (S3), this is called at the unmap,
+    /// not when the debt is paid.
     ///
-    /// It may be called under the lock of a table, and waits for nothing: [`Hardware::secondary_is_done`] is asked later.
+    /// It may be called under the lock of a table, and waits for nothing: [`Hardware::secondary_is_done`] is asked
+    /// later.
     #[inline]
     fn start_secondary(&self, root: Frame, range: Option<PageRange>, scope: Scope) {
         let _ = (root, range, scope);
     }
 
-    /// A number that stands for all that was started with [`Hardware::start_secondary`] before this call: by this CPU, and by others
-    /// of which it has heard. Where invalidations go into a queue, that is the number of a command behind them, which tells
-    /// when it was reached; where `start_secondary` has done all there is to do, any number will do. May be called under the lock of
-    /// a table; waits for nothing.
+    /// A number that stands for all that was started with [`Hardware::start_secondary`] before this call: by this CPU,
+    /// and by others of which it has heard. Where invalidations go into a queue, that is the number of a command behind
+    /// them, which tells when it was reached; where `start_secondary` has done all there is to do, any number will do.
+    /// May be called under the lock of a table; waits for nothing.
     #[inline]
     fn mark_secondary(&self) -> u64 {
         0
     }
 
-    /// Whether all that `mark` stands for is complete: those other walkers use and fill none of what was invalidated. Asked,
-    /// on any CPU, until it says yes, before a flush is over: so [`Flushed`](crate::Flushed) is true of devices, too. It does not
-    /// wait: the engine serves requests for its CPU between two questions.
+    /// Whether all that `mark` stands for is complete: those other walkers use and fill none of what was invalidated.
+    /// Asked, on any CPU, until it says yes, before a flush is over: so [`Flushed`](crate::Flushed) is true of devices,
+    /// too. It does not wait: the engine serves requests for its CPU between two questions.
     #[inline]
     fn secondary_is_done(&self, mark: u64) -> bool {
         let _ = mark;
@@ -286,14 +289,15 @@ pub unsafe trait Hardware: Sized + Send + Sync {
         true
     }
 
-    /// For machines that cannot be asked: waits until all that was started with [`Hardware::start_secondary`] before this call is
-    /// complete. [`Hardware::secondary_is_done`] calls it unless that is defined, never under the lock of a table; then a look at a
-    /// flush in flight waits, too.
+    /// For machines that cannot be asked: waits until all that was started with [`Hardware::start_secondary`] before
+    /// this call is complete. [`Hardware::secondary_is_done`] calls it unless that is defined, never under the lock of
+    /// a table; then a look at a flush in flight waits, too.
     #[inline]
     fn complete_secondary(&self) {}
 
     /// Whether such a walker still uses the space of this root. Asked, in debug builds alone, as the space ends
-    /// ([`Engine::retire`](crate::Engine::retire)): the embedder detaches devices before, because the engine tells them nothing of that.
+    /// ([`Engine::retire`](crate::Engine::retire)): the embedder detaches devices before, because the engine tells them
+    /// nothing of that.
     #[inline]
     fn secondary_is_attached(&self, root: Frame) -> bool {
         let _ = root;
@@ -309,11 +313,10 @@ pub unsafe trait Hardware: Sized + Send + Sync {
     /// One turn of a waiting loop (`pause`, `yield`); must let other CPUs make progress.
     fn relax(&self);
 
-    /// This CPU has answered requests while some flush is in flight
-    /// ([`Batch::start`](crate::Batch::start)): the kernel may wake, or queue, the code that asks
-    /// [`InFlight::is_done`](crate::InFlight::is_done). Called with interrupts masked, at the end of every
-    /// [`Engine::on_interrupt`](crate::Engine::on_interrupt) while a flush is in flight, and by every CPU that goes offline:
-    /// often without need, never too early.
+    /// This CPU has answered requests while some flush is in flight ([`Batch::start`](crate::Batch::start)): the kernel
+    /// may wake, or queue, the code that asks [`InFlight::is_done`](crate::InFlight::is_done). Called with interrupts
+    /// masked, at the end of every [`Engine::on_interrupt`](crate::Engine::on_interrupt) while a flush is in flight,
+    /// and by every CPU that goes offline: often without need, never too early.
     #[inline]
     fn flush_answered(&self) {}
 

@@ -1,16 +1,17 @@
 //! CPUs that come and go.
 //!
 //! A CPU that goes offline leaves its root, closes its inbox, and answers the requests that were posted before
-//! ([`inbox`](crate::inbox)). From then on it uses no translation of a user space, and no initiator asks it to flush. The user
-//! entries that stay in its TLB are useless without a root; it flushes them when it comes back.
+//! ([`inbox`](crate::inbox)). From then on it uses no translation of a user space, and no initiator asks it to flush.
+//! The user entries that stay in its TLB are useless without a root; it flushes them when it comes back.
 //!
-//! It has the kernel's mappings loaded all the time, and its walker may read them at any moment. So a CPU that comes online opens
-//! its inbox first and flushes then; until it has flushed it uses no mapping of the kernel that may change.
+//! It has the kernel's mappings loaded all the time, and its walker may read them at any moment. So a CPU that comes
+//! online opens its inbox first and flushes then; until it has flushed it uses no mapping of the kernel that may
+//! change.
 //!
 //! # What this does not guarantee
 //!
-//! No flush reaches the walker of a CPU that is offline. The embedder frees tables of the kernel's half only while each such CPU is
-//! off, or on a root that does not lead to them; the same holds while a CPU comes up.
+//! No flush reaches the walker of a CPU that is offline. The embedder frees tables of the kernel's half only while each
+//! such CPU is off, or on a root that does not lead to them; the same holds while a CPU comes up.
 
 use crate::cpu::Loaded;
 use crate::engine::Engine;
@@ -22,12 +23,13 @@ impl<H: Hardware, R: Rules> Engine<'_, H, R> {
     /// Takes this CPU into the protocol. Called on the CPU itself, before it loads its first space, before it uses a
     /// mapping of the kernel that may change, and with interrupts masked or nothing to interrupt. Never waits.
     ///
-    /// [`Engine::synchronize_text`] told this CPU nothing while it was offline: after this call, and before it executes text that may
-    /// have changed, it drops the instructions that it has fetched, as [`Hardware::synchronize_text`] does.
+    /// [`Engine::synchronize_text`] told this CPU nothing while it was offline: after this call, and before it executes
+    /// text that may have changed, it drops the instructions that it has fetched, as [`Hardware::synchronize_text`]
+    /// does.
     ///
     /// # Panics
     /// If the engine was made for fewer CPUs: no flush would look at this one. In debug builds, if
-    /// [`Hardware::features`] or [`Hardware::per_cpu`] has changed.
+    /// [`Hardware::features`] has changed. In debug builds, if [`Hardware::per_cpu`] has changed.
     pub fn cpu_online(&self) {
         let me = self.hw.this_cpu();
         assert!(
@@ -62,14 +64,15 @@ impl<H: Hardware, R: Rules> Engine<'_, H, R> {
         self.on_interrupt();
     }
 
-    /// Takes this CPU out of the protocol: it leaves its space, answers the requests in its inbox and gets no more. Called on the
-    /// CPU itself, which from here on touches no user memory, and no
-    /// mapping of the kernel that may change, until [`Engine::cpu_online`]. No initiator asks it any more, so the embedder sees to it
-    /// that its walker cannot reach tables of the kernel's half that are freed. Never waits.
+    /// Takes this CPU out of the protocol: it leaves its space, answers the requests in its inbox and gets no more.
+    /// Called on the CPU itself, which from here on touches no user memory, and no mapping of the kernel that may
+    /// change, until [`Engine::cpu_online`]. No initiator asks it any more, so the embedder sees to it that its walker
+    /// cannot reach tables of the kernel's half that are freed. Never waits.
     ///
-    /// `current` is what `from` is in [`Engine::switch_to`]: the space that this CPU loaded last, even if it keeps that lazily
-    /// or was evicted from it; `None` only if there was none or if it has been retired. A space that is
-    /// left out goes on naming this CPU: once the CPU is back, and until the space is retired, its flushes interrupt the CPU in vain.
+    /// `current` is what `from` is in [`Engine::switch_to`]: the space that this CPU loaded last, even if it keeps that
+    /// lazily or was evicted from it; `None` only if there was none or if it has been retired. A space that is left out
+    /// goes on naming this CPU: once the CPU is back, and until the space is retired, its flushes interrupt the CPU in
+    /// vain.
     pub fn cpu_offline(&self, current: Option<&AddressSpace<H>>) {
         let were_on = self.hw.mask_interrupts();
         let me = self.hw.this_cpu();

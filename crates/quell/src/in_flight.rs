@@ -1,10 +1,10 @@
 //! Completion without blocking: a batch whose flush was started and is not waited for.
 //!
-//! [`Batch::start`] does what [`Batch::finish`] does before it waits: it takes the generations, posts the requests, sends the
-//! interrupts and flushes this CPU's own entries. [`InFlight::is_done`] then says, without waiting, whether every target has
-//! answered; it may be called on any CPU and any number of times. To be told when to ask, a kernel defines
-//! [`Hardware::flush_answered`], which every target calls after it has answered, and lets it wake the thread, or queue the
-//! work, that asks.
+//! [`Batch::start`] does what [`Batch::finish`] does before it waits: it takes the generations, posts the requests,
+//! sends the interrupts and flushes this CPU's own entries. [`InFlight::is_done`] then says, without waiting, whether
+//! every target has answered; it may be called on any CPU and any number of times. To be told when to ask, a kernel
+//! defines [`Hardware::flush_answered`], which every target calls after it has answered, and lets it wake the thread,
+//! or queue the work, that asks.
 //!
 //! The frames stay in the batch, and the spaces' debts stand, until the flush is over: second actors settle as for any
 //! other batch. Meanwhile the batch is borrowed and takes nothing more.
@@ -12,15 +12,15 @@
 //! On machines that broadcast, a barrier of the CPU that has sent the broadcasts completes the flush: the first
 //! [`InFlight::is_done`] executes it and says yes. On another CPU it sends everything again first.
 //!
-//! Devices that share the tables are told in [`Batch::start`]; when every CPU has answered, a look asks whether they are done, too
-//! ([`Hardware::secondary_is_done`]), and says no if they are not. A kernel that is to be told of that is told by the device's own
-//! interrupt.
+//! Devices that share the tables are told in [`Batch::start`]; when every CPU has answered, a look asks whether they
+//! are done, too ([`Hardware::secondary_is_done`]), and says no if they are not. A kernel that is to be told of that is
+//! told by the device's own interrupt.
 //!
 //! # What this does not guarantee
 //!
-//! Progress without a look: until the kernel calls [`InFlight::is_done`], the debts of the flush stand, and second actors pay
-//! for each. If an [`InFlight`] is forgotten ([`core::mem::forget`]), the batch still holds its frames and debts: finished or
-//! dropped, it flushes again.
+//! Progress without a look: until the kernel calls [`InFlight::is_done`], the debts of the flush stand, and second
+//! actors pay for each. If an [`InFlight`] is forgotten ([`core::mem::forget`]), the batch still holds its frames and
+//! debts: finished or dropped, it flushes again.
 
 use crate::batch::{Batch, Unflushed};
 use crate::cpu_set::{CpuId, CpuSet};
@@ -95,8 +95,8 @@ impl<H: Hardware, R: Rules> Engine<'_, H, R> {
 
     /// Whether every target of a flush that was started has answered. Never waits.
     ///
-    /// It looks at one target after the other. Each must have answered the posts that it had when it was first looked at: so
-    /// initiators that post meanwhile do not delay the end.
+    /// It looks at one target after the other. Each must have answered the posts that it had when it was first looked
+    /// at: so initiators that post meanwhile do not delay the end.
     fn has_answers(&self, awaited: &mut Awaited) -> bool {
         if !self.rules.initiator_waits() {
             return true;
@@ -169,7 +169,8 @@ where
         })
     }
 
-    /// Whether what was started is over; then the debts of the batch end. Never waits for another CPU's answer, or for a device.
+    /// Whether what was started is over; then the debts of the batch end. Never waits for another CPU's answer, or for
+    /// a device.
     fn is_over(&mut self, awaited: &mut Awaited) -> bool {
         let engine = self.engine;
         if awaited.barrier {
@@ -215,7 +216,8 @@ impl<'e, 'm, H: Hardware, S, F, R: Rules, L: FrameList<F>, const N: usize>
 where
     S: Deref<Target = AddressSpace<H>>,
 {
-    /// Begins to flush, and waits for no target: what [`Batch::finish`] does without the wait. Never waits, for a CPU or a device.
+    /// Begins to flush, and waits for no target: what [`Batch::finish`] does without the wait. Never waits, for a CPU
+    /// or a device.
     pub fn start(&mut self) -> InFlight<'_, 'e, 'm, H, S, F, R, L, N> {
         self.lose_borrowed();
         let awaited = self.unflushed.start();
@@ -231,8 +233,8 @@ impl<'b, H: Hardware, S, F, R: Rules, L: FrameList<F>, const N: usize>
 where
     S: Deref<Target = AddressSpace<H>>,
 {
-    /// Whether the flush is over, so that [`InFlight::finish`] would not wait. Never waits, for a CPU or a device. Each call looks at as many
-    /// targets as have answered, and at one that has not.
+    /// Whether the flush is over, so that [`InFlight::finish`] would not wait. Never waits, for a CPU or a device. Each
+    /// call looks at as many targets as have answered, and at one that has not.
     pub fn is_done(&mut self) -> bool {
         let (Some(batch), Some(awaited)) = (&mut self.batch, &mut self.awaited) else {
             return true;

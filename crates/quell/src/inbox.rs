@@ -5,12 +5,11 @@
 //! # Posting
 //!
 //! Each CPU has one inbox: one cache line, and a second one for requests of more than three ranges. If an initiator
-//! finds it idle, it writes its request there. If it finds a request pending, it merges its own into that. If it finds another
-//! initiator writing, it does not wait, but turns the pending request into "everything", which needs no
-//! writing. So posting never blocks, not even on an initiator whose virtual CPU is preempted.
-//! Posting counts `posted` up; the initiator waits until the target's acknowledgement has reached
-//! that number. An acknowledgement says "up to number n", never "one less to do", so a spurious, doubled or late interrupt
-//! acknowledges nothing that was not done.
+//! finds it idle, it writes its request there. If it finds a request pending, it merges its own into that. If it finds
+//! another initiator writing, it does not wait, but turns the pending request into "everything", which needs no
+//! writing. So posting never blocks, not even on an initiator whose virtual CPU is preempted. Posting counts `posted`
+//! up; the initiator waits until the target's acknowledgement has reached that number. An acknowledgement says "up to
+//! number n", never "one less to do", so a spurious, doubled or late interrupt acknowledges nothing that was not done.
 //!
 //! An interrupt is sent only if every earlier request was already received; otherwise one is on
 //! its way. Both sides of that race: the target stores `received` and *then* looks at `posted`
@@ -329,8 +328,8 @@ impl<W: Word> Inbox<W> {
         // Acquire pairs with `close`: the accesses of a target that is found offline are over.
         // Lost without it: a CPU goes offline while it is asked.
         let state = self.line.state.load(Acquire);
-        // The target has answered the posts from before it closed its inbox. It answers a post that was counted after that, by
-        // an initiator that was writing meanwhile, when it comes back.
+        // The target has answered the posts from before it closed its inbox. It answers a post that was counted after
+        // that, by an initiator that was writing meanwhile, when it comes back.
         rules
             .is_awaited(state & CLOSED != 0)
             .then_some(posted(state))

@@ -1,9 +1,10 @@
 //! The kernel's own mappings: spaces that every CPU has loaded.
 //!
-//! A kernel maps memory for itself, whatever root is loaded: stacks, memory of `vmalloc`, windows onto I/O memory, the text of
-//! modules. These mappings belong to a [kernel space](crate::Engine::new_kernel_space), an [`AddressSpace`] whose changes are
-//! reported to a [`Batch`](crate::Batch) as those of any other. The contract's clauses hold for it, where "a program" is any code of
-//! the kernel. A kernel may have several such spaces: one for global entries and one for others, or one for each lock.
+//! A kernel maps memory for itself, whatever root is loaded: stacks, memory of `vmalloc`, windows onto I/O memory, the
+//! text of modules. These mappings belong to a [kernel space](crate::Engine::new_kernel_space), an [`AddressSpace`]
+//! whose changes are reported to a [`Batch`](crate::Batch) as those of any other. The contract's clauses hold for it,
+//! where "a program" is any code of the kernel. A kernel may have several such spaces: one for global entries and one
+//! for others, or one for each lock.
 //!
 //! # What differs
 //!
@@ -12,38 +13,40 @@
 //!   ([`user_mode`](crate::user_mode)).
 //! * The initiator waits until each has *flushed*. A receipt is not enough: the target is in the kernel, and so is
 //!   an NMI handler that interrupts it there, which uses mappings of the kernel without asking.
-//! * There are no generations to catch up with. Each request reaches each CPU that is online, or is left to its entry into the
-//!   kernel; a CPU that comes online takes requests first and flushes everything then ([`hotplug`](crate::Engine::cpu_online)).
-//! * A TLB holds entries that are not global ([`KernelEntries::Tagged`]) under each tag that was loaded while they were used.
-//!   The target flushes the loaded tag. It gives up the tags of its other slots, and flushes each as it loads it
-//!   again. It does the same when a table is freed, whether its entries are global or not: walker caches are tagged. Where tags
-//!   mean the same everywhere, the invalidation reaches all of them.
+//! * There are no generations to catch up with. Each request reaches each CPU that is online, or is left to its entry
+//!   into the kernel; a CPU that comes online takes requests first and flushes everything then
+//!   ([`hotplug`](crate::Engine::cpu_online)).
+//! * A TLB holds entries that are not global ([`KernelEntries::Tagged`]) under each tag that was loaded while they were
+//!   used. The target flushes the loaded tag. It gives up the tags of its other slots, and flushes each as it loads it
+//!   again. It does the same when a table is freed, whether its entries are global or not: walker caches are tagged.
+//!   Where tags mean the same everywhere, the invalidation reaches all of them.
 //! * If requests that meet in an inbox become "everything", that includes global entries if one of the requests was
 //!   the kernel's, and only then.
 //!
 //! # Lazy unmapping of kernel ranges
 //!
-//! The kernel may unmap a range that it uses no more without a flush, whatever its rights were. Instead of rules 1 to 4 of
-//! [`lazy`](crate::lazy) it keeps two, because no access to such a range is lawful:
+//! The kernel may unmap a range that it uses no more without a flush, whatever its rights were. Instead of rules 1 to 4
+//! of [`lazy`](crate::lazy) it keeps two, because no access to such a range is lawful:
 //!
 //! 1. It gives the *addresses* out again after [`Engine::settle_stamp`], with the stamp that
 //!    [`Owed::stamp`](crate::Owed::stamp) returned and that it keeps with the range.
 //! 2. It gives the *frames* to a new owner after [`Engine::claim`], each behind its [`Residue`](crate::Residue).
 //!
-//! So as many ranges as the ledger has entries share one flush of everything on every CPU. Only a flush that reaches the
-//! kernel's mappings pays their debts: flushes of user spaces do not, and claims of users' frames leave such debts alone.
+//! So as many ranges as the ledger has entries share one flush of everything on every CPU. Only a flush that reaches
+//! the kernel's mappings pays their debts: flushes of user spaces do not, and claims of users' frames leave such debts
+//! alone.
 //!
 //! # Text
 //!
-//! A CPU executes instructions that it fetched through a translation before that was flushed. So after
-//! text was written or unmapped and the batch has finished, [`Engine::synchronize_text`] makes every CPU forget the instructions that it
+//! A CPU executes instructions that it fetched through a translation before that was flushed. So after text was written
+//! or unmapped and the batch has finished, [`Engine::synchronize_text`] makes every CPU forget the instructions that it
 //! has fetched.
 //!
 //! # What this does not guarantee
 //!
 //! The embedder keeps the upper levels of the kernel's half the same in all roots: it adds a top-level entry to all of
-//! them, and clears one in all of them before the table below goes into a batch. [`Engine::catch_up`] does not pay debts of the
-//! kernel's mappings. A kernel space has no end.
+//! them, and clears one in all of them before the table below goes into a batch. [`Engine::catch_up`] does not pay
+//! debts of the kernel's mappings. A kernel space has no end.
 
 use crate::addr::Frame;
 use crate::cpu::{Activity, Concern, Loaded};
@@ -149,12 +152,15 @@ impl<H: Hardware, R: Rules> Engine<'_, H, R> {
         }
     }
 
-    /// When it returns, no CPU that is online executes an instruction that it fetched before the call. Called after the text of
-    /// the kernel was written, mapped or unmapped, and after the batch that was told of it has finished. If the machine's
-    /// instruction caches need maintenance, the embedder does that before. May wait for other CPUs.
+    /// When it returns, no CPU that is online executes an instruction that it fetched before the call. Called after the
+    /// text of the kernel was written, mapped or unmapped, and after the batch that was told of it has finished. If the
+    /// machine's instruction caches need maintenance, the embedder does that before. May wait for other CPUs.
     ///
     /// Calls [`Hardware::synchronize_text`] on every CPU, by interrupts, on machines that broadcast too. A CPU that is
     /// offline is not told, now or later: see [`Engine::cpu_online`].
+    ///
+    /// # Panics
+    /// If the machine does not define it: a CPU could go on with text that is gone.
     pub fn synchronize_text(&self) {
         self.assert_may_wait();
         let me = self.hw.this_cpu();

@@ -17,43 +17,43 @@
 //! All four are one check, on the frame's [`Residue`]: one load, zero when nothing is owed. The
 //! four programs for which Linux refused this mechanism each break one of them.
 //!
-//! A *marker*, here and below, is the non-present entry that the embedder leaves in place of one that it took away without a
-//! flush, to name the frame.
+//! A *marker*, here and below, is the non-present entry that the embedder leaves in place of one that it took away
+//! without a flush, to name the frame.
 //!
 //! # After a rescue
 //!
-//! A residue is one word, and a rescue clears it. But the frame may have been taken away from several places, and where it was not
-//! mapped again, CPUs may still use stale entries. So the embedder does one of two things.
-//! Before it drops the lock of the page-cache slot, it maps the frame again at *every* place whose marker names
-//! it. Or it goes on treating each such marker as a mapping of the frame: code that takes the mapping away later (an
-//! unmap by the program as well as reclaim, lazy or not) reports the marker's range to its batch as if the entry
-//! were present, or settles the space. (`quell-vm` does the second: its reverse map lists the markers.)
+//! A residue is one word, and a rescue clears it. But the frame may have been taken away from several places, and where
+//! it was not mapped again, CPUs may still use stale entries. So the embedder does one of two things. Before it drops
+//! the lock of the page-cache slot, it maps the frame again at *every* place whose marker names it. Or it goes on
+//! treating each such marker as a mapping of the frame: code that takes the mapping away later (an unmap by the program
+//! as well as reclaim, lazy or not) reports the marker's range to its batch as if the entry were present, or settles
+//! the space. (`quell-vm` does the second: its reverse map lists the markers.)
 //!
 //! # Participants
 //!
-//! The rules bind all code that could break them. Code that changes the bytes of a file page in another way (it punches a
-//! hole, or a server says that the file has changed) takes the lock of the page's slot, too, and keeps rules 3 and 4; the
-//! engine cannot see it. Nor does the engine know of translations that are not a CPU's: a secondary MMU that maps the
-//! frame must be told as the entry is cleared, not when the debt is paid.
+//! The rules bind all code that could break them. Code that changes the bytes of a file page in another way (it punches
+//! a hole, or a server says that the file has changed) takes the lock of the page's slot, too, and keeps rules 3 and 4;
+//! the engine cannot see it. Nor does the engine know of translations that are not a CPU's: a secondary MMU that maps
+//! the frame must be told as the entry is cleared, not when the debt is paid.
 //!
 //! # The flush clock
 //!
-//! A debt is a *stamp*: a tick of the flush clock, taken after the entries were cleared. Each CPU publishes
-//! what the clock showed before it last flushed its loaded tag whole. If that is the stamp or later, the CPU
-//! holds none of the translations that the debt is about, whatever that flush was for. So every flush of a whole tag pays debts, and a
+//! A debt is a *stamp*: a tick of the flush clock, taken after the entries were cleared. Each CPU publishes what the
+//! clock showed before it last flushed its loaded tag whole. If that is the stamp or later, the CPU holds none of the
+//! translations that the debt is about, whatever that flush was for. So every flush of a whole tag pays debts, and a
 //! claim interrupts only CPUs that are behind. It does not ask CPUs that keep entries under a tag that is not loaded:
-//! the space's debt word makes them flush as they load it again. Only CPUs that had the space loaded when
-//! the debt was taken can hold such translations; the *ledger entry* of the stamp remembers them.
+//! the space's debt word makes them flush as they load it again. Only CPUs that had the space loaded when the debt was
+//! taken can hold such translations; the *ledger entry* of the stamp remembers them.
 //!
 //! # What is shared
 //!
 //! Taking a debt ticks the clock, writes the debt into its spaces and then publishes one ledger entry; nothing is
-//! locked. A ledger entry is used again only after its debt was paid. A debtor that finds the ledger full pays the debts in it
-//! first; if there is still no room, its own debt is refused, and it flushes as without S3. A payer marks
-//! no debt as paid that is not published: the spaces do not know that debt yet, so a lazy CPU that the payer
-//! leaves out could come back without flushing. A debtor that stalls between its stamp and its ledger entry (a
-//! preempted virtual CPU) leaves a gap. The debts around it are still paid, and each ledger entry says so for itself; a CPU that looks
-//! at a debt behind the gap needs a second load, and no CPU an interrupt.
+//! locked. A ledger entry is used again only after its debt was paid. A debtor that finds the ledger full pays the
+//! debts in it first; if there is still no room, its own debt is refused, and it flushes as without S3. A payer marks
+//! no debt as paid that is not published: the spaces do not know that debt yet, so a lazy CPU that the payer leaves out
+//! could come back without flushing. A debtor that stalls between its stamp and its ledger entry (a preempted virtual
+//! CPU) leaves a gap. The debts around it are still paid, and each ledger entry says so for itself; a CPU that looks at
+//! a debt behind the gap needs a second load, and no CPU an interrupt.
 //!
 //! # What this does not guarantee
 //!
@@ -132,7 +132,8 @@ impl<H: Hardware> Residue<H> {
         self.word.store(stamp.0 << OWED_SHIFT, Release);
     }
 
-    /// The frame owes nothing: it was flushed after all, or its entries were not cleared. Called under the same lock. Never waits.
+    /// The frame owes nothing: it was flushed after all, or its entries were not cleared. Called under the same lock.
+    /// Never waits.
     ///
     /// Pays nothing: a frame that owes a flush is claimed ([`Engine::claim`]) or rescued ([`Residue::rescue`]) instead.
     pub fn clear(&self) {
@@ -218,9 +219,9 @@ impl<H: Hardware, R: Rules> Engine<'_, H, R> {
         held != PENDING && self.ledger.is_paid(held >> OWED_SHIFT)
     }
 
-    /// Pays the frame's debt: called before an entry of `space` whose marker names the frame is rewritten, and before a page-cache slot
-    /// that held the frame is filled again (rules 2 and 3). One load when nothing is owed. May wait for other CPUs.
-    /// A residue that a rescue has cleared says nothing of other markers that name the frame.
+    /// Pays the frame's debt: called before an entry of `space` whose marker names the frame is rewritten, and before a
+    /// page-cache slot that held the frame is filled again (rules 2 and 3). One load when nothing is owed. May wait for
+    /// other CPUs. A residue that a rescue has cleared says nothing of other markers that name the frame.
     #[inline]
     pub fn settle_residue(&self, residue: &Residue<H>, space: &AddressSpace<H>) {
         if !self.rules.refill_pays() {
@@ -271,8 +272,8 @@ impl<H: Hardware, R: Rules> Engine<'_, H, R> {
     #[cold]
     fn settle_owed(&self, space: &AddressSpace<H>) {
         let (deferred, owed) = (self.is_deferred(space), space.owed());
-        // That the latest debt is paid would do: whoever paid it has flushed all of the space since. To ask so costs a look at its
-        // ledger entry.
+        // That the latest debt is paid would do: whoever paid it has flushed all of the space since. To ask so costs a
+        // look at its ledger entry.
         if !deferred && self.ledger.is_paid_up_to(owed) {
             return;
         }
@@ -318,8 +319,8 @@ impl<H: Hardware, R: Rules> Engine<'_, H, R> {
         None
     }
 
-    /// Whether any flush may be owed until reuse. `false` is certain; `true` may be left over from a void stamp, for which the
-    /// ledger had no room. Never waits.
+    /// Whether any flush may be owed until reuse. `false` is certain; `true` may be left over from a void stamp, for
+    /// which the ledger had no room. Never waits.
     pub fn owes_anything(&self) -> bool {
         !self.ledger.is_paid_up_to(self.ledger.now())
     }
@@ -333,10 +334,10 @@ impl<H: Hardware, R: Rules> Engine<'_, H, R> {
         self.pay_through(self.ledger.now());
     }
 
-    /// Pays all debts up to `stamp`: after it, no CPU uses a translation whose flush a batch owed that ended, with this stamp or an
-    /// earlier one, before the call began. Called before the bytes of a page change whose former frame, unmapped as of `stamp`, CPUs
-    /// may still read (rule 3, for a page that has moved), and before addresses of the [kernel's half](crate::kernel) are given out
-    /// again. One load when nothing is owed. May wait for other CPUs.
+    /// Pays all debts up to `stamp`: after it, no CPU uses a translation whose flush a batch owed that ended, with this
+    /// stamp or an earlier one, before the call began. Called before the bytes of a page change whose former frame,
+    /// unmapped as of `stamp`, CPUs may still read (rule 3, for a page that has moved), and before addresses of the
+    /// [kernel's half](crate::kernel) are given out again. One load when nothing is owed. May wait for other CPUs.
     #[inline]
     pub fn settle_stamp(&self, stamp: Stamp) {
         self.pay_through(stamp.0);

@@ -1,7 +1,7 @@
 //! The ledger of lazy unmap (S3): the flush clock, and the flushes that are owed since its ticks.
 //!
-//! All of its words are here; [`lazy`](crate::lazy) says what they are for. A debt is a stamp, taken from the clock. Its
-//! *ledger entry*, one of a ring that the embedder provides, remembers the CPUs that may hold the translations.
+//! All of its words are here; [`lazy`](crate::lazy) says what they are for. A debt is a stamp, taken from the clock.
+//! Its *ledger entry*, one of a ring that the embedder provides, remembers the CPUs that may hold the translations.
 //!
 //! | ledger entry | meaning | next |
 //! | --- | --- | --- |
@@ -34,8 +34,8 @@ impl<H: Hardware> Default for LedgerEntry<H> {
 }
 
 impl<H: Hardware> LedgerEntry<H> {
-    /// A ledger entry that belongs to no engine and no stamp. The first engine that gets it keeps it for ever: no other engine
-    /// accepts it, even when the first one is gone.
+    /// A ledger entry that belongs to no engine and no stamp. The first engine that gets it keeps it for ever: no other
+    /// engine accepts it, even when the first one is gone.
     pub fn new() -> Self {
         LedgerEntry {
             state: H::Word::new(State::FRESH.0),

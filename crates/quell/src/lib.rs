@@ -125,20 +125,47 @@
 //! | [`policy`], [`stats`] | which mechanisms are on; how often the engine did what |
 //! | [`language`] | how policies are written, on every command line and in every file |
 //!
-//! Imports go one way, downwards in this order: `in_flight`; `batch`, `lazy`, `switch`, `user_mode`, `hotplug`; `unplaced`; `secondary`, `flush`, `broadcast`, `kernel`, `target`; `engine`,
-//! `per_cpu`; `inbox`, `cpu`, `asid`, `tags`, `ledger`, `space`; `request`, `rules`, `hardware`, `features` and
-//! what those stand on.
+//! Imports go one way, downwards in this order: `in_flight`; `batch`, `lazy`, `switch`, `user_mode`, `hotplug`;
+//! `unplaced`; `secondary`, `flush`, `broadcast`, `kernel`, `target`; `engine`, `per_cpu`; `inbox`, `cpu`, `asid`,
+//! `tags`, `ledger`, `space`; `request`, `rules`, `hardware`, `features` and what those stand on.
 //!
 //! # Panics
 //!
-//! Calls whose arguments the types allow do not panic, with these exceptions: [`Engine::switch_to`](Engine::switch_to) on a CPU that is not
-//! online, or to a space of the kernel's mappings; [`Engine::retire`](Engine::retire) of a space that the caller runs or that is
-//! the kernel's; a frame for a [`Batch`] that is full, or behind a range of no page; a CPU whose number an engine or a [`CpuSet`] has
-//! no room for; [`Engine::synchronize_text`](Engine::synchronize_text) on a machine that does not define how; and, in debug builds,
-//! a call that waits where [`Hardware::may_wait`] says no, state that two CPUs or two engines share, a space
-//! that is loaded after its end, a thread that moves to another CPU inside a call, and [`Hardware::features`] that have changed. A method of [`Hardware`] or an NMI handler that calls more of the engine than
-//! [its module](hardware) allows may find the engine in the middle of something, and panic. A [`Stamp`], a [`Residue`] or a space belongs to the engine that it came
-//! from: what another engine does with it is not defined, but reaches no memory. `tests/arguments.rs` calls everything with everything.
+//! Calls whose arguments the types allow panic in these cases and in no other; each call says so itself, in the same
+//! words:
+//!
+//! * If the batch is full: [`Batch::hold`], [`Batch::unmapped`], [`Batch::table_unlinked`]
+//! * If the range is of no page: [`Batch::unmapped`], [`Batch::table_unlinked`]
+//! * If this CPU is not online: [`Engine::switch_to`], [`Engine::switch_masked`]
+//! * If `to` is a space of the kernel's mappings: [`Engine::switch_to`], [`Engine::switch_masked`]
+//! * If the space is running on the calling CPU: [`Engine::retire`]
+//! * If the space is one of the kernel's mappings: [`Engine::retire`]
+//! * If the engine was made for fewer CPUs: [`Engine::cpu_online`]
+//! * If there is no such CPU: [`Engine::cpu_stats`]
+//! * If the machine does not define it: [`Engine::synchronize_text`], [`Hardware::synchronize_text`]
+//! * If its number is not below [`MAX_CPUS`](cpu_set::MAX_CPUS): [`CpuSet::insert`],
+//!   [`AtomicCpuSet::insert`](cpu_set::AtomicCpuSet::insert), [`AtomicCpuSet::remove`](cpu_set::AtomicCpuSet::remove),
+//!   [`AtomicCpuSet::contains`](cpu_set::AtomicCpuSet::contains)
+//! * If `count` exceeds [`MAX_CPUS`](cpu_set::MAX_CPUS): [`CpuSet::first`]
+//! * If `cpus` exceeds [`MAX_CPUS`](cpu_set::MAX_CPUS): [`AtomicCpuSet::is_within`](cpu_set::AtomicCpuSet::is_within)
+//! * In debug builds, if interrupts are not masked: [`Engine::switch_masked`], [`Engine::on_interrupt_masked`]
+//! * In debug builds, if `to` was retired: [`Engine::switch_to`], [`Engine::switch_masked`], [`Engine::try_switch_to`]
+//! * In debug builds, if a device still uses the space ([`Hardware::secondary_is_attached`]): [`Engine::retire`]
+//! * In debug builds, if [`Hardware::features`] has changed: [`Engine::cpu_online`]
+//! * In debug builds, if [`Hardware::per_cpu`] has changed: [`Engine::cpu_online`]
+//! * In debug builds, if two CPUs have one state: [`Engine::new`], [`Engine::with_own_state`]
+//! * In debug builds, if a CPU is online in another engine with this state: [`Engine::new`], [`Engine::with_own_state`]
+//!
+//! Every call of an engine's may panic
+//!
+//! * on a CPU that the engine has no state for;
+//! * in debug builds, where it waits and [`Hardware::may_wait`] says no;
+//! * in debug builds, if its thread moves to another CPU meanwhile;
+//! * if a method of [`Hardware`] or an NMI handler makes it and [the module of the machine](hardware) does not allow
+//!   that: it may find the engine in the middle of something.
+//!
+//! A [`Stamp`], a [`Residue`] or a space belongs to the engine that it came from: what another engine does with it is
+//! not defined, but reaches no memory. `tests/arguments.rs` calls everything with everything.
 //!
 //! # What the engine does not do
 //!
@@ -178,8 +205,8 @@ pub mod request;
 pub mod rules;
 mod secondary;
 pub mod space;
-// Lists that leave their unused room uninitialised. Other `unsafe` code: `space` loads a root, `per_cpu` follows a machine's
-// pointer to a CPU's state.
+// Lists that leave their unused room uninitialised. Other `unsafe` code: `space` loads a root, `per_cpu` follows a
+// machine's pointer to a CPU's state.
 #[allow(unsafe_code)]
 mod stack;
 pub mod stats;

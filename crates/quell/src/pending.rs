@@ -1,9 +1,9 @@
 //! The changes of one space in a batch.
 //!
-//! Callers mostly report pages one after the other, in the order of their addresses, and a long unmap reports hundreds. So the
-//! path of a page is short: a neighbour makes the last range longer, a page further on gets a range of its own, and with
-//! more than `full_above` pages the request is everything, and further pages cost nothing.
-//! All other changes go through [`Request::grow`].
+//! Callers mostly report pages one after the other, in the order of their addresses, and a long unmap reports hundreds.
+//! So the path of a page is short: a neighbour makes the last range longer, a page further on gets a range of its own,
+//! and with more than `full_above` pages the request is everything, and further pages cost nothing. All other changes
+//! go through [`Request::grow`].
 
 use crate::addr::PageRange;
 use crate::engine::Engine;

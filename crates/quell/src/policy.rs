@@ -62,8 +62,8 @@ impl Mechanism {
 pub enum TagPolicy {
     /// None: every switch drops the user's entries.
     Off,
-    /// Up to so many, on machines whose tags have a meaning of their own on each CPU: up to eight are lent in turn, more by the
-    /// space's id. On machines with system-wide tags any number means "on". 0 is [`TagPolicy::Off`].
+    /// Up to so many, on machines whose tags have a meaning of their own on each CPU: up to eight are lent in turn,
+    /// more by the space's id. On machines with system-wide tags any number means "on". 0 is [`TagPolicy::Off`].
     Slots(u16),
     /// As many as the hardware has and [`PerCpu`](crate::PerCpu) was given slots for.
     All,
@@ -88,8 +88,8 @@ pub struct Policy {
     pub concurrent: bool,
     /// S4: a target acknowledges when it has taken the request, before it has flushed.
     ///
-    /// Not for a machine that asks for break before make and is interrupted to invalidate (Arm without broadcasts): there the
-    /// target's TLB may not hold the old translation any more when the next entry is written.
+    /// Not for a machine that asks for break before make and is interrupted to invalidate (Arm without broadcasts):
+    /// there the target's TLB may not hold the old translation any more when the next entry is written.
     pub asynchronous: bool,
     /// S4: the request lies in the line that the target reads, and merges with others there.
     pub inline_requests: bool,

@@ -211,8 +211,8 @@ impl Ranges {
         let Some(last) = self.words.as_mut_slice().last_mut() else {
             return false;
         };
-        // For base pages nothing stands above the strides, and a stride is a page. A range in larger strides is taken for
-        // a long one: then nothing joins it, and a place of its own is right wherever it ends.
+        // For base pages nothing stands above the strides, and a stride is a page. A range in larger strides is taken
+        // for a long one: then nothing joins it, and a place of its own is right wherever it ends.
         let held = *last >> PAGE_BITS;
         let start = range.start.0 & PAGE_MASK;
         let end = (*last & PAGE_MASK) + held;

@@ -11,8 +11,8 @@
 //! default, is a constant "keep" and compiled away; a machine under test has [`Rules`] that leave one out,
 //! and a search must then find an interleaving that breaks the contract.
 //!
-//! Two other kinds of mistakes need no rule. A wrapper around [`Hardware`](crate::Hardware) makes those at the border to the machine
-//! (it sends no interrupt, or leaves a barrier out); the machine's words make orderings too weak.
+//! Two other kinds of mistakes need no rule. A wrapper around [`Hardware`](crate::Hardware) makes those at the border
+//! to the machine (it sends no interrupt, or leaves a barrier out); the machine's words make orderings too weak.
 //! `docs/mutants.md` lists all three.
 //!
 //! A number (`bug 8`) is that of a bug which another system shipped, `L1` to `L4` are the programs for which Linux
@@ -68,8 +68,8 @@ crate::rules! {
     "C1" fn mask_then_look<M, L>(mask: impl FnOnce() -> M, look: impl FnOnce() -> L) -> (M, L) { let mask = mask(); (mask, look()) }
         or LoadedSpaceStale { let look = look(); (mask(), look) } "A CPU looks at what it has loaded before it masks interrupts, so a thread that preempts it may load another space (C1).";
 
-    /// A hypervisor that flushes a virtual CPU before it runs that again takes neither the root away nor what was fetched: an
-    /// initiator that is about those interrupts the CPU.
+    /// A hypervisor that flushes a virtual CPU before it runs that again takes neither the root away nor what was
+    /// fetched: an initiator that is about those interrupts the CPU.
     "C6" fn reentry_flush_is_enough(translations: bool) -> bool { translations }
         or RetirementLeftToReentry { true } "A virtual CPU that does not run is left alone although the root dies \
             that it has loaded.";
@@ -86,8 +86,8 @@ crate::rules! {
     "C1" fn quiet_after<T>(flushed: T, received: T) -> T { flushed }
         or QuiesceTakesReceipt { received } "A frame that bears no speculation goes on when every CPU has received what it is to flush.";
 
-    /// An initiator that waits serves its own inbox: otherwise two CPUs with interrupts off, each the target of the other, wait
-    /// for ever.
+    /// An initiator that waits serves its own inbox: otherwise two CPUs with interrupts off, each the target of the
+    /// other, wait for ever.
     "C7" fn waiter_serves(request: bool) -> bool { request }
         or WaiterSkipsInbox { false } "A waiter with interrupts off does not serve its own inbox (C7).";
 
@@ -95,13 +95,13 @@ crate::rules! {
     "C7" fn poll_serves(request: bool) -> bool { request }
         or PollSkipsInbox { false } "A CPU that spins with interrupts off looks at nothing but the lock (C7).";
 
-    /// An initiator does not wait for a post that it counted into a closed inbox: the target answers it when it comes back,
-    /// perhaps never.
+    /// An initiator does not wait for a post that it counted into a closed inbox: the target answers it when it comes
+    /// back, perhaps never.
     "C7" fn is_awaited(closed: bool) -> bool { !closed }
         or WaitsForClosedInbox { true } "An initiator waits for what was counted after the target had gone offline (C7).";
 
-    /// A target tells the machine that it has answered as long as any flush is in flight: the initiator of that does not
-    /// wait, and asks when it hears of an answer.
+    /// A target tells the machine that it has answered as long as any flush is in flight: the initiator of that does
+    /// not wait, and asks when it hears of an answer.
     "C7" fn starter_is_told(started: bool) -> bool { started }
         or StarterNotTold { false } "Targets do not say that they have answered a flush that was started and not waited for (C7).";
 
@@ -153,8 +153,8 @@ crate::rules! {
     "C3" fn nothing_is_outstanding(batches: u64) -> bool { batches == 0 }
         or SwitchIgnoresBatch { true } "A space is loaded with its entries kept although a batch has changed it and not flushed yet.";
 
-    /// A CPU that loads a space compares the stamp of the latest flush that the space owes until reuse, and flushes before
-    /// it uses older entries again.
+    /// A CPU that loads a space compares the stamp of the latest flush that the space owes until reuse, and flushes
+    /// before it uses older entries again.
     "C1" fn debt_of(look: impl FnOnce() -> u64) -> u64 { look() }
         or SwitchIgnoresDebt { 0 } "A space is loaded with its entries kept although it owes a flush.";
 
@@ -166,8 +166,8 @@ crate::rules! {
     "C1" fn resume_catches_up(missed: bool) -> bool { missed }
         or LazyResumesUnchecked { false } "A lazy CPU goes on with its space without looking what it missed.";
 
-    /// A lazy CPU that is asked and leaves its root says that it has caught up only if it has flushed: with tags it finds its entries
-    /// again.
+    /// A lazy CPU that is asked and leaves its root says that it has caught up only if it has flushed: with tags it
+    /// finds its entries again.
     "C1" fn flush_what_is_kept(flush: impl FnOnce(), note: impl FnOnce()) { flush(); note(); }
         or LeavesCaughtUp { note(); } "A lazy CPU that leaves its root notes a flush that it has not made, and finds its entries again.";
 
@@ -184,8 +184,8 @@ crate::rules! {
     "C6" fn retired_root_is_left() -> bool { true }
         or RetireSkipsEviction { false } "A dying space's root is freed under CPUs that hold it lazily (bug 25).";
 
-    /// The CPU that retires a space takes one that has answered and has another root loaded out of the space's set: if that
-    /// one went offline without naming the space, no other CPU does, and it will not load the dying root again.
+    /// The CPU that retires a space takes one that has answered and has another root loaded out of the space's set: if
+    /// that one went offline without naming the space, no other CPU does, and it will not load the dying root again.
     "C7" fn answered_cpu_is_out(elsewhere: bool) -> bool { elsewhere }
         or RetireAsksAgain { false } "A dying space asks the same CPU again and again, which has left it and runs another (C7).";
 
@@ -213,8 +213,8 @@ crate::rules! {
     "C1" fn other_tags_go(tagged: bool) -> bool { tagged }
         or KernelKeptUnderTags { false } "Entries of the kernel that are not global stay under the tags that are not loaded.";
 
-    /// Walker caches are tagged, above global entries too: a CPU may have a freed table of the kernel's half in them under
-    /// every tag that it keeps.
+    /// Walker caches are tagged, above global entries too: a CPU may have a freed table of the kernel's half in them
+    /// under every tag that it keeps.
     "C6" fn tables_are_tagged(tables: bool) -> bool { tables }
         or KernelTablesKeptUnderTags { false } "A table of the kernel's half whose entries are global is freed while walker caches lead to it under tags that are not loaded.";
 
@@ -233,8 +233,8 @@ crate::rules! {
 
     // Programs that are not disturbed.
 
-    /// A CPU that runs a program uses no mapping of the kernel before it enters the kernel; but its walker may roam in the
-    /// kernel's half at any time: an initiator that freed tables of that half interrupts it.
+    /// A CPU that runs a program uses no mapping of the kernel before it enters the kernel; but its walker may roam in
+    /// the kernel's half at any time: an initiator that freed tables of that half interrupts it.
     "C6" fn program_is_left_alone(scope: Scope) -> bool { scope == Scope::Leaf }
         or ProgramLeftForTables { true } "A CPU that runs a program is left alone although page tables of the kernel's half were freed.";
 
@@ -246,13 +246,13 @@ crate::rules! {
     "C1" fn nested_entry_flushes(nested: bool) -> bool { nested }
         or NestedEntryUnflushed { false } "An NMI in the middle of an entry into the kernel relies on a flush that is yet to come.";
 
-    /// A payer interrupts a CPU that must flush for a user's debt, also if it pays a debt of the kernel's mappings with it:
-    /// the program on that CPU uses the user's translations.
+    /// A payer interrupts a CPU that must flush for a user's debt, also if it pays a debt of the kernel's mappings with
+    /// it: the program on that CPU uses the user's translations.
     "C1" fn payment_is_left_to_entry(kernel: bool) -> bool { false }
         or PaymentLeftToEntry { kernel } "A payment for the kernel's mappings and for a user's leaves the user's to the CPU's entry into the kernel, too.";
 
-    /// A debtor takes a stamp for mappings of the kernel or for users', never for both: a payer leaves the kernel's debts to
-    /// the entry of a CPU that runs a program, and must not leave it the debts of its space.
+    /// A debtor takes a stamp for mappings of the kernel or for users', never for both: a payer leaves the kernel's
+    /// debts to the entry of a CPU that runs a program, and must not leave it the debts of its space.
     "C1" fn may_be_owed(both: bool) -> bool { !both }
         or MixedDebtOwed { true } "One debt is of the kernel's mappings and of a user's, and is left to the CPU's entry into the kernel.";
 
@@ -266,15 +266,15 @@ crate::rules! {
     "C5" fn reserved_tag_is_kept(reserved: bool) -> bool { reserved }
         or RolloverForgetsReserved { false } "A tag rollover deals out tags that CPUs are running on.";
 
-    /// The dealer tells every CPU that runs on a tag by which word its space keeps that: when tags run out again, the space is
-    /// known by it, wherever it still runs.
+    /// The dealer tells every CPU that runs on a tag by which word its space keeps that: when tags run out again, the
+    /// space is known by it, wherever it still runs.
     "C1" fn cpu_keeps_tag(reserved: bool, first: bool) -> bool { reserved }
         also RolloverForgetsReserved { false }
         or RolloverTellsOneAlone { reserved && first } "Of the CPUs that run a space as tags run out one alone is told \
             that it keeps its tag: the next time, the space gets another under the others.";
 
-    /// The dealer gives a space no other tag while a CPU is just leaving it: that CPU walks under the old tag until it has
-    /// loaded the new root.
+    /// The dealer gives a space no other tag while a CPU is just leaving it: that CPU walks under the old tag until it
+    /// has loaded the new root.
     "C6" fn left_root_is_awaited(leaving: bool) -> bool { leaving }
         or RolloverForgetsLeaving { false } "Tags run out while a CPU changes its root: a table of the old one is freed under a tag that this CPU does not have.";
 
@@ -339,8 +339,8 @@ crate::rules! {
     "C1" fn claim_pays() -> bool { true }
         or ClaimSkipsDebt { false } "A frame gets a new owner although its flush is owed (L4).";
 
-    /// A batch whose flush is owed counts as outstanding until its spaces know what they owe: a second actor finds the one or the
-    /// other.
+    /// A batch whose flush is owed counts as outstanding until its spaces know what they owe: a second actor finds the
+    /// one or the other.
     "C3" fn owe_then_end(owe: impl FnOnce(), end: impl FnOnce()) { owe(); end(); }
         or DebtEndsBeforeOwed { end(); owe(); } "A batch is outstanding no more before its spaces know what they owe: \
             a second actor in between finds nothing (C3).";
@@ -349,8 +349,8 @@ crate::rules! {
     "C4" fn payment_passes_gap() -> bool { true }
         or PaymentStopsAtGap { false } "A payment stops at a debt that is not published yet, and passes for one of all the debts behind it (C4).";
 
-    /// Where invalidations are broadcast, a claimer relies on no earlier flush: a CPU that loads a space there keeps its
-    /// entries and looks at no debt.
+    /// Where invalidations are broadcast, a claimer relies on no earlier flush: a CPU that loads a space there keeps
+    /// its entries and looks at no debt.
     "C1" fn flushes_are_known(broadcasts: bool) -> bool { !broadcasts }
         or ClaimTrustsFlushes { true } "Where invalidations are broadcast, a claim relies on the CPUs that have flushed since.";
 

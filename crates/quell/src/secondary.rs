@@ -1,16 +1,17 @@
 //! Other walkers of a space's tables: devices behind an IOMMU that shares them, a hypervisor's second stage.
 //!
-//! They hear of every change that needs a flush, and frames come out of a batch only after they have forgotten them, too. An invalidation that they
-//! were told is complete when the machine says so; the engine asks, and does not wait: the engine goes on serving the requests
-//! for its CPU meanwhile, a report under the lock of a table only starts, and a flush in flight looks once and says no.
+//! They hear of every change that needs a flush, and frames come out of a batch only after they have forgotten them,
+//! too. An invalidation that they were told is complete when the machine says so; the engine asks, and does not wait:
+//! the engine goes on serving the requests for its CPU meanwhile, a report under the lock of a table only starts, and a
+//! flush in flight looks once and says no.
 //!
 //! A *mark* stands for all that was started before it was taken. So one mark is enough for a batch: the last one.
 //!
 //! # What this does not guarantee
 //!
-//! The engine tells devices nothing of the end of a space: the embedder detaches them before, and a debug build asks whether it has
-//! ([`Hardware::secondary_is_attached`]). Where a flush is owed until reuse, devices are told
-//! at the unmap, and the debt is one of CPUs alone.
+//! The engine tells devices nothing of the end of a space: the embedder detaches them before, and a debug build asks
+//! whether it has ([`Hardware::secondary_is_attached`]). Where a flush is owed until reuse, devices are told at the
+//! unmap, and the debt is one of CPUs alone.
 
 use crate::cpu_set::CpuId;
 use crate::engine::Engine;

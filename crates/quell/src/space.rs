@@ -18,9 +18,9 @@
 //!
 //! # Debts
 //!
-//! A second actor that meets a cleared entry looks at three words of one line: zero batches that still
-//! have to flush (S0), no change that none of these counts ([`unplaced`](crate::unplaced)) and no stamp of the flush clock owed
-//! until reuse (S3) mean that every cleared entry of this space has been flushed.
+//! A second actor that meets a cleared entry looks at three words of one line: zero batches that still have to flush
+//! (S0), no change that none of these counts ([`unplaced`](crate::unplaced)) and no stamp of the flush clock owed until
+//! reuse (S3) mean that every cleared entry of this space has been flushed.
 //!
 //! # One word for both
 //!
@@ -30,12 +30,13 @@
 //! a CPU that enters the set later reads this word later still, and finds either the debt, and
 //! then drops what it kept of the space, or the new generation.
 //!
-//! The count must not run into the generation. Half of its range, two batches for each CPU that the engine handles, is for
-//! batches that are outstanding; a batch beyond them is not counted, and its change is one that no batch counts. The other half
-//! is for initiators that have counted themselves in and not yet looked: it is enough for two on each CPU, one that an interrupt
-//! handler has preempted and that handler. Where the lock of a table lets its holder be preempted, threads that are stopped between
-//! these two instructions count as well. The 52 bits above last for 14 years of one flush each 100 ns, in one space; the 49
-//! bits that sets of 8192 CPUs leave, for one year and nine months.
+//! The count must not run into the generation. Half of its range, two batches for each CPU that the engine handles, is
+//! for batches that are outstanding; a batch beyond them is not counted, and its change is one that no batch counts.
+//! The other half is for initiators that have counted themselves in and not yet looked: it is enough for two on each
+//! CPU, one that an interrupt handler has preempted and that handler. Where the lock of a table lets its holder be
+//! preempted, threads that are stopped between these two instructions count as well. The 52 bits above last for 14
+//! years of one flush each 100 ns, in one space; the 49 bits that sets of 8192 CPUs leave, for one year and nine
+//! months.
 
 use crate::addr::Frame;
 use crate::asid::SpaceTag;
@@ -55,8 +56,8 @@ pub struct SpaceId(pub u64);
 pub enum KernelEntries {
     /// Global entries only: a TLB keeps one translation, whatever root is loaded.
     Global,
-    /// Entries that are not global, or of both kinds: a TLB with tags keeps a translation under each tag that was loaded as it was
-    /// used (x86 with page-table isolation, whose kernel half is not global).
+    /// Entries that are not global, or of both kinds: a TLB with tags keeps a translation under each tag that was
+    /// loaded as it was used (x86 with page-table isolation, whose kernel half is not global).
     Tagged,
 }
 
@@ -111,8 +112,8 @@ pub struct AddressSpace<H: Hardware> {
     retired: core::sync::atomic::AtomicBool,
 }
 
-/// The set of all CPUs, of so many. CPU by CPU: a set that is made first, to be copied, is 2 KB of text in a library that makes no
-/// other.
+/// The set of all CPUs, of so many. CPU by CPU: a set that is made first, to be copied, is 2 KB of text in a library
+/// that makes no other.
 fn everywhere<W: Word>(cpus: usize) -> AtomicCpuSet<W> {
     let set = AtomicCpuSet::new();
     for cpu in 0..cpus {
@@ -206,7 +207,8 @@ impl<H: Hardware> AddressSpace<H> {
         self.root
     }
 
-    /// Whether a batch that refers to the space has still to flush. A space is not retired before it has.
+    /// Whether a batch that refers to the space has still to flush. [`Engine::retire`](crate::Engine::retire) does not
+    /// ask: such a batch flushes at its end whatever has become of the space.
     #[inline]
     pub fn is_in_batch(&self) -> bool {
         self.flushes().deferred != 0
@@ -323,8 +325,8 @@ impl<H: Hardware> AddressSpace<H> {
     /// A change that no batch counts took this generation. Called under the lock of the table, as
     /// [`AddressSpace::begin_batch`].
     pub(crate) fn owe_unplaced(&self, generation: u64) {
-        // Relaxed: a second actor that reads it takes a generation of its own next, which comes after this one, and with it
-        // sees the tables as they were written before.
+        // Relaxed: a second actor that reads it takes a generation of its own next, which comes after this one, and
+        // with it sees the tables as they were written before.
         self.unplaced.fetch_max(generation, Relaxed);
     }
 
@@ -354,8 +356,8 @@ impl<H: Hardware> AddressSpace<H> {
         self.loaded.insert(cpu, SeqCst);
     }
 
-    /// A CPU has loaded another root: its accesses through this one are over. Not so the kernel's mappings: every CPU has
-    /// them loaded for ever, whatever its idle thread calls its space.
+    /// A CPU has loaded another root: its accesses through this one are over. Not so the kernel's mappings: every CPU
+    /// has them loaded for ever, whatever its idle thread calls its space.
     pub(crate) fn leave(&self, cpu: CpuId) {
         if self.id.is_kernel() {
             return;
@@ -374,7 +376,7 @@ impl<H: Hardware> AddressSpace<H> {
         loaded
     }
 
-    /// The same, into a set that has no members and is not to be moved.
+    /// Writes the CPUs that may have the space loaded into a set that has no members and is not to be moved.
     #[inline]
     pub(crate) fn read_loaded(&self, into: &mut CpuSet, cpus: usize) {
         // SeqCst pairs with `enter` and `leave`: the initiator has taken its generation before, or written the debt, so

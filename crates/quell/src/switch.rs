@@ -9,15 +9,15 @@
 //! and flushes as it loads. There is no window in which a CPU has decided that it need not flush, but is
 //! not yet in the set of the space; such a window was a CVE of Linux (CVE-2025-37964).
 //!
-//! During the switch this CPU is in the sets of both spaces. It handles requests only after the switch. Then it ignores a
-//! request for the old space, whose id it compares, and compares the generation of a request for the new one.
+//! During the switch this CPU is in the sets of both spaces. It handles requests only after the switch. Then it ignores
+//! a request for the old space, whose id it compares, and compares the generation of a request for the new one.
 //!
 //! # Lazy CPUs
 //!
-//! A CPU that goes idle or runs a kernel thread keeps its root and uses nothing of its user
-//! half. Flushes do not interrupt it, unless page-table pages are freed, which its walker may still
-//! read. When it is interrupted, it leaves the root. When it comes back, it compares generation and debt as if it had been
-//! away. A CPU that will be idle for long leaves the root by itself ([`Engine::leave`]); then no flush of the space interrupts it.
+//! A CPU that goes idle or runs a kernel thread keeps its root and uses nothing of its user half. Flushes do not
+//! interrupt it, unless page-table pages are freed, which its walker may still read. When it is interrupted, it leaves
+//! the root. When it comes back, it compares generation and debt as if it had been away. A CPU that will be idle for
+//! long leaves the root by itself ([`Engine::leave`]); then no flush of the space interrupts it.
 
 use crate::cpu::{Concern, Loaded};
 use crate::cpu_set::CpuId;
@@ -33,18 +33,18 @@ use crate::stats::Counter;
 use crate::tags::slot_tag;
 
 impl<H: Hardware, R: Rules> Engine<'_, H, R> {
-    /// Context switch to a user thread of `to`. `from` is the space that this CPU loaded last,
-    /// even if it keeps that lazily or was evicted from it; `None` only if there was none or if it
-    /// has been retired. It may be `to` itself. A space that is left out goes on naming this CPU: until it is retired, its
-    /// flushes interrupt this CPU in vain.
+    /// Context switch to a user thread of `to`. `from` is the space that this CPU loaded last, even if it keeps that
+    /// lazily or was evicted from it; `None` only if there was none or if it has been retired. It may be `to` itself; a
+    /// space of the kernel's mappings counts as `None`. A space that is left out goes on naming this CPU: until it is
+    /// retired, its flushes interrupt this CPU in vain.
     ///
     /// When it returns, user accesses go through the current tables of `to` (C5), and every flush
     /// of `to` that was complete when the call began has taken effect here. Waits for no CPU's answer; with
     /// system-wide tags it spins while another CPU takes one.
     ///
     /// # Panics
-    /// If this CPU is not online: no initiator would ask it to flush. If `to` is a space of the kernel's mappings: it has no
-    /// tag, and every CPU has it loaded already. (As `from` such a space counts as `None`.) In debug builds, if `to` was retired.
+    /// If this CPU is not online: no initiator would ask it to flush. If `to` is a space of the kernel's mappings: it
+    /// has no tag, and every CPU has it loaded already. In debug builds, if `to` was retired.
     pub fn switch_to(&self, from: Option<&AddressSpace<H>>, to: &AddressSpace<H>) {
         let were_on = self.hw.mask_interrupts();
         let me = self.hw.this_cpu();
@@ -89,8 +89,11 @@ impl<H: Hardware, R: Rules> Engine<'_, H, R> {
         );
     }
 
-    /// As [`Engine::switch_to`] where that does not panic; `false`, and nothing was done, on a CPU that is not online or that the engine
-    /// has no state for, and for a space of the kernel's mappings. Waits as little.
+    /// As [`Engine::switch_to`] where that does not panic; `false`, and nothing was done, on a CPU that is not online
+    /// or that the engine has no state for, and for a space of the kernel's mappings. Waits as little.
+    ///
+    /// # Panics
+    /// In debug builds, if `to` was retired.
     #[must_use = "if it is false, this CPU has not switched"]
     pub fn try_switch_to(&self, from: Option<&AddressSpace<H>>, to: &AddressSpace<H>) -> bool {
         let were_on = self.hw.mask_interrupts();
@@ -245,9 +248,9 @@ impl<H: Hardware, R: Rules> Engine<'_, H, R> {
         self.cpu(self.hw.this_cpu()).state.go_lazy();
     }
 
-    /// The CPU comes back to `space`, whose root it has kept lazily: at the end of an idle period, or before a kernel thread accesses
-    /// the space's user memory. `false`, and nothing was done, if it has left that root meanwhile: then call
-    /// [`Engine::switch_to`]. [`Engine::enter_lazy`] ends it. Never waits.
+    /// The CPU comes back to `space`, whose root it has kept lazily: at the end of an idle period, or before a kernel
+    /// thread accesses the space's user memory. `false`, and nothing was done, if it has left that root meanwhile: then
+    /// call [`Engine::switch_to`]. [`Engine::enter_lazy`] ends it. Never waits.
     #[must_use = "if this CPU has left the root, user memory is another space's, or there is none"]
     pub fn resume(&self, space: &AddressSpace<H>) -> bool {
         let were_on = self.hw.mask_interrupts();
@@ -260,10 +263,10 @@ impl<H: Hardware, R: Rules> Engine<'_, H, R> {
         kept
     }
 
-    /// The CPU leaves the root of `space`, if it has that loaded, and has no user root then: for a CPU that will be idle for
-    /// long. From here on nothing of the space interrupts it, neither freed tables nor the space's end,
-    /// also if it was evicted from the space before. With tags its entries stay, and [`Engine::switch_to`] uses them again if
-    /// the space was not flushed meanwhile. Never waits.
+    /// The CPU leaves the root of `space`, if it has that loaded, and has no user root then: for a CPU that will be
+    /// idle for long. From here on nothing of the space interrupts it, neither freed tables nor the space's end, also
+    /// if it was evicted from the space before. With tags its entries stay, and [`Engine::switch_to`] uses them again
+    /// if the space was not flushed meanwhile. Never waits.
     pub fn leave(&self, space: &AddressSpace<H>) {
         let were_on = self.hw.mask_interrupts();
         let me = self.hw.this_cpu();
@@ -322,13 +325,13 @@ impl<H: Hardware, R: Rules> Engine<'_, H, R> {
     /// No user thread of `space` will ever run again: makes every CPU leave its root. Afterwards
     /// nothing walks its tables, and they, the root included, may be freed (C6). May wait for other CPUs.
     ///
-    /// The [`AddressSpace`] itself may still be in use when this returns: a CPU that was evicted from it, and is switching away or
-    /// going offline just now, still takes itself out of the space's set of CPUs. The reference that it passes as
-    /// `from` or `current` keeps that memory alive.
+    /// The [`AddressSpace`] itself may still be in use when this returns: a CPU that was evicted from it, and is
+    /// switching away or going offline just now, still takes itself out of the space's set of CPUs. The reference that
+    /// it passes as `from` or `current` keeps that memory alive.
     ///
     /// # Panics
-    /// If the space is running on the calling CPU, or is one of the kernel's mappings. In debug builds, if a device still uses it
-    /// ([`Hardware::secondary_is_attached`]).
+    /// If the space is running on the calling CPU. If the space is one of the kernel's mappings. In debug builds, if a
+    /// device still uses the space ([`Hardware::secondary_is_attached`]).
     pub fn retire(&self, space: &AddressSpace<H>) {
         assert!(
             !space.id().is_kernel(),
@@ -366,8 +369,8 @@ impl<H: Hardware, R: Rules> Engine<'_, H, R> {
             if !shootdown.has_targets() {
                 break;
             }
-            // A CPU that has left the space without naming it would stay in its set for ever. A CPU that has yet to leave
-            // its root takes itself out.
+            // A CPU that has left the space without naming it would stay in its set for ever. A CPU that has yet to
+            // leave its root takes itself out.
             for cpu in shootdown.targets.iter() {
                 let elsewhere = self.cpu(cpu).state.is_elsewhere(space.id());
                 if self

@@ -1,11 +1,10 @@
 //! Tags that each CPU gives their meaning (S2): x86 PCIDs, RISC-V ASIDs of each hart's own.
 //!
-//! There are more address spaces than tags, so a tag is lent. Each CPU has a few slots, one for each tag; a slot names the
-//! space that it is lent to and remembers how far the CPU has caught up with that space. Loading a
-//! space that still has its slot keeps its entries, if nothing was flushed meanwhile; a space
-//! without a slot takes one over, and the tag is flushed as it is loaded (C5). Up to eight slots are searched and taken over in
-//! turn; with more, the id of a space names its slot. Space ids are
-//! never used again, so a slot cannot take a new space for an old one.
+//! There are more address spaces than tags, so a tag is lent. Each CPU has a few slots, one for each tag; a slot names
+//! the space that it is lent to and remembers how far the CPU has caught up with that space. Loading a space that still
+//! has its slot keeps its entries, if nothing was flushed meanwhile; a space without a slot takes one over, and the tag
+//! is flushed as it is loaded (C5). Up to eight slots are searched and taken over in turn; with more, the id of a space
+//! names its slot. Space ids are never used again, so a slot cannot take a new space for an old one.
 //!
 //! It is not guaranteed that a space keeps its entries. Tags are a hint to the TLB; correctness
 //! rests on the generations in [`space`](crate::space) alone. Tags that mean the same on every CPU are

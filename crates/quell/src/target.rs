@@ -2,9 +2,9 @@
 //!
 //! # Generations
 //!
-//! A request may be merged, late or doubled on its way, so [`Engine::flush_here`] compares its generations with the one that this CPU
-//! has caught up with. If the request is the next step, the CPU flushes what it says; if it is behind, the CPU ignores it; if
-//! there is a gap, the CPU flushes the whole tag.
+//! A request may be merged, late or doubled on its way, so [`Engine::flush_here`] compares its generations with the one
+//! that this CPU has caught up with. If the request is the next step, the CPU flushes what it says; if it is behind,
+//! the CPU ignores it; if there is a gap, the CPU flushes the whole tag.
 
 use crate::addr::PageRange;
 use crate::cpu::{Activity, Loaded};
@@ -25,21 +25,20 @@ use core::sync::atomic::Ordering::Relaxed;
 impl<H: Hardware, R: Rules> Engine<'_, H, R> {
     /// Takes and flushes every request in this CPU's inbox: the handler of the shootdown interrupt.
     ///
-    /// May be called at any time, from any context that is not inside the engine on the same CPU
-    /// with interrupts masked; a spurious call costs three loads. Must not be called from an NMI. Never waits, and takes
-    /// no lock.
+    /// May be called at any time, from any context that is not inside the engine on the same CPU with interrupts
+    /// masked; a spurious call costs three loads. Must not be called from an NMI. Never waits, and takes no lock.
     pub fn on_interrupt(&self) {
         let were_on = self.hw.mask_interrupts();
         self.serve_requests();
         self.hw.restore_interrupts(were_on);
     }
 
-    /// [`Engine::on_interrupt`] where interrupts are masked already, as in most kernels' handlers: with two calls of the
-    /// machine fewer. Never waits.
+    /// [`Engine::on_interrupt`] where interrupts are masked already, as in most kernels' handlers: with two calls of
+    /// the machine fewer. Never waits.
     ///
     /// # Safety
-    /// Interrupts are masked on this CPU until it returns. If they are not, and another shootdown interrupt comes in the
-    /// middle, this CPU may say that it has flushed what it has not.
+    /// Interrupts are masked on this CPU until it returns. If they are not, and another shootdown interrupt comes in
+    /// the middle, this CPU may say that it has flushed what it has not.
     ///
     /// # Panics
     /// In debug builds, if interrupts are not masked.
@@ -86,8 +85,8 @@ impl<H: Hardware, R: Rules> Engine<'_, H, R> {
         }
     }
 
-    /// For a loop that spins, with interrupts off, for a lock whose holder may be waiting in the engine: takes and flushes the
-    /// requests for this CPU. Two loads if there are none. Never waits; not from an NMI.
+    /// For a loop that spins, with interrupts off, for a lock whose holder may be waiting in the engine: takes and
+    /// flushes the requests for this CPU. Two loads if there are none. Never waits; not from an NMI.
     #[inline]
     pub fn poll(&self) {
         let request = self.cpu(self.hw.this_cpu()).inbox.has_request();
@@ -213,9 +212,9 @@ impl<H: Hardware, R: Rules> Engine<'_, H, R> {
         state.flushed(now);
     }
 
-    /// Makes this CPU, if it has `space` loaded or that is a kernel space, forget the translations of a range that has gained
-    /// rights: after a fault, on machines whose TLBs may keep an entry that refused an access. Other CPUs notice by
-    /// faults of their own. Not for changes that need a flush. Never waits.
+    /// Makes this CPU, if it has `space` loaded or that is a kernel space, forget the translations of a range that has
+    /// gained rights: after a fault, on machines whose TLBs may keep an entry that refused an access. Other CPUs notice
+    /// by faults of their own. Not for changes that need a flush. Never waits.
     pub fn refresh(&self, space: &AddressSpace<H>, range: PageRange) {
         let were_on = self.hw.mask_interrupts();
         let state = &self.cpu(self.hw.this_cpu()).state;

@@ -1,16 +1,16 @@
-//! Changes that no batch counts: of a space for which a batch has no place left, and of one of which so many batches are outstanding
-//! that one more is not counted.
+//! Changes that no batch counts: of a space for which a batch has no place left, and of one of which so many batches
+//! are outstanding that one more is not counted.
 //!
-//! They are reported under a lock like any other, so nothing is waited for: as little as that would need is kept of them. The
-//! space takes a generation at once, so a CPU that loads it later flushes; and it remembers that generation
-//! ([`AddressSpace::owe_unplaced`]), so a second actor flushes all of the space before it relies on a cleared
-//! entry. The batch keeps no reference to the space. It keeps which CPUs may have had it loaded, in 64 groups, and at its end
+//! They are reported under a lock like any other, so nothing is waited for: as little as that would need is kept of
+//! them. The space takes a generation at once, so a CPU that loads it later flushes; and it remembers that generation
+//! ([`AddressSpace::owe_unplaced`]), so a second actor flushes all of the space before it relies on a cleared entry.
+//! The batch keeps no reference to the space. It keeps which CPUs may have had it loaded, in 64 groups, and at its end
 //! these drop whatever they have loaded. A CPU that loads the space in between sees its generation, and one that has
 //! loaded another since compares as it comes back.
 //!
-//! The batch does not know the space any more at its end, so it leaves the debt: the next second actor flushes the space
-//! once more, perhaps for nothing (as Linux's `flush_tlb_batched_pending` does after every batch). A second actor calls those
-//! changes paid that were reported before it flushed: generations do not come twice.
+//! The batch does not know the space any more at its end, so it leaves the debt: the next second actor flushes the
+//! space once more, perhaps for nothing (as Linux's `flush_tlb_batched_pending` does after every batch). A second actor
+//! calls those changes paid that were reported before it flushed: generations do not come twice.
 //!
 //! Where invalidations are broadcast they are sent at once, and the batch's end waits for them, or, on another CPU than
 //! the one that has sent them, sends one for everything.
@@ -44,7 +44,8 @@ impl<H: Hardware, R: Rules> Engine<'_, H, R> {
         self.count.div_ceil(64)
     }
 
-    /// Notes a change for which a batch has no place. Called under the lock of the table, after it was written. Waits for no CPU.
+    /// Notes a change for which a batch has no place. Called under the lock of the table, after it was written. Waits
+    /// for no CPU.
     pub(crate) fn report_unplaced(
         &self,
         space: &AddressSpace<H>,

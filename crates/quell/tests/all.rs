@@ -12,6 +12,7 @@ mod embedding;
 mod flight;
 mod idle;
 mod mixed;
+mod panics;
 mod reports;
 mod sketches;
 mod support;

@@ -1,7 +1,7 @@
-//! A caller may pass all that the types allow: calls of the engine's with arbitrary arguments, in arbitrary order, on both CPUs,
-//! never panic. The exceptions are those of the documentation (a batch that is full, a frame behind no page, a space that is retired where
-//! it runs, a CPU that is not online), and no other. Tests are built with overflow checks, so arithmetic counts. The file is long because
-//! every call is in it.
+//! A caller may pass all that the types allow: calls of the engine's with arbitrary arguments, in arbitrary order, on
+//! both CPUs, never panic. The exceptions are those of the documentation (a batch that is full, a frame behind no page,
+//! a space that is retired where it runs, a CPU that is not online), and no other. Tests are built with overflow
+//! checks, so arithmetic counts. The file is long because every call is in it.
 
 use crate::support::any::{self as any_value, entry, scope};
 use crate::support::{E, Machine, S, run_on_both, space, world, world_of};

@@ -1,9 +1,8 @@
 //! What the engine asks of the kernel around it: whether it may wait, to hear of answers and of long waits, where state
-//! of a CPU is kept, which devices use the tables, and which virtual CPUs do not run. The file is long because one machine, made for these
-//! questions, answers them all.
+//! of a CPU is kept, which devices use the tables, and which virtual CPUs do not run.
 //!
 //! The machine is one thread that is each of two CPUs in turn: the target handles its interrupt while the initiator
-//! waits.
+//! waits. The file is long because one machine, made for these questions, answers them all.
 
 use std::cell::{Cell, RefCell};
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -46,7 +45,7 @@ struct Machine {
 
 // SAFETY: each test has one thread, and a machine of its own.
 unsafe impl Sync for Machine {}
-// SAFETY: as above.
+// SAFETY: each test has one thread, and a machine of its own.
 unsafe impl Send for Machine {}
 
 impl Machine {
@@ -512,7 +511,7 @@ fn a_program_that_is_not_to_be_disturbed_is_left_alone_for_the_kernels_mappings(
     unmap(engine, kernel);
     assert_eq!(machine.interrupts.get(), 4);
     // Of one that has nothing to flush, entering costs none.
-    // SAFETY: as above.
+    // SAFETY: nothing is accessed on this machine.
     on(1, &|| unsafe { engine.enter_user() });
     on(1, &|| engine.enter_kernel());
     assert_eq!(full(), before + 1);

@@ -1,16 +1,16 @@
-//! Two calls meet: the second runs whole between any two steps of the first. This file is long because it has a machine with
-//! TLBs of its own, and calls enough that each meets each.
+//! Two calls meet: the second runs whole between any two steps of the first.
 //!
 //! Each word of this machine's memory counts its accesses. Between any two of them a hook can make another CPU do
-//! something. So every call of CPU 1 is met by every call of CPU 0, at every place where it can be. It is the
-//! smallest part of what the adversary searches, with one switch there and one back; but all of it is run each time, in a
-//! few seconds. Where CPU 1 has interrupts masked, CPU 0 must get on without an answer of it: a meeting in which it
-//! cannot is left out.
+//! something. So every call of CPU 1 is met by every call of CPU 0, at every place where it can be. It is the smallest
+//! part of what the adversary searches, with one switch there and one back; but all of it is run each time, in a few
+//! seconds. Where CPU 1 has interrupts masked, CPU 0 must get on without an answer of it: a meeting in which it cannot
+//! is left out. This file is long because it has a machine with TLBs of its own, and calls enough that each meets each.
 //!
 //! Walkers are as eager as the architecture lets them be: between any two steps every CPU fills its TLB with everything
-//! that its root leads to. A store to a table waits in its CPU's store buffer, as on every architecture, until the CPU does something
-//! that no store outlasts: a locked operation, a full barrier, an invalidation, the load of a root. At the end no CPU may use a page whose frame was given out, neither at once nor after it has been
-//! through its other space and back, and a frame whose flush was owed has one taker.
+//! that its root leads to. A store to a table waits in its CPU's store buffer, as on every architecture, until the CPU
+//! does something that no store outlasts: a locked operation, a full barrier, an invalidation, the load of a root. At
+//! the end no CPU may use a page whose frame was given out, neither at once nor after it has been through its other
+//! space and back, and a frame whose flush was owed has one taker.
 
 use std::cell::{Cell, OnceCell, RefCell};
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
@@ -105,7 +105,7 @@ struct Machine {
 }
 // SAFETY: each test has its machine to itself, on one thread.
 unsafe impl Sync for Machine {}
-// SAFETY: as above.
+// SAFETY: each test has its machine to itself, on one thread.
 unsafe impl Send for Machine {}
 
 /// The second call needs an answer that the first one's CPU cannot give now.
@@ -349,9 +349,9 @@ impl World {
     fn start(&'static self, batch: &'static mut B) {
         let started: &'static mut Option<InFlight<'_, '_, '_, _, _, _>> = leak(Some(batch.start()));
         if started.as_mut().expect("it was put there").is_done() {
-            self.give_out(started.take().expect("as above").finish());
+            self.give_out(started.take().expect("it was put there").finish());
         } else {
-            self.later(|world| world.give_out(started.take().expect("as above").finish()));
+            self.later(|world| world.give_out(started.take().expect("it was put there").finish()));
         }
     }
 
@@ -790,8 +790,8 @@ fn with_waits_for_the_end() {
     meet_under("with waits for the end", policy, true, 4);
 }
 
-/// inbox.rs: an outbox is free when all targets of its flush have flushed. Here one has not when a thread preempts the initiator,
-/// and that thread flushes twice for a third CPU.
+/// inbox.rs: an outbox is free when all targets of its flush have flushed. Here one has not when a thread preempts the
+/// initiator, and that thread flushes twice for a third CPU.
 #[test]
 fn an_outbox_is_kept_for_the_flush_that_was_preempted() {
     const PREEMPTING: Call = Call {

@@ -1,5 +1,5 @@
-//! Edges that no ordinary run comes by: the longest ranges, many slots, a long ledger, batches that change their CPU. This file is
-//! long because each edge has a machine of its own.
+//! Edges that no ordinary run comes by: the longest ranges, many slots, a long ledger, batches that change their CPU.
+//! This file is long because each edge has a machine of its own.
 
 use crate::support::{E, Machine, S, leak, run_on_both, space, world, world_of};
 use quell::cpu_set::AtomicCpuSet;
@@ -413,7 +413,8 @@ fn what_follows_a_whole_space_is_flushed() {
     assert_eq!(machine.interrupts.get(), 1, "CPU 1 runs the other space");
 }
 
-/// unplaced.rs: a batch interrupts no CPU for changes that it has no place for before its end, and flushes them once there.
+/// unplaced.rs: a batch interrupts no CPU for changes that it has no place for before its end, and flushes them once
+/// there.
 #[test]
 fn a_batch_that_is_full_of_spaces_is_flushed_at_its_end() {
     let (machine, engine) = world(Machine::default(), Policy::ALL);
@@ -432,8 +433,8 @@ fn a_batch_that_is_full_of_spaces_is_flushed_at_its_end() {
     assert_eq!(machine.interrupts.get(), 1);
 }
 
-/// asid.rs: where tags mean the same everywhere, a space has one, a CPU that runs it keeps it over rollovers, none has the
-/// kernel's, and a CPU that takes a used one flushes first.
+/// asid.rs: where tags mean the same everywhere, a space has one, a CPU that runs it keeps it over rollovers, none has
+/// the kernel's, and a CPU that takes a used one flushes first.
 #[test]
 fn tags_that_run_out_are_dealt_again() {
     let (machine, engine) = world(
@@ -906,7 +907,8 @@ fn requests_for_another_space_are_ignored() {
     }
 }
 
-/// flushed.rs: frames that the embedder does not take out are dropped, behind the flush; those that owe come out one by one.
+/// flushed.rs: frames that the embedder does not take out are dropped, behind the flush; those that owe come out one by
+/// one.
 #[test]
 fn frames_come_out_one_way_or_the_other() {
     let dropped: &std::cell::Cell<usize> = leak(std::cell::Cell::new(0));

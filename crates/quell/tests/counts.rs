@@ -1,9 +1,9 @@
-//! What the engine does for each call, and no more: interrupts, invalidations, loads, and what it counts. A flush too many
-//! keeps the contract, so nothing else would notice it. This file is long because it is one story, in which every step finds what the last
-//! one has left.
+//! What the engine does for each call, and no more: interrupts, invalidations, loads, and what it counts. A flush too
+//! many keeps the contract, so nothing else would notice it.
 //!
-//! `counts/*.txt` are these steps with all that they came to, on two CPUs of a machine with tags, of one on which nothing is
-//! on, and of one that broadcasts. A commit that changes one of them says why it costs more, or less.
+//! `counts/*.txt` are these steps with all that they came to, on two CPUs of a machine with tags, of one on which
+//! nothing is on, and of one that broadcasts. A commit that changes one of them says why it costs more, or less. This
+//! file is long because it is one story, in which every step finds what the last one has left.
 
 use crate::support::{E, Machine, S, leak, space, world};
 use quell::{
@@ -445,7 +445,7 @@ fn story(machine: Machine, policy: Policy) -> String {
             batch.unmapped(x, base(5), Frame(2));
             assert_eq!(batch.finish().count(), 2);
         });
-        // SAFETY: as above.
+        // SAFETY: no memory is behind any frame.
         told.other("CPU 1 runs a program", |_| unsafe { engine.enter_user() });
         told.step("a page of the kernel, while CPU 1 runs a program", |told| {
             told.unmap(kernel, &[page])
@@ -459,7 +459,7 @@ fn story(machine: Machine, policy: Policy) -> String {
         );
         told.step("a page of the program", |told| told.unmap(x, &[base(5)]));
         told.other("CPU 1 enters the kernel", |_| engine.enter_kernel());
-        // SAFETY: as above.
+        // SAFETY: no memory is behind any frame.
         told.other("CPU 1 runs a program and enters the kernel", |_| unsafe {
             engine.enter_user();
             engine.enter_kernel();

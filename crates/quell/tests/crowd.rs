@@ -1,9 +1,9 @@
 //! Every CPU reports a change of one space at the same moment, and as many batches as are counted are open already.
 //!
-//! A report counts its batch and looks then whether that is one too many; in between the count is higher than the bound. Here each
-//! CPU is stopped at that place, one inside the other, as many as the engine handles. The count must not run over: the
-//! space would look as if nothing were outstanding, to second actors and to CPUs that load it, and its flush generation
-//! would be one that no flush has taken. With the feature `cpus-8192` there are the most of them.
+//! A report counts its batch and looks then whether that is one too many; in between the count is higher than the
+//! bound. Here each CPU is stopped at that place, one inside the other, as many as the engine handles. The count must
+//! not run over: the space would look as if nothing were outstanding, to second actors and to CPUs that load it, and
+//! its flush generation would be one that no flush has taken. With the feature `cpus-8192` there are the most of them.
 
 use std::cell::Cell;
 

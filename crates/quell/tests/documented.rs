@@ -50,8 +50,8 @@ fn what_comes_after_owed_frames_that_were_forgotten_comes_out() {
     assert!(batch.finish().eq([Frame(43)]));
 }
 
-/// batch.rs: a batch that was told of mappings of the kernel and of a user space is flushed: CPU 1, which runs the program
-/// of that space and is left alone, is interrupted for it.
+/// batch.rs: a batch that was told of mappings of the kernel and of a user space is flushed: CPU 1, which runs the
+/// program of that space and is left alone, is interrupted for it.
 #[test]
 fn what_is_owed_of_a_program_does_not_wait_for_its_entry_into_the_kernel() {
     for with_kernel in [false, true] {
@@ -61,7 +61,7 @@ fn what_is_owed_of_a_program_does_not_wait_for_its_entry_into_the_kernel() {
         let kernel: S = leak(unsafe { engine.new_kernel_space(Frame(2), KernelEntries::Global) });
         run_on_both(machine, engine, x);
         machine.me.set(1);
-        // SAFETY: as above.
+        // SAFETY: no memory is behind any frame.
         unsafe { engine.enter_user() };
         machine.me.set(0);
         machine.interrupts.set(0);
@@ -260,8 +260,8 @@ fn retire_asks_whether_it_may_wait() {
     );
 }
 
-/// switch.rs: a space that a switch has left out goes on naming the CPU until it is retired, and its flushes interrupt that
-/// CPU in vain; its retirement ends.
+/// switch.rs: a space that a switch has left out goes on naming the CPU until it is retired, and its flushes interrupt
+/// that CPU in vain; its retirement ends.
 #[test]
 fn a_space_that_a_switch_left_out_is_retired() {
     let (machine, engine) = world(Machine::default(), Policy::ALL);
@@ -399,7 +399,8 @@ fn one_cpu_flushes_the_kernel_s_own_mappings() {
     }
 }
 
-/// flush.rs, of `quiesce`: "every CPU that is online has *flushed*", where the initiator of the flush goes on with the receipt.
+/// flush.rs, of `quiesce`: "every CPU that is online has *flushed*", where the initiator of the flush goes on with the
+/// receipt.
 #[test]
 fn a_cpu_that_has_taken_a_request_is_waited_for_until_it_has_flushed() {
     let (machine, engine) = world(Machine::default(), Policy::ALL);

@@ -1,5 +1,5 @@
-//! What the engine notices of a machine that does not do its duty, in debug builds: each test breaches one, and fails without the assertion.
-//! docs/contract.md lists them, beside those that only a judge of accesses notices.
+//! What the engine notices of a machine that does not do its duty, in debug builds: each test breaches one, and fails
+//! without the assertion. docs/duties.md lists them, beside those that only a judge of accesses notices.
 #![cfg(debug_assertions)]
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -123,7 +123,8 @@ fn two_engines_that_share_the_state_of_a_cpu_are_noticed() {
     assert!(Engine::new(machine, cpus, &[], Policy::ALL).is_ok());
 }
 
-/// hardware.rs: `load_root` is "called with interrupts masked", and the methods of a machine call nothing of the engine.
+/// hardware.rs: `load_root` is "called with interrupts masked", and the methods of a machine call nothing of the
+/// engine.
 #[test]
 fn a_handler_in_the_middle_of_a_switch_is_noticed() {
     notices(

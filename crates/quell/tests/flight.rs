@@ -1,5 +1,5 @@
-//! Flushes that go on by themselves (`Batch::start`): what a look waits for, and what it does not. Also of changes that a batch has
-//! no place for, on machines that broadcast, and with devices that take long.
+//! Flushes that go on by themselves (`Batch::start`): what a look waits for, and what it does not. Also of changes that
+//! a batch has no place for, on machines that broadcast, and with devices that take long.
 
 use std::cell::RefCell;
 
@@ -46,8 +46,8 @@ fn answer(machine: &Machine, engine: E) {
     machine.me.set(0);
 }
 
-/// C6, kernel.rs, flush.rs: a receipt is enough for leaves of user spaces. If one of the changes was a table's or the kernel's, a
-/// look says no until the target has flushed, whether the batch had a place for that change or not.
+/// C6, kernel.rs, flush.rs: a receipt is enough for leaves of user spaces. If one of the changes was a table's or the
+/// kernel's, a look says no until the target has flushed, whether the batch had a place for that change or not.
 #[test]
 fn a_look_is_content_with_the_receipt_of_leaves_alone() {
     #[derive(Clone, Copy, PartialEq, Debug)]
@@ -120,7 +120,8 @@ fn what_has_no_place_is_flushed_on_the_cpu_that_starts() {
     assert_eq!(flight.finish().count(), 2);
 }
 
-/// unplaced.rs: "the batch's end waits for them, or, on another CPU than the one that has sent them, sends one for everything".
+/// unplaced.rs: "the batch's end waits for them, or, on another CPU than the one that has sent them, sends one for
+/// everything".
 #[test]
 fn broadcasts_without_a_place_are_completed_where_they_were_sent() {
     for (first, second) in [(0, 0), (1, 1), (0, 1), (1, 0)] {
@@ -161,8 +162,8 @@ fn broadcasts_without_a_place_are_completed_where_they_were_sent() {
     }
 }
 
-/// in_flight.rs: the first look executes the barrier, and only that one does, however often a device is asked. When all is over, no
-/// CPU tells of answers any more.
+/// in_flight.rs: the first look executes the barrier, and only that one does, however often a device is asked. When all
+/// is over, no CPU tells of answers any more.
 #[test]
 fn a_broadcast_flush_has_one_barrier_however_long_devices_take() {
     let (machine, engine) = world(broadcasting(), Policy::ALL);
@@ -233,7 +234,8 @@ fn a_batch_that_waits_for_a_device_alone_serves_its_cpus_inbox() {
     assert_eq!(other.finish().count(), 1);
 }
 
-/// batch.rs: a batch that was told "of more spaces than it has places for" is flushed: a debt would be of the others alone.
+/// batch.rs: a batch that was told "of more spaces than it has places for" is flushed: a debt would be of the others
+/// alone.
 #[test]
 fn what_has_no_place_is_not_owed() {
     let (machine, engine) = world(Machine::default(), Policy::ALL);
@@ -249,8 +251,8 @@ fn what_has_no_place_is_not_owed() {
     assert!(invalidated.iter().any(|(cpu, _)| *cpu == 1));
 }
 
-/// unplaced.rs: a CPU that runs a program undisturbed is interrupted for a change of its program's space that has no place, and not
-/// for one of the kernel's.
+/// unplaced.rs: a CPU that runs a program undisturbed is interrupted for a change of its program's space that has no
+/// place, and not for one of the kernel's.
 #[test]
 fn a_program_is_disturbed_for_its_own_space_alone() {
     for (of_kernel, interrupts) in [(true, 0), (false, 1)] {

@@ -1,8 +1,9 @@
 //! What an idle CPU is interrupted for, and what it finds again when it wakes to the same space.
 //!
-//! A walker may read a freed table as long as the root above it is loaded, so a CPU that keeps its root must be asked each
-//! time that tables are freed. So it is asked once, leaves the root, and is not asked again before it comes back; Linux does the
-//! same. It keeps its tag then: entries that no request has named are there when it loads the root again.
+//! A walker may read a freed table as long as the root above it is loaded, so a CPU that keeps its root must be asked
+//! each time that tables are freed. So it is asked once, leaves the root, and is not asked again before it comes back;
+//! Linux does the same. It keeps its tag then: entries that no request has named are there when it loads the root
+//! again.
 
 use crate::support::{E, Machine, S, leak, run_on_both, space, world};
 use quell::{
@@ -43,7 +44,8 @@ fn freed_tables_interrupt_an_idle_cpu_once() {
     }
 }
 
-/// CPU 1 was idle while `happens` on CPU 0: what it invalidated meanwhile, and whether it keeps its entries as it wakes.
+/// CPU 1 was idle while `happens` on CPU 0: what it invalidated meanwhile, and whether it keeps its entries as it
+/// wakes.
 fn wakes(policy: Policy, happens: fn(E, S)) -> (Vec<Invalidate>, Vec<bool>) {
     let (machine, engine) = world(Machine::default(), policy);
     let x = space(engine, 1);

@@ -1,16 +1,16 @@
 //! Two ways to flush on one machine: Linux's use of INVLPGB, as a sketch.
 //!
-//! A process on few CPUs has tags of each CPU's own, and its flushes interrupt. One on many gets a tag that means the same
-//! everywhere, and its flushes are broadcast. Both are engines over one machine, which divide its tags between them, and a
-//! process has a space in either. It changes over while it runs: from then on CPUs load it by its second space, and a
-//! change is told to both, until the first is loaded nowhere and is no more told of anything.
+//! A process on few CPUs has tags of each CPU's own, and its flushes interrupt. One on many gets a tag that means the
+//! same everywhere, and its flushes are broadcast. Both are engines over one machine, which divide its tags between
+//! them, and a process has a space in either. It changes over while it runs: from then on CPUs load it by its second
+//! space, and a change is told to both, until the first is loaded nowhere and is no more told of anything.
 //!
 //! What a kernel keeps to:
 //!
 //! * a CPU that leaves an engine's space for one of the other's calls [`Engine::leave`] of the first engine, then
 //!   [`Engine::switch_to`] of the second, with interrupts masked from before until after;
-//! * a change that comes before the first space is retired is told to both; which space a CPU has loaded does not matter
-//!   to the initiator;
+//! * a change that comes before the first space is retired is told to both; which space a CPU has loaded does not
+//!   matter to the initiator;
 //! * the handler of the interrupt asks both.
 
 use quell::{
@@ -75,7 +75,7 @@ struct Half<const EVERYWHERE: bool> {
 
 // SAFETY: each test has one thread, and a machine of its own.
 unsafe impl<const EVERYWHERE: bool> Sync for Half<EVERYWHERE> {}
-// SAFETY: as above.
+// SAFETY: each test has one thread, and a machine of its own.
 unsafe impl<const EVERYWHERE: bool> Send for Half<EVERYWHERE> {}
 
 impl<const EVERYWHERE: bool> Half<EVERYWHERE> {
@@ -219,7 +219,7 @@ impl Kernel {
         Process {
             // SAFETY: this machine walks no tables.
             own: unsafe { self.own.new_space(Frame(root)) },
-            // SAFETY: as above.
+            // SAFETY: this machine walks no tables.
             everywhere: unsafe { self.everywhere.new_space(Frame(root)) },
             changed_over: Cell::new(false),
         }

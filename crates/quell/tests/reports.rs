@@ -1,5 +1,6 @@
-//! A report to a batch waits for no CPU and no device: under every policy, of more spaces than there are places for, and of more batches of a
-//! space than are counted. The batch flushes changes that it has no place for at its end, and second actors hear of them.
+//! A report to a batch waits for no CPU and no device: under every policy, of more spaces than there are places for,
+//! and of more batches of a space than are counted. The batch flushes changes that it has no place for at its end, and
+//! second actors hear of them.
 
 use crate::support::{E, Machine, S, run_on_both, space, world};
 use quell::{
@@ -47,8 +48,8 @@ fn without_waiting<R>(machine: &Machine, act: impl FnOnce() -> R) -> R {
     done
 }
 
-/// Where invalidations are broadcast a report executes its own barrier at most, and devices are waited for at the end: also of
-/// what the batch has no place for, on another CPU.
+/// Where invalidations are broadcast a report executes its own barrier at most, and devices are waited for at the end:
+/// also of what the batch has no place for, on another CPU.
 #[test]
 fn devices_are_waited_for_at_the_end() {
     for policy in [Policy::BASELINE, Policy::ALL] {
@@ -158,8 +159,8 @@ fn more_batches_than_are_counted_do_not_wait() {
     assert_eq!(machine.busy.get(), 0, "devices are waited for");
 }
 
-/// A simple kernel, that says when its lock is dropped, flushes once for each change; with S0 it flushes once, and so it does for a
-/// call, and where the flush may be owed.
+/// A simple kernel, that says when its lock is dropped, flushes once for each change; with S0 it flushes once, and so
+/// it does for a call, and where the flush may be owed.
 #[test]
 fn without_s0_each_change_is_flushed() {
     let without_s0 = Policy {

@@ -1,27 +1,29 @@
-//! Machines that are to come, as sketches of a `Hardware`: what each says of itself, and what its operations are. The file is long
-//! because all of them are one machine, whose kinds differ.
+//! Machines that are to come, as sketches of a `Hardware`: what each says of itself, and what its operations are. The
+//! file is long because all of them are one machine, whose kinds differ.
 //!
-//! * Arm without broadcasts: invalidations reach their own CPU alone (`DSB ISH`, for what others have written; `TLBI` without `IS`, `DSB NSH`), as some
-//!   systems prefer where broadcasts disturb too many. ASIDs then need mean something on their own CPU only: they are
-//!   tags of each CPU's own. Ranges are one operation (`TLBI RVAE1`).
+//! * Arm without broadcasts: invalidations reach their own CPU alone (`DSB ISH`, for what others have written; `TLBI`
+//!   without `IS`, `DSB NSH`), as some systems prefer where broadcasts disturb too many. ASIDs then need mean something
+//!   on their own CPU only: they are tags of each CPU's own. Ranges are one operation (`TLBI RVAE1`).
 //! * RISC-V with ASIDs that are the same everywhere and no broadcast: the same, lent by each hart for itself.
-//! * Intel's remote action requests: an invalidation is laid into the table of each target, whose hardware carries it out
-//!   without an interrupt; the sender waits until the targets have marked it done. To the engine that is a broadcast, with
-//!   PCIDs that are dealt for all CPUs.
-//! * A second stage: spaces of guest-physical addresses, whose entries are tagged by their root (Intel's EPT), and which
-//!   lose all of them at once (`INVEPT`). An interrupt makes a CPU leave the guest.
-//! * A second stage whose guests have tags that mean the same everywhere (Arm's VMIDs): invalidations by guest-physical page are
-//!   broadcast (`TLBI IPAS2E1IS`). They do not reach what a TLB keeps of both stages as one, which no such address finds: so behind
-//!   them, before they count as complete, goes one for all that the guest has of its first stage (`TLBI VMALLE1IS`).
-//! * Contiguous entries: a TLB may keep a block of pages as one entry, or as many, so the code that takes a block apart reports all of
-//!   its pages. A range is one operation.
-//! * Broadcasts that name an address and no tag (INVLPGB without its PCID and ASID), over tags of each CPU's own: they reach
-//!   the address under every tag of every CPU, so whatever a CPU has kept is as good as what it would fill. To the engine
-//!   there are no tags; the machine lends its own by the root that it is to load, and keeps what is under them.
-//! * A guest whose hypervisor flushes when it is called: the call names addresses, and reaches every virtual CPU, one that does not
-//!   run too. To the engine that is such a broadcast; `complete` makes the call.
-//! * A device that walks the tables of programs (an IOMMU with shared virtual addresses) and has a TLB of its own: invalidations go
-//!   into its queue, in order, and a place in the queue stands for all that lies before it.
+//! * Intel's remote action requests: an invalidation is laid into the table of each target, whose hardware carries it
+//!   out without an interrupt; the sender waits until the targets have marked it done. To the engine that is a
+//!   broadcast, with PCIDs that are dealt for all CPUs.
+//! * A second stage: spaces of guest-physical addresses, whose entries are tagged by their root (Intel's EPT), and
+//!   which lose all of them at once (`INVEPT`). An interrupt makes a CPU leave the guest.
+//! * A second stage whose guests have tags that mean the same everywhere (Arm's VMIDs): invalidations by guest-physical
+//!   page are broadcast (`TLBI IPAS2E1IS`). They do not reach what a TLB keeps of both stages as one, which no such
+//!   address finds: so behind them, before they count as complete, goes one for all that the guest has of its first
+//!   stage (`TLBI VMALLE1IS`).
+//! * Contiguous entries: a TLB may keep a block of pages as one entry, or as many, so the code that takes a block apart
+//!   reports all of its pages. A range is one operation.
+//! * Broadcasts that name an address and no tag (INVLPGB without its PCID and ASID), over tags of each CPU's own: they
+//!   reach the address under every tag of every CPU, so whatever a CPU has kept is as good as what it would fill. To
+//!   the engine there are no tags; the machine lends its own by the root that it is to load, and keeps what is under
+//!   them.
+//! * A guest whose hypervisor flushes when it is called: the call names addresses, and reaches every virtual CPU, one
+//!   that does not run too. To the engine that is such a broadcast; `complete` makes the call.
+//! * A device that walks the tables of programs (an IOMMU with shared virtual addresses) and has a TLB of its own:
+//!   invalidations go into its queue, in order, and a place in the queue stands for all that lies before it.
 //! * A kernel that has room for one mechanism.
 //!
 //! Broadcasts for some spaces and tags of each CPU's own for the rest (Linux's use of INVLPGB) are two engines over one
@@ -47,8 +49,8 @@ struct Kind {
     tagged_by_root: bool,
     /// Whether invalidations name no tag, and reach every one; root switches keep what was there.
     reaches_every_tag: bool,
-    /// Whether a TLB keeps entries of two stages as one, by an address that an invalidation does not name: an initiator that invalidates a
-    /// page drops all of the tag's, too.
+    /// Whether a TLB keeps entries of two stages as one, by an address that an invalidation does not name: an initiator
+    /// that invalidates a page drops all of the tag's, too.
     combines: bool,
     /// So many pages may be one entry, found by its first page alone.
     block: u64,
@@ -106,7 +108,7 @@ const BROADCAST_BY_ADDRESS: Kind = Kind {
     ..ARM_LOCAL
 };
 
-/// The tags are the guest's own business, as above.
+/// The tags are the guest's own business: the engine knows of none.
 const HYPERCALLS: Kind = Kind {
     features: Features {
         // So many addresses fit the page that a call passes.
@@ -116,7 +118,8 @@ const HYPERCALLS: Kind = Kind {
     ..BROADCAST_BY_ADDRESS
 };
 
-/// Tables that a hypervisor has made for a guest: `INVEPT` names a root, and takes all that came from it, or takes everything.
+/// Tables that a hypervisor has made for a guest: `INVEPT` names a root, and takes all that came from it, or takes
+/// everything.
 const SECOND_STAGE: Kind = Kind {
     features: Features {
         // Nothing limits how many roots a CPU remembers.
@@ -159,7 +162,8 @@ const CONTIGUOUS: Kind = Kind {
 /// One thread is each of the CPUs in turn: a target takes its interrupt, or its hardware looks into its table, while
 /// the initiator waits.
 ///
-/// `DEVICE`: a device walks the tables as well, and keeps what it finds. `BATCHES`: the kernel has room for batches alone.
+/// `DEVICE`: a device walks the tables as well, and keeps what it finds. `BATCHES`: the kernel has room for batches
+/// alone.
 struct Machine<const DEVICE: bool = false, const BATCHES: bool = false> {
     kind: Kind,
     me: Cell<usize>,
@@ -181,7 +185,7 @@ struct Machine<const DEVICE: bool = false, const BATCHES: bool = false> {
 
 // SAFETY: each test has one thread, and a machine of its own.
 unsafe impl<const DEVICE: bool, const BATCHES: bool> Sync for Machine<DEVICE, BATCHES> {}
-// SAFETY: as above.
+// SAFETY: each test has one thread, and a machine of its own.
 unsafe impl<const DEVICE: bool, const BATCHES: bool> Send for Machine<DEVICE, BATCHES> {}
 
 impl<const DEVICE: bool, const BATCHES: bool> Machine<DEVICE, BATCHES> {
@@ -360,8 +364,8 @@ fn engine<const DEVICE: bool, const BATCHES: bool>(
     Ok(engine)
 }
 
-/// Some pages are unmapped while one CPU runs their space, and another has it under a tag that is not loaded. Returns how many
-/// operations a range of `pages` took.
+/// Some pages are unmapped while one CPU runs their space, and another has it under a tag that is not loaded. Returns
+/// how many operations a range of `pages` took.
 fn unmaps(kind: Kind, pages: u64) -> u64 {
     unmaps_on(machine::<false, false>(kind), pages)
 }

@@ -1,13 +1,14 @@
-//! Software that walks page tables without a lock (what Linux's `get_user_pages_fast` does), and what C6 leaves to the embedder.
+//! Software that walks page tables without a lock (what Linux's `get_user_pages_fast` does), and what C6 leaves to the
+//! embedder.
 //!
-//! The engine's promise is about hardware: when a batch yields a table, no CPU's walker reads it any more. Code that has
-//! loaded the pointer to it may. Such a walker is a reader of RCU, and the table goes to RCU after it has come out of
-//! the batch, not to the allocator. RCU's grace period alone would not do, because the hardware reads under no guard; and the
-//! flush alone would not, because it asks no CPU that it knows not to hold a translation: a walker that masks
-//! interrupts holds off nothing.
+//! The engine's promise is about hardware: when a batch yields a table, no CPU's walker reads it any more. Code that
+//! has loaded the pointer to it may. Such a walker is a reader of RCU, and the table goes to RCU after it has come out
+//! of the batch, not to the allocator. RCU's grace period alone would not do, because the hardware reads under no
+//! guard; and the flush alone would not, because it asks no CPU that it knows not to hold a translation: a walker that
+//! masks interrupts holds off nothing.
 //!
-//! A walker that takes a reference to the frame that it has found looks at the entry once more afterwards: if that has changed, the
-//! frame may have had a new owner in between, and the reference is given back.
+//! A walker that takes a reference to the frame that it has found looks at the entry once more afterwards: if that has
+//! changed, the frame may have had a new owner in between, and the reference is given back.
 
 use crate::support::{Machine, run_on_both, space, world};
 use crossbeam_epoch::{Atomic, Guard, Shared, pin};
@@ -55,8 +56,8 @@ fn get_page<'g>(
     (Some(entry), table)
 }
 
-/// A walker looks while another thread unlinks the table; `free` says what becomes of it once it has come out of the batch.
-/// Whether the table was free while the walker was in it.
+/// A walker looks while another thread unlinks the table; `free` says what becomes of it once it has come out of the
+/// batch. Whether the table was free while the walker was in it.
 fn walks_into_freed(free: impl Fn(Shared<'_, Table>, &Guard)) -> bool {
     let (machine, engine) = world(Machine::default(), Policy::ALL);
     let of = space(engine, 1);

@@ -1,10 +1,10 @@
-//! `cargo xtask ci`: what a change must pass beyond `cargo test`. This file is long because the table of steps is in it.
+//! `cargo xtask ci`: what a change must pass beyond `cargo test`.
 //!
-//! `cargo test` checks what can be checked in a few minutes on a machine with nothing but a Rust
-//! toolchain. A check that takes longer, or needs an emulator, is a step of this command, so that there is
-//! one place where it is written down and one line to type. A step is a command line that a person can
-//! type as well; it is printed before it runs. All steps run, also after one has failed, and the end is
-//! a list of what came of each, after the last lines of those that failed.
+//! `cargo test` checks what can be checked in a few minutes on a machine with nothing but a Rust toolchain. A check
+//! that takes longer, or needs an emulator, is a step of this command, so that there is one place where it is written
+//! down and one line to type. A step is a command line that a person can type as well; it is printed before it runs.
+//! All steps run, also after one has failed, and the end is a list of what came of each, after the last lines of those
+//! that failed. This file is long because the table of steps is in it.
 
 mod api;
 mod cargo;
@@ -34,11 +34,12 @@ struct Step {
     shows: &'static str,
     /// Variables of its environment.
     environment: &'static [(&'static str, &'static str)],
-    /// What `cargo` is told. A step names the test or the binary that it needs and, where it can, no package: what packages are
-    /// chosen decides with which features the crates are built that they share, and `cargo test` and `cargo run --release`
-    /// have built all of them for those that they choose.
+    /// What `cargo` is told. A step names the test or the binary that it needs and, where it can, no package: what
+    /// packages are chosen decides with which features the crates are built that they share, and `cargo test` and
+    /// `cargo run --release` have built all of them for those that they choose.
     cargo: Words,
-    /// Whether it boots machines in emulators, which `scripts/setup-boot --bochs --linux` installs with what else such steps need.
+    /// Whether it boots machines in emulators, which `scripts/setup-boot --bochs --linux` installs with what else such
+    /// steps need.
     boots: bool,
 }
 
@@ -365,8 +366,8 @@ enum Passed {
     Skipped,
 }
 
-/// What a step ends with that lacks a tool. It is automake's number; the smaller ones mean failures of cargo, pytest and
-/// `quell`.
+/// What a step ends with that lacks a tool. It is automake's number; the smaller ones mean failures of cargo, pytest
+/// and `quell`.
 const SKIPPED: u8 = 77;
 
 /// How many lines of a step that failed are repeated at the end.

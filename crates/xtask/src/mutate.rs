@@ -119,8 +119,8 @@ fn chosen(
         .map(|(number, _)| number)
         .collect();
     if let Some(most) = asked.sample {
-        // By the name, not by the number, which each new line of the engine changes: as long as a mutant is there, a seed
-        // draws it.
+        // By the name, not by the number, which each new line of the engine changes: as long as a mutant is there, a
+        // seed draws it.
         let drawn = |number: &u32| {
             let mut hasher = DefaultHasher::new();
             (asked.seed, &mutants[*number as usize - 1].name).hash(&mut hasher);

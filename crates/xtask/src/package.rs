@@ -20,7 +20,8 @@ pub fn run(root: &Path) -> Result<(), String> {
     }
     let status = cargo::command()
         .current_dir(root)
-        // All that is needed was fetched when this command was built: a registry that does not answer is no mistake of the packages.
+        // All that is needed was fetched when this command was built: a registry that does not answer is no mistake of
+        // the packages.
         .args(["package", "--quiet", "--offline", "--allow-dirty"])
         .args(CRATES.iter().flat_map(|name| ["--package", name]))
         .status()

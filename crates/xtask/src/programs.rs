@@ -1,9 +1,11 @@
-//! `cargo xtask programs`: real programs as they are, recorded, and as `quell record` advises, by turns: what was predicted, and what happened.
+//! `cargo xtask programs`: real programs as they are, recorded, and as `quell record` advises, by turns: what was
+//! predicted, and what happened.
 //!
-//! `scripts/real-program` makes each ready. An operation is what the program counts (a request, a read, a transaction); interrupts are those
-//! that the command and what it starts send to flush, counted by the kernel for `perf stat` while nothing is recorded; CPU time
-//! is what the program says of itself. What is compared are medians over rounds, because a round is a few seconds on a host
-//! that does other things as well. The tables in docs/record/ are what `--write` puts there.
+//! `scripts/real-program` makes each ready. An operation is what the program counts (a request, a read, a transaction);
+//! interrupts are those that the command and what it starts send to flush, counted by the kernel for `perf stat` while
+//! nothing is recorded; CPU time is what the program says of itself. What is compared are medians over rounds, because
+//! a round is a few seconds on a host that does other things as well. The tables in docs/record/ are what `--write`
+//! puts there.
 
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};

@@ -196,7 +196,7 @@ unsafe impl Bench for Cpus {
     }
 
     fn try_write(&self, address: u64, value: u64) -> bool {
-        // SAFETY: as above.
+        // SAFETY: the copy says how much of it faulted; what is there is the suite's, and words.
         let left = unsafe { __memcpy_fallible(address as *mut u8, (&raw const value).cast(), 8) };
         left == 0
     }

@@ -113,8 +113,8 @@ const MOST_UNUSED: usize = 16;
 
 static UNUSED: SpinLock<Vec<Unused>, LocalIrqDisabled> = SpinLock::new(Vec::new());
 
-/// Lets go of a range of the kernel's half that was unmapped: what was mapped there, and then, by `free`, the range. Both wait
-/// for a flush on all CPUs, which one range in sixteen makes for all of them.
+/// Lets go of a range of the kernel's half that was unmapped: what was mapped there, and then, by `free`, the range.
+/// Both wait for a flush on all CPUs, which one range in sixteen makes for all of them.
 pub(crate) fn let_go(range: Range<Vaddr>, unmapped: impl Any + Send, free: fn(Range<Vaddr>)) {
     let unused = Unused {
         range,

@@ -15,9 +15,10 @@ use std::process::ExitCode;
 /// Puts quell into Asterinas' ostd and compares the two.
 ///
 /// Fetches ostd as the package client delivers it, makes one kernel with its own flusher and one with quell, boots both
-/// in QEMU, where a nanosecond is an instruction, and prints what the same operations cost. Programs in user space
-/// read all the while what is taken from them; a kernel in which one sees too much fails. Ends with 1 if quell needs
-/// more than ostd anywhere, if the port adds more lines than it takes away, or passes fewer of ostd's tests, with 2 if something failed, and with 0, and a line that says so, where tools are missing.
+/// in QEMU, where a nanosecond is an instruction, and prints what the same operations cost. Programs in user space read
+/// all the while what is taken from them; a kernel in which one sees too much fails. Ends with 1 if quell needs more
+/// than ostd anywhere, if the port adds more lines than it takes away, or passes fewer of ostd's tests, with 2 if
+/// something failed, and with 0, and a line that says so, where tools are missing.
 #[derive(Parser)]
 #[command(name = "run")]
 struct Arguments {

@@ -1,13 +1,14 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 /*
- * Does a read through a file mapping return what the file holds, also where the kernel has taken the page away and left a
- * stale translation behind? This file is long because each way in which a page can go and come back is a function of its own.
+ * Does a read through a file mapping return what the file holds, also where the kernel has taken the page away and left
+ * a stale translation behind? This file is long because each way in which a page can go and come back is a function of
+ * its own.
  *
  *   fresh [ROUNDS [ACT]]    one thread acts, the others have the pages in their TLBs and look again when it has acted
  *   fresh soak SECONDS      readers and writers of files larger than the memory of their control group, at random
  *
- * Runs as root in a control group (version 2) of its own, /sys/fs/cgroup/program, and keeps its files in /files. Says what
- * passed and failed as TAP does.
+ * Runs as root in a control group (version 2) of its own, /sys/fs/cgroup/program, and keeps its files in /files. Says
+ * what passed and failed as TAP does.
  */
 #define _GNU_SOURCE
 #include <fcntl.h>
@@ -145,8 +146,8 @@ static size_t present(const volatile void *place, size_t bytes)
 }
 
 /*
- * Has the kernel reclaim so many clean pages. Never more than there are: it would try again and again, and at last have every CPU
- * put its pages in order, which makes each catch up with what is owed.
+ * Has the kernel reclaim so many clean pages. Never more than there are: it would try again and again, and at last have
+ * every CPU put its pages in order, which makes each catch up with what is owed.
  */
 static void reclaim_some(size_t pages)
 {
@@ -187,8 +188,8 @@ static void leave(void *memory, size_t bytes)
 }
 
 /*
- * For so many milliseconds, for each batch, or until it is 0: where the kernel has been built for tests, reclaim stops with pages
- * that have left the page cache, and before it is known what they owe.
+ * For so many milliseconds, for each batch, or until it is 0: where the kernel has been built for tests, reclaim stops
+ * with pages that have left the page cache, and before it is known what they owe.
  */
 static void hold(const char *milliseconds)
 {
@@ -348,8 +349,9 @@ static void by_map_fixed(uint64_t value)
 }
 
 /*
- * Gives the frames to others, who write to them. Pages of another file go after them, so that the kernel keeps no more aside. They
- * were in no page cache before: a page that comes back would have the kernel pay. Nor is their mapping taken away.
+ * Gives the frames to others, who write to them. Pages of another file go after them, so that the kernel keeps no more
+ * aside. They were in no page cache before: a page that comes back would have the kernel pay. Nor is their mapping
+ * taken away.
  */
 static void by_reuse(uint64_t value)
 {

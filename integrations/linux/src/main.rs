@@ -34,8 +34,8 @@ enum Step {
     Both,
     /// Boot a kernel that was built, and run the programs of the conformance suite on it
     Conformance(Conformance),
-    /// Run Linux's self-tests of memory management and stress-ng's stressors on a kernel, with the engine off and on, and say
-    /// what fails or what the kernel complains of with it and not without. Minutes to hours
+    /// Run Linux's self-tests of memory management and stress-ng's stressors on a kernel, with the engine off and on,
+    /// and say what fails or what the kernel complains of with it and not without. Minutes to hours
     Soak(Soak),
 }
 

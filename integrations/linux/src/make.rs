@@ -114,8 +114,9 @@ pub fn check_tools() -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Builds the engine for a kernel, with what the integration has of its mechanisms; returns the object. Where [`Flavour::forgets`] says so its
-/// rules can be left out. In `quell` it takes the glue's word for all that it can; in the kernels that are for trying the glue it looks for misuse.
+/// Builds the engine for a kernel, with what the integration has of its mechanisms; returns the object. Where
+/// [`Flavour::forgets`] says so its rules can be left out. In `quell` it takes the glue's word for all that it can; in
+/// the kernels that are for trying the glue it looks for misuse.
 ///
 /// # Errors
 /// If no toolchain can.

@@ -1,5 +1,5 @@
-//! The programs of `soak`: read from `soak.toml`, built where they are part of Linux's source or our own (`programs/`), and
-//! packed with the libraries that they load.
+//! The programs of `soak`: read from `soak.toml`, built where they are part of Linux's source or our own (`programs/`),
+//! and packed with the libraries that they load.
 
 use crate::make::headers;
 use crate::tree::{self, Lock, directory, integration, run};
@@ -13,7 +13,8 @@ use std::process::Command;
 
 /// How long a self-test may take, in seconds.
 const SECONDS: u64 = 240;
-/// How long a stressor may take beyond the time that it was given: it makes its memory, and frees it, under a debugging kernel.
+/// How long a stressor may take beyond the time that it was given: it makes its memory, and frees it, under a debugging
+/// kernel.
 const BEYOND: u64 = 180;
 /// The memory of a stressor, in megabytes.
 const MEMORY_MB: u64 = 160;
@@ -106,14 +107,14 @@ pub struct Packed {
     pub skipped: Vec<String>,
 }
 
-/// Whether a program is a self-test of Linux's, which says by 4 that it was skipped; the others are stress-ng's, which says it
-/// by 3 or 4.
+/// Whether a program is a self-test of Linux's, which says by 4 that it was skipped; the others are stress-ng's, which
+/// says it by 3 or 4.
 pub fn is_skip(program: &Program, code: i32) -> bool {
     code == 4 || (code == 3 && program.name.starts_with("stress-ng"))
 }
 
-/// Builds and packs the programs whose name has one of the texts of `only` in it; all, if there is none. Each stressor runs for
-/// so many seconds.
+/// Builds and packs the programs whose name has one of the texts of `only` in it; all, if there is none. Each stressor
+/// runs for so many seconds.
 ///
 /// # Errors
 /// If the list cannot be read, if something that is there does not build, or if a text names nothing.
@@ -273,8 +274,8 @@ fn compile(_: &Lock, name: &str) -> anyhow::Result<PathBuf> {
 
 /// Builds the self-tests of memory management; returns where they are.
 ///
-/// The source as Debian gives it is not touched: the tree with the engine has the same tests, and their build leaves a file
-/// there.
+/// The source as Debian gives it is not touched: the tree with the engine has the same tests, and their build leaves a
+/// file there.
 fn build(lock: &Lock) -> anyhow::Result<PathBuf> {
     let missing: Vec<&str> = LIBRARIES
         .into_iter()

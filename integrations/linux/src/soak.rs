@@ -1,8 +1,8 @@
 //! Programs of others under one kernel, twice: with the engine off, where every path is Linux's own, and with it on.
 //!
-//! It is one image, so what differs is the engine. Nothing may fail with it that passes without, and the kernel may complain
-//! of nothing of which it does not complain without. A program that was killed because it took too long may have met a busy
-//! host: it is named, and counts as failed.
+//! It is one image, so what differs is the engine. Nothing may fail with it that passes without, and the kernel may
+//! complain of nothing of which it does not complain without. A program that was killed because it took too long may
+//! have met a busy host: it is named, and counts as failed.
 
 use crate::make::Flavour;
 use crate::programs::{self, Packed};

@@ -1,8 +1,8 @@
 //! Linux's sources: as Debian gives them, and with the engine in them.
 //!
 //! Both lie outside the sources of this project, below `target/linux`. Debian's sources are never touched. The tree
-//! with the engine shares its files with it (hard links), but for those that are edited or ours: these are written anew,
-//! and only if they differ from what is there, so that a build after a change compiles what has changed.
+//! with the engine shares its files with it (hard links), but for those that are edited or ours: these are written
+//! anew, and only if they differ from what is there, so that a build after a change compiles what has changed.
 
 use anyhow::{Context, bail};
 use quell_boot::toolchain::{target_directory, which};
@@ -27,8 +27,8 @@ pub fn integration() -> PathBuf {
     PathBuf::from(env!("CARGO_MANIFEST_DIR"))
 }
 
-/// The right to change what is below [`directory`]: one process has it at a time, until it drops this or ends. Kernels of all flavours
-/// share their sources and the engine's object, so that two builds at once would break each other.
+/// The right to change what is below [`directory`]: one process has it at a time, until it drops this or ends. Kernels
+/// of all flavours share their sources and the engine's object, so that two builds at once would break each other.
 pub struct Lock {
     _file: File,
 }

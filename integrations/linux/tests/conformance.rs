@@ -1,7 +1,7 @@
 //! The programs of the conformance suite on the kernels that were built, and on one whose engine has forgotten a rule.
 //!
-//! Where a kernel is not there, a test says `SKIPPED` and how it is made, and passes, unless `QUELL_REQUIRE_LINUX_BUILD` is
-//! set: then it fails. `debug` and `mutants` are built apart, and never required.
+//! Where a kernel is not there, a test says `SKIPPED` and how it is made, and passes, unless
+//! `QUELL_REQUIRE_LINUX_BUILD` is set: then it fails. `debug` and `mutants` are built apart, and never required.
 
 use quell_boot::versus::{Checked, Programs};
 use quell_linux::make::{Flavour, RULES};
@@ -106,8 +106,8 @@ fn a_rule_that_the_engine_forgets_shows() {
     }
 }
 
-/// The acts of `programs/fresh.c` that show what is stale, with lazy unmap on and perhaps a rule of it left out. The emulator
-/// counts instructions and lets one CPU run at a time, so that no work of the host's comes between two steps.
+/// The acts of `programs/fresh.c` that show what is stale, with lazy unmap on and perhaps a rule of it left out. The
+/// emulator counts instructions and lets one CPU run at a time, so that no work of the host's comes between two steps.
 fn stale_acts(forget: Option<&str>) -> Vec<String> {
     let request = Request {
         flavour: Flavour::Mutants,
@@ -126,8 +126,8 @@ fn stale_acts(forget: Option<&str>) -> Vec<String> {
     ran[0].failed.clone()
 }
 
-/// A rule of lazy unmap that the glue keeps is needed: without it one act shows what is stale, and with all of them none does.
-/// The last one, `LinuxFrameUnclaimed`, no act has shown: "reuse of the frames" does not.
+/// A rule of lazy unmap that the glue keeps is needed: without it one act shows what is stale, and with all of them
+/// none does. The last one, `LinuxFrameUnclaimed`, no act has shown: "reuse of the frames" does not.
 #[test]
 #[ignore = "boots: `cargo xtask ci linux`"]
 fn a_rule_of_lazy_unmap_that_the_glue_forgets_shows() {

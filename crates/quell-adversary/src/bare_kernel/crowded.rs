@@ -17,8 +17,8 @@ impl<'m> BareKernel<'m> {
         batch
     }
 
-    /// Takes pages of `space` away, each under its lock, in a batch whose one place `first` has taken, and gives their frames
-    /// to others.
+    /// Takes pages of `space` away, each under its lock, in a batch whose one place `first` has taken, and gives their
+    /// frames to others.
     pub fn reclaim_crowded(&self, first: usize, space: usize, pages: &[u64]) {
         self.hw
             .say(|| format!("reclaim pages {pages:x?} of {space}, behind {first}"));
@@ -36,8 +36,8 @@ impl<'m> BareKernel<'m> {
         }
     }
 
-    /// As [`BareKernel::unmap`] of a page that another CPU has cleared, if it has: the flush is made sure of when the lock has been given back, so
-    /// more may be cleared meanwhile, as where each table has a lock.
+    /// As [`BareKernel::unmap`] of a page that another CPU has cleared, if it has: the flush is made sure of when the
+    /// lock has been given back, so more may be cleared meanwhile, as where each table has a lock.
     pub fn unmap_cleared(&self, space: usize, page: u64) {
         self.hw
             .say(|| format!("unmap({space}, {page:#x}), cleared"));
@@ -66,7 +66,8 @@ impl<'m> BareKernel<'m> {
         }
     }
 
-    /// Unmaps pages of the kernel's half, in a batch whose one place `first` has taken, and gives their frames to others.
+    /// Unmaps pages of the kernel's half, in a batch whose one place `first` has taken, and gives their frames to
+    /// others.
     pub fn unmap_own_crowded(&self, first: usize, pages: &[u64]) {
         self.hw
             .say(|| format!("unmap own {pages:x?}, behind {first}"));

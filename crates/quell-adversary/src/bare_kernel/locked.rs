@@ -5,8 +5,8 @@ use quell::{Frame, Hardware, Page, PageRange, Purpose, Scope, Word};
 use std::sync::atomic::Ordering::{Acquire, Relaxed};
 
 impl BareKernel<'_> {
-    /// Takes the lock of a space's tables with interrupts off, which another CPU may hold while it flushes, and gives it
-    /// back.
+    /// Takes the lock of a space's tables with interrupts off, which another CPU may hold while it flushes, and gives
+    /// it back.
     pub fn pass_lock_masked(&self, space: usize) {
         let were_on = self.hw.mask_interrupts();
         while self.locks[space]
@@ -47,8 +47,8 @@ impl BareKernel<'_> {
         frame
     }
 
-    /// As [`BareKernel::unmap`], without waiting for the flush: the kernel is told when a target has answered, and looks
-    /// then.
+    /// As [`BareKernel::unmap`], without waiting for the flush: the kernel is told when a target has answered, and
+    /// looks then.
     pub fn unmap_started(&self, space: usize, page: u64) -> Option<Frame> {
         self.hw
             .say(|| format!("begins to unmap({space}, {page:#x})"));

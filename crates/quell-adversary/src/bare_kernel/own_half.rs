@@ -146,8 +146,8 @@ impl BareKernel<'_> {
         taken
     }
 
-    /// Takes a clean page of a program away, and with the same batch a page of the kernel's half that no CPU uses any more,
-    /// without a flush where engine and policy allow it; the frames, which are behind their residues.
+    /// Takes a clean page of a program away, and with the same batch a page of the kernel's half that no CPU uses any
+    /// more, without a flush where engine and policy allow it; the frames, which are behind their residues.
     pub fn reclaim_with_own_lazily(&self, space: usize, page: u64, own: u64) -> Vec<Frame> {
         self.hw.say(|| {
             format!("reclaim page {page:#x} of {space} and unmap own {own:#x} lazily, together")

@@ -48,8 +48,8 @@ impl Kernel for BareKernel<'_> {
 impl BareProgram {
     pub(crate) fn perform(&self, stage: Stage<'_>, coverage: &mut Coverage) -> Vec<Line> {
         if let Some(kernel) = stage.resumed() {
-            // SAFETY: it was kept below, from such a kernel, and what it borrows lies on the heap as it does: all of it is
-            // there again, as it was then. The lifetime is that of this call, in which the heap is not cleared.
+            // SAFETY: it was kept below, from such a kernel, and what it borrows lies on the heap as it does: all of it
+            // is there again, as it was then. The lifetime is that of this call, in which the heap is not cleared.
             let kernel = unsafe { &*kernel.cast::<BareKernel<'_>>() };
             return self.run(kernel, &stage, coverage, &|_| None);
         }
@@ -82,7 +82,7 @@ impl BareProgram {
         .expect("the engine runs on every machine under the adversary");
         // SAFETY: in this machine in software a root is a number, and every number will do.
         let space = |space: usize| unsafe { engine.new_space(root_of(space)) };
-        // SAFETY: as above, and entries are global where `OwnHalf` says so.
+        // SAFETY: a root is a number here, too, and entries are global where `OwnHalf` says so.
         let own = |entries| unsafe { engine.new_kernel_space(OWN_ROOT, entries) };
         let kernel = Box::new(BareKernel {
             hw,

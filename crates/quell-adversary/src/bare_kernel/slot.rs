@@ -1,8 +1,8 @@
 //! A slot of a file's page cache that is emptied before the debt of its page has a stamp: what a kernel does that takes
 //! many pages away, under a lock each, and owes the flush of all of them at the end.
 //!
-//! From before the slot is empty until the stamp stands behind the frame's residue the page is *pending*. A CPU that fills
-//! the slot meanwhile knows no debt that it could pay, and has everything flushed.
+//! From before the slot is empty until the stamp stands behind the frame's residue the page is *pending*. A CPU that
+//! fills the slot meanwhile knows no debt that it could pay, and has everything flushed.
 
 use super::BareKernel;
 use quell::{Frame, Outcome, Page, PageRange, Purpose, Scope, Word};

@@ -1,4 +1,5 @@
-//! Frames that bear no load that nobody asked for: their memory type changes, a guest has them for itself, or they leave the machine.
+//! Frames that bear no load that nobody asked for: their memory type changes, a guest has them for itself, or they
+//! leave the machine.
 
 use super::BareKernel;
 use crate::context;

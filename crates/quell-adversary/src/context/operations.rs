@@ -1,10 +1,11 @@
 //!
-//! Mostly its turn comes at once, and then arriving and doing are one visit to the machine ([`Context::operate`]). Else the
-//! CPU's coroutine is suspended, or the CPU is interrupted, until it may go on.
+//! Mostly its turn comes at once, and then arriving and doing are one visit to the machine ([`Context::operate`]). Else
+//! the CPU's coroutine is suspended, or the CPU is interrupted, until it may go on.
 //!
 //! Each operation is compiled twice, for runs whose stacks a search of every schedule looks at (`LEGIBLE`) and for
-//! others. A frame shows what earlier calls have left in those of its words that it has not used yet, which makes states differ
-//! that are one. So in legible runs nothing that needs many words is done in a frame that lasts while the coroutine is suspended.
+//! others. A frame shows what earlier calls have left in those of its words that it has not used yet, which makes
+//! states differ that are one. So in legible runs nothing that needs many words is done in a frame that lasts while the
+//! coroutine is suspended.
 
 use super::Context;
 use crate::cell::AdversaryWord;

@@ -78,9 +78,9 @@ impl Campaign {
     /// finds; `threads` says how many threads it takes.
     ///
     /// # Panics
-    /// If [`LineAllocator`](quell_sim::LineAllocator) is not the program's `#[global_allocator]`: what a run over the manager
-    /// meets would depend on where the host's allocator has put things, so the same seed would draw other programs
-    /// each time.
+    /// If [`LineAllocator`](quell_sim::LineAllocator) is not the program's `#[global_allocator]`: what a run over the
+    /// manager meets would depend on where the host's allocator has put things, so the same seed would draw other
+    /// programs each time.
     pub fn new(seed: u64, threads: usize, corpus: Vec<Recorded>, sought: &[Mistake]) -> Self {
         assert!(
             Heap::new().is_some(),
@@ -304,8 +304,8 @@ impl Campaign {
         recorded
     }
 
-    /// Mostly one of the programs that come by the rule of the mutant that is sought: a new program is as large, and runs
-    /// on the same machine.
+    /// Mostly one of the programs that come by the rule of the mutant that is sought: a new program is as large, and
+    /// runs on the same machine.
     fn one_that_comes_by(
         &self,
         rng: &mut Rng,

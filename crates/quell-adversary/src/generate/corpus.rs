@@ -1,8 +1,10 @@
-//! A corpus on disk: a folder of programs with which a campaign begins, and to which it adds what it finds, as it finds it.
+//! A corpus on disk: a folder of programs with which a campaign begins, and to which it adds what it finds, as it finds
+//! it.
 //!
-//! A file's name says why the program is kept: `kept-` shows something new, `found-` breaks the contract, `kills-` kills the mutant of
-//! that name. When a campaign begins with the folder, all of them are programs like any other. How a file is read and written is up to the
-//! caller: whoever reads the folder while a search runs must find each file whole.
+//! A file's name says why the program is kept: `kept-` shows something new, `found-` breaks the contract, `kills-`
+//! kills the mutant of that name. When a campaign begins with the folder, all of them are programs like any other. How
+//! a file is read and written is up to the caller: whoever reads the folder while a search runs must find each file
+//! whole.
 
 use super::campaign::Campaign;
 use super::text::Recorded;
@@ -22,8 +24,8 @@ pub struct Corpus {
 }
 
 impl Corpus {
-    /// The corpus in a folder, and its programs in the order of their names. A folder that does not exist yet is made, in one
-    /// that does.
+    /// The corpus in a folder, and its programs in the order of their names. A folder that does not exist yet is made,
+    /// in one that does.
     ///
     /// # Errors
     /// If the folder cannot be made or read, or a file in it is no program.

@@ -1,8 +1,8 @@
 //! Which mutant the next program is drawn for.
 //!
-//! Programs over the engine run for some hundred moments, those with large pages for twenty thousand. So mutants that are sought get
-//! the same work, not the same number of programs: else what is found in short programs would wait for what is not found in long
-//! ones.
+//! Programs over the engine run for some hundred moments, those with large pages for twenty thousand. So mutants that
+//! are sought get the same work, not the same number of programs: else what is found in short programs would wait for
+//! what is not found in long ones.
 
 use crate::mistake::Mistake;
 use crate::schedule::Rng;

@@ -1,12 +1,11 @@
 //! Programs that the adversary writes itself.
 //!
-//! Scenarios hold what their authors thought of. Here programs are data ([`generated`](crate::generated)), drawn at random
-//! from the whole grammar of the engine's interface and of the manager's calls, by swarms: each
-//! program may use a few kinds of operations only, on a few pages, so that these meet. Coverage is measured by what the CPUs
-//! did to each other's words ([`footprint`](crate::footprint)): a program that shows a new
-//! pair of places in the code, one writing what the other reads, goes into the corpus and is changed
-//! further. A program that breaks the contract is shrunk, with its schedule ([`mod@shrink`]), and written down
-//! as a file that can be kept and run again ([`text`]).
+//! Scenarios hold what their authors thought of. Here programs are data ([`generated`](crate::generated)), drawn at
+//! random from the whole grammar of the engine's interface and of the manager's calls, by swarms: each program may use
+//! a few kinds of operations only, on a few pages, so that these meet. Coverage is measured by what the CPUs did to
+//! each other's words ([`footprint`](crate::footprint)): a program that shows a new pair of places in the code, one
+//! writing what the other reads, goes into the corpus and is changed further. A program that breaks the contract is
+//! shrunk, with its schedule ([`mod@shrink`]), and written down as a file that can be kept and run again ([`text`]).
 //!
 //! | module | what happens there |
 //! | --- | --- |

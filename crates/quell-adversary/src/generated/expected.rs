@@ -4,9 +4,10 @@
 //! or moved, holds what that CPU has written last (C2). Of everything else nothing is known. The judge lies outside
 //! of the machine.
 //!
-//! *Truncation.* A page beyond the new end goes, and one that a write puts there meanwhile stays or goes with it. The bytes that the write
-//! has put there are known all the same: it lengthens the file, so afterwards the page lies beyond the end, where nothing can be
-//! read, or it holds what was written. That is so unless something else makes the file longer than the page: then it may hold zeros.
+//! *Truncation.* A page beyond the new end goes, and one that a write puts there meanwhile stays or goes with it. The
+//! bytes that the write has put there are known all the same: it lengthens the file, so afterwards the page lies beyond
+//! the end, where nothing can be read, or it holds what was written. That is so unless something else makes the file
+//! longer than the page: then it may hold zeros.
 
 use crate::action::MAX_CPUS;
 use crate::vm_kernel::FIRST_PROCESS;
@@ -104,8 +105,8 @@ impl Expected {
         self.forget_zeros(file);
     }
 
-    /// A process is about to store, or to change what lies behind its pages. If nothing is known of it, nothing ever will
-    /// be, and any file may be what it stores to.
+    /// A process is about to store, or to change what lies behind its pages. If nothing is known of it, nothing ever
+    /// will be, and any file may be what it stores to.
     pub(super) fn acts(&mut self, process: ProcessId) {
         if process == FIRST_PROCESS || self.children.contains(&process) {
             return;

@@ -30,8 +30,8 @@ impl Core {
         }
     }
 
-    /// A hypervisor does not run this CPU, which loses every translation before it takes its next step. What it has stored is visible
-    /// since it was left off. Nothing happens there until then, so both may come now.
+    /// A hypervisor does not run this CPU, which loses every translation before it takes its next step. What it has
+    /// stored is visible since it was left off. Nothing happens there until then, so both may come now.
     pub(crate) fn flush_on_reentry(&mut self, cpu: usize) {
         self.drain_all(cpu);
         self.mmu.barrier(self.now);
@@ -57,8 +57,8 @@ impl Core {
         self.cpus[me].broadcasts = sent;
     }
 
-    /// An invalidation of this CPU alone begins with a barrier where it is all that there is: what this CPU has observed of others'
-    /// tables is walked from then on ([`Hardware`](quell::Hardware), "Guarantees").
+    /// An invalidation of this CPU alone begins with a barrier where it is all that there is: what this CPU has
+    /// observed of others' tables is walked from then on ([`Hardware`](quell::Hardware), "Guarantees").
     fn publish_observed(&mut self) {
         if !self.kind.broadcasts() && self.mmu.lags() {
             self.mmu.barrier(self.now);
@@ -116,9 +116,9 @@ impl Core {
         }
     }
 
-    /// From now on no CPU may load from this frame, not even a line that no instruction asks for: none of those that were `asked` to
-    /// flush may hold a translation to it under a root that is loaded. An invalidation that has been issued has been made: that it is
-    /// still on its way is the machine's affair.
+    /// From now on no CPU may load from this frame, not even a line that no instruction asks for: none of those that
+    /// were `asked` to flush may hold a translation to it under a root that is loaded. An invalidation that has been
+    /// issued has been made: that it is still on its way is the machine's affair.
     pub(crate) fn check_withdrawn(
         &mut self,
         me: usize,

@@ -109,8 +109,8 @@ pub(super) struct StoreBuffer {
     places: [Option<Buffered>; BUFFER],
     /// A bit for each place that is taken.
     taken: u8,
-    /// A bit for each place whose store is known to wait for none before it. It never will again: what is before it only
-    /// becomes less.
+    /// A bit for each place whose store is known to wait for none before it. It never will again: what is before it
+    /// only becomes less.
     unhindered: Cell<u8>,
     /// The stores without a place, the oldest first: none, unless all places are taken.
     behind: VecDeque<Buffered>,
@@ -119,7 +119,8 @@ pub(super) struct StoreBuffer {
     next_order: u32,
 }
 
-/// What has come into a buffer. A buffer may hold hundreds of stores to a table and is asked before nearly every operation.
+/// What has come into a buffer. A buffer may hold hundreds of stores to a table and is asked before nearly every
+/// operation.
 #[derive(Clone, Copy, Default)]
 struct Came {
     /// A bit for each kind of word that was stored to.
@@ -266,8 +267,8 @@ impl StoreBuffer {
         is_there()
     }
 
-    /// What a load of this word finds here: the store to it that came last, or one of those that zero `frame`, in which it
-    /// lies.
+    /// What a load of this word finds here: the store to it that came last, or one of those that zero `frame`, in which
+    /// it lies.
     #[inline]
     pub(super) fn newest(
         &self,

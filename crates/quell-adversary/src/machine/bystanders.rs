@@ -2,9 +2,9 @@
 //!
 //! A program may use any of its memory at any time while its CPU runs it. So whenever the judge learns something (a
 //! frame gets an owner, content is captured, a call returns), it looks at every CPU that is in a program: if that
-//! program's next access could break the contract, through a translation that the TLB may hold, it does not matter whether
-//! this program makes it. A generated program need not have the right access at the right place for
-//! that; what it must do is bring the CPUs where it would be wrong.
+//! program's next access could break the contract, through a translation that the TLB may hold, it does not matter
+//! whether this program makes it. A generated program need not have the right access at the right place for that; what
+//! it must do is bring the CPUs where it would be wrong.
 //!
 //! The performer of the programs says which CPUs are in one ([`Core::enter_program`]); a step of the CPU's own
 //! ends that. Scenarios do not say it: they make their accesses themselves. Nor does a search of every schedule, whose

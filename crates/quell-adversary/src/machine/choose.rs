@@ -1,5 +1,5 @@
-//! What may happen next, and what of it does. The file is long because what is possible is kept from one operation to the next: whatever
-//! changes it stands beside what reads it.
+//! What may happen next, and what of it does. The file is long because what is possible is kept from one operation to
+//! the next: whatever changes it stands beside what reads it.
 
 use super::buffer::{Buffered, Target};
 use super::{Core, Cpu, End, SECOND_LOOKS, Verdict};
@@ -18,8 +18,8 @@ use std::sync::atomic::Ordering;
 impl Core {
     /// CPU `me` is about to do `op`, from this place in the code if the operation is one on a word.
     ///
-    /// Inlined where the kind of operation is known: almost all that the host does in a search are these few instructions
-    /// for each operation.
+    /// Inlined where the kind of operation is known: almost all that the host does in a search are these few
+    /// instructions for each operation.
     #[inline(always)]
     pub(crate) fn arrive(
         &mut self,
@@ -67,8 +67,8 @@ impl Core {
         self.carry_out(Some(me), picked)
     }
 
-    /// The CPU has come to another operation. What it may do besides its step does not depend on that: it is still known,
-    /// unless the operation is one that [`Core::enabled_on`] asks about by name.
+    /// The CPU has come to another operation. What it may do besides its step does not depend on that: it is still
+    /// known, unless the operation is one that [`Core::enabled_on`] asks about by name.
     #[inline(always)]
     fn renew_step(&mut self, me: usize, op: Op, may_step: bool) {
         if op == Op::Park {
@@ -109,7 +109,8 @@ impl Core {
         self.carry_out(me, picked)
     }
 
-    /// Lets happen what was picked, and then what is picked next, until it is a CPU's turn. `me` is the CPU whose code asks.
+    /// Lets happen what was picked, and then what is picked next, until it is a CPU's turn. `me` is the CPU whose code
+    /// asks.
     fn carry_out(&mut self, me: Option<usize>, mut picked: Option<Action>) -> Verdict {
         while let Some(action) = picked {
             let cpu = action.cpu();
@@ -360,8 +361,8 @@ impl Core {
         }
     }
 
-    /// What may happen next on one CPU. Out of line, as what it seldom asks is: the compiler would look up beforehand what
-    /// might be asked of any CPU.
+    /// What may happen next on one CPU. Out of line, as what it seldom asks is: the compiler would look up beforehand
+    /// what might be asked of any CPU.
     #[inline(never)]
     fn enabled_on(&self, index: usize) -> Actions {
         let cpu = &self.cpus[index];

@@ -224,8 +224,8 @@ impl Core {
         self.check_breaks(me);
     }
 
-    /// Makes the stores of a CPU visible, in their order: before the run nothing is late, and of a CPU that a hypervisor does not
-    /// run nothing stays behind.
+    /// Makes the stores of a CPU visible, in their order: before the run nothing is late, and of a CPU that a
+    /// hypervisor does not run nothing stays behind.
     pub(crate) fn drain_all(&mut self, cpu: usize) {
         while let Some((place, _)) = self.cpus[cpu].buffer.oldest() {
             self.drain(cpu, place);

@@ -29,11 +29,11 @@
 //! Times of stores alone are compared, never those of loads: so two operations on different words still commute,
 //! unless both become visible.
 //!
-//! What is not here. A load returns nothing that is stored after its step, so no store overtakes a load of its own
-//! CPU. Dependencies do not order: Rust knows none, so what the engine relies on must not need them. Loads of frames, by
-//! programs and by the kernel, are satisfied at their step. Walks need no past: a TLB holds
-//! everything that was walked since it was last invalidated, so what a walker read early is there, and what
-//! it reads late are the values that [`mmu`](crate::mmu) keeps until a barrier.
+//! What is not here. A load returns nothing that is stored after its step, so no store overtakes a load of its own CPU.
+//! Dependencies do not order: Rust knows none, so what the engine relies on must not need them. Loads of frames, by
+//! programs and by the kernel, are satisfied at their step. Walks need no past: a TLB holds everything that was walked
+//! since it was last invalidated, so what a walker read early is there, and what it reads late are the values that
+//! [`mmu`](crate::mmu) keeps until a barrier.
 
 use crate::action::MAX_CPUS;
 use crate::cell::AdversaryWord;
@@ -166,8 +166,8 @@ impl Past {
         }
     }
 
-    /// What a CPU has done took effect just now: its store, to a word or to a frame, its invalidation, or what its barrier
-    /// has waited for.
+    /// What a CPU has done took effect just now: its store, to a word or to a frame, its invalidation, or what its
+    /// barrier has waited for.
     pub(super) fn took_effect(&mut self, cpu: usize, now: Moment) {
         if self.kept {
             self.horizons[cpu].stored = now;

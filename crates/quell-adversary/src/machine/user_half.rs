@@ -1,10 +1,11 @@
 //! Page-table isolation: user mode under a tag of its own, the user's half of each space flushed late.
 //!
-//! On the machine that has it the engine lends tags as on any other, and what it flushes is the kernel's half. The user's is the
-//! port's business, as it is of a kernel's: [`Halves`](crate::isolation::Halves) notes what is behind, and the way back to user mode, which is
-//! taken before an access of a program, loads the user's tag, flushed if it is behind. In user mode the walker fills under that tag,
-//! until the CPU does anything else: an operation of the kernel's, an interrupt, an NMI. An NMI handler that accesses user
-//! memory does so in the kernel, under the engine's tag. The kernel's own half is not walked in user mode.
+//! On the machine that has it the engine lends tags as on any other, and what it flushes is the kernel's half. The
+//! user's is the port's business, as it is of a kernel's: [`Halves`](crate::isolation::Halves) notes what is behind,
+//! and the way back to user mode, which is taken before an access of a program, loads the user's tag, flushed if it is
+//! behind. In user mode the walker fills under that tag, until the CPU does anything else: an operation of the
+//! kernel's, an interrupt, an NMI. An NMI handler that accesses user memory does so in the kernel, under the engine's
+//! tag. The kernel's own half is not walked in user mode.
 //!
 //! Both roots lead to the same tables: what differs of them on real machines is the kernel's half.
 

@@ -1,8 +1,9 @@
-//! What a CPU has read: it need not go round a waiting loop before something of that has changed. The file is long because its tests, which
-//! compare many words at once with one at a time, are about what is private to it.
+//! What a CPU has read: it need not go round a waiting loop before something of that has changed.
 //!
 //! A CPU reads all the time and waits now and then. So what it reads is only noted, in the order in which it does, and
-//! [taken in](Watch::take_notes) when the CPU comes to a waiting loop: most of what is noted is never looked at.
+//! [taken in](Watch::take_notes) when the CPU comes to a waiting loop: most of what is noted is never looked at. The
+//! file is long because its tests, which compare many words at once with one at a time, are about what is private to
+//! it.
 
 use crate::cell::AdversaryWord;
 use std::hash::Hash;
@@ -20,8 +21,8 @@ const TURNS: u8 = 2;
 
 /// The words that a CPU has read lately, with what it found there.
 ///
-/// A word is looked for at every load, and found at once: by its address it is of one of a few kinds, and of each kind it
-/// is known where one stands.
+/// A word is looked for at every load, and found at once: by its address it is of one of a few kinds, and of each kind
+/// it is known where one stands.
 pub(super) struct Watch {
     count: usize,
     /// Where distances to words are measured from.
@@ -232,8 +233,8 @@ impl Watch {
         }
     }
 
-    /// The word there has taken the place of another, all are fresh, and it would be the next to go: from here on it is no
-    /// longer known to stand there.
+    /// The word there has taken the place of another, all are fresh, and it would be the next to go: from here on it is
+    /// no longer known to stand there.
     fn pass(&mut self, place: usize) -> Option<Passing> {
         let mut keys = self.keys;
         let key = std::mem::take(&mut keys[place]);
@@ -383,8 +384,8 @@ impl Watch {
         self.overflowed = false;
     }
 
-    /// Whether the CPU has read more since the last turn of a loop than is remembered. It then goes round once more, since
-    /// what the loop waits for may be among the words that were forgotten, and after that it is not.
+    /// Whether the CPU has read more since the last turn of a loop than is remembered. It then goes round once more,
+    /// since what the loop waits for may be among the words that were forgotten, and after that it is not.
     #[inline]
     pub(super) fn has_overflowed(&self) -> bool {
         self.overflowed

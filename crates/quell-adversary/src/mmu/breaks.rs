@@ -1,11 +1,12 @@
 //! Break before make: two translations of one address that must never meet in a TLB.
 //!
-//! Arm lets a TLB that holds two entries for one address use either, mix them, or raise an abort. So its manual
-//! (Arm Architecture Reference Manual, DDI 0487, "Using break-before-make when updating translation table
-//! entries", rule RWHZWS; "Misprogramming of the Contiguous bit") asks that software first writes an invalid entry, then invalidates the
-//! old one with a broadcast, waits until that is complete, and only then writes the new entry. Who wants to read the rule where it
-//! can be read freely finds it in the messages of Linux's commits d4b9e0790aa7 (in general) and d8bdcff28764 (contiguous entries),
-//! and as checks in the crate `aarch64-paging` (commit 88fb6a1b84d9: sizes, output addresses, memory types, global entries). It asks so where
+//! Arm lets a TLB that holds two entries for one address use either, mix them, or raise an abort. So its manual (Arm
+//! Architecture Reference Manual, DDI 0487, "Using break-before-make when updating translation table entries", rule
+//! RWHZWS; "Misprogramming of the Contiguous bit") asks that software first writes an invalid entry, then invalidates
+//! the old one with a broadcast, waits until that is complete, and only then writes the new entry. Who wants to read
+//! the rule where it can be read freely finds it in the messages of Linux's commits d4b9e0790aa7 (in general) and
+//! d8bdcff28764 (contiguous entries), and as checks in the crate `aarch64-paging` (commit 88fb6a1b84d9: sizes, output
+//! addresses, memory types, global entries). It asks so where
 //!
 //! * the *size* of the translation changes: a block for a table, a table for a block or for another table;
 //! * the *output address* changes, and the old or the new translation is writable, or the contents of the
@@ -14,24 +15,26 @@
 //! * an entry becomes one of a block of *contiguous* ones, or ceases to be one;
 //! * the memory type or the cacheability changes, which entries of this machine do not have.
 //!
-//! What is judged is the rule, not an access that goes wrong: at the moment from which a walker can bring a translation in, none
-//! that contradicts it may be left in the TLB that it would bring it into. For a CPU that runs the space, that moment is when the
-//! store of the new entry becomes visible, since its TLB holds whatever it could ([`mmu`](super)); a CPU that has the space
-//! loaded lazily uses none of its translations, but its walker may bring them in, so the rule holds there, too: so the old
-//! entry must have gone from the tables, and the invalidation of it must be *complete*, not merely sent. A CPU that does not run
-//! the space walks none of its tables. There the moment is when it loads the root again under a tag for which its TLB holds the
-//! old entry: a flush that the engine puts off until then comes early enough, as nothing meets before. For the same
-//! reason nothing is held against a CPU that is offline: it flushes everything before it uses anything.
+//! What is judged is the rule, not an access that goes wrong: at the moment from which a walker can bring a translation
+//! in, none that contradicts it may be left in the TLB that it would bring it into. For a CPU that runs the space, that
+//! moment is when the store of the new entry becomes visible, since its TLB holds whatever it could ([`mmu`](super)); a
+//! CPU that has the space loaded lazily uses none of its translations, but its walker may bring them in, so the rule
+//! holds there, too: so the old entry must have gone from the tables, and the invalidation of it must be *complete*,
+//! not merely sent. A CPU that does not run the space walks none of its tables. There the moment is when it loads the
+//! root again under a tag for which its TLB holds the old entry: a flush that the engine puts off until then comes
+//! early enough, as nothing meets before. For the same reason nothing is held against a CPU that is offline: it flushes
+//! everything before it uses anything.
 //!
-//! *Where nothing is broadcast* the flush is complete when every CPU that has the root loaded has flushed. So a kernel there
-//! runs the engine under a policy that waits for that ("asynchronous" off: a receipt comes before the flush); its idle CPUs leave
-//! their roots ([`Engine::leave`](quell::Engine::leave)), because an initiator asks no lazy CPU; and it leaves no CPU alone that runs a program. Under policies
-//! that take receipts this judge says nothing of such a machine.
+//! *Where nothing is broadcast* the flush is complete when every CPU that has the root loaded has flushed. So a kernel
+//! there runs the engine under a policy that waits for that ("asynchronous" off: a receipt comes before the flush); its
+//! idle CPUs leave their roots ([`Engine::leave`](quell::Engine::leave)), because an initiator asks no lazy CPU; and it
+//! leaves no CPU alone that runs a program. Under policies that take receipts this judge says nothing of such a
+//! machine.
 //!
 //! Entries of two roots are not compared: that one address space meets what is left of another is C5.
 //!
-//! A translation that may only be read gives way to another one without a flush if both frames hold the same: the machine compares
-//! their contents at that moment ([`Meeting::of_equals`]).
+//! A translation that may only be read gives way to another one without a flush if both frames hold the same: the
+//! machine compares their contents at that moment ([`Meeting::of_equals`]).
 
 use super::held::{GLOBAL_TAG, Leaf, Pointer};
 use crate::tables::{CONTIGUOUS, PRESENT, TABLE, WRITABLE, frame_of};
@@ -158,8 +161,8 @@ impl Meeting {
         frame_of(self.new.word)
     }
 
-    /// The frames behind the old and the new translation, and how many there are, if the rule allows the exchange as long as these hold the
-    /// same: nothing but the output address differs, and neither can be written.
+    /// The frames behind the old and the new translation, and how many there are, if the rule allows the exchange as
+    /// long as these hold the same: nothing but the output address differs, and neither can be written.
     pub(crate) fn of_equals(&self) -> Option<(u32, u32, u64)> {
         let Meeting { new, old, .. } = self;
         let alike = !new.is_table()

@@ -9,9 +9,10 @@
 //! [`Scope::Tables`] alone. INVLPG drops all of them on Intel's processors; on AMD's, with translation
 //! cache extensions or INVLPGB, it does not.
 //!
-//! An entry that is one of a block says where every page of the block is, and a TLB may keep that for all of them as one. The set
-//! has an element for each page, so an invalidation of one page leaves the others: hardware may drop the whole block, and need not,
-//! where it has kept the pages apart. As long as any entry of a block stands, it can be filled for every page of the block.
+//! An entry that is one of a block says where every page of the block is, and a TLB may keep that for all of them as
+//! one. The set has an element for each page, so an invalidation of one page leaves the others: hardware may drop the
+//! whole block, and need not, where it has kept the pages apart. As long as any entry of a block stands, it can be
+//! filled for every page of the block.
 //!
 //! Clearing a pointer to a table ends nothing below it for the hardware: a walker that has kept the pointer
 //! still reads what the table says now, and fills leaves through it that were written after the

@@ -8,7 +8,8 @@ use quell_vm::machine::Level;
 use std::ops::Range;
 
 impl Mmu {
-    /// A walker of the CPU can bring in what stands at `index` of the table that `from` points to: what its TLB holds against that.
+    /// A walker of the CPU can bring in what stands at `index` of the table that `from` points to: what its TLB holds
+    /// against that.
     #[inline]
     pub(super) fn judge_new(&mut self, cpu: usize, from: &Pointer, index: usize, word: u64) {
         if self.breaks && word & PRESENT != 0 {
@@ -53,8 +54,8 @@ impl Mmu {
         }
     }
 
-    /// Whether something that the CPU's TLB holds may contradict what stands in the table that `from` points to: anything there but what
-    /// stands there now.
+    /// Whether something that the CPU's TLB holds may contradict what stands in the table that `from` points to:
+    /// anything there but what stands there now.
     #[inline]
     pub(super) fn may_contradict(&self, cpu: usize, from: &Pointer) -> bool {
         self.breaks && self.holds_others(cpu, from)

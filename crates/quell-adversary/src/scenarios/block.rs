@@ -1,6 +1,6 @@
-//! CPU 0 takes away from CPU 1 a block of pages, or one page of it. CPU 1's TLB may have kept the block as one entry or as many: an invalidation
-//! of one page need not take the others; and it may fill a page that has gone from the entry of another, as long as that one says that
-//! the block stands.
+//! CPU 0 takes away from CPU 1 a block of pages, or one page of it. CPU 1's TLB may have kept the block as one entry or
+//! as many: an invalidation of one page need not take the others; and it may fill a page that has gone from the entry
+//! of another, as long as that one says that the block stands.
 
 use crate::bare_kernel::{BareKernel, frame};
 use crate::coverage::{Happening, Reach};

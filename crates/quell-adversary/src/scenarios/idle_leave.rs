@@ -1,5 +1,5 @@
-//! CPU 1 has left its root to be idle for long, and comes back, twice; CPU 0 unmaps a page and frees a table, and interrupts it
-//! for neither while it is away.
+//! CPU 1 has left its root to be idle for long, and comes back, twice; CPU 0 unmaps a page and frees a table, and
+//! interrupts it for neither while it is away.
 
 use crate::bare_kernel::{BareKernel, frame};
 use crate::coverage::{Happening, Reach};

@@ -1,5 +1,5 @@
-//! CPU 1 runs a program under a tag of user mode's own, and goes to another space and back, while CPU 0 unmaps a page and takes
-//! the right to write away from another.
+//! CPU 1 runs a program under a tag of user mode's own, and goes to another space and back, while CPU 0 unmaps a page
+//! and takes the right to write away from another.
 
 use crate::bare_kernel::{BareKernel, frame};
 use crate::coverage::Reach;

@@ -1,5 +1,5 @@
-//! CPU 0 takes a clean page from its space and from its file, gives the locks back and then owes the flush; CPU 1 fills the
-//! slot of the page cache again meanwhile, and reads what is there now.
+//! CPU 0 takes a clean page from its space and from its file, gives the locks back and then owes the flush; CPU 1 fills
+//! the slot of the page cache again meanwhile, and reads what is there now.
 
 use crate::bare_kernel::{BareKernel, frame};
 use crate::coverage::Reach;

@@ -1,5 +1,5 @@
-//! CPU 1 finds that an earlier flush is owed and flushes, under no lock; meanwhile CPU 0 takes another page away without a
-//! flush, and then unmaps it for the program. CPU 1 calls paid only debts from before it flushed.
+//! CPU 1 finds that an earlier flush is owed and flushes, under no lock; meanwhile CPU 0 takes another page away
+//! without a flush, and then unmaps it for the program. CPU 1 calls paid only debts from before it flushed.
 
 use crate::bare_kernel::{BareKernel, frame};
 use crate::coverage::Reach;

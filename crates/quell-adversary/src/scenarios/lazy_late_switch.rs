@@ -1,5 +1,5 @@
-//! CPU 0 takes a clean page from a space, gives the table's lock back and then owes the flush; CPU 1, which has used the page,
-//! switches away and back meanwhile. Its entries under the tag go before the slot's new page can be read.
+//! CPU 0 takes a clean page from a space, gives the table's lock back and then owes the flush; CPU 1, which has used
+//! the page, switches away and back meanwhile. Its entries under the tag go before the slot's new page can be read.
 
 use crate::bare_kernel::{BareKernel, frame};
 use crate::coverage::Reach;

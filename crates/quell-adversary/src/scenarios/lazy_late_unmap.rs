@@ -1,5 +1,6 @@
-//! CPU 0 takes a clean page from its space, gives the table's lock back and then owes the flush; CPU 1 unmaps the page for
-//! the program meanwhile: it finds the entry cleared by a batch that is to flush, or one that owes, or one in between.
+//! CPU 0 takes a clean page from its space, gives the table's lock back and then owes the flush; CPU 1 unmaps the page
+//! for the program meanwhile: it finds the entry cleared by a batch that is to flush, or one that owes, or one in
+//! between.
 
 use crate::bare_kernel::{BareKernel, frame};
 use crate::coverage::Reach;

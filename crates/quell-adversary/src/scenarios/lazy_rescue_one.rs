@@ -1,6 +1,6 @@
-//! A page that two spaces map is taken away lazily, taken back in one of them, and then taken away for good. CPU 1 runs the
-//! other, where nothing was mapped again: its stale entry is still in use, and the residue, which the rescue has cleared,
-//! says nothing of it. The kernel goes on treating the place as a mapping of the frame.
+//! A page that two spaces map is taken away lazily, taken back in one of them, and then taken away for good. CPU 1 runs
+//! the other, where nothing was mapped again: its stale entry is still in use, and the residue, which the rescue has
+//! cleared, says nothing of it. The kernel goes on treating the place as a mapping of the frame.
 
 use crate::bare_kernel::{BareKernel, frame};
 use crate::coverage::{Happening, Reach};

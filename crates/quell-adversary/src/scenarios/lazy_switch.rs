@@ -1,4 +1,5 @@
-//! CPU 1 leaves a space with its entries kept; CPU 0 unmaps a page without a flush and reuses the frame; CPU 1 comes back.
+//! CPU 1 leaves a space with its entries kept; CPU 0 unmaps a page without a flush and reuses the frame; CPU 1 comes
+//! back.
 
 use crate::bare_kernel::{BareKernel, frame};
 use crate::coverage::{Happening, Reach};

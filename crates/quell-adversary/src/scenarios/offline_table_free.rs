@@ -1,5 +1,5 @@
-//! CPU 1 goes offline while CPU 0 unlinks a page-table page and frees it: CPU 1's walker may be on its way through as long as
-//! the root is loaded there, whatever else the CPU has left.
+//! CPU 1 goes offline while CPU 0 unlinks a page-table page and frees it: CPU 1's walker may be on its way through as
+//! long as the root is loaded there, whatever else the CPU has left.
 
 use crate::bare_kernel::{BareKernel, SECOND, frame};
 use crate::coverage::{Happening, Reach};

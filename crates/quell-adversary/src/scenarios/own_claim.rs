@@ -1,5 +1,5 @@
-//! CPU 0 unmaps a range of the kernel without a flush, and its frame gets a new owner. CPU 1 is idle; what it has of the
-//! address shows once that is used again.
+//! CPU 0 unmaps a range of the kernel without a flush, and its frame gets a new owner. CPU 1 is idle; what it has of
+//! the address shows once that is used again.
 
 use crate::bare_kernel::own_half::{OWN, OWN_TAGGED};
 use crate::bare_kernel::{BareKernel, frame};

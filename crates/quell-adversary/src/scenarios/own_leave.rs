@@ -1,5 +1,5 @@
-//! CPU 1 has used a mapping of the kernel that is not global under the tag of a space, and has left that space's root when
-//! CPU 0 takes the mapping away. Then it comes back to the space, which no CPU has changed.
+//! CPU 1 has used a mapping of the kernel that is not global under the tag of a space, and has left that space's root
+//! when CPU 0 takes the mapping away. Then it comes back to the space, which no CPU has changed.
 
 use crate::bare_kernel::own_half::OWN_TAGGED;
 use crate::bare_kernel::{BareKernel, frame};

@@ -1,6 +1,6 @@
 //! CPU 0 takes a page of a program and a page of the kernel away, with one batch that may owe its flush; then it gives
-//! both away. CPU 1 runs that program and is not to be disturbed: what is owed of the kernel's mappings may wait for its
-//! entry, what is owed of its program's may not.
+//! both away. CPU 1 runs that program and is not to be disturbed: what is owed of the kernel's mappings may wait for
+//! its entry, what is owed of its program's may not.
 
 use crate::bare_kernel::own_half::OWN;
 use crate::bare_kernel::{BareKernel, frame};

@@ -1,5 +1,5 @@
-//! CPU 1 runs a program and is not to be disturbed, while CPU 0 unmaps two pages of the kernel's half, one of them global and
-//! one not. CPU 1 enters the kernel at any moment, before, between or after, and uses both.
+//! CPU 1 runs a program and is not to be disturbed, while CPU 0 unmaps two pages of the kernel's half, one of them
+//! global and one not. CPU 1 enters the kernel at any moment, before, between or after, and uses both.
 
 use crate::bare_kernel::own_half::{OWN, OWN_TAGGED};
 use crate::bare_kernel::{BareKernel, frame};

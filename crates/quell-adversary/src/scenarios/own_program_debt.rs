@@ -1,5 +1,6 @@
 //! CPU 0 takes a page of a program away without a flush, and a range of the kernel; then it pays for both, and gives
-//! both away. CPU 1 runs that program and is not to be disturbed: it uses the one at once, the other once it has entered the kernel.
+//! both away. CPU 1 runs that program and is not to be disturbed: it uses the one at once, the other once it has
+//! entered the kernel.
 
 use crate::bare_kernel::own_half::OWN;
 use crate::bare_kernel::{BareKernel, frame};

@@ -1,5 +1,5 @@
-//! CPU 1 enters the kernel from a program that was not to be disturbed, and an NMI handler uses a mapping of the kernel on the
-//! way; CPU 0 has taken that away.
+//! CPU 1 enters the kernel from a program that was not to be disturbed, and an NMI handler uses a mapping of the kernel
+//! on the way; CPU 0 has taken that away.
 
 use crate::bare_kernel::own_half::OWN;
 use crate::bare_kernel::{BareKernel, frame};

@@ -1,5 +1,5 @@
-//! CPU 0 frees a page table of the kernel's half, which the walker of CPU 1 knows; CPU 1 runs a program and is not to be
-//! disturbed.
+//! CPU 0 frees a page table of the kernel's half, which the walker of CPU 1 knows; CPU 1 runs a program and is not to
+//! be disturbed.
 
 use crate::bare_kernel::own_half::{OWN, OWN_TAGGED};
 use crate::bare_kernel::{BareKernel, frame};

@@ -1,5 +1,5 @@
-//! CPU 0 frees a page table of the kernel's half, all of whose entries are global; CPU 1 changes to another space meanwhile, and
-//! back.
+//! CPU 0 frees a page table of the kernel's half, all of whose entries are global; CPU 1 changes to another space
+//! meanwhile, and back.
 
 use crate::bare_kernel::own_half::OWN;
 use crate::bare_kernel::{BareKernel, frame};

@@ -1,4 +1,5 @@
-//! CPU 0 reclaims a page, its flush still to come; CPU 1 makes it read-only, finds the entry empty and returns; CPU 2 writes.
+//! CPU 0 reclaims a page, its flush still to come; CPU 1 makes it read-only, finds the entry empty and returns; CPU 2
+//! writes.
 
 use crate::bare_kernel::{BareKernel, frame};
 use crate::coverage::Reach;

@@ -1,5 +1,5 @@
-//! Tags run out while CPU 1 runs a space, whose tag is set aside. CPU 0 comes to that space, which keeps the tag; then CPU 1
-//! goes offline. The tag stays set aside: if the next space got it, the two would share what the TLB holds.
+//! Tags run out while CPU 1 runs a space, whose tag is set aside. CPU 0 comes to that space, which keeps the tag; then
+//! CPU 1 goes offline. The tag stays set aside: if the next space got it, the two would share what the TLB holds.
 
 use crate::bare_kernel::{BareKernel, frame};
 use crate::coverage::{Happening, Reach};

@@ -1,6 +1,6 @@
-//! CPU 0 leaves a space; before it has loaded the next root, CPU 1 uses up all tags, comes to the space that CPU 0 leaves,
-//! under whatever tag, and frees one of its tables. It does so twice over: the space may have kept its tag the first time,
-//! and lose it the second.
+//! CPU 0 leaves a space; before it has loaded the next root, CPU 1 uses up all tags, comes to the space that CPU 0
+//! leaves, under whatever tag, and frees one of its tables. It does so twice over: the space may have kept its tag the
+//! first time, and lose it the second.
 
 use crate::bare_kernel::{BareKernel, SECOND, frame};
 use crate::coverage::{Happening, Reach};

@@ -1,5 +1,5 @@
-//! Both CPUs run one space as tags run out. CPU 0 comes back to it, uses up all tags once more, comes back again and unmaps a page that
-//! CPU 1, which has never switched, still reaches under the tag that it had from the start.
+//! Both CPUs run one space as tags run out. CPU 0 comes back to it, uses up all tags once more, comes back again and
+//! unmaps a page that CPU 1, which has never switched, still reaches under the tag that it had from the start.
 
 use crate::bare_kernel::{BareKernel, frame};
 use crate::coverage::Reach;

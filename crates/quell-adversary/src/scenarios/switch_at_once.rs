@@ -1,5 +1,5 @@
-//! CPU 1 comes to a space, leaves it and comes back while CPU 0 unmaps a page of it and flushes at once, without a batch: no debt tells
-//! CPU 1 of the flush, the generation alone does.
+//! CPU 1 comes to a space, leaves it and comes back while CPU 0 unmaps a page of it and flushes at once, without a
+//! batch: no debt tells CPU 1 of the flush, the generation alone does.
 
 use super::switch_unmap::{MUST, come_and_go};
 use crate::bare_kernel::{BareKernel, frame};

@@ -1,5 +1,5 @@
-//! CPU 1 loads a space while CPU 0, which alone runs it, unmaps two pages in one batch: the second one after the batch has
-//! said that it owes a flush.
+//! CPU 1 loads a space while CPU 0, which alone runs it, unmaps two pages in one batch: the second one after the batch
+//! has said that it owes a flush.
 
 use crate::bare_kernel::{BareKernel, frame};
 use crate::coverage::{Happening, Reach};

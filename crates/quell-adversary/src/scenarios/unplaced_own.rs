@@ -1,5 +1,5 @@
-//! Two pages of the kernel's half go, one of them global and one not, in a batch of CPU 0 that has no place for them; CPU 1 goes
-//! from one space to another and uses them.
+//! Two pages of the kernel's half go, one of them global and one not, in a batch of CPU 0 that has no place for them;
+//! CPU 1 goes from one space to another and uses them.
 
 use crate::bare_kernel::own_half::{OWN, OWN_TAGGED};
 use crate::bare_kernel::{BareKernel, frame};

@@ -1,5 +1,5 @@
-//! Two pages go, one after the other, from a space for which the batch of CPU 0 has no place. CPU 1 finds them gone before the
-//! batch is over, and relies on it: what it flushes for the first is not for the second.
+//! Two pages go, one after the other, from a space for which the batch of CPU 0 has no place. CPU 1 finds them gone
+//! before the batch is over, and relies on it: what it flushes for the first is not for the second.
 
 use crate::bare_kernel::{BareKernel, frame};
 use crate::coverage::Reach;

@@ -1,5 +1,5 @@
-//! In a guest: the hypervisor does not run CPU 1 whenever it is asked to flush, and flushes it before it runs it again. A page of its
-//! space is unmapped meanwhile, and then the space ends, whose root CPU 1 has kept lazily.
+//! In a guest: the hypervisor does not run CPU 1 whenever it is asked to flush, and flushes it before it runs it again.
+//! A page of its space is unmapped meanwhile, and then the space ends, whose root CPU 1 has kept lazily.
 
 use crate::bare_kernel::{BareKernel, frame};
 use crate::coverage::{Happening, Reach};

@@ -1,6 +1,6 @@
-//! CPU 0 discards memory; before it has flushed, CPU 1 writes there, and its fault fills the entry that it finds empty. Where break before make is
-//! asked for, the fault has to flush what CPU 0 has taken away: a page of another frame comes in its place, or a table where a large
-//! page was.
+//! CPU 0 discards memory; before it has flushed, CPU 1 writes there, and its fault fills the entry that it finds empty.
+//! Where break before make is asked for, the fault has to flush what CPU 0 has taken away: a page of another frame
+//! comes in its place, or a table where a large page was.
 
 use crate::coverage::{Happening, Reach};
 use crate::scenario::{On, Scenario};

@@ -1,5 +1,6 @@
-//! CPU 0 discards a page of which lazy reclaim has left a marker, and has not flushed yet. Meanwhile the frame is claimed,
-//! used, freed, and read back for the same page by CPU 1: what CPU 0 gives up after its flush is the old mapping.
+//! CPU 0 discards a page of which lazy reclaim has left a marker, and has not flushed yet. Meanwhile the frame is
+//! claimed, used, freed, and read back for the same page by CPU 1: what CPU 0 gives up after its flush is the old
+//! mapping.
 
 use crate::coverage::{Happening, Reach};
 use crate::scenario::{On, Scenario};

@@ -1,5 +1,6 @@
-//! A file page was reclaimed without a flush and came back by a call, which maps it nowhere. CPU 0 writes it, reclaims it, this
-//! time at once, and gets its frame for something else; CPU 1 reads through the entry that was left behind the first time.
+//! A file page was reclaimed without a flush and came back by a call, which maps it nowhere. CPU 0 writes it, reclaims
+//! it, this time at once, and gets its frame for something else; CPU 1 reads through the entry that was left behind the
+//! first time.
 
 use crate::coverage::{Happening, Reach};
 use crate::scenario::{On, Scenario};

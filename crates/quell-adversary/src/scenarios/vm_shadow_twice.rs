@@ -1,5 +1,5 @@
-//! A file page was moved to another node without a flush, used there, and moved back in the same way: page 0 may still be read at
-//! the place between. CPU 0 writes the file; CPU 1 must read what was written once the call has returned.
+//! A file page was moved to another node without a flush, used there, and moved back in the same way: page 0 may still
+//! be read at the place between. CPU 0 writes the file; CPU 1 must read what was written once the call has returned.
 
 use crate::coverage::Reach;
 use crate::scenario::{On, Scenario};

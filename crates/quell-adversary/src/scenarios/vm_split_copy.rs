@@ -1,6 +1,7 @@
-//! Two CPUs of a child write to a large page that its parent maps too, and there is no second block to copy it to. Meanwhile
-//! the parent drops its own: whichever child's CPU looks last finds the child alone, and splits the page in place. The other
-//! has its copy in pieces ready for a page that is whole no more, and whose first piece lies in the same frame.
+//! Two CPUs of a child write to a large page that its parent maps too, and there is no second block to copy it to.
+//! Meanwhile the parent drops its own: whichever child's CPU looks last finds the child alone, and splits the page in
+//! place. The other has its copy in pieces ready for a page that is whole no more, and whose first piece lies in the
+//! same frame.
 
 use crate::coverage::{Happening, Reach};
 use crate::scenario::{On, Scenario};

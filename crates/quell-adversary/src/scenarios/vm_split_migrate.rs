@@ -1,5 +1,5 @@
-//! CPU 0 splits a large page while CPU 1 takes hold of it, to move it, and finds no room for all of it. CPU 1 runs the process: its TLB may
-//! hold the large page until that is flushed.
+//! CPU 0 splits a large page while CPU 1 takes hold of it, to move it, and finds no room for all of it. CPU 1 runs the
+//! process: its TLB may hold the large page until that is flushed.
 
 use crate::coverage::{Happening, Reach};
 use crate::scenario::{On, Scenario};

@@ -1,5 +1,5 @@
-//! A file page was reclaimed without a flush. CPU 0 truncates the file; once that has returned, CPU 1 may not read the page
-//! through the entry that was left behind, whether the page is still away or came back into the cache meanwhile.
+//! A file page was reclaimed without a flush. CPU 0 truncates the file; once that has returned, CPU 1 may not read the
+//! page through the entry that was left behind, whether the page is still away or came back into the cache meanwhile.
 
 use crate::coverage::{Happening, Reach};
 use crate::scenario::{On, Scenario};

@@ -1,5 +1,6 @@
-//! CPU 0 unmaps a page whose frame is to leave the machine, and waits until all have flushed: a receipt is not enough, because a CPU
-//! may load by speculation until it has flushed. In the second program CPU 1 is idle, and keeps what it is not asked for.
+//! CPU 0 unmaps a page whose frame is to leave the machine, and waits until all have flushed: a receipt is not enough,
+//! because a CPU may load by speculation until it has flushed. In the second program CPU 1 is idle, and keeps what it
+//! is not asked for.
 
 use crate::bare_kernel::{BareKernel, frame};
 use crate::coverage::{Happening, Reach};

@@ -88,8 +88,8 @@ pub const RULES: TlbRules = TlbRules {
 /// The word for a present entry of a table of `level`.
 ///
 /// # Panics
-/// If the frame does not fit into the format, or a root is to map a page; in debug builds, if the frame is not aligned to the size of
-/// the page.
+/// If the frame does not fit into the format, or a root is to map a page; in debug builds, if the frame is not aligned
+/// to the size of the page.
 #[inline]
 pub fn encode(entry: Entry, level: Level) -> u64 {
     assert!(

@@ -243,7 +243,7 @@ pub(crate) mod instructions {
             options(nostack, preserves_flags)
         }
 
-        // As above, op2 3 (RVAAE1) or 7 (RVAALE1).
+        // A range under all tags: op2 3 is RVAAE1, 7 is RVAALE1.
         unsafe fn rvaale1is(x: u64) {
             privileged: "sys #0, c8, c2, #7, x0";
             in("x0") x,

@@ -63,8 +63,8 @@ pub const fn rules(svvptc: bool) -> TlbRules {
 /// The word for a present entry of a table of `level`.
 ///
 /// # Panics
-/// If the frame does not fit into the format, a root is to map a page, or a leaf would allow neither
-/// loads nor stores nor fetches: that is how the format marks tables. In debug builds, if the frame is not aligned to the size of the
+/// If the frame does not fit into the format, a root is to map a page, or a leaf would allow neither loads nor stores
+/// nor fetches: that is how the format marks tables. In debug builds, if the frame is not aligned to the size of the
 /// page.
 #[inline]
 pub fn encode(entry: Entry, level: Level) -> u64 {

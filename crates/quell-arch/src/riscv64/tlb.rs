@@ -134,17 +134,18 @@ pub(crate) mod instructions {
     /// A full barrier for memory: `fence rw, rw`.
     ///
     /// Walkers read the same coherent memory, but this does not order their reads: only an SFENCE.VMA of the processor
-    /// that walks does. It is enough for the engine: each processor that may hold an entry executes an SFENCE.VMA after the entry was
-    /// taken away, at the latest as it loads the root; and a processor that faults although the entry is there by now forgets the old one
-    /// and tries again.
+    /// that walks does. It is enough for the engine: each processor that may hold an entry executes an SFENCE.VMA after
+    /// the entry was taken away, at the latest as it loads the root; and a processor that faults although the entry is
+    /// there by now forgets the old one and tries again.
     #[inline]
     pub fn fence() {
         // SAFETY: a barrier.
         unsafe { fence_rw() }
     }
 
-    /// A full barrier for memory and devices: `fence iorw, iorw`. Interrupt controllers are devices: the handler of an interrupt that
-    /// is sent after it sees the stores before it, and a load after it is not older than the clearing of a pending bit before it.
+    /// A full barrier for memory and devices: `fence iorw, iorw`. Interrupt controllers are devices: the handler of an
+    /// interrupt that is sent after it sees the stores before it, and a load after it is not older than the clearing of
+    /// a pending bit before it.
     #[inline]
     pub fn fence_devices() {
         // SAFETY: a barrier.
@@ -182,7 +183,7 @@ pub(crate) mod instructions {
     /// Supervisor mode.
     #[inline]
     pub unsafe fn invalidate_page(address: u64) {
-        // SAFETY: as above.
+        // SAFETY: SFENCE.VMA only forgets cached translations, and the caller is in supervisor mode.
         unsafe { sfence_page_of_all(address) }
     }
 
@@ -192,7 +193,7 @@ pub(crate) mod instructions {
     /// Supervisor mode.
     #[inline]
     pub unsafe fn invalidate_all() {
-        // SAFETY: as above.
+        // SAFETY: SFENCE.VMA only forgets cached translations, and the caller is in supervisor mode.
         unsafe { sfence() }
     }
 

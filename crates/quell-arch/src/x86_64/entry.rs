@@ -76,8 +76,8 @@ impl Format {
     /// The word for a present entry of a table of `level`.
     ///
     /// # Panics
-    /// If the frame does not fit into the format, or a root is to map a page; in debug builds, if the frame is not aligned to the
-    /// size of the page, or an entry of the lowest level is to point to a table.
+    /// If the frame does not fit into the format, or a root is to map a page; in debug builds, if the frame is not
+    /// aligned to the size of the page, or an entry of the lowest level is to point to a table.
     #[inline]
     pub fn encode(self, entry: Entry, level: Level) -> u64 {
         let address = entry.frame.address();

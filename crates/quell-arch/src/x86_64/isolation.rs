@@ -1,10 +1,10 @@
 //! Page-table isolation: a space has a root and a tag for the kernel, and a root and a tag for user mode.
 //!
-//! The kernel runs under a root that maps everything, user mode under a root that maps only the entry code of the kernel. Both
-//! halves of a space have entries of their own in the TLB, under two PCIDs: the tag that the engine knows, and the same with bit 11
-//! set. When the engine invalidates under the first, the user's half must be invalidated, too, but not at once:
-//! nothing is translated under the user's tag before the CPU returns to user mode, and the load of CR3 for that
-//! can flush it ([`UserHalves::cr3`]). So an invalidation only notes which user's halves are behind.
+//! The kernel runs under a root that maps everything, user mode under a root that maps only the entry code of the
+//! kernel. Both halves of a space have entries of their own in the TLB, under two PCIDs: the tag that the engine knows,
+//! and the same with bit 11 set. When the engine invalidates under the first, the user's half must be invalidated, too,
+//! but not at once: nothing is translated under the user's tag before the CPU returns to user mode, and the load of CR3
+//! for that can flush it ([`UserHalves::cr3`]). So an invalidation only notes which user's halves are behind.
 //!
 //! A [`UserHalves`] is one CPU's. The kernel's [`Hardware`](quell::Hardware) calls
 //! [`UserHalves::invalidated`] after it has invalidated the kernel's half, and [`UserHalves::loaded`] after it has
@@ -14,8 +14,9 @@
 //!
 //! # What this does not guarantee
 //!
-//! This module says nothing of kernel code that accesses user memory: that runs under the kernel's tag, which the engine flushes.
-//! A processor without PCIDs needs none of it: each load of CR3 flushes. Broadcasts (INVLPGB) must name both tags.
+//! This module says nothing of kernel code that accesses user memory: that runs under the kernel's tag, which the
+//! engine flushes. A processor without PCIDs needs none of it: each load of CR3 flushes. Broadcasts (INVLPGB) must name
+//! both tags.
 
 use super::tlb;
 use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -37,8 +38,8 @@ pub const fn user_tag(tag: Tag) -> Tag {
     Tag(tag.0 | USER)
 }
 
-/// The user's halves that one CPU flushes before it uses them again. Only that CPU uses this value, with interrupts masked, or in
-/// a handler that adds marks and removes none.
+/// The user's halves that one CPU flushes before it uses them again. Only that CPU uses this value, with interrupts
+/// masked, or in a handler that adds marks and removes none.
 #[derive(Debug)]
 pub struct UserHalves {
     /// A bit for each tag.
@@ -102,8 +103,8 @@ impl UserHalves {
     /// The value of CR3 for the way back to user mode: the user's root of the space that is loaded under `tag`, with
     /// its entries kept unless they are behind. The caller loads it before it calls any other method of this value.
     ///
-    /// An entry that an NMI handler marks between this call and the load is flushed on the way back to user mode after this one: a
-    /// handler that invalidates an entry on which user mode relies does so for the user's half itself.
+    /// An entry that an NMI handler marks between this call and the load is flushed on the way back to user mode after
+    /// this one: a handler that invalidates an entry on which user mode relies does so for the user's half itself.
     ///
     /// # Panics
     /// As [`user_tag`] and [`tlb::cr3`].

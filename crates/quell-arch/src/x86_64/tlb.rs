@@ -12,10 +12,10 @@
 //! * INVLPGB starts an invalidation on all processors; it is complete only when *the processor
 //!   that issued it* has executed TLBSYNC.
 //!
-//! Every instruction here that invalidates or switches is a compiler barrier (neither `nomem` nor
-//! `readonly`): table stores before it stay before it, and accesses after it stay after it. In the processor, INVLPG and loads of
-//! CR3 are serializing; INVPCID is used after table stores in the same way, without a fence, as in Linux; before an INVLPGB
-//! the engine executes a full barrier. Only INVLPGB reaches another processor.
+//! Every instruction here that invalidates or switches is a compiler barrier (neither `nomem` nor `readonly`): table
+//! stores before it stay before it, and accesses after it stay after it. In the processor, INVLPG and loads of CR3 are
+//! serializing; INVPCID is used after table stores in the same way, without a fence, as in Linux; before an INVLPGB the
+//! engine executes a full barrier. Only INVLPGB reaches another processor.
 
 use quell::{Frame, PageRange, PageSize, Scope, Tag};
 

@@ -48,11 +48,12 @@ pub fn available() -> Available {
     native::available()
 }
 
-/// What kernels of this architecture zero a single page with; plain stores on an architecture for which this crate has no
-/// instructions.
+/// What kernels of this architecture zero a single page with; plain stores on an architecture for which this crate has
+/// no instructions.
 pub const PAGE: Strategy = native::PAGE;
 
-/// The sizes of the data caches, where the processor tells without privilege: on x86-64. Elsewhere all are 0, for unknown.
+/// The sizes of the data caches, where the processor tells without privilege: on x86-64. Elsewhere all are 0, for
+/// unknown.
 ///
 /// Under a hypervisor the last-level cache may be larger than the share a guest has of it.
 pub fn caches() -> Caches {

@@ -1,5 +1,5 @@
-//! The recipes of the guide are held against the source: what a step names must stand where the step says, and the lists that
-//! a recipe adds to must be those that the program reads.
+//! The recipes of the guide are held against the source: what a step names must stand where the step says, and the
+//! lists that a recipe adds to must be those that the program reads.
 
 use crate::markdown::{Document, documents, normal, root};
 use crate::none;
@@ -240,7 +240,8 @@ fn tests_that_documents_name_are_there() {
     );
 }
 
-/// Each list that a recipe adds to: the recipe, the file or folder that it names, and what the program finds in the list.
+/// Each list that a recipe adds to: the recipe, the file or folder that it names, and what the program finds in the
+/// list.
 fn registries() -> Vec<(&'static str, &'static str, Vec<String>)> {
     let of = |names: &mut dyn Iterator<Item = &str>| names.map(str::to_owned).collect::<Vec<_>>();
     let folder = root().join("crates/quell-adversary/src/scenarios");

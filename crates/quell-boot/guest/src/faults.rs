@@ -1,8 +1,8 @@
 //! Accesses that may fault, and go on after it.
 //!
-//! A program of the conformance suite wants to be told what a fault was. Loads and stores go through two functions of assembly;
-//! the handler of the signal that a fault in them sends makes them return why, and everything else that faults ends the
-//! process, as ever.
+//! A program of the conformance suite wants to be told what a fault was. Loads and stores go through two functions of
+//! assembly; the handler of the signal that a fault in them sends makes them return why, and everything else that
+//! faults ends the process, as ever.
 
 use libc::{c_int, c_void};
 use quell_vm::Fault;
@@ -98,6 +98,6 @@ pub fn load(address: u64) -> Result<u64, Fault> {
 
 /// Stores a word into a workload's memory.
 pub fn store(address: u64, value: u64) -> Result<(), Fault> {
-    // SAFETY: as above: nothing of this program lies where workloads have mapped memory.
+    // SAFETY: nothing of this program lies where workloads have mapped memory.
     verdict(unsafe { quell_probe_store(address, value) })
 }

@@ -2,9 +2,9 @@
 //!
 //! Each call becomes the system call that means the same. Differences that remain:
 //!
-//! * A thread of Linux cannot go on in another process ([`Visitor`](crate::visitor::Visitor) is for programs that must). The processes of a job are made before it
-//!   starts, each with the threads that the workload is going to send there; `Spawn` hands out their
-//!   numbers and `Enter` only checks that the thread is where it asks to go.
+//! * A thread of Linux cannot go on in another process ([`Visitor`](crate::visitor::Visitor) is for programs that
+//!   must). The processes of a job are made before it starts, each with the threads that the workload is going to send
+//!   there; `Spawn` hands out their numbers and `Enter` only checks that the thread is where it asks to go.
 //! * An access that cannot be completed ends the process (`SIGSEGV`), and with it the job.
 //! * `PageOut` and `Sync` return 0: Linux does not say how many pages went.
 //! * Pages of 1 GB, `Fork`, `Exit`, `Demote` and `Reclaim` are refused with `BadCall`.

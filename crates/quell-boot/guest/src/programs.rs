@@ -1,7 +1,7 @@
 //! Running programs that others wrote: each in a group of its own, with a limit of time and perhaps of memory.
 //!
-//! A program's output goes to a file, and what matters of it to the host. Processes that it leaves behind are killed with
-//! the group; this one, the first process, waits for them.
+//! A program's output goes to a file, and what matters of it to the host. Processes that it leaves behind are killed
+//! with the group; this one, the first process, waits for them.
 
 use crate::protocol::{Ended, Event, PROGRAMS, Program};
 use crate::setup;
@@ -149,7 +149,8 @@ fn tidy() {
     }
 }
 
-/// The names of parts whose lines of output begin so, as TAP writes them; programs that run others indent or comment theirs.
+/// The names of parts whose lines of output begin so, as TAP writes them; programs that run others indent or comment
+/// theirs.
 fn parts<'o>(output: &'o str, begin: &'o str) -> impl Iterator<Item = String> + 'o {
     output
         .lines()

@@ -21,8 +21,8 @@ pub const CONFORMANCE: &str = "conformance";
 /// [`Event::Checked`].
 pub const STRESS: &str = "stress";
 
-/// Where the guest finds the programs that it is to run after its jobs, one [`Program`] in JSON a line. The file need not
-/// be there.
+/// Where the guest finds the programs that it is to run after its jobs, one [`Program`] in JSON a line. The file need
+/// not be there.
 pub const PROGRAMS: &str = "programs";
 
 /// A program that is not quell's, whose exit status says whether all was well.
@@ -146,8 +146,8 @@ pub enum Event {
         /// The last lines of its output.
         last: Vec<String>,
     },
-    /// What the engine and Linux have counted since the machine was started, one after the other: only where the engine is
-    /// on and shows its statistics.
+    /// What the engine and Linux have counted since the machine was started, one after the other: only where the engine
+    /// is on and shows its statistics.
     Counted {
         /// Linux's row `TLB` of `/proc/interrupts`, before the engine was asked.
         before: String,

@@ -148,7 +148,8 @@ pub fn processes<T: Serialize + DeserializeOwned>(
     while running > 0 {
         let ended = wait(WaitOptions::empty()).context("waiting for a process")?;
         let Some((id, status)) = ended else { continue };
-        // A process that a process of the job has made is ended by a signal when its parent ends, and comes here as an orphan.
+        // A process that a process of the job has made is ended by a signal when its parent ends, and comes here as an
+        // orphan.
         if !children.iter().any(|child| child.id == id) {
             continue;
         }

@@ -1,8 +1,8 @@
 //! [`User`] for programs that fork, and that go on in another process: those of the conformance suite.
 //!
 //! A thread of Linux cannot go on in another process, so a process that a program visits does for it what it asks: it
-//! is a child that waits, on the same CPU, until it is told to access an address, or to make a call. Where it is told so is
-//! memory that both share. Each visit is two real switches between address spaces.
+//! is a child that waits, on the same CPU, until it is told to access an address, or to make a call. Where it is told
+//! so is memory that both share. Each visit is two real switches between address spaces.
 
 use crate::control::shared;
 use crate::faults;
@@ -37,8 +37,8 @@ const IDLE: u32 = 0;
 const ASKED: u32 = 1;
 const ANSWERED: u32 = 2;
 
-/// Where a process is told what to do. The process whose turn it is by `turn` has the rest to itself: its CPU while that is
-/// [`IDLE`] or [`ANSWERED`], the process while it is [`ASKED`].
+/// Where a process is told what to do. The process whose turn it is by `turn` has the rest to itself: its CPU while
+/// that is [`IDLE`] or [`ANSWERED`], the process while it is [`ASKED`].
 struct Mailbox {
     turn: AtomicU32,
     /// 0 if no process has it, -1 if one is being made.
@@ -88,7 +88,7 @@ impl Mailbox {
         while self.turn.load(SeqCst) == ASKED {
             sleep_while(&self.turn, ASKED);
         }
-        // SAFETY: as above.
+        // SAFETY: the turn is not `ASKED` any more, so it is this CPU's.
         unsafe { *self.answer.get() }
     }
 
@@ -150,7 +150,8 @@ impl<'c> Visitor<'c> {
         let place = place.ok_or(Error::OutOfMemory)?;
         let mailbox = &self.others.boxes[place];
         mailbox.turn.store(IDLE, SeqCst);
-        // SAFETY: the child makes system calls and touches memory that is its own or shared with no process that writes it.
+        // SAFETY: the child makes system calls and touches memory that is its own or shared with no process that writes
+        // it.
         match unsafe { libc::fork() } {
             -1 => {
                 mailbox.process.store(0, SeqCst);
@@ -189,7 +190,7 @@ impl<'c> Visitor<'c> {
                 Ask::Call(call) => Answer::Call(self.home.call(call)),
                 Ask::End => Answer::Call(Ok(0)),
             };
-            // SAFETY: as above.
+            // SAFETY: it is this process's turn until it is passed on.
             unsafe { *mailbox.answer.get() = answer };
             pass_on(&mailbox.turn, ANSWERED);
             if matches!(ask, Ask::End) {

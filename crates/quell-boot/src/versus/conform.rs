@@ -65,7 +65,8 @@ impl Programs {
     /// Boots, and runs every check; `report` hears of each.
     ///
     /// # Errors
-    /// If something cannot be built or started, or if the machine came to no end: a kernel that has crashed is an error.
+    /// If something cannot be built or started, or if the machine came to no end: a kernel that has crashed is an
+    /// error.
     pub fn run(&self, mut report: impl FnMut(&Check)) -> anyhow::Result<Checked> {
         let emulator = qemu::find(Arch::X86_64)?;
         let kernel = linux::find(Some(&self.kernel), None, false)?;

@@ -19,9 +19,9 @@ impl Counted {
         found.map_or(0, |(_, count)| *count)
     }
 
-    /// Whether both agree: Linux counts an interrupt as it comes in, the engine before it goes out, and where one comes while
-    /// another to the same CPU is still under way, the two come as one. So Linux's count is not above the engine's, and
-    /// below it by no more than the times that a CPU served its requests while it waited itself.
+    /// Whether both agree: Linux counts an interrupt as it comes in, the engine before it goes out, and where one comes
+    /// while another to the same CPU is still under way, the two come as one. So Linux's count is not above the
+    /// engine's, and below it by no more than the times that a CPU served its requests while it waited itself.
     ///
     /// # Errors
     /// What differs.

@@ -16,11 +16,11 @@ use std::process::Command;
 
 /// Linux's command line.
 ///
-/// Reproducible: no random placement, no seeding from the processor, the clock without calibration.
-/// Lean, so that it is compared at its best with a kernel that has no such defences: without
-/// mitigations for processor faults and without clearing memory that is about to be overwritten; and
-/// without the self-test of its ciphers, which runs beside the first workloads. And it takes its timer for good: it looks by the
-/// clock whether that ticks, and an emulator that its host has held up meanwhile would be found without one.
+/// Reproducible: no random placement, no seeding from the processor, the clock without calibration. Lean, so that it is
+/// compared at its best with a kernel that has no such defences: without mitigations for processor faults and without
+/// clearing memory that is about to be overwritten; and without the self-test of its ciphers, which runs beside the
+/// first workloads. And it takes its timer for good: it looks by the clock whether that ticks, and an emulator that its
+/// host has held up meanwhile would be found without one.
 pub const WORDS: [&str; 11] = [
     "cryptomgr.notests",
     "console=ttyS0",
@@ -211,8 +211,8 @@ pub fn newest(search: &str) -> Option<String> {
         .map(str::to_string)
 }
 
-/// The initial file system: an archive in cpio's format `newc`. Beside the program, its modules and its plan there are the
-/// programs of others that it is to run, and `more` files, by name and content.
+/// The initial file system: an archive in cpio's format `newc`. Beside the program, its modules and its plan there are
+/// the programs of others that it is to run, and `more` files, by name and content.
 ///
 /// # Errors
 /// If the program or a module cannot be read.

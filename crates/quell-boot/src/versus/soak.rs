@@ -1,8 +1,8 @@
 //! Programs that others wrote, on a Linux: how each ends, and what the kernel complains of meanwhile.
 //!
-//! As many boots as it takes: a program that brings the kernel down is noted, and the next boot goes on behind it. The CPUs
-//! of the emulator are threads of the host, or take turns on one ([`Soak::icount`]). The console shows warnings, so a splat is seen where it happens, and belongs
-//! to the program that runs.
+//! As many boots as it takes: a program that brings the kernel down is noted, and the next boot goes on behind it. The
+//! CPUs of the emulator are threads of the host, or take turns on one ([`Soak::icount`]). The console shows warnings,
+//! so a splat is seen where it happens, and belongs to the program that runs.
 
 use super::compare::{command_for, counted};
 use super::counted::Counted;
@@ -36,8 +36,8 @@ pub struct Soak {
     pub files: Vec<(String, Vec<u8>)>,
     /// The programs, in their order.
     pub programs: Vec<Program>,
-    /// Whether the machine's clock counts instructions and its CPUs take turns: then a run repeats itself, and no work of the host's comes
-    /// between two steps of a program.
+    /// Whether the machine's clock counts instructions and its CPUs take turns: then a run repeats itself, and no work
+    /// of the host's comes between two steps of a program.
     pub icount: bool,
     /// How long the machine may be silent, or run without using the processor, before it is examined and ended.
     pub limit: Duration,
@@ -115,11 +115,12 @@ impl Following {
 }
 
 impl Soak {
-    /// Boots, and runs every program; `report` hears of each. Returns what was counted in the last boot, if it came to its
-    /// end and the engine shows that.
+    /// Boots, and runs every program; `report` hears of each. Returns what was counted in the last boot, if it came to
+    /// its end and the engine shows that.
     ///
     /// # Errors
-    /// If something cannot be built or started, if the kernel ends while none of the programs runs, or if a signal ends this.
+    /// If something cannot be built or started, if the kernel ends while none of the programs runs, or if a signal ends
+    /// this.
     pub fn run(&self, mut report: impl FnMut(&Ran)) -> anyhow::Result<Option<Counted>> {
         let emulator = qemu::find(Arch::X86_64)?;
         let kernel = linux::find(Some(&self.kernel), None, false)?;
@@ -203,7 +204,8 @@ impl Soak {
             SHOWN,
             "panic=-1",
             "oops=panic",
-            // On a busy host the rate of the time-stamp counter is measured wrong, by half and more, and limits of time with it.
+            // On a busy host the rate of the time-stamp counter is measured wrong, by half and more, and limits of time
+            // with it.
             "tsc=unstable",
             "mitigations=off",
             // The emulator's CPUs share few of the host's.

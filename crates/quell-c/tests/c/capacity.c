@@ -1,6 +1,7 @@
 /*
- * A library that was built for batches of one space and requests of two ranges, and the header for as many: a batch is smaller, a third
- * range makes a request a whole one, and a second space is flushed whole at the batch's end. With another header no engine is made.
+ * A library that was built for batches of one space and requests of two ranges, and the header for as many: a batch is
+ * smaller, a third range makes a request a whole one, and a second space is flushed whole at the batch's end. With
+ * another header no engine is made.
  */
 #include "checks.h"
 #include "machine.h"

@@ -1,7 +1,7 @@
 /*
- * The interface under attack: what is NULL, zero, misaligned, out of range, or called in the wrong order is refused with
- * the status that the header names, and changes nothing; and what is right reaches the machine as it was said. This file is
- * long because it calls every function of the interface with every argument that is to be refused.
+ * The interface under attack: what is NULL, zero, misaligned, out of range, or called in the wrong order is refused
+ * with the status that the header names, and changes nothing; and what is right reaches the machine as it was said.
+ * This file is long because it calls every function of the interface with every argument that is to be refused.
  */
 #include "checks.h"
 #include "machine.h"

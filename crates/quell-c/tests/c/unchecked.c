@@ -1,6 +1,7 @@
 /*
- * What a library that looks for misuse refuses, and one that was built with QUELL_UNCHECKED does not look for; with REFUSES defined the
- * program is linked to the former. Everything here is harmless in the latter, too: a program knows that of one library alone.
+ * What a library that looks for misuse refuses, and one that was built with QUELL_UNCHECKED does not look for; with
+ * REFUSES defined the program is linked to the former. Everything here is harmless in the latter, too: a program knows
+ * that of one library alone.
  */
 #include "checks.h"
 #include "machine.h"

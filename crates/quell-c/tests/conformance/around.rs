@@ -1,5 +1,5 @@
-//! What the suite does not ask for, through the C interface: flushes that are started and not waited for, and the functions that
-//! an engine may be given.
+//! What the suite does not ask for, through the C interface: flushes that are started and not waited for, and the
+//! functions that an engine may be given.
 //!
 //! CPU 1 has its interrupts masked and answers when it is told to; CPU 0 changes a page under it.
 
@@ -89,8 +89,8 @@ impl Drop for Ends<'_> {
     }
 }
 
-/// Runs `initiates` on CPU 0 while CPU 1 has read the page and masked its interrupts. `initiates` is given the word that says
-/// what CPU 1 does next.
+/// Runs `initiates` on CPU 0 while CPU 1 has read the page and masked its interrupts. `initiates` is given the word
+/// that says what CPU 1 does next.
 fn under_a_cpu(
     tagging: Tagging,
     hooks: quell_hooks,
@@ -178,14 +178,14 @@ impl Unmapped {
     }
 
     fn is_over(&self) -> bool {
-        // SAFETY: as above.
+        // SAFETY: a batch, which any CPU may look at while it is in flight.
         unsafe { quell_batch_poll(self.0.at()) }
     }
 
     /// Ends it, and looks at what came out.
     fn finish(&self) {
         let mut count = 0;
-        // SAFETY: as above; the array was written by the batch.
+        // SAFETY: a batch, which one CPU uses; its array was written by it.
         unsafe {
             done(quell_batch_finish(self.0.at(), &raw mut count));
             assert_eq!((count, (*self.1.at())[0].addr()), (1, 9));
@@ -338,7 +338,7 @@ fn text_is_synchronized_on_every_cpu() {
         assert_eq!(called(FETCHED), 2);
     });
     under_a_cpu(PCID, quell_hooks::default(), |_, engine, _, step| {
-        // SAFETY: as above.
+        // SAFETY: an engine with a CPU online.
         let refused = unsafe { cpu::quell_synchronize_text(engine.at()) };
         assert_eq!(refused, quell_status::Unsupported);
         step.store(ANSWERS, SeqCst);

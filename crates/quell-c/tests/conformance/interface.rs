@@ -25,7 +25,7 @@ pub struct Placed<T>(Box<UnsafeCell<MaybeUninit<T>>>);
 
 // SAFETY: the memory is used through the C functions alone, any of which may be called on any CPU.
 unsafe impl<T> Sync for Placed<T> {}
-// SAFETY: as above.
+// SAFETY: the memory is used through the C functions alone, any of which may be called on any CPU.
 unsafe impl<T> Send for Placed<T> {}
 
 impl<T> Placed<T> {
@@ -131,33 +131,33 @@ impl<'m, H, R: Rules> Engine<'m, H, R> {
         AddressSpace(place, root, PhantomData)
     }
     pub fn enter_lazy(&self) {
-        // SAFETY: as above.
+        // SAFETY: an engine, which is never moved.
         done(unsafe { cpu::quell_enter_lazy(self.at()) });
     }
     pub fn leave(&self, space: &AddressSpace<H>) {
-        // SAFETY: as above, and the space is this engine's.
+        // SAFETY: an engine and a space of it, neither of which is moved.
         done(unsafe { cpu::quell_leave(self.at(), space.0.at()) });
     }
     /// # Safety
     /// As the engine's.
     pub unsafe fn enter_user(&self) {
-        // SAFETY: as above, and the caller vouches for what this CPU uses.
+        // SAFETY: an engine, which is never moved; the caller vouches for what this CPU uses.
         done(unsafe { cpu::quell_enter_user(self.at()) });
     }
     pub fn enter_kernel(&self) {
         if Kernel::wrong() != Wrong::EntersUnsaid {
-            // SAFETY: as above.
+            // SAFETY: an engine, which is never moved.
             done(unsafe { cpu::quell_enter_kernel(self.at()) });
         }
     }
     pub fn settle_stamp(&self, stamp: quell_stamp) {
         if Kernel::wrong() != Wrong::StampNotSettled {
-            // SAFETY: as above, and a stamp that a batch gave.
+            // SAFETY: an engine, which is never moved, and a stamp that a batch gave.
             done(unsafe { lazy::quell_settle_stamp(self.at(), &raw const stamp) });
         }
     }
     pub fn retire(&self, space: &AddressSpace<H>) {
-        // SAFETY: an engine, as for every call below, and a space that the suite uses no more.
+        // SAFETY: an engine, which is never moved, and a space that the suite uses no more.
         let status = unsafe { space::quell_space_retire(self.at(), space.0.at()) };
         // Batches that were not finished are noticed here at the latest.
         if Kernel::wrong() != Wrong::NotFinished || status != quell_status::InBatch {
@@ -165,20 +165,20 @@ impl<'m, H, R: Rules> Engine<'m, H, R> {
         }
     }
     pub fn cpu_online(&self) {
-        // SAFETY: as above.
+        // SAFETY: an engine, which is never moved.
         done(unsafe { cpu::quell_cpu_online(self.at()) });
     }
     pub fn cpu_offline(&self, current: Option<&AddressSpace<H>>) {
-        // SAFETY: as above.
+        // SAFETY: an engine, which is never moved, and spaces of it.
         done(unsafe { cpu::quell_cpu_offline(self.at(), AddressSpace::at(current)) });
     }
     pub fn switch_to(&self, from: Option<&AddressSpace<H>>, to: &AddressSpace<H>) {
-        // SAFETY: as above.
+        // SAFETY: an engine, which is never moved, and spaces of it.
         done(unsafe { cpu::quell_switch_to(self.at(), AddressSpace::at(from), to.0.at()) });
     }
     pub fn settle(&self, space: &AddressSpace<H>) {
         if Kernel::wrong() != Wrong::NotSettled {
-            // SAFETY: as above.
+            // SAFETY: an engine, which is never moved, and a space of it.
             done(unsafe { lazy::quell_settle(self.at(), space.0.at()) });
         }
     }
@@ -186,7 +186,7 @@ impl<'m, H, R: Rules> Engine<'m, H, R> {
         if Kernel::wrong() == Wrong::NotClaimed {
             return None;
         }
-        // SAFETY: as above.
+        // SAFETY: an engine, which is never moved, and a residue.
         unsafe { lazy::quell_claim(self.at(), residue.0.at()) }.then_some(())
     }
     pub fn batch<S, F>(&self, purpose: Purpose) -> Batch<S, F> {
@@ -199,7 +199,7 @@ impl<'m, H, R: Rules> Engine<'m, H, R> {
         };
         let frames: Placed<[*mut std::ffi::c_void; 3]> = Placed::new();
         let at = frames.at().cast();
-        // SAFETY: as above, and memory for a batch and its frames, which stay together.
+        // SAFETY: an engine, and memory for a batch and its frames, which stay together.
         done(unsafe { quell_batch_begin(self.at(), place.at(), purpose, at, 3) });
         Batch(place, frames, PhantomData)
     }
@@ -231,11 +231,11 @@ impl<H> Residue<H> {
         done(unsafe { lazy::quell_residue_begin(self.0.at()) });
     }
     pub fn owe(&self, stamp: quell_stamp) {
-        // SAFETY: as above, and a stamp that a batch gave.
+        // SAFETY: a residue, and a stamp that a batch gave.
         done(unsafe { lazy::quell_residue_owe(self.0.at(), &raw const stamp) });
     }
     pub fn clear(&self) {
-        // SAFETY: as above.
+        // SAFETY: a residue.
         done(unsafe { lazy::quell_residue_flushed(self.0.at()) });
     }
 }
@@ -278,22 +278,22 @@ impl<H, S: Deref<Target = AddressSpace<H>>> Batch<S, Frame> {
     }
     pub fn changed(&mut self, space: S, range: PageRange, scope: Scope) {
         let (range, scope) = (Self::range(range), u32::from(scope == Scope::Tables));
-        // SAFETY: a batch, used by this thread alone, and a space that outlives it; as for all calls below.
+        // SAFETY: a batch, used by this thread alone, and a space that outlives it.
         done(unsafe { quell_batch_changed(self.0.at(), space.0.at(), range, scope) });
     }
     pub fn changed_all(&mut self, space: S, scope: Scope) {
         let scope = u32::from(scope == Scope::Tables);
-        // SAFETY: as above.
+        // SAFETY: a batch, used by this thread alone, and a space that outlives it.
         done(unsafe { quell_batch_changed_all(self.0.at(), space.0.at(), scope) });
     }
     pub fn unmapped(&mut self, space: S, range: PageRange, frame: Frame) {
         let (range, frame) = (Self::range(range), Self::name(frame));
-        // SAFETY: as above.
+        // SAFETY: a batch, used by this thread alone, and a space that outlives it.
         done(unsafe { quell_batch_unmapped(self.0.at(), space.0.at(), range, frame) });
     }
     pub fn table_unlinked(&mut self, space: S, range: PageRange, frame: Frame) {
         let (range, frame) = (Self::range(range), Self::name(frame));
-        // SAFETY: as above.
+        // SAFETY: a batch, used by this thread alone, and a space that outlives it.
         done(unsafe {
             if Kernel::wrong() == Wrong::TablesAsLeaves {
                 quell_batch_unmapped(self.0.at(), space.0.at(), range, frame)
@@ -311,14 +311,14 @@ impl<H, S: Deref<Target = AddressSpace<H>>> Batch<S, Frame> {
     pub fn finish(&mut self) -> std::vec::IntoIter<Frame> {
         let mut count = 0;
         if Kernel::wrong() != Wrong::NotFinished {
-            // SAFETY: as above.
+            // SAFETY: a batch, used by this thread alone, whose spaces live.
             done(unsafe { quell_batch_finish(self.0.at(), &raw mut count) });
         }
         self.frames(count).into_iter()
     }
     pub fn finish_owed(&mut self) -> Outcome {
         let (mut stamp, mut count) = (MaybeUninit::<quell_stamp>::zeroed(), 0);
-        // SAFETY: as above; the stamp is written, and zero is one too.
+        // SAFETY: a batch, used by this thread alone, whose spaces live. The stamp is written, and zero is one, too.
         let stamp = unsafe {
             done(quell_batch_finish_owed(
                 self.0.at(),

@@ -24,7 +24,8 @@ Examples:
   quell explore mine.toml --param rounds=2 search the runs of a workload file, made small
   quell explore --replay CODE              repeat a run, step by step")]
 pub struct ExploreArgs {
-    /// Scenarios to search, workloads, or files with programs or workloads; with --mutants the mutants to test; all if none is named
+    /// Scenarios to search, workloads, or files with programs or workloads; with --mutants the mutants to test; all if
+    /// none is named
     #[arg(value_name = "NAME")]
     pub names: Vec<String>,
     /// Sets a parameter of the workloads, as in `--param iterations=2`; may be repeated. Runs must be short here

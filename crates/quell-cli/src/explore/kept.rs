@@ -1,8 +1,8 @@
-//! A search whose results are kept in a file: it goes on where it was interrupted, and is cut into parts that any host may
-//! search.
+//! A search whose results are kept in a file: it goes on where it was interrupted, and is cut into parts that any host
+//! may search.
 //!
-//! What comes of a case depends on the case, the effort, the seed and the depth alone. So a file of results has nothing of
-//! the host in it, and parts that are merged are the file that one machine writes.
+//! What comes of a case depends on the case, the effort, the seed and the depth alone. So a file of results has nothing
+//! of the host in it, and parts that are merged are the file that one machine writes.
 
 use std::path::Path;
 

@@ -4,7 +4,8 @@ use crate::output::say;
 use quell_adversary::generate::Campaign;
 use quell_adversary::generate::campaign::Killed;
 
-/// Findings of people, by reading the engine and the manager or by writing programs by hand, and the mutants that stand for each.
+/// Findings of people, by reading the engine and the manager or by writing programs by hand, and the mutants that stand
+/// for each.
 const FINDINGS: &[(&str, &[&str])] = &[
     (
         "An initiator waits for a CPU that has left for good, and closed its inbox while another wrote to it (C7)",

@@ -37,10 +37,10 @@ use crate::usage::usage;
 
 /// What TLB shootdowns cost: which calls cause them, who pays, and what would remove them
 ///
-/// Records what runs here, as root or with CAP_PERFMON (without, it says what is missing and shows what the kernel counts
-/// of the whole machine): `quell record -- COMMAND`, `-p PID`, `-a`. Or reads a recording: one that `-o` kept, or one that was
-/// made where quell is not installed, as `perf script` or `trace-cmd report` print it (docs/record.md says how to make
-/// one). Exit codes: 0 analysed, 1 it cannot be recorded or read, 2 bad arguments.
+/// Records what runs here, as root or with CAP_PERFMON (without, it says what is missing and shows what the kernel
+/// counts of the whole machine): `quell record -- COMMAND`, `-p PID`, `-a`. Or reads a recording: one that `-o` kept,
+/// or one that was made where quell is not installed, as `perf script` or `trace-cmd report` print it (docs/record.md
+/// says how to make one). Exit codes: 0 analysed, 1 it cannot be recorded or read, 2 bad arguments.
 #[derive(Debug, Args)]
 pub struct RecordArgs {
     /// Read a recording, or the text of `perf script` or `trace-cmd report`; `-` is standard input

@@ -1,4 +1,5 @@
-//! `--replay`: the recorded calls on the machine in software, as they were made, and with the kernel or the calls changed.
+//! `--replay`: the recorded calls on the machine in software, as they were made, and with the kernel or the calls
+//! changed.
 
 use std::path::Path;
 
@@ -22,8 +23,8 @@ pub struct ReplayArgs {
     /// process (of --program) run again on the machine in software
     #[arg(long)]
     replay: bool,
-    /// The machine of --replay: a file as `quell measure host` writes it, or a built-in name [default: quell-host.toml if there
-    /// is one here, else haswell-server]
+    /// The machine of --replay: a file as `quell measure host` writes it, or a built-in name [default: quell-host.toml
+    /// if there is one here, else haswell-server]
     #[arg(long, value_name = "FILE", requires = "replay")]
     machine: Option<String>,
 }

@@ -18,9 +18,10 @@ use crate::table::{Table, number, words};
 
 /// What TLB shootdowns cost each process, live: a line per process, refreshed each second
 ///
-/// As root or with CAP_PERFMON, on Linux. Everything that runs here is looked at; Ctrl-C ends it. Costs are shares of one CPU:
-/// what the process waited at least for CPUs that it had asked to flush, and what was taken from it to flush for others, at
-/// least and at most. `quell record -p PID` says from where. Exit codes: 0 ended as asked, 1 it cannot be recorded here, 2 bad arguments.
+/// As root or with CAP_PERFMON, on Linux. Everything that runs here is looked at; Ctrl-C ends it. Costs are shares of
+/// one CPU: what the process waited at least for CPUs that it had asked to flush, and what was taken from it to flush
+/// for others, at least and at most. `quell record -p PID` says from where. Exit codes: 0 ended as asked, 1 it cannot
+/// be recorded here, 2 bad arguments.
 #[derive(Debug, Args)]
 pub struct TopArgs {
     /// Show this process alone; may be repeated

@@ -48,7 +48,8 @@ pub struct SweepArgs {
     /// repeated
     #[arg(long = "param", value_name = "NAME=VALUES")]
     parameters: Vec<String>,
-    /// A parameter of the machines with its values (`quell list parameters`): interrupt.send=500ns,900ns; may be repeated
+    /// A parameter of the machines with its values (`quell list parameters`): interrupt.send=500ns,900ns; may be
+    /// repeated
     #[arg(long = "set", value_name = "SECTION.KEY=VALUES")]
     figures: Vec<String>,
     /// With how many seeds each is run

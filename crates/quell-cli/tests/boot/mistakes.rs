@@ -37,9 +37,9 @@ fn broken(arch: &str, arguments: &[&str], what: &str) -> Vec<String> {
         .unwrap_or_else(|said| panic!("{arch} without {what} passed\n{said}"))
 }
 
-/// A stress in which the mistake needs luck: a CPU must use a translation that it still holds, before something else ends it.
-/// A boot that this check does not fail is followed by one with the next words: it has passed, or the mistake has broken
-/// something else so much that it ended before the check. The empty name is in whatever notices.
+/// A stress in which the mistake needs luck: a CPU must use a translation that it still holds, before something else
+/// ends it. A boot that this check does not fail is followed by one with the next words: it has passed, or the mistake
+/// has broken something else so much that it ended before the check. The empty name is in whatever notices.
 fn broken_with_luck(arch: &str, arguments: &[&str], tries: &[&[&str]], what: &str, check: &str) {
     let mut noticed = Vec::new();
     for words in tries {

@@ -218,14 +218,15 @@ parameters! {
         InterruptDelivery delivery: Unit::Time, 1..=100000;
         /// What is added when sender and target are on different sockets.
         InterruptRemote remote: Unit::Time, 0..=100000;
-        /// How long one interrupt that comes from another socket occupies the way into its target's; later ones queue behind it.
+        /// How long one interrupt that comes from another socket occupies the way into its target's; later ones queue
+        /// behind it.
         InterruptLink link: Unit::Time, 0..=100000;
         /// Entering the handler.
         InterruptEntry entry: Unit::Time, 0.1..=100000;
         /// Leaving the handler, end-of-interrupt included.
         InterruptExit exit: Unit::Time, 0.1..=100000;
-        /// Lines of its first-level cache that the interrupted program fetches again from the second level, because what served the
-        /// interrupt took their place; those that the exit's time has in it not counted.
+        /// Lines of its first-level cache that the interrupted program fetches again from the second level, because
+        /// what served the interrupt took their place; those that the exit's time has in it not counted.
         Displaced displaced: Unit::Count, 0..=65536;
         /// What a halted CPU needs to wake before it can enter the handler.
         IdleWake idle_wake: Unit::Time, 0..=1000000;
@@ -295,7 +296,8 @@ parameters! {
         ElideFrom elide_from: Unit::Bytes, 0..=17592186044416.0;
         /// How many times faster string instructions are from that length on.
         ElideGain elide_gain: Unit::Factor, 1..=100;
-        /// With which loop the kernel clears: string instructions (`rep stos`, `dc zva`), ordinary stores, non-temporal ones of general registers (`movnti`, `stnp`), or `clzero`.
+        /// With which loop the kernel clears: string instructions (`rep stos`, `dc zva`), ordinary stores, non-temporal
+        /// ones of general registers (`movnti`, `stnp`), or `clzero`.
         ZeroLoop loop: Unit::Choice(&["string", "stores", "nontemporal", "clzero"]), 0..=0;
     }
     virtualization {
@@ -345,7 +347,8 @@ parameters! {
         DeviceWrite device_write: Unit::Time, 0..=100000000;
         /// Transfer rate of a device.
         DeviceRate device_rate: Unit::Rate, 0.001..=1000;
-        /// Whether the locks of the allocator, of reclaim's lists and of a file's dirty pages are waited for and held with interrupts off.
+        /// Whether the locks of the allocator, of reclaim's lists and of a file's dirty pages are waited for and held
+        /// with interrupts off.
         MaskedLocks masked_locks: Unit::Choice(&["no", "yes"]), 0..=0;
         /// Choosing another process and switching to it, without loading its root.
         Schedule schedule: Unit::Time, 0..=1000000;

@@ -351,8 +351,8 @@ fn check_keys(reader: &mut Reader<'_>, table: &DeTable<'_>) {
     }
 }
 
-/// What no single value can show: geometries that do not divide, tags of the wrong architecture, a loop of instructions that
-/// the processor lacks.
+/// What no single value can show: geometries that do not divide, tags of the wrong architecture, a loop of instructions
+/// that the processor lacks.
 fn check_together(reader: &mut Reader<'_>, file: &MachineFile) {
     use Parameter as P;
     let mut wrong = |parameter: P, message: String| {

@@ -1,4 +1,4 @@
-//! The report: one HTML file with everything in it. The file is long because it is that page, from top to bottom.
+//! The report: one HTML file with everything in it.
 //!
 //! It needs nothing from anywhere else, no script runs in it, and it follows the reader's light or
 //! dark theme.

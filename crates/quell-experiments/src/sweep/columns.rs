@@ -1,4 +1,5 @@
-//! The columns in which a sweep's results are written: one list of them for CSV and for Parquet, so that both have the same.
+//! The columns in which a sweep's results are written: one list of them for CSV and for Parquet, so that both have the
+//! same.
 //!
 //! A column has one type. An empty field of CSV is no value in Parquet. The parameters that the grid names are
 //! text where they are written as text only (`page=large`, `interrupt.send=2cycles`); a parameter whose values are all

@@ -97,7 +97,8 @@ pub fn csv(records: &[Record]) -> String {
     text
 }
 
-/// The medians over what has the most values, as SVG: over CPUs, or a parameter that is a number. `None` if neither has two.
+/// The medians over what has the most values, as SVG: over CPUs, or a parameter that is a number. `None` if neither has
+/// two.
 pub fn plot(points: &[Point], metric: &str) -> Option<String> {
     let first = points.first()?;
     let different = |of: &dyn Fn(&Point) -> Option<f64>| {

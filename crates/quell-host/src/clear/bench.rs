@@ -180,8 +180,8 @@ impl Bench {
         Ok(cells.iter().filter_map(Cell::sample).collect())
     }
 
-    /// Rounds over all contenders and lengths on the first `cores` CPUs, for about `time`; `at_longest` take part at the
-    /// greatest length alone.
+    /// Rounds over all contenders and lengths on the first `cores` CPUs, for about `time`; `at_longest` take part at
+    /// the greatest length alone.
     ///
     /// Every cell gets at least one sample; long extents are visited less often than short ones.
     /// A sample on several CPUs is the sum over them, each on its own region at the same time.

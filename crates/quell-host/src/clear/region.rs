@@ -1,10 +1,10 @@
 //! Memory to clear: regions of huge pages, of which every sample gets a part that has left the caches, but for its
 //! translations.
 //!
-//! A hypervisor may map a guest's memory with base pages. Clearing then reads one line of its page tables for each eight
-//! pages, and whether those lines are in a cache depends on what ran since the part was last used: a Zen 4 guest cleared the
-//! same memory at 88 GB/s with them and at 62 without, and without them all strategies alike. Only
-//! clearing is to be compared, so [`Region::span`] fetches them before the clock starts.
+//! A hypervisor may map a guest's memory with base pages. Clearing then reads one line of its page tables for each
+//! eight pages, and whether those lines are in a cache depends on what ran since the part was last used: a Zen 4 guest
+//! cleared the same memory at 88 GB/s with them and at 62 without, and without them all strategies alike. Only clearing
+//! is to be compared, so [`Region::span`] fetches them before the clock starts.
 
 use crate::memory::Mapping;
 use anyhow::{Context, Result};

@@ -6,8 +6,8 @@ use quell_threads::pulse;
 
 use super::report::{Benchmark, Quiet, Row, Sample, Shootdown, Spread};
 
-/// A sample counts if it got at least this part of the interrupts that it must get, or that the row's samples usually get:
-/// in the others, some other program had the target's CPU, and no CPU had to be interrupted.
+/// A sample counts if it got at least this part of the interrupts that it must get, or that the row's samples usually
+/// get: in the others, some other program had the target's CPU, and no CPU had to be interrupted.
 const INTERRUPTED: f64 = 0.95;
 /// Below this many interrupts for each discard, the difference of times says nothing about interrupts.
 const TOO_FEW_INTERRUPTS: f64 = 0.5;
@@ -57,8 +57,8 @@ fn quiet(row: &Row, longest_own: f64) -> Option<Quiet> {
 /// Fewer rounds than this do not show how far they lie apart.
 const ROUNDS_THAT_SHOW_NOISE: usize = 3;
 
-/// How far the medians of the rounds lie apart: the distance of their quartiles, in parts of their median. The quartiles,
-/// because one round of five may have gone wrong without moving the median of all.
+/// How far the medians of the rounds lie apart: the distance of their quartiles, in parts of their median. The
+/// quartiles, because one round of five may have gone wrong without moving the median of all.
 fn noise(samples: &[Sample]) -> Option<f64> {
     let mut rounds: BTreeMap<usize, Vec<f64>> = BTreeMap::new();
     for sample in samples {

@@ -4,8 +4,8 @@
 //! the ping-pong of processes and the round of page-out. None of them was used to make the machine file.
 //!
 //! The model's machine has no neighbours. So each row stands there with the median of its quiet samples, as do those
-//! that the machine file is made from. Where the rounds of a row, or of the row that fixed its page's price, lie too far
-//! apart, there is nothing to judge a prediction by, and no verdict.
+//! that the machine file is made from. Where the rounds of a row, or of the row that fixed its page's price, lie too
+//! far apart, there is nothing to judge a prediction by, and no verdict.
 
 use super::bench::one_page_key;
 use super::machine_file::{HostMachine, SWAP_ROUNDS_NS};

@@ -1,7 +1,7 @@
 //! Counters of the running kernel before and after something: `/proc/interrupts`, `/proc/vmstat`, `/proc/stat`.
 //!
-//! All three count for the whole machine. The doings of other programs meanwhile are in them too, which is why a row also says
-//! how much CPU time went to others.
+//! All three count for the whole machine. The doings of other programs meanwhile are in them too, which is why a row
+//! also says how much CPU time went to others.
 
 use std::collections::BTreeMap;
 use std::io;

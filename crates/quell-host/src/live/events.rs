@@ -1,8 +1,8 @@
 //! Events that the kernel counts for us: the `tlb:tlb_flush` tracepoint by reason, and hardware counters.
 //!
-//! Each reason is one counting event for each CPU with a kernel-side filter, so nothing is recorded, no buffer overflows,
-//! and nothing has to be set up in the file system: closing the descriptors undoes it. The numbers that stand for the
-//! reasons are read from the tracepoint's `format`, because kernels have renumbered them.
+//! Each reason is one counting event for each CPU with a kernel-side filter, so nothing is recorded, no buffer
+//! overflows, and nothing has to be set up in the file system: closing the descriptors undoes it. The numbers that
+//! stand for the reasons are read from the tracepoint's `format`, because kernels have renumbered them.
 //!
 //! Counting costs about a microsecond for each event, so it is done in an extra pass that is not timed.
 

@@ -1,7 +1,7 @@
 //! The machine file of this host, for the model.
 //!
-//! Steps are measured ([`Units`]): a discard that finds nothing, a first touch, a page zeroed, a page compressed; and
-//! a discard and touch of one page, alone and with one thread spinning. Each fixes one figure of the file, in an order in
+//! Steps are measured ([`Units`]): a discard that finds nothing, a first touch, a page zeroed, a page compressed; and a
+//! discard and touch of one page, alone and with one thread spinning. Each fixes one figure of the file, in an order in
 //! which each is explained by what is known already and one figure more:
 //!
 //! | measured | fixes |
@@ -15,13 +15,13 @@
 //! | a page written to zram, and read | compressing and decompressing it, beyond the call |
 //! | a page of zeros swapped | what else swapping does to a page, which is added to compressing it |
 //!
-//! So no figure takes up time that belongs to others, and a row in which many pages share a call can be predicted. Which
-//! rows those are (`beside.rs`) plays no part here. The
-//! system itself tells its CPUs, clock, sizes of caches and TLBs, and memory. Everything else is
-//! the base machine's, a built-in one of the same architecture and vendor, and marked as assumed.
+//! So no figure takes up time that belongs to others, and a row in which many pages share a call can be predicted.
+//! Which rows those are (`beside.rs`) plays no part here. The system itself tells its CPUs, clock, sizes of caches and
+//! TLBs, and memory. Everything else is the base machine's, a built-in one of the same architecture and vendor, and
+//! marked as assumed.
 //!
-//! What this cannot tell apart: what a page costs in the call that discards it from what the call costs only if it finds
-//! a page. It is all given to the page.
+//! What this cannot tell apart: what a page costs in the call that discards it from what the call costs only if it
+//! finds a page. It is all given to the page.
 
 mod told;
 

@@ -3,8 +3,8 @@
 //! On a shared machine the host's mood changes over seconds, and each set-up has luck of its own (which frames it got,
 //! where the compressed pages lie). So a row that others are compared with is measured in several rounds, and what was
 //! *counted* in them is put together: samples stand side by side, counters add up, whatever is for one operation weighs
-//! by the operations it was found with. The figures *computed* from it (spread, CPUs of others, warnings) are computed anew
-//! and never averaged.
+//! by the operations it was found with. The figures *computed* from it (spread, CPUs of others, warnings) are computed
+//! anew and never averaged.
 
 use super::counters::{Sharing, TLB};
 use super::report::{Row, Sample, Spread};

@@ -1,13 +1,14 @@
 //! What translation coherence costs the kernel that is running.
 //!
-//! Seven small benchmarks ([`mod@bench`]), each the micro-benchmark behind one of the published systems, each beside the batched
-//! form that a program can use today. Rows are timed ([`lab`]), in several rounds where they are compared with the model
-//! ([`rounds`], [`merge`]), the kernel's own counters are read around them ([`counters`], [`events`]), samples that a neighbour on
-//! the core disturbed are told from quiet ones ([`quell_threads::pulse`]), whatever has to be set up is undone by destructors ([`guards`]),
-//! and the price of one shootdown is the difference that one spinning thread makes ([`analysis`]).
+//! Seven small benchmarks ([`mod@bench`]), each the micro-benchmark behind one of the published systems, each beside
+//! the batched form that a program can use today. Rows are timed ([`lab`]), in several rounds where they are compared
+//! with the model ([`rounds`], [`merge`]), the kernel's own counters are read around them ([`counters`], [`events`]),
+//! samples that a neighbour on the core disturbed are told from quiet ones ([`quell_threads::pulse`]), whatever has to
+//! be set up is undone by destructors ([`guards`]), and the price of one shootdown is the difference that one spinning
+//! thread makes ([`analysis`]).
 //!
-//! Each reason to mistrust a result is checked and told: a busy second CPU hides interrupts, page-out without
-//! swap pages nothing out, a request to flush is not an interrupt, a kept TLB is not a flush. `docs/measuring.md` has the
+//! Each reason to mistrust a result is checked and told: a busy second CPU hides interrupts, page-out without swap
+//! pages nothing out, a request to flush is not an interrupt, a kept TLB is not a flush. `docs/measuring.md` has the
 //! whole list.
 //!
 //! It does not measure other programs, and it does not attribute: counters are of the whole machine.

@@ -1,13 +1,13 @@
 //! In which order benchmarks run, and what becomes of one that runs more than once.
 //!
-//! Benchmarks that the calibration and its predictions rest on run in [`ROUNDS`] rounds, by turns: the first of each, then
-//! the second of each, and so on, each with its share of the time and with a set-up of its own. So a mood of the host that
-//! lasts seconds, or a lucky placement, is in a part of the samples of all of them and not in all samples of one. The
-//! others run once, afterwards.
+//! Benchmarks that the calibration and its predictions rest on run in [`ROUNDS`] rounds, by turns: the first of each,
+//! then the second of each, and so on, each with its share of the time and with a set-up of its own. So a mood of the
+//! host that lasts seconds, or a lucky placement, is in a part of the samples of all of them and not in all samples of
+//! one. The others run once, afterwards.
 //!
-//! A benchmark that was refused or that failed is not tried again; what it measured in earlier rounds stays. Rounds do not
-//! help against a machine that is busy all the time, nor against luck that lasts as long as the process (where its code
-//! and the kernel's own pages lie).
+//! A benchmark that was refused or that failed is not tried again; what it measured in earlier rounds stays. Rounds do
+//! not help against a machine that is busy all the time, nor against luck that lasts as long as the process (where its
+//! code and the kernel's own pages lie).
 
 use std::time::{Duration, Instant};
 
@@ -50,7 +50,8 @@ impl<'a> Course<'a> {
         }
     }
 
-    /// Runs the benchmark once more, in this time, and takes over what it left in the lab. Says whether a signal ended it.
+    /// Runs the benchmark once more, in this time, and takes over what it left in the lab. Says whether a signal ended
+    /// it.
     fn round(&mut self, lab: &mut Lab, budget: Duration) -> bool {
         self.found.rounds += 1;
         lab.budget = budget;

@@ -4,8 +4,8 @@
 //! this host, as `quell measure host` wrote it), once under what this host's kernel does and once with one
 //! mechanism more. Where the kernel has the mechanism already, what is shown is what it saves now.
 //!
-//! These are predictions: no figure here was measured with the mechanism on this host. The assumptions on which they rest are
-//! printed with them.
+//! These are predictions: no figure here was measured with the mechanism on this host. The assumptions on which they
+//! rest are printed with them.
 
 pub mod kernel;
 pub mod recorded;

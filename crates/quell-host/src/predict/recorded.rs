@@ -1,8 +1,8 @@
-//! A recording, replayed: the calls of its busiest process as workloads, at the recording's own price of an interrupt, and
-//! what came of that in words.
+//! A recording, replayed: the calls of its busiest process as workloads, at the recording's own price of an interrupt,
+//! and what came of that in words.
 //!
-//! [`replay`](super::replay) runs and compares; here are the choices that go before it. The recording says on how many CPUs, with
-//! which kernel and at what price; of more calls than run in seconds, one in so many is made.
+//! [`replay`](super::replay) runs and compares; here are the choices that go before it. The recording says on how many
+//! CPUs, with which kernel and at what price; of more calls than run in seconds, one in so many is made.
 
 use quell::Mechanism;
 use quell_clock::{MachineFile, Parameter};
@@ -68,7 +68,8 @@ fn price(report: &Report, process: &Process) -> Option<Price> {
     })
 }
 
-/// Replays the calls of the busiest process, of the program `only` if one is named, on `machine`, by a kernel like that of `host`.
+/// Replays the calls of the busiest process, of the program `only` if one is named, on `machine`, by a kernel like that
+/// of `host`.
 ///
 /// # Errors
 /// If there is nothing to replay, or a run came to no end.

@@ -2,18 +2,18 @@
 //!
 //! The recording comes as a workload that makes its calls again. It runs on the machine in software under what the
 //! recording's kernel does: the reference. Against it run the same calls under a kernel with one mechanism more (or one
-//! less, where the kernel has it: what it saves already), and fewer, larger calls under the same kernel. Every comparison
-//! is made in pairs, with the same seed at the same price of an interrupt, and what is said is the range over all pairs.
-//! The price is the recording's own where it tells one, at least and at most; otherwise half and twice that of the machine file.
-//! A page fault costs what the recorder measured on the host, if it did.
+//! less, where the kernel has it: what it saves already), and fewer, larger calls under the same kernel. Every
+//! comparison is made in pairs, with the same seed at the same price of an interrupt, and what is said is the range
+//! over all pairs. The price is the recording's own where it tells one, at least and at most; otherwise half and twice
+//! that of the machine file. A page fault costs what the recorder measured on the host, if it did.
 //!
-//! A change is above the noise if in every pair it saves more than [`LEAST`] of the time, and more than seeds differ by at one
-//! price; or gives targets back more than [`LEAST`] of all CPUs' time, and costs callers none. However many interrupts a change
-//! takes away, nothing is said of it if no caller and no target lacks that time. For a change that matters the next bottleneck is
-//! named: the part of the machine whose cost, halved, would then save most.
+//! A change is above the noise if in every pair it saves more than [`LEAST`] of the time, and more than seeds differ by
+//! at one price; or gives targets back more than [`LEAST`] of all CPUs' time, and costs callers none. However many
+//! interrupts a change takes away, nothing is said of it if no caller and no target lacks that time. For a change that
+//! matters the next bottleneck is named: the part of the machine whose cost, halved, would then save most.
 //!
-//! Time is how long the recorded calls and the computing between them take, until the last thread is done: not CPU time. The
-//! order of calls, reclaim, and locks of a real kernel are not in it.
+//! Time is how long the recorded calls and the computing between them take, until the last thread is done: not CPU
+//! time. The order of calls, reclaim, and locks of a real kernel are not in it.
 
 use std::sync::Arc;
 
@@ -82,7 +82,8 @@ pub struct Recording {
     pub sent: Recorded,
     /// What that cost, if the recording tells.
     pub price: Option<Price>,
-    /// What a page fault costs there with the zeroing in it, at least and at most, in nanoseconds; `None` for the machine file's.
+    /// What a page fault costs there with the zeroing in it, at least and at most, in nanoseconds; `None` for the
+    /// machine file's.
     pub fault_ns: Option<Range>,
 }
 
@@ -460,8 +461,8 @@ impl Grid {
     }
 }
 
-/// The machine on which a flush of others costs that much. The machine file's split between sending, entering and what lies between
-/// is kept as far as it goes: delivery and leaving the handler become what is left.
+/// The machine on which a flush of others costs that much. The machine file's split between sending, entering and what
+/// lies between is kept as far as it goes: delivery and leaving the handler become what is left.
 fn at(machine: &MachineFile, price: Price, waited_ns: f64, taken_ns: f64) -> MachineFile {
     let ns = |parameter| machine.amount(parameter) / 1e3;
     let sending =

@@ -138,7 +138,7 @@ pub struct Machine {
 // SAFETY: that the accesses to the cells are ordered is what is checked here: loom panics before it
 // lets two of them race.
 unsafe impl Sync for Machine {}
-// SAFETY: as above.
+// SAFETY: loom panics before it lets two accesses of the cells race.
 unsafe impl Send for Machine {}
 
 impl Machine {

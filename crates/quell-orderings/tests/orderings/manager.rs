@@ -31,7 +31,7 @@ struct Memory(UnsafeCell<u64>);
 
 // SAFETY: loom panics before it lets two accesses race.
 unsafe impl Sync for Memory {}
-// SAFETY: as above.
+// SAFETY: loom panics before it lets two accesses race.
 unsafe impl Send for Memory {}
 
 impl Memory {

@@ -8,7 +8,8 @@
 //! read, and names are looked up by the reader, which finds them on the same host.
 //!
 //! Another version is refused. Not guaranteed: that changes made to a file are noticed. Any bytes are read without a
-//! panic, in memory that grows with the file; what is not understood ends the reading with an error that names the place.
+//! panic, in memory that grows with the file; what is not understood ends the reading with an error that names the
+//! place.
 
 mod read;
 mod record;

@@ -26,8 +26,8 @@ pub struct Place {
     pub module: Option<(Arc<str>, u64)>,
 }
 
-/// Writes a recording. Events that were handed over are in the file after [`Writer::flush`] or [`Writer::finish`]; dropping it
-/// loses what came since.
+/// Writes a recording. Events that were handed over are in the file after [`Writer::flush`] or [`Writer::finish`];
+/// dropping it loses what came since.
 pub struct Writer<W> {
     output: W,
     written: u64,

@@ -1,11 +1,12 @@
 //! When to record what, so that recording costs no more than was allowed.
 //!
-//! The recorder may spend a share of what the machine's CPUs do. It spends its own CPU time and the
-//! kernel's, which is the number of events by the price of one, and what it takes to start and stop them. The kernel's part, which
-//! hits the programs that are recorded, may be no larger a share of what these do. When too much is spent the window closes, and until
-//! enough has been done to pay for it, only the few events are recorded that say whose interrupts come between windows; if these
-//! alone cost more than is earned, they end, too, and events are only counted. Then the window opens again. Whole stretches of
-//! time are recorded, not every n-th event, so that an interrupt and what caused it are both there or both missing.
+//! The recorder may spend a share of what the machine's CPUs do. It spends its own CPU time and the kernel's, which is
+//! the number of events by the price of one, and what it takes to start and stop them. The kernel's part, which hits
+//! the programs that are recorded, may be no larger a share of what these do. When too much is spent the window closes,
+//! and until enough has been done to pay for it, only the few events are recorded that say whose interrupts come
+//! between windows; if these alone cost more than is earned, they end, too, and events are only counted. Then the
+//! window opens again. Whole stretches of time are recorded, not every n-th event, so that an interrupt and what caused
+//! it are both there or both missing.
 
 /// What is recorded now.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -32,7 +33,8 @@ pub(super) struct Budget {
     since_left_ns: Option<f64>,
 }
 
-/// What may be spent before anything was earned: the shortest recordings are whole. Of one second on one CPU it is 0.3 %.
+/// What may be spent before anything was earned: the shortest recordings are whole. Of one second on one CPU it is 0.3
+/// %.
 const AHEAD_NS: f64 = 3e6;
 
 /// A phase lasts so long at least: to change it interrupts every CPU.
@@ -97,8 +99,9 @@ mod tests {
 
     const MS: u64 = 1_000_000;
 
-    /// Steps of 5 ms on two busy CPUs, where recording costs `price` of each step, what is recorded between windows a tenth of that,
-    /// and counting a hundredth: what share was spent, and in what share of the time the window was open, and anything was recorded.
+    /// Steps of 5 ms on two busy CPUs, where recording costs `price` of each step, what is recorded between windows a
+    /// tenth of that, and counting a hundredth: what share was spent, and in what share of the time the window was
+    /// open, and anything was recorded.
     fn simulated(share: f64, price: f64) -> (f64, f64, f64) {
         let mut budget = Budget::new(share, 0);
         let mut phase = Phase::Window;

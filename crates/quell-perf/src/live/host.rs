@@ -55,8 +55,8 @@ pub(super) fn online() -> io::Result<Vec<u32>> {
     Ok(cpus)
 }
 
-/// The buffer of each of so many CPUs: at most what 30 000 flushes a second fill with stacks of four kilobytes in an eighth of a second, and
-/// a quarter of a gigabyte in all.
+/// The buffer of each of so many CPUs: at most what 30 000 flushes a second fill with stacks of four kilobytes in an
+/// eighth of a second, and a quarter of a gigabyte in all.
 pub(super) fn buffer_for(cpus: usize) -> usize {
     ((256 << 20) / cpus.max(1)).clamp(LEAST_BUFFER, 16 << 20)
 }
@@ -80,8 +80,8 @@ pub(super) fn raise_file_limit() {
 
 /// This thread before others while it lives: the thread that empties buffers must not wait for those that fill them.
 ///
-/// A real-time thread is run at once. Niceness is not enough: where each session or control group has its share, it orders only the
-/// threads of one.
+/// A real-time thread is run at once. Niceness is not enough: where each session or control group has its share, it
+/// orders only the threads of one.
 pub(super) struct Ahead(Option<Before>);
 
 /// How the thread was scheduled.
@@ -96,12 +96,13 @@ enum Before {
 const RESET: libc::c_int = libc::SCHED_RESET_ON_FORK;
 
 impl Ahead {
-    /// From now on, as far as this process may. What a real-time thread starts is scheduled as any other; what a thread with a niceness starts
-    /// has that niceness, too.
+    /// From now on, as far as this process may. What a real-time thread starts is scheduled as any other; what a thread
+    /// with a niceness starts has that niceness, too.
     pub(super) fn begin() -> Self {
         use rustix::process::{getpriority_process, setpriority_process};
         let mut param = libc::sched_param { sched_priority: 0 };
-        // SAFETY: the policy of the calling thread is asked for, and the kernel writes its priority into `param`, which lives.
+        // SAFETY: the policy of the calling thread is asked for, and the kernel writes its priority into `param`, which
+        // lives.
         let policy = unsafe {
             let policy = libc::sched_getscheduler(0);
             libc::sched_getparam(0, &raw mut param);

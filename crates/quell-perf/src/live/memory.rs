@@ -1,10 +1,10 @@
 //! What filling memory costs on this host, measured just before a recording.
 //!
 //! A program that gives memory back and needs it again pays for the page faults, and for the zeroing that is a part of
-//! them. A recording counts the faults; to time each would cost as much as the fault itself. So this process
-//! fills and gives back memory of its own, in pages of the least size, and takes its own CPU time. The range
-//! lies between the best that a program can meet (a few pages, always the same, no other thread) and what a busy one does
-//! (a large area on every CPU at once, so that locks and caches are shared).
+//! them. A recording counts the faults; to time each would cost as much as the fault itself. So this process fills and
+//! gives back memory of its own, in pages of the least size, and takes its own CPU time. The range lies between the
+//! best that a program can meet (a few pages, always the same, no other thread) and what a busy one does (a large area
+//! on every CPU at once, so that locks and caches are shared).
 
 use std::ptr::null_mut;
 
@@ -89,8 +89,8 @@ impl Area {
     }
 
     fn advise(&self, advice: Advice) -> rustix::io::Result<()> {
-        // SAFETY: the range is the mapping of `self`, to which there is no reference; discarded pages read as zeros, which
-        // are bytes as good as any.
+        // SAFETY: the range is the mapping of `self`, to which there is no reference; discarded pages read as zeros,
+        // which are bytes as good as any.
         unsafe { madvise(self.start.cast(), self.pages * PAGE, advice) }
     }
 

@@ -1,13 +1,13 @@
 //! Recording the running Linux.
 //!
 //! [`Recorder::open`] opens the events on every CPU, [`Recorder::run`] records until it is told to stop, and hands what
-//! comes to a [`Sink`](crate::Sink), such as a [`Writer`](crate::file::Writer), in the order of time over all CPUs: records are held back for two milliseconds, in which every
-//! CPU has long written what it began before; one that is written later still (its virtual CPU was not run meanwhile)
-//! comes out of order and is there all the same.
+//! comes to a [`Sink`](crate::Sink), such as a [`Writer`](crate::file::Writer), in the order of time over all CPUs:
+//! records are held back for two milliseconds, in which every CPU has long written what it began before; one that is
+//! written later still (its virtual CPU was not run meanwhile) comes out of order and is there all the same.
 //!
 //! Events are those of the whole machine, because a shootdown begins in one process and interrupts whatever runs
-//! elsewhere. The [`Scope`] and each [`Wanted`] event decide whether the events of the processes in question are kept, or of
-//! all. Recording costs time, and is held to a share of what the machine does: see [`Options::overhead`].
+//! elsewhere. The [`Scope`] and each [`Wanted`] event decide whether the events of the processes in question are kept,
+//! or of all. Recording costs time, and is held to a share of what the machine does: see [`Options::overhead`].
 
 mod budget;
 mod calls;

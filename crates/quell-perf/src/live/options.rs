@@ -3,7 +3,8 @@
 /// An event that is wanted.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Wanted {
-    /// Its name, `group:name`. One that this kernel does not have is listed among [`Host::missing`](crate::sample::Host::missing).
+    /// Its name, `group:name`. One that this kernel does not have is listed among
+    /// [`Host::missing`](crate::sample::Host::missing).
     pub event: String,
     /// Whether it is kept whichever process was running: an interrupt concerns its sender, too.
     pub everywhere: bool,
@@ -34,7 +35,8 @@ pub enum Counted {
 pub struct Filter {
     /// In the kernel's language for filters (`reason != 1`).
     pub text: String,
-    /// What is recorded in their place by a kernel that refuses the filter: all of them, or none, where another wanted event has these.
+    /// What is recorded in their place by a kernel that refuses the filter: all of them, or none, where another wanted
+    /// event has these.
     pub or_all: bool,
 }
 
@@ -58,7 +60,8 @@ pub enum Stack {
 pub enum Stretches {
     /// The windows in which everything is.
     Windows,
-    /// What lies between them, as far as that is paid for. Its samples are named [`BETWEEN`] and what follows the group.
+    /// What lies between them, as far as that is paid for. Its samples are named [`BETWEEN`] and what follows the
+    /// group.
     Between,
 }
 
@@ -70,9 +73,10 @@ pub const BETWEEN: &str = "between:";
 pub struct Options {
     /// Which events.
     pub wanted: Vec<Wanted>,
-    /// Which share of the machine's busy CPU time recording may cost, and of the CPU time of what it is about. When it costs more,
-    /// events are recorded only in stretches of time, as long as this pays for ([`Item::Window`](crate::sample::Item::Window)).
-    /// Counting ([`Wanted::counted`]) cannot be held back. `f64::INFINITY` records everything.
+    /// Which share of the machine's busy CPU time recording may cost, and of the CPU time of what it is about. When it
+    /// costs more, events are recorded only in stretches of time, as long as this pays for
+    /// ([`Item::Window`](crate::sample::Item::Window)). Counting ([`Wanted::counted`]) cannot be held back.
+    /// `f64::INFINITY` records everything.
     pub overhead: f64,
     /// The buffer of each CPU, in bytes; `None` for as much as suits the machine.
     pub buffer: Option<usize>,

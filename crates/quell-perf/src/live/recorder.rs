@@ -1,5 +1,5 @@
-//! The recorder: events opened, read in the order of time, handed to a sink. The file is long because opening and reading share
-//! what is known of each event.
+//! The recorder: events opened, read in the order of time, handed to a sink. The file is long because opening and
+//! reading share what is known of each event.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap};
@@ -211,8 +211,8 @@ impl Recorder {
     /// Records until `stop` says so, or until what the recording is about has ended. `stop` is asked at least
     /// twenty times a second.
     ///
-    /// The names of functions are looked up once nothing is recorded any more. A command that still runs then is left to
-    /// itself.
+    /// The names of functions are looked up once nothing is recorded any more. A command that still runs then is left
+    /// to itself.
     ///
     /// # Errors
     ///
@@ -432,7 +432,8 @@ impl Recorder {
             .map_err(failed(WRITTEN))
     }
 
-    /// How often each event happened, by these counts, and was recorded; page faults by the kernel's own count, after and before.
+    /// How often each event happened, by these counts, and was recorded; page faults by the kernel's own count, after
+    /// and before.
     fn kept(&self, exact: &BTreeMap<usize, u64>, faults: Option<(u64, u64)>) -> Vec<Count> {
         let mut counts: Vec<Count> = Vec::new();
         for (&event, &exact) in exact {
@@ -449,8 +450,8 @@ impl Recorder {
         counts
     }
 
-    /// As [`run`](Self::run), into a file. It is compiled here: what the caller is optimised for does not become the price of each
-    /// event.
+    /// As [`run`](Self::run), into a file. It is compiled here: what the caller is optimised for does not become the
+    /// price of each event.
     ///
     /// # Errors
     ///

@@ -51,7 +51,8 @@ pub(super) fn keep(
         .format
         .decode(raw, names, |address| symbols.kernel(address));
     places.clear();
-    // Of a program that the recording is not about, it matters which it is, and which call it makes: its files are not read for more.
+    // Of a program that the recording is not about, it matters which it is, and which call it makes: its files are not
+    // read for more.
     let registers = record.regs_user().map(|registers| &registers.regs[..]);
     let registers = registers.filter(|_| processes.is_wanted(pid));
     let user = registers

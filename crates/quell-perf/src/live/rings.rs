@@ -127,8 +127,8 @@ pub(super) struct Missing {
 }
 
 impl Missing {
-    /// Of so many that happened, and were read; and of all that the kernel has lost, what it has told of. A kernel before 6.0 has no
-    /// account of what it has lost.
+    /// Of so many that happened, and were read; and of all that the kernel has lost, what it has told of. A kernel before 6.0 has
+    /// no account of what it has lost.
     fn of(happened: u64, seen: u64, lost: Option<u64>, told: u64) -> Missing {
         let full = lost.map_or(0, |lost| lost.saturating_sub(told));
         Missing {
@@ -382,8 +382,8 @@ fn wait_for(descriptors: impl Iterator<Item = RawFd>, most: Duration) {
     let mut buffers: Vec<_> = descriptors.map(of).collect();
     loop {
         let rest = most.saturating_sub(begun.elapsed());
-        // SAFETY: the kernel writes to these entries alone, of which there are so many; a descriptor that is not open is told in its
-        // entry.
+        // SAFETY: the kernel writes to these entries alone, of which there are so many; a descriptor that is not open is told in
+        // its entry.
         let answered = unsafe {
             libc::poll(
                 buffers.as_mut_ptr(),
@@ -401,8 +401,8 @@ fn wait_for(descriptors: impl Iterator<Item = RawFd>, most: Duration) {
     }
 }
 
-/// How long it takes another CPU to have the recording of windows started or stopped, in nanoseconds: the quickest of some, what its
-/// interrupt takes to arrive included; 0 where there is no other. The CPU that the thread is on is left out, because nothing
+/// How long it takes another CPU to have the recording of windows started or stopped, in nanoseconds: the quickest of some, what
+/// its interrupt takes to arrive included; 0 where there is no other. The CPU that the thread is on is left out, because nothing
 /// interrupts it. Leaves recording stopped, and the buffers without what was recorded meanwhile.
 pub(super) fn turn_ns(rings: &mut [Ring]) -> io::Result<f64> {
     const ROUNDS: usize = 3;

@@ -144,8 +144,8 @@ impl Running {
         (of(self.events), of(self.hitting))
     }
 
-    /// How long to wait for more: less where much came, and longer while little is recorded, because to look costs as much as some
-    /// hundred events.
+    /// How long to wait for more: less where much came, and longer while little is recorded, because to look costs as
+    /// much as some hundred events.
     pub(super) fn pause(&self) -> Duration {
         Duration::from_millis(match (self.open_ns, self.recently) {
             (_, 2000..) => 1,

@@ -43,8 +43,9 @@ pub struct Summary {
 }
 
 impl Summary {
-    /// What the recording cost while it ran: as a share of what everything else did, or, if that is more, what hit the programs which
-    /// it is about as a share of what these used. It is infinite where these did nothing that can be told from the recording's cost.
+    /// What the recording cost while it ran: as a share of what everything else did, or, if that is more, what hit the
+    /// programs which it is about as a share of what these used. It is infinite where these did nothing that can be
+    /// told from the recording's cost.
     pub fn overhead(&self) -> f64 {
         let of_all = share(self.recorder + self.kernel, self.busy);
         of_all.max(self.used.map_or(0.0, |used| share(self.hit, used)))

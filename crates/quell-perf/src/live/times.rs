@@ -1,9 +1,10 @@
 //! How long the processes ran that a recording is about: what the kernel says of each, looked at from time to time.
 //!
-//! A process that lived between two looks has been seen by none. Its time is known all the same once its parent has waited for it,
-//! because it is then in the parent's account of its children: what of that no look explains is theirs that ended, in equal parts;
-//! what their own children did goes by their names, too. Where all that ended were seen, it is the last of what these did, and goes
-//! by the parent's name. A process that is gone is added up with the others of its name, once nothing more can be heard of it.
+//! A process that lived between two looks has been seen by none. Its time is known all the same once its parent has
+//! waited for it, because it is then in the parent's account of its children: what of that no look explains is theirs
+//! that ended, in equal parts; what their own children did goes by their names, too. Where all that ended were seen, it
+//! is the last of what these did, and goes by the parent's name. A process that is gone is added up with the others of
+//! its name, once nothing more can be heard of it.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::ops::Bound::{Excluded, Unbounded};
@@ -241,8 +242,8 @@ impl Seen {
 struct Sums(BTreeMap<Arc<str>, Ran>);
 
 impl Sums {
-    /// Adds what a process did, and those of its children that nobody had looked at; so much of its account of its children is
-    /// added with these.
+    /// Adds what a process did, and those of its children that nobody had looked at; so much of its account of its
+    /// children is added with these.
     fn add(&mut self, seen: &Seen, explained: Used, unseen: Option<&Unseen>) {
         let Seen { first, last, .. } = seen;
         let shrank = first.pages.saturating_sub(last.pages);

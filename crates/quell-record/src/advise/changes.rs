@@ -1,5 +1,5 @@
-//! Which changes could be made at a site or to a program, and what each leaves: arithmetic on what was seen of it alone, without
-//! what anything is worth.
+//! Which changes could be made at a site or to a program, and what each leaves: arithmetic on what was seen of it
+//! alone, without what anything is worth.
 
 use quell_perf::Prices;
 
@@ -11,8 +11,8 @@ use crate::scales::Scales;
 
 /// Fewer interrupts than this are no pattern: of those that happened, not of those that were recorded.
 pub(super) const LEAST: f64 = 50.0;
-/// Fewer than this that were recorded say nothing of the others: of interrupts, how soon one follows the other; of ranges, how soon they
-/// are touched again.
+/// Fewer than this that were recorded say nothing of the others: of interrupts, how soon one follows the other; of
+/// ranges, how soon they are touched again.
 const TOLD: u64 = 5;
 /// The least page of every machine that is recorded on.
 const PAGE: f64 = 4096.0;
@@ -92,11 +92,11 @@ pub(super) fn place(site: &Site) -> String {
 pub(super) struct Program {
     /// Whether it may have forked.
     forks: bool,
-    /// How many pages it filled for each that it gave back, at most one: what is kept serves whatever is asked for next, be it at the same
-    /// address or not.
+    /// How many pages it filled for each that it gave back, at most one: what is kept serves whatever is asked for
+    /// next, be it at the same address or not.
     demand: f64,
-    /// Page faults that filled what no recorded call had given back, for each byte that calls gave back: these calls may have come while nothing was
-    /// recorded.
+    /// Page faults that filled what no recorded call had given back, for each byte that calls gave back: these calls
+    /// may have come while nothing was recorded.
     unclaimed: f64,
 }
 
@@ -111,7 +111,8 @@ impl Program {
         let known = from.programs.iter().find(|program| &*program.name == name);
         let faults = known.map_or(0, |program| program.faults);
         let refaults: u64 = givers().map(|site| site.refaults).sum();
-        // Ranges that were given back may have held nothing. What they held was filled before, or has gone from what the program had.
+        // Ranges that were given back may have held nothing. What they held was filled before, or has gone from what
+        // the program had.
         let filled = faults as f64 * scales.faults;
         let held = from
             .ran(name)
@@ -124,8 +125,8 @@ impl Program {
         }
     }
 
-    /// How many page faults may have filled what calls from this site had given back: those that were seen to, and those that may
-    /// have, but together no more than there were pages.
+    /// How many page faults may have filled what calls from this site had given back: those that were seen to, and
+    /// those that may have, but together no more than there were pages.
     pub(super) fn refilled(self, site: &Site) -> f64 {
         let (seen, pages) = (site.refaults as f64, site.bytes as f64 / PAGE);
         let most = (seen + self.unclaimed * site.bytes as f64).min(pages);
@@ -153,7 +154,8 @@ pub(super) fn changes(site: &Site, prices: Option<&Prices>, program: Program) ->
                         keys, instead of mprotect";
             one("protect", format!("At {at}, {what}"), 0, left)
         }
-        // Pages are copied for other reasons, too: the first write to a file that is mapped privately, or to a page of zeros.
+        // Pages are copied for other reasons, too: the first write to a file that is mapped privately, or to a page of
+        // zeros.
         "copy-on-write" if !program.forks => Vec::new(),
         "copy-on-write" | "fork" => {
             let what = "write less between fork and the child's exit, fork from a small process, or fork more seldom and give \
@@ -204,7 +206,8 @@ pub(super) fn changes(site: &Site, prices: Option<&Prices>, program: Program) ->
     }
 }
 
-/// The changes of where a program runs, which keeps so many CPUs busy: a flush asks only those that ran the same process.
+/// The changes of where a program runs, which keeps so many CPUs busy: a flush asks only those that ran the same
+/// process.
 pub(super) fn placed(from: &Attribution, whole: &Site, busy: f64) -> Vec<Proposal> {
     /// A program that is pinned must not be pressed.
     const FULL: f64 = 0.8;
@@ -287,8 +290,8 @@ fn merged(site: &Site, call: &str, at: &str) -> Option<Proposal> {
     ))
 }
 
-/// How soon most of what is touched again is, as a bound of [`BINS`], and which share of all that is at least and at most. Memory that could
-/// not be followed so long may be touched or not. `None` if hardly any is.
+/// How soon most of what is touched again is, as a bound of [`BINS`], and which share of all that is at least and at
+/// most. Memory that could not be followed so long may be touched or not. `None` if hardly any is.
 fn touched(site: &Site) -> Option<(usize, Range)> {
     let within = site.reuse.within();
     let last = BINS.len() - 2;
@@ -309,8 +312,8 @@ fn touched(site: &Site) -> Option<(usize, Range)> {
 
 /// Memory that is not given back because it is needed again soon.
 fn kept(site: &Site, call: &str, at: &str, demand: f64) -> Option<Proposal> {
-    // Kept up to ten times as long as it takes until nearly all is touched again, it is there even if what is kept is given back little
-    // by little, as allocators do.
+    // Kept up to ten times as long as it takes until nearly all is touched again, it is there even if what is kept is
+    // given back little by little, as allocators do.
     let (chosen, mut share) = touched(site)?;
     share.most = share.most.max(demand);
     let keeps = time(BINS[chosen + 1] as f64);

@@ -1,11 +1,11 @@
 //! What would remove interrupts, and how many.
 //!
 //! Each piece of advice is arithmetic on the recorded stream, not a guess from a list: how many interrupts came so soon
-//! after another of the same thread from the same place that one flush would have served both; how many
-//! belonged to memory that was touched again so soon that keeping it would have cost little. Both have a range:
-//! a change that is felt in between (the memory was touched before the batch would have been flushed) counts in one
-//! end and not in the other. An interrupt is taken to cost what it cost in the recording, and filling a page again what the
-//! recorder measured on the same host just before. Advice that promises less than [`NOISE`] of a program's time is not given.
+//! after another of the same thread from the same place that one flush would have served both; how many belonged to
+//! memory that was touched again so soon that keeping it would have cost little. Both have a range: a change that is
+//! felt in between (the memory was touched before the batch would have been flushed) counts in one end and not in the
+//! other. An interrupt is taken to cost what it cost in the recording, and filling a page again what the recorder
+//! measured on the same host just before. Advice that promises less than [`NOISE`] of a program's time is not given.
 //!
 //! The recording does not tell whether the program's author can make the change, and what else it changes. The next
 //! bottleneck that the recording shows is named beside it.
@@ -39,8 +39,8 @@ pub struct Advice {
     pub call: String,
     /// The place.
     pub place: String,
-    /// The kind of change: `merge`, `keep`, `cache`, `free`, `huge`, `pin`, `shard`, `reclaim`, `numa`, `ksm`, `compaction`, `fork`,
-    /// `protect`, `kernel`.
+    /// The kind of change: `merge`, `keep`, `cache`, `free`, `huge`, `pin`, `shard`, `reclaim`, `numa`, `ksm`,
+    /// `compaction`, `fork`, `protect`, `kernel`.
     pub kind: &'static str,
     /// How many interrupts the site has now.
     pub interrupts: u64,
@@ -189,8 +189,9 @@ pub fn advise(
     advice
 }
 
-/// What other sites flush for memory that a site has given back, made larger as theirs is: what is known to be for such memory, at least, and at
-/// most also what is for memory of which nobody knows who gave it back, because nothing was recorded then.
+/// What other sites flush for memory that a site has given back, made larger as theirs is: what is known to be for such
+/// memory, at least, and at most also what is for memory of which nobody knows who gave it back, because nothing was
+/// recorded then.
 #[derive(Clone, Copy, Default)]
 struct Along {
     interrupts: Range,
@@ -225,8 +226,8 @@ impl Along {
     }
 }
 
-/// What is advised on: each site; but what the kernel does for one reason to one program is one, because one change removes it
-/// wherever in the program it happens.
+/// What is advised on: each site; but what the kernel does for one reason to one program is one, because one change
+/// removes it wherever in the program it happens.
 fn subjects(sites: &[&Site]) -> Vec<Site> {
     let mut subjects: Vec<Site> = Vec::new();
     for &site in sites {

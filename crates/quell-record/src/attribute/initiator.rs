@@ -1,8 +1,8 @@
 //! The initiator's side: a flush is begun, and CPUs are asked for it.
 //!
-//! A request is what one flush asks of others. Its events come apart (`tlb_flush`, then one `csd_queue_cpu` for each target, or the sending of
-//! an interrupt), so a thread has at most one open request, and what fits it is added to it. An interrupt is counted at the
-//! site that sent it, here; what it costs its target is charged in [`super::target`].
+//! A request is what one flush asks of others. Its events come apart (`tlb_flush`, then one `csd_queue_cpu` for each
+//! target, or the sending of an interrupt), so a thread has at most one open request, and what fits it is added to it.
+//! An interrupt is counted at the site that sent it, here; what it costs its target is charged in [`super::target`].
 
 use quell_perf::Sample;
 

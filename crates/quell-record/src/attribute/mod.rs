@@ -1,16 +1,16 @@
-//! Every flush laid at its cause: one machine with one state, because what an event means depends on what its thread and its CPU
-//! were doing. The state is here, and which event goes where; [`initiator`], [`target`] and [`thread`] are the sides of
-//! a shootdown, and [`whole`] is what comes out.
+//! Every flush laid at its cause: one machine with one state, because what an event means depends on what its thread
+//! and its CPU were doing. The state is here, and which event goes where; [`initiator`], [`target`] and [`thread`] are
+//! the sides of a shootdown, and [`whole`] is what comes out.
 //!
 //! An initiator says that it flushes (`tlb_flush`), queues work for each target (`csd_queue_cpu`), and returns from its
-//! call; each target takes an interrupt (`call_function*`), does the work (`csd_function_*`), and goes on. The address of
-//! the work ties the two sides together, and the stack of the queueing tells whose doing it was. So an interrupt is
-//! counted where it was sent, its time on the target is charged to the site that sent it and suffered by the
-//! program that ran there, and an initiator has waited until its last target was done.
+//! call; each target takes an interrupt (`call_function*`), does the work (`csd_function_*`), and goes on. The address
+//! of the work ties the two sides together, and the stack of the queueing tells whose doing it was. So an interrupt is
+//! counted where it was sent, its time on the target is charged to the site that sent it and suffered by the program
+//! that ran there, and an initiator has waited until its last target was done.
 //!
-//! Not every kernel has all of these events. Where the queueing is not to be seen, interrupts that were sent with a flush on the
-//! stack are counted; where these are missing, too, flushes on targets (`tlb_flush` with reason 1) are laid at
-//! the initiator that last asked for as many pages in the same process. The [`Evidence`] says which it was.
+//! Not every kernel has all of these events. Where the queueing is not to be seen, interrupts that were sent with a
+//! flush on the stack are counted; where these are missing, too, flushes on targets (`tlb_flush` with reason 1) are
+//! laid at the initiator that last asked for as many pages in the same process. The [`Evidence`] says which it was.
 
 pub mod bins;
 mod discard;

@@ -1,14 +1,15 @@
 //! How soon what was given back is touched again, from recordings that often end before it is.
 //!
-//! Where only stretches of time are recorded, a range that was not touched before its stretch ended may have been touched just
-//! after it, or never. To count it as never would say that keeping memory helps less than it does. So each range is followed as
-//! long as it can be, and the share that is touched within a time is the product over all shorter times of the share that
-//! was not touched among those that could still be followed (Kaplan and Meier's estimate).
+//! Where only stretches of time are recorded, a range that was not touched before its stretch ended may have been
+//! touched just after it, or never. To count it as never would say that keeping memory helps less than it does. So each
+//! range is followed as long as it can be, and the share that is touched within a time is the product over all shorter
+//! times of the share that was not touched among those that could still be followed (Kaplan and Meier's estimate).
 
 use super::bins::{BINS, Bins, bin};
 
-/// Ranges by how soon they were touched, and by how long they were followed without that. Each counts as often as it interrupted
-/// others, and once if it did not: a program that seldom runs on two CPUs at once uses its memory as it does when it does.
+/// Ranges by how soon they were touched, and by how long they were followed without that. Each counts as often as it
+/// interrupted others, and once if it did not: a program that seldom runs on two CPUs at once uses its memory as it
+/// does when it does.
 #[derive(Clone, Debug, Default)]
 pub struct Reuse {
     touched: Bins,
@@ -32,8 +33,8 @@ impl Reuse {
         self.touched.iter().sum()
     }
 
-    /// Which share is touched before each bound of [`BINS`]. From where fewer than a twentieth could still be followed the share
-    /// stays what it was: more is not known.
+    /// Which share is touched before each bound of [`BINS`]. From where fewer than a twentieth could still be followed
+    /// the share stays what it was: more is not known.
     pub fn within(&self) -> [f64; BINS.len()] {
         let all: u64 = self.touched.iter().chain(&self.left).sum();
         let (mut followed, mut untouched) = (all as f64, 1.0);

@@ -92,17 +92,18 @@ pub struct Site {
     pub interrupts: u64,
     /// What a recorded interrupt from here stands for, and whatever else was recorded with it.
     pub weight: f64,
-    /// Interrupts from here that were recorded between the stretches of time in which everything is; until they are spread over the
-    /// sites of the same call.
+    /// Interrupts from here that were recorded between the stretches of time in which everything is; until they are
+    /// spread over the sites of the same call.
     pub between: u64,
-    /// The same as `interrupts`, counted by the interrupts that carried a flush's stack, and by flushes seen on targets.
+    /// The same as `interrupts`, counted by the interrupts that carried a flush's stack, and by flushes seen on
+    /// targets.
     pub by_interrupt: u64,
     /// See `by_interrupt`.
     pub by_target: u64,
     /// How often each CPU was hit.
     pub hit: Vec<u64>,
-    /// How many of the interrupts were for memory that another site, by its number, had given back: to protect it otherwise, or to take a
-    /// page of zeros out of it.
+    /// How many of the interrupts were for memory that another site, by its number, had given back: to protect it
+    /// otherwise, or to take a page of zeros out of it.
     pub given: BTreeMap<usize, u64>,
     /// Time that targets lost.
     pub stolen: Span,
@@ -179,7 +180,8 @@ impl Site {
         }
     }
 
-    /// Adds what was seen of another, as far as a change that serves both is judged by it: flushes, what they cost, and what limits next.
+    /// Adds what was seen of another, as far as a change that serves both is judged by it: flushes, what they cost, and
+    /// what limits next.
     pub(crate) fn add(&mut self, other: &Site) {
         let all = self.estimate() + other.estimate();
         self.weight = all / (self.interrupts + other.interrupts).max(1) as f64;
@@ -196,15 +198,15 @@ impl Site {
         self.interrupts as f64 * self.weight
     }
 
-    /// By which share what its interrupts cost may be more or less, because only some of them were recorded with their costs: two
-    /// standard deviations of how many of all that there were come to be recorded.
+    /// By which share what its interrupts cost may be more or less, because only some of them were recorded with their
+    /// costs: two standard deviations of how many of all that there were come to be recorded.
     pub fn spread(&self) -> f64 {
         let missed = (1.0 - 1.0 / self.weight).max(0.0);
         2.0 * (missed / self.interrupts.max(1) as f64).sqrt()
     }
 
-    /// The time of a page fault, at least and at most: by the host's price; or, without one, from the refaults that were timed, which
-    /// is an upper bound, because the event that ends it is in it. `None` if nothing tells.
+    /// The time of a page fault, at least and at most: by the host's price; or, without one, from the refaults that
+    /// were timed, which is an upper bound, because the event that ends it is in it. `None` if nothing tells.
     pub fn fault_ns(&self, prices: Option<&Prices>) -> Option<(f64, f64)> {
         match (prices, self.refaults_timed) {
             (Some(prices), _) => Some(prices.fault_ns),
@@ -220,8 +222,8 @@ impl Site {
         each.map(|(least, most)| (refaults * least, refaults * most))
     }
 
-    /// The time in calls from here, at least and at most, but for waits and for what recording them took; at least 0 if the host's
-    /// prices are not known.
+    /// The time in calls from here, at least and at most, but for waits and for what recording them took; at least 0 if
+    /// the host's prices are not known.
     pub fn serving_ns(&self, prices: Option<&Prices>) -> (f64, f64) {
         let all = self.call_ns as f64;
         let recording = prices.map_or(all, |prices| self.call_events.ns(prices));

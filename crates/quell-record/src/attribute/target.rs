@@ -1,7 +1,7 @@
 //! The target's side: an interrupt comes, work that was queued is done, and the interrupt ends.
 //!
-//! The time of an interrupt is suffered by the program that ran there and charged to the sites whose work was done in it, each with
-//! the same share of what was around the work. The initiator's wait ends when its last target is done.
+//! The time of an interrupt is suffered by the program that ran there and charged to the sites whose work was done in
+//! it, each with the same share of what was around the work. The initiator's wait ends when its last target is done.
 
 use quell_perf::Sample;
 

@@ -1,5 +1,5 @@
-//! What is added up beside the sites: programs, work that was no flush, the weight of stacks, and which events there were to
-//! tell by.
+//! What is added up beside the sites: programs, work that was no flush, the weight of stacks, and which events there
+//! were to tell by.
 
 use std::sync::Arc;
 

@@ -47,9 +47,10 @@ impl Attribution {
         }
     }
 
-    /// Says what a recorded interrupt stands for, site by site. Interrupts between the stretches of time that were recorded
-    /// are known by their program and call, whose sites share them as they share those within; a program's call that was
-    /// seen between stretches alone has them as they are. What is missing then, by the exact count, is missing everywhere alike.
+    /// Says what a recorded interrupt stands for, site by site. Interrupts between the stretches of time that were
+    /// recorded are known by their program and call, whose sites share them as they share those within; a program's
+    /// call that was seen between stretches alone has them as they are. What is missing then, by the exact count, is
+    /// missing everywhere alike.
     fn weigh_sites(&mut self) {
         let mut calls: FxHashMap<(Arc<str>, Arc<str>), (u64, u64)> = FxHashMap::default();
         let key = |site: &Site| (site.place.program.clone(), site.place.call.clone());
@@ -115,8 +116,8 @@ impl Attribution {
         }
     }
 
-    /// How long the recording ran, in nanoseconds: between the two readings of the counters, if it has their times, because
-    /// events may have been recorded during a part of that alone; else from the first event to the last.
+    /// How long the recording ran, in nanoseconds: between the two readings of the counters, if it has their times,
+    /// because events may have been recorded during a part of that alone; else from the first event to the last.
     pub fn elapsed_ns(&self) -> u64 {
         let read = |statistics: &Option<Statistics>| {
             let time = statistics.as_ref().map(|statistics| statistics.time_ns);

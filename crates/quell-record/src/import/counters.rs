@@ -1,5 +1,5 @@
-//! What the kernel's counters showed, where the text holds it: `/proc/interrupts`, the sum of `/proc/stat`, the flags of
-//! `/proc/cpuinfo`.
+//! What the kernel's counters showed, where the text holds it: `/proc/interrupts`, the sum of `/proc/stat`, the flags
+//! of `/proc/cpuinfo`.
 
 use quell_perf::{Interrupts, Statistics, When};
 

@@ -32,7 +32,8 @@ fn returned(text: &str, names: &mut Names) -> Fields {
     }
 }
 
-/// `prev_comm=… prev_pid=1 … ==> next_comm=… next_pid=2 …`, where names may hold anything, or `a:1 [120] S ==> b:2 [120]`.
+/// `prev_comm=… prev_pid=1 … ==> next_comm=… next_pid=2 …`, where names may hold anything, or
+/// `a:1 [120] S ==> b:2 [120]`.
 fn switch(text: &str, names: &mut Names) -> Fields {
     let Some((from, to)) = text.split_once(" ==> ") else {
         return pairs(text, names);

@@ -1,5 +1,5 @@
-//! The report as one page that needs nothing from anywhere else: a flame graph that zooms and searches, CPUs as rows over
-//! time, interrupts between programs, sites that can be filtered, and the advice.
+//! The report as one page that needs nothing from anywhere else: a flame graph that zooms and searches, CPUs as rows
+//! over time, interrupts between programs, sites that can be filtered, and the advice.
 //!
 //! What the page shows stands in it as JSON; the script beside this file draws it. Without scripts, the answer, the
 //! advice and the tables are there all the same.

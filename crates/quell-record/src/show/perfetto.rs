@@ -1,8 +1,8 @@
-//! A trace that opens in Perfetto and in `chrome://tracing`: CPUs as rows, with the interrupts that they took and the waits
-//! of initiators, and calls by thread.
+//! A trace that opens in Perfetto and in `chrome://tracing`: CPUs as rows, with the interrupts that they took and the
+//! waits of initiators, and calls by thread.
 //!
-//! It is written as the recording is read, so it needs no memory. Its size is that of what happened: about 200 bytes for
-//! each interrupt and each call.
+//! It is written as the recording is read, so it needs no memory. Its size is that of what happened: about 200 bytes
+//! for each interrupt and each call.
 
 use std::collections::BTreeSet;
 use std::io::{self, Write};

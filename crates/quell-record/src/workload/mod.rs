@@ -1,16 +1,16 @@
 //! A recording as a workload: what a program did with its memory, as a file that quell runs again.
 //!
 //! A recording has too many calls to write each of them down, and their addresses mean nothing elsewhere. The cost of
-//! shootdowns depends on how often each thread makes which call, of how much memory, with how many pages in it, how long
-//! it computes in between, and which other threads run in the process. That is kept, and the order of a thread's calls, if
-//! it is short once each part that repeats is written once ([`order`]). Any other thread becomes one loop; in each round,
-//! each kind of its calls advances by its share, so that over the whole loop it is made exactly as often as it
-//! was recorded. A call that asked other CPUs to flush finds pages there when it is made again; one that
-//! asked no CPU finds none. Which of both is all that decides whether it asks again.
+//! shootdowns depends on how often each thread makes which call, of how much memory, with how many pages in it, how
+//! long it computes in between, and which other threads run in the process. That is kept, and the order of a thread's
+//! calls, if it is short once each part that repeats is written once ([`order`]). Any other thread becomes one loop; in
+//! each round, each kind of its calls advances by its share, so that over the whole loop it is made exactly as often as
+//! it was recorded. A call that asked other CPUs to flush finds pages there when it is made again; one that asked no
+//! CPU finds none. Which of both is all that decides whether it asks again.
 //!
 //! The kernel's own flushes in a thread are kept like calls where a statement does what led to them: a page that a fork
-//! shares is written and copied; pages of files are reclaimed by the thread whose memory is short. Flushes by kernel threads
-//! (kswapd, compaction, KSM) are not kept: their events do not say of which process.
+//! shares is written and copied; pages of files are reclaimed by the thread whose memory is short. Flushes by kernel
+//! threads (kswapd, compaction, KSM) are not kept: their events do not say of which process.
 //!
 //! Which memory calls shared, and the reads and writes of the program are lost;
 //! [`Process::workload`] writes that into the file, together with what it left out of this recording.
@@ -147,7 +147,8 @@ impl Calls {
         }
     }
 
-    /// The process that made most calls, and those of the same program that made a tenth as many or more; of the program `only` if one is named.
+    /// The process that made most calls, and those of the same program that made a tenth as many or more; of the
+    /// program `only` if one is named.
     ///
     /// # Errors
     /// If no process made a call that a statement of a workload stands for.

@@ -1,8 +1,8 @@
 //! The order of a thread's calls, as far as it fits a file.
 //!
-//! Programs repeat themselves: calls that are alike and follow each other are one step, and steps that come again in the same
-//! order are one block. A thread that does not repeat itself enough loses its order as a whole, because a part of it would be
-//! taken for all.
+//! Programs repeat themselves: calls that are alike and follow each other are one step, and steps that come again in
+//! the same order are one block. A thread that does not repeat itself enough loses its order as a whole, because a part
+//! of it would be taken for all.
 
 use super::statement::{Alike, Made};
 

@@ -1,4 +1,5 @@
-//! What a program of a recording did: as it was, with its calls merged, or in a part of the time; and as a workload file.
+//! What a program of a recording did: as it was, with its calls merged, or in a part of the time; and as a workload
+//! file.
 
 use std::cmp::Reverse;
 
@@ -48,7 +49,8 @@ impl Process {
         self.threads.iter().map(Thread::count).sum()
     }
 
-    /// What it did, had every thread made one call wherever it made `by` of one kind, over as much memory as all of these had.
+    /// What it did, had every thread made one call wherever it made `by` of one kind, over as much memory as all of
+    /// these had.
     #[must_use]
     pub fn merged(self, by: u64) -> Process {
         self.unordered().each(|alike, made| {
@@ -84,9 +86,9 @@ impl Process {
         thinned
     }
 
-    /// What it did, had everything come `pace` times faster; and all that its calls took beside `waited_ns` for each flush that
-    /// asked others, and `filled_ns` for each page that was filled for it, is computing, because a replay has the time of these
-    /// alone from elsewhere.
+    /// What it did, had everything come `pace` times faster; and all that its calls took beside `waited_ns` for each
+    /// flush that asked others, and `filled_ns` for each page that was filled for it, is computing, because a replay
+    /// has the time of these alone from elsewhere.
     #[must_use]
     pub fn timed(self, pace: f64, waited_ns: f64, filled_ns: f64) -> Process {
         let mut timed = self.unordered();
@@ -115,7 +117,8 @@ impl Process {
         self
     }
 
-    /// How many CPUs one of its flushes that asked others interrupted, on average; `None` if the recording does not tell.
+    /// How many CPUs one of its flushes that asked others interrupted, on average; `None` if the recording does not
+    /// tell.
     pub fn targets(&self) -> Option<f64> {
         let all = self.threads.iter().flat_map(|thread| &thread.calls);
         let of = |(asked, interrupts), (alike, made): (&Alike, &Made)| match alike.asked {
@@ -126,7 +129,8 @@ impl Process {
         (self.queued && asked > 0).then(|| interrupts as f64 / asked as f64)
     }
 
-    /// What it did, as so many CPUs do it for each process: threads beyond that take turns, and compute at the same time.
+    /// What it did, as so many CPUs do it for each process: threads beyond that take turns, and compute at the same
+    /// time.
     #[must_use]
     pub fn on_cpus(mut self, cpus: usize) -> Process {
         self.threads
@@ -161,7 +165,8 @@ impl Process {
         self
     }
 
-    /// The workload file, with the order of calls that were not changed. It is one that `quell-workloads` reads, and says in its head what of this recording is not in it.
+    /// The workload file, with the order of calls that were not changed. It is one that `quell-workloads` reads, and
+    /// says in its head what of this recording is not in it.
     pub fn workload(&self) -> Written {
         let mut threads: Vec<&Thread> = self.threads.iter().collect();
         threads.sort_by_key(|thread| Reverse(thread.count()));

@@ -139,7 +139,8 @@ impl Thread {
         self.returned_ns = None;
     }
 
-    /// A flush of so many pages is under way, for which `interrupts` were sent; without any, it is said that others are asked.
+    /// A flush of so many pages is under way, for which `interrupts` were sent; without any, it is said that others are
+    /// asked.
     pub fn asked(&mut self, pages: u64, interrupts: u64) {
         if let Some(open) = &mut self.open
             && let Some(alike) = &mut open.alike

@@ -20,7 +20,8 @@ impl<const STRESS: bool> Threads<STRESS> {
         self
     }
 
-    /// The table of the kernel's half: page [`FIRST_KERNEL_PAGE`](crate::tables::FIRST_KERNEL_PAGE) and those that follow.
+    /// The table of the kernel's half: page [`FIRST_KERNEL_PAGE`](crate::tables::FIRST_KERNEL_PAGE) and those that
+    /// follow.
     pub fn kernel_table(&self) -> &KernelTable {
         &self.tables.kernel
     }

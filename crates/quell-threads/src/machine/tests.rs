@@ -67,8 +67,8 @@ fn a_cpu_that_waits_while_others_go_on_hangs() {
     }
 }
 
-/// One CPU waits long while the other does not run; then that one goes on long while the first does not run. The first has
-/// hardly looked since.
+/// One CPU waits long while the other does not run; then that one goes on long while the first does not run. The first
+/// has hardly looked since.
 #[test]
 fn cpus_that_run_by_turns_do_not_hang() {
     let hw = machine();

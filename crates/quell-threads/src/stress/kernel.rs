@@ -1,5 +1,5 @@
-//! What a program does in the kernel: it maps and unmaps ranges of the kernel's half, with a flush or without, uses them, and
-//! runs undisturbed for a while.
+//! What a program does in the kernel: it maps and unmaps ranges of the kernel's half, with a flush or without, uses
+//! them, and runs undisturbed for a while.
 
 use super::program::Program;
 use crate::tables::{FIRST_KERNEL_PAGE, KERNEL_PAGES, PAGES};
@@ -169,7 +169,8 @@ impl<'a> Program<'a> {
             return;
         };
         let were_on = self.hw.mask_interrupts();
-        // SAFETY: on this machine a mapping of the kernel is used by `access_kernel` alone, which comes after the entry.
+        // SAFETY: on this machine a mapping of the kernel is used by `access_kernel` alone, which comes after the
+        // entry.
         unsafe { self.engine.enter_user() };
         self.hw.restore_interrupts(were_on);
         for _ in 0..1 + self.roll(16) {

@@ -1,7 +1,7 @@
 //! Memory: the words of each frame, what happened to it, and the walk of the page tables that lie in it.
 //!
-//! The host gives memory for 512 frames at a time, when one of them is first touched, so a large memory of which little is
-//! used costs little. The bytes there at first are no zeros: a manager that relies on zeros is found out.
+//! The host gives memory for 512 frames at a time, when one of them is first touched, so a large memory of which little
+//! is used costs little. The bytes there at first are no zeros: a manager that relies on zeros is found out.
 //!
 //! Events happen at *moments*, which one counter numbers. All of this is read and written relaxed: what the contract
 //! promises to be over when an access begins is over before it by the order that the engine makes, and where the engine

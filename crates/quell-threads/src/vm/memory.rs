@@ -133,8 +133,8 @@ impl Machine {
         })
     }
 
-    /// Looks for interrupts before every fourth step of a program: one that always came before the next access would hide
-    /// an initiator that does not wait.
+    /// Looks for interrupts before every fourth step of a program: one that always came before the next access would
+    /// hide an initiator that does not wait.
     pub fn poll_sometimes(&self) {
         if roll(4) == 0 {
             self.poll();

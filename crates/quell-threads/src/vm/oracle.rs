@@ -2,25 +2,26 @@
 //!
 //! Every translation knows at which moment it was walked ([`frames`](super::frames)). An access through it
 //!
-//! * breaks **C5** if it was walked from another root than the one that is loaded, or the root has become another's since;
+//! * breaks **C5** if it was walked from another root than the one that is loaded, or the root has become another's
+//!   since;
 //! * **C1** if its frame got a new owner since, or it stores to a frame that lost its owner since;
 //! * **C2** if it stores, and the frame's content was captured since.
 //!
 //! If the tables still say what the translation says, that is all. If not, it
 //!
 //! * breaks **C3** if a call has returned that took the page or the right away and began after the walk;
-//! * **C4** if the tables now have another frame, the load has returned something else than that frame holds, and no call
-//!   or fault under way explains it.
+//! * **C4** if the tables now have another frame, the load has returned something else than that frame holds, and no
+//!   call or fault under way explains it.
 //!
-//! A walk that reads a table which is none any more breaks **C6**, memory handed out as zeroed that is not **C8**; C7 is the
-//! run's ([`perform`](super::perform)).
+//! A walk that reads a table which is none any more breaks **C6**, memory handed out as zeroed that is not **C8**; C7
+//! is the run's ([`perform`](super::perform)).
 //!
 //! # Why it needs no lock
 //!
-//! An access is a few steps of one thread between two looks for interrupts. The engine delays all that must
-//! not happen during it until this CPU has answered: the frame's next owner, the capture, the return of the call. So whatever has
-//! happened by the time the oracle looks had happened, or should not have. A translation that was filled while
-//! the call that must take it away was already under way is given the benefit of the doubt.
+//! An access is a few steps of one thread between two looks for interrupts. The engine delays all that must not happen
+//! during it until this CPU has answered: the frame's next owner, the capture, the return of the call. So whatever has
+//! happened by the time the oracle looks had happened, or should not have. A translation that was filled while the call
+//! that must take it away was already under way is given the benefit of the doubt.
 
 use super::frames::{Frames, History, resolve};
 use crate::tlb::Cached;

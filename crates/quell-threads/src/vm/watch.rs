@@ -1,19 +1,20 @@
 //! Whether programs get on.
 //!
-//! The engine's waits are watched by [`life`](crate::life), and a workload sees by itself that none of its CPUs will come to a
-//! barrier. What is left are loops that do not end. Nothing here takes time, so no clock tells a program that computes for
-//! ever from one whose partner gets no time; each CPU counts what it does and how often it has only passed time.
+//! The engine's waits are watched by [`life`](crate::life), and a workload sees by itself that none of its CPUs will
+//! come to a barrier. What is left are loops that do not end. Nothing here takes time, so no clock tells a program that
+//! computes for ever from one whose partner gets no time; each CPU counts what it does and how often it has only passed
+//! time.
 //!
 //! * No CPU gets on once each of those that have not ended has passed time for [`PATIENCE`] turns, and none has done
 //!   anything that another could see, since one of them looked first.
-//! * A CPU does not get on, either, that has done [`MOST`] of something, once or twice, since the program last said how far it
-//!   is. That is a bound, and no proof: a program that does more has to say how far it is.
+//! * A CPU does not get on, either, that has done [`MOST`] of something, once or twice, since the program last said how
+//!   far it is. That is a bound, and no proof: a program that does more has to say how far it is.
 
 use std::fmt;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
-/// How many turns every CPU has passed time for when the run counts as stuck: as many as a program may perform statements
-/// that let no time pass.
+/// How many turns every CPU has passed time for when the run counts as stuck: as many as a program may perform
+/// statements that let no time pass.
 pub const PATIENCE: u64 = 10_000_000;
 /// Turns that a look at what another CPU is to change counts for: it comes with a nap.
 pub const WAIT: u64 = PATIENCE / 1024;
@@ -72,7 +73,8 @@ impl Watch {
         }
     }
 
-    /// The CPU does so much, which others may see: whether it has done too much since the program last said how far it is.
+    /// The CPU does so much, which others may see: whether it has done too much since the program last said how far it
+    /// is.
     #[inline]
     pub fn does(&self, cpu: usize, much: u64, since: &mut Since) -> bool {
         count(&self.cpus[cpu].done, 1);

@@ -1,5 +1,5 @@
-//! The manager on a machine of these tests, each CPU a thread: one program, because building it is most of what its tests
-//! take.
+//! The manager on a machine of these tests, each CPU a thread: one program, because building it is most of what its
+//! tests take.
 
 mod calls;
 mod common;

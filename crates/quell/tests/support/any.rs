@@ -1,4 +1,5 @@
-//! Whatever the types allow: values at random, for the tests that call everything with everything, here and in the crates beside.
+//! Whatever the types allow: values at random, for the tests that call everything with everything, here and in the
+//! crates beside.
 #![allow(dead_code)] // Each test uses a part.
 
 use proptest::prelude::*;

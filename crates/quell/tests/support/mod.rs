@@ -1,5 +1,5 @@
-//! A machine of two CPUs that does nothing by itself: one thread is each of them in turn, and what was asked of the machine
-//! can be read.
+//! A machine of two CPUs that does nothing by itself: one thread is each of them in turn, and what was asked of the
+//! machine can be read.
 #![allow(dead_code)] // Each test uses a part.
 
 pub mod any;

@@ -1,5 +1,5 @@
-//! A kernel that runs ostd's own unit tests: those that the crate has when it is compiled with `ktest`. They are run, and
-//! what came of them is printed, by ostd's own runner; this is what that runner asks of a kernel.
+//! A kernel that runs ostd's own unit tests: those that the crate has when it is compiled with `ktest`. They are run,
+//! and what came of them is printed, by ostd's own runner; this is what that runner asks of a kernel.
 
 #![no_std]
 #![no_main]

@@ -2,8 +2,8 @@
 /*
  * quell in Linux: write protection of file pages that are about to be written, with one flush for many.
  *
- * folio_mkclean() flushes each page by itself, because the content is captured right after it. Writeback takes folios in
- * batches (writeback_get_folio()), so here the whole batch loses its writable entries first.
+ * folio_mkclean() flushes each page by itself, because the content is captured right after it. Writeback takes folios
+ * in batches (writeback_get_folio()), so here the whole batch loses its writable entries first.
  */
 #include <linux/backing-dev.h>
 #include <linux/cpumask.h>

@@ -1,16 +1,16 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 /*
- * quell in Linux: lazy unmap (S3). Reclaim takes clean file pages away and owes the flush. The file is long because a page's
- * way from its last mapping to its frame's next owner is one.
+ * quell in Linux: lazy unmap (S3). Reclaim takes clean file pages away and owes the flush.
  *
- * A page that every mapping maps clean and read-only cannot change through a stale entry. So its entries are cleared and the
- * page leaves the page cache without a flush; a stale read returns the right bytes as long as the frame keeps them and
- * they are the file's. This file sees to both:
+ * A page that every mapping maps clean and read-only cannot change through a stale entry. So its entries are cleared
+ * and the page leaves the page cache without a flush; a stale read returns the right bytes as long as the frame keeps
+ * them and they are the file's. The file is long because it sees to both, from a page's last mapping to its frame's
+ * next owner:
  *
- *   - The frame is parked: it has no owner, and goes to the page allocator after what is owed was paid. There are at most
- *     quell_most frames that owe; for one more, for drain_all_pages() (memory is short, or a caller wants these very
- *     frames) or after a second all are paid for, up to the number of the youngest debt, with one round of interrupts
- *     to the CPUs that have not flushed since.
+ *   - The frame is parked: it has no owner, and goes to the page allocator after what is owed was paid. There are at
+ *     most quell_most frames that owe; for one more, for drain_all_pages() (memory is short, or a caller wants these
+ *     very frames) or after a second all are paid for, up to the number of the youngest debt, with one round of
+ *     interrupts to the CPUs that have not flushed since.
  *   - What is owed for a page of a file stands in a table, by (mapping, index). A task that fills the slot of the page
  *     cache again, or changes the file's bytes without filling it, looks there and pays first.
  *   - A task that takes the mapping away finds mm->tlb_flush_batched, as for any entry that reclaim has cleared.
@@ -21,8 +21,8 @@
  * has all CPUs flush.
  *
  * Not owed, but flushed as ever: folios of more than one page, what is not a regular file on a file system with a block
- * device of its own, a page that one mapping could be written through or that is dirty, and a page that stays in the page
- * cache after all.
+ * device of its own, a page that one mapping could be written through or that is dirty, and a page that stays in the
+ * page cache after all.
  */
 #include <linux/atomic.h>
 #include <linux/delay.h>
@@ -132,8 +132,8 @@ static bool quell_keeps(enum quell_rule rule)
 }
 
 /*
- * For so many milliseconds, for each batch, pages that have left the page cache stay pending, unless a test writes 0 before: it
- * does meanwhile what it likes.
+ * For so many milliseconds, for each batch, pages that have left the page cache stay pending, unless a test writes 0
+ * before: it does meanwhile what it likes.
  */
 u32 quell_hold;
 
@@ -259,8 +259,8 @@ static void quell_free(struct list_head *list)
 }
 
 /*
- * Gives all of them to the page allocator. Sleeps not, but waits for other CPUs. For those that a task is paying for it does
- * not wait: that task gives them.
+ * Gives all of them to the page allocator. Sleeps not, but waits for other CPUs. For those that a task is paying for it
+ * does not wait: that task gives them.
  */
 void quell_lazy_drain(void)
 {
@@ -477,8 +477,8 @@ void quell_lazy_spoil(void)
 }
 
 /*
- * The locked folio is about to leave the page cache for good: from here on a task that fills its slot again finds it pending.
- * False if nothing of it is owed.
+ * The locked folio is about to leave the page cache for good: from here on a task that fills its slot again finds it
+ * pending. False if nothing of it is owed.
  */
 bool quell_lazy_remove(struct address_space *mapping, struct folio *folio)
 {
@@ -517,8 +517,8 @@ bool quell_lazy_park(struct folio *folio)
 /* Callers that change files. */
 
 /*
- * A task that takes a mapping away settles: where there is none, nothing is owed. A mapping that has left an entry behind was
- * there before the slot was empty, as the caller has found it.
+ * A task that takes a mapping away settles: where there is none, nothing is owed. A mapping that has left an entry
+ * behind was there before the slot was empty, as the caller has found it.
  */
 static bool quell_is_mapped(struct address_space *mapping)
 {

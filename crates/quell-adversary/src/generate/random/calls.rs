@@ -1,5 +1,5 @@
-//! What programs over the memory manager may do, and the phrases that do it. [`whole_calls`](super::whole_calls) makes programs
-//! of them.
+//! What programs over the memory manager may do, and the phrases that do it. [`whole_calls`](super::whole_calls) makes
+//! programs of them.
 
 use super::pages::few_of;
 use crate::generated::program::{CallOp, FLAGS, Lane, WINDOW};

@@ -41,7 +41,8 @@ impl Swarm {
             kinds.extend([(8, Kind::Sweep), (6, Kind::Confirm)]);
         }
         let theme = rng.one_in(3).then(|| rng.pick(&THEMES));
-        // Of a theme each is as likely, and not much less than what only uses memory: what is seldom drawn elsewhere meets there.
+        // Of a theme each is as likely, and not much less than what only uses memory: what is seldom drawn elsewhere
+        // meets there.
         let likely = |(weight, kind): (u64, Kind)| match theme {
             Some(theme) => 4 * u64::from(theme.contains(&kind)),
             None => weight,

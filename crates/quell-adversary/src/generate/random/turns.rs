@@ -1,5 +1,5 @@
-//! CPUs that take turns: what one does comes between two things that another does. And CPUs that do what they do again and again,
-//! so that there are more moments in which it may come between.
+//! CPUs that take turns: what one does comes between two things that another does. And CPUs that do what they do again
+//! and again, so that there are more moments in which it may come between.
 
 use crate::generated::program::Lane;
 use crate::schedule::Rng;

@@ -40,8 +40,8 @@ pub(in crate::generate) fn engine_program_like(rng: &mut Rng, like: Option<&Prog
         swarm.spaces = shape.spaces.into();
     }
     shape.nmi_page = rng.pick(&swarm.pages);
-    // A thread that preempts a flush, and the code that it comes back to, are then of two spaces: what the flush knows of
-    // one must not be taken for the other's.
+    // A thread that preempts a flush, and the code that it comes back to, are then of two spaces: what the flush knows
+    // of one must not be taken for the other's.
     let strangers = swarm.nests && shape.spaces > 1 && rng.one_in(2);
     if strangers || swarm.nests && rng.one_in(2) {
         shape.preemptions = 1;

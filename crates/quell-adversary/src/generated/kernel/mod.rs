@@ -9,9 +9,9 @@
 //! * a page goes to a place that was emptied only after [`Engine::settle_deferred`], and after
 //!   [`Engine::settle_residue`] where a marker stands;
 //! * a CPU that relies on an entry that another has cleared or protected settles first;
-//! * a file's page goes out lazily only if it is mapped read-only everywhere and every earlier change
-//!   has been flushed; its residue begins before the first entry is cleared, and stands before the file's lock
-//!   is dropped (those of the spaces are dropped before that); the page comes back by rescue, or anew after the residue was settled;
+//! * a file's page goes out lazily only if it is mapped read-only everywhere and every earlier change has been flushed;
+//!   its residue begins before the first entry is cleared, and stands before the file's lock is dropped (those of the
+//!   spaces are dropped before that); the page comes back by rescue, or anew after the residue was settled;
 //! * a frame is free when the batch that holds it gives it out; the kernel owns it from that moment, so
 //!   that any use of an old translation is one of a frame with a new owner (C1);
 //! * a block of contiguous entries is taken apart before one of its entries changes, unless all of them go;

@@ -1,7 +1,8 @@
-//! The kernel's own half: mappings that every CPU has, whatever root it has loaded. All changes are made under one lock.
+//! The kernel's own half: mappings that every CPU has, whatever root it has loaded. All changes are made under one
+//! lock.
 //!
-//! The first half of its pages have global entries, the others have not. A page that was taken away lazily may be mapped
-//! again once its stamp is settled, and its frame goes to a new owner by a claim.
+//! The first half of its pages have global entries, the others have not. A page that was taken away lazily may be
+//! mapped again once its stamp is settled, and its frame goes to a new owner by a claim.
 
 use super::batches::owe;
 use super::own_state::Taken;

@@ -75,7 +75,7 @@ pub(in crate::generated) fn perform(
         .expect("the engine runs on every machine that is tried on");
     // SAFETY: in this machine in software a root is a number, and every number will do.
     let space = |slot: usize| unsafe { engine.new_space(layout.root(slot)) };
-    // SAFETY: as above; which entries are global is decided by page.
+    // SAFETY: a root is a number here, too; which entries are global is decided by page.
     let own = |entries| unsafe { engine.new_kernel_space(own_half::ROOT, entries) };
     let word = |value: u64| AdversaryWord::new(value);
     let kernel = Kernel {

@@ -4,9 +4,9 @@
 //! on its CPU is done by the kernel, which the CPU enters first: for an operation, an interrupt, a thread that preempts
 //! the program, an NMI. The interrupted program goes on undisturbed afterwards.
 //!
-//! On its way in or out a CPU uses none of the kernel's mappings, and an NMI may come there: its handler enters the kernel, too, and
-//! leaves the CPU there. So judges ask a CPU for nothing of the kernel's half unless it is in the kernel for certain; as soon as it has
-//! entered, everything that its TLB holds of that half must be as the tables say.
+//! On its way in or out a CPU uses none of the kernel's mappings, and an NMI may come there: its handler enters the
+//! kernel, too, and leaves the CPU there. So judges ask a CPU for nothing of the kernel's half unless it is in the
+//! kernel for certain; as soon as it has entered, everything that its TLB holds of that half must be as the tables say.
 
 use super::state::{Kernel, Mode};
 use crate::context;

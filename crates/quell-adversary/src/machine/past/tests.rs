@@ -42,7 +42,8 @@ fn tell(cpu: usize, read: &[u64]) {
     result(cpu).fetch_add(digits, Relaxed);
 }
 
-/// Before each run: these words are the host's, and a session that begins where its program was ready does not know them.
+/// Before each run: these words are the host's, and a session that begins where its program was ready does not know
+/// them.
 fn forget_results() {
     (0..WORDS).for_each(|number| word(number).poke(0));
 }

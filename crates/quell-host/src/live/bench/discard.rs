@@ -1,10 +1,10 @@
 //! Touch a page and discard it (S4): the smallest thing that needs a shootdown.
 //!
-//! `1page` touches one page and gives it back with one `madvise(MADV_DONTNEED)`; with threads spinning on other CPUs each
-//! of those CPUs has to be told. The difference to running alone, divided by the interrupts that arrived, is the price of a
-//! shootdown. `32ranges` gives 32 separate pages back: by 32 calls, by one `process_madvise` over 32 ranges, and by one
-//! `madvise` that spans all 32 and the holes between them. The last does more than asked where the holes are in use.
-//! The steps that this is made of have rows of their own (`unit/...`).
+//! `1page` touches one page and gives it back with one `madvise(MADV_DONTNEED)`; with threads spinning on other CPUs
+//! each of those CPUs has to be told. The difference to running alone, divided by the interrupts that arrived, is the
+//! price of a shootdown. `32ranges` gives 32 separate pages back: by 32 calls, by one `process_madvise` over 32 ranges,
+//! and by one `madvise` that spans all 32 and the holes between them. The last does more than asked where the holes are
+//! in use. The steps that this is made of have rows of their own (`unit/...`).
 //!
 //! Not shown: lock contention (only one thread changes the address space), and the price on the interrupted CPU.
 

@@ -1,8 +1,8 @@
 //! Demand faults by page size (S1): most of the time is zeroing the page.
 //!
 //! Each sample maps fresh memory and touches every page once. Beside it, where the kernel has it, one
-//! `MADV_POPULATE_WRITE` over the same memory: one call, no exception for each page. Whether huge pages were really used
-//! is checked with the kernel's own counters: a fall-back to small pages would look like a slow huge page.
+//! `MADV_POPULATE_WRITE` over the same memory: one call, no exception for each page. Whether huge pages were really
+//! used is checked with the kernel's own counters: a fall-back to small pages would look like a slow huge page.
 //!
 //! Not shown: memory on another node, and the preemption model (a kernel built for cooperative preemption clears in
 //! smaller pieces).

@@ -1,9 +1,9 @@
 //! Random writes through a shared file mapping (S4), as `sysbench fileio` does in its mmap mode.
 //!
 //! 100 blocks of 16 KiB are written at random places, then the file is synced. Writing a page back write-protects it in
-//! every mapping, and that is a shootdown for each page where another CPU has the address space loaded. Forms: `msync` of
-//! each block, one `msync` over the whole file, one `fdatasync`. The kernel flushes page by page in all three; what one
-//! call saves is the wait for the device after each block.
+//! every mapping, and that is a shootdown for each page where another CPU has the address space loaded. Forms: `msync`
+//! of each block, one `msync` over the whole file, one `fdatasync`. The kernel flushes page by page in all three; what
+//! one call saves is the wait for the device after each block.
 //!
 //! Not shown: the device's own speed is most of the time on anything but persistent memory.
 

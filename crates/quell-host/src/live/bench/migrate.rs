@@ -1,8 +1,8 @@
 //! Move pages between two NUMA nodes (S0's second experiment): one `move_pages` for each page against one for all.
 //!
-//! Refused with a single node with memory: the kernel leaves a page alone that is on the node it should go to, so the call
-//! would look fast and move nothing. Compaction migrates on one node too, but it moves whatever lies in the way, not the
-//! measured pages, so it is not used as a stand-in.
+//! Refused with a single node with memory: the kernel leaves a page alone that is on the node it should go to, so the
+//! call would look fast and move nothing. Compaction migrates on one node too, but it moves whatever lies in the way,
+//! not the measured pages, so it is not used as a stand-in.
 //!
 //! Not shown: the distance between the nodes is in the time, not only the flushes.
 

@@ -1,13 +1,15 @@
 //! Page out and read back (S0), the published `swap_bench` taken apart.
 //!
-//! 256 private anonymous pages are written and given to `MADV_PAGEOUT` on a zram device made for the purpose: by one call
-//! for each page, by one call over all, by one `process_madvise` over all. `swap_in` reads them back by touching, or with
-//! one `MADV_POPULATE_READ`. `round` is that benchmark's own loop. The same is done with clean pages of a mapped file, which
-//! need no swap and which current x86 kernels can flush in batches, while each dirty page is flushed on its own before it
-//! is written out. `unit/swap` is the round with pages of zeros, which are swapped without being compressed.
+//! 256 private anonymous pages are written and given to `MADV_PAGEOUT` on a zram device made for the purpose: by one
+//! call for each page, by one call over all, by one `process_madvise` over all. `swap_in` reads them back by touching,
+//! or with one `MADV_POPULATE_READ`. `round` is that benchmark's own loop. The same is done with clean pages of a
+//! mapped file, which need no swap and which current x86 kernels can flush in batches, while each dirty page is flushed
+//! on its own before it is written out. `unit/swap` is the round with pages of zeros, which are swapped without being
+//! compressed.
 //!
-//! Refused where it would mislead: without working swap `MADV_PAGEOUT` returns success and pages nothing out, and on swap
-//! backed by a file pages stay in the swap cache and are never read back. Both are checked by looking at residency.
+//! Refused where it would mislead: without working swap `MADV_PAGEOUT` returns success and pages nothing out, and on
+//! swap backed by a file pages stay in the swap cache and are never read back. Both are checked by looking at
+//! residency.
 //!
 //! Not shown: most of the time is compression. Shares are honest, absolute times depend on the compressor.
 

@@ -1,8 +1,8 @@
 //! Eventfd ping-pong between two forked processes on one CPU (S2), touching 0 or 512 pages each turn.
 //!
 //! Each wake-up is a context switch to another address space. Without tags every switch flushes and the 512 pages miss
-//! again each turn; with tags they stay. Whether switches flushed is in the events: `switch_kept` (the kernel prints it as
-//! "flush on task switch" with `pages:0`) is **not** a flush.
+//! again each turn; with tags they stay. Whether switches flushed is in the events: `switch_kept` (the kernel prints it
+//! as "flush on task switch" with `pages:0`) is **not** a flush.
 //!
 //! Beside it the form without a switch of address space: two threads of one process.
 //!

@@ -1,11 +1,13 @@
-//! Streaming readers over a file larger than their memory cgroup (S3): clean file pages are mapped, read once and reclaimed.
+//! Streaming readers over a file larger than their memory cgroup (S3): clean file pages are mapped, read once and
+//! reclaimed.
 //!
-//! Two threads (one on each of two CPUs) read one word of each page of a 128 MiB file inside a cgroup limited to 64 MiB.
-//! `mapped` leaves it to reclaim to unmap the pages, which needs shootdowns. Beside it what a program can do today:
-//! `mapped_drop_behind` gives each MiB back with one `MADV_DONTNEED` when it was read, so that reclaim finds pages that
-//! are mapped nowhere; `read` copies through a buffer and maps nothing.
+//! Two threads (one on each of two CPUs) read one word of each page of a 128 MiB file inside a cgroup limited to 64
+//! MiB. `mapped` leaves it to reclaim to unmap the pages, which needs shootdowns. Beside it what a program can do
+//! today: `mapped_drop_behind` gives each MiB back with one `MADV_DONTNEED` when it was read, so that reclaim finds
+//! pages that are mapped nowhere; `read` copies through a buffer and maps nothing.
 //!
-//! Not shown: with two CPUs a shootdown has one target; the published one had up to 63. The device's speed is in the times.
+//! Not shown: with two CPUs a shootdown has one target; the published one had up to 63. The device's speed is in the
+//! times.
 
 use std::fs::File;
 use std::io;

@@ -1,11 +1,12 @@
 //! Steps that the others are made of, each almost alone: a call, a fault, a page zeroed, a page compressed.
 //!
 //! Each row does one thing many times, so that the rest of its time is small. `unit/zero` clears pages as this
-//! architecture's kernel does, in memory so large that it is in no cache, once forwards and once backwards. `unit/compress`
-//! and `unit/decompress` write pages to a zram device and read them, past the page cache; the pages hold what those that
-//! `pageout` pages out hold.
+//! architecture's kernel does, in memory so large that it is in no cache, once forwards and once backwards.
+//! `unit/compress` and `unit/decompress` write pages to a zram device and read them, past the page cache; the pages
+//! hold what those that `pageout` pages out hold.
 //!
-//! Not shown: what the steps cost when the code and the data of other steps have to come back into the caches between them.
+//! Not shown: what the steps cost when the code and the data of other steps have to come back into the caches between
+//! them.
 
 use std::io;
 

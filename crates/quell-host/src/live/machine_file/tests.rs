@@ -61,7 +61,8 @@ fn the_file_shows_each_thing_that_it_was_made_from() {
         near(1, ONE_PAGE, alone);
         near(2, ONE_PAGE, target);
         let amount = |parameter| again.amount(parameter);
-        // The cost to begin is that of the processor whose machine this one is based on: Intel's takes some, AMD's none.
+        // The cost to begin is that of the processor whose machine this one is based on: Intel's takes some, AMD's
+        // none.
         let zeroed = amount(P::ZeroStart) / 1e3 + PAGE / amount(P::StringRate);
         assert!((zeroed - 160.0).abs() < 1.0, "{zeroed}");
         assert_eq!(amount(P::ZeroJump), 40e3);

@@ -56,7 +56,7 @@ extern "C" fn boot_other() -> ! {
     // SAFETY: CPUs are started one after the other, and the first waits until this one counts itself.
     unsafe { registers::init(index) };
     traps::init_cpu();
-    // SAFETY: as above; the entry jumped to the upper half.
+    // SAFETY: CPUs are started one after the other, and the entry jumped to the upper half.
     unsafe { init_cpu(index) };
     crate::idle()
 }

@@ -169,8 +169,8 @@ pub fn hardware_dirty() -> bool {
     features().svadu
 }
 
-/// What translates an address now, by the loaded root; `None` if nothing does, or the address is none of Sv48's. Another
-/// CPU may change it at any time.
+/// What translates an address now, by the loaded root; `None` if nothing does, or the address is none of Sv48's.
+/// Another CPU may change it at any time.
 ///
 /// Called with interrupts masked: then no table on the way is freed meanwhile, because a CPU that frees one waits until
 /// this CPU has flushed.

@@ -68,7 +68,7 @@ impl Tables {
     /// As [`Tables::read`], for the MADT.
     unsafe fn read_cpus(&mut self, madt: u64) {
         const ENABLED: u32 = 1;
-        // SAFETY: as above.
+        // SAFETY: the caller names the MADT; offsets and lengths are those of the specification.
         unsafe {
             let end = madt + u64::from(read::<u32>(madt + 4));
             let mut at = madt + 44;

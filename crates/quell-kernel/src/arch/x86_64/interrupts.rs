@@ -180,7 +180,7 @@ fn nmi(to: usize) {
     // SAFETY: a register of this CPU's; reading it changes nothing.
     let found = unsafe { destination.read_volatile() };
     command((id as u32) << 24, DELIVER_NMI | ASSERT);
-    // SAFETY: as above; writing this half sends nothing.
+    // SAFETY: a register of this CPU's; writing this half sends nothing.
     unsafe { destination.write_volatile(found) };
 }
 

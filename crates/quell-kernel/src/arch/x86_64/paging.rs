@@ -71,11 +71,11 @@ pub unsafe fn map_all_memory(end: u64, tables: u64) {
             }
             table_entry(tables + (2 + gb) * 4096, Level::HUGE)
         };
-        // SAFETY: as above.
+        // SAFETY: a table of the memory zeroed above.
         unsafe { (*table(1))[gb as usize] = raw };
     }
-    // SAFETY: as above; the new root maps what the boot root maps of the upper half, and more. From here
-    // on the tables are changed by atomics alone.
+    // SAFETY: the tables lie in the memory zeroed above; the new root maps what the boot root maps of the upper
+    // half, and more. From here on the tables are changed by atomics alone.
     unsafe {
         (*table(0))[256] = table_entry(tables + 4096, Level::ROOT);
         ROOT.store(tables, Ordering::Relaxed);

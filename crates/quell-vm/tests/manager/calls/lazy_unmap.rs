@@ -66,7 +66,8 @@ fn clean_pages_that_were_taken_lazily_are_rescued() {
         3
     );
     program.vm.check().unwrap();
-    // An allocation claims the other frames when memory is short; the program reads their pages from the device after that.
+    // An allocation claims the other frames when memory is short; the program reads their pages from the device after
+    // that.
     let hog = program.call(anonymous(400 * PAGE, PageSize::Base)).unwrap();
     for page in 0..400 {
         program.write(hog + page * PAGE, page);

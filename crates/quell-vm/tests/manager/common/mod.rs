@@ -85,7 +85,7 @@ pub fn machine(options: Options) -> (&'static TestMachine, &'static TestVm) {
             }
         }))
     });
-    // SAFETY: as above.
+    // SAFETY: it was made by `Box::into_raw`, and is dropped by `release_machines` alone, when nothing refers to it.
     let vm: &'static TestVm = unsafe { &*vm };
     let machine = on;
     assert!(

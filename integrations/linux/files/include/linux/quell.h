@@ -2,9 +2,10 @@
 /*
  * quell in Linux: the hooks that memory management calls.
  *
- * Four static branches say what of the engine is on: quell_tlb() for switches and flushes (S2, S4), without which S0 and
- * S3 are not on either; quell_batch() for what is flushed together (S0); quell_extents() for zeroing (S1); quell_lazy()
- * for flushes that are owed (S3). All are off unless the command line turns them on, and never change after boot.
+ * Four static branches say what of the engine is on: quell_tlb() for switches and flushes (S2, S4), without which S0
+ * and S3 are not on either; quell_batch() for what is flushed together (S0); quell_extents() for zeroing (S1);
+ * quell_lazy() for flushes that are owed (S3). All are off unless the command line turns them on, and never change
+ * after boot.
  */
 #ifndef _LINUX_QUELL_H
 #define _LINUX_QUELL_H

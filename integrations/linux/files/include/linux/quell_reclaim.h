@@ -35,8 +35,8 @@ void quell_reclaim_end(struct quell_reclaim *reclaim);
 void quell_reclaim_finish(struct quell_reclaim *reclaim);
 
 /*
- * Owes the flush (S3), and the batch may be filled again. Returns the debt's number, larger than any before; or 0 if there
- * was no room for a debt: then it is as quell_reclaim_finish(). Everything reported was clean and read-only.
+ * Owes the flush (S3), and the batch may be filled again. Returns the debt's number, larger than any before; or 0 if
+ * there was no room for a debt: then it is as quell_reclaim_finish(). Everything reported was clean and read-only.
  */
 u64 quell_reclaim_owe(struct quell_reclaim *reclaim);
 

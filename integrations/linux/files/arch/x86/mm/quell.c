@@ -85,8 +85,8 @@ void quell_hw_relax(void)
 void quell_hw_interrupt(const struct quell_cpu_set *targets)
 {
 	/*
-	 * Its first nr_cpu_ids bits are a cpumask; quell_init() has seen to that. The words behind them are not written, so it is not
-	 * copied.
+	 * Its first nr_cpu_ids bits are a cpumask; quell_init() has seen to that. The words behind them are not written, so it
+	 * is not copied.
 	 */
 	const struct cpumask *mask = (const struct cpumask *)targets->bits;
 	unsigned int first = cpumask_first(mask);

@@ -2,8 +2,8 @@
 /*
  * quell in Linux: batches of reclaim, migration and writeback, and debts.
  *
- * A batch (struct quell_reclaim) holds a reference to each mm that it was told of: a space outlives the batches that name
- * it. It ends with a flush, or, if everything in it was clean and read-only, with a debt (S3), which has a number.
+ * A batch (struct quell_reclaim) holds a reference to each mm that it was told of: a space outlives the batches that
+ * name it. It ends with a flush, or, if everything in it was clean and read-only, with a debt (S3), which has a number.
  */
 #include <linux/mm.h>
 #include <linux/quell_reclaim.h>

@@ -4,16 +4,16 @@
  * functions it uses: whatever touches CR3 or PCIDs goes through those, so that page-table isolation, linear address
  * masking and memory encryption are Linux's business here as there.
  *
- * cpu_tlbstate stays true: loaded_mm and loaded_mm_asid say what CR3 says whenever interrupts are on, and
- * mm_cpumask() names at least the CPUs that have the mm loaded: each that ever had. Only ctxs[], which the engine has for itself, is not
- * used. The engine's tag is Linux's ASID plus one. One ASID is left to the kernel's own root, so that a walker that
+ * cpu_tlbstate stays true: loaded_mm and loaded_mm_asid say what CR3 says whenever interrupts are on, and mm_cpumask()
+ * names at least the CPUs that have the mm loaded: each that ever had. Only ctxs[], which the engine has for itself, is
+ * not used. The engine's tag is Linux's ASID plus one. One ASID is left to the kernel's own root, so that a walker that
  * has left a user's tables finds nothing of them.
  */
 #include "quell.h"
 
 /*
- * With page-table isolation kernel entries are not global, and a flush of kernel memory leaves them under the PCIDs that
- * are not loaded. Linux forgets those contexts; here they are remembered, and flushed as they are loaded.
+ * With page-table isolation kernel entries are not global, and a flush of kernel memory leaves them under the PCIDs
+ * that are not loaded. Linux forgets those contexts; here they are remembered, and flushed as they are loaded.
  */
 static noinline bool quell_kernel_entries_are_stale(u16 asid)
 {
