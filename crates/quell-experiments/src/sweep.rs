@@ -1,8 +1,8 @@
 //! A grid of runs: machines and figures of them, policies, numbers of CPUs, parameters and seeds, each with each.
 //!
 //! The cells of a grid are numbered in one order that depends on nothing but the grid, so a part of it can be run
-//! anywhere and at any time: what comes out of a cell depends on the cell alone. The longest runs begin first
-//! ([`queue`](crate::queue)), so that no core waits for one of them at the end.
+//! anywhere and at any time: what comes out of a cell depends on the cell alone. The longest runs begin first, so that
+//! no core waits for one of them at the end.
 //!
 //! [`results`] has what came of them as text, [`columns`] in columns, [`summary`] as points, CSV and a plot.
 

@@ -4,6 +4,9 @@
 //! the shootdowns of the CPU that holds the lock and flushes under it (C7). Locks under which no CPU flushes may be
 //! [masked ones](crate::masked_lock). Nothing that runs in an interrupt handler takes a lock.
 //!
+//! CPUs that wait for a lock try for it all at once when it is given up, and which gets it is left to the machine. The lock of
+//! a file's page, under which devices are waited for and which any CPU may take by calls, is given in turn ([`QueuedLock`]).
+//!
 //! # The order of locks
 //!
 //! A CPU that holds a lock takes only locks that stand below it in this list:

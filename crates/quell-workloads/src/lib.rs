@@ -387,7 +387,7 @@ impl Workload {
         result
     }
 
-    /// The figure of a finished run, from its control words.
+    /// The figure of a finished run on so many CPUs, from its control words.
     pub fn measure(&self, words: &[u64; WORDS], cpus: usize) -> Measure {
         let figure = &self.script.figure;
         let value = Window::of(words).map_or(f64::NAN, |window| {
