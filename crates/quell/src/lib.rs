@@ -109,6 +109,7 @@
 //! | [`target`] | the handler of a request on its target |
 //! | [`in_flight`] | flushes that were started and are not waited for |
 //! | [`flush`] | the shootdown: generation, post, interrupt, local flush, wait (S4) |
+//! | [`at_once`] | the same for one change, without a batch |
 //! | [`inbox`], [`flush_info`] | how a request reaches a CPU and is acknowledged |
 //! | [`cpu`] | what a CPU is doing, and whether it must be interrupted |
 //! | [`broadcast`] | flushes on machines whose invalidations reach every CPU |
@@ -125,9 +126,9 @@
 //! | [`policy`], [`stats`] | which mechanisms are on; how often the engine did what |
 //! | [`language`] | how policies are written, on every command line and in every file |
 //!
-//! Imports go one way, downwards in this order: `in_flight`; `batch`, `lazy`, `switch`, `user_mode`, `hotplug`;
-//! `unplaced`; `secondary`, `flush`, `broadcast`, `kernel`, `target`; `engine`, `per_cpu`; `inbox`, `cpu`, `asid`,
-//! `tags`, `ledger`, `space`; `request`, `rules`, `hardware`, `features` and what those stand on.
+//! Imports go one way, downwards in this order: `in_flight`; `at_once`, `batch`, `lazy`, `switch`, `user_mode`,
+//! `hotplug`; `unplaced`; `secondary`, `flush`, `broadcast`, `kernel`, `target`; `engine`, `per_cpu`; `inbox`, `cpu`,
+//! `asid`, `tags`, `ledger`, `space`; `request`, `rules`, `hardware`, `features` and what those stand on.
 //!
 //! # Panics
 //!
