@@ -1,5 +1,5 @@
 //! `cargo xtask programs`: real programs as they are, recorded, and as `quell record` advises, by turns: what was
-//! predicted, and what happened.
+//! predicted, and what happened. The file is long because a fifth of it are its tests.
 //!
 //! `scripts/real-program` makes each ready. An operation is what the program counts (a request, a read, a transaction);
 //! interrupts are those that the command and what it starts send to flush, counted by the kernel for `perf stat` while

@@ -1,4 +1,5 @@
-//! The events of one CPU: opened, switched, counted, and their records read from the buffer that the kernel fills.
+//! The events of one CPU: opened, switched, counted, and their records read from the buffer that the kernel fills. The file is long
+//! because all of that is done to one set of descriptors, which nothing else sees.
 //!
 //! For each CPU there is one buffer. An event that counts nothing owns it and brings news of processes; the wanted events
 //! write into it as well. They hang on a second event that counts nothing, and those that are recorded between windows on a
