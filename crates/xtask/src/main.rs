@@ -60,9 +60,16 @@ const STEPS: &[Step] = &[
     },
     Step {
         name: "units",
-        shows: "the parts of the adversary do what they say",
+        shows: "the parts of the adversary, and of what records, do what they say",
         environment: &[],
-        cargo: &["test", "--package", "quell-adversary", "--lib"],
+        cargo: &[
+            "test",
+            "--package",
+            "quell-adversary",
+            "--package",
+            "quell-perf",
+            "--lib",
+        ],
         boots: false,
     },
     Step {
