@@ -32,9 +32,9 @@
 /* The emulator's TLB has room for so many beside others. */
 #define PAGES 64ul
 #define SIZE (PAGES * PAGE)
-/* Of another file, so that the kernel has more pages than it keeps aside. */
-#define MOST 2048ul
 #define RECLAIM "/sys/fs/cgroup/program/memory.reclaim"
+/* What the engine shows of itself, and takes from tests where the kernel was built for them. */
+#define QUELL "/sys/kernel/debug/x86/quell/"
 
 static void die(const char *what)
 {
@@ -69,12 +69,18 @@ static void catch_faults(void)
 	sigaction(SIGBUS, &action, NULL);
 }
 
-/* What is there, or the signal that came of looking. */
-static uint64_t look(const volatile uint64_t *place)
+/* What is there, or the signal that came of looking; one that stores writes the same there again. */
+static uint64_t look(volatile uint64_t *place, bool stores)
 {
 	int signal = sigsetjmp(away, 0);
+	uint64_t saw;
 
-	return signal ? (uint64_t)signal : *place;
+	if (signal)
+		return (uint64_t)signal;
+	saw = *place;
+	if (stores)
+		*place = saw;
+	return saw;
 }
 
 /* Directed: one acts, the others look. */
@@ -85,6 +91,7 @@ static atomic_uint turn, answered;
 static atomic_ulong stale;
 static _Atomic uint64_t expected, found;
 static unsigned int watchers;
+static atomic_bool storing;
 
 /* Turns are odd for "touch the pages, so that the TLB has them", even for "look". */
 static void *watch(void *argument)
@@ -98,7 +105,7 @@ static void *watch(void *argument)
 			__builtin_ia32_pause();
 		last = now;
 		for (size_t page = 0; page < PAGES; page++) {
-			uint64_t want = atomic_load(&expected), saw = look(mapping + page * WORDS);
+			uint64_t want = atomic_load(&expected), saw = look(mapping + page * WORDS, atomic_load(&storing));
 
 			/* A value says which page it is of; a signal is one. */
 			if (!(now & 1) && saw != (want < 256 ? want : want + page)) {
@@ -132,17 +139,17 @@ static void fill(int to, uint64_t value)
 	}
 }
 
-/* How many pages of a file mapping are in the page cache. */
-static size_t present(const volatile void *place, size_t bytes)
+/* How many pages of the mapping are in the page cache. */
+static size_t present(void)
 {
-	unsigned char there[MOST];
-	size_t left = 0;
+	unsigned char there[PAGES];
+	size_t count = 0;
 
-	if (mincore((void *)place, bytes, there))
+	if (mincore((void *)mapping, SIZE, there))
 		die("mincore");
-	for (size_t page = 0; page < bytes / PAGE; page++)
-		left += there[page] & 1;
-	return left;
+	for (size_t page = 0; page < PAGES; page++)
+		count += there[page] & 1;
+	return count;
 }
 
 /*
@@ -161,15 +168,15 @@ static void reclaim_some(size_t pages)
 	close(reclaim);
 }
 
-/* Has the kernel reclaim the clean pages of a mapped file, by and by; false if they stay. */
-static bool evict(const volatile void *place, size_t bytes)
+/* Has the kernel reclaim the pages of the mapping, by and by; false if they stay. */
+static bool evict(void)
 {
 	for (int again = 0; again < 200; again++) {
-		size_t left = present(place, bytes);
+		size_t count = present();
 
-		if (!left)
+		if (!count)
 			return true;
-		reclaim_some(left);
+		reclaim_some(count);
 	}
 	return false;
 }
@@ -178,8 +185,8 @@ static bool evict(const volatile void *place, size_t bytes)
 
 static void *left;
 static size_t left_bytes;
-static pthread_t reclaimer;
-static bool reclaims;
+static pthread_t helper;
+static bool helped;
 
 static void leave(void *memory, size_t bytes)
 {
@@ -187,19 +194,51 @@ static void leave(void *memory, size_t bytes)
 	left_bytes = bytes;
 }
 
-/*
- * For so many milliseconds, for each batch, or until it is 0: where the kernel has been built for tests, reclaim stops
- * with pages that have left the page cache, and before it is known what they owe.
- */
-static void hold(const char *milliseconds)
+/* Writes to a file of the kernel's for tests; false if it has none. */
+static bool tell(const char *place, const char *what)
 {
-	int held = open("/sys/kernel/debug/x86/quell/hold", O_WRONLY);
+	int told = open(place, O_WRONLY);
 
-	if (held < 0)
-		return;
-	if (write(held, milliseconds, strlen(milliseconds)) < 0)
-		die("hold");
-	close(held);
+	if (told < 0)
+		return false;
+	if (write(told, what, strlen(what)) < 0)
+		die(place);
+	close(told);
+	return true;
+}
+
+/* Has a helper do something, on the CPU of the one that acts. */
+static void have_helper(void *(*work)(void *))
+{
+	if (pthread_create(&helper, NULL, work, NULL))
+		die("pthread_create");
+	helped = true;
+}
+
+/*
+ * The same, and returns as the helper has stopped before its flush, where it stays until tidy(); false if it does not come there. A
+ * kernel that was not built for tests stops nobody, and the act goes on beside the helper.
+ */
+static bool hold_helper(void *(*work)(void *))
+{
+	char count[16] = "";
+
+	if (!tell(QUELL "hold", "60000")) {
+		have_helper(work);
+		return true;
+	}
+	have_helper(work);
+	for (int again = 0; again < 100000; again++) {
+		int held = open(QUELL "held", O_RDONLY);
+
+		if (held < 0 || read(held, count, sizeof(count) - 1) <= 0)
+			die(QUELL "held");
+		close(held);
+		if (atoi(count))
+			return true;
+		usleep(100);
+	}
+	return false;
 }
 
 static void tidy(void)
@@ -207,10 +246,10 @@ static void tidy(void)
 	if (left)
 		munmap(left, left_bytes);
 	left = NULL;
-	hold("0");
-	if (reclaims)
-		pthread_join(reclaimer, NULL);
-	reclaims = false;
+	tell(QUELL "hold", "0");
+	if (helped)
+		pthread_join(helper, NULL);
+	helped = false;
 }
 
 static void *map(void *at, int protection, int flags, int from)
@@ -222,9 +261,14 @@ static void *map(void *at, int protection, int flags, int from)
 	return place;
 }
 
-static void map_again(void)
+static void map_file(void)
 {
 	map((void *)mapping, PROT_READ, MAP_SHARED | MAP_FIXED, file);
+}
+
+static void map_writable(void)
+{
+	map((void *)mapping, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, file);
 }
 
 static void by_write(uint64_t value)
@@ -233,30 +277,27 @@ static void by_write(uint64_t value)
 	atomic_store(&expected, value);
 }
 
-static bool evict_all(void)
-{
-	return evict(mapping, SIZE);
-}
-
 static void *reclaim(void *unused)
 {
-	evict_all();
+	evict();
 	return unused;
 }
 
-/* Has another thread evict the pages, on the CPU of the one that acts, which goes on when some are gone; false if they stay. */
 static bool evict_meanwhile(void)
 {
-	hold("60000");
-	if (pthread_create(&reclaimer, NULL, reclaim, NULL))
-		die("pthread_create");
-	reclaims = true;
-	for (int again = 0; again < 100000; again++) {
-		if (present(mapping, SIZE) < PAGES)
-			return true;
-		usleep(100);
-	}
-	return false;
+	return hold_helper(reclaim);
+}
+
+static void *write_back(void *unused)
+{
+	if (fsync(file))
+		die("fsync");
+	return unused;
+}
+
+static bool write_back_meanwhile(void)
+{
+	return hold_helper(write_back);
 }
 
 static void by_child(uint64_t value)
@@ -325,6 +366,16 @@ static void by_mprotect(uint64_t value)
 	atomic_store(&expected, SIGSEGV);
 }
 
+/* Page by page: where one of a call needs a flush, the others are flushed with it. */
+static void by_mprotect_pages(uint64_t value)
+{
+	(void)value;
+	for (size_t page = 0; page < PAGES; page++)
+		if (mprotect((void *)(mapping + page * WORDS), PAGE, PROT_READ))
+			die("mprotect");
+	atomic_store(&expected, SIGSEGV);
+}
+
 static void by_mremap(uint64_t value)
 {
 	void *place = map(NULL, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1);
@@ -349,33 +400,19 @@ static void by_map_fixed(uint64_t value)
 }
 
 /*
- * Gives the frames to others, who write to them. Pages of another file go after them, so that the kernel keeps no more
- * aside. They were in no page cache before: a page that comes back would have the kernel pay. Nor is their mapping
- * taken away.
+ * Gives the frames to others, who write to them: the kernel keeps them aside for a second, or until it is told not to. No mapping is
+ * taken away meanwhile, and no page of a file comes back: these would have the kernel pay.
  */
 static void by_reuse(uint64_t value)
 {
-	static off_t next;
-	size_t bytes = 256ul << 20, more = MOST * PAGE;
-	int other = open("/files/fresh.other", O_RDWR | O_CREAT, 0600);
-	off_t first = next;
-	uint64_t *memory;
+	size_t bytes = 8ul << 20;
+	uint64_t *memory = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
 
 	(void)value;
-	next += (off_t)more;
-	if (other < 0 || ftruncate(other, next))
-		die("/files/fresh.other");
-	fsync(other);
-	memory = mmap(NULL, more, PROT_READ, MAP_SHARED, other, first);
 	if (memory == MAP_FAILED)
 		die("mmap");
-	for (size_t word = 0; word < more / sizeof(uint64_t); word += WORDS)
-		(void)*(volatile uint64_t *)(memory + word);
-	evict(memory, more);
-	close(other);
-	memory = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-	if (memory == MAP_FAILED)
-		die("mmap");
+	if (!tell(QUELL "drain", "1") && !access(QUELL "parked", F_OK))
+		sleep(2);
 	for (size_t word = 0; word < bytes / sizeof(uint64_t); word += WORDS)
 		memory[word] = 0x5eed5eed5eed5eed;
 	leave(memory, bytes);
@@ -383,22 +420,25 @@ static void by_reuse(uint64_t value)
 
 static const struct {
 	const char *name;
-	/* Has the kernel take the pages away. */
+	/* Maps what the others look at. They store, too, but to a mapping that is read-only. */
+	void (*map)(void);
+	/* Has the kernel take the pages away, or the right to write to them; false if it does not. */
 	bool (*evict)(void);
 	void (*act)(uint64_t value);
 } acts[] = {
-	{ "write", evict_all, by_write },
-	{ "write by a child", evict_all, by_child },
-	{ "direct write", evict_all, by_direct_write },
-	{ "store through another mapping", evict_all, by_store },
-	{ "truncate", evict_all, by_truncate },
-	{ "truncate and grow", evict_all, by_cut_and_grow },
-	{ "munmap", evict_all, by_munmap },
-	{ "mprotect", evict_all, by_mprotect },
-	{ "mremap", evict_all, by_mremap },
-	{ "map another file", evict_all, by_map_fixed },
-	{ "reuse of the frames", evict_all, by_reuse },
-	{ "write while reclaim goes on", evict_meanwhile, by_write },
+	{ "write", map_file, evict, by_write },
+	{ "write by a child", map_file, evict, by_child },
+	{ "direct write", map_file, evict, by_direct_write },
+	{ "store through another mapping", map_file, evict, by_store },
+	{ "truncate", map_file, evict, by_truncate },
+	{ "truncate and grow", map_file, evict, by_cut_and_grow },
+	{ "munmap", map_file, evict, by_munmap },
+	{ "mprotect", map_file, evict, by_mprotect },
+	{ "mremap", map_file, evict, by_mremap },
+	{ "map another file", map_file, evict, by_map_fixed },
+	{ "reuse of the frames", map_file, evict, by_reuse },
+	{ "write while reclaim goes on", map_file, evict_meanwhile, by_write },
+	{ "mprotect while writeback goes on", map_writable, write_back_meanwhile, by_mprotect_pages },
 };
 
 #define ACTS (sizeof(acts) / sizeof(acts[0]))
@@ -437,7 +477,8 @@ static int directed(unsigned long rounds, const char *only)
 			fill(file, value);
 			if (fsync(file))
 				die("fsync");
-			map_again();
+			acts[act].map();
+			atomic_store(&storing, acts[act].map != map_file);
 			atomic_store(&expected, value);
 			next_turn();
 			evicted += acts[act].evict();

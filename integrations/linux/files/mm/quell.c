@@ -17,18 +17,16 @@
 
 #include "internal.h"
 
-struct quell_clean {
-	struct quell_reclaim *reclaim;
-	bool cleaned;
-};
-
-/* Takes the right to write, and the dirty bit, from one mapping of a folio. */
+/*
+ * Takes the right to write, and the dirty bit, from one mapping of a folio, and says in `arg` if it had one. The entry is flushed
+ * with what this task unmaps: so another that meets it before, and has nothing to take from it any more, as mprotect(), flushes.
+ */
 static bool quell_clean_one(struct folio *folio, struct vm_area_struct *vma,
 			    unsigned long address, void *arg)
 {
 	DEFINE_FOLIO_VMA_WALK(pvmw, folio, vma, address, PVMW_SYNC);
-	struct quell_clean *clean = arg;
 	struct mmu_notifier_range range;
+	bool *cleaned = arg;
 
 	mmu_notifier_range_init(&range, MMU_NOTIFY_PROTECTION_PAGE, 0, vma->vm_mm,
 				address, vma_address_end(&pvmw));
@@ -45,12 +43,9 @@ static bool quell_clean_one(struct folio *folio, struct vm_area_struct *vma,
 		entry = ptep_get_and_clear(vma->vm_mm, pvmw.address, pvmw.pte);
 		set_pte_at(vma->vm_mm, pvmw.address, pvmw.pte,
 			   pte_mkclean(pte_wrprotect(entry)));
-		quell_reclaim_report(clean->reclaim, vma->vm_mm, pvmw.address);
-		clean->cleaned = true;
+		set_tlb_ubc_flush_pending(vma->vm_mm, entry, pvmw.address);
+		*cleaned = true;
 	}
-	/* As the flush of folio_mkclean() does: devices that share the table write through what they have cached of it. */
-	if (clean->cleaned)
-		mmu_notifier_arch_invalidate_secondary_tlbs(vma->vm_mm, range.start, range.end);
 	mmu_notifier_invalidate_range_end(&range);
 	return true;
 }
@@ -70,20 +65,17 @@ static bool quell_cannot_clean(struct vm_area_struct *vma, void *arg)
  */
 void quell_clean_folios(struct address_space *mapping, struct folio_batch *folios)
 {
-	struct quell_clean clean;
+	bool cleaned;
 	struct rmap_walk_control walk = {
 		.rmap_one = quell_clean_one,
 		.invalid_vma = quell_cannot_clean,
-		.arg = &clean,
+		.arg = &cleaned,
 	};
 	DECLARE_BITMAP(locked, PAGEVEC_SIZE);
 	unsigned int i;
 
 	/* Where no other CPU is told, a flush for each folio costs less than a second walk of its mappings. */
 	if (folio_batch_count(folios) < 2 || num_online_cpus() < 2)
-		return;
-	clean.reclaim = quell_reclaim_begin();
-	if (!clean.reclaim)
 		return;
 	bitmap_zero(locked, PAGEVEC_SIZE);
 	for (i = 0; i < folio_batch_count(folios); i++) {
@@ -98,13 +90,13 @@ void quell_clean_folios(struct address_space *mapping, struct folio_batch *folio
 			continue;
 		}
 		__set_bit(i, locked);
-		clean.cleaned = false;
+		cleaned = false;
 		rmap_walk(folio, &walk);
 		/* What was written through the mapping may be more than the buffers know of. */
-		if (clean.cleaned)
+		if (cleaned)
 			folio_mark_dirty(folio);
 	}
-	quell_reclaim_end(clean.reclaim);
+	try_to_unmap_flush();
 	for_each_set_bit(i, locked, PAGEVEC_SIZE)
 		folio_unlock(folios->folios[i]);
 }

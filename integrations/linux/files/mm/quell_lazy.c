@@ -31,6 +31,7 @@
 #include <linux/list.h>
 #include <linux/memcontrol.h>
 #include <linux/mm.h>
+#include <linux/page-isolation.h>
 #include <linux/pagemap.h>
 #include <linux/pagevec.h>
 #include <linux/quell.h>
@@ -132,21 +133,24 @@ static bool quell_keeps(enum quell_rule rule)
 }
 
 /*
- * For so many milliseconds, for each batch, pages that have left the page cache stay pending, unless a test writes 0
- * before: it does meanwhile what it likes.
+ * For so many milliseconds, for each batch, a task stops before it flushes or owes, unless a test writes 0 before: it does meanwhile
+ * what it likes. Who stops there is counted.
  */
 u32 quell_hold;
+atomic_t quell_held = ATOMIC_INIT(0);
 
-static void quell_stay_pending(void)
+void quell_stay(void)
 {
 	unsigned long end = jiffies + msecs_to_jiffies(READ_ONCE(quell_hold));
 
+	if (!READ_ONCE(quell_hold))
+		return;
+	atomic_inc(&quell_held);
 	while (READ_ONCE(quell_hold) && time_before(jiffies, end))
 		msleep(1);
+	atomic_dec(&quell_held);
 }
 #else
-static inline void quell_stay_pending(void) { }
-
 static inline bool quell_keeps(enum quell_rule rule)
 {
 	return true;
@@ -382,7 +386,7 @@ static void quell_lazy_close(struct quell_lazy *lazy)
 	u64 number = 0;
 
 	if (count)
-		quell_stay_pending();
+		quell_stay();
 	if (lazy->spoilt || !count)
 		quell_reclaim_finish(lazy->reclaim);
 	else
@@ -425,6 +429,9 @@ static bool quell_may_owe(struct folio *folio)
 
 	if (folio_test_large(folio) || folio_test_anon(folio) || folio_test_swapbacked(folio) ||
 	    folio_test_dirty(folio) || folio_test_writeback(folio) || !mapping)
+		return false;
+	/* Its frame is wanted by a caller that has drained already: alloc_contig_range(), or memory that goes offline. */
+	if (is_migrate_isolate_page(&folio->page))
 		return false;
 	inode = mapping->host;
 	return inode && S_ISREG(inode->i_mode) && !IS_SWAPFILE(inode) && !IS_DAX(inode) &&

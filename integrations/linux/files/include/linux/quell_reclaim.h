@@ -5,6 +5,7 @@
 #ifndef _LINUX_QUELL_RECLAIM_H
 #define _LINUX_QUELL_RECLAIM_H
 
+#include <linux/pgtable.h>
 #include <linux/types.h>
 
 #include <quell/engine.h>
@@ -42,6 +43,7 @@ u64 quell_reclaim_owe(struct quell_reclaim *reclaim);
 
 /* On return no CPU uses a translation whose flush was owed with this number or a smaller one. One load if it is paid. */
 void quell_debt_settle(u64 number);
+/* Whether it is so; waits only for a debt that was published after younger ones had been paid. */
 bool quell_debt_is_paid(u64 number);
 /* The same for every number that there is. */
 void quell_debts_settle(void);
@@ -53,6 +55,17 @@ void quell_lazy_end(struct quell_lazy *lazy);
 bool quell_lazy_init(void);
 bool quell_lazy_leave_out(const char *name);
 extern u32 quell_parked;
+
+/* Of mm/rmap.c: an entry was cleared, or lost rights; try_to_unmap_flush() flushes it. Under the lock of its table. */
+void set_tlb_ubc_flush_pending(struct mm_struct *mm, pte_t pteval, unsigned long uaddr);
+
+#ifdef CONFIG_QUELL_MUTANTS
+/* Of mm/quell_lazy.c: what a test sets and asks. */
 extern u32 quell_hold;
+extern atomic_t quell_held;
+void quell_stay(void);
+#else
+static inline void quell_stay(void) { }
+#endif
 
 #endif /* _LINUX_QUELL_RECLAIM_H */

@@ -203,6 +203,16 @@ static int policy_show(struct seq_file *file, void *unused)
 }
 DEFINE_SHOW_ATTRIBUTE(policy);
 
+#ifdef CONFIG_QUELL_MUTANTS
+/* Whatever is written: frames that are parked go to the page allocator's lists of this CPU. */
+static ssize_t drain_write(struct file *file, const char __user *text, size_t bytes, loff_t *at)
+{
+	quell_lazy_drain();
+	return bytes;
+}
+static const struct file_operations drain_fops = { .owner = THIS_MODULE, .write = drain_write };
+#endif
+
 static int __init quell_debugfs(void)
 {
 	struct dentry *folder;
@@ -215,8 +225,10 @@ static int __init quell_debugfs(void)
 	if (quell_lazy())
 		debugfs_create_u32("parked", 0400, folder, &quell_parked);
 #ifdef CONFIG_QUELL_MUTANTS
+	debugfs_create_u32("hold", 0600, folder, &quell_hold);
+	debugfs_create_atomic_t("held", 0400, folder, &quell_held);
 	if (quell_lazy())
-		debugfs_create_u32("hold", 0600, folder, &quell_hold);
+		debugfs_create_file("drain", 0200, folder, NULL, &drain_fops);
 #endif
 	return 0;
 }

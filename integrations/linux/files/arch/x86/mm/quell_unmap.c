@@ -37,6 +37,7 @@ void quell_reclaim_flush(struct arch_tlbflush_unmap_batch *batch)
 
 	if (!reclaim)
 		return;
+	quell_stay();
 	batch->quell = NULL;
 	if (reclaim->lazy)
 		quell_lazy_end(reclaim->lazy);
