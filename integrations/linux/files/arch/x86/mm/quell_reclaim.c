@@ -104,8 +104,9 @@ void quell_reclaim_end(struct quell_reclaim *reclaim)
 
 /*
  * One page is reported as what it is. With the second of an mm everything is, as Linux does it, and again with each
- * later one: mostly the engine finds that it has nothing to add. Where so many batches of the mm are outstanding that
- * it counts no more, it has flushed what it was told so far at once, and must hear of each page.
+ * later one: mostly the engine finds that it has nothing to add. Where more batches of the mm are outstanding than it
+ * counts, each report takes a generation of its own, so it must hear of each page. The mm for which a batch has no place
+ * left has those before it flushed, and waits, under the lock of the page table: nobody spins for that with interrupts off.
  */
 void quell_reclaim_report(struct quell_reclaim *reclaim, struct mm_struct *mm,
 			  unsigned long address)
