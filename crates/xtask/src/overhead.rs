@@ -285,7 +285,7 @@ fn row(kind: &str, threads: usize, pairs: &[Pair]) -> String {
 }
 
 fn table(rows: &[String], pairs: usize) -> String {
-    let mut text = format!(
+    let mut text = String::from(
         "| work | threads | CPU time of an operation | CPU time while recorded | time while recorded | by the recorder's account |\n\
          | --- | ---: | ---: | ---: | ---: | ---: |\n"
     );

@@ -30,11 +30,6 @@ impl<W: Word> Shared<W> {
     }
 
     #[track_caller]
-    pub(crate) fn swap(&self, value: u64, order: Ordering) -> u64 {
-        self.value.swap(value, order)
-    }
-
-    #[track_caller]
     pub(crate) fn fetch_max(&self, value: u64, order: Ordering) -> u64 {
         self.value.fetch_max(value, order)
     }

@@ -303,9 +303,8 @@ impl Ring {
     /// How many events happened while they were recorded and have left no record, apart from what the kernel told.
     pub(super) fn missing(&mut self) -> io::Result<Missing> {
         let mut all = self.closed;
-        let open = self.recorded.iter_mut().flatten();
-        open.map(|event| all.add(event))
-            .collect::<io::Result<()>>()?;
+        let mut open = self.recorded.iter_mut().flatten();
+        open.try_for_each(|event| all.add(event))?;
         Ok(Missing::of(all.count, self.seen, all.lost, self.lost))
     }
 
