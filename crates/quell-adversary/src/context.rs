@@ -266,10 +266,10 @@ pub(crate) fn keeps(rule: &'static Rule) -> bool {
     context.forgotten.get() != Some(rule) || context.spared.get()
 }
 
-/// The code that runs panics. That is a violation and ends the run at once: while the CPU drops what it has, it comes to no point any
-/// more at which it would go on. Nor do its batches flush: what has failed in a flush would fail in the next one, and a panic in
-/// a destructor that runs because of a panic ends the process. Gives the account back if it was the machine that panicked, which is in
-/// use then.
+/// The code that runs panics. That is a violation and ends the run at once: while the CPU drops what it has, it comes
+/// to no point any more at which it would go on. Nor do its batches flush: what has failed in a flush would fail in the
+/// next one, and a panic in a destructor that runs because of a panic ends the process. Gives the account back if it
+/// was the machine that panicked, which is in use then.
 pub(crate) fn panicked(account: String) -> Option<String> {
     let Some(context) = current() else {
         return Some(account);

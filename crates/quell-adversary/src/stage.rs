@@ -231,7 +231,8 @@ fn act(cpu: usize, body: &dyn Fn(usize)) {
     }
 }
 
-/// Runs what a CPU does; a panic is a violation, noted when it begins ([`context::panicked`]) or, if the machine was in use then, here.
+/// Runs what a CPU does; a panic is a violation, noted when it begins ([`context::panicked`]) or, if the machine was in
+/// use then, here.
 fn judge_panics(cpu: usize, body: impl FnOnce()) {
     if catch_unwind(AssertUnwindSafe(body)).is_err()
         && let Some(account) = PANIC.take()

@@ -1,5 +1,5 @@
-//! `include/quell.h` has every function, each says where it may be called, and C and C++ compile it. That it is what the documentation in
-//! `src/` makes of it is a test of `xtask`, which needs a parser of Rust.
+//! `include/quell.h` has every function, each says where it may be called, and C and C++ compile it. That it is what
+//! the documentation in `src/` makes of it is a test of `xtask`, which needs a parser of Rust.
 
 use crate::support::{compiler, run, source};
 

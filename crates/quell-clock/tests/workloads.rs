@@ -190,7 +190,8 @@ fn no_file_drawn_at_random_makes_anything_panic() {
     assert!(ended > read / 50, "{ended} of {read} came to their end");
 }
 
-/// Three CPUs read a page of a file by calls without a pause; a fourth cleans that page, and waits for its lock as long as they read.
+/// Three CPUs read a page of a file by calls without a pause; a fourth cleans that page, and waits for its lock as long
+/// as they read.
 #[test]
 fn cpus_that_take_a_page_lock_again_and_again_do_not_keep_another_from_it() {
     let text = r#"

@@ -450,8 +450,7 @@ impl Figure {
     }
 
     fn row(&self, table: &str, results: &Results) -> Row {
-        let sides = self.sides.each_ref();
-        let [before, after] = sides.map(|side| self.value(side, results));
+        let [before, after] = (self.sides.each_ref()).map(|side| self.value(side, results));
         let runs = self.sides.iter().flatten();
         let violations = runs
             .filter_map(|job| results.get(job).ok())

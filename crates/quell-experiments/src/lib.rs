@@ -1,9 +1,10 @@
 //! Experiments on the machine in software.
 //!
-//! A [`trial`] is one run of a workload on a machine under a policy, [`run`] makes data of it; [`jobs`] runs many of them on all cores
-//! of the host, each different one once. On those stand the published [`headlines`] beside their predictions
-//! ([`reproduce`]), published tables that nothing was calibrated for ([`held_out`]), what each guard costs ([`guards`]), one workload on a growing number of CPUs ([`scale`]), grids of runs ([`sweep`]), the longest of which begin first, whose parts come together in one file ([`results`]),
-//! and the [`report`] that shows it all on a page.
+//! A [`trial`] is one run of a workload on a machine under a policy, [`run`] makes data of it; [`jobs`] runs many of
+//! them on all cores of the host, each different one once. On those stand the published [`headlines`] beside their
+//! predictions ([`reproduce`]), published tables that nothing was calibrated for ([`held_out`]), what each guard costs
+//! ([`guards`]), one workload on a growing number of CPUs ([`scale`]), grids of runs ([`sweep`]), the longest of which
+//! begin first, whose parts come together in one file ([`results`]), and the [`report`] that shows it all on a page.
 //!
 //! Nothing here reads a command line or prints: progress goes to standard error where that is a terminal,
 //! results are values. The same trial gives the same figures on every host, provided that the program's

@@ -2,8 +2,8 @@
  * again, read a file, or compute.
  *
  * cc -O1 -g -fno-omit-frame-pointer -o steady steady.c -lpthread
- * steady memory|calls|compute THREADS: prints each 20 ms how much work was done by all threads so far, and their CPU time in nanoseconds.
- * Ends when nobody reads that. */
+ * steady memory|calls|compute THREADS: prints each 20 ms how much work was done by all threads so far, and their CPU
+ * time in nanoseconds. Ends when nobody reads that. */
 #define _GNU_SOURCE
 #include <fcntl.h>
 #include <pthread.h>

@@ -1,9 +1,10 @@
 //! From a stack to whose doing it was: the call or the part of the kernel that flushes, and the place in the program.
 //!
 //! The *site* of a flush is the code that one would change. It begins with the innermost frame of user mode and goes
-//! outwards through the C library, allocators and language runtimes up to the first frame that belongs to the
-//! program itself, that one included. Where no such frame is (a runtime's own thread, a stack that frame
-//! pointers do not reach), it is everything there is. The whole stack is kept beside it, for flame graphs.
+//! outwards through the C library, allocators and language runtimes up to the first frame that belongs to the program
+//! itself, that one included. Where no such frame is (a runtime's own thread, a stack that frame pointers do not
+//! reach), it is everything there is. The whole stack is kept beside it, for flame graphs. The file is long because its
+//! last third are tests.
 
 use std::sync::Arc;
 
@@ -59,7 +60,8 @@ const UNASKED: &[(&str, &str)] = &[
     ("migrate_pages_sync", "migration"),
 ];
 
-/// What serves a system call below the function that has its name, which is no more on the stack where it has ended by calling this.
+/// What serves a system call below the function that has its name, which is no more on the stack where it has ended by
+/// calling this.
 const SERVES: &[(&str, &str)] = &[
     ("ksys_mmap_pgoff", "mmap"),
     ("vm_mmap_pgoff", "mmap"),
@@ -241,8 +243,8 @@ fn tell(stack: &[Frame]) -> Told {
     }
 }
 
-/// The call that the kernel serves, of its functions from inside out: by the function that has its name, or one that has taken that
-/// one's place; if neither is known, the outermost function of those that serve it.
+/// The call that the kernel serves, of its functions from inside out: by the function that has its name, or one that
+/// has taken that one's place; if neither is known, the outermost function of those that serve it.
 fn call<'a, Kernel: Iterator<Item = &'a str>>(kernel: impl Fn() -> Kernel) -> Option<Arc<str>> {
     let served = |symbol: &str| {
         let found = SERVES.iter().find(|(name, _)| symbol == *name);

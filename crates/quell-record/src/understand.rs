@@ -68,7 +68,8 @@ impl Report {
                 row(site, scales, cpu_ns, &from)
             })
             .collect();
-        // What shared the machine with what was recorded is nobody's to change who asks, and its time is known from stretches alone.
+        // What shared the machine with what was recorded is nobody's to change who asks, and its time is known from
+        // stretches alone.
         let about = |site: &&&Site| only.is_some() || from.is_about(&site.place.program);
         let own: Vec<&Site> = chosen.iter().filter(about).copied().collect();
         let advice = advise::advise(&from, &own, scales, &|program| cpu_ns.get(program).copied());

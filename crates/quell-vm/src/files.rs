@@ -57,7 +57,8 @@ impl<'m, M: Machine> Files<'m, M> {
         let mut slot = place.lock(machine);
         // A write within the file comes before any truncation that is to empty this slot.
         let mut _length = None;
-        if offset + 8 > file.bytes() {
+        let lengthens = offset + 8 > file.bytes();
+        if lengthens {
             // The lock of the length comes before those of slots.
             drop(slot);
             let lock = || file.lock_length(machine);
@@ -66,7 +67,9 @@ impl<'m, M: Machine> Files<'m, M> {
         }
         let frame = self.cached(id, page, &mut slot)?;
         // From here on nothing fails: a write that finds no memory leaves the length as it was.
-        file.extend(offset + 8);
+        if lengthens {
+            file.extend(offset + 8);
+        }
         self.cache.mark_dirty(id, page, &mut slot);
         machine.write_frame(frame, at, &value.to_le_bytes());
         Ok(0)

@@ -1,10 +1,11 @@
 //! One change of one space, flushed at once: what most calls of a kernel that keeps no batch of its own ask for.
 //!
-//! The steps are those of [`flush`](crate::flush), in the same order, and every word that other CPUs see is written there and in the
-//! [`inbox`](crate::inbox). What is different is how few instructions they take, because three things are known: there is one request,
-//! it lies in the targets' own lines, and this CPU flushes while the others do (S4). The rest is what mostly is so, and stands in front:
-//! no other CPU has the space loaded, or every one that has is asked and interrupted; the request is a short range, and this CPU's next step. A policy
-//! without S4, a machine that broadcasts and a space of the kernel's mappings take the general way.
+//! The steps are those of [`flush`](crate::flush), in the same order, and every word that other CPUs see is written
+//! there and in the [`inbox`](crate::inbox). What is different is how few instructions they take, because three things
+//! are known: there is one request, it lies in the targets' own lines, and this CPU flushes while the others do (S4).
+//! The rest is what mostly is so, and stands in front: no other CPU has the space loaded, or every one that has is
+//! asked and interrupted; the request is a short range, and this CPU's next step. A policy without S4, a machine that
+//! broadcasts and a space of the kernel's mappings take the general way.
 
 use crate::addr::PageRange;
 use crate::cpu::Concern;
@@ -21,9 +22,9 @@ use crate::space::{AddressSpace, SpaceId};
 use crate::stats::Counter;
 
 impl<H: Hardware, R: Rules> Engine<'_, H, R> {
-    /// Entries of `space` in this range changed, or anywhere if there is none: flushes at once, without a batch. When it returns, no CPU
-    /// uses a translation that the change took away, in any later user access (C1, C3). May wait for other CPUs. As one lone change
-    /// in a batch of [`Purpose::Call`](crate::Purpose), in fewer steps.
+    /// Entries of `space` in this range changed, or anywhere if there is none: flushes at once, without a batch. When
+    /// it returns, no CPU uses a translation that the change took away, in any later user access (C1, C3). May wait for
+    /// other CPUs. As one lone change in a batch of [`Purpose::Call`](crate::Purpose), in fewer steps.
     ///
     /// It raises no debt: [`Engine::settle`] does not know of the change before it is flushed. So it is called under
     /// the lock of the table, or where a second actor that meets the entry hears of the flush in another way (Linux's
@@ -134,7 +135,8 @@ impl<H: Hardware, R: Rules> Engine<'_, H, R> {
         self.wait_inlined(me, cpu, &shootdown, scope, false);
     }
 
-    /// Posts a request, which lies in the targets' own lines, to those of the targets that must be asked, and takes the others out.
+    /// Posts a request, which lies in the targets' own lines, to those of the targets that must be asked, and takes the
+    /// others out.
     #[inline(always)]
     fn post_to_all(&self, me: CpuId, laid: &Laid<'_>, concern: Concern, shootdown: &mut Shootdown) {
         let posting = Posting {

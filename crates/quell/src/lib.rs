@@ -137,8 +137,8 @@
 //!
 //! * If the batch is full: [`Batch::hold`], [`Batch::unmapped`], [`Batch::table_unlinked`]
 //! * If the range is of no page: [`Batch::unmapped`], [`Batch::table_unlinked`]
-//! * If this CPU is not online: [`Engine::switch_to`], [`Engine::switch_masked`]
-//! * If `to` is a space of the kernel's mappings: [`Engine::switch_to`], [`Engine::switch_masked`]
+//! * If this CPU is not online: [`Engine::switch_to`]
+//! * If `to` is a space of the kernel's mappings: [`Engine::switch_to`]
 //! * If the space is running on the calling CPU: [`Engine::retire`]
 //! * If the space is one of the kernel's mappings: [`Engine::retire`]
 //! * If the engine was made for fewer CPUs: [`Engine::cpu_online`]
@@ -148,7 +148,10 @@
 //!   [`AtomicCpuSet::insert`](cpu_set::AtomicCpuSet::insert), [`AtomicCpuSet::remove`](cpu_set::AtomicCpuSet::remove),
 //!   [`AtomicCpuSet::contains`](cpu_set::AtomicCpuSet::contains)
 //! * If `count` exceeds [`MAX_CPUS`](cpu_set::MAX_CPUS): [`CpuSet::first`]
-//! * If `cpus` exceeds [`MAX_CPUS`](cpu_set::MAX_CPUS): [`AtomicCpuSet::is_within`](cpu_set::AtomicCpuSet::is_within)
+//! * If `cpus` exceeds [`MAX_CPUS`](cpu_set::MAX_CPUS): [`AtomicCpuSet::is_within`](cpu_set::AtomicCpuSet::is_within),
+//!   [`AtomicCpuSet::snapshot`](cpu_set::AtomicCpuSet::snapshot)
+//! * In debug builds, if this CPU is not online: [`Engine::switch_masked`]
+//! * In debug builds, if `to` is a space of the kernel's mappings: [`Engine::switch_masked`]
 //! * In debug builds, if interrupts are not masked: [`Engine::switch_masked`], [`Engine::on_interrupt_masked`]
 //! * In debug builds, if `to` was retired: [`Engine::switch_to`], [`Engine::switch_masked`], [`Engine::try_switch_to`]
 //! * In debug builds, if a device still uses the space ([`Hardware::secondary_is_attached`]): [`Engine::retire`]

@@ -156,8 +156,8 @@ impl<T: Copy, const N: usize> Few<T, N> {
     #[inline]
     pub(crate) fn as_slice(&self) -> &[T] {
         let count = usize::from(self.count);
-        // SAFETY: `push` and `Refill` alone count, after the values were written, and panic where there is no room. So `count` is at
-        // most `N`, the first `count` are initialised, and MaybeUninit<T> is laid out as T.
+        // SAFETY: `push` and `Refill` alone count, after the values were written, and panic where there is no room. So
+        // `count` is at most `N`, the first `count` are initialised, and MaybeUninit<T> is laid out as T.
         unsafe { core::slice::from_raw_parts(self.room.as_ptr().cast(), count) }
     }
 

@@ -54,16 +54,17 @@ impl<H: Hardware, R: Rules> Engine<'_, H, R> {
         self.hw.restore_interrupts(were_on);
     }
 
-    /// [`Engine::switch_to`] where interrupts are masked already, as in most schedulers' switches: with two calls of the
-    /// machine fewer, and without a look for misuse. Waits as that does.
+    /// [`Engine::switch_to`] where interrupts are masked already, as in most schedulers' switches: with two calls of
+    /// the machine fewer, and without a look for misuse. Waits as that does.
     ///
     /// # Safety
-    /// Interrupts are masked on this CPU until the call returns: a shootdown interrupt in the middle of the switch may make the
-    /// engine panic, or miss a flush. The CPU is online: if it is not, no initiator asks it to flush. `to` is no space of the
-    /// kernel's mappings, and was not retired.
+    /// Interrupts are masked on this CPU until the call returns: a shootdown interrupt in the middle of the switch may
+    /// make the engine panic, or miss a flush. The CPU is online: if it is not, no initiator asks it to flush. `to` is
+    /// no space of the kernel's mappings, and was not retired.
     ///
     /// # Panics
-    /// In debug builds, as [`Engine::switch_to`], and if interrupts are not masked.
+    /// In debug builds, if this CPU is not online. In debug builds, if `to` is a space of the kernel's mappings. In
+    /// debug builds, if `to` was retired. In debug builds, if interrupts are not masked.
     #[allow(unsafe_code)] // A declaration: there is nothing unsafe in here.
     #[inline]
     pub unsafe fn switch_masked(&self, from: Option<&AddressSpace<H>>, to: &AddressSpace<H>) {

@@ -1,12 +1,13 @@
 //! `cargo xtask overhead`: what recording costs a program, measured with it and without by turns.
 //!
-//! A program that does the same all the time (`crates/quell-record/programs/steady.c`) tells how much it has done and how much CPU time
-//! that took. While it runs, `quell record -p` records it for some seconds, then nothing does, then the other way round, and so on:
-//! a turn with and one without that follow each other are a pair, and every other pair is in the opposite order, so that what a
-//! host becomes slower or faster in the meantime counts as often for the one as for the other. What is told of a kind of work is
-//! the median over pairs of how much more an operation took while recorded, and between which of the pairs the true median lies
-//! with a confidence of 95 %, whatever the noise looks like: the test of signs. A turn with recording is looked at from a
-//! second after it began, so what opening the events and reading the recording takes is not in the figure; the recorder prints that.
+//! A program that does the same all the time (`crates/quell-record/programs/steady.c`) tells how much it has done and
+//! how much CPU time that took. While it runs, `quell record -p` records it for some seconds, then nothing does, then
+//! the other way round, and so on: a turn with and one without that follow each other are a pair, and every other pair
+//! is in the opposite order, so that what a host becomes slower or faster in the meantime counts as often for the one
+//! as for the other. What is told of a kind of work is the median over pairs of how much more an operation took while
+//! recorded, and between which of the pairs the true median lies with a confidence of 95 %, whatever the noise looks
+//! like: the test of signs. A turn with recording is looked at from a second after it began, so what opening the events
+//! and reading the recording takes is not in the figure; the recorder prints that.
 
 use std::fmt::Write as _;
 use std::io::{BufRead, BufReader};
@@ -22,8 +23,8 @@ use super::programs::{overhead, release_quell, target, write_table};
 /// The kinds of work, each with so many threads.
 const KINDS: [(&str, usize); 4] = [("memory", 2), ("memory", 1), ("calls", 1), ("compute", 2)];
 
-/// How long a recording of a turn takes, in seconds, and how much of that is looked at: a recording is in its file within the
-/// first second.
+/// How long a recording of a turn takes, in seconds, and how much of that is looked at: a recording is in its file
+/// within the first second.
 const RECORDED: u64 = 3;
 const LOOKED_AT: Duration = Duration::from_millis(1900);
 
@@ -233,8 +234,9 @@ impl Drop for Steady {
     }
 }
 
-/// Between which of so many figures in their order, from 0, the median of all that there could be lies with a confidence of 95 %: as
-/// many lie below it as coins show heads. `None` if not even the least and the greatest enclose it with that confidence.
+/// Between which of so many figures in their order, from 0, the median of all that there could be lies with a
+/// confidence of 95 %: as many lie below it as coins show heads. `None` if not even the least and the greatest enclose
+/// it with that confidence.
 fn interval(count: usize) -> Option<(usize, usize)> {
     let mut chance = 0.5f64.powi(i32::try_from(count).ok()?);
     let mut below = 0.0;
@@ -287,7 +289,7 @@ fn row(kind: &str, threads: usize, pairs: &[Pair]) -> String {
 fn table(rows: &[String], pairs: usize) -> String {
     let mut text = String::from(
         "| work | threads | CPU time of an operation | CPU time while recorded | time while recorded | by the recorder's account |\n\
-         | --- | ---: | ---: | ---: | ---: | ---: |\n"
+         | --- | ---: | ---: | ---: | ---: | ---: |\n",
     );
     for row in rows {
         let _ = writeln!(text, "{row}");

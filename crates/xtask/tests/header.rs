@@ -1,5 +1,5 @@
-//! `quell.h` is what the documentation in `quell-c/src` makes of it. The test stands here because the parser that it needs takes longer to
-//! build than all of the C interface.
+//! `quell.h` is what the documentation in `quell-c/src` makes of it. The test stands here because the parser that it
+//! needs takes longer to build than all of the C interface.
 //!
 //! `QUELL_WRITE_HEADER=1 cargo test --package xtask --test header` writes the header anew.
 

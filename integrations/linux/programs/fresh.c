@@ -217,8 +217,8 @@ static void have_helper(void *(*work)(void *))
 }
 
 /*
- * The same, and returns as the helper has stopped before its flush, where it stays until tidy(); false if it does not come there. A
- * kernel that was not built for tests stops nobody, and the act goes on beside the helper.
+ * The same, and returns as the helper has stopped before its flush, where it stays until tidy(); false if it does not
+ * come there. A kernel that was not built for tests stops nobody, and the act goes on beside the helper.
  */
 static bool hold_helper(void *(*work)(void *))
 {
@@ -401,8 +401,8 @@ static void by_map_fixed(uint64_t value)
 }
 
 /*
- * Gives the frames to others, who write to them: the kernel keeps them aside for a second, or until it is told not to. No mapping is
- * taken away meanwhile, and no page of a file comes back: these would have the kernel pay.
+ * Gives the frames to others, who write to them: the kernel keeps them aside for a second, or until it is told not to.
+ * No mapping is taken away meanwhile, and no page of a file comes back: these would have the kernel pay.
  */
 static void by_reuse(uint64_t value)
 {

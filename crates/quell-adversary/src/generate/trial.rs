@@ -44,7 +44,8 @@ const FEW: usize = 32;
 /// And that many runs at least, however long they are.
 const LONG_RUNS: u64 = 16;
 
-/// How many times as many schedules more it gets in a program in which it makes a difference, where few do that come by its rule.
+/// How many times as many schedules more it gets in a program in which it makes a difference, where few do that come by
+/// its rule.
 const DIFFERS: u64 = 8;
 
 /// With less than so many schedules a mutant is not tried.
@@ -133,8 +134,8 @@ struct Energy {
     /// The mutant that it was drawn for, and others.
     wanted: u64,
     others: u64,
-    /// Moments that each of the others may take, and those that it is due: where runs are long there is not enough for all, so a few
-    /// get what is their due, others nothing.
+    /// Moments that each of the others may take, and those that it is due: where runs are long there is not enough for
+    /// all, so a few get what is their due, others nothing.
     share: u64,
     due: u64,
 }

@@ -73,6 +73,9 @@ pub fn found(results: &[Row], exhaustive_asked: bool) -> Table {
             .collect();
         let result = match () {
             () if !violated.is_empty() => format!("VIOLATED {}", violated.join(", ")),
+            () if exhaustive_asked && !exhaustive => {
+                "holds so far, given up before the end".to_string()
+            }
             () if !missed.is_empty() => format!("never fired: {}", missed.join(", ")),
             () if exhaustive => {
                 let states: u64 = group.iter().map(|r| r.states).sum();
@@ -84,7 +87,6 @@ pub fn found(results: &[Row], exhaustive_asked: bool) -> Table {
                     ),
                 }
             }
-            () if exhaustive_asked => "holds so far, given up before the end".to_string(),
             () => "holds".to_string(),
         };
         let policies = match group {

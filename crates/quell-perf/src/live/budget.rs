@@ -52,9 +52,10 @@ impl Budget {
         }
     }
 
-    /// What to record from now on. Each account says what was done apart from the recording, and what that has cost of it, in nanoseconds of
-    /// CPU time: the machine's, and that of the programs which are recorded. The one that has least left counts. To close a window costs
-    /// so much again, which must be left then; and one that is dear to close is opened for something that is worth it.
+    /// What to record from now on. Each account says what was done apart from the recording, and what that has cost of
+    /// it, in nanoseconds of CPU time: the machine's, and that of the programs which are recorded. The one that has
+    /// least left counts. To close a window costs so much again, which must be left then; and one that is dear to close
+    /// is opened for something that is worth it.
     pub(super) fn turn(
         &mut self,
         now_ns: u64,
@@ -75,7 +76,8 @@ impl Budget {
             Phase::Between | Phase::Counting if left > self.ahead_ns / 2.0 + 2.5 * closing_ns => {
                 Phase::Window
             }
-            // What a window has overdrawn is paid back between windows; if it grows there, that costs more than is earned.
+            // What a window has overdrawn is paid back between windows; if it grows there, that costs more than is
+            // earned.
             Phase::Between if left < before - 2.0 * self.ahead_ns => Phase::Counting,
             same => same,
         };

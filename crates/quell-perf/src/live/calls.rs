@@ -1,11 +1,12 @@
 //! The events of system calls, which cost every call of every program while they are open, recorded or not.
 //!
-//! As soon as one system call is traced, the kernel sends all of them a longer way, some 50 ns longer. Programs that make a million
-//! calls a second would lose more by that than recording may cost. So what it takes is in the account: how many calls all programs
-//! make is counted for a moment now and then, and where they take a large part of the budget, these events are closed with a
-//! window and opened again with the next one. To close an event takes the kernel some ten milliseconds, in which it waits for all
-//! CPUs, and there are some dozens: that is done beside the reading, and no window is opened meanwhile. What counts all calls is
-//! there for the moment alone, because it makes each call longer still.
+//! As soon as one system call is traced, the kernel sends all of them a longer way, some 50 ns longer. Programs that
+//! make a million calls a second would lose more by that than recording may cost. So what it takes is in the account:
+//! how many calls all programs make is counted for a moment now and then, and where they take a large part of the
+//! budget, these events are closed with a window and opened again with the next one. To close an event takes the kernel
+//! some ten milliseconds, in which it waits for all CPUs, and there are some dozens: that is done beside the reading,
+//! and no window is opened meanwhile. What counts all calls is there for the moment alone, because it makes each call
+//! longer still.
 
 use std::io;
 use std::thread::{self, JoinHandle};
@@ -23,7 +24,8 @@ const COUNT_NS: u64 = 2_000_000_000;
 /// How long it takes to close these events, as long as none has been closed.
 const CLOSING_NS: u64 = 1_000_000_000;
 
-/// Which part of the budget all calls together may take for being traced without these events being closed between windows.
+/// Which part of the budget all calls together may take for being traced without these events being closed between
+/// windows.
 const PART: f64 = 0.25;
 
 /// The events of system calls on all CPUs.
@@ -86,8 +88,8 @@ impl Calls {
         self.counted
     }
 
-    /// What it will cost to close them, because all calls take longer meanwhile: in nanoseconds, if that is too large a part of so much
-    /// that may be spent of a nanosecond; else they stay open.
+    /// What it will cost to close them, because all calls take longer meanwhile: in nanoseconds, if that is too large a
+    /// part of so much that may be spent of a nanosecond; else they stay open.
     pub(super) fn closing_ns(&self, each_ns: f64, allowed: f64) -> Option<f64> {
         let cost = self.each_ns(each_ns);
         // Before the first look nothing is known of what may be spent.

@@ -265,13 +265,14 @@ struct Most {
     /// How many page faults may have filled what the site had given back.
     refilled: f64,
     kernel: Option<Kernel>,
-    /// How many of its threads ran at a time. While the kernel copies a page for one, the others may do nothing but wait for that one: a
-    /// recording does not tell a thread that spins from one that works.
+    /// How many of its threads ran at a time. While the kernel copies a page for one, the others may do nothing but
+    /// wait for that one: a recording does not tell a thread that spins from one that works.
     beside: f64,
 }
 
-/// The time that these interrupts cost, and what else goes with them, in nanoseconds. Prices are of this host and not of this
-/// program: the range goes from what they say to what they would have to be for the kernel's time to be spent on what was recorded.
+/// The time that these interrupts cost, and what else goes with them, in nanoseconds. Prices are of this host and not
+/// of this program: the range goes from what they say to what they would have to be for the kernel's time to be spent
+/// on what was recorded.
 fn won(
     site: &Site,
     gone: Range,
@@ -312,8 +313,8 @@ fn won(
     }
 }
 
-/// What it takes at least to copy the pages that a fork shares, where that is what would not have to be done: each flush is for one
-/// page, and to copy one takes no less than to fill one with zeros.
+/// What it takes at least to copy the pages that a fork shares, where that is what would not have to be done: each
+/// flush is for one page, and to copy one takes no less than to fill one with zeros.
 fn copying(site: &Site, proposal: &Proposal, prices: Option<&Prices>, scales: Scales) -> f64 {
     match (proposal.around, &*site.place.call, prices) {
         (Around::Forked, "copy-on-write", Some(prices)) => {

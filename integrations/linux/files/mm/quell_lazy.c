@@ -133,8 +133,8 @@ static bool quell_keeps(enum quell_rule rule)
 }
 
 /*
- * For so many milliseconds, for each batch, a task stops before it flushes or owes, unless a test writes 0 before: it does meanwhile
- * what it likes. Who stops there is counted.
+ * For so many milliseconds, for each batch, a task stops before it flushes or owes, unless a test writes 0 before: it
+ * does meanwhile what it likes. Who stops there is counted.
  */
 u32 quell_hold;
 atomic_t quell_held = ATOMIC_INIT(0);
