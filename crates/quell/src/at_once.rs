@@ -24,7 +24,8 @@ use crate::stats::Counter;
 impl<H: Hardware, R: Rules> Engine<'_, H, R> {
     /// Entries of `space` in this range changed, or anywhere if there is none: flushes at once, without a batch. When
     /// it returns, no CPU uses a translation that the change took away, in any later user access (C1, C3). May wait for
-    /// other CPUs. As one lone change in a batch of [`Purpose::Call`](crate::Purpose), in fewer steps.
+    /// other CPUs. A range of no pages is no change. As one lone change in a batch of
+    /// [`Purpose::Call`](crate::Purpose), in fewer steps.
     ///
     /// It raises no debt: [`Engine::settle`] does not know of the change before it is flushed. So it is called under
     /// the lock of the table, or where a second actor that meets the entry hears of the flush in another way (Linux's
@@ -33,8 +34,10 @@ impl<H: Hardware, R: Rules> Engine<'_, H, R> {
     pub fn flush_at_once(&self, space: &AddressSpace<H>, range: Option<PageRange>, scope: Scope) {
         let on = self.on();
         let lean = on.inline_requests && on.concurrent && self.broadcasts().is_none();
-        let empty = range.is_some_and(|range| range.pages == 0);
-        if !lean || empty || space.id().is_kernel() {
+        if range.is_some_and(|range| range.pages == 0) {
+            return;
+        }
+        if !lean || space.id().is_kernel() {
             return self.flush([(space, &Request::of(range, scope))].into_iter());
         }
         self.assert_may_wait();
@@ -96,7 +99,7 @@ impl<H: Hardware, R: Rules> Engine<'_, H, R> {
         self.flush_mine_anyhow(cpu, space, generation, range, scope);
     }
 
-    /// The same where the request is not this CPU's next step, or is for everything.
+    /// Does this CPU's part where the request is not its next step, or is for everything.
     #[cold]
     fn flush_mine_anyhow(
         &self,

@@ -2,6 +2,7 @@
 
 mod arguments;
 mod around;
+mod at_once;
 mod between;
 mod corners;
 mod counts;

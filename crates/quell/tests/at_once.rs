@@ -1,0 +1,195 @@
+//! A flush at once does what one change in a batch does: the same invalidations, interrupts, broadcasts and counts, on
+//! every machine, under every policy and for every request. It takes fewer steps for that, and so a path of its own.
+
+use crate::support::{E, Machine, S, leak, space, world};
+use quell::{
+    AddressSpace, Batch, Counter, CpuId, Frame, Invalidate, KernelEntries, Page, PageRange,
+    PageSize, Policy, Purpose, Scope,
+};
+
+const POLICIES: [&str; 5] = [
+    "all",
+    "baseline",
+    "all,inline=no",
+    "all,concurrent=no",
+    "all,inline=no,concurrent=no",
+];
+
+/// Who has the space loaded as it changes.
+#[derive(Clone, Copy, Debug)]
+enum Loaded {
+    Nowhere,
+    Here,
+    HereAndThere,
+    /// There, and this CPU has it loaded and is idle.
+    HereIdle,
+    There,
+    Kernel,
+}
+
+const LOADED: [Loaded; 6] = [
+    Loaded::Nowhere,
+    Loaded::Here,
+    Loaded::HereAndThere,
+    Loaded::HereIdle,
+    Loaded::There,
+    Loaded::Kernel,
+];
+
+fn machines() -> [Machine; 3] {
+    [
+        Machine::default(),
+        Machine {
+            untagged: true,
+            ..Machine::default()
+        },
+        Machine {
+            global: true,
+            ..Machine::default()
+        },
+    ]
+}
+
+/// All that a flush came to.
+#[derive(PartialEq, Debug)]
+struct Came {
+    invalidated: Vec<(u16, Invalidate)>,
+    interrupts: usize,
+    broadcasts: Vec<Option<Invalidate>>,
+    devices: Vec<Option<u64>>,
+    may_wait: bool,
+    counts: Vec<String>,
+    runs: bool,
+    owes: bool,
+}
+
+/// What comes of a flush of a space that is loaded so, on this machine under this policy.
+fn came_of(machine: Machine, policy: &str, loaded: Loaded, flush: impl Fn(E, S)) -> Came {
+    let (machine, engine) = world(machine, policy.parse::<Policy>().expect("a policy"));
+    let kernel: S = // SAFETY: no memory is behind any frame.
+        leak(unsafe { engine.new_kernel_space(Frame(9), KernelEntries::Global) });
+    let user = space(engine, 1);
+    let on = |cpu: u16| {
+        machine.me.set(cpu);
+        engine.switch_to(None, user);
+    };
+    match loaded {
+        Loaded::Nowhere | Loaded::Kernel => {}
+        Loaded::Here => on(0),
+        Loaded::There => on(1),
+        Loaded::HereAndThere | Loaded::HereIdle => [1, 0].map(on).into_iter().collect(),
+    }
+    machine.me.set(0);
+    if let Loaded::HereIdle = loaded {
+        engine.enter_lazy();
+    }
+    let before = [0, 1].map(|cpu| engine.cpu_stats(CpuId(cpu)));
+    machine.invalidated.take();
+    machine.secondary.take();
+    machine.broadcast.0.take();
+    machine.interrupts.take();
+    machine.asked.take();
+    let changed = match loaded {
+        Loaded::Kernel => kernel,
+        _ => user,
+    };
+    flush(engine, changed);
+    assert!(!machine.masked.get(), "interrupts stay masked");
+    let counts = [0, 1].map(|cpu| {
+        let since = engine
+            .cpu_stats(CpuId(cpu))
+            .since(&before[usize::from(cpu)]);
+        let counted = since.iter().filter(|(counter, count)| {
+            // Where nobody has the space loaded, a batch does not come to look at its range, or at this CPU.
+            let looked = [Counter::EscalatedLength, Counter::IgnoredOtherSpace].contains(counter);
+            let nobody = matches!(loaded, Loaded::Nowhere) && looked;
+            *count > 0 && !nobody
+        });
+        counted
+            .map(|(counter, count)| format!("CPU {cpu}: {counter:?} {count}"))
+            .collect::<Vec<_>>()
+    });
+    Came {
+        invalidated: machine.invalidated.take(),
+        interrupts: machine.interrupts.take(),
+        broadcasts: machine.broadcast.0.take(),
+        devices: machine.secondary.take(),
+        may_wait: machine.asked.take() > 0,
+        counts: counts.concat(),
+        runs: engine.runs(user),
+        owes: user.is_in_batch() || engine.owes_anything(),
+    }
+}
+
+#[test]
+fn a_flush_at_once_does_what_one_change_in_a_batch_does() {
+    let pages = |count| Some(PageRange::base(Page(5), count));
+    let large = PageRange {
+        stride: PageSize::Large,
+        ..PageRange::base(Page(512), 1024)
+    };
+    let ranges = [
+        None,
+        pages(1),
+        pages(2),
+        pages(32),
+        pages(33),
+        pages(34),
+        pages(4000),
+        Some(large),
+    ];
+    for (which, _) in machines().iter().enumerate() {
+        for policy in POLICIES {
+            for loaded in LOADED {
+                for full_above in [1, 33, 5000] {
+                    for range in ranges {
+                        for scope in [Scope::Leaf, Scope::Tables] {
+                            let machine = || {
+                                let mut machine = machines().into_iter().nth(which).expect("one");
+                                machine.full_above = full_above;
+                                machine
+                            };
+                            let at_once = came_of(machine(), policy, loaded, |engine, space| {
+                                engine.flush_at_once(space, range, scope);
+                            });
+                            let batched = came_of(machine(), policy, loaded, |engine, space| {
+                                let mut batch: Batch<'_, '_, _, &AddressSpace<_>, Frame> =
+                                    engine.batch(Purpose::Call);
+                                match range {
+                                    Some(range) => batch.changed(space, range, scope),
+                                    None => batch.changed_all(space, scope),
+                                }
+                                assert_eq!(batch.finish().count(), 0);
+                            });
+                            assert_eq!(
+                                at_once, batched,
+                                "machine {which}, {policy}, {loaded:?}, {range:?}, {scope:?}, full above {full_above}"
+                            );
+                        }
+                    }
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn a_range_of_no_pages_is_no_change() {
+    for (which, _) in machines().iter().enumerate() {
+        for (policy, loaded) in POLICIES.into_iter().zip(LOADED) {
+            let machine = machines().into_iter().nth(which).expect("one");
+            let came = came_of(machine, policy, loaded, |engine, space| {
+                engine.flush_at_once(space, Some(PageRange::base(Page(5), 0)), Scope::Leaf);
+            });
+            assert!(
+                came.invalidated.is_empty() && came.interrupts == 0,
+                "{came:?}"
+            );
+            assert!(
+                came.broadcasts.is_empty() && came.devices.is_empty(),
+                "{came:?}"
+            );
+            assert!(came.counts.is_empty(), "{came:?}");
+        }
+    }
+}
