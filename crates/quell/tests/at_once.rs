@@ -7,6 +7,9 @@ use quell::{
     PageSize, Policy, Purpose, Scope,
 };
 
+/// The longest range, in entries, that the engine keeps as a range.
+const MAX_PACKED: u64 = (1 << 16) - 1;
+
 const POLICIES: [&str; 5] = [
     "all",
     "baseline",
@@ -24,15 +27,18 @@ enum Loaded {
     /// There, and this CPU has it loaded and is idle.
     HereIdle,
     There,
+    /// As `HereAndThere`, and the other CPU has not served an earlier request yet.
+    Asked,
     Kernel,
 }
 
-const LOADED: [Loaded; 6] = [
+const LOADED: [Loaded; 7] = [
     Loaded::Nowhere,
     Loaded::Here,
     Loaded::HereAndThere,
     Loaded::HereIdle,
     Loaded::There,
+    Loaded::Asked,
     Loaded::Kernel,
 ];
 
@@ -77,12 +83,20 @@ fn came_of(machine: Machine, policy: &str, loaded: Loaded, flush: impl Fn(E, S))
         Loaded::Nowhere | Loaded::Kernel => {}
         Loaded::Here => on(0),
         Loaded::There => on(1),
-        Loaded::HereAndThere | Loaded::HereIdle => [1, 0].map(on).into_iter().collect(),
+        Loaded::HereAndThere | Loaded::HereIdle | Loaded::Asked => {
+            [1, 0].map(on).into_iter().collect()
+        }
     }
     machine.me.set(0);
     if let Loaded::HereIdle = loaded {
         engine.enter_lazy();
     }
+    let mut asked = matches!(loaded, Loaded::Asked).then(|| {
+        let mut batch: Batch<'_, '_, _, S, Frame> = engine.batch(Purpose::Call);
+        batch.changed(user, PageRange::base(Page(99), 1), Scope::Leaf);
+        batch
+    });
+    let flight = asked.as_mut().map(|batch| batch.start());
     let before = [0, 1].map(|cpu| engine.cpu_stats(CpuId(cpu)));
     machine.invalidated.take();
     machine.secondary.take();
@@ -95,6 +109,7 @@ fn came_of(machine: Machine, policy: &str, loaded: Loaded, flush: impl Fn(E, S))
     };
     flush(engine, changed);
     assert!(!machine.masked.get(), "interrupts stay masked");
+    drop(flight);
     let counts = [0, 1].map(|cpu| {
         let since = engine
             .cpu_stats(CpuId(cpu))
@@ -136,12 +151,14 @@ fn a_flush_at_once_does_what_one_change_in_a_batch_does() {
         pages(33),
         pages(34),
         pages(4000),
+        pages(MAX_PACKED),
+        pages(MAX_PACKED + 1),
         Some(large),
     ];
     for (which, _) in machines().iter().enumerate() {
         for policy in POLICIES {
             for loaded in LOADED {
-                for full_above in [1, 33, 5000] {
+                for full_above in [1, 33, 1 << 20] {
                     for range in ranges {
                         for scope in [Scope::Leaf, Scope::Tables] {
                             let machine = || {
