@@ -80,11 +80,14 @@ def work(
 
 
 def end(ray: Any, parts: list[Any]) -> None:
-    """Ends parts that are under way. Ray interrupts the Python that a worker runs at that moment, which need not be in the part
-    yet: so the parts that go on are told again, for a while."""
+    """Ends parts that are under way. Ray interrupts the Python that a worker runs at that moment, which need not be in
+    the part yet: so the parts that go on are told again, for a while. What still goes on then, on a busy host, ends with
+    its worker."""
     for _ in range(CANCELS):
         for part in parts:
             ray.cancel(part)
         if not parts:
             return
         _, parts = ray.wait(parts, num_returns=len(parts), timeout=1)
+    for part in parts:
+        ray.cancel(part, force=True)
