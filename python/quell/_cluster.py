@@ -17,7 +17,7 @@ PARTS_FOR_EACH_CPU = 16
 RETRIES = 10
 """A part that has lost so many workers is what kills them."""
 
-CANCELS = 20
+CANCELS = 100
 """How often a part that goes on is cancelled, once a second."""
 
 
@@ -81,13 +81,10 @@ def work(
 
 def end(ray: Any, parts: list[Any]) -> None:
     """Ends parts that are under way. Ray interrupts the Python that a worker runs at that moment, which need not be in
-    the part yet: so the parts that go on are told again, for a while. What still goes on then, on a busy host, ends with
-    its worker."""
+    the part yet, and on a busy host is not for a long time: so the parts that go on are told again, for a while."""
     for _ in range(CANCELS):
         for part in parts:
             ray.cancel(part)
         if not parts:
             return
         _, parts = ray.wait(parts, num_returns=len(parts), timeout=1)
-    for part in parts:
-        ray.cancel(part, force=True)

@@ -166,6 +166,8 @@ pub struct Told {
     pub cause: Option<&'static str>,
     /// The system call that the kernel was in.
     pub call: Option<Arc<str>>,
+    /// The outermost function behind the entry of calls: a guess, for where nothing else says which call it is.
+    pub outermost: Option<Arc<str>>,
     /// Whether the kernel was in a page fault.
     pub fault: bool,
     /// Whether the kernel was flushing a TLB.
@@ -237,6 +239,7 @@ fn tell(stack: &[Frame]) -> Told {
         flush: kernel()
             .any(|symbol| symbol.contains("flush_tlb") || symbol.contains("tlbbatch_flush")),
         call,
+        outermost: outermost(kernel),
         site,
         own,
         folded: folded(stack).into(),
@@ -244,7 +247,7 @@ fn tell(stack: &[Frame]) -> Told {
 }
 
 /// The call that the kernel serves, of its functions from inside out: by the function that has its name, or one that
-/// has taken that one's place; if neither is known, the outermost function of those that serve it.
+/// has taken that one's place.
 fn call<'a, Kernel: Iterator<Item = &'a str>>(kernel: impl Fn() -> Kernel) -> Option<Arc<str>> {
     let served = |symbol: &str| {
         let found = SERVES.iter().find(|(name, _)| symbol == *name);
@@ -253,15 +256,16 @@ fn call<'a, Kernel: Iterator<Item = &'a str>>(kernel: impl Fn() -> Kernel) -> Op
     let named = kernel().filter(|symbol| served(symbol).is_none());
     // The outermost: to load a program, too, maps memory.
     let serving = || kernel().filter_map(served).last().map(Into::into);
-    let outermost = || {
-        let entry = kernel().position(|symbol| ENTRIES.contains(&symbol))?;
-        kernel().nth(entry.checked_sub(1)?).map(Into::into)
-    };
-    named
-        .filter_map(call_of)
-        .next()
-        .or_else(serving)
-        .or_else(outermost)
+    named.filter_map(call_of).next().or_else(serving)
+}
+
+/// The outermost function behind the entry of calls, of the kernel's functions from inside out: where nothing else says
+/// which call it is.
+fn outermost<'a, Kernel: Iterator<Item = &'a str>>(
+    kernel: impl Fn() -> Kernel,
+) -> Option<Arc<str>> {
+    let entry = kernel().position(|symbol| ENTRIES.contains(&symbol))?;
+    kernel().nth(entry.checked_sub(1)?).map(Into::into)
 }
 
 /// The call that `__x64_sys_madvise` serves.
@@ -457,7 +461,8 @@ mod tests {
             let mut stack = vec![frame(true, "flush_tlb_mm_range", "[kernel]")];
             stack.extend(symbols.iter().map(|symbol| frame(true, symbol, "[kernel]")));
             stack.push(frame(true, "entry_SYSCALL_64_after_hwframe", "[kernel]"));
-            tell(&stack).call.map(|call| call.to_string())
+            let told = tell(&stack);
+            told.call.or(told.outermost).map(|call| call.to_string())
         };
         for (symbols, call) in [
             (&["do_mmap", "vm_mmap_pgoff", "do_syscall_64"][..], "mmap"),
@@ -502,7 +507,7 @@ mod tests {
         ] {
             assert_eq!(served_by(symbols).as_deref(), Some(call), "{symbols:?}");
         }
-        // A page fault is no call, and an interrupt in the midst of one is not served by it.
+        // A page fault is no call.
         assert_eq!(served_by(&["handle_mm_fault", "exc_page_fault"]), None);
     }
 

@@ -192,7 +192,9 @@ impl<'m, M: Machine> Files<'m, M> {
         // The length before any slot is emptied: a fault checks it under the page lock, so no page beyond
         // it is mapped after its slot was emptied.
         file.set_bytes(bytes);
-        if let Some((mut slot, Some(frame))) = tail {
+        if let Some((mut slot, frame)) = tail
+            && let Some(frame) = frame
+        {
             self.cache.mark_dirty(id, keep - 1, &mut slot);
             machine.write_frame(frame, at, &vec![0; PAGE_BYTES as usize - at]);
         }

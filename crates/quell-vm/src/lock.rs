@@ -4,8 +4,9 @@
 //! the shootdowns of the CPU that holds the lock and flushes under it (C7). Locks under which no CPU flushes may be
 //! [masked ones](crate::masked_lock). Nothing that runs in an interrupt handler takes a lock.
 //!
-//! CPUs that wait for a lock try for it all at once when it is given up, and which gets it is left to the machine. The lock of
-//! a file's page, under which devices are waited for and which any CPU may take by calls, is given in turn ([`QueuedLock`]).
+//! CPUs that wait for a lock try for it all at once when it is given up, and which gets it is left to the machine. The
+//! lock of a file's page, under which devices are waited for and which any CPU may take by calls, is given in turn
+//! ([`QueuedLock`]).
 //!
 //! # The order of locks
 //!
@@ -175,8 +176,9 @@ impl<W: Word, T> Drop for Guard<'_, W, T> {
     }
 }
 
-/// A lock around a value that CPUs which wait get in the order in which they came, so that one that takes it again and
-/// again does not keep another from it. A CPU that finds it free with nobody waiting pays two loads more than for a [`Lock`].
+/// A lock around a value that CPUs which wait in `lock` get in the order in which they began to wait, so that one that
+/// takes it again and again does not keep another from it. A CPU that finds it free with nobody waiting pays two loads
+/// more than for a [`Lock`].
 pub(crate) struct QueuedLock<W, T> {
     lock: Lock<W, T>,
     /// The ticket of the next CPU that has to wait.

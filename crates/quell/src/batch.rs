@@ -286,8 +286,7 @@ where
     /// Owes the flush until the frames are reused (S3), if policy and ledger allow it; otherwise flushes. May wait for
     /// other CPUs if it flushes, and if the ledger is full.
     ///
-    /// A batch with an unlinked table is flushed, and so is one that was told of mappings of the kernel and of a user A
-    /// batch is flushed, too, if it has an unlinked table, was told of mappings of the kernel and of a user space, or
+    /// A batch is flushed, too, if it has an unlinked table, was told of mappings of the kernel and of a user space, or
     /// of more spaces than it has places for, or if more batches of a space are outstanding than are counted.
     ///
     /// The caller vouches that every mapping of every frame was read-only and clean, or was one of the kernel that no

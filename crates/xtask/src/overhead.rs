@@ -6,8 +6,8 @@
 //! is in the opposite order, so that what a host becomes slower or faster in the meantime counts as often for the one
 //! as for the other. What is told of a kind of work is the median over pairs of how much more an operation took while
 //! recorded, and between which of the pairs the true median lies with a confidence of 95 %, whatever the noise looks
-//! like: the test of signs. A turn with recording is looked at from a second after it began, so what opening the events
-//! and reading the recording takes is not in the figure; the recorder prints that.
+//! like: the test of signs. A turn with recording is looked at from the first byte of the recording on, so what opening
+//! the events and reading the recording takes is not in the figure; the recorder prints that.
 
 use std::fmt::Write as _;
 use std::io::{BufRead, BufReader};

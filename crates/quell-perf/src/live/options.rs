@@ -83,7 +83,8 @@ pub struct Options {
 }
 
 impl Default for Options {
-    /// No events, at most 1 %: less than 2 % is promised, the limit is exceeded a little, and what caches lose is not in it.
+    /// No events, at most 1 %: less than 2 % is aimed at, the limit is exceeded a little, and what caches lose is not in
+    /// it.
     fn default() -> Self {
         Self {
             wanted: Vec::new(),

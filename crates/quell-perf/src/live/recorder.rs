@@ -250,7 +250,8 @@ impl Recorder {
         Ok((summary, output))
     }
 
-    /// Tells the sink what is known before anything happens, and opens the first window. The counters as they were then.
+    /// Tells the sink what is known before anything happens, and opens the first window. The counters as they were
+    /// then.
     fn begin<S: Sink>(&mut self, sink: &mut S) -> Result<Statistics, Refused> {
         let mut items = vec![Item::Host(self.host.clone())];
         items.extend(
@@ -343,11 +344,12 @@ impl Recorder {
         let accounts = [Some(machine), programs];
         let done = accounts.iter().flatten().map(|(done, _)| *done as f64);
         let done = done.fold(f64::INFINITY, f64::min) / (now - state.begin_ns).max(1) as f64;
-        let allowed = done * self.options.overhead;
+        // Before the first look nothing is known of what may be spent.
+        let allowed = (state.busy_ns > 0).then_some(done * self.options.overhead);
         let closing = self.calls.closing_ns(self.price.call_ns, allowed);
         let next = state.budget.turn(now, accounts, closing.unwrap_or(0.0));
         if next == state.phase {
-            return Ok(());
+            return self.close_dear_calls(state.phase, closing);
         }
         if next == Phase::Window {
             self.calls.open(&mut self.rings, now_ns())?;
@@ -358,9 +360,15 @@ impl Recorder {
         let was = std::mem::replace(&mut state.phase, next);
         if was == Phase::Window {
             state.close(now_ns());
-            if closing.is_some() {
-                self.calls.close(&mut self.rings, now_ns())?;
-            }
+        }
+        self.close_dear_calls(next, closing)
+    }
+
+    /// Begins to close the events of system calls where no window needs them and they cost too much (`closing`): as a
+    /// window closes, or as soon as it turns out between windows.
+    fn close_dear_calls(&mut self, phase: Phase, closing: Option<f64>) -> io::Result<()> {
+        if phase != Phase::Window && closing.is_some() && self.calls.are_open() {
+            self.calls.close(&mut self.rings, now_ns())?;
         }
         Ok(())
     }
@@ -370,8 +378,8 @@ impl Recorder {
         self.processes.wanted().is_none()
     }
 
-    /// Ends the recording: stops the events, reads what is left of them, and tells the sink what is known only now. How the command
-    /// ended, and what it takes afterwards, is left to the caller.
+    /// Ends the recording: stops the events, reads what is left of them, and tells the sink what is known only now. How
+    /// the command ended, and what it takes afterwards, is left to the caller.
     fn end<S: Sink>(
         &mut self,
         before: &Statistics,

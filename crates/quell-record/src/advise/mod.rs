@@ -307,9 +307,10 @@ fn won(
         (Around::Kernel, Some(kernel)) => kernel.ns.max(most),
         (Around::Forked, Some(kernel)) => kernel.ns.max(most) * beside + kernel.forked_ns,
     };
+    let least = least * cheaper;
     Range {
-        least: least * cheaper,
-        most,
+        least,
+        most: most.max(least),
     }
 }
 

@@ -303,7 +303,9 @@ impl Attribution {
         }
         let kernel = told.cause.map(Arc::from);
         let fault = || told.fault.then(|| Arc::from("page fault"));
-        let call = kernel.or(told.call.clone()).or(call).or_else(fault);
+        let call = (kernel.or(told.call.clone()).or(call))
+            .or(told.outermost.clone())
+            .or_else(fault);
         let place = Place {
             program: self.programs[program].name.clone(),
             call: call.unwrap_or_else(|| "unknown".into()),
