@@ -6,9 +6,8 @@
 //! the file is; or, where there is no essay, behind that. A line with a licence or an interpreter stands before all of
 //! it.
 
-use crate::{Unreadable, read};
+use crate::{Unreadable, files, read};
 use std::path::{Path, PathBuf};
-use walkdir::{DirEntry, WalkDir};
 
 /// The most lines that a file may have without giving a reason.
 pub const MOST: usize = 500;
@@ -20,12 +19,6 @@ pub const SOURCES: [&str; 11] = [
 
 /// What a line of a comment begins with, in one of these languages; longer ones first.
 const LEADERS: [&str; 9] = ["\"\"\"", "//!", "///", "/**", "/*", "*/", "//", "*", "#"];
-
-/// Whether an entry of a folder is looked at: not what Cargo or Python build, nor what version control keeps.
-pub(crate) fn is_looked_at(entry: &DirEntry) -> bool {
-    let name = entry.file_name().to_string_lossy();
-    !["target", "__pycache__", ".git"].contains(&&*name)
-}
 
 /// Whether a file is a source.
 fn is_source(path: &Path, text: &str) -> bool {
@@ -88,22 +81,18 @@ fn gives_reason(path: &Path, text: &str) -> bool {
 /// If a file cannot be read.
 pub fn unexplained(folder: &Path) -> Result<Vec<(PathBuf, usize)>, Unreadable> {
     let mut found = Vec::new();
-    for entry in WalkDir::new(folder).into_iter().filter_entry(is_looked_at) {
-        let entry = entry.map_err(|error| Unreadable::File {
-            path: folder.to_owned(),
-            error: error.into(),
-        })?;
-        let path = entry.path();
+    for path in files(folder) {
+        let path = path?;
         let could_be = path
             .extension()
             .is_none_or(|ending| SOURCES.iter().any(|source| ending == *source));
-        if !entry.file_type().is_file() || !could_be {
+        if !could_be {
             continue;
         }
-        let text = read(path)?;
+        let text = read(&path)?;
         let lines = text.lines().count();
-        if is_source(path, &text) && lines > MOST && !gives_reason(path, &text) {
-            found.push((path.to_owned(), lines));
+        if is_source(&path, &text) && lines > MOST && !gives_reason(&path, &text) {
+            found.push((path, lines));
         }
     }
     found.sort_by_key(|(path, lines)| (std::cmp::Reverse(*lines), path.clone()));

@@ -22,7 +22,8 @@ pub mod modules;
 mod paths;
 pub mod width;
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
+use walkdir::{DirEntry, WalkDir};
 
 /// Why a workspace could not be read.
 #[derive(Debug, thiserror::Error)]
@@ -54,7 +55,25 @@ pub enum Unreadable {
 }
 
 /// The text of a file.
-fn read(path: &std::path::Path) -> Result<String, Unreadable> {
+/// The files below a folder. Left out are folders of what Cargo or Python build and of version control, and symbolic
+/// links.
+fn files(folder: &Path) -> impl Iterator<Item = Result<PathBuf, Unreadable>> {
+    let looked_at = |entry: &DirEntry| {
+        let name = entry.file_name().to_string_lossy();
+        !["target", "__pycache__", ".git"].contains(&&*name)
+    };
+    let entries = WalkDir::new(folder).into_iter().filter_entry(looked_at);
+    let folder = folder.to_owned();
+    entries.filter_map(move |entry| match entry {
+        Ok(entry) => entry.file_type().is_file().then(|| Ok(entry.into_path())),
+        Err(error) => Some(Err(Unreadable::File {
+            path: folder.clone(),
+            error: error.into(),
+        })),
+    })
+}
+
+fn read(path: &Path) -> Result<String, Unreadable> {
     std::fs::read_to_string(path).map_err(|error| Unreadable::File {
         path: path.to_owned(),
         error,

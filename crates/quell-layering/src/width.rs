@@ -4,10 +4,9 @@
 //! wrapped: rows of tables, blocks of code (between fences, or indented by four), links and words in code font that are
 //! as wide by themselves, and, because only whole lines of comments are looked at, literals of text.
 
-use crate::length::{SOURCES, is_looked_at};
-use crate::{Unreadable, read};
+use crate::length::SOURCES;
+use crate::{Unreadable, files, read};
 use std::path::{Path, PathBuf};
-use walkdir::WalkDir;
 
 /// The most columns that a line of prose may have.
 pub const WIDEST: usize = 132;
@@ -89,24 +88,17 @@ fn wide_lines(text: &str, signs: Option<&[&str]>) -> Vec<(usize, usize)> {
 /// If a file cannot be read.
 pub fn too_wide(folder: &Path) -> Result<Vec<Wide>, Unreadable> {
     let mut found = Vec::new();
-    for entry in WalkDir::new(folder).into_iter().filter_entry(is_looked_at) {
-        let entry = entry.map_err(|error| Unreadable::File {
-            path: folder.to_owned(),
-            error: error.into(),
-        })?;
-        let path = entry.path();
+    for path in files(folder) {
+        let path = path?;
         let ending = path.extension().and_then(|ending| ending.to_str());
         let signs = match ending {
             Some("md") => None,
             Some(ending) if SOURCES.contains(&ending) => Some(signs(ending)),
             _ => continue,
         };
-        if !entry.file_type().is_file() {
-            continue;
-        }
-        let lines = wide_lines(&read(path)?, signs);
+        let lines = wide_lines(&read(&path)?, signs);
         found.extend(lines.into_iter().map(|(line, columns)| Wide {
-            path: path.to_owned(),
+            path: path.clone(),
             line,
             columns,
         }));
