@@ -171,7 +171,7 @@ impl<H: Hardware, R: Rules> Engine<'_, H, R> {
         let scope = scope.unwrap_or_default();
         let mut kernel = false;
         // One request fits into the outbox: a flush of several spaces sends "everything" from there.
-        let one_request = !self.on().inline_requests && requests.len() > 1;
+        let too_many_for_outbox = !self.on().inline_requests && requests.len() > 1;
         for (space, request) in requests {
             self.count(me, Counter::Requested, 1);
             let request = self.limited(me, request);
@@ -187,7 +187,11 @@ impl<H: Hardware, R: Rules> Engine<'_, H, R> {
             }
             if !loaded.is_empty() {
                 let everything = FlushInfo::whole(scope);
-                let sent = if one_request { &everything } else { &*info };
+                let sent = if too_many_for_outbox {
+                    &everything
+                } else {
+                    &*info
+                };
                 self.post(me, &loaded, sent, concern, shootdown);
             }
         }
@@ -338,19 +342,13 @@ impl<H: Hardware, R: Rules> Engine<'_, H, R> {
 
     /// Masks interrupts until [`Engine::let_interrupts_in`], which comes after [`Engine::interrupt`].
     pub(crate) fn begin_shootdown(&self, me: CpuId) -> Shootdown {
-        let mut shootdown = Shootdown::none();
-        self.begin(me, &mut shootdown);
+        let mut shootdown = self.begin_without_outbox();
+        // A flush that this one has preempted may still wait for targets that read the outbox.
+        shootdown.outbox = !self.on().inline_requests && self.cpu(me).outbox.claim(&self.rules);
         shootdown
     }
 
-    #[inline]
-    fn begin(&self, me: CpuId, shootdown: &mut Shootdown) {
-        shootdown.were_on = self.mask_for_shootdown();
-        // A flush that this one has preempted may still wait for targets that read the outbox.
-        shootdown.outbox = !self.on().inline_requests && self.cpu(me).outbox.claim(&self.rules);
-    }
-
-    /// The same for a flush that keeps no outbox.
+    /// [`Engine::begin_shootdown`] for a flush that keeps no outbox.
     #[inline]
     pub(crate) fn begin_without_outbox(&self) -> Shootdown {
         let mut shootdown = Shootdown::none();

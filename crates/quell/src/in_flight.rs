@@ -41,7 +41,7 @@ use crate::word::Word;
 use core::ops::Deref;
 use core::sync::atomic::Ordering::Relaxed;
 
-/// A flush that goes on by itself: made by [`Engine::start_flush`], looked at by [`Engine::is_over`].
+/// A flush that goes on by itself: made by [`Engine::start_flush`], looked at by [`InFlight::is_done`].
 struct Awaited {
     /// Those that have not answered yet.
     targets: CpuSet,
