@@ -184,11 +184,8 @@ impl<'m, M: Machine> Files<'m, M> {
         // What may fail comes before anything has changed: the page that is cut in the middle must be in
         // memory, and stays there while its lock is held.
         let at = (bytes % PAGE_BYTES) as usize;
-        let tail = if at != 0 && keep <= before {
-            self.tail(id, file, keep - 1)?
-        } else {
-            None
-        };
+        let cut = at != 0 && keep <= before;
+        let tail = cut.then(|| self.tail(id, file, keep - 1)).transpose()?;
         // The length before any slot is emptied: a fault checks it under the page lock, so no page beyond
         // it is mapped after its slot was emptied.
         file.set_bytes(bytes);
@@ -209,23 +206,17 @@ impl<'m, M: Machine> Files<'m, M> {
 
     /// The page in which a file is to end: its slot, locked, so that nobody writes behind the end until the
     /// length is set, and its frame unless it reads as zeros.
-    fn tail<'f>(
-        &self,
-        id: FileId,
-        file: &'f File<M>,
-        page: u64,
-    ) -> Result<Option<Tail<'f, M>>, Error> {
-        let Some(slot) = file.slot(page) else {
-            return Ok(None);
-        };
-        let mut slot = slot.lock(self.machine());
+    fn tail<'f>(&self, id: FileId, file: &'f File<M>, page: u64) -> Result<Tail<'f, M>, Error> {
+        let place = file.slot(page).ok_or(Error::BadRange)?;
+        let mut slot = place.lock(self.machine());
         let frame = if slot.is_hole() {
             None
         } else {
             Some(self.cached(id, page, &mut slot)?)
         };
-        Ok(Some((slot, frame)))
+        Ok((slot, frame))
     }
+
     /// Drops the pages `from..to`, mapped or not, from cache and device.
     fn empty_slots(&self, id: FileId, file: &File<M>, from: u64, to: u64) {
         let machine = self.machine();
