@@ -18,7 +18,7 @@ use std::time::{Duration, Instant};
 use std::{fs, thread};
 
 use super::output;
-use super::programs::{overhead, release_quell, target, write_table};
+use super::programs::{median, overhead, release_quell, target, write_table};
 
 /// The kinds of work, each with so many threads.
 const KINDS: [(&str, usize); 4] = [("memory", 2), ("memory", 1), ("calls", 1), ("compute", 2)];
@@ -257,9 +257,11 @@ fn middle(figures: impl Iterator<Item = f64>) -> Option<(f64, f64, f64)> {
     let mut figures: Vec<f64> = figures.collect();
     figures.sort_by(f64::total_cmp);
     let (least, most) = interval(figures.len())?;
-    let middle = figures.len() / 2;
-    let median = (figures[middle] + figures[figures.len() - 1 - middle]) / 2.0;
-    Some((median, figures[least], figures[most]))
+    Some((
+        median(figures.iter().copied()),
+        figures[least],
+        figures[most],
+    ))
 }
 
 fn row(kind: &str, threads: usize, pairs: &[Pair]) -> String {
@@ -276,8 +278,8 @@ fn row(kind: &str, threads: usize, pairs: &[Pair]) -> String {
             )
         })
     };
-    let account = middle(pairs.iter().map(|pair| pair.account)).map_or(0.0, |(median, ..)| median);
-    let each = middle(pairs.iter().map(|pair| pair.plain.cpu)).map_or(0.0, |(median, ..)| median);
+    let account = median(pairs.iter().map(|pair| pair.account));
+    let each = median(pairs.iter().map(|pair| pair.plain.cpu));
     format!(
         "| {kind} | {threads} | {:.1} us | {} | {} | {account:.2} % |",
         each / 1e3,

@@ -338,7 +338,8 @@ fn ran(out: &str) -> Result<Run, String> {
         .ok_or(format!("a program has done nothing: {out}"))
 }
 
-fn median(figures: impl Iterator<Item = f64>) -> f64 {
+/// The middle of some figures, of which there is one at least.
+pub fn median(figures: impl Iterator<Item = f64>) -> f64 {
     let mut figures: Vec<f64> = figures.collect();
     figures.sort_by(f64::total_cmp);
     let middle = figures.len() / 2;
