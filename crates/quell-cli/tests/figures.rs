@@ -24,19 +24,24 @@ fn printed(arguments: &[&str]) -> String {
     String::from_utf8(command.stdout).expect("text")
 }
 
+fn text_of(document: &str) -> String {
+    std::fs::read_to_string(root().join(document)).expect("the document")
+}
+
+/// Those of the lines that are none of the text's.
+fn missing<'l>(lines: impl Iterator<Item = &'l str>, text: &str) -> Vec<&'l str> {
+    lines
+        .filter(|line| !text.lines().any(|there| there == *line))
+        .collect()
+}
+
 /// Fails unless the document holds all of what the command prints.
 #[track_caller]
 fn holds(document: &str, arguments: &[&str]) {
-    let path = Path::new(env!("CARGO_MANIFEST_DIR"))
-        .join("../..")
-        .join(document);
-    let text = std::fs::read_to_string(path).expect("the document");
+    let text = text_of(document);
     let printed = printed(arguments);
     assert!(printed.lines().count() > 5, "{printed}");
-    let missing: Vec<_> = printed
-        .lines()
-        .filter(|line| !text.lines().any(|there| there == *line))
-        .collect();
+    let missing = missing(printed.lines(), &text);
     assert!(
         missing.is_empty() && text.contains(printed.trim_end()),
         "{document} does not hold what `quell {}` prints; not there:\n{}",
@@ -57,10 +62,7 @@ fn the_readme_shows_the_row_of_each_mechanism() {
     let printed = printed(&["reproduce", "--no-report"]);
     let rows = || printed.lines().filter(|line| line.contains(" hit"));
     assert_eq!(rows().count(), 5, "{printed}");
-    let text = std::fs::read_to_string(root().join("README.md")).expect("the README");
-    let missing: Vec<_> = rows()
-        .filter(|row| !text.lines().any(|there| there == row.trim_end()))
-        .collect();
+    let missing = missing(rows().map(str::trim_end), &text_of("README.md"));
     assert!(
         missing.is_empty(),
         "not in README.md:\n{}",

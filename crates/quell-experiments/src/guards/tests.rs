@@ -95,9 +95,15 @@ fn guards_of_a_claim_are_payments_without_which_the_contract_breaks() {
     let x86 = row(&rows, "Xeon", "ClaimSkipsDebt");
     assert!(x86.events["interrupts"] > 0.01, "{:?}", x86.events);
     let arm = row(&rows, "Kunpeng", "ClaimSkipsDebt");
-    // A payment is a fence and a broadcast; but faults there flush what a batch has still to flush (break before make),
-    // so that which other broadcasts there are differs by more between the two runs, in either direction.
-    assert!(arm.events.values().any(|&more| more != 0.0));
+    // A claim looks at the debt. What a payment is, a fence and a broadcast, does not show: faults there flush what a
+    // batch has still to flush (break before make), so that which other broadcasts there are differs by more between the
+    // two runs, and what they cost with them.
+    assert!(
+        arm.events["shared words"] > 0.5,
+        "{:?} {:?}",
+        arm.cost,
+        arm.events
+    );
     assert!(arm.violations == 0 && arm.violations_left_out > 0);
     assert!(arm.broken.iter().any(|clause| clause == "C1"));
     // These cost little beside which CPU comes first; but the run is another one.
