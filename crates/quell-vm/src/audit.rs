@@ -2,7 +2,7 @@
 //! page holds.
 
 use crate::entry::EntryKind;
-use crate::frame::Owner;
+use crate::frame::{FrameState, Owner};
 use crate::frames::Frames;
 use crate::machine::{Level, Machine};
 use crate::page_cache::{Cached, PageCache};
@@ -35,11 +35,19 @@ pub struct Totals {
     pub swapped: u64,
 }
 
-/// What the tables say about a frame.
+/// How often the tables name a frame.
 #[derive(Default)]
-struct Seen {
+struct ByTables {
     mapped: u32,
     markers: u32,
+}
+
+/// What the tables name.
+#[derive(Default)]
+struct Named {
+    frames: BTreeMap<Frame, ByTables>,
+    /// How often each slot of swap.
+    slots: BTreeMap<u32, u32>,
 }
 
 /// The parts that are looked at.
@@ -57,15 +65,50 @@ impl<'m, M: Machine> Audit<'_, 'm, M> {
 
     /// See [`Vm::check`](crate::Vm::check).
     pub(crate) fn check(&self) -> Result<Totals, String> {
-        let machine = self.machine();
-        let mut seen: BTreeMap<Frame, Seen> = BTreeMap::new();
-        let mut swapped: BTreeMap<u32, u32> = BTreeMap::new();
+        let mut named = self.named_by_tables()?;
+        self.swap.check(&named.slots)?;
         let mut totals = Totals {
             swapped: self.swap.used(),
             ..Totals::default()
         };
+        let mut skip = Frame(0);
+        for (frame, info) in self.frames.described() {
+            // A block is described by its first frame.
+            if frame >= skip {
+                let state = info.state(self.machine());
+                let by_tables = named.frames.remove(&frame).unwrap_or_default();
+                skip = self.check_frame(frame, &state, &by_tables, &mut totals)?;
+            }
+        }
+        // The rest are named by a table and are free frames by the records.
+        let free = named
+            .frames
+            .iter()
+            .find(|(_, by)| by.mapped + by.markers > 0);
+        if let Some((frame, by)) = free {
+            return Err(format!(
+                "free frame {:#x} is mapped {} times",
+                frame.0, by.mapped
+            ));
+        }
+        totals.free = self.frames.free_frames() - self.frames.stale_frames();
+        let nodes = self.frames.map().nodes().iter();
+        let all: u64 = nodes.map(|node| node.extent.frames).sum();
+        let used = totals.stale + totals.tables + totals.anonymous + totals.file;
+        if totals.free + used != all {
+            return Err(format!(
+                "{all} frames, but {} free and {used} used",
+                totals.free
+            ));
+        }
+        Ok(totals)
+    }
+
+    /// What the tables of all living processes name. The frames that they map must know of it.
+    fn named_by_tables(&self) -> Result<Named, String> {
+        let mut named = Named::default();
         for process in self.processes.living() {
-            let mut at = |page: Page, view: EntryKind| match view {
+            let mut visit = |page: Page, entry: EntryKind| match entry {
                 EntryKind::Page(entry) => {
                     let state = self.frames.state(entry.frame);
                     if !state.maps(&process, page) {
@@ -76,113 +119,99 @@ impl<'m, M: Machine> Audit<'_, 'm, M> {
                             page.0
                         ));
                     }
-                    seen.entry(entry.frame).or_default().mapped += 1;
+                    named.frames.entry(entry.frame).or_default().mapped += 1;
                     Ok(())
                 }
                 EntryKind::Marker(frame) => {
-                    let state = self.frames.state(frame);
-                    let listed = state.maps(&process, page);
-                    seen.entry(frame).or_default().markers += u32::from(listed);
+                    let listed = self.frames.state(frame).maps(&process, page);
+                    named.frames.entry(frame).or_default().markers += u32::from(listed);
                     Ok(())
                 }
                 EntryKind::Moving(frame) => {
                     Err(format!("frame {:#x} is left in migration", frame.0))
                 }
                 EntryKind::Swapped(slot) => {
-                    *swapped.entry(slot).or_default() += 1;
+                    *named.slots.entry(slot).or_default() += 1;
                     Ok(())
                 }
                 EntryKind::Empty | EntryKind::Table(_) => Ok(()),
             };
-            self.check_table(process.root(), Level::ROOT, Page(0), &mut at)?;
+            self.check_table(process.root(), Level::ROOT, Page(0), &mut visit)?;
         }
-        self.swap.check(&swapped)?;
-        let mut skip = Frame(0);
-        for (frame, info) in self.frames.described() {
-            if frame < skip {
-                continue;
+        Ok(named)
+    }
+
+    /// Adds a frame, or a block that begins there, to the totals, and compares its records with what the tables and
+    /// the page cache name; the frame from which on others are to be looked at.
+    fn check_frame(
+        &self,
+        frame: Frame,
+        state: &FrameState<M>,
+        by_tables: &ByTables,
+        totals: &mut Totals,
+    ) -> Result<Frame, String> {
+        let frames = 1 << state.order();
+        let cached = match state.owner() {
+            Owner::Free => return Ok(frame),
+            Owner::Kernel => {
+                return Err(format!("frame {:#x} was lost by the manager", frame.0));
             }
-            let state = info.state(machine);
-            let found = seen.remove(&frame).unwrap_or_default();
-            let frames = 1 << state.order();
-            let cached = match state.owner() {
-                Owner::Free => continue,
-                Owner::Kernel => {
-                    return Err(format!("frame {:#x} was lost by the manager", frame.0));
-                }
-                Owner::Table => {
-                    totals.tables += 1;
-                    continue;
-                }
-                Owner::Anonymous => {
-                    totals.anonymous += frames;
-                    0
-                }
-                Owner::File(..) if state.references() == 0 => {
-                    totals.stale += 1;
-                    0
-                }
-                Owner::File(file, page) => {
-                    totals.file += 1;
-                    let file = self
-                        .cache
-                        .file(file)
-                        .map_err(|error| format!("file {file}: {error}"))?;
-                    if page >= file.pages() {
-                        return Err(format!(
-                            "frame {:#x} holds page {page} of a file of {} pages",
-                            frame.0,
-                            file.pages()
-                        ));
-                    }
-                    let slot = file.slot(page).map(|slot| slot.lock(machine).cached());
-                    u32::from(slot == Some(Cached::Present(frame)))
-                }
-            };
-            skip = frame.plus(frames);
-            if state.references() != found.mapped + cached {
-                return Err(format!(
-                    "frame {:#x} ({:?}) has {} references, but {} mappings and {cached} in the cache",
-                    frame.0,
-                    state.owner(),
-                    state.references(),
-                    found.mapped
-                ));
+            Owner::Table => {
+                totals.tables += 1;
+                return Ok(frame);
             }
-            if state.mapped() as u32 != found.mapped + found.markers {
-                return Err(format!(
-                    "frame {:#x} ({:?}) lists {} mappings, but {} entries and {} markers name it",
-                    frame.0,
-                    state.owner(),
-                    state.mapped(),
-                    found.mapped,
-                    found.markers
-                ));
+            Owner::Anonymous => {
+                totals.anonymous += frames;
+                0
             }
-        }
-        // The rest were seen in a table and are free frames by the records.
-        if let Some((frame, seen)) = seen.iter().find(|(_, seen)| seen.mapped + seen.markers > 0) {
+            Owner::File(..) if state.references() == 0 => {
+                totals.stale += 1;
+                0
+            }
+            Owner::File(file, page) => {
+                totals.file += 1;
+                u32::from(self.cached_at(file, page, frame)?)
+            }
+        };
+        if state.references() != by_tables.mapped + cached {
             return Err(format!(
-                "free frame {:#x} is mapped {} times",
-                frame.0, seen.mapped
+                "frame {:#x} ({:?}) has {} references, but {} mappings and {cached} in the cache",
+                frame.0,
+                state.owner(),
+                state.references(),
+                by_tables.mapped
             ));
         }
-        totals.free = self.frames.free_frames() - self.frames.stale_frames();
-        let all: u64 = self
-            .frames
-            .map()
-            .nodes()
-            .iter()
-            .map(|node| node.extent.frames)
-            .sum();
-        let used = totals.stale + totals.tables + totals.anonymous + totals.file;
-        if totals.free + used != all {
+        if state.mapped() as u32 != by_tables.mapped + by_tables.markers {
             return Err(format!(
-                "{all} frames, but {} free and {used} used",
-                totals.free
+                "frame {:#x} ({:?}) lists {} mappings, but {} entries and {} markers name it",
+                frame.0,
+                state.owner(),
+                state.mapped(),
+                by_tables.mapped,
+                by_tables.markers
             ));
         }
-        Ok(totals)
+        Ok(frame.plus(frames))
+    }
+
+    /// Whether the page cache has this frame for a page of a file, which must have the page.
+    fn cached_at(&self, file: FileId, page: u64, frame: Frame) -> Result<bool, String> {
+        let file = self
+            .cache
+            .file(file)
+            .map_err(|error| format!("file {file}: {error}"))?;
+        if page >= file.pages() {
+            return Err(format!(
+                "frame {:#x} holds page {page} of a file of {} pages",
+                frame.0,
+                file.pages()
+            ));
+        }
+        let slot = file
+            .slot(page)
+            .map(|slot| slot.lock(self.machine()).cached());
+        Ok(slot == Some(Cached::Present(frame)))
     }
 
     /// Visits all words of a table and those below it that are not empty, and checks their count.

@@ -241,6 +241,145 @@ impl Draft {
         let source = format!("calibrated: {}, {wanted:.0} ns", fit.what);
         self.set(fit.parameter, value, "ns", source)
     }
+
+    /// Moves the figures, in an order in which none rests on a later one.
+    fn calibrate(
+        &mut self,
+        host: &Host,
+        units: &Units,
+        shootdown: &Shootdown,
+        dirty: Policy,
+    ) -> anyhow::Result<()> {
+        self.zeroing(units)?;
+        self.calls(units, shootdown.alone_ns)?;
+        self.switches(host, units)?;
+        self.interrupts(host, shootdown)?;
+        self.swapping(units, dirty)
+    }
+
+    /// Zeroing a page.
+    fn zeroing(&mut self, units: &Units) -> anyhow::Result<()> {
+        let (Some(forwards), Some(backwards)) = (units.zero_ns, units.zero_backwards_ns) else {
+            return Ok(());
+        };
+        let start = self.machine.amount(P::ZeroStart) / 1e3;
+        let rate = PAGE / (forwards - start).max(1.0);
+        let source = format!("calibrated: a page zeroed after the one before it, {forwards:.0} ns");
+        self.set(P::StringRate, rate, "GB/s", source)?;
+        let jump = (backwards - forwards).max(0.0) * 1e3;
+        let source =
+            format!("calibrated: a page zeroed before the one behind it, {backwards:.0} ns");
+        self.set(P::ZeroJump, jump, "ns", source)
+    }
+
+    /// Calls and faults, and what is left of the discard of a page that no other CPU must hear of.
+    fn calls(&mut self, units: &Units, alone_ns: f64) -> anyhow::Result<()> {
+        if let Some(nothing) = units.discard_nothing_ns {
+            let call = Fit {
+                least: units.call_ns.unwrap_or(0.0) * 1e3,
+                ..FIT
+            };
+            self.fit(&call, nothing)?;
+        }
+        if let Some(fault) = units.fault_ns {
+            let touches = Fit {
+                parameter: P::Fault,
+                what: "first touch of a page",
+                workload: TOUCHES,
+                nanoseconds: |gigabytes| PAGE / gigabytes,
+                ..FIT
+            };
+            self.fit(&touches, fault)?;
+        }
+        let alone = Fit {
+            parameter: P::Free,
+            what: "discard and touch of one page, alone",
+            workload: ONE_PAGE,
+            ..FIT
+        };
+        self.fit(&alone, alone_ns)
+    }
+
+    /// A switch between threads.
+    fn switches(&mut self, host: &Host, units: &Units) -> anyhow::Result<()> {
+        let call = self.machine.amount(P::SystemCall);
+        if let Some(switch) = units.switch_ns {
+            let source =
+                format!("calibrated: a switch between threads, {switch:.0} ns, less a call");
+            self.set(P::Schedule, (switch * 1e3 - call).max(0.0), "ns", source)?;
+        } else if host.guest == Some(true) && host.arch == "x86_64" {
+            self.entries.extend(schedule(call));
+        }
+        Ok(())
+    }
+
+    /// What it takes until the interrupt of a shootdown has come.
+    fn interrupts(&mut self, host: &Host, shootdown: &Shootdown) -> anyhow::Result<()> {
+        let target = shootdown
+            .one_target_ns
+            .filter(|_| shootdown.ns.is_some() && self.machine.choice(P::Broadcast) == "no");
+        let Some(target) = target else {
+            self.notes.push("no price of a shootdown was measured: interrupts cost what they do on the base machine".into());
+            return Ok(());
+        };
+        let (parameter, least) = match host.guest {
+            Some(true) => (P::GuestDelivery, 0.0),
+            _ => (P::InterruptDelivery, 1e3),
+        };
+        let delivery = Fit {
+            parameter,
+            what: "discard and touch of one page, one thread spinning",
+            cpus: 2,
+            workload: ONE_PAGE,
+            least,
+            ..FIT
+        };
+        self.fit(&delivery, target)
+    }
+
+    /// Compressing and decompressing a page. What swapping a page of zeros takes on this host beyond what the model's
+    /// swap does, with the kernel's policy for dirty pages, is laid on compressing.
+    fn swapping(&mut self, units: &Units, dirty: Policy) -> anyhow::Result<()> {
+        let beyond = match units.swap_ns {
+            Some(ns) => {
+                let seconds = modelled(&self.machine, dirty, 1, SWAPPED_ZEROS)?;
+                // Written in the loop, each page was also zeroed.
+                let zeroed = units.zero_ns.unwrap_or(0.0);
+                (ns - zeroed - seconds * SWAP_ROUNDS_NS).max(0.0)
+            }
+            None => 0.0,
+        };
+        let (written, read) = (units.compress_ns, units.decompress_ns);
+        let steps = [
+            (
+                P::Compress,
+                P::CompressByte,
+                "written to zram",
+                written,
+                beyond,
+            ),
+            (
+                P::Decompress,
+                P::DecompressByte,
+                "read from zram",
+                read,
+                0.0,
+            ),
+        ];
+        let call = units.call_ns.unwrap_or(0.0);
+        for (page, byte, what, ns, beyond) in steps {
+            let Some(ns) = ns else { continue };
+            let mut source = format!("calibrated: a page {what}, {ns:.0} ns, less a call");
+            if beyond > 0.0 {
+                let _ = write!(source, ", and what else swapping one takes, {beyond:.0} ns");
+            }
+            let value = (ns - call).max(0.0) + beyond;
+            self.set(page, value * 1e3, "ns", source)?;
+            let source = format!("part of the figure of a page {what}");
+            self.set(byte, 0.0, "ns", source)?;
+        }
+        Ok(())
+    }
 }
 
 /// The machine of this host, calibrated on the steps and the two rows behind `shootdown` alone.
@@ -271,109 +410,7 @@ pub fn make(host: &Host, units: &Units, shootdown: &Shootdown) -> anyhow::Result
         notes: Vec::new(),
         reliable: shootdown.reliable,
     };
-    let guest = host.guest == Some(true);
-
-    if let (Some(forwards), Some(backwards)) = (units.zero_ns, units.zero_backwards_ns) {
-        let start = draft.machine.amount(P::ZeroStart) / 1e3;
-        let rate = PAGE / (forwards - start).max(1.0);
-        let source = format!("calibrated: a page zeroed after the one before it, {forwards:.0} ns");
-        draft.set(P::StringRate, rate, "GB/s", source)?;
-        let jump = (backwards - forwards).max(0.0) * 1e3;
-        let source =
-            format!("calibrated: a page zeroed before the one behind it, {backwards:.0} ns");
-        draft.set(P::ZeroJump, jump, "ns", source)?;
-    }
-    if let Some(nothing) = units.discard_nothing_ns {
-        let call = Fit {
-            least: units.call_ns.unwrap_or(0.0) * 1e3,
-            ..FIT
-        };
-        draft.fit(&call, nothing)?;
-    }
-    if let Some(fault) = units.fault_ns {
-        let touches = Fit {
-            parameter: P::Fault,
-            what: "first touch of a page",
-            workload: TOUCHES,
-            nanoseconds: |gigabytes| PAGE / gigabytes,
-            ..FIT
-        };
-        draft.fit(&touches, fault)?;
-    }
-    let alone = Fit {
-        parameter: P::Free,
-        what: "discard and touch of one page, alone",
-        workload: ONE_PAGE,
-        ..FIT
-    };
-    draft.fit(&alone, shootdown.alone_ns)?;
-    let call = draft.machine.amount(P::SystemCall);
-    if let Some(switch) = units.switch_ns {
-        let source = format!("calibrated: a switch between threads, {switch:.0} ns, less a call");
-        draft.set(P::Schedule, (switch * 1e3 - call).max(0.0), "ns", source)?;
-    } else if guest && host.arch == "x86_64" {
-        draft.entries.extend(schedule(call));
-    }
-    let target = shootdown
-        .one_target_ns
-        .filter(|_| shootdown.ns.is_some() && draft.machine.choice(P::Broadcast) == "no");
-    if let Some(target) = target {
-        let delivery = Fit {
-            parameter: if guest {
-                P::GuestDelivery
-            } else {
-                P::InterruptDelivery
-            },
-            what: "discard and touch of one page, one thread spinning",
-            cpus: 2,
-            workload: ONE_PAGE,
-            least: if guest { 0.0 } else { 1e3 },
-            ..FIT
-        };
-        draft.fit(&delivery, target)?;
-    } else {
-        draft.notes.push("no price of a shootdown was measured: interrupts cost what they do on the base machine".into());
-    }
-    // Beyond what the model's swap does to a page of zeros; written in the loop, each page was also zeroed.
-    let beyond = units.swap_ns.map(|ns| -> anyhow::Result<f64> {
-        let seconds = modelled(&draft.machine, kernel.dirty, 1, SWAPPED_ZEROS)?;
-        let zeroed = units.zero_ns.unwrap_or(0.0);
-        Ok((ns - zeroed - seconds * SWAP_ROUNDS_NS).max(0.0))
-    });
-    let beyond = beyond.transpose()?.unwrap_or(0.0);
-    let steps = [
-        (
-            P::Compress,
-            P::CompressByte,
-            "written to zram",
-            units.compress_ns,
-            beyond,
-        ),
-        (
-            P::Decompress,
-            P::DecompressByte,
-            "read from zram",
-            units.decompress_ns,
-            0.0,
-        ),
-    ];
-    for (page, byte, what, ns, beyond) in steps {
-        if let Some(ns) = ns {
-            let call = units.call_ns.unwrap_or(0.0);
-            let mut source = format!("calibrated: a page {what}, {ns:.0} ns, less a call");
-            if beyond > 0.0 {
-                let _ = write!(source, ", and what else swapping one takes, {beyond:.0} ns");
-            }
-            let value = (ns - call).max(0.0) + beyond;
-            draft.set(page, value * 1e3, "ns", source)?;
-            draft.set(
-                byte,
-                0.0,
-                "ns",
-                format!("part of the figure of a page {what}"),
-            )?;
-        }
-    }
+    draft.calibrate(host, units, shootdown, kernel.dirty)?;
     let text = text("quell-host", &title, base_name, &draft.entries);
     let machine = MachineFile::parse("the host's machine file", &text)?;
     ensure!(

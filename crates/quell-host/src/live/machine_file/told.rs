@@ -33,155 +33,121 @@ pub fn read(path: impl AsRef<Path>) -> Option<String> {
 
 /// What the system tells about itself.
 pub fn told(host: &Host, processor: &Processor) -> Vec<Figure> {
-    let mut entries = Vec::new();
-    let mut add = |parameter, value: String, unit, source: &str, assumed| {
-        entries.push(Figure {
-            parameter,
-            value,
-            unit,
-            source: source.into(),
-            assumed,
-        });
-    };
-    let plausible = |mhz: &f64| (100.0..=10_000.0).contains(mhz);
-    if let Some(mhz) = processor.megahertz.filter(plausible) {
-        add(
-            P::Frequency,
-            format!("{mhz:.0}"),
-            "MHz",
-            "/proc/cpuinfo",
-            false,
-        );
-    }
-    let topology = |name: &str| {
-        let path = format!(
-            "/sys/devices/system/cpu/cpu{}/topology/{name}",
-            host.cpus[0]
-        );
-        read(path)
-            .map(|list| number_list(&list).len())
-            .filter(|&n| n > 0)
-    };
-    add(
-        P::Cpus,
-        host.cpus.len().to_string(),
-        "CPUs",
-        "the CPUs that the measuring process may use",
-        false,
-    );
-    if let Some(count) = topology("package_cpus_list") {
-        add(
-            P::CpusPerSocket,
-            count.to_string(),
-            "CPUs",
-            "/sys/devices/system/cpu: package_cpus_list",
-            false,
-        );
-    }
-    if let Some(count @ 1..=8) = topology("thread_siblings_list") {
-        add(
-            P::CpusPerCore,
-            count.to_string(),
-            "CPUs",
-            "/sys/devices/system/cpu: thread_siblings_list",
-            false,
-        );
-    }
-    for index in 0..8 {
-        let dir = format!(
-            "/sys/devices/system/cpu/cpu{}/cache/index{index}",
-            host.cpus[0]
-        );
-        let field = |name: &str| read(format!("{dir}/{name}"));
-        let size = field("size").and_then(|size| size.strip_suffix('K')?.parse::<u64>().ok());
-        let parameter = match (field("level").as_deref(), field("type").as_deref()) {
-            (Some("1"), Some("Data")) => P::L1Size,
-            (Some("2"), _) => P::CacheL2Size,
-            (Some("3"), _) => P::LlcSize,
-            _ => continue,
-        };
-        if let Some(size @ 1..=4_194_304) = size {
-            add(
-                parameter,
-                size.to_string(),
-                "KB",
-                "/sys/devices/system/cpu: cache",
-                false,
-            );
-        }
-    }
-    let nodes =
-        read("/sys/devices/system/node/has_memory").map_or(1, |list| number_list(&list).len());
-    let nodes = nodes.clamp(1, 7);
-    add(
-        P::Nodes,
-        nodes.to_string(),
-        "1",
-        "/sys/devices/system/node/has_memory",
-        false,
-    );
-    if let Ok(memory) = Meminfo::from_file("/proc/meminfo") {
-        let each = (memory.mem_total / 1024 / nodes as u64).max(1024);
-        add(
-            P::NodeSize,
-            each.to_string(),
-            "KB",
-            "/proc/meminfo: MemTotal, shared evenly among the nodes",
-            false,
-        );
-    }
-    add(
-        P::SlowNodes,
-        "0".into(),
-        "1",
-        "slow memory is not told apart from ordinary memory",
-        true,
-    );
+    let mut told = Told(Vec::new());
+    told.processor(host, processor);
+    told.caches(host.cpus[0]);
+    told.memory();
     if host.arch == "x86_64" {
-        let tags = if host.flags.iter().any(|flag| flag == "pcid") {
-            "pcid"
-        } else {
-            "none"
-        };
-        add(
-            P::Tags,
-            format!("\"{tags}\""),
-            "",
-            "/proc/cpuinfo: flags",
-            false,
-        );
-        let geometry = tlb::of_this_cpu();
-        add_tlb(&mut add, &geometry);
+        told.translation(host);
     }
-    if host.guest == Some(true) && host.arch == "x86_64" {
-        add(
-            P::NestedWalk,
-            "1.8".into(),
-            "1",
-            "a guest: as derived for the Skylake laptop's from S2 before",
-            true,
-        );
-    }
-    entries
+    told.0
 }
 
-fn add_tlb(add: &mut impl FnMut(P, String, &'static str, &str, bool), geometry: &Geometry) {
-    let parts = [
-        (geometry.l1_base, P::L1Base, P::L1BaseWays),
-        (geometry.l1_large, P::L1Large, P::L1LargeWays),
-        (geometry.l1_huge, P::L1Huge, P::L1HugeWays),
-        (geometry.l2, P::L2, P::L2Ways),
-    ];
-    for (found, entries, ways) in parts {
-        if let Some(part) = found {
-            add(
-                entries,
-                part.entries.to_string(),
-                "entries",
-                part.source,
-                false,
-            );
-            add(ways, part.ways.to_string(), "ways", part.source, false);
+/// Where caches and topology are described.
+const CPUS: &str = "/sys/devices/system/cpu";
+
+/// What has been told so far.
+struct Told(Vec<Figure>);
+
+impl Told {
+    fn add(&mut self, parameter: P, value: impl ToString, unit: &'static str, source: &str) {
+        self.0.push(Figure {
+            parameter,
+            value: value.to_string(),
+            unit,
+            source: source.into(),
+            assumed: false,
+        });
+    }
+
+    /// As [`Told::add`], of what is a guess.
+    fn assume(&mut self, parameter: P, value: impl ToString, unit: &'static str, why: &str) {
+        self.add(parameter, value, unit, why);
+        if let Some(figure) = self.0.last_mut() {
+            figure.assumed = true;
+        }
+    }
+
+    /// The frequency, and how many CPUs share what.
+    fn processor(&mut self, host: &Host, processor: &Processor) {
+        let plausible = |mhz: &f64| (100.0..=10_000.0).contains(mhz);
+        if let Some(mhz) = processor.megahertz.filter(plausible) {
+            self.add(P::Frequency, format!("{mhz:.0}"), "MHz", "/proc/cpuinfo");
+        }
+        let whose = "the CPUs that the measuring process may use";
+        self.add(P::Cpus, host.cpus.len(), "CPUs", whose);
+        let shared = |list: &str| {
+            let list = read(format!("{CPUS}/cpu{}/topology/{list}", host.cpus[0]))?;
+            Some(number_list(&list).len()).filter(|&cpus| cpus > 0)
+        };
+        if let Some(cpus) = shared("package_cpus_list") {
+            let source = format!("{CPUS}: package_cpus_list");
+            self.add(P::CpusPerSocket, cpus, "CPUs", &source);
+        }
+        if let Some(cpus @ 1..=8) = shared("thread_siblings_list") {
+            let source = format!("{CPUS}: thread_siblings_list");
+            self.add(P::CpusPerCore, cpus, "CPUs", &source);
+        }
+    }
+
+    /// The sizes of a CPU's caches.
+    fn caches(&mut self, cpu: usize) {
+        for index in 0..8 {
+            let field = |name: &str| read(format!("{CPUS}/cpu{cpu}/cache/index{index}/{name}"));
+            let parameter = match (field("level").as_deref(), field("type").as_deref()) {
+                (Some("1"), Some("Data")) => P::L1Size,
+                (Some("2"), _) => P::CacheL2Size,
+                (Some("3"), _) => P::LlcSize,
+                _ => continue,
+            };
+            let size = field("size").and_then(|size| size.strip_suffix('K')?.parse::<u64>().ok());
+            if let Some(size @ 1..=4_194_304) = size {
+                self.add(parameter, size, "KB", &format!("{CPUS}: cache"));
+            }
+        }
+    }
+
+    /// The nodes of memory.
+    fn memory(&mut self) {
+        let source = "/sys/devices/system/node/has_memory";
+        let nodes = read(source).map_or(1, |list| number_list(&list).len());
+        let nodes = nodes.clamp(1, 7);
+        self.add(P::Nodes, nodes, "1", source);
+        if let Ok(memory) = Meminfo::from_file("/proc/meminfo") {
+            let each = (memory.mem_total / 1024 / nodes as u64).max(1024);
+            let source = "/proc/meminfo: MemTotal, shared evenly among the nodes";
+            self.add(P::NodeSize, each, "KB", source);
+        }
+        let why = "slow memory is not told apart from ordinary memory";
+        self.assume(P::SlowNodes, 0, "1", why);
+    }
+
+    /// What keeps translations on x86-64, and what a walk takes in a guest.
+    fn translation(&mut self, host: &Host) {
+        let pcid = host.flags.iter().any(|flag| flag == "pcid");
+        let tags = if pcid { "\"pcid\"" } else { "\"none\"" };
+        self.add(P::Tags, tags, "", "/proc/cpuinfo: flags");
+        let Geometry {
+            l1_base,
+            l1_large,
+            l1_huge,
+            l2,
+            ..
+        } = tlb::of_this_cpu();
+        for (found, entries, ways) in [
+            (l1_base, P::L1Base, P::L1BaseWays),
+            (l1_large, P::L1Large, P::L1LargeWays),
+            (l1_huge, P::L1Huge, P::L1HugeWays),
+            (l2, P::L2, P::L2Ways),
+        ] {
+            if let Some(part) = found {
+                self.add(entries, part.entries, "entries", part.source);
+                self.add(ways, part.ways, "ways", part.source);
+            }
+        }
+        if host.guest == Some(true) {
+            let why = "a guest: as derived for the Skylake laptop's from S2 before";
+            self.assume(P::NestedWalk, "1.8", "1", why);
         }
     }
 }
