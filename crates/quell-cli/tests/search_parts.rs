@@ -30,8 +30,11 @@ fn search(folder: &Path, more: &[&str]) -> Output {
     quell(folder, &[SEARCH, more].concat())
 }
 
+/// What went to standard error, but for how far the search was: a busy host makes it long enough to say so.
 fn errors(output: &Output) -> String {
-    String::from_utf8_lossy(&output.stderr).into_owned()
+    let text = String::from_utf8_lossy(&output.stderr);
+    let errors = text.lines().filter(|line| !line.starts_with("searching: "));
+    errors.map(|line| format!("{line}\n")).collect()
 }
 
 /// What was printed, without the last line, which names the file.

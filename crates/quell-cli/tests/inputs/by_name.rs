@@ -277,7 +277,10 @@ fn a_reader_that_stops_is_no_failure_to_talk_about() {
         .unwrap();
     drop(child.stdout.take());
     let output = child.wait_with_output().unwrap();
-    assert_eq!(String::from_utf8_lossy(&output.stderr), "");
+    let said = String::from_utf8_lossy(&output.stderr);
+    // On a busy host the run may take so long that it says how far it is.
+    let is_progress = |line: &str| line.starts_with("running dontneed: ");
+    assert!(said.lines().all(is_progress), "{said}");
     // As shells count a closed pipe.
     assert_eq!(output.status.code(), Some(141));
 }
