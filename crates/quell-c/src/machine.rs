@@ -198,7 +198,8 @@ pub struct quell_hooks {
     /// the code that calls quell_batch_poll. It may be called without need, but never too early. Interrupts are masked.
     pub flush_answered: Option<extern "C" fn()>,
     /// This CPU has waited for CPU `target` for `turns` turns of quell_hw_relax: a kernel may report a hang. Called
-    /// after 65536 turns, and each time that their number has doubled. The wait goes on when it returns.
+    /// after 65536 turns, and each time that their number has doubled. `target` does not answer, or it goes on running
+    /// a space that ends (quell_space_retire). The wait goes on when it returns.
     pub waits_long: Option<extern "C" fn(target: u32, turns: u64)>,
 }
 

@@ -3,14 +3,14 @@
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use anyhow::Result;
+use anyhow::{Context, Result};
 use clap::Args;
 use quell_experiments::results::{Results, Whole};
 
 use crate::explore::kept;
 use crate::explore::output::Outcome;
 use crate::output::{Destination, say};
-use crate::results::{ResultsFile, text};
+use crate::results::{Part, ResultsFile};
 use crate::sweep::summary;
 use crate::usage::usage;
 
@@ -34,14 +34,15 @@ pub struct MergeArgs {
 pub fn run(args: &MergeArgs) -> Result<ExitCode> {
     let place = Destination::open("--results", Some(&args.results), "")?;
     // Which of both is said by the first line.
-    let first = args.parts.first().map(|path| text(path)).transpose()?;
-    let outcome = if first.flatten().is_some_and(|text| kept::is_search(&text)) {
+    let (first, others) = args.parts.split_first().context("no files")?;
+    let first = Part::open(first)?;
+    let outcome = if kept::is_search(first.first()) {
         if let Some(option) = args.summary.asked() {
             return Err(usage(format_args!(
                 "{option} is for sweeps, and these are parts of a search"
             )));
         }
-        let merged = ResultsFile::merge(&args.parts, place.path())?.results;
+        let merged = ResultsFile::merge(first, others, place.path())?.results;
         let outcome = kept::print(&merged);
         match told(&merged, &place) {
             true => outcome,
@@ -49,7 +50,7 @@ pub fn run(args: &MergeArgs) -> Result<ExitCode> {
         }
     } else {
         let places = args.summary.open()?;
-        let merged = ResultsFile::merge(&args.parts, place.path())?.results;
+        let merged = ResultsFile::merge(first, others, place.path())?.results;
         let good = summary::print(&merged, &places)?;
         match told(&merged, &place) && good {
             true => Outcome::Holds,

@@ -164,7 +164,8 @@ impl Destination {
             return Err(usage(format_args!("{option} {}: {why}", path.display())));
         }
         let mut options = std::fs::OpenOptions::new();
-        let there = path.exists();
+        // A link that leads to nothing is there, too.
+        let there = path.symlink_metadata().is_ok();
         let opened = options.write(true).create(true).truncate(false).open(&path);
         opened.map_err(|error| {
             usage(format_args!(

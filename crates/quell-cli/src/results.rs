@@ -3,14 +3,16 @@
 //! The file is all the state that there is: work that was interrupted goes on where it was, a part is a file of the
 //! same kind, and parts that are merged are the file that one machine writes, bit by bit.
 
+use std::fmt::Display;
 use std::fs::{self, File};
-use std::io::{ErrorKind, Write};
+use std::io::{BufReader, Read, Write};
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 
 use anyhow::{Context, Result};
 use quell_boot::files;
-use quell_experiments::results::{Apart, Results, Whole};
+use quell_experiments::machines;
+use quell_experiments::results::{Apart, Results, Whole, read_line};
 
 use crate::usage::usage;
 
@@ -21,30 +23,61 @@ pub struct ResultsFile<W> {
     pub results: Results<W>,
 }
 
-/// The text of a file; `None` if there is no such file.
-///
-/// # Errors
-/// If it cannot be read.
-pub fn text(path: &Path) -> Result<Option<String>> {
-    match fs::read_to_string(path) {
-        Ok(text) => Ok(Some(text)),
-        Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
-        Err(error) => Err(usage(format_args!("{}: {error}", path.display()))),
+/// A file of results on its way in. It is read once, from its beginning to its end, so it may be a pipe.
+pub struct Part {
+    path: PathBuf,
+    first: Vec<u8>,
+    rest: BufReader<File>,
+}
+
+impl Part {
+    /// Opens it, and reads its first line, which says what the results are of.
+    ///
+    /// # Errors
+    /// If it cannot be read.
+    pub fn open(path: &Path) -> Result<Self> {
+        let wrong = |why: &dyn Display| usage(format_args!("{}: {why}", path.display()));
+        if let Some(why) = machines::waits_for_others(path) {
+            return Err(wrong(&why));
+        }
+        let mut rest = BufReader::new(File::open(path).map_err(|why| wrong(&why))?);
+        let mut first = Vec::new();
+        read_line(&mut rest, &mut first)
+            .map_err(|why| wrong(&format_args!("no results ({why})")))?;
+        Ok(Part {
+            path: path.to_owned(),
+            first,
+            rest,
+        })
+    }
+
+    /// Its first line.
+    pub fn first(&self) -> &[u8] {
+        &self.first
+    }
+
+    /// The results in it; `None` if there is not even a whole first line.
+    fn read<W: Whole>(self) -> Result<Option<Results<W>>> {
+        Results::read(self.first.chain(self.rest)).map_err(|wrong| {
+            usage(format_args!(
+                "{}:{}: {wrong}; name another file with --results",
+                self.path.display(),
+                wrong.line
+            ))
+        })
     }
 }
 
-/// The results in a file; `None` if there is no such file, or not even a whole first line.
-fn read<W: Whole>(path: &Path) -> Result<Option<Results<W>>> {
-    let Some(text) = text(path)? else {
-        return Ok(None);
-    };
-    Results::parse(&text).map_err(|wrong| {
-        usage(format_args!(
-            "{}:{}: {wrong}; name another file with --results",
-            path.display(),
-            wrong.line
-        ))
-    })
+/// Where a file of results is, or will be: where a link leads to it. It is written anew, so it is a file.
+fn place_of(place: &Path) -> Result<PathBuf> {
+    match fs::metadata(place) {
+        Ok(there) if !there.is_file() => Err(usage(format_args!(
+            "--results {}: not a file, which results that are read again are kept in; name one",
+            place.display()
+        ))),
+        Ok(_) => Ok(fs::canonicalize(place)?),
+        Err(_) => Ok(place.to_owned()),
+    }
 }
 
 impl<W: Whole> ResultsFile<W> {
@@ -53,8 +86,13 @@ impl<W: Whole> ResultsFile<W> {
     /// # Errors
     /// If the file cannot be read or written, or holds something else.
     pub fn open(place: &Path, head: W) -> Result<Self> {
+        let to = place_of(place)?;
         let none = Results::new(head)?;
-        let results = match read(place)? {
+        let known = match to.exists() {
+            true => Part::open(place)?.read()?,
+            false => None,
+        };
+        let results = match known {
             None => none,
             Some(known) if known.is_of(&none) => known,
             Some(_) => {
@@ -66,13 +104,13 @@ impl<W: Whole> ResultsFile<W> {
                 )));
             }
         };
-        ResultsFile::new(place, results)
+        ResultsFile::new(to, results)
     }
 
-    fn new(place: &Path, results: Results<W>) -> Result<Self> {
-        let file = files::replace(place, results.text().as_bytes())?;
+    fn new(place: PathBuf, results: Results<W>) -> Result<Self> {
+        let file = files::replace(&place, results.text().as_bytes())?;
         Ok(ResultsFile {
-            place: place.to_owned(),
+            place,
             file,
             results,
         })
@@ -83,30 +121,30 @@ impl<W: Whole> ResultsFile<W> {
     /// # Errors
     /// If one cannot be read, they are not of one whole, two differ in what came of a place, or the other file cannot
     /// be written.
-    pub fn merge(parts: &[PathBuf], place: &Path) -> Result<Self> {
-        let mut all: Option<Results<W>> = None;
-        for path in parts {
+    pub fn merge(first: Part, others: &[PathBuf], place: &Path) -> Result<Self> {
+        let place = place_of(place)?;
+        let read = |part: Part| {
+            let none = format!("{}: no results of {}", part.path.display(), W::WHAT);
+            part.read()?.ok_or_else(|| usage(none))
+        };
+        let shown_first = first.path.display().to_string();
+        let mut all: Results<W> = read(first)?;
+        for path in others {
             let shown = path.display();
-            let part = read(path)?
-                .ok_or_else(|| usage(format_args!("{shown}: no results of {}", W::WHAT)))?;
-            let Some(known) = &mut all else {
-                all = Some(part);
-                continue;
-            };
-            known.merge(part).map_err(|apart| match apart {
-                Apart::OtherWhole => usage(format_args!(
-                    "{shown} is of {} of other {}s than {}",
-                    W::WHAT,
-                    W::EACH,
-                    parts[0].display()
-                )),
-                Apart::Differ(index) => anyhow::anyhow!(
-                    "{shown}: {} {index} came to something else than in another file",
-                    W::EACH
-                ),
-            })?;
+            all.merge(read(Part::open(path)?)?)
+                .map_err(|apart| match apart {
+                    Apart::OtherWhole => usage(format_args!(
+                        "{shown} is of {} of other {}s than {shown_first}",
+                        W::WHAT,
+                        W::EACH,
+                    )),
+                    Apart::Differ(index) => anyhow::anyhow!(
+                        "{shown}: {} {index} came to something else than in another file",
+                        W::EACH
+                    ),
+                })?;
         }
-        ResultsFile::new(place, all.context("no files")?)
+        ResultsFile::new(place, all)
     }
 
     /// Adds a result to the file.

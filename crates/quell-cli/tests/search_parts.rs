@@ -2,7 +2,7 @@
 
 use std::fs;
 use std::path::Path;
-use std::process::{Command, Output};
+use std::process::{Command, Output, Stdio};
 
 /// A written program that breaks the contract on one machine under one policy.
 const BROKEN: &str = include_str!("../../../python/tests/broken.toml");
@@ -157,4 +157,73 @@ fn a_search_goes_on_where_it_was_interrupted() {
     let alone = ["explore", "unmap-access", "--machine", "x86"];
     let alone = [&alone[..], &["--policy", "all", "--shard", "2/2"]].concat();
     refused(&quell(at, &alone), "--shard 2/2");
+}
+
+/// As root, a command that put a file where its results go would take the place of a device.
+#[test]
+#[cfg(unix)]
+fn results_take_the_place_of_files_alone() {
+    use std::os::unix::fs::symlink;
+    let folder = tempfile::tempdir().expect("a folder");
+    let at = folder.path();
+    let search = [
+        "explore",
+        "unmap-access",
+        "--machine",
+        "x86",
+        "--policy",
+        "all",
+        "--schedules",
+        "100",
+    ];
+    let search = |results| quell(at, &[&search[..], &["--results", results]].concat());
+    symlink("/dev/null", at.join("device")).expect("a link");
+    symlink("kept.jsonl", at.join("link")).expect("a link");
+    refused(&search("device"), "--results device: not a file");
+    // The file comes where the link leads, whether it is there or not.
+    for _ in 0..2 {
+        let kept = search("link");
+        assert!(kept.status.success(), "{}", errors(&kept));
+        let is_link = |name| fs::symlink_metadata(at.join(name)).is_ok_and(|is| is.is_symlink());
+        assert!(is_link("link") && is_link("device") && !is_link("kept.jsonl"));
+    }
+    assert_eq!(
+        fs::read(at.join("kept.jsonl"))
+            .expect("results")
+            .split(|&byte| byte == b'\n')
+            .count(),
+        3
+    );
+    refused(
+        &quell(at, &["merge", "kept.jsonl", "--results", "device"]),
+        "--results device: not a file",
+    );
+
+    // A part is read once, so it may come from a pipe, and not further than a line of results is long.
+    let merge = |from: Stdio| {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_quell"));
+        let command =
+            command
+                .current_dir(at)
+                .args(["merge", "/dev/stdin", "--results", "merged.jsonl"]);
+        command.stdin(from).output().expect("quell starts")
+    };
+    let mut cat = Command::new("cat");
+    let mut cat = cat
+        .arg(at.join("kept.jsonl"))
+        .stdout(Stdio::piped())
+        .spawn()
+        .expect("cat starts");
+    let piped = merge(cat.stdout.take().expect("a pipe").into());
+    assert!(
+        piped.status.success() && cat.wait().is_ok(),
+        "{}",
+        errors(&piped)
+    );
+    assert_eq!(
+        fs::read(at.join("merged.jsonl")).ok(),
+        fs::read(at.join("kept.jsonl")).ok()
+    );
+    let zeros = fs::File::open("/dev/zero").expect("zeros");
+    refused(&merge(zeros.into()), "more than 64 megabytes");
 }

@@ -9,6 +9,7 @@
 use std::collections::BTreeMap;
 use std::fmt::Display;
 use std::hash::Hasher;
+use std::io::{self, BufRead, Read};
 
 use fnv::FnvHasher;
 use serde::Serialize;
@@ -57,6 +58,22 @@ pub enum Apart {
     Differ(usize),
 }
 
+/// No line of results has more bytes: the longest are first lines, with the texts of files in them.
+const LONGEST: u64 = 1 << 26;
+
+/// Reads a line with its end, the last perhaps without one; nothing is left of `line` behind the last.
+///
+/// # Errors
+/// If it cannot be read, or is longer than any line of results: so what has no end is not read to it.
+pub fn read_line(from: &mut impl BufRead, line: &mut Vec<u8>) -> io::Result<()> {
+    line.clear();
+    let read = from.take(LONGEST).read_until(b'\n', line)?;
+    if read as u64 == LONGEST {
+        return Err(io::Error::other("a line of more than 64 megabytes"));
+    }
+    Ok(())
+}
+
 /// The results of a whole, or of a part of it.
 #[derive(Debug)]
 pub struct Results<W> {
@@ -80,40 +97,47 @@ impl<W: Whole> Results<W> {
         })
     }
 
-    /// Reads results; a last line that was cut is left out. `None` if not even the first line is whole.
+    /// Reads results, line by line; a last line that was cut is left out. `None` if not even the first line is whole.
     ///
     /// # Errors
-    /// If the text is something else.
-    pub fn parse(text: &str) -> Result<Option<Self>, NoResults> {
-        let whole = text.rfind('\n').map_or("", |end| &text[..end]);
-        let mut lines = whole.lines();
-        let Some(first) = lines.next() else {
-            return Ok(None);
-        };
+    /// If they cannot be read, or are something else.
+    pub fn read(mut from: impl BufRead) -> Result<Option<Self>, NoResults> {
+        let mut line = Vec::new();
+        let mut number = 0;
         let wrong = |line: usize, why: &dyn Display| NoResults {
             line,
             what: W::WHAT,
             why: why.to_string(),
         };
-        let head: W = serde_json::from_str(first).map_err(|why| wrong(1, &why))?;
-        let mut kept = BTreeMap::new();
-        for (line, text) in (2..).zip(lines) {
-            let row: W::Row = serde_json::from_str(text).map_err(|why| wrong(line, &why))?;
+        let mut next = || {
+            number += 1;
+            read_line(&mut from, &mut line).map_err(|why| wrong(number, &why))?;
+            let Some(whole) = line.strip_suffix(b"\n") else {
+                return Ok(None);
+            };
+            let text = str::from_utf8(whole.strip_suffix(b"\r").unwrap_or(whole));
+            let text = text.map_err(|why| wrong(number, &why))?;
+            Ok(Some((number, text.to_owned())))
+        };
+        let Some((_, first)) = next()? else {
+            return Ok(None);
+        };
+        let head: W = serde_json::from_str(&first).map_err(|why| wrong(1, &why))?;
+        let mut lines = BTreeMap::new();
+        while let Some((line, text)) = next()? {
+            let row: W::Row = serde_json::from_str(&text).map_err(|why| wrong(line, &why))?;
             let place = W::place(&row);
             if place >= head.size() {
                 return Err(wrong(line, &"an index beyond the last"));
             }
-            if let Some(other) = kept.insert(place, text.to_owned())
-                && other != text
-            {
-                return Err(wrong(line, &"two results at one index that differ"));
-            }
+            match lines.get(&place) {
+                Some(other) if *other != text => {
+                    return Err(wrong(line, &"two results at one index that differ"));
+                }
+                _ => lines.insert(place, text),
+            };
         }
-        Ok(Some(Results {
-            first: first.to_owned(),
-            head,
-            lines: kept,
-        }))
+        Ok(Some(Results { head, first, lines }))
     }
 
     /// Whether these are results of the same whole.
@@ -218,21 +242,25 @@ mod tests {
         let early = all.add(&record(0, 1.0)).unwrap();
         let text = all.text();
         assert!(text.ends_with(&format!("{early}{late}")));
-        let read = Results::<Head>::parse(&text).unwrap().unwrap();
+        let read = Results::<Head>::read(text.as_bytes()).unwrap().unwrap();
         assert_eq!((read.known(), read.missing(), read.text()), (2, 1, text));
         let cut = all.text();
-        let cut = Results::<Head>::parse(&cut[..cut.len() - 2])
+        let cut = Results::<Head>::read(&cut.as_bytes()[..cut.len() - 2])
             .unwrap()
             .unwrap();
         assert!(cut.has(0) && !cut.has(2));
-        assert!(Results::<Head>::parse("{\"workload\"").unwrap().is_none());
+        assert!(
+            Results::<Head>::read(&b"{\"workload\""[..])
+                .unwrap()
+                .is_none()
+        );
     }
 
     #[test]
     fn what_is_no_result_is_refused_with_its_line() {
         let first = results().text();
         let refused = |lines: &str| {
-            let error = Results::<Head>::parse(&format!("{first}{lines}")).unwrap_err();
+            let error = Results::<Head>::read(format!("{first}{lines}").as_bytes()).unwrap_err();
             (error.line, error.to_string())
         };
         let line = |index, value| serde_json::to_string(&record(index, value)).unwrap();
@@ -241,6 +269,12 @@ mod tests {
         assert!(at == 3 && why.contains("beyond the last"), "{why}");
         let (at, why) = refused(&format!("{}\n{}\n", line(1, 1.0), line(1, 2.0)));
         assert!(at == 3 && why.contains("differ"), "{why}");
+        let endless = io::BufReader::new(first.as_bytes().chain(io::repeat(0)));
+        let endless = Results::<Head>::read(endless).unwrap_err();
+        assert!(
+            endless.line == 2 && endless.to_string().contains("64 megabytes"),
+            "{endless}"
+        );
     }
 
     #[test]

@@ -570,11 +570,17 @@ impl<H: Hardware, R: Rules> Engine<'_, H, R> {
         target: CpuId,
         turns: &mut u64,
     ) {
+        self.tell_of_long_wait(target, turns);
+        self.wait_a_turn(me, cpu);
+    }
+
+    /// A turn more of a wait for `target` begins, after so many: the machine hears of long waits.
+    #[inline]
+    pub(crate) fn tell_of_long_wait(&self, target: CpuId, turns: &mut u64) {
         *turns += 1;
         if *turns >= LONG && turns.is_power_of_two() {
             self.hw.waits_long(target, *turns);
         }
-        self.wait_a_turn(me, cpu);
     }
 
     /// One turn of a wait: serves what others want of this CPU meanwhile.

@@ -321,7 +321,8 @@ pub unsafe trait Hardware: Sized + Send + Sync {
     fn flush_answered(&self) {}
 
     /// This CPU has waited for `target` for `turns` turns ([`Hardware::relax`]): a kernel may report a hang. Called
-    /// after 65536 turns, and each time that their number has doubled. The wait goes on when this returns: there is no
+    /// after 65536 turns, and each time that their number has doubled. `target` does not answer, or it goes on running
+    /// a space that ends ([`Engine::retire`](crate::Engine::retire)). The wait goes on when this returns: there is no
     /// time-out, because going on without the flush corrupts memory.
     #[inline]
     fn waits_long(&self, target: CpuId, turns: u64) {

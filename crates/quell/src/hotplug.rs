@@ -28,8 +28,9 @@ impl<H: Hardware, R: Rules> Engine<'_, H, R> {
     /// does.
     ///
     /// # Panics
-    /// If the engine was made for fewer CPUs: no flush would look at this one. In debug builds, if
-    /// [`Hardware::features`] has changed. In debug builds, if [`Hardware::per_cpu`] has changed.
+    /// If the engine was made for fewer CPUs: no flush would look at this one. If this CPU is online already: it would
+    /// take the space that it has loaded for none, and ignore its flushes. In debug builds, if [`Hardware::features`]
+    /// has changed. In debug builds, if [`Hardware::per_cpu`] has changed.
     pub fn cpu_online(&self) {
         let me = self.hw.this_cpu();
         assert!(
@@ -40,6 +41,11 @@ impl<H: Hardware, R: Rules> Engine<'_, H, R> {
         );
         self.assert_places_last();
         let cpu = self.cpu(me);
+        assert!(
+            cpu.state.loaded() == Loaded::Offline,
+            "CPU {} comes online, and is online already",
+            me.0
+        );
         debug_assert!(
             self.hw.features() == self.features,
             "Hardware::features has changed since the engine was made"

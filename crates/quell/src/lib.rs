@@ -142,6 +142,7 @@
 //! * If the space is running on the calling CPU: [`Engine::retire`]
 //! * If the space is one of the kernel's mappings: [`Engine::retire`]
 //! * If the engine was made for fewer CPUs: [`Engine::cpu_online`]
+//! * If this CPU is online already: [`Engine::cpu_online`]
 //! * If there is no such CPU: [`Engine::cpu_stats`]
 //! * If the machine does not define it: [`Engine::synchronize_text`], [`Hardware::synchronize_text`]
 //! * If its number is not below [`MAX_CPUS`](cpu_set::MAX_CPUS): [`CpuSet::insert`],

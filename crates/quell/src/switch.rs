@@ -324,7 +324,9 @@ impl<H: Hardware, R: Rules> Engine<'_, H, R> {
     }
 
     /// No user thread of `space` will ever run again: makes every CPU leave its root. Afterwards
-    /// nothing walks its tables, and they, the root included, may be freed (C6). May wait for other CPUs.
+    /// nothing walks its tables, and they, the root included, may be freed (C6). May wait for other CPUs: one that
+    /// runs the space all the same is interrupted again and again until it has left it
+    /// ([`Hardware::waits_long`] hears of that).
     ///
     /// The [`AddressSpace`] itself may still be in use when this returns: a CPU that was evicted from it, and is
     /// switching away or going offline just now, still takes itself out of the space's set of CPUs. The reference that
@@ -359,6 +361,7 @@ impl<H: Hardware, R: Rules> Engine<'_, H, R> {
         }
         self.hw.restore_interrupts(were_on);
         let info = FlushInfo::of(space.id(), generation, Request::full(Scope::Tables));
+        let mut turns = 0;
         loop {
             // A lazy CPU leaves when it is asked; one in the middle of a switch leaves by itself.
             let mut shootdown = self.begin_shootdown(me);
@@ -367,9 +370,9 @@ impl<H: Hardware, R: Rules> Engine<'_, H, R> {
             self.interrupt(self.cpu(me), &shootdown);
             self.let_interrupts_in(&shootdown);
             self.wait(me, self.cpu(me), &shootdown, Scope::Tables, false);
-            if !shootdown.has_targets() {
+            let Some(first) = shootdown.targets.iter().next() else {
                 break;
-            }
+            };
             // A CPU that has left the space without naming it would stay in its set for ever. A CPU that has yet to
             // leave its root takes itself out.
             for cpu in shootdown.targets.iter() {
@@ -381,6 +384,7 @@ impl<H: Hardware, R: Rules> Engine<'_, H, R> {
                     space.leave(cpu);
                 }
             }
+            self.tell_of_long_wait(first, &mut turns);
             self.hw.relax();
         }
         if self.broadcasts().is_some() {

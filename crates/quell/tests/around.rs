@@ -27,6 +27,8 @@ struct Machine {
     forbids_one_wait: Cell<bool>,
     /// So many turns pass before CPU 1 takes its interrupt.
     deaf_for: Cell<u64>,
+    /// CPU 1 goes offline as the machine hears of a long wait.
+    goes_at_last: Cell<bool>,
     /// What was told of long waits, and how many turns were over then.
     long_waits: RefCell<Vec<(CpuId, u64, u64)>>,
     answers: Cell<usize>,
@@ -83,6 +85,10 @@ unsafe impl Hardware for Machine {
     fn interrupt(&self, targets: &CpuSet) {
         assert!(targets.iter().eq([CpuId(1)]));
         self.interrupts.set(self.interrupts.get() + 1);
+        assert!(
+            self.interrupts.get() < DEAF as usize,
+            "no end of interrupts"
+        );
         self.pending.set(true);
     }
     fn mask_interrupts(&self) -> bool {
@@ -108,6 +114,11 @@ unsafe impl Hardware for Machine {
     fn waits_long(&self, target: CpuId, turns: u64) {
         let over = DEAF - self.deaf_for.get();
         self.long_waits.borrow_mut().push((target, turns, over));
+        if self.goes_at_last.take() {
+            let me = self.me.replace(1);
+            self.engine.get().expect("an engine").cpu_offline(None);
+            self.me.set(me);
+        }
     }
     fn flush_on_reentry(&self, target: CpuId) -> bool {
         let defers = target == CpuId(1) && self.preempted.get();
@@ -320,6 +331,20 @@ fn a_wait_that_lasts_is_told_and_goes_on() {
     assert_eq!(machine.long_waits.take(), expected);
     unmap(engine, space);
     assert!(machine.long_waits.take().is_empty());
+}
+
+/// switch.rs: "one that runs the space all the same is interrupted again and again until it has left it".
+#[test]
+fn a_cpu_that_goes_on_running_a_space_that_ends_is_told_of() {
+    let (machine, engine, space) = both_run(Policy::ALL);
+    // SAFETY: this machine walks no tables, so a root is nothing but a name.
+    let other = leak(unsafe { engine.new_space(Frame(1)) });
+    engine.switch_to(Some(space), other);
+    machine.goes_at_last.set(true);
+    engine.retire(space);
+    assert!(!machine.goes_at_last.get());
+    let told = machine.long_waits.take();
+    assert!(matches!(told[..], [(CpuId(1), 65536, _)]), "{told:?}");
 }
 
 #[test]

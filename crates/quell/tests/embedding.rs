@@ -231,6 +231,15 @@ fn a_cpu_that_no_initiator_asks_loads_nothing() {
     engine.switch_to(None, space);
 }
 
+/// Else it would take the space that it runs for one that it has left, and ignore its flushes.
+#[test]
+#[should_panic(expected = "CPU 1 comes online, and is online already")]
+fn a_cpu_that_runs_a_space_does_not_come_online() {
+    let (machine, engine, _) = both_run();
+    machine.me.set(1);
+    engine.cpu_online();
+}
+
 /// A kernel that forgets how its machine drops what it has fetched hears of it before text changes under a CPU.
 #[test]
 #[should_panic(expected = "does not define synchronize_text")]

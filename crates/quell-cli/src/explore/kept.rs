@@ -99,10 +99,9 @@ impl Found {
     }
 }
 
-/// Whether the first line of a file of results is that of a search.
-pub fn is_search(text: &str) -> bool {
-    let first = text.lines().next().unwrap_or_default();
-    serde_json::from_str::<Head>(first).is_ok()
+/// Whether this first line of a file of results is that of a search.
+pub fn is_search(first: &[u8]) -> bool {
+    serde_json::from_slice::<Head>(first).is_ok()
 }
 
 /// Prints what there is.
