@@ -55,16 +55,10 @@ struct Queue {
 }
 
 impl Queue {
-    /// The first step that may run beside those that do, which now runs too. A step that runs alone lets none that
-    /// stands after it begin before it.
+    /// The first step that may run beside those that do, which now runs too.
     fn begin(&mut self) -> Option<&'static Step> {
         let fits = |step: &Step| self.running.iter().all(|other| beside(step, other));
-        let open = |step: &&&'static Step| step.builds != Builds::Alone || self.running.is_empty();
-        let place = self
-            .waiting
-            .iter()
-            .take_while(open)
-            .position(|step| fits(step))?;
+        let place = self.waiting.iter().position(|step| fits(step))?;
         let step = self.waiting.remove(place);
         self.running.push(step);
         Some(step)

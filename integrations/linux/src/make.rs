@@ -6,7 +6,6 @@
 use crate::tree::{self, Lock, directory, integration, run};
 use anyhow::{Context, bail};
 use quell_boot::toolchain::which;
-use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
