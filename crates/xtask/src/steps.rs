@@ -128,7 +128,7 @@ pub const STEPS: &[Step] = &[
     },
     Step {
         name: "large",
-        shows: "the engine holds with sets of 8192 CPUs, and where any two calls meet in every way to wait and to ask",
+        shows: "the engine holds with sets of 8192 CPUs, and whatever two calls meet, under every policy of that test",
         environment: &[],
         cargo: &[
             "test",
@@ -159,7 +159,7 @@ pub const STEPS: &[Step] = &[
     },
     Step {
         name: "exhaustive",
-        shows: "small programs hold in every schedule, the search of all of them misses nothing, and a campaign comes to the same however many threads it has",
+        shows: "small programs hold in every schedule, that search misses nothing, and threads change no campaign",
         environment: &[],
         // Optimised: debug builds leave more behind on the stacks by which the search tells states apart, and it would
         // not end.
@@ -320,7 +320,7 @@ pub const STEPS: &[Step] = &[
     },
     Step {
         name: "threads",
-        shows: "threads on real cores hold the contract for twenty times as long, and in every workload; the mutant that takes luck is found",
+        shows: "threads on real cores hold the contract for long and in every workload; a mutant of luck is found",
         environment: &[("QUELL_STRESS_OPERATIONS", "2000")],
         cargo: &[
             "test",

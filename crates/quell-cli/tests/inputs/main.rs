@@ -10,8 +10,8 @@
 //! was none, and a refusal of one line that names what is refused. Left out are measurements that are not
 //! refused: they change the host. In the place of emulators is a script.
 //!
-//! `cargo test` tries a few with a fixed seed. `QUELL_FUZZ_SEED=N` tries more, with that one. `QUELL_FUZZ_MINUTES=1` goes
-//! on for so long with a fresh seed, which is printed; with `QUELL_FUZZ_CASE=N` only that case of a seed runs.
+//! `cargo test` tries a few with a fixed seed. `QUELL_FUZZ_SEED=N` tries more, with that one. `QUELL_FUZZ_MINUTES=1`
+//! goes on for so long with a fresh seed, which is printed; with `QUELL_FUZZ_CASE=N` only that case of a seed runs.
 
 #![cfg(unix)]
 
