@@ -50,7 +50,7 @@ pub struct Weakened {
 impl Weakened {
     /// Whether some run on such a machine may differ for it: elsewhere the machine gives the operation more order than
     /// it asks for.
-    pub(crate) fn shows_on(&self, kind: &MachineKind) -> bool {
+    fn shows_on(&self, kind: &MachineKind) -> bool {
         match self.what {
             Weak::In(_, Ordered::Store | Ordered::Fence, SeqCst) => true,
             Weak::Stores(_) | Weak::In(_, Ordered::Store | Ordered::Fence, _) => {
@@ -206,6 +206,14 @@ impl Mistake {
         };
         let list: Vec<&str> = inside.split(", ").filter(|word| known(word)).collect();
         list.join(", ")
+    }
+
+    /// Whether some run on such a machine may differ for it.
+    pub(crate) fn shows_on(self, kind: &MachineKind) -> bool {
+        match self {
+            Mistake::Ordering(weakened) => weakened.shows_on(kind),
+            Mistake::Rule(_) | Mistake::Boundary(_) => true,
+        }
     }
 
     /// Whether it is one of the memory manager's.

@@ -66,30 +66,39 @@ fn nothing_is_found_where_nothing_is_wrong() {
     assert!(campaign.corpus().count() > 0);
 }
 
+/// A campaign comes to the same with one thread and with two.
+fn threads_make_no_difference(seed: u64, rounds: usize, sought: &[Mistake]) {
+    let run = |threads: usize| {
+        let mut campaign = Campaign::new(seed, threads, Vec::new(), sought);
+        for _ in 0..rounds {
+            campaign.go_round();
+        }
+        let corpus: Vec<_> = campaign.corpus().map(|kept| kept.to_line()).collect();
+        let killed: Vec<_> = campaign
+            .killed
+            .iter()
+            .map(|killed| (killed.mutant.name(), killed.programs, killed.schedules))
+            .collect();
+        (campaign.spent, killed, campaign.seen(), corpus)
+    };
+    let (one, two) = (run(1), run(2));
+    assert_eq!((one.0, one.1, one.2), (two.0, two.1, two.2));
+    assert!(one.3 == two.3, "the same programs are kept");
+}
+
+/// There are programs whose CPUs are numbered from 62 on.
 #[test]
 fn the_number_of_threads_makes_no_difference() {
-    // In the first there are programs whose CPUs are numbered from 62 on. In the other a second round goes by what the
-    // first has found, for mutants of every kind: those of a kind stand together, and one in four is taken.
-    let two = mistakes(&EASY[..2]);
+    threads_make_no_difference(23, 1, &mistakes(&EASY[..2]));
+}
+
+/// A second round goes by what the first has found, for mutants of every kind: those of a kind stand together, and one
+/// in four is taken.
+#[test]
+#[ignore = "seconds: `cargo xtask ci exhaustive`"]
+fn the_number_of_threads_makes_no_difference_to_a_second_round() {
     let some: Vec<Mistake> = Mistake::all().step_by(4).collect();
-    for (seed, rounds, sought) in [(23, 1, &two), (5, 2, &some)] {
-        let run = |threads: usize| {
-            let mut campaign = Campaign::new(seed, threads, Vec::new(), sought);
-            for _ in 0..rounds {
-                campaign.go_round();
-            }
-            let corpus: Vec<_> = campaign.corpus().map(|kept| kept.to_line()).collect();
-            let killed: Vec<_> = campaign
-                .killed
-                .iter()
-                .map(|killed| (killed.mutant.name(), killed.programs, killed.schedules))
-                .collect();
-            (campaign.spent, killed, campaign.seen(), corpus)
-        };
-        let (one, two) = (run(1), run(2));
-        assert_eq!((one.0, one.1, one.2), (two.0, two.1, two.2));
-        assert!(one.3 == two.3, "the same programs are kept");
-    }
+    threads_make_no_difference(5, 2, &some);
 }
 
 /// A process shares a thousand pages with its child, and takes them all away in one call.

@@ -229,7 +229,7 @@ fn what_cargo_test_leaves_out_is_a_step_of_xtask() {
         let names = list.iter().map(|name| name.as_str().expect("a folder"));
         names.map(str::to_owned).collect()
     };
-    let steps = read("crates/xtask/src/main.rs");
+    let steps = read("crates/xtask/src/steps.rs");
     // The command itself, what is only built, by `cargo clippy --all-targets` and by `cargo bench`, and what is tested
     // from Python, by the step `python`.
     let known = [

@@ -239,7 +239,12 @@ pub fn record(root: &Path, judges: &Judges, effort: Effort, jobs: usize) -> io::
     let tests: Vec<(usize, &Test)> = record.tests.iter().enumerate().collect();
     let found = spread("tests", &tests, jobs, |(index, test)| {
         let mut command = command(&test.program);
-        command.args(["--exact", &test.name, "--test-threads=1"]);
+        command.args([
+            "--exact",
+            &test.name,
+            "--include-ignored",
+            "--test-threads=1",
+        ]);
         reached(format!("test{index}"), &mut command, "", &test.name)
     })?;
     for (test, (reached, millis)) in record.tests.iter_mut().zip(found) {
@@ -362,7 +367,9 @@ fn judge_one(
         }
         for (file, program, names) in programs {
             let mut command = command(program);
-            command.args(names).args(["--exact", "--test-threads=1"]);
+            command
+                .args(names)
+                .args(["--exact", "--include-ignored", "--test-threads=1"]);
             if let Some(verdict) = chosen(&mut command, "", file)? {
                 return Ok(Some(verdict));
             }

@@ -52,6 +52,7 @@ fn files() -> Vec<Workload> {
 }
 
 #[test]
+#[ignore = "seconds, and on threads all run in small: `cargo xtask ci threads`"]
 fn every_file_keeps_the_contract() {
     let files = files();
     assert!(files.len() >= Workload::all().len(), "{files:?}");

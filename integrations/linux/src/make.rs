@@ -123,6 +123,8 @@ pub fn check_tools() -> anyhow::Result<()> {
 pub fn engine(_: &Lock, flavour: Flavour) -> anyhow::Result<PathBuf> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
     let output = Command::new(root.join("scripts/build-c"))
+        // Beside the libraries that tests build with other flags.
+        .env("CARGO_TARGET_DIR", directory())
         .env("QUELL_BUILD_STD", "1")
         .env(
             "QUELL_FEATURES",
@@ -294,13 +296,17 @@ pub fn configure(lock: &Lock, flavour: Flavour) -> anyhow::Result<(PathBuf, Path
     Ok((source, build))
 }
 
-/// The options that were asked for and are not in a configuration.
+/// The options that were asked for and are not in a configuration, and those that are in it and were to be left out.
 fn lost<'w>(wanted: &'w str, config: &str) -> Vec<&'w str> {
-    wanted
-        .lines()
-        .filter(|line| line.starts_with("CONFIG_"))
-        .filter(|option| !config.lines().any(|line| line == *option))
-        .collect()
+    let left_out = |line: &'w str| line.strip_prefix("# ")?.strip_suffix(" is not set");
+    let is_lost = |line: &&'w str| match left_out(line) {
+        Some(option) => {
+            let mut set = config.lines().filter_map(|line| line.split_once('='));
+            set.any(|(name, _)| name == option)
+        }
+        None => line.starts_with("CONFIG_") && !config.lines().any(|has| has == *line),
+    };
+    wanted.lines().filter(is_lost).collect()
 }
 
 /// Builds a kernel; returns its image.
@@ -331,11 +337,11 @@ mod tests {
 
     #[test]
     fn an_option_that_linux_refuses_is_named() {
-        let lost = lost(
-            "# a comment\nCONFIG_A=y\nCONFIG_B=7\n",
-            "CONFIG_A=y\nCONFIG_B=8\n",
-        );
-        assert_eq!(lost, ["CONFIG_B=7"]);
+        let wanted =
+            "# a comment\nCONFIG_A=y\nCONFIG_B=7\n# CONFIG_C is not set\n# CONFIG_D is not set\n";
+        let config = "CONFIG_A=y\nCONFIG_B=8\n# CONFIG_C is not set\nCONFIG_D=y\nCONFIG_CC=y\n";
+        let lost = lost(wanted, config);
+        assert_eq!(lost, ["CONFIG_B=7", "# CONFIG_D is not set"]);
     }
 
     #[test]

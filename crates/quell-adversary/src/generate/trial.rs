@@ -97,8 +97,7 @@ pub(super) struct Outcome {
 pub(super) fn may_show(mistake: Mistake, asked: &Asked, kind: &MachineKind) -> bool {
     match mistake {
         Mistake::Rule(rule) => asked.contains(rule),
-        Mistake::Ordering(weakened) => weakened.shows_on(kind),
-        Mistake::Boundary(_) => true,
+        Mistake::Ordering(_) | Mistake::Boundary(_) => mistake.shows_on(kind),
     }
 }
 

@@ -41,11 +41,6 @@ fn what_cannot_be_written_is_an_error_and_said_before_the_work() {
         .assert()
         .code(1)
         .stderr(contains("--trace /dev/full: No space"));
-    let brief = ["reproduce", "--only", "dontneed", "--report", "/dev/full"];
-    quell(&brief)
-        .assert()
-        .code(1)
-        .stderr(contains("--report /dev/full: No space"));
     let full = [
         "scale",
         "dontneed",
@@ -57,6 +52,15 @@ fn what_cannot_be_written_is_an_error_and_said_before_the_work() {
         "/dev/full",
     ];
     quell(&full).assert().code(1).stderr(contains("/dev/full"));
+}
+
+#[test]
+#[ignore = "works for half a minute before it writes: `cargo xtask ci inputs`"]
+fn a_report_that_does_not_fit_on_the_disk_is_an_error() {
+    quell(&["reproduce", "--only", "dontneed", "--report", "/dev/full"])
+        .assert()
+        .code(1)
+        .stderr(contains("--report /dev/full: No space"));
 }
 
 /// Runs with standard output going there; the code, and what was said.
