@@ -7,6 +7,9 @@ use crate::report::{ProgramRow, Report, SiteRow};
 /// Below this share of interrupts and of time it is not the TLB.
 const MATTERS: f64 = 0.01;
 
+/// What is said in place of advice where interrupts were only counted: what is not timed promises nothing by itself.
+const TOO_LITTLE: &str = "What would help cannot be told, because none of these was timed: record for longer, or allow more with --overhead.";
+
 /// What a reader should know of the figures.
 pub fn notes(from: &Attribution, scale: f64, report: &Report) -> Vec<String> {
     let mut notes: Vec<String> = Vec::new();
@@ -177,6 +180,12 @@ pub fn answer(
         .find(|advice| is_about(&advice.program))
     {
         Some(advice) => lines.push(format!("Try first: {}", advice.text)),
+        None if answer
+            .first
+            .is_some_and(|site| site.initiator.most + site.stolen.most == 0.0) =>
+        {
+            lines.push(TOO_LITTLE.into())
+        }
         None if only.is_some() || answer.first.is_some() => {
             lines.push("No change promises more than the noise of this recording.".into())
         }
@@ -307,14 +316,21 @@ impl Answer<'_> {
         } else {
             String::new()
         };
-        let waited = match self.from.seen.locks {
-            true => format!(", and they waited {} for mmap_lock", time(locked)),
-            false => String::new(),
-        };
-        Some(format!(
-            "Beside that, {} filled again what these calls had given back{took}{waited}.",
-            counted(refaults, "page fault")
-        ))
+        Some(match (refaults, self.from.seen.locks) {
+            (0, _) => format!(
+                "Beside that, these calls waited {} for mmap_lock.",
+                time(locked)
+            ),
+            (_, true) => format!(
+                "Beside that, {} filled again what these calls had given back{took}, and they waited {} for mmap_lock.",
+                counted(refaults, "page fault"),
+                time(locked)
+            ),
+            (_, false) => format!(
+                "Beside that, {} filled again what these calls had given back{took}.",
+                counted(refaults, "page fault")
+            ),
+        })
     }
 
     fn no_shootdowns(&self) -> Option<String> {
