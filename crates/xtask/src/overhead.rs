@@ -487,7 +487,7 @@ mod tests {
         // Each operation takes 1 % more; all take twice as long in a window of 10 ms in each 500 ms; and three of four
         // milliseconds are made dearer by half and more by something else.
         let noise = |ms: u64| [1.0, 1.5, 1.7, 2.0][(ms % 4) as usize];
-        let plain = told(|ms| noise(ms));
+        let plain = told(noise);
         let is_open = |ms: u64| ms % 500 < 12;
         let dear = told(|ms| noise(ms) * 1.01 * if is_open(ms) { 2.0 } else { 1.0 });
         let plain_ns = undisturbed(slices(&plain, 0, u64::MAX).iter(), 1).unwrap();
