@@ -2,25 +2,31 @@
  * again, read a file, or compute.
  *
  * cc -O1 -g -fno-omit-frame-pointer -o steady steady.c -lpthread
- * steady memory|calls|compute THREADS: prints each 20 ms how much work was done by all threads so far, and their CPU
- * time in nanoseconds. Ends when nobody reads that. */
+ * steady memory|calls|compute THREADS: each thread stays on a CPU of its own, as far as there are so many. Prints each
+ * millisecond the time, how much work was done by all threads so far, and their CPU time, both times in nanoseconds. Ends
+ * with the process that started it. */
 #define _GNU_SOURCE
 #include <fcntl.h>
 #include <pthread.h>
+#include <sched.h>
+#include <signal.h>
 #include <stdatomic.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/prctl.h>
 #include <time.h>
 #include <unistd.h>
 
 enum { THREADS = 16, PAGE = 4096, PAGES = 16, READ = 512 };
 
-/* Each in a cache line of its own. */
+/* What each thread has done, and its CPU time. The kernel tells nobody else's to the nanosecond, so each writes its own, every
+ * tenth of a millisecond. Each in a cache line of its own. */
 static struct {
   _Alignas(64) _Atomic uint64_t count;
+  _Atomic uint64_t cpu;
 } done[THREADS];
 static int threads;
 static uint64_t (*work)(void);
@@ -62,14 +68,27 @@ static uint64_t calls(void) {
 static void *worker(void *argument) {
   uintptr_t self = (uintptr_t)argument;
   volatile uint64_t seen;
-  for (uint64_t told = now(CLOCK_MONOTONIC);;) {
-    for (int some = 0; some < 16; some++) seen = work();
-    atomic_fetch_add_explicit(&done[self].count, 16, memory_order_relaxed);
-    if (self || now(CLOCK_MONOTONIC) - told < 20000000) continue;
-    told = now(CLOCK_MONOTONIC);
-    uint64_t all = 0;
-    for (int thread = 0; thread < threads; thread++) all += atomic_load_explicit(&done[thread].count, memory_order_relaxed);
-    if (printf("%lu %lu\n", (unsigned long)all, (unsigned long)now(CLOCK_PROCESS_CPUTIME_ID)) < 0 || fflush(stdout)) exit(0);
+  cpu_set_t here;
+  CPU_ZERO(&here);
+  CPU_SET(self % (uintptr_t)sysconf(_SC_NPROCESSORS_ONLN), &here);
+  /* Where that CPU is not to be had, the thread runs wherever it may. */
+  sched_setaffinity(0, sizeof here, &here);
+  for (uint64_t count = 0, written = 0, told = 0;;) {
+    seen = work();
+    count++;
+    uint64_t time = now(CLOCK_MONOTONIC);
+    if (time - written < 100000) continue;
+    written = time;
+    atomic_store_explicit(&done[self].count, count, memory_order_relaxed);
+    atomic_store_explicit(&done[self].cpu, now(CLOCK_THREAD_CPUTIME_ID), memory_order_relaxed);
+    if (self || time - told < 1000000) continue;
+    told = time;
+    uint64_t all = 0, cpu = 0;
+    for (int thread = 0; thread < threads; thread++) {
+      all += atomic_load_explicit(&done[thread].count, memory_order_relaxed);
+      cpu += atomic_load_explicit(&done[thread].cpu, memory_order_relaxed);
+    }
+    if (printf("%lu %lu %lu\n", (unsigned long)time, (unsigned long)all, (unsigned long)cpu) < 0 || fflush(stdout)) exit(1);
   }
   (void)seen;
 }
@@ -83,6 +102,7 @@ int main(int count, char **words) {
     fprintf(stderr, "steady memory|calls|compute THREADS (1 to %d)\n", THREADS);
     return 2;
   }
+  prctl(PR_SET_PDEATHSIG, SIGKILL);
   for (uintptr_t thread = 1; thread < (uintptr_t)threads; thread++) {
     pthread_t other;
     if (pthread_create(&other, 0, worker, (void *)thread)) abort();

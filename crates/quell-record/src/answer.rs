@@ -1,11 +1,14 @@
 //! The lines that answer the question, and what a reader should know of the figures.
 
 use crate::attribute::{Attribution, Evidence};
-use crate::figures::{Range, count, percent, percents, time, times};
-use crate::report::{ProgramRow, Report};
+use crate::figures::{Range, count, counted, percent, percents, time, times};
+use crate::report::{ProgramRow, Report, SiteRow};
 
 /// Below this share of interrupts and of time it is not the TLB.
 const MATTERS: f64 = 0.01;
+
+/// What is said in place of advice where interrupts were only counted: what is not timed promises nothing by itself.
+const TOO_LITTLE: &str = "What would help cannot be told, because none of these was timed: record for longer, or allow more with --overhead.";
 
 /// What a reader should know of the figures.
 pub fn notes(from: &Attribution, scale: f64, report: &Report) -> Vec<String> {
@@ -75,7 +78,7 @@ pub fn notes(from: &Attribution, scale: f64, report: &Report) -> Vec<String> {
              times are told without them. {}",
             match from.lost {
                 1 => "1 event was".to_owned(),
-                lost => format!("{} events were", count(lost)),
+                lost => format!("{} were", counted(lost, "event")),
             },
             percent(from.lost as f64 / (from.lost + from.samples) as f64),
             match from.counted() {
@@ -124,7 +127,8 @@ fn guest(from: &Attribution) -> String {
     )
 }
 
-/// The lines that answer the question.
+/// The lines that answer the question: ten at most. `all` is how many interrupts there were, `mappings` how many of them flushed
+/// mappings of the kernel, which the row TLB (`row`) does not count; `only` is the program that was asked for.
 pub fn answer(
     from: &Attribution,
     report: &Report,
@@ -133,200 +137,266 @@ pub fn answer(
     row: Option<u64>,
     only: Option<&str>,
 ) -> Vec<String> {
-    let mut lines = Vec::new();
-    let seconds = report.ns as f64 / 1e9;
-    let others: u64 = report.others.iter().map(|row| row.count).sum();
-    let total = all + others as f64;
-    let share = if total > 0.0 { all / total } else { 0.0 };
-    lines.push(format!(
-        "{} TLB shootdown interrupts in {} on {} CPUs ({} a second): {} of all interrupts that call functions.",
-        count(all.round() as u64),
-        time(report.ns as f64),
-        report.cpus,
-        count(if seconds > 0.0 { (all / seconds).round() as u64 } else { 0 }),
-        percent(share)
-    ));
-    if let Some(row) = row {
-        let compared = if row > 0 {
-            (report.attributed as f64 - mappings) / row as f64
-        } else {
-            1.0
-        };
-        lines.push(format!(
-            "Laid at a call or a reason: {}. /proc/interrupts counted {} (row TLB): {}{}.",
-            count(report.attributed),
-            count(row),
-            percent(compared),
-            if compared > 1.05 {
-                "; more than all, so the counters were read while nothing was recorded"
-            } else {
-                ""
-            }
-        ));
-    } else {
-        lines.push(format!(
-            "Laid at a call or a reason: {} of {}. Not held against /proc/interrupts, which the recording does not have.",
-            count(report.attributed),
-            count(all.round() as u64)
-        ));
-    }
     // What shared the machine with what was recorded is told of apart.
-    let about = |program: &str| only.is_some() || from.is_about(program);
-    let others: Vec<&ProgramRow> = report
+    let is_about = |program: &str| only.is_some() || from.is_about(program);
+    let (programs, others): (Vec<_>, Vec<_>) = report
         .programs
         .iter()
-        .filter(|program| !about(&program.name))
+        .partition(|program| is_about(&program.name));
+    let sites: Vec<&SiteRow> = report
+        .sites
+        .iter()
+        .filter(|site| is_about(&site.program))
         .collect();
-    let (among, most_come, nothing) = match others.is_empty() {
-        true => ("", "Most come", "no program"),
-        false => (
-            "Of what was recorded, ",
-            "Of what was recorded, most come",
-            "nothing that was recorded",
-        ),
+    let answer = Answer {
+        from,
+        report,
+        all,
+        seen: report.attributed as f64 - mappings,
+        row,
+        first: sites.first().copied().filter(|site| site.interrupts > 0),
+        worst: programs
+            .iter()
+            .find_map(|program| Some((*program, program.share?))),
+        sender: others
+            .iter()
+            .copied()
+            .filter(|program| program.sent > 0)
+            .max_by_key(|program| program.sent),
+        others,
+        sites,
     };
-    let worst = report
-        .programs
+    let mut lines = vec![answer.how_many(), answer.attributed()];
+    lines.extend(answer.most_come_from());
+    lines.extend(answer.each_takes());
+    lines.extend(answer.pays_most());
+    lines.extend(answer.filled_again());
+    lines.extend(answer.no_shootdowns());
+    lines.extend(answer.sent_by_others());
+    lines.push(answer.verdict());
+    match report
+        .advice
         .iter()
-        .filter(|program| about(&program.name))
-        .find_map(|program| Some((program, program.share?)));
-    let dear = worst
-        .as_ref()
-        .is_some_and(|(_, share)| share.most >= MATTERS);
-    let mut own = report.sites.iter().filter(|site| about(&site.program));
-    let first = own.next().filter(|site| site.interrupts > 0);
-    if let Some(site) = first {
-        lines.push(format!(
-            "{most_come} from {}, {} at {}: {} interrupts ({}), {} flushes, {} pages{}.",
-            site.program,
-            site.call,
-            site.place(),
-            count(site.interrupts),
-            percent(site.interrupts as f64 / all.max(1.0)),
-            count(site.requests),
-            count(site.pages),
-            if site.full > 0 {
-                format!(" and {} times everything", count(site.full))
-            } else {
-                String::new()
-            }
-        ));
-        let each = 1.0 / site.remote.max(1) as f64;
-        let taken = 1.0 / site.interrupts.max(1) as f64;
-        lines.push(format!(
-            "Each of these flushes lets its initiator wait {}, and takes {} from each target.",
-            if site.initiator.most > 0.0 {
-                times(site.initiator.times(each))
-            } else {
-                "for a time that is not told".into()
-            },
-            if site.stolen.most > 0.0 {
-                times(site.stolen.times(taken))
-            } else {
-                "a time that is not told".into()
-            }
-        ));
-    }
-    if let Some((program, share)) = &worst {
-        lines.push(format!(
-            "{among}{} pays most: {} of its CPU time ({}): {} waiting, {} taken away.",
-            program.name,
-            percents(*share),
-            time(program.cpu_ns.unwrap_or(0.0)),
-            times(program.waited),
-            times(program.stolen)
-        ));
-    }
-    let own = || report.sites.iter().filter(|site| about(&site.program));
-    let locked: f64 = own().map(|site| site.locked_ns).sum();
-    let refaults: u64 = own().map(|site| site.refaults).sum();
-    if locked > 0.0 || refaults > 0 {
-        let known = own().filter_map(|site| site.refault_ns);
-        let refault_ns = known.fold(Range::default(), Range::plus);
-        lines.push(format!(
-            "Beside that, {} page faults filled again what these calls had given back{}{}.",
-            count(refaults),
-            if refault_ns.least > 0.0 {
-                format!(" ({})", times(refault_ns))
-            } else if refault_ns.most > 0.0 {
-                format!(" (at most {})", time(refault_ns.most))
-            } else {
-                String::new()
-            },
-            if from.seen.locks {
-                format!(", and they waited {} for mmap_lock", time(locked))
-            } else {
-                String::new()
-            }
-        ));
-    }
-    if let Some(other) = report
-        .others
-        .first()
-        .filter(|other| other.count as f64 > all)
+        .find(|advice| is_about(&advice.program))
     {
-        lines.push(format!(
-            "More interrupts are {}'s: {} ({}), {} in all.",
-            other.cause,
-            count(other.count),
-            other
-                .functions
-                .iter()
-                .take(3)
-                .map(|(name, _)| name.as_str())
-                .collect::<Vec<_>>()
-                .join(", "),
-            time(other.ns)
-        ));
-    }
-    let most = others.iter().max_by_key(|program| program.sent);
-    let most = most.filter(|program| program.sent > 0);
-    if let Some(most) = most {
-        let all: u64 = others.iter().map(|program| program.sent).sum();
-        lines.push(format!(
-            "Others on this machine, which the recording is not about, sent {} of these interrupts, most of them by {}: {}.",
-            count(all),
-            most.name,
-            count(most.sent)
-        ));
-    }
-    // A verdict on what was not recorded would be none.
-    let seen = report.attributed as f64 - mappings;
-    let missed = row.filter(|&row| row >= 50 && seen < 0.5 * row as f64);
-    let verdict = match (from.evidence(), dear, worst) {
-        _ if missed.is_some() => {
-            "Most of what /proc/interrupts counted is not in the recording, so whether it is the TLB cannot be told from it.".into()
-        }
-        (Evidence::Nothing, ..) if !from.seen.flushes => {
-            "Whether it is the TLB cannot be told from this recording.".into()
-        }
-        (_, true, Some((program, share))) => format!(
-            "It {} the TLB, as far as {} is concerned: {} is what can be won at most.",
-            if share.least >= MATTERS { "is" } else { "may be" },
-            program.name,
-            percents(share)
-        ),
-        (_, false, Some((program, share))) => format!(
-            "It is not your TLB: {nothing} loses 1 % of its time to shootdowns ({} loses {}).",
-            program.name,
-            percent(share.most)
-        ),
-        (_, _, None) if all < 1.0 => "It is not your TLB: there was no shootdown interrupt.".into(),
-        (_, _, None) if most.is_some() && first.is_none() => {
-            "It is not your TLB: none of these interrupts came from or to what was recorded.".into()
-        }
-        (_, _, None) => {
-            "What that is of each program's CPU time cannot be told from this recording.".into()
-        }
-    };
-    lines.push(verdict);
-    match report.advice.iter().find(|advice| about(&advice.program)) {
         Some(advice) => lines.push(format!("Try first: {}", advice.text)),
-        None if only.is_some() || first.is_some() => {
+        None if answer
+            .first
+            .is_some_and(|site| site.initiator.most + site.stolen.most == 0.0) =>
+        {
+            lines.push(TOO_LITTLE.into())
+        }
+        None if only.is_some() || answer.first.is_some() => {
             lines.push("No change promises more than the noise of this recording.".into())
         }
         None => {}
     }
-    lines.truncate(10);
     lines
+}
+
+/// What the lines are made from, each by a function of its own.
+struct Answer<'r> {
+    from: &'r Attribution,
+    report: &'r Report,
+    /// All shootdown interrupts.
+    all: f64,
+    /// Those of the row TLB that are laid at a call or a reason.
+    seen: f64,
+    row: Option<u64>,
+    /// Sites that it is about, and of them the one that most interrupts come from.
+    sites: Vec<&'r SiteRow>,
+    first: Option<&'r SiteRow>,
+    /// The program that it is about and that pays most.
+    worst: Option<(&'r ProgramRow, Range)>,
+    /// Programs that it is not about, and of them the one that sent most interrupts.
+    others: Vec<&'r ProgramRow>,
+    sender: Option<&'r ProgramRow>,
+}
+
+impl Answer<'_> {
+    fn how_many(&self) -> String {
+        let seconds = self.report.ns as f64 / 1e9;
+        let other: u64 = self.report.others.iter().map(|row| row.count).sum();
+        let total = self.all + other as f64;
+        let part = |all: f64| if all > 0.0 { self.all / all } else { 0.0 };
+        format!(
+            "{} in {} on {} ({} a second): {} of all interrupts that call functions.",
+            counted(self.all.round() as u64, "TLB shootdown interrupt"),
+            time(self.report.ns as f64),
+            counted(self.report.cpus as u64, "CPU"),
+            count(part(seconds).round() as u64),
+            percent(part(total))
+        )
+    }
+
+    fn attributed(&self) -> String {
+        let attributed = count(self.report.attributed);
+        let Some(row) = self.row else {
+            return format!(
+                "Laid at a call or a reason: {attributed} of {}. Not held against /proc/interrupts, which the recording does not have.",
+                count(self.all.round() as u64)
+            );
+        };
+        let share = if row > 0 { self.seen / row as f64 } else { 1.0 };
+        let more = match share > 1.05 {
+            true => "; more than all, so the counters were read while nothing was recorded",
+            false => "",
+        };
+        format!(
+            "Laid at a call or a reason: {attributed}. /proc/interrupts counted {} (row TLB): {}{more}.",
+            count(row),
+            percent(share)
+        )
+    }
+
+    fn most_come_from(&self) -> Option<String> {
+        let site = self.first?;
+        let most_come = match self.others.is_empty() {
+            true => "Most come",
+            false => "Of what was recorded, most come",
+        };
+        let everything = match site.full {
+            0 => String::new(),
+            full => format!(" and {} everything", counted(full, "time")),
+        };
+        Some(format!(
+            "{most_come} from {}, {} at {}: {} ({}), {}, {}{everything}.",
+            site.program,
+            site.call,
+            site.place(),
+            counted(site.interrupts, "interrupt"),
+            percent(site.interrupts as f64 / self.all.max(1.0)),
+            counted(site.requests, "flush"),
+            counted(site.pages, "page"),
+        ))
+    }
+
+    fn each_takes(&self) -> Option<String> {
+        let site = self.first?;
+        let each = |range: Range, of: u64, untold: &str| match range.most > 0.0 {
+            true => times(range.times(1.0 / of.max(1) as f64)),
+            false => untold.into(),
+        };
+        Some(format!(
+            "Each of these flushes lets its initiator wait {}, and takes {} from each target.",
+            each(site.initiator, site.remote, "for a time that is not told"),
+            each(site.stolen, site.interrupts, "a time that is not told")
+        ))
+    }
+
+    fn pays_most(&self) -> Option<String> {
+        let (program, share) = self.worst?;
+        let among = match self.others.is_empty() {
+            true => "",
+            false => "Of what was recorded, ",
+        };
+        Some(format!(
+            "{among}{} pays most: {} of its CPU time ({}): {} waiting, {} taken away.",
+            program.name,
+            percents(share),
+            time(program.cpu_ns.unwrap_or(0.0)),
+            times(program.waited),
+            times(program.stolen)
+        ))
+    }
+
+    fn filled_again(&self) -> Option<String> {
+        let locked: f64 = self.sites.iter().map(|site| site.locked_ns).sum();
+        let refaults: u64 = self.sites.iter().map(|site| site.refaults).sum();
+        if locked <= 0.0 && refaults == 0 {
+            return None;
+        }
+        let known = self.sites.iter().filter_map(|site| site.refault_ns);
+        let refault_ns = known.fold(Range::default(), Range::plus);
+        let took = if refault_ns.least > 0.0 {
+            format!(" ({})", times(refault_ns))
+        } else if refault_ns.most > 0.0 {
+            format!(" (at most {})", time(refault_ns.most))
+        } else {
+            String::new()
+        };
+        Some(match (refaults, self.from.seen.locks) {
+            (0, _) => format!(
+                "Beside that, these calls waited {} for mmap_lock.",
+                time(locked)
+            ),
+            (_, true) => format!(
+                "Beside that, {} filled again what these calls had given back{took}, and they waited {} for mmap_lock.",
+                counted(refaults, "page fault"),
+                time(locked)
+            ),
+            (_, false) => format!(
+                "Beside that, {} filled again what these calls had given back{took}.",
+                counted(refaults, "page fault")
+            ),
+        })
+    }
+
+    fn no_shootdowns(&self) -> Option<String> {
+        let most = self.report.others.first();
+        let other = most.filter(|other| other.count as f64 > self.all)?;
+        let functions = other.functions.iter().take(3);
+        let functions: Vec<&str> = functions.map(|(name, _)| name.as_str()).collect();
+        Some(format!(
+            "More interrupts are {}'s: {} ({}), {} in all.",
+            other.cause,
+            count(other.count),
+            functions.join(", "),
+            time(other.ns)
+        ))
+    }
+
+    fn sent_by_others(&self) -> Option<String> {
+        let most = self.sender?;
+        let all: u64 = self.others.iter().map(|program| program.sent).sum();
+        Some(format!(
+            "Others on this machine, which the recording is not about, sent {} of these interrupts, most of them by {}: {}.",
+            count(all),
+            most.name,
+            count(most.sent)
+        ))
+    }
+
+    /// Whether it is the TLB.
+    fn verdict(&self) -> String {
+        // A verdict on what was not recorded would be none.
+        let is_missed = |row: u64| row >= 50 && self.seen < 0.5 * row as f64;
+        if self.row.is_some_and(is_missed) {
+            return "Most of what /proc/interrupts counted is not in the recording, so whether it is the TLB cannot be told from it.".into();
+        }
+        if self.from.evidence() == Evidence::Nothing && !self.from.seen.flushes {
+            return "Whether it is the TLB cannot be told from this recording.".into();
+        }
+        match self.worst {
+            Some((program, share)) if share.most >= MATTERS => format!(
+                "It {} the TLB, as far as {} is concerned: {} is what can be won at most.",
+                if share.least >= MATTERS {
+                    "is"
+                } else {
+                    "may be"
+                },
+                program.name,
+                percents(share)
+            ),
+            Some((program, share)) => format!(
+                "It is not your TLB: {} loses 1 % of its time to shootdowns ({} loses {}).",
+                match self.others.is_empty() {
+                    true => "no program",
+                    false => "nothing that was recorded",
+                },
+                program.name,
+                percent(share.most)
+            ),
+            None if self.all < 1.0 => {
+                "It is not your TLB: there was no shootdown interrupt.".into()
+            }
+            None if self.sender.is_some() && self.first.is_none() => {
+                "It is not your TLB: none of these interrupts came from or to what was recorded."
+                    .into()
+            }
+            None => {
+                "What that is of each program's CPU time cannot be told from this recording.".into()
+            }
+        }
+    }
 }

@@ -111,6 +111,16 @@ pub fn count(number: u64) -> String {
     out
 }
 
+/// So many of something, by the name of one.
+pub fn counted(number: u64, one: &str) -> String {
+    let ending = match number {
+        1 => "",
+        _ if one.ends_with('s') || one.ends_with("sh") => "es",
+        _ => "s",
+    };
+    format!("{} {one}{ending}", count(number))
+}
+
 /// Frames below which every stack begins.
 const ROOTS: &[&str] = &[
     "runtime.goexit",

@@ -138,8 +138,29 @@ fn what_others_flush_alone_is_not_the_recorded_programs_tlb() {
 fn interrupts_that_were_only_counted_are_no_verdict() {
     let lines = said("the command server", 100, 0, false);
     one(&lines, "cannot be told");
+    one(&lines, "none of these was timed");
+    for untrue in ["not your TLB", "No change promises"] {
+        assert!(
+            lines.iter().all(|line| !line.contains(untrue)),
+            "{lines:#?}"
+        );
+    }
+}
+
+#[test]
+fn of_one_interrupt_is_said_that_it_is_one_and_nothing_of_what_was_not_filled() {
+    let lines = said("the command server", 1, 0, true);
     assert!(
-        lines.iter().all(|line| !line.contains("not your TLB")),
+        lines[0].starts_with("1 TLB shootdown interrupt in "),
+        "{lines:#?}"
+    );
+    let site = one(&lines, "Most come from");
+    assert!(
+        site.contains("1 interrupt (100 %), 1 flush, 0 pages"),
+        "{site}"
+    );
+    assert!(
+        lines.iter().all(|line| !line.contains("filled again")),
         "{lines:#?}"
     );
 }

@@ -1,21 +1,34 @@
 //! `cargo xtask overhead`: what recording costs a program, measured with it and without by turns.
 //!
-//! A program that does the same all the time (`crates/quell-record/programs/steady.c`) tells how much it has done and
-//! how much CPU time that took. While it runs, `quell record -p` records it for some seconds, then nothing does, then
-//! the other way round, and so on: a turn with and one without that follow each other are a pair, and every other pair
-//! is in the opposite order, so that what a host becomes slower or faster in the meantime counts as often for the one
-//! as for the other. What is told of a kind of work is the median over pairs of how much more an operation took while
-//! recorded, and between which of the pairs the true median lies with a confidence of 95 %, whatever the noise looks
-//! like: the test of signs. A turn with recording is looked at from the first byte of the recording on, so what opening
-//! the events and reading the recording takes is not in the figure; the recorder prints that.
+//! A program that does the same all the time (`crates/quell-record/programs/steady.c`) tells each millisecond how much
+//! it has done and how much CPU time that took. While it runs, `quell record -p` records it for some seconds, then
+//! nothing does, then the other way round, and so on: a turn with and one without that follow each other are a pair,
+//! and every other pair is in the opposite order.
+//!
+//! What an operation takes differs by tens of percent from one second to the next on a virtual machine, and recording
+//! may cost one. So it is asked twice, each time where the noise is least. *Outside of windows*, recording makes every
+//! operation dearer by the same (a call goes a longer way, an interrupt is counted or recorded), so cheap milliseconds
+//! have that as well as dear ones, and what else the machine does makes milliseconds dearer, and none cheaper: in each
+//! fifth of a second, the lowest decile of what an operation took is compared between the turns of a pair. *In
+//! windows*, operations are dearer by half or more, and there are some tens of windows in a turn, so these milliseconds
+//! are compared with the others of the same turn. Third comes the recorder's own CPU time, as the kernel counts it, as
+//! a share of all that was used on the machine. The sum is what recording costs. What is told of a kind of work are
+//! medians over pairs, and between which of the pairs the true median lies with a confidence of 95 %, whatever the
+//! noise looks like: the test of signs. A turn with recording is looked at from the first byte of the recording on, so
+//! what opening the events and reading the recording takes is not in the figures; the recorder prints that.
 
+use std::collections::BTreeMap;
 use std::fmt::Write as _;
-use std::io::{BufRead, BufReader};
+use std::fs::File;
+use std::io::Read as _;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
-use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 use std::{fs, thread};
+
+use quell_perf::counters::busy_ns;
+use quell_perf::file::Recording;
+use quell_perf::{Item, Source, Window};
 
 use super::output;
 use super::programs::{median, overhead, release_quell, target, write_table};
@@ -25,8 +38,21 @@ const KINDS: [(&str, usize); 4] = [("memory", 2), ("memory", 1), ("calls", 1), (
 
 /// How long a recording of a turn takes, in seconds, and how much of that is looked at: a recording is in its file
 /// within the first second.
-const RECORDED: u64 = 3;
-const LOOKED_AT: Duration = Duration::from_millis(1900);
+const RECORDED: u64 = 5;
+const LOOKED_AT: Duration = Duration::from_millis(3900);
+
+/// How long a turn without recording is looked at.
+const PLAIN: Duration = Duration::from_secs(2);
+
+/// The lowest decile is that of so much time, in nanoseconds, if there are so many undisturbed slices in it.
+const PART_NS: u64 = 200_000_000;
+const ENOUGH: usize = 4;
+
+/// So many such parts of a turn tell something.
+const PARTS: usize = 4;
+
+/// A slice counts as undisturbed if all threads ran for so much of it.
+const UNDISTURBED: f64 = 0.9;
 
 /// How often it is looked whether something has come.
 const POLL: Duration = Duration::from_millis(10);
@@ -92,7 +118,7 @@ pub fn run(root: &Path, asked: &Asked) -> Result<(), String> {
     let mut rows = Vec::new();
     for (kind, threads) in KINDS {
         if asked.kinds.is_empty() || asked.kinds.contains(&kind) {
-            let steady = Steady::start(&program, kind, threads)?;
+            let mut steady = Steady::start(&program, &folder, kind, threads)?;
             let recording = folder.join("recording");
             let turns = (0..asked.pairs).map(|pair| steady.pair(&quell, &recording, pair % 2 == 1));
             let pairs = turns.collect::<Result<Vec<_>, _>>()?;
@@ -113,85 +139,193 @@ pub fn run(root: &Path, asked: &Asked) -> Result<(), String> {
 /// The program, as it runs.
 struct Steady {
     child: Child,
-    /// What it said, and when.
-    told: Arc<Mutex<Vec<Told>>>,
+    threads: usize,
+    /// What it says, line by line, from a turn's begin on.
+    told: File,
 }
 
+/// What the program has done until then, by its own account.
 #[derive(Clone, Copy)]
 struct Told {
-    at: Instant,
+    at_ns: u64,
     done: u64,
     cpu_ns: u64,
 }
 
-/// What an operation took, in nanoseconds.
+/// What it did between two lines.
 #[derive(Clone, Copy)]
-struct Took {
-    cpu: f64,
-    wall: f64,
+struct Slice {
+    from_ns: u64,
+    to_ns: u64,
+    done: f64,
+    cpu_ns: f64,
 }
 
-/// An operation without recording, and with it; what the recording said of its own cost, in percent.
+impl Slice {
+    fn is_in(&self, window: &Window) -> bool {
+        self.from_ns < window.end_ns && window.start_ns < self.to_ns
+    }
+}
+
+/// What recording has cost in a pair of turns.
 struct Pair {
-    plain: Took,
-    recorded: Took,
+    /// CPU time of an operation without recording, in nanoseconds.
+    each_ns: f64,
+    /// By which share it took more outside of windows.
+    outside: f64,
+    /// By which share all took more because of what was dearer in windows.
+    windows: f64,
+    /// The recorder's own CPU time, as a share of all that was used on the machine.
+    recorder: f64,
+    /// What the recording said of all this.
     account: f64,
 }
 
+impl Pair {
+    fn together(&self) -> f64 {
+        (1.0 + self.outside) * (1.0 + self.windows) - 1.0 + self.recorder
+    }
+}
+
+/// A turn in which it was recorded.
+struct Recorded {
+    slices: Vec<Slice>,
+    windows: Vec<Window>,
+    /// CPU time of the recorder meanwhile, as a share of all that was used on the machine.
+    recorder: f64,
+    account: f64,
+}
+
+impl Recorded {
+    /// What it tells, with what an operation took in a turn without recording.
+    fn with(&self, plain_ns: f64, threads: usize) -> Result<Pair, String> {
+        let in_window = |slice: &&Slice| self.windows.iter().any(|window| slice.is_in(window));
+        let (inside, outside): (Vec<&Slice>, Vec<&Slice>) = self.slices.iter().partition(in_window);
+        let outside_ns = undisturbed(outside.iter().copied(), threads)?;
+        let sum = |slices: &[&Slice], of: fn(&Slice) -> f64| -> f64 {
+            slices.iter().copied().map(of).sum()
+        };
+        let done = |slice: &Slice| slice.done;
+        let cpu = |slice: &Slice| slice.cpu_ns;
+        let mean_ns = sum(&outside, cpu) / sum(&outside, done);
+        let all_ns = sum(&outside, cpu) + sum(&inside, cpu);
+        let dearer_ns = sum(&inside, cpu) - sum(&inside, done) * mean_ns;
+        Ok(Pair {
+            each_ns: plain_ns,
+            outside: outside_ns / plain_ns - 1.0,
+            windows: dearer_ns / (all_ns - dearer_ns),
+            recorder: self.recorder,
+            account: self.account,
+        })
+    }
+}
+
+/// What an operation took in the undisturbed slices of a turn: the lowest decile of each part of it, in the mean.
+fn undisturbed<'s>(slices: impl Iterator<Item = &'s Slice>, threads: usize) -> Result<f64, String> {
+    let mut parts: BTreeMap<u64, Vec<f64>> = BTreeMap::new();
+    for slice in slices {
+        let ran = slice.cpu_ns / (slice.to_ns - slice.from_ns) as f64;
+        if slice.done > 0.0 && ran >= UNDISTURBED * threads as f64 {
+            let part = parts.entry(slice.from_ns / PART_NS).or_default();
+            part.push(slice.cpu_ns / slice.done);
+        }
+    }
+    let enough = parts.into_values().filter(|part| part.len() >= ENOUGH);
+    let deciles: Vec<f64> = enough
+        .map(|mut part| {
+            part.sort_by(f64::total_cmp);
+            part[part.len() / 10]
+        })
+        .collect();
+    match deciles.len() {
+        0..PARTS => Err(format!(
+            "the program hardly had {threads} CPUs to itself, not even for some milliseconds: measure while less else \
+             runs, or with `nice -n -10`"
+        )),
+        count => Ok(deciles.iter().sum::<f64>() / count as f64),
+    }
+}
+
+/// Slices between lines of the program, of those within a turn.
+fn slices(lines: &str, from_ns: u64, to_ns: u64) -> Vec<Slice> {
+    let told = lines.lines().filter_map(|line| {
+        let mut numbers = line.split(' ').map(str::parse);
+        let mut next = || numbers.next()?.ok();
+        Some(Told {
+            at_ns: next()?,
+            done: next()?,
+            cpu_ns: next()?,
+        })
+    });
+    let told: Vec<Told> = told
+        .filter(|told| (from_ns..to_ns).contains(&told.at_ns))
+        .collect();
+    let slice = |pair: &[Told]| Slice {
+        from_ns: pair[0].at_ns,
+        to_ns: pair[1].at_ns,
+        done: (pair[1].done - pair[0].done) as f64,
+        cpu_ns: (pair[1].cpu_ns - pair[0].cpu_ns) as f64,
+    };
+    told.windows(2).map(slice).collect()
+}
+
+/// The clock of the recording, and of the program.
+fn now_ns() -> u64 {
+    let now = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
+    now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64
+}
+
+/// CPU time of all threads of a process until now.
+fn cpu_ns(pid: u32) -> Option<u64> {
+    let threads = fs::read_dir(format!("/proc/{pid}/task")).ok()?;
+    let ran = |thread: fs::DirEntry| {
+        let text = fs::read_to_string(thread.path().join("schedstat")).ok()?;
+        text.split(' ').next()?.parse::<u64>().ok()
+    };
+    Some(threads.flatten().filter_map(ran).sum())
+}
+
 impl Steady {
-    fn start(program: &Path, kind: &str, threads: usize) -> Result<Self, String> {
-        let mut child = Command::new(program)
+    fn start(program: &Path, folder: &Path, kind: &str, threads: usize) -> Result<Self, String> {
+        let path = folder.join("told");
+        let told = File::create(&path).and_then(|file| Ok((file, File::open(&path)?)));
+        let (write, told) = told.map_err(|error| format!("{}: {error}", path.display()))?;
+        let child = Command::new(program)
             .args([kind, &threads.to_string()])
-            .stdout(Stdio::piped())
+            .stdout(write)
             .spawn()
             .map_err(|error| format!("{}: {error}", program.display()))?;
-        let lines = BufReader::new(child.stdout.take().ok_or("the program has no output")?);
-        let told = Arc::new(Mutex::new(Vec::new()));
-        let into = told.clone();
-        thread::spawn(move || {
-            for line in lines.lines().map_while(Result::ok) {
-                let at = Instant::now();
-                let numbers = line.split_once(' ');
-                let numbers =
-                    numbers.and_then(|(done, cpu)| Some((done.parse().ok()?, cpu.parse().ok()?)));
-                if let Some((done, cpu_ns)) = numbers {
-                    let mut told = into.lock().unwrap_or_else(PoisonError::into_inner);
-                    told.push(Told { at, done, cpu_ns });
-                }
-            }
-        });
         // What it touches first is not what it does.
         thread::sleep(Duration::from_millis(300));
-        Ok(Self { child, told })
-    }
-
-    /// What an operation took since then, for as long as a turn is looked at.
-    fn took(&self, from: Instant) -> Result<Took, String> {
-        let to = from + LOOKED_AT;
-        thread::sleep(to.saturating_duration_since(Instant::now()));
-        let told = self.told.lock().unwrap_or_else(PoisonError::into_inner);
-        let mut within = told.iter().filter(|told| (from..to).contains(&told.at));
-        let ends = within.next().copied().zip(within.next_back().copied());
-        let (first, last) = ends.ok_or("the program has stopped")?;
-        let done = (last.done - first.done) as f64;
-        Ok(Took {
-            cpu: (last.cpu_ns - first.cpu_ns) as f64 / done,
-            wall: last.at.duration_since(first.at).as_nanos() as f64 / done,
+        Ok(Self {
+            child,
+            threads,
+            told,
         })
     }
 
-    /// What an operation takes while it is recorded, and the recording's account of its cost.
-    fn recorded(&self, quell: &Path, file: &Path) -> Result<(Took, f64), String> {
+    /// What it does from now on, for so long.
+    fn turn(&mut self, time: Duration) -> Result<Vec<Slice>, String> {
+        let mut lines = String::new();
+        let from_ns = now_ns();
+        thread::sleep(time);
+        let to_ns = now_ns();
+        let read = self.told.read_to_string(&mut lines);
+        read.map_err(|error| format!("what the program has told: {error}"))?;
+        Ok(slices(&lines, from_ns, to_ns))
+    }
+
+    /// What an operation takes while nothing is recorded, in nanoseconds.
+    fn plain(&mut self) -> Result<f64, String> {
+        undisturbed(self.turn(PLAIN)?.iter(), self.threads)
+    }
+
+    /// What it does while it is recorded.
+    fn recorded(&mut self, quell: &Path, file: &Path) -> Result<Recorded, String> {
         let _ = fs::remove_file(file);
         let recorder = Command::new(quell)
-            .args([
-                "record",
-                "--seconds",
-                &RECORDED.to_string(),
-                "-p",
-                &self.child.id().to_string(),
-                "-o",
-            ])
+            .args(["record", "--seconds", &RECORDED.to_string()])
+            .args(["-p", &self.child.id().to_string(), "-o"])
             .arg(file)
             .stdout(Stdio::null())
             .stderr(Stdio::piped())
@@ -202,29 +336,47 @@ impl Steady {
         while !is_recorded() && begun.elapsed() < Duration::from_secs(30) {
             thread::sleep(POLL);
         }
-        let took = self.took(Instant::now());
+        let used = || Some((cpu_ns(recorder.id())? as f64, busy_ns().ok()? as f64));
+        let before = used();
+        let slices = self.turn(LOOKED_AT);
+        let used = used().zip(before);
         let output = recorder
             .wait_with_output()
             .map_err(|error| error.to_string())?;
-        let said = String::from_utf8_lossy(&output.stderr);
-        let account = overhead(&said).and_then(|said| said.strip_suffix(" %")?.parse().ok());
-        Ok((took?, account.ok_or_else(|| said.into_owned())?))
-    }
-
-    fn pair(&self, quell: &Path, file: &Path, recorded_first: bool) -> Result<Pair, String> {
-        let plain = || self.took(Instant::now());
-        let (plain, (recorded, account)) = if recorded_first {
-            let recorded = self.recorded(quell, file)?;
-            (plain()?, recorded)
-        } else {
-            (plain()?, self.recorded(quell, file)?)
+        let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        let account = overhead(&said).and_then(|said| said.strip_suffix(" %")?.parse::<f64>().ok());
+        let (Some(account), Some((after, before))) = (account, used) else {
+            return Err(said);
         };
-        Ok(Pair {
-            plain,
-            recorded,
-            account,
+        Ok(Recorded {
+            slices: slices?,
+            windows: windows(file)?,
+            recorder: (after.0 - before.0) / (after.1 - before.1),
+            account: account / 100.0,
         })
     }
+
+    fn pair(&mut self, quell: &Path, file: &Path, recorded_first: bool) -> Result<Pair, String> {
+        let (plain_ns, recorded) = if recorded_first {
+            let recorded = self.recorded(quell, file)?;
+            (self.plain()?, recorded)
+        } else {
+            (self.plain()?, self.recorded(quell, file)?)
+        };
+        recorded.with(plain_ns, self.threads)
+    }
+}
+
+/// The windows of a recording.
+fn windows(file: &Path) -> Result<Vec<Window>, String> {
+    let mut recording = Recording::open(file).map_err(|error| error.to_string())?;
+    let mut windows = Vec::new();
+    while let Some(item) = recording.next().map_err(|error| error.to_string())? {
+        if let Item::Window(window) = item {
+            windows.push(window);
+        }
+    }
+    Ok(windows)
 }
 
 impl Drop for Steady {
@@ -265,33 +417,30 @@ fn middle(figures: impl Iterator<Item = f64>) -> Option<(f64, f64, f64)> {
 }
 
 fn row(kind: &str, threads: usize, pairs: &[Pair]) -> String {
-    let more = |of: fn(&Took) -> f64| {
-        let figures = pairs
-            .iter()
-            .map(|pair| of(&pair.recorded) / of(&pair.plain) - 1.0);
-        middle(figures).map_or(String::new(), |(median, least, most)| {
-            format!(
-                "{:+.2} % ({:+.2} to {:+.2})",
-                median * 100.0,
-                least * 100.0,
-                most * 100.0
-            )
+    let figure = |of: fn(&Pair) -> f64| {
+        let told = middle(pairs.iter().map(of));
+        told.map_or(String::new(), |(median, least, most)| {
+            let [median, least, most] = [median, least, most].map(|share| share * 100.0);
+            format!("{median:+.2} % ({least:+.2} to {most:+.2})")
         })
     };
+    let each_ns = median(pairs.iter().map(|pair| pair.each_ns));
     let account = median(pairs.iter().map(|pair| pair.account));
-    let each = median(pairs.iter().map(|pair| pair.plain.cpu));
     format!(
-        "| {kind} | {threads} | {:.1} us | {} | {} | {account:.2} % |",
-        each / 1e3,
-        more(|took| took.cpu),
-        more(|took| took.wall)
+        "| {kind} | {threads} | {:.1} us | {} | {} | {} | {} | {:.2} % |",
+        each_ns / 1e3,
+        figure(|pair| pair.outside),
+        figure(|pair| pair.windows),
+        figure(|pair| pair.recorder),
+        figure(Pair::together),
+        account * 100.0
     )
 }
 
 fn table(rows: &[String], pairs: usize) -> String {
     let mut text = String::from(
-        "| work | threads | CPU time of an operation | CPU time while recorded | time while recorded | by the recorder's account |\n\
-         | --- | ---: | ---: | ---: | ---: | ---: |\n",
+        "| work | threads | an operation | dearer outside of windows | in windows | the recorder itself | together | by its own account |\n\
+         | --- | ---: | ---: | ---: | ---: | ---: | ---: | ---: |\n",
     );
     for row in rows {
         let _ = writeln!(text, "{row}");
@@ -322,22 +471,51 @@ mod tests {
         assert_eq!(told, Some((3.5, 1.0, 9.0)));
     }
 
+    /// A program of one thread whose operations take so many nanoseconds at a time, told each millisecond.
+    fn told(each_ns: impl Fn(u64) -> f64) -> String {
+        let mut done = 0.0;
+        (0..4000).fold(String::new(), |mut text, ms| {
+            let at = ms * 1_000_000;
+            let _ = writeln!(text, "{at} {done:.0} {at}");
+            done += 1e6 / each_ns(ms);
+            text
+        })
+    }
+
     #[test]
-    fn how_much_more_an_operation_takes_is_told_pair_by_pair() {
-        let pair = |slow: f64| {
-            let took = |cpu: f64| Took { cpu, wall: cpu };
-            Pair {
-                plain: took(1000.0 * slow),
-                recorded: took(1020.0 * slow),
-                account: 1.5,
-            }
+    fn what_recording_costs_is_told_from_what_else_makes_operations_dearer() {
+        // Each operation takes 1 % more; all take twice as long in a window of 10 ms in each 500 ms; and three of four
+        // milliseconds are made dearer by half and more by something else.
+        let noise = |ms: u64| [1.0, 1.5, 1.7, 2.0][(ms % 4) as usize];
+        let plain = told(noise);
+        let is_open = |ms: u64| ms % 500 < 12;
+        let dear = told(|ms| noise(ms) * 1.01 * if is_open(ms) { 2.0 } else { 1.0 });
+        let plain_ns = undisturbed(slices(&plain, 0, u64::MAX).iter(), 1).unwrap();
+        assert!((plain_ns - 1.0).abs() < 1e-3, "{plain_ns}");
+        let recorded = Recorded {
+            slices: slices(&dear, 0, u64::MAX),
+            windows: (0..8)
+                .map(|n| Window {
+                    start_ns: n * 500_000_000,
+                    end_ns: n * 500_000_000 + 12_000_000,
+                })
+                .collect(),
+            recorder: 0.001,
+            account: 0.03,
         };
-        // The host becomes slower all the time, and each pair says the same.
-        let pairs: Vec<Pair> = (0..8).map(|n| pair(1.0 + f64::from(n))).collect();
-        assert_eq!(
-            row("calls", 1, &pairs),
-            "| calls | 1 | 4.5 us | +2.00 % (+2.00 to +2.00) | +2.00 % (+2.00 to +2.00) | 1.50 % |"
-        );
+        let pair = recorded.with(plain_ns, 1).unwrap();
+        let near = |figure: f64, expected: f64| (figure - expected).abs() < 0.0005;
+        assert!(near(pair.outside, 0.01), "{}", pair.outside);
+        // 12 ms in which half of the work is done, of 488 + 6.
+        assert!(near(pair.windows, 6.0 / 494.0), "{}", pair.windows);
+        assert!(near(pair.recorder, 0.001), "{}", pair.recorder);
+        assert!(near(pair.together(), 1.01 * 500.0 / 494.0 - 0.999));
+    }
+
+    #[test]
+    fn a_program_that_never_has_its_cpus_tells_nothing() {
+        let wrong = undisturbed(slices(&told(|_| 1.0), 0, u64::MAX).iter(), 2);
+        assert!(wrong.unwrap_err().contains("2 CPUs"));
     }
 
     #[test]

@@ -9,7 +9,7 @@ use clap::Args;
 use console::Term;
 use quell_perf::live::{Options, Recorder, Refused, Scope, is_running};
 use quell_record::events;
-use quell_record::figures::{count, percent, percents};
+use quell_record::figures::{count, counted, percent, percents};
 use quell_record::top::{Row, Second, Top};
 
 use super::live::{percent as percentage, seconds, told_to_end};
@@ -131,10 +131,10 @@ fn show(second: &Second, json: bool) -> io::Result<()> {
 
 fn heading(second: &Second) -> String {
     let mut text = format!(
-        "after {:.0} s: {} TLB shootdown interrupts in this second, of {} processes",
+        "after {:.0} s: {} in this second, of {}",
         second.at,
-        count(second.interrupts),
-        second.processes.len()
+        counted(second.interrupts, "TLB shootdown interrupt"),
+        counted(second.processes.len() as u64, "process")
     );
     if second.recorded == 0.0 {
         text += "; nothing was recorded, to cost no more than --overhead";
@@ -142,7 +142,7 @@ fn heading(second: &Second) -> String {
         text += &format!("; from {} of it", percent(second.recorded));
     }
     if second.lost > 0 {
-        text += &format!("; {} events lost", count(second.lost));
+        text += &format!("; {} lost", counted(second.lost, "event"));
     }
     text
 }

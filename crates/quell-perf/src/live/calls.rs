@@ -8,6 +8,7 @@
 //! and no window is opened meanwhile. What counts all calls is there for the moment alone, because it makes each call
 //! longer still.
 
+use std::collections::BTreeSet;
 use std::io;
 use std::thread::{self, JoinHandle};
 
@@ -21,9 +22,6 @@ pub(super) const ALL: &str = "raw_syscalls:sys_enter";
 /// How often all calls are counted for a moment.
 const COUNT_NS: u64 = 2_000_000_000;
 
-/// How long it takes to close these events, as long as none has been closed.
-const CLOSING_NS: u64 = 1_000_000_000;
-
 /// Which part of the budget all calls together may take for being traced without these events being closed between
 /// windows.
 const PART: f64 = 0.25;
@@ -36,7 +34,7 @@ pub(super) struct Calls {
     all: Option<u64>,
     /// Those that are being closed, and since when.
     closing: Option<(JoinHandle<()>, u64)>,
-    /// How long that took the last time.
+    /// How long that took the last time, or else may take.
     closing_ns: u64,
     /// Since when they are open, and how long they were before.
     open_ns: Option<u64>,
@@ -61,7 +59,7 @@ impl Calls {
             tells_lost: rings::tells_lost(),
             all: all.filter(|_| any),
             closing: None,
-            closing_ns: CLOSING_NS,
+            closing_ns: 0,
             open_ns: None,
             was_open_ns: 0,
             counting: None,
@@ -70,6 +68,13 @@ impl Calls {
             counted: 0,
             within_ns: 0,
         }
+    }
+
+    /// None of them was closed yet: each may take so long.
+    pub(super) fn expect_closing(&mut self, each_ns: f64) {
+        let calls = self.points.iter().filter(|point| point.call);
+        let tracepoints: BTreeSet<u64> = calls.map(|point| point.id).collect();
+        self.closing_ns = (tracepoints.len() as f64 * each_ns) as u64;
     }
 
     /// What all programs have lost by them until now, in nanoseconds, if each call takes so much longer.
@@ -196,6 +201,7 @@ mod tests {
     #[test]
     fn events_that_cost_too_much_are_closed_even_where_nothing_may_be_spent() {
         let mut calls = Calls::of(Vec::new(), None);
+        calls.closing_ns = 1_000_000_000;
         // A million calls a second, of which each takes 50 ns more: a twentieth of one CPU.
         (calls.counted, calls.within_ns) = (1_000_000, 1_000_000_000);
         assert_eq!(calls.closing_ns(50.0, None), None);
@@ -203,8 +209,31 @@ mod tests {
         let closing = calls
             .closing_ns(50.0, Some(0.1))
             .expect("it is over a quarter");
-        assert!((closing - 0.05 * CLOSING_NS as f64).abs() < 1.0);
+        assert!((closing - 0.05 * 1e9).abs() < 1.0);
         assert!(calls.closing_ns(50.0, Some(0.0)).is_some());
+    }
+
+    #[test]
+    fn each_tracepoint_of_a_call_is_closed_once_whatever_is_open_of_it() {
+        use super::super::options::{Stack, Stretches};
+        let point = |id, call| Point {
+            event: 0,
+            id,
+            stack: Stack::Absent,
+            counted: false,
+            filter: None,
+            stretches: Stretches::Windows,
+            call,
+        };
+        let points = vec![
+            point(1, true),
+            point(1, true),
+            point(2, true),
+            point(3, false),
+        ];
+        let mut calls = Calls::of(points, Some(9));
+        calls.expect_closing(40e6);
+        assert_eq!(calls.closing_ns, 80_000_000);
     }
 
     #[test]

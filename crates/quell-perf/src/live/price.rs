@@ -1,6 +1,7 @@
 //! What one event costs on this host, from a call that does nothing, with and without it.
 
 use std::io;
+use std::time::Instant;
 
 use perf_event::Builder;
 use perf_event::events::Tracepoint;
@@ -30,6 +31,8 @@ pub struct Price {
     pub turn_ns: f64,
     /// Each system call of any program, because those of some calls are open; 0 if none is.
     pub call_ns: f64,
+    /// How long it takes to close an event for good, which is waiting and no CPU time.
+    pub closing_ns: f64,
 }
 
 impl Price {
@@ -45,7 +48,9 @@ impl Price {
             .build()?;
         count.enable()?;
         let counted = round();
+        let begun = Instant::now();
         drop(count);
+        let closing_ns = begun.elapsed().as_nanos() as f64;
         let plain = recorded_round(id, Stack::Absent)?;
         let recorded = recorded_round(id, Stack::Whole)?;
         let unwound = recorded_round(id, Stack::Unwound)?;
@@ -57,6 +62,7 @@ impl Price {
             unwound_ns: each(unwound),
             turn_ns: 0.0,
             call_ns: 0.0,
+            closing_ns,
         })
     }
 
@@ -69,6 +75,7 @@ impl Price {
             unwound_ns: 4000.0,
             turn_ns: 0.0,
             call_ns: 0.0,
+            closing_ns: 30e6,
         }
     }
 }

@@ -164,12 +164,13 @@ impl Recorder {
             Ok(Some(format)) => Some(format.id),
             _ => None,
         };
-        let calls = Calls::of(points, all);
+        let mut calls = Calls::of(points, all);
         let call_ns = (price::call_ns() - call_before_ns).max(0.0);
         let price = match tracefs.format(price::TRACEPOINT, &mut names) {
             Ok(Some(format)) => Price::measure(format.id).unwrap_or_else(|_| Price::assumed()),
             _ => Price::assumed(),
         };
+        calls.expect_closing(price.closing_ns);
         let turn_ns = rings::turn_ns(&mut rings).map_err(failed(SWITCHED))?;
         let price = Price {
             turn_ns,

@@ -135,7 +135,8 @@ impl Running {
 
     /// CPU time that the kernel used for the events until now, and what of it hit the processes that the recording is
     /// about: an event that was lost or only counted may be theirs, and so may all system calls be that take longer.
-    /// One that is open, and neither recorded nor counted, costs nothing that can be measured.
+    /// What one that is open takes while it is neither recorded nor counted is not in it: some nanoseconds, but of each
+    /// page fault of any program, too.
     pub(super) fn kernel(&self, price: &Price, calls: &Calls, now_ns: u64) -> (u64, u64) {
         let lost = self.lost as f64 * price.plain_ns;
         let turned = self.turns as f64 * price.turn_ns * self.other_cpus as f64;

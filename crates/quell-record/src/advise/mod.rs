@@ -20,7 +20,7 @@ use changes::{Around, LEAST, Program, Proposal, changes, place, placed};
 
 use crate::attribute::Attribution;
 use crate::attribute::site::Site;
-use crate::figures::{Range, count, percents, time};
+use crate::figures::{Range, count, counted, percents, time};
 use crate::scales::{Kernel, Scales};
 
 /// The share of a program's CPU time below which nothing is advised.
@@ -59,115 +59,21 @@ pub fn advise(
     scales: Scales,
     cpu_ns: &dyn Fn(&str) -> Option<f64>,
 ) -> Vec<Advice> {
-    let all: f64 = from.sites.iter().map(Site::estimate).sum();
-    let prices = from.prices.as_ref();
-    let mut advice: Vec<Advice> = Vec::new();
-    let mut consider = |site: &Site, proposals: Vec<Proposal>, refilled: f64, at: String| {
-        let cpu = cpu_ns(&site.place.program);
-        let kernel = Kernel::of(from, scales, &site.place.program);
-        for proposal in proposals {
-            let left = proposal.left;
-            let gone = Range {
-                least: site.interrupts.saturating_sub(left.most) as f64,
-                most: site.interrupts.saturating_sub(left.least) as f64,
-            };
-            let along = match proposal.kept {
-                true => Along::of(from, site),
-                false => Along::default(),
-            };
-            let part = |gone: f64| gone / site.interrupts.max(1) as f64;
-            let by_part = |along: Range| Range {
-                least: along.least * part(gone.least),
-                most: along.most * part(gone.most),
-            };
-            let with = by_part(along.ns);
-            // How many of its threads ran at a time.
-            let beside = cpu.map_or(1.0, |cpu| (cpu / from.elapsed_ns().max(1) as f64).max(1.0));
-            let most = Most {
-                refilled,
-                kernel,
-                beside,
-            };
-            let won = won(site, gone, &proposal, prices, scales, most).plus(with);
-            let share = cpu.map(|cpu| won.of_all(cpu));
-            let none = left.least >= site.interrupts;
-            let most = gone.most * site.weight;
-            let matters = match share {
-                Some(share) => share.most >= NOISE && (none || most >= LEAST / 2.0),
-                None => !none && most >= FEW * all,
-            };
-            if !matters {
-                continue;
-            }
-            let all = site.estimate() + along.interrupts.most;
-            let gone = gone.times(site.weight).plus(by_part(along.interrupts));
-            let count_of = |interrupts: f64| interrupts.round().max(0.0) as u64;
-            let (now, least, most) = (
-                count_of(all),
-                count_of(all - gone.most),
-                count_of(all - gone.least),
-            );
-            let counts = if none {
-                format!("{} interrupts stay", count(now))
-            } else if least == most {
-                format!("{} interrupts become {}", count(now), count(most))
-            } else {
-                format!(
-                    "{} interrupts become {} to {}",
-                    count(now),
-                    count(least),
-                    count(most)
-                )
-            };
-            let gain = match share {
-                Some(share) => format!(
-                    ", {} of the CPU time of {}",
-                    percents(share),
-                    site.place.program
-                ),
-                None => String::new(),
-            };
-            let few = if site.weight > 1.0 && (site.interrupts as f64) < LEAST {
-                let was = match site.interrupts {
-                    1 => "interrupt was",
-                    _ => "interrupts were",
-                };
-                format!(" ({} {was} recorded for that)", count(site.interrupts))
-            } else {
-                String::new()
-            };
-            let with = along.interrupts;
-            let others = match (count_of(with.least), count_of(with.most)) {
-                (_, 0) => String::new(),
-                (least, most) if least == most => {
-                    format!(" (with {} for the same memory by other calls)", count(most))
-                }
-                (least, most) => format!(
-                    " (with {} to {} for the same memory by other calls)",
-                    count(least),
-                    count(most)
-                ),
-            };
-            advice.push(Advice {
-                text: format!("{}: {counts}{others}{gain}{few}.", proposal.said),
-                program: site.place.program.to_string(),
-                call: site.place.call.to_string(),
-                place: at.clone(),
-                kind: proposal.kind,
-                interrupts: now,
-                left: (least, most),
-                share,
-                next: next(site, &proposal, prices, scales),
-            });
-        }
+    let about = About {
+        from,
+        scales,
+        cpu_ns,
+        all: from.sites.iter().map(Site::estimate).sum(),
     };
+    let mut advice: Vec<Advice> = Vec::new();
     for site in subjects(sites)
         .iter()
         .filter(|site| site.estimate() >= LEAST)
     {
         let program = Program::of(from, scales, &site.place.program);
-        let proposals = changes(site, prices, program);
-        consider(site, proposals, program.refilled(site), place(site));
+        let proposals = changes(site, from.prices.as_ref(), program).into_iter();
+        let (refilled, at) = (program.refilled(site), place(site));
+        advice.extend(proposals.filter_map(|change| about.considered(site, change, refilled, &at)));
     }
     for whole in programs(sites)
         .iter()
@@ -176,7 +82,8 @@ pub fn advise(
         let busy = cpu_ns(&whole.place.program).map(|cpu| cpu / from.elapsed_ns().max(1) as f64);
         let proposals = busy.map_or_else(Vec::new, |busy| placed(from, whole, busy));
         // Where it runs changes nothing about what it fills.
-        consider(whole, proposals, 0.0, "everywhere".into());
+        let everywhere = |change| about.considered(whole, change, 0.0, "everywhere");
+        advice.extend(proposals.into_iter().filter_map(everywhere));
     }
     let worth = |advice: &Advice| advice.share.map_or(0.0, |share| share.least + share.most);
     advice.sort_by(|a, b| {
@@ -187,6 +94,132 @@ pub fn advise(
             .then(fewer(b).cmp(&fewer(a)))
     });
     advice
+}
+
+/// What advice is computed from, whichever site and change it is about.
+struct About<'a> {
+    from: &'a Attribution,
+    scales: Scales,
+    cpu_ns: &'a dyn Fn(&str) -> Option<f64>,
+    /// All interrupts of the recording.
+    all: f64,
+}
+
+impl About<'_> {
+    /// Advice of a change to a site, if it promises more than noise; of page faults of the program, so many may have
+    /// filled what the site had given back.
+    fn considered(
+        &self,
+        site: &Site,
+        proposal: Proposal,
+        refilled: f64,
+        at: &str,
+    ) -> Option<Advice> {
+        let About { from, scales, .. } = *self;
+        let prices = from.prices.as_ref();
+        let program = &*site.place.program;
+        let left = proposal.left;
+        let gone = Range {
+            least: site.interrupts.saturating_sub(left.most) as f64,
+            most: site.interrupts.saturating_sub(left.least) as f64,
+        };
+        let along = match proposal.kept {
+            true => Along::of(from, site),
+            false => Along::default(),
+        };
+        let by_part = |along: Range| {
+            let part = |gone: f64| gone / site.interrupts.max(1) as f64;
+            Range {
+                least: along.least * part(gone.least),
+                most: along.most * part(gone.most),
+            }
+        };
+        let cpu = (self.cpu_ns)(program);
+        let most = Most {
+            refilled,
+            kernel: Kernel::of(from, scales, program),
+            // How many of its threads ran at a time.
+            beside: cpu.map_or(1.0, |cpu| (cpu / from.elapsed_ns().max(1) as f64).max(1.0)),
+        };
+        let won = won(site, gone, &proposal, prices, scales, most).plus(by_part(along.ns));
+        let share = cpu.map(|cpu| won.of_all(cpu));
+        let none = left.least >= site.interrupts;
+        if !self.matters(gone.most * site.weight, share, none) {
+            return None;
+        }
+        let now = site.estimate() + along.interrupts.most;
+        let gone = gone.times(site.weight).plus(by_part(along.interrupts));
+        let whole = |interrupts: f64| interrupts.round().max(0.0) as u64;
+        let left = (whole(now - gone.most), whole(now - gone.least));
+        let now = whole(now);
+        let counts = match none {
+            true => stay(now),
+            false => become_fewer(now, left),
+        };
+        let gain = share.map_or_else(String::new, |share| {
+            format!(", {} of the CPU time of {program}", percents(share))
+        });
+        let others = with_others(whole(along.interrupts.least), whole(along.interrupts.most));
+        let few = match site.weight > 1.0 && (site.interrupts as f64) < LEAST {
+            true => recorded_for_that(site.interrupts),
+            false => String::new(),
+        };
+        Some(Advice {
+            text: format!("{}: {counts}{others}{gain}{few}.", proposal.said),
+            program: program.to_owned(),
+            call: site.place.call.to_string(),
+            place: at.to_owned(),
+            kind: proposal.kind,
+            interrupts: now,
+            left,
+            share,
+            next: next(site, &proposal, prices, scales),
+        })
+    }
+
+    /// Whether a change is worth advising that takes so many interrupts away at most, and wins this share of the
+    /// program's CPU time, if that is known; or `none` of the interrupts, by its nature.
+    fn matters(&self, most: f64, share: Option<Range>, none: bool) -> bool {
+        match share {
+            Some(share) => share.most >= NOISE && (none || most >= LEAST / 2.0),
+            None => !none && most >= FEW * self.all,
+        }
+    }
+}
+
+/// What is said of interrupts that a change leaves as they are.
+fn stay(now: u64) -> String {
+    let stay = if now == 1 { "stays" } else { "stay" };
+    format!("{} {stay}", counted(now, "interrupt"))
+}
+
+/// What is said of those of which it leaves so many, at least and at most.
+fn become_fewer(now: u64, (least, most): (u64, u64)) -> String {
+    let becomes = if now == 1 { "becomes" } else { "become" };
+    let now = counted(now, "interrupt");
+    match least == most {
+        true => format!("{now} {becomes} {}", count(most)),
+        false => format!("{now} {becomes} {} to {}", count(least), count(most)),
+    }
+}
+
+/// What is said of the interrupts of other calls that are among them.
+fn with_others(least: u64, most: u64) -> String {
+    let with = match (least, most) {
+        (_, 0) => return String::new(),
+        (least, most) if least == most => count(most),
+        (least, most) => format!("{} to {}", count(least), count(most)),
+    };
+    format!(" (with {with} for the same memory by other calls)")
+}
+
+/// What is said where few were recorded.
+fn recorded_for_that(interrupts: u64) -> String {
+    let was = if interrupts == 1 { "was" } else { "were" };
+    format!(
+        " ({} {was} recorded for that)",
+        counted(interrupts, "interrupt")
+    )
 }
 
 /// What other sites flush for memory that a site has given back, made larger as theirs is: what is known to be for such

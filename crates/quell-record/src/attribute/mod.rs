@@ -376,25 +376,7 @@ impl Attribution {
                 self.reschedules += 1
             }
             Event::Begin { function, work } if work != 0 => {
-                self.seen.functions = true;
-                let flush = event::flushes(function);
-                let request = self.in_flight.remove(&(work, sample.cpu)).filter(|_| flush);
-                let function = Arc::from(function);
-                self.cpu(sample.cpu).works.push(Work {
-                    request,
-                    function,
-                    flush,
-                    start: now,
-                    end: None,
-                });
-                if flush {
-                    self.received += 1;
-                    self.unmatched += u64::from(request.is_none());
-                    if let Some(sender) = request.and_then(|id| self.requests.get(id)) {
-                        *self.matrix.entry((sender.program, program)).or_default() += 1;
-                        *self.cpu_matrix.entry((sender.cpu, sample.cpu)).or_default() += 1;
-                    }
-                }
+                self.begun(sample, program, function, work)
             }
             Event::End { function, work } if work != 0 => {
                 self.worked(sample, function, program, observer)
@@ -418,8 +400,6 @@ impl Attribution {
                 bytes,
                 how,
             } => {
-                self.seen.calls = true;
-                self.close(sample.tid, now);
                 let call = Call {
                     name: call.into(),
                     start_ns: now,
@@ -434,40 +414,14 @@ impl Attribution {
                     gap: None,
                     events: Events::default(),
                 };
-                self.threads.entry(sample.tid).or_default().call = Some(call);
-                if !sample.stack.is_empty() {
-                    let (site, _) = self.site(sample, program);
-                    self.of_call(sample.tid, site);
-                }
+                self.entered(sample, program, call)
             }
             Event::Exit { .. } => self.returned(sample, program, observer),
             Event::Lock { got } => self.lock(sample.tid, program, now, got),
             Event::Fault { address } => self.fault(sample, program, address),
-            Event::Faulted => {
-                let fault = self
-                    .threads
-                    .get_mut(&sample.tid)
-                    .and_then(|thread| thread.fault.take());
-                if let Some(Fault {
-                    since,
-                    site: Some(site),
-                }) = fault
-                {
-                    self.sites[site].refault_ns += now.saturating_sub(since);
-                    self.sites[site].refaults_timed += 1;
-                }
-            }
-            Event::Switch { .. } => {
-                self.seen.switches = true;
-                // Initiators wait without being preempted: one that goes has waited to the end.
-                self.close(sample.tid, now);
-                // The event is the thread's that goes.
-                let since = self.cpu(sample.cpu).since.replace(now);
-                if let Some(since) = since {
-                    self.programs[program].cpu_ns += now.saturating_sub(since);
-                }
-                return;
-            }
+            Event::Faulted => self.faulted(sample),
+            // What is known of the thread and its CPU until now is over.
+            Event::Switch { .. } => return self.switched(sample, program),
             Event::Other => {}
         }
         let call = self.threads.get_mut(&sample.tid);
@@ -476,6 +430,64 @@ impl Attribution {
         }
         let cpu = self.cpu(sample.cpu);
         cpu.since.get_or_insert(now);
+    }
+
+    /// A CPU begins with work that was queued for it.
+    fn begun(&mut self, sample: &Sample, program: usize, function: &str, work: u64) {
+        self.seen.functions = true;
+        let flush = event::flushes(function);
+        let request = self.in_flight.remove(&(work, sample.cpu)).filter(|_| flush);
+        self.cpu(sample.cpu).works.push(Work {
+            request,
+            function: function.into(),
+            flush,
+            start: sample.time_ns,
+            end: None,
+        });
+        if flush {
+            self.received += 1;
+            self.unmatched += u64::from(request.is_none());
+            if let Some(sender) = request.and_then(|id| self.requests.get(id)) {
+                *self.matrix.entry((sender.program, program)).or_default() += 1;
+                *self.cpu_matrix.entry((sender.cpu, sample.cpu)).or_default() += 1;
+            }
+        }
+    }
+
+    /// A thread begins a system call.
+    fn entered(&mut self, sample: &Sample, program: usize, call: Call) {
+        self.seen.calls = true;
+        self.close(sample.tid, sample.time_ns);
+        self.threads.entry(sample.tid).or_default().call = Some(call);
+        if !sample.stack.is_empty() {
+            let (site, _) = self.site(sample, program);
+            self.of_call(sample.tid, site);
+        }
+    }
+
+    /// A thread's page fault has been served.
+    fn faulted(&mut self, sample: &Sample) {
+        let thread = self.threads.get_mut(&sample.tid);
+        let fault = thread.and_then(|thread| thread.fault.take());
+        if let Some(Fault {
+            since,
+            site: Some(site),
+        }) = fault
+        {
+            self.sites[site].refault_ns += sample.time_ns.saturating_sub(since);
+            self.sites[site].refaults_timed += 1;
+        }
+    }
+
+    /// A thread goes; the event is its own, and the CPU is another's from now on.
+    fn switched(&mut self, sample: &Sample, program: usize) {
+        self.seen.switches = true;
+        // Initiators wait without being preempted: one that goes has waited to the end.
+        self.close(sample.tid, sample.time_ns);
+        let since = self.cpu(sample.cpu).since.replace(sample.time_ns);
+        if let Some(since) = since {
+            self.programs[program].cpu_ns += sample.time_ns.saturating_sub(since);
+        }
     }
 
     fn weigh(&mut self, folded: &Arc<str>) -> &mut Weight {
