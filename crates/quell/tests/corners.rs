@@ -1038,10 +1038,10 @@ fn what_is_called_with_interrupts_masked_does_all_the_same_and_leaves_them_maske
     machine.me.set(1);
     machine.masked.set(true);
     // SAFETY: interrupts are masked.
-    unsafe { engine.on_interrupt_masked() };
+    unsafe { engine.on_interrupt_masked(engine.here()) };
     assert!(flight.is_done() && machine.masked.get());
     // SAFETY: interrupts are masked.
-    unsafe { engine.switch_masked(Some(x), y) };
+    unsafe { engine.switch_masked(engine.here(), Some(x), y) };
     assert!(engine.runs(y) && !engine.runs(x) && machine.masked.get());
 }
 
@@ -1051,7 +1051,19 @@ fn what_is_called_with_interrupts_masked_does_all_the_same_and_leaves_them_maske
 fn a_switch_that_forgets_to_mask_interrupts_is_noticed() {
     let (_, engine) = world(Machine::default(), Policy::ALL);
     // SAFETY: not so: the assertion is what is tested, and ends the call before it does anything.
-    unsafe { engine.switch_masked(None, space(engine, 1)) };
+    unsafe { engine.switch_masked(engine.here(), None, space(engine, 1)) };
+}
+
+#[test]
+#[cfg(debug_assertions)]
+#[should_panic(expected = "the state of another")]
+fn a_switch_with_the_state_of_another_cpu_is_noticed() {
+    let (machine, engine) = world(Machine::default(), Policy::ALL);
+    let elsewhere = engine.here();
+    machine.me.set(1);
+    machine.masked.set(true);
+    // SAFETY: not so: the assertion is what is tested, and ends the call before it does anything.
+    unsafe { engine.switch_masked(elsewhere, None, space(engine, 1)) };
 }
 
 #[test]
@@ -1060,5 +1072,5 @@ fn a_switch_that_forgets_to_mask_interrupts_is_noticed() {
 fn a_handler_that_forgets_to_mask_interrupts_is_noticed() {
     let (_, engine) = world(Machine::default(), Policy::ALL);
     // SAFETY: not so: the assertion is what is tested, and ends the call before it does anything.
-    unsafe { engine.on_interrupt_masked() };
+    unsafe { engine.on_interrupt_masked(engine.here()) };
 }
