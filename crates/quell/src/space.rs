@@ -357,17 +357,17 @@ impl<H: Hardware> AddressSpace<H> {
         self.loaded.seat(cpu, SeqCst);
     }
 
-    /// A CPU has loaded another root: its accesses through this one are over. Not so the kernel's mappings: every CPU
-    /// has them loaded for ever, whatever its idle thread calls its space.
-    pub(crate) fn leave(&self, cpu: Seat) {
+    /// [`AddressSpace::leave`], unless these are the kernel's mappings: every CPU has them loaded for ever, whatever its
+    /// idle thread calls its space.
+    pub(crate) fn leave_if_user(&self, cpu: Seat) {
         if !self.id.is_kernel() {
-            self.leave_user(cpu);
+            self.leave(cpu);
         }
     }
 
-    /// [`AddressSpace::leave`] of a space that is not the kernel's.
+    /// A CPU has loaded another root: its accesses through this one, of a user space, are over.
     #[inline]
-    pub(crate) fn leave_user(&self, cpu: Seat) {
+    pub(crate) fn leave(&self, cpu: Seat) {
         // Release pairs with `read_loaded` and `is_loaded_only_on`: this CPU's accesses are over before an
         // initiator misses it.
         // Lost without it: a CPU leaves a space while it is flushed.

@@ -171,7 +171,7 @@ impl<H: Hardware, R: Rules> Engine<'_, H, R> {
         );
         state.end_switch(to.id(), flushed_at, owes);
         if let Some(from) = from.filter(|&from| !core::ptr::eq(from, to)) {
-            from.leave_user(cpu.seat());
+            from.leave(cpu.seat());
         }
     }
 
@@ -324,7 +324,7 @@ impl<H: Hardware, R: Rules> Engine<'_, H, R> {
             state.detach(self.hw);
         }
         if state.loaded() == Loaded::Nothing {
-            space.leave(cpu.seat());
+            space.leave_if_user(cpu.seat());
         }
         self.hw.restore_interrupts(were_on);
     }
@@ -426,7 +426,7 @@ impl<H: Hardware, R: Rules> Engine<'_, H, R> {
                     .rules
                     .answered_cpu_is_out(self.rules.is_elsewhere(elsewhere))
                 {
-                    space.leave(self.cpu(cpu).seat());
+                    space.leave_if_user(self.cpu(cpu).seat());
                 }
             }
             self.hw.relax();
