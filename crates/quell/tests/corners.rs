@@ -8,6 +8,7 @@ use quell::{
     Mechanism, Outcome, Page, PageRange, PageSize, PerCpu, Policy, Purpose, Request, Residue,
     Scope, Slot, TagPolicy, Unsupported,
 };
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
 
 /// A machine on which no range is too long.
@@ -1043,6 +1044,17 @@ fn what_is_called_with_interrupts_masked_does_all_the_same_and_leaves_them_maske
     // SAFETY: interrupts are masked.
     unsafe { engine.switch_masked(engine.here(), Some(x), y) };
     assert!(engine.runs(y) && !engine.runs(x) && machine.masked.get());
+    // SAFETY: the state is this CPU's; interrupts are masked.
+    unsafe {
+        engine.enter_lazy_here(engine.here());
+        assert!(!engine.runs(y));
+        engine.switch_masked(engine.here(), Some(y), y);
+    }
+    assert!(engine.runs(y) && machine.masked.get());
+    machine.invalidated.borrow_mut().clear();
+    // SAFETY: the state is this CPU's.
+    unsafe { engine.flush_at_once_here(engine.here(), y, None, Scope::Leaf) };
+    assert!(!machine.invalidated.borrow().is_empty() && machine.masked.get());
 }
 
 #[test]
@@ -1056,14 +1068,27 @@ fn a_switch_that_forgets_to_mask_interrupts_is_noticed() {
 
 #[test]
 #[cfg(debug_assertions)]
-#[should_panic(expected = "the state of another")]
-fn a_switch_with_the_state_of_another_cpu_is_noticed() {
+fn a_call_with_the_state_of_another_cpu_is_noticed() {
     let (machine, engine) = world(Machine::default(), Policy::ALL);
-    let elsewhere = engine.here();
+    let (x, elsewhere) = (space(engine, 1), engine.here());
     machine.me.set(1);
     machine.masked.set(true);
-    // SAFETY: not so: the assertion is what is tested, and ends the call before it does anything.
-    unsafe { engine.switch_masked(elsewhere, None, space(engine, 1)) };
+    // SAFETY: not so: the assertions are what is tested, and end the calls before they do anything.
+    let calls: [&dyn Fn(); 4] = unsafe {
+        [
+            &|| engine.switch_masked(elsewhere, None, x),
+            &|| engine.on_interrupt_masked(elsewhere),
+            &|| engine.enter_lazy_here(elsewhere),
+            &|| engine.flush_at_once_here(elsewhere, x, None, Scope::Leaf),
+        ]
+    };
+    for (number, call) in calls.into_iter().enumerate() {
+        let ended = catch_unwind(AssertUnwindSafe(call));
+        let why = ended.expect_err("the call comes back");
+        let why = why.downcast_ref::<&str>().copied();
+        let expected = "a CPU is in the engine with the state of another";
+        assert_eq!(why, Some(expected), "call {number}");
+    }
 }
 
 #[test]

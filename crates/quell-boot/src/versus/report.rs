@@ -75,7 +75,7 @@ impl Side {
     /// What several boots come to: each count's median, and how far apart they are. `None` without a boot; of one boot,
     /// what that said.
     pub fn median(boots: &[Side]) -> Option<Side> {
-        let [first, _, ..] = boots else {
+        let [_, _, ..] = boots else {
             return boots.first().cloned();
         };
         let sorted = |count: fn(&Side) -> f64| {
@@ -118,7 +118,6 @@ impl Side {
                 invalidations: apart(|side| side.invalidations),
                 instructions: apart(|side| side.instructions),
             }),
-            ..first.clone()
         })
     }
 }
