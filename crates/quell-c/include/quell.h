@@ -13,8 +13,7 @@
  *     batch or plan was initialised, if only with zeroes; zeroed memory holds none, and is refused. A library that was built
  *     with QUELL_UNCHECKED=1 in the environment promises none of this: what a function refuses by this header must not
  *     happen then, nor what it has an answer of its own for (false, true, 0 or QUELL_STATUS_NO_ENGINE) because a pointer is
- *     NULL, memory holds nothing of its kind, or this CPU has no number or is not online; and interrupts are masked where
- *     quell_switch_to and quell_on_interrupt are called. Refused are still all
+ *     NULL, memory holds nothing of its kind, or this CPU has no number or is not online. Refused are still all
  *     that quell_engine_new refuses, a CPU that comes online twice, a space that ends while it is used, and a frame for a
  *     batch that is full; and quell_is_online says false on a CPU that is not online.
  *   - Engines, spaces and residues stay where they are, and so does a batch whose flush was started. A space outlives the
@@ -757,9 +756,17 @@ enum quell_status quell_cpu_offline(struct quell_engine *engine,
 //
 // Refuses a CPU that the engine has no number for.
 //
-// Context: any that is not an NMI and not inside quell with interrupts masked; in a library that was built with
-// QUELL_UNCHECKED=1, with interrupts masked. Does not wait.
+// Context: any that is not an NMI and not inside quell with interrupts masked. Does not wait.
 enum quell_status quell_on_interrupt(struct quell_engine *engine);
+
+// quell_on_interrupt for a kernel that knows where the engine's state of each CPU is: `here` is that of this CPU, one
+// of `quell_setup.cpus` or `cpu_places`.
+//
+// Refuses what quell_on_interrupt refuses, and the state of another CPU.
+//
+// Context: as quell_on_interrupt, with interrupts masked.
+enum quell_status quell_on_interrupt_masked(struct quell_engine *engine,
+                                            struct quell_cpu *here);
 
 // For a loop that spins, with interrupts off, for a lock whose holder may be waiting in quell: takes and flushes the
 // requests for this CPU. A few loads if there are none.
@@ -791,13 +798,25 @@ bool quell_is_detached(const struct quell_engine *engine);
 // Refuses a CPU that is not online, a space that was not made or was retired, and a kernel space as `to`: every CPU
 // has that loaded already. A kernel space as `from` counts as NULL.
 //
-// Context: the scheduler's switch, where this CPU cannot be in two at once; in a library that was built with
-// QUELL_UNCHECKED=1, with interrupts masked. Does not wait for other CPUs' answers; with system-wide tags it spins
-// while another CPU takes one.
+// Context: the scheduler's switch, where this CPU cannot be in two at once. Does not wait for other CPUs' answers; with
+// system-wide tags it spins while another CPU takes one.
 QUELL_MUST_USE
 enum quell_status quell_switch_to(struct quell_engine *engine,
                                   struct quell_space *from,
                                   struct quell_space *to);
+
+// quell_switch_to for the scheduler of a kernel that knows where the engine's state of each CPU is: `here` is that of
+// this CPU, one of `quell_setup.cpus` or `cpu_places`. It calls nothing of the machine but quell_hw_load_root, and
+// that, where the machine has no tags and nothing may be owed, after some 20 instructions.
+//
+// Refuses what quell_switch_to refuses, a kernel space as `from`, and the state of another CPU.
+//
+// Context: as quell_switch_to, with interrupts masked.
+QUELL_MUST_USE
+enum quell_status quell_switch_masked(struct quell_engine *engine,
+                                      struct quell_cpu *here,
+                                      struct quell_space *from,
+                                      struct quell_space *to);
 
 // This CPU goes idle or runs a kernel thread: the root stays loaded, lazily, and its user half is not used. Of that
 // space only freed page-table pages, and the end of the space, still interrupt the CPU. quell_switch_to or
@@ -808,6 +827,16 @@ enum quell_status quell_switch_to(struct quell_engine *engine,
 // Context: as quell_switch_to.
 QUELL_MUST_USE
 enum quell_status quell_enter_lazy(struct quell_engine *engine);
+
+// quell_enter_lazy for the scheduler of a kernel that knows where the engine's state of each CPU is: `here` is that of
+// this CPU, one of `quell_setup.cpus` or `cpu_places`.
+//
+// Refuses what quell_enter_lazy refuses, and the state of another CPU.
+//
+// Context: as quell_switch_to.
+QUELL_MUST_USE
+enum quell_status quell_enter_lazy_here(struct quell_engine *engine,
+                                        struct quell_cpu *here);
 
 // The way back from lazy mode to `space`, if this CPU has kept its root: for a kernel thread before it accesses the
 // user memory of `space`, and for the end of an idle period. False, and nothing was done, if the CPU has left that
@@ -1071,6 +1100,19 @@ enum quell_status quell_flush(struct quell_engine *engine,
                               struct quell_space *space,
                               const struct quell_range *range,
                               uint32_t scope);
+
+// quell_flush for a kernel that knows where the engine's state of each CPU is: `here` is that of this CPU, one of
+// `quell_setup.cpus` or `cpu_places`.
+//
+// Refuses the state of another CPU.
+//
+// Context: as quell_flush.
+QUELL_MUST_USE
+enum quell_status quell_flush_here(struct quell_engine *engine,
+                                   struct quell_cpu *here,
+                                   struct quell_space *space,
+                                   const struct quell_range *range,
+                                   uint32_t scope);
 
 // Begins to flush, and waits for no CPU: what quell_batch_finish does without the wait. The flush goes on by itself;
 // quell_batch_poll says when it is over; quell_batch_finish ends it and yields the frames. Until then the

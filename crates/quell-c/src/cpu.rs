@@ -1,8 +1,12 @@
 //! What a CPU does for itself: coming and going, its interrupt, and what an NMI asks.
 
 use crate::capacity::CHECKED;
-use crate::place::{Made, engine_here, made, quell_engine, quell_space, space, space_if_any};
-use crate::status::{answer, quell_status};
+use crate::machine::Machine;
+use crate::place::{
+    Made, engine_here, made, made_here, quell_cpu, quell_engine, quell_space, space, space_if_any,
+};
+use crate::status::{answer, quell_status, refuse};
+use quell::AddressSpace;
 
 /// Takes this CPU into the protocol, before it loads its first space and before it uses a mapping of the kernel that
 /// may change. Of the kernel's text it drops nothing: if that has changed, the CPU then drops what it has fetched, by
@@ -54,8 +58,7 @@ pub unsafe extern "C" fn quell_cpu_offline(
 ///
 /// Refuses a CPU that the engine has no number for.
 ///
-/// Context: any that is not an NMI and not inside quell with interrupts masked; in a library that was built with
-/// QUELL_UNCHECKED=1, with interrupts masked. Does not wait.
+/// Context: any that is not an NMI and not inside quell with interrupts masked. Does not wait.
 ///
 /// # Safety
 /// As the header says.
@@ -63,13 +66,30 @@ pub unsafe extern "C" fn quell_cpu_offline(
 pub unsafe extern "C" fn quell_on_interrupt(engine: *mut quell_engine) -> quell_status {
     answer(|| {
         // SAFETY: C vouches for its memory.
-        let engine = unsafe { engine_here(engine) }?;
-        if CHECKED {
-            engine.on_interrupt();
-        } else {
-            // SAFETY: the header asks that interrupts are masked where nothing is checked.
-            unsafe { engine.on_interrupt_masked() };
-        }
+        unsafe { engine_here(engine) }?.on_interrupt();
+        Ok(())
+    })
+}
+
+/// quell_on_interrupt for a kernel that knows where the engine's state of each CPU is: `here` is that of this CPU, one
+/// of `quell_setup.cpus` or `cpu_places`.
+///
+/// Refuses what quell_on_interrupt refuses, and the state of another CPU.
+///
+/// Context: as quell_on_interrupt, with interrupts masked.
+///
+/// # Safety
+/// As the header says.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn quell_on_interrupt_masked(
+    engine: *mut quell_engine,
+    here: *mut quell_cpu,
+) -> quell_status {
+    answer(|| {
+        // SAFETY: C vouches for its memory.
+        let (made, here) = unsafe { made_here(engine, here) }?;
+        // SAFETY: looked for above, or C vouches for it; that interrupts are masked it always does.
+        unsafe { made.engine().on_interrupt_masked(here) };
         Ok(())
     })
 }
@@ -128,9 +148,8 @@ pub unsafe extern "C" fn quell_is_detached(engine: *const quell_engine) -> bool 
 /// Refuses a CPU that is not online, a space that was not made or was retired, and a kernel space as `to`: every CPU
 /// has that loaded already. A kernel space as `from` counts as NULL.
 ///
-/// Context: the scheduler's switch, where this CPU cannot be in two at once; in a library that was built with
-/// QUELL_UNCHECKED=1, with interrupts masked. Does not wait for other CPUs' answers; with system-wide tags it spins
-/// while another CPU takes one.
+/// Context: the scheduler's switch, where this CPU cannot be in two at once. Does not wait for other CPUs' answers; with
+/// system-wide tags it spins while another CPU takes one.
 ///
 /// # Safety
 /// As the header says.
@@ -144,16 +163,45 @@ pub unsafe extern "C" fn quell_switch_to(
     answer(|| {
         // SAFETY: C vouches for its memory.
         let (made, from, to) = unsafe { (made(engine)?, space_if_any(from)?, space(to)?) };
-        if !CHECKED {
-            // SAFETY: the header asks that interrupts are masked where nothing is checked.
-            unsafe { made.engine().switch_masked(from, to) };
-            return Ok(());
-        }
         if made.engine().try_switch_to(from, to) {
             return Ok(());
         }
         made.on_online_cpu()?;
         Err(quell_status::Running)
+    })
+}
+
+/// quell_switch_to for the scheduler of a kernel that knows where the engine's state of each CPU is: `here` is that of
+/// this CPU, one of `quell_setup.cpus` or `cpu_places`. It calls nothing of the machine but quell_hw_load_root, and
+/// that, where the machine has no tags and nothing may be owed, after some 20 instructions.
+///
+/// Refuses what quell_switch_to refuses, a kernel space as `from`, and the state of another CPU.
+///
+/// Context: as quell_switch_to, with interrupts masked.
+///
+/// # Safety
+/// As the header says.
+#[unsafe(no_mangle)]
+#[must_use]
+pub unsafe extern "C" fn quell_switch_masked(
+    engine: *mut quell_engine,
+    here: *mut quell_cpu,
+    from: *mut quell_space,
+    to: *mut quell_space,
+) -> quell_status {
+    answer(|| {
+        // SAFETY: C vouches for its memory.
+        let ((made, here), from, to) =
+            unsafe { (made_here(engine, here)?, space_if_any(from)?, space(to)?) };
+        if CHECKED {
+            made.on_online_cpu()?;
+            let is_kernel = |space: &AddressSpace<Machine>| space.id().kernel().is_some();
+            let kernel = is_kernel(to) || from.is_some_and(is_kernel);
+            refuse(kernel, quell_status::Running)?;
+        }
+        // SAFETY: looked for above, or C vouches for it; that interrupts are masked it always does.
+        unsafe { made.engine().switch_masked(here, from, to) };
+        Ok(())
     })
 }
 
@@ -173,6 +221,30 @@ pub unsafe extern "C" fn quell_enter_lazy(engine: *mut quell_engine) -> quell_st
     answer(|| {
         // SAFETY: C vouches for its memory.
         unsafe { made(engine) }?.on_online_cpu()?.enter_lazy();
+        Ok(())
+    })
+}
+
+/// quell_enter_lazy for the scheduler of a kernel that knows where the engine's state of each CPU is: `here` is that of
+/// this CPU, one of `quell_setup.cpus` or `cpu_places`.
+///
+/// Refuses what quell_enter_lazy refuses, and the state of another CPU.
+///
+/// Context: as quell_switch_to.
+///
+/// # Safety
+/// As the header says.
+#[unsafe(no_mangle)]
+#[must_use]
+pub unsafe extern "C" fn quell_enter_lazy_here(
+    engine: *mut quell_engine,
+    here: *mut quell_cpu,
+) -> quell_status {
+    answer(|| {
+        // SAFETY: C vouches for its memory.
+        let (made, here) = unsafe { made_here(engine, here) }?;
+        // SAFETY: looked for above, or C vouches for it.
+        unsafe { made.on_online_cpu()?.enter_lazy_here(here) };
         Ok(())
     })
 }

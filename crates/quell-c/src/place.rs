@@ -354,6 +354,30 @@ pub(crate) unsafe fn made<'a>(place: *const quell_engine) -> Result<&'a Made, qu
     Ok(made)
 }
 
+/// The same, with its state of the CPU that executes the call, which C names.
+///
+/// # Errors
+/// As [`made`], if the pointer to the state is refused, and if that is another CPU's.
+///
+/// # Safety
+/// As [`made`]; and a state of this engine's CPUs lies at `here`, or, in a library that looks for misuse, whatever is
+/// aligned.
+#[inline]
+pub(crate) unsafe fn made_here<'a>(
+    place: *const quell_engine,
+    here: *const quell_cpu,
+) -> Result<(&'a Made, &'a PerCpu<'static, Machine>), quell_status> {
+    // SAFETY: as the caller promises.
+    let made = unsafe { made(place) }?;
+    if CHECKED {
+        let mine = core::ptr::from_ref(made.on_this_cpu()?.here());
+        examine(here)?;
+        refuse(!core::ptr::addr_eq(mine, here), quell_status::Cpu)?;
+    }
+    // SAFETY: it is this CPU's state, or C vouches for it.
+    Ok((made, unsafe { &*here.cast() }))
+}
+
 /// The engine in this memory.
 ///
 /// # Errors

@@ -70,7 +70,7 @@ impl quell_status {
             }
             quell_status::NoPlan => c"no plan was made in this memory: quell_zero_plan_new does",
             quell_status::Cpu => {
-                c"quell_hw_this_cpu gave a number that the engine has no CPU for"
+                c"quell_hw_this_cpu gave a number that the engine has no CPU for, or that is not the CPU of `here`"
             }
             quell_status::Offline => c"this CPU is not online: quell_cpu_online comes first",
             quell_status::Online => c"a CPU is online already: quell_cpu_offline comes first",

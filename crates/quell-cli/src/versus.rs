@@ -71,6 +71,11 @@ struct LinuxArgs {
     /// Do a fifth of the work: the same shape, less exact
     #[arg(long)]
     quick: bool,
+    /// Boot each Linux so often, each time beginning at another point between two ticks of its timer: rows are medians,
+    /// with the least and the most
+    #[arg(long, default_value_t = 1, value_name = "N",
+          value_parser = clap::value_parser!(u16).range(1..=99))]
+    boots: u16,
     /// Words to add to Linux's command line, such as mitigations=auto
     #[arg(long = "linux-option", value_name = "WORD")]
     linux_options: Vec<String>,
@@ -122,6 +127,7 @@ pub fn run(args: VersusArgs) -> anyhow::Result<ExitCode> {
             Scale::Times(args.rounds)
         },
         linux_options: args.linux_options,
+        boots: args.boots,
         limit: Duration::from_secs(args.timeout),
         verbose: args.verbose,
     })
@@ -155,9 +161,10 @@ pub fn run(args: VersusArgs) -> anyhow::Result<ExitCode> {
 /// Prints the comparison for a person.
 fn print(report: &Report) {
     say!(
-        "Linux {} and quell (policy {}), counts per operation\n",
+        "Linux {} and quell (policy {}), counts per operation{}\n",
         report.linux,
-        report.policy
+        report.policy,
+        report.said_of_boots()
     );
     say!("{}", comparison_table(report, Beside::Quell));
     if let Some(which) = &report.linux_on_quell {

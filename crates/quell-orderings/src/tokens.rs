@@ -61,7 +61,7 @@ pub enum Kind {
 impl Kind {
     fn of(call: &str, argument: usize) -> Kind {
         match call {
-            "load" | "snapshot" | "is_within" | "contains" => Kind::Load,
+            "load" | "snapshot" | "is_within" | "is_within_seat" | "contains" => Kind::Load,
             "store" => Kind::Store,
             "fence" => Kind::Fence,
             "compare_exchange" if argument == 3 => Kind::Failure,

@@ -32,43 +32,73 @@ impl<H: Hardware, R: Rules> Engine<'_, H, R> {
     /// `mm_tlb_flush_pending`), or relies on nothing.
     #[inline]
     pub fn flush_at_once(&self, space: &AddressSpace<H>, range: Option<PageRange>, scope: Scope) {
-        let on = self.on();
-        let lean = on.inline_requests && on.concurrent && self.broadcasts().is_none();
-        if range.is_some_and(|range| range.pages == 0) {
-            return;
+        self.flush_from(self.here(), space, range, scope);
+    }
+
+    /// [`Engine::flush_at_once`] where the kernel knows the engine's state of the CPU that it runs on (`here`): with a
+    /// call of the machine fewer. May wait for other CPUs.
+    ///
+    /// # Safety
+    /// `here` is this engine's state of the CPU that executes the call, which stays on it until it returns.
+    ///
+    /// # Panics
+    /// In debug builds, if `here` is another CPU's state.
+    #[allow(unsafe_code)] // A declaration: there is nothing unsafe in here.
+    #[inline]
+    pub unsafe fn flush_at_once_here(
+        &self,
+        here: &PerCpu<'_, H>,
+        space: &AddressSpace<H>,
+        range: Option<PageRange>,
+        scope: Scope,
+    ) {
+        self.assert_here(here);
+        self.flush_from(here, space, range, scope);
+    }
+
+    #[inline(always)]
+    fn flush_from(
+        &self,
+        cpu: &PerCpu<'_, H>,
+        space: &AddressSpace<H>,
+        range: Option<PageRange>,
+        scope: Scope,
+    ) {
+        if !self.flushes_at_once() || space.id().is_kernel() {
+            return match range {
+                Some(range) if range.pages == 0 => {}
+                _ => self.flush([(space, &Request::of(range, scope))].into_iter()),
+            };
         }
-        if !lean || space.id().is_kernel() {
-            return self.flush([(space, &Request::of(range, scope))].into_iter());
+        let mut strides = None;
+        if let Some(range) = range {
+            let most = self.features.full_above.min(MAX_PACKED_STRIDES);
+            match range.strides() {
+                // One word stays in a register.
+                count if count.wrapping_sub(1) < most => strides = Some(pack(range)),
+                0 => return,
+                count => {
+                    let counts = count <= MAX_PACKED_STRIDES;
+                    cpu.stats.add(Counter::EscalatedLength, counts.into());
+                }
+            }
         }
         self.assert_may_wait();
         let told = self.start_secondary([(space, &Request::of(range, scope))].into_iter());
-        let me = self.hw.this_cpu();
-        let cpu = self.cpu(me);
         cpu.stats.add(Counter::Requested, 1);
-        let range = range.and_then(|range| self.packed(cpu, range));
         let generation = self.take_generation(space);
         // A CPU that loads the space later finds the generation.
-        if space.is_loaded_only_on(me, self.count) {
+        if space.is_loaded_only_on(cpu.seat(), self.count) {
             cpu.stats.add(Counter::SkippedNoTarget, 1);
             let were_on = self.hw.mask_interrupts();
-            self.flush_mine(cpu, space.id(), generation, range, scope);
+            self.flush_mine(cpu, space.id(), generation, strides, scope);
             self.hw.restore_interrupts(were_on);
         } else {
-            self.flush_beside(me, cpu, space, generation, range, scope);
+            self.flush_beside(cpu, space, generation, strides, scope);
         }
-        self.wait_for_secondary(me, told);
-    }
-
-    /// The range, packed, or nothing if flushing everything is cheaper. (One word stays in a register.)
-    #[inline]
-    fn packed(&self, cpu: &PerCpu<'_, H>, range: PageRange) -> Option<u64> {
-        let strides = range.strides();
-        if strides > self.features.full_above.min(MAX_PACKED_STRIDES) {
-            let counts = strides <= MAX_PACKED_STRIDES;
-            cpu.stats.add(Counter::EscalatedLength, counts.into());
-            return None;
+        if H::HAS_SECONDARY {
+            self.wait_for_secondary(cpu.id(), told);
         }
-        Some(pack(range))
     }
 
     /// Does this CPU's part of a flush without a batch. Interrupts are masked.
@@ -84,22 +114,19 @@ impl<H: Hardware, R: Rules> Engine<'_, H, R> {
         if !self.rules.initiator_flushes() {
             return;
         }
-        if let Some(range) = range {
-            let lone = Lone {
-                space,
-                first: generation,
-                last: generation,
-                range,
-                scope,
-            };
-            if self.flush_next(cpu, &lone) {
-                return;
-            }
+        let lone = Lone {
+            space,
+            first: generation,
+            last: generation,
+            range,
+            scope,
+        };
+        if !self.flush_next(cpu, &lone) {
+            self.flush_mine_anyhow(cpu, space, generation, range, scope);
         }
-        self.flush_mine_anyhow(cpu, space, generation, range, scope);
     }
 
-    /// Does this CPU's part where the request is not its next step, or is for everything.
+    /// Does this CPU's part where the request is not its next step.
     #[cold]
     fn flush_mine_anyhow(
         &self,
@@ -117,13 +144,13 @@ impl<H: Hardware, R: Rules> Engine<'_, H, R> {
     #[inline(never)]
     fn flush_beside(
         &self,
-        me: CpuId,
         cpu: &PerCpu<'_, H>,
         space: &AddressSpace<H>,
         generation: u64,
         range: Option<u64>,
         scope: Scope,
     ) {
+        let me = cpu.id();
         let mut shootdown = Shootdown::none();
         space.read_loaded(&mut shootdown.targets, self.count);
         shootdown.targets.remove(me);

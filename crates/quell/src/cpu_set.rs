@@ -37,6 +37,35 @@ impl CpuId {
     }
 }
 
+/// Where a CPU stands in a set: the bit of one word. For a CPU that enters and leaves sets all the time.
+#[derive(Clone, Copy)]
+pub(crate) struct Seat {
+    pub(crate) word: usize,
+    pub(crate) bit: u64,
+}
+
+impl Seat {
+    /// The seat of this CPU.
+    ///
+    /// # Panics
+    /// If its number is not below [`MAX_CPUS`].
+    #[inline]
+    #[track_caller]
+    pub(crate) const fn of(cpu: CpuId) -> Seat {
+        assert!(cpu.index() < MAX_CPUS, "a CPU whose number is too large");
+        Seat {
+            word: cpu.index() / 64,
+            bit: 1 << (cpu.index() % 64),
+        }
+    }
+
+    /// The CPU that has this seat.
+    #[inline]
+    pub(crate) const fn cpu(self) -> CpuId {
+        CpuId(64 * self.word as u16 + self.bit.trailing_zeros() as u16)
+    }
+}
+
 /// A set of CPUs.
 #[derive(Clone, Copy)]
 pub struct CpuSet {
@@ -257,7 +286,21 @@ impl<W: Word> AtomicCpuSet<W> {
     #[inline]
     #[track_caller]
     pub fn insert(&self, cpu: CpuId, order: Ordering) {
-        self.bits[cpu.index() / 64].fetch_or(1 << (cpu.index() % 64), order);
+        self.seat(Seat::of(cpu), order);
+    }
+
+    /// Makes the CPU that has this seat a member.
+    #[inline]
+    #[track_caller]
+    pub(crate) fn seat(&self, seat: Seat, order: Ordering) {
+        self.bits[seat.word % WORDS].fetch_or(seat.bit, order);
+    }
+
+    /// Makes the CPU that has this seat no member.
+    #[inline]
+    #[track_caller]
+    pub(crate) fn unseat(&self, seat: Seat, order: Ordering) {
+        self.bits[seat.word % WORDS].fetch_and(!seat.bit, order);
     }
 
     /// Makes `cpu` no member.
@@ -267,7 +310,7 @@ impl<W: Word> AtomicCpuSet<W> {
     #[inline]
     #[track_caller]
     pub fn remove(&self, cpu: CpuId, order: Ordering) {
-        self.bits[cpu.index() / 64].fetch_and(!(1 << (cpu.index() % 64)), order);
+        self.unseat(Seat::of(cpu), order);
     }
 
     /// Whether `cpu` is a member right now.
@@ -283,13 +326,23 @@ impl<W: Word> AtomicCpuSet<W> {
     /// Whether no CPU of `0..cpus` but `cpu` is a member; word by word, as a snapshot.
     ///
     /// # Panics
-    /// If `cpus` exceeds [`MAX_CPUS`].
+    /// If `cpus` exceeds [`MAX_CPUS`]. If its number is not below [`MAX_CPUS`]: that of `cpu`.
     #[inline]
     #[track_caller]
     pub fn is_within(&self, cpu: CpuId, cpus: usize, order: Ordering) -> bool {
+        self.is_within_seat(Seat::of(cpu), cpus, order)
+    }
+
+    /// The same for the CPU that has this seat. Mostly that is one word.
+    #[inline]
+    #[track_caller]
+    pub(crate) fn is_within_seat(&self, seat: Seat, cpus: usize, order: Ordering) -> bool {
+        if cpus <= 64 {
+            return self.bits[0].load(order) & !seat.bit == 0;
+        }
         for (index, word) in self.bits[..cpus.div_ceil(64)].iter().enumerate() {
-            let bits = word.load(order);
-            if bits != 0 && (index != cpu.index() / 64 || bits != 1 << (cpu.index() % 64)) {
+            let mine = if index == seat.word { seat.bit } else { 0 };
+            if word.load(order) & !mine != 0 {
                 return false;
             }
         }
@@ -335,6 +388,13 @@ mod tests {
     use core::sync::atomic::AtomicU64;
     use proptest::prelude::*;
     use std::collections::BTreeSet;
+
+    #[test]
+    fn every_cpu_has_a_seat_of_its_own() {
+        for cpu in (0..MAX_CPUS as u16).map(CpuId) {
+            assert_eq!(Seat::of(cpu).cpu(), cpu);
+        }
+    }
 
     #[test]
     fn first_holds_exactly_the_first() {

@@ -41,6 +41,11 @@ pub struct Engine<'m, H: Hardware, R: Rules = AllRules> {
     pub(crate) slots: usize,
     /// See [`Engine::keeps_tags`].
     tags_on: bool,
+    /// Whether a switch has nothing to keep, to compare or to note but the generation: there are no tags, no
+    /// broadcasts and no debts.
+    pub(crate) plain: bool,
+    /// See [`Engine::flushes_at_once`].
+    at_once: bool,
     next_space: H::Word,
     /// How many flushes were started and are not known to be over.
     pub(crate) started: H::Word,
@@ -163,7 +168,7 @@ impl<'m, H: Hardware, R: Rules> Engine<'m, H, R> {
             }),
             "the state of a CPU belongs to another engine, on which that CPU is online"
         );
-        let slots_of = |cpu| (cpu, state_of(hw, given, CpuId(cpu as u16)).slots().len());
+        let slots_of = |cpu| (cpu, state_of(hw, given, CpuId(cpu as u16)).slot_count());
         let fewest = (0..count).map(slots_of).min_by_key(|&(_, slots)| slots);
         let (cpu, lent) = fewest.unwrap_or_default();
         if lent == 0 {
@@ -177,6 +182,11 @@ impl<'m, H: Hardware, R: Rules> Engine<'m, H, R> {
             _ => 1,
         };
         let tags_on = policy.has(Mechanism::Tags) && features.tagging != Tagging::None;
+        let at_once = policy.inline_requests && policy.concurrent && !features.broadcast;
+        let plain = features.tagging == Tagging::None && !features.broadcast && !policy.lazy_unmap;
+        for cpu in (0..count).map(|cpu| CpuId(cpu as u16)) {
+            state_of(hw, given, cpu).belongs_to(cpu);
+        }
         Ok(Engine {
             hw,
             broadcasts,
@@ -189,6 +199,8 @@ impl<'m, H: Hardware, R: Rules> Engine<'m, H, R> {
             tags: GlobalTags::new(features.highest_global_tag()),
             slots,
             tags_on,
+            plain,
+            at_once,
             next_space: H::Word::new(1),
             started: H::Word::new(0),
             #[cfg(debug_assertions)]
@@ -233,6 +245,12 @@ impl<'m, H: Hardware, R: Rules> Engine<'m, H, R> {
         H::MECHANISMS.has(Mechanism::Tags) && self.tags_on
     }
 
+    /// Whether requests lie in the targets' own lines and this CPU flushes while the others do.
+    #[inline(always)]
+    pub(crate) fn flushes_at_once(&self) -> bool {
+        H::MECHANISMS.has(Mechanism::RemoteFlush) && self.at_once
+    }
+
     /// How to reach every CPU without interrupts, if the machine can. On machines that never can, the code for it is
     /// compiled away.
     #[inline]
@@ -253,6 +271,15 @@ impl<'m, H: Hardware, R: Rules> Engine<'m, H, R> {
     #[inline]
     pub(crate) fn known_cpu(&self, cpu: CpuId) -> Option<&'m PerCpu<'m, H>> {
         (cpu.index() < self.count).then(|| self.cpu(cpu))
+    }
+
+    /// The engine's state of the CPU that executes the call: for a kernel that keeps it where each CPU finds its own,
+    /// and names it in [`Engine::switch_masked`] and others. Never waits.
+    ///
+    /// # Panics
+    /// If the engine was made for fewer CPUs.
+    pub fn here(&self) -> &'m PerCpu<'m, H> {
+        self.cpu(self.hw.this_cpu())
     }
 
     /// The counters of all CPUs together. Never waits.
@@ -302,6 +329,16 @@ impl<'m, H: Hardware, R: Rules> Engine<'m, H, R> {
         debug_assert!(
             self.hw.this_cpu() == me,
             "a thread has moved to another CPU inside the engine"
+        );
+    }
+
+    /// In debug builds: fails if this is not the state of the CPU that executes the call.
+    #[inline]
+    #[track_caller]
+    pub(crate) fn assert_here(&self, here: &PerCpu<'_, H>) {
+        debug_assert!(
+            core::ptr::addr_eq(self.here(), here),
+            "a CPU is in the engine with the state of another"
         );
     }
 

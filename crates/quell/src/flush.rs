@@ -225,16 +225,16 @@ impl<H: Hardware, R: Rules> Engine<'_, H, R> {
         request: &Request,
     ) -> bool {
         // The kernel's own mappings are in no slot, also where there is one CPU.
+        let cpu = self.cpu(me);
         let alone = self.broadcasts().is_none()
             && !space.id().is_kernel()
-            && space.is_loaded_only_on(me, self.count);
+            && space.is_loaded_only_on(cpu.seat(), self.count);
         if !self.rules.may_end_alone(alone) {
             return false;
         }
         // Before interrupts are masked: what others hold may take long.
         let told = self.start_secondary([(space, request)].into_iter());
         self.wait_for_secondary(me, told);
-        let cpu = self.cpu(me);
         // No other thread may run between the look at what is loaded and the flush of that: a thread that
         // preempts this one may leave another space's slot behind, for a moment.
         let (were_on, here) = self.rules.mask_then_look(
@@ -246,7 +246,7 @@ impl<H: Hardware, R: Rules> Engine<'_, H, R> {
                 self.hw.restore_interrupts(were_on);
                 return false;
             }
-            let slot = &cpu.slots()[cpu.state.slot()];
+            let slot = cpu.slot(cpu.state.slot());
             let caught_up = slot.generation();
             if self.rules.initiator_flushes() {
                 self.invalidate_here(cpu, slot, self.limited(me, request));

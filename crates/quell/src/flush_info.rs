@@ -131,15 +131,15 @@ fn tables(scope: Scope) -> u64 {
     }
 }
 
-/// A request for one range of one space: most are.
+/// A request for one range of one space, or for all of it: most are.
 #[derive(Clone, Copy)]
 pub(crate) struct Lone {
     pub(crate) space: SpaceId,
     /// The first and the last flush generation that it covers.
     pub(crate) first: u64,
     pub(crate) last: u64,
-    /// The range, packed.
-    pub(crate) range: u64,
+    /// The range, packed; everything if there is none.
+    pub(crate) range: Option<u64>,
     pub(crate) scope: Scope,
 }
 
@@ -315,15 +315,21 @@ impl<W: Word> FlushWords<W> {
         Written::Here
     }
 
-    /// Reads what the words hold, if that is a request for one range.
+    /// Reads what the words hold, if that is a request for one range of a space, or for all of it.
     #[inline]
     pub(crate) fn read_lone(&self) -> Option<Lone> {
         let meta = self.meta.load(Relaxed);
-        (meta & !META_TABLES == 1).then(|| Lone {
+        let range = match meta & !META_TABLES {
+            1 => Some(self.ranges[0].load(Relaxed)),
+            META_FULL => None,
+            _ => return None,
+        };
+        // One for whatever is loaded names the space 0, which no CPU runs: that takes the general way.
+        Some(Lone {
             space: SpaceId(self.space.load(Relaxed)),
             first: self.first.load(Relaxed),
             last: self.last.load(Relaxed),
-            range: self.ranges[0].load(Relaxed),
+            range,
             scope: scope(meta),
         })
     }

@@ -85,7 +85,7 @@ impl<H: Hardware, R: Rules> Engine<'_, H, R> {
         let cpu = self.cpu(me);
         cpu.state.go_offline(self.hw);
         if let Some(space) = current {
-            space.leave(me);
+            space.leave_if_user(cpu.seat());
         }
         if self.broadcasts().is_some() {
             cpu.running.forget();

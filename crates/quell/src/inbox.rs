@@ -361,7 +361,7 @@ impl<W: Word> Inbox<W> {
     }
 
     /// Takes what is in the inbox and acknowledges it, before and after it was flushed. Mostly that is a request for one range
-    /// and without marks, which `flush_next` does, or says no; `flush_any` does all others, as of this state, with
+    /// of a space or for all of it, and without marks, which `flush_next` does, or says no; `flush_any` does all others, as of this state, with
     /// [`Inbox::read_any`]. Called by its own CPU with interrupts masked.
     #[inline]
     pub(crate) fn serve(

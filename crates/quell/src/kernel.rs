@@ -96,7 +96,7 @@ impl<H: Hardware, R: Rules> Engine<'_, H, R> {
         let Some(entries) = info.space.and_then(|space| space.kernel()) else {
             self.flush_everything(me);
             let cpu = self.cpu(me);
-            let slot = &cpu.slots()[cpu.state.slot()];
+            let slot = cpu.slot(cpu.state.slot());
             if info.space.is_some_and(|space| cpu.state.has_loaded(space)) {
                 slot.caught_up_with(slot.generation().max(info.last));
             }
@@ -130,7 +130,7 @@ impl<H: Hardware, R: Rules> Engine<'_, H, R> {
     fn forget_other_slots(&self, me: CpuId) {
         let cpu = self.cpu(me);
         let loaded = matches!(cpu.state.loaded(), Loaded::Space(_)).then(|| cpu.state.slot());
-        for (index, slot) in cpu.slots().iter().enumerate().take(self.slots) {
+        for (index, slot) in cpu.slots().enumerate().take(self.slots) {
             if Some(index) != loaded {
                 slot.forget();
             }
@@ -147,7 +147,7 @@ impl<H: Hardware, R: Rules> Engine<'_, H, R> {
         );
         cpu.state.flushed_everything(now);
         if self.broadcasts().is_none() && matches!(cpu.state.loaded(), Loaded::Space(_)) {
-            cpu.slots()[cpu.state.slot()].flushed(now);
+            cpu.slot(cpu.state.slot()).flushed(now);
             cpu.state.flushed(now);
         }
     }

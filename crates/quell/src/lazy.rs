@@ -374,7 +374,7 @@ impl<H: Hardware, R: Rules> Engine<'_, H, R> {
         let were_on = self.hw.mask_interrupts();
         if cpu.state.is_running() && cpu.state.loaded() != Loaded::Nothing {
             self.count(me, Counter::CaughtUp, 1);
-            self.flush_tag(cpu, &cpu.slots()[cpu.state.slot()]);
+            self.flush_tag(cpu, cpu.slot(cpu.state.slot()));
         }
         self.hw.restore_interrupts(were_on);
     }

@@ -141,18 +141,20 @@
 //! * If `to` is a space of the kernel's mappings: [`Engine::switch_to`]
 //! * If the space is running on the calling CPU: [`Engine::retire`]
 //! * If the space is one of the kernel's mappings: [`Engine::retire`]
-//! * If the engine was made for fewer CPUs: [`Engine::cpu_online`]
+//! * If the engine was made for fewer CPUs: [`Engine::cpu_online`], [`Engine::here`]
 //! * If this CPU is online already: [`Engine::cpu_online`]
 //! * If there is no such CPU: [`Engine::cpu_stats`]
 //! * If the machine does not define it: [`Engine::synchronize_text`], [`Hardware::synchronize_text`]
 //! * If its number is not below [`MAX_CPUS`](cpu_set::MAX_CPUS): [`CpuSet::insert`],
 //!   [`AtomicCpuSet::insert`](cpu_set::AtomicCpuSet::insert), [`AtomicCpuSet::remove`](cpu_set::AtomicCpuSet::remove),
-//!   [`AtomicCpuSet::contains`](cpu_set::AtomicCpuSet::contains)
+//!   [`AtomicCpuSet::contains`](cpu_set::AtomicCpuSet::contains), [`AtomicCpuSet::is_within`](cpu_set::AtomicCpuSet::is_within)
 //! * If `count` exceeds [`MAX_CPUS`](cpu_set::MAX_CPUS): [`CpuSet::first`]
 //! * If `cpus` exceeds [`MAX_CPUS`](cpu_set::MAX_CPUS): [`AtomicCpuSet::is_within`](cpu_set::AtomicCpuSet::is_within),
 //!   [`AtomicCpuSet::snapshot`](cpu_set::AtomicCpuSet::snapshot)
 //! * In debug builds, if this CPU is not online: [`Engine::switch_masked`]
-//! * In debug builds, if `to` is a space of the kernel's mappings: [`Engine::switch_masked`]
+//! * In debug builds, if a space is one of the kernel's mappings: [`Engine::switch_masked`]
+//! * In debug builds, if `here` is another CPU's state: [`Engine::switch_masked`], [`Engine::enter_lazy_here`],
+//!   [`Engine::on_interrupt_masked`], [`Engine::flush_at_once_here`]
 //! * In debug builds, if interrupts are not masked: [`Engine::switch_masked`], [`Engine::on_interrupt_masked`]
 //! * In debug builds, if `to` was retired: [`Engine::switch_to`], [`Engine::switch_masked`], [`Engine::try_switch_to`]
 //! * In debug builds, if a device still uses the space ([`Hardware::secondary_is_attached`]): [`Engine::retire`]

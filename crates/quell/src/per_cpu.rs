@@ -11,21 +11,19 @@
 //! | [`CpuState`], private, and the slots | its CPU | its CPU |
 //! | [`Outbox`] | its CPU | its targets, when requests are not inlined |
 //! | [`RunningTag`] | its CPU, and a CPU that finds tags to have run out | the same |
+//! | the seat | who makes the engine | its CPU |
 
 use crate::asid::RunningTag;
 use crate::cpu::CpuState;
+use crate::cpu_set::{CpuId, Seat};
 use crate::hardware::{Hardware, PlaceOf};
 use crate::inbox::{Inbox, Outbox};
 use crate::stats::CpuStats;
 use crate::tags::Slot;
+use core::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
 
 /// How many slots a CPU has in [`PerCpu::new`]: Linux's six, and two to spare.
 pub const INLINE_SLOTS: usize = 8;
-
-enum Slots<'m, H: Hardware> {
-    Inline([Slot<H>; INLINE_SLOTS]),
-    Given(&'m [Slot<H>]),
-}
 
 /// The engine's state for one CPU. The embedder provides one for each CPU, for as long as the engine
 /// lives, touches nothing in it, and gives it to no other engine: each engine numbers its spaces from the start.
@@ -35,7 +33,21 @@ pub struct PerCpu<'m, H: Hardware> {
     pub(crate) outbox: Outbox<H::Word>,
     pub(crate) running: RunningTag<H::Word>,
     pub(crate) stats: CpuStats,
-    slots: Slots<'m, H>,
+    /// The first slots, also where others are lent: so the first, which is all that a machine without tags uses, is
+    /// always here.
+    own: [Slot<H>; INLINE_SLOTS],
+    rest: Rest<'m, H>,
+}
+
+/// What no CPU writes once the engine is made.
+#[repr(align(64))]
+struct Rest<'m, H: Hardware> {
+    /// Where the CPU stands in sets, as [`Seat`] has it: words of no protocol.
+    seat: (AtomicUsize, AtomicU64),
+    /// How many slots it has.
+    slots: usize,
+    /// Those behind its own; the first ones are not used.
+    lent: &'m [Slot<H>],
 }
 
 impl<H: Hardware> Default for PerCpu<'_, H> {
@@ -47,23 +59,50 @@ impl<H: Hardware> Default for PerCpu<'_, H> {
 impl<'m, H: Hardware> PerCpu<'m, H> {
     /// State for a CPU with room for [`INLINE_SLOTS`] tags.
     pub fn new() -> Self {
-        Self::with(Slots::Inline(core::array::from_fn(|_| Slot::new())))
+        Self::with(INLINE_SLOTS, &[])
     }
 
-    /// State for a CPU with one tag for each of `slots`: for [`TagPolicy::All`](crate::TagPolicy). Where CPUs have
+    /// State for a CPU with one tag for each of `slots` (the first eight are kept in here all the same): for [`TagPolicy::All`](crate::TagPolicy). Where CPUs have
     /// different numbers, the engine uses as many as the CPU with the fewest; without any it refuses to be made.
     pub fn with_slots(slots: &'m [Slot<H>]) -> Self {
-        Self::with(Slots::Given(slots))
+        Self::with(slots.len(), slots)
     }
 
-    fn with(slots: Slots<'m, H>) -> Self {
+    fn with(slots: usize, lent: &'m [Slot<H>]) -> Self {
         PerCpu {
             inbox: Inbox::new(),
             state: CpuState::new(),
             outbox: Outbox::new(),
             running: RunningTag::new(),
             stats: CpuStats::new(),
-            slots,
+            own: core::array::from_fn(|_| Slot::new()),
+            rest: Rest {
+                seat: (AtomicUsize::new(0), AtomicU64::new(0)),
+                slots,
+                lent,
+            },
+        }
+    }
+
+    /// Makes it the state of this CPU. Called before that is online.
+    pub(crate) fn belongs_to(&self, cpu: CpuId) {
+        let seat = Seat::of(cpu);
+        self.rest.seat.0.store(seat.word, Relaxed);
+        self.rest.seat.1.store(seat.bit, Relaxed);
+    }
+
+    /// The number of its CPU.
+    #[inline]
+    pub(crate) fn id(&self) -> CpuId {
+        self.seat().cpu()
+    }
+
+    /// Where its CPU stands in sets.
+    #[inline]
+    pub(crate) fn seat(&self) -> Seat {
+        Seat {
+            word: self.rest.seat.0.load(Relaxed),
+            bit: self.rest.seat.1.load(Relaxed),
         }
     }
 
@@ -72,7 +111,7 @@ impl<'m, H: Hardware> PerCpu<'m, H> {
     #[doc(hidden)]
     pub fn word_name(&self, address: usize) -> Option<&'static str> {
         let slots = || {
-            let slot = self.slots().iter().find(|slot| slot.has_word(address));
+            let slot = self.slots().find(|slot| slot.has_word(address));
             slot.map(|_| "slots[..]")
         };
         self.inbox
@@ -83,11 +122,25 @@ impl<'m, H: Hardware> PerCpu<'m, H> {
             .or_else(slots)
     }
 
-    pub(crate) fn slots(&self) -> &[Slot<H>] {
-        match &self.slots {
-            Slots::Inline(slots) => slots,
-            Slots::Given(slots) => slots,
-        }
+    /// How many slots it has.
+    pub(crate) fn slot_count(&self) -> usize {
+        self.rest.slots
+    }
+
+    /// The slot of this index.
+    ///
+    /// # Panics
+    /// If there are not so many.
+    #[inline]
+    pub(crate) fn slot(&self, index: usize) -> &Slot<H> {
+        self.own
+            .get(index)
+            .unwrap_or_else(|| &self.rest.lent[index])
+    }
+
+    /// All slots.
+    pub(crate) fn slots(&self) -> impl Iterator<Item = &Slot<H>> {
+        (0..self.slot_count()).map(|index| self.slot(index))
     }
 }
 

@@ -40,7 +40,7 @@
 
 use crate::addr::Frame;
 use crate::asid::SpaceTag;
-use crate::cpu_set::{AtomicCpuSet, CpuId, CpuSet, MAX_CPUS};
+use crate::cpu_set::{AtomicCpuSet, CpuId, CpuSet, MAX_CPUS, Seat};
 use crate::hardware::{Hardware, Tag};
 use crate::word::{self, Word};
 use core::fmt;
@@ -349,23 +349,29 @@ impl<H: Hardware> AddressSpace<H> {
     }
 
     /// A CPU is about to load the root.
-    pub(crate) fn enter(&self, cpu: CpuId) {
+    #[inline]
+    pub(crate) fn enter(&self, cpu: Seat) {
         // SeqCst pairs with `read_loaded` and `is_loaded_only_on`: this CPU reads generation and debt next, so
         // the initiator sees it in the set, or it sees the change.
         // Lost without it: a space is loaded while it is flushed.
-        self.loaded.insert(cpu, SeqCst);
+        self.loaded.seat(cpu, SeqCst);
     }
 
-    /// A CPU has loaded another root: its accesses through this one are over. Not so the kernel's mappings: every CPU
-    /// has them loaded for ever, whatever its idle thread calls its space.
-    pub(crate) fn leave(&self, cpu: CpuId) {
-        if self.id.is_kernel() {
-            return;
+    /// [`AddressSpace::leave`], unless these are the kernel's mappings: every CPU has them loaded for ever, whatever its
+    /// idle thread calls its space.
+    pub(crate) fn leave_if_user(&self, cpu: Seat) {
+        if !self.id.is_kernel() {
+            self.leave(cpu);
         }
+    }
+
+    /// A CPU has loaded another root: its accesses through this one, of a user space, are over.
+    #[inline]
+    pub(crate) fn leave(&self, cpu: Seat) {
         // Release pairs with `read_loaded` and `is_loaded_only_on`: this CPU's accesses are over before an
         // initiator misses it.
         // Lost without it: a CPU leaves a space while it is flushed.
-        self.loaded.remove(cpu, Release);
+        self.loaded.unseat(cpu, Release);
     }
 
     /// The CPUs, of so many, that may have the root loaded.
@@ -387,11 +393,11 @@ impl<H: Hardware> AddressSpace<H> {
 
     /// Whether no CPU, of so many, but this one may have the root loaded.
     #[inline]
-    pub(crate) fn is_loaded_only_on(&self, cpu: CpuId, cpus: usize) -> bool {
+    pub(crate) fn is_loaded_only_on(&self, cpu: Seat, cpus: usize) -> bool {
         // SeqCst pairs with `enter` and `leave`: the batch was counted before, or the generation taken, so the initiator
         // sees a CPU that loads the space, or that CPU sees the batch or the generation.
         // Lost without it: a space is loaded while it is flushed.
-        self.loaded.is_within(cpu, cpus, SeqCst)
+        self.loaded.is_within_seat(cpu, cpus, SeqCst)
     }
 }
 

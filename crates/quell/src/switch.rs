@@ -20,7 +20,6 @@
 //! long leaves the root by itself ([`Engine::leave`]); then no flush of the space interrupts it.
 
 use crate::cpu::{Concern, Loaded};
-use crate::cpu_set::CpuId;
 use crate::engine::Engine;
 use crate::features::Tagging;
 use crate::flush_info::FlushInfo;
@@ -50,31 +49,42 @@ impl<H: Hardware, R: Rules> Engine<'_, H, R> {
         let me = self.hw.this_cpu();
         let cpu = self.cpu(me);
         Self::assert_may_load(cpu, to);
-        self.switch(me, cpu, from, to);
+        self.switch(cpu, from.filter(|from| !from.id().is_kernel()), to);
         self.hw.restore_interrupts(were_on);
     }
 
-    /// [`Engine::switch_to`] where interrupts are masked already, as in most schedulers' switches: with two calls of
-    /// the machine fewer, and without a look for misuse. Waits as that does.
+    /// [`Engine::switch_to`] where interrupts are masked already and the kernel knows the engine's state of the CPU
+    /// that it runs on (`here`), as in most schedulers' switches: with three calls of the machine fewer, and without a
+    /// look for misuse. Waits as that does.
     ///
     /// # Safety
     /// Interrupts are masked on this CPU until the call returns: a shootdown interrupt in the middle of the switch may
-    /// make the engine panic, or miss a flush. The CPU is online: if it is not, no initiator asks it to flush. `to` is
-    /// no space of the kernel's mappings, and was not retired.
+    /// make the engine panic, or miss a flush. `here` is this engine's state of the CPU that executes the call. The CPU
+    /// is online: if it is not, no initiator asks it to flush. Neither `from` nor `to` is a space of the kernel's
+    /// mappings, and `to` was not retired.
     ///
     /// # Panics
-    /// In debug builds, if this CPU is not online. In debug builds, if `to` is a space of the kernel's mappings. In
-    /// debug builds, if `to` was retired. In debug builds, if interrupts are not masked.
+    /// In debug builds, if `here` is another CPU's state. In debug builds, if this CPU is not online. In debug builds,
+    /// if a space is one of the kernel's mappings. In debug builds, if `to` was retired. In debug builds, if interrupts
+    /// are not masked.
     #[allow(unsafe_code)] // A declaration: there is nothing unsafe in here.
     #[inline]
-    pub unsafe fn switch_masked(&self, from: Option<&AddressSpace<H>>, to: &AddressSpace<H>) {
+    pub unsafe fn switch_masked(
+        &self,
+        here: &PerCpu<'_, H>,
+        from: Option<&AddressSpace<H>>,
+        to: &AddressSpace<H>,
+    ) {
         self.assert_masked();
-        let me = self.hw.this_cpu();
-        let cpu = self.cpu(me);
+        self.assert_here(here);
         if cfg!(debug_assertions) {
-            Self::assert_may_load(cpu, to);
+            Self::assert_may_load(here, to);
+            assert!(
+                !from.is_some_and(|from| from.id().is_kernel()),
+                "a CPU leaves a space of the kernel's mappings"
+            );
         }
-        self.switch(me, cpu, from, to);
+        self.switch(here, from, to);
     }
 
     /// Fails if this CPU must not load this space.
@@ -103,54 +113,75 @@ impl<H: Hardware, R: Rules> Engine<'_, H, R> {
         let cpu = self.known_cpu(me).filter(online);
         let switches = cpu.filter(|_| !to.id().is_kernel());
         if let Some(cpu) = switches {
-            self.switch(me, cpu, from, to);
+            self.switch(cpu, from.filter(|from| !from.id().is_kernel()), to);
         }
         self.hw.restore_interrupts(were_on);
         switches.is_some()
     }
 
-    /// The switch, on a CPU that is online. Interrupts are masked.
+    /// The switch, on a CPU that is online, between spaces that are not the kernel's. Interrupts are masked.
     #[inline]
-    fn switch(
+    fn switch(&self, cpu: &PerCpu<'_, H>, from: Option<&AddressSpace<H>>, to: &AddressSpace<H>) {
+        if cpu.state.has_loaded(to.id()) {
+            self.come_back(cpu, to);
+        } else if self.plain {
+            self.exchange(cpu, from, to, true);
+        } else {
+            self.exchange_with_care(cpu, from, to);
+        }
+    }
+
+    /// The switch to a space that this CPU has not loaded, on a machine that has tags, or owes.
+    #[inline(never)]
+    fn exchange_with_care(
         &self,
-        me: CpuId,
         cpu: &PerCpu<'_, H>,
         from: Option<&AddressSpace<H>>,
         to: &AddressSpace<H>,
     ) {
+        self.exchange(cpu, from, to, false);
+    }
+
+    /// The switch to a space that this CPU has not loaded. Both of its forms are compiled: the plain one, which
+    /// [`Engine`] knows to be enough on its machine, is a third of the other.
+    #[inline(always)]
+    fn exchange(
+        &self,
+        cpu: &PerCpu<'_, H>,
+        from: Option<&AddressSpace<H>>,
+        to: &AddressSpace<H>,
+        plain: bool,
+    ) {
         let state = &cpu.state;
-        if state.has_loaded(to.id()) {
-            return self.come_back(cpu, to);
-        }
         to.assert_not_retired();
         cpu.stats.add(Counter::Switches, 1);
-        let owes = H::MECHANISMS.lazy_unmap;
+        let owes = H::MECHANISMS.lazy_unmap && !plain;
         state.begin_switch(owes);
         let flushed_at = self.rules.publish_then_look(
             || {
-                to.enter(me);
+                to.enter(cpu.seat());
                 state.declare_running();
             },
             || match self.broadcasts() {
-                Some(_) => self.load_global(me, to),
-                None if self.keeps_tags() => self.load_per_cpu(me, to),
-                None => self.load_afresh(cpu, to),
+                _ if plain => self.load_afresh(cpu, to, true),
+                Some(_) => self.load_global(cpu, to),
+                None if self.keeps_tags() => self.load_per_cpu(cpu, to),
+                None => self.load_afresh(cpu, to, false),
             },
         );
         state.end_switch(to.id(), flushed_at, owes);
         if let Some(from) = from.filter(|&from| !core::ptr::eq(from, to)) {
-            from.leave(me);
+            from.leave(cpu.seat());
         }
     }
 
     /// Loads the root under a per-CPU tag; returns when the tag was last flushed whole.
     #[inline(never)]
-    fn load_per_cpu(&self, me: CpuId, to: &AddressSpace<H>) -> u64 {
-        let cpu = self.cpu(me);
+    fn load_per_cpu(&self, cpu: &PerCpu<'_, H>, to: &AddressSpace<H>) -> u64 {
         let flushes = to.flushes();
         let owed = self.rules.debt_of(|| to.owed());
-        let (index, held) = self.choose_slot(me, to);
-        let slot = &cpu.slots()[index];
+        let (index, held) = self.choose_slot(cpu, to);
+        let slot = cpu.slot(index);
         // A batch that read the set of CPUs before we entered it posts nothing to us, and takes its
         // generation later: that it is outstanding is all that we can know of it.
         let none_outstanding = self.rules.nothing_is_outstanding(flushes.deferred);
@@ -165,9 +196,9 @@ impl<H: Hardware, R: Rules> Engine<'_, H, R> {
                 (_, false) => Counter::PaidBySwitch,
                 _ => Counter::SwitchKept,
             };
-            self.count(me, counter, 1);
+            cpu.stats.add(counter, 1);
         } else {
-            self.count(me, Counter::SwitchTagTaken, 1);
+            cpu.stats.add(Counter::SwitchTagTaken, 1);
         }
         if !keep {
             // The flush comes with the load; the clock is read before it.
@@ -182,27 +213,29 @@ impl<H: Hardware, R: Rules> Engine<'_, H, R> {
 
     /// Loads the root without anything that was kept: nothing is to be compared, and one slot is as good as another.
     #[inline]
-    fn load_afresh(&self, cpu: &PerCpu<'_, H>, to: &AddressSpace<H>) -> u64 {
-        let slot = &cpu.slots()[0];
-        let generation = to.flushes().generation;
-        // The flush comes with the load; the clock is read before it. Nobody looks whose slot it is.
-        let now = self.ledger.now();
-        slot.flushed(now);
-        slot.caught_up_with(generation);
+    fn load_afresh(&self, cpu: &PerCpu<'_, H>, to: &AddressSpace<H>, plain: bool) -> u64 {
+        // Nobody looks whose slot it is.
+        let slot = cpu.slot(0);
+        slot.caught_up_with(to.flushes().generation);
         // Where there are no tags, every CPU is at this one from the start.
         let mut tag = Tag::KERNEL;
-        if self.features.tagging != Tagging::None {
-            tag = slot_tag(0);
-            cpu.state.use_tag(tag, Some(0));
+        let mut now = 0;
+        if !plain {
+            // The flush comes with the load; the clock is read before it.
+            now = self.ledger.now();
+            slot.flushed(now);
+            if self.features.tagging != Tagging::None {
+                tag = slot_tag(0);
+                cpu.state.use_tag(tag, Some(0));
+            }
         }
         to.load(self.hw, tag, false);
         now
     }
 
     /// The slot that holds the space, or the one to take over for it.
-    fn choose_slot(&self, me: CpuId, to: &AddressSpace<H>) -> (usize, bool) {
-        let cpu = self.cpu(me);
-        let holds = |index: usize| cpu.slots()[index].holds(to.id());
+    fn choose_slot(&self, cpu: &PerCpu<'_, H>, to: &AddressSpace<H>) -> (usize, bool) {
+        let holds = |index: usize| cpu.slot(index).holds(to.id());
         if self.slots > INLINE_SLOTS {
             // Thousands of slots are not searched: each id has its place.
             let index = (to.id().0 % self.slots as u64) as usize;
@@ -218,24 +251,24 @@ impl<H: Hardware, R: Rules> Engine<'_, H, R> {
     /// [`Engine::load_per_cpu`] does: now if entries go with every load, and never if they stay.
     /// Broadcasts reach every CPU under every tag, so there is no generation to catch up with.
     #[inline(never)]
-    fn load_global(&self, me: CpuId, to: &AddressSpace<H>) -> u64 {
+    fn load_global(&self, cpu: &PerCpu<'_, H>, to: &AddressSpace<H>) -> u64 {
         let flushed_at = if self.keeps_tags() {
             0
         } else {
             self.ledger.now()
         };
-        let cpu = self.cpu(me);
         let tag = if self.features.tagging == Tagging::None {
             Tag::KERNEL
         } else {
             let (tag, rolled_over) =
                 self.tags
                     .acquire(self.hw, &self.rules, &to.tag, &cpu.running, self);
-            self.count(me, Counter::Rollovers, u64::from(rolled_over));
+            cpu.stats.add(Counter::Rollovers, u64::from(rolled_over));
             tag
         };
         cpu.state.use_tag(tag, None);
-        self.count(me, Counter::SwitchKept, u64::from(self.keeps_tags()));
+        cpu.stats
+            .add(Counter::SwitchKept, u64::from(self.keeps_tags()));
         to.load(self.hw, tag, self.keeps_tags());
         if self.features.tagging != Tagging::None {
             cpu.running.has_left();
@@ -247,6 +280,21 @@ impl<H: Hardware, R: Rules> Engine<'_, H, R> {
     /// loaded, lazily. Never waits.
     pub fn enter_lazy(&self) {
         self.cpu(self.hw.this_cpu()).state.go_lazy();
+    }
+
+    /// [`Engine::enter_lazy`] where the kernel knows the engine's state of the CPU that it runs on (`here`), as in most
+    /// schedulers' switches. Never waits.
+    ///
+    /// # Safety
+    /// `here` is this engine's state of the CPU that executes the call, which stays on it until it returns.
+    ///
+    /// # Panics
+    /// In debug builds, if `here` is another CPU's state.
+    #[allow(unsafe_code)] // A declaration: there is nothing unsafe in here.
+    #[inline]
+    pub unsafe fn enter_lazy_here(&self, here: &PerCpu<'_, H>) {
+        self.assert_here(here);
+        here.state.go_lazy();
     }
 
     /// The CPU comes back to `space`, whose root it has kept lazily: at the end of an idle period, or before a kernel
@@ -270,13 +318,13 @@ impl<H: Hardware, R: Rules> Engine<'_, H, R> {
     /// if the space was not flushed meanwhile. Never waits.
     pub fn leave(&self, space: &AddressSpace<H>) {
         let were_on = self.hw.mask_interrupts();
-        let me = self.hw.this_cpu();
-        let state = &self.cpu(me).state;
+        let cpu = self.cpu(self.hw.this_cpu());
+        let state = &cpu.state;
         if state.has_loaded(space.id()) {
             state.detach(self.hw);
         }
         if state.loaded() == Loaded::Nothing {
-            space.leave(me);
+            space.leave_if_user(cpu.seat());
         }
         self.hw.restore_interrupts(were_on);
     }
@@ -304,7 +352,7 @@ impl<H: Hardware, R: Rules> Engine<'_, H, R> {
     #[inline]
     fn catch_up_with(&self, cpu: &PerCpu<'_, H>, space: &AddressSpace<H>) {
         // Initiators count the generation up and then look at this CPU's activity; it does the opposite.
-        let slot = &cpu.slots()[cpu.state.slot()];
+        let slot = cpu.slot(cpu.state.slot());
         // An initiator that finds this CPU in the set, where it is all the time, does not end a batch alone.
         let generation = space.flushes().generation;
         if slot.generation() < generation {
@@ -318,7 +366,7 @@ impl<H: Hardware, R: Rules> Engine<'_, H, R> {
     #[cold]
     fn flush_missed(&self, cpu: &PerCpu<'_, H>, generation: u64, why: Counter) {
         cpu.stats.add(why, 1);
-        let slot = &cpu.slots()[cpu.state.slot()];
+        let slot = cpu.slot(cpu.state.slot());
         self.flush_tag(cpu, slot);
         slot.caught_up_with(generation);
     }
@@ -381,7 +429,7 @@ impl<H: Hardware, R: Rules> Engine<'_, H, R> {
                     .rules
                     .answered_cpu_is_out(self.rules.is_elsewhere(elsewhere))
                 {
-                    space.leave(cpu);
+                    space.leave_if_user(self.cpu(cpu).seat());
                 }
             }
             self.tell_of_long_wait(first, &mut turns);

@@ -8,6 +8,7 @@ use quell::{
     Mechanism, Outcome, Page, PageRange, PageSize, PerCpu, Policy, Purpose, Request, Residue,
     Scope, Slot, TagPolicy, Unsupported,
 };
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
 
 /// A machine on which no range is too long.
@@ -1038,11 +1039,22 @@ fn what_is_called_with_interrupts_masked_does_all_the_same_and_leaves_them_maske
     machine.me.set(1);
     machine.masked.set(true);
     // SAFETY: interrupts are masked.
-    unsafe { engine.on_interrupt_masked() };
+    unsafe { engine.on_interrupt_masked(engine.here()) };
     assert!(flight.is_done() && machine.masked.get());
     // SAFETY: interrupts are masked.
-    unsafe { engine.switch_masked(Some(x), y) };
+    unsafe { engine.switch_masked(engine.here(), Some(x), y) };
     assert!(engine.runs(y) && !engine.runs(x) && machine.masked.get());
+    // SAFETY: the state is this CPU's; interrupts are masked.
+    unsafe {
+        engine.enter_lazy_here(engine.here());
+        assert!(!engine.runs(y));
+        engine.switch_masked(engine.here(), Some(y), y);
+    }
+    assert!(engine.runs(y) && machine.masked.get());
+    machine.invalidated.borrow_mut().clear();
+    // SAFETY: the state is this CPU's.
+    unsafe { engine.flush_at_once_here(engine.here(), y, None, Scope::Leaf) };
+    assert!(!machine.invalidated.borrow().is_empty() && machine.masked.get());
 }
 
 #[test]
@@ -1051,7 +1063,32 @@ fn what_is_called_with_interrupts_masked_does_all_the_same_and_leaves_them_maske
 fn a_switch_that_forgets_to_mask_interrupts_is_noticed() {
     let (_, engine) = world(Machine::default(), Policy::ALL);
     // SAFETY: not so: the assertion is what is tested, and ends the call before it does anything.
-    unsafe { engine.switch_masked(None, space(engine, 1)) };
+    unsafe { engine.switch_masked(engine.here(), None, space(engine, 1)) };
+}
+
+#[test]
+#[cfg(debug_assertions)]
+fn a_call_with_the_state_of_another_cpu_is_noticed() {
+    let (machine, engine) = world(Machine::default(), Policy::ALL);
+    let (x, elsewhere) = (space(engine, 1), engine.here());
+    machine.me.set(1);
+    machine.masked.set(true);
+    // SAFETY: not so: the assertions are what is tested, and end the calls before they do anything.
+    let calls: [&dyn Fn(); 4] = unsafe {
+        [
+            &|| engine.switch_masked(elsewhere, None, x),
+            &|| engine.on_interrupt_masked(elsewhere),
+            &|| engine.enter_lazy_here(elsewhere),
+            &|| engine.flush_at_once_here(elsewhere, x, None, Scope::Leaf),
+        ]
+    };
+    for (number, call) in calls.into_iter().enumerate() {
+        let ended = catch_unwind(AssertUnwindSafe(call));
+        let why = ended.expect_err("the call comes back");
+        let why = why.downcast_ref::<&str>().copied();
+        let expected = "a CPU is in the engine with the state of another";
+        assert_eq!(why, Some(expected), "call {number}");
+    }
 }
 
 #[test]
@@ -1060,5 +1097,5 @@ fn a_switch_that_forgets_to_mask_interrupts_is_noticed() {
 fn a_handler_that_forgets_to_mask_interrupts_is_noticed() {
     let (_, engine) = world(Machine::default(), Policy::ALL);
     // SAFETY: not so: the assertion is what is tested, and ends the call before it does anything.
-    unsafe { engine.on_interrupt_masked() };
+    unsafe { engine.on_interrupt_masked(engine.here()) };
 }

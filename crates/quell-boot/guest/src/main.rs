@@ -65,6 +65,7 @@ fn run(serial: &mut File) -> anyhow::Result<()> {
             say(serial, &Event::Lacking { what, why });
         }
     }
+    setup::wait_if_late()?;
     let plan =
         std::fs::read_to_string(format!("/{}", protocol::PLAN)).context("reading the plan")?;
     for (number, line) in plan.lines().enumerate() {

@@ -10,6 +10,10 @@ use serde::{Deserialize, Serialize};
 /// Where the guest finds its plan.
 pub const PLAN: &str = "plan";
 
+/// The word `quell_late_us=N` of Linux's command line, which Linux hands to its first process as a variable of the
+/// environment: that waits so many microseconds before its first job.
+pub const LATE: &str = "quell_late_us";
+
 /// What every event's line begins with.
 #[allow(dead_code)] // The host follows lines of this form for its own kernel too.
 pub const PREFIX: &str = "quell: ";

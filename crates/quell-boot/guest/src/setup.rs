@@ -1,6 +1,7 @@
 //! Making a bare kernel ready: file systems, modules, a compressed swap device, a place for files.
 
-use crate::linux::FILES;
+use crate::linux::{FILES, ticks};
+use crate::protocol::LATE;
 use anyhow::{Context, bail};
 use rustix::mount::MountFlags;
 use rustix::system::{RebootCommand, finit_module, reboot};
@@ -54,6 +55,18 @@ pub fn file_systems() {
 pub fn release() -> anyhow::Result<String> {
     let release = read_to_string("/proc/sys/kernel/osrelease").context("the kernel's release")?;
     Ok(release.trim().to_string())
+}
+
+/// Waits, busy, for as long as [`LATE`] says, if it says anything: all that follows comes so much later between two
+/// ticks of the timer.
+pub fn wait_if_late() -> anyhow::Result<()> {
+    let Ok(text) = std::env::var(LATE) else {
+        return Ok(());
+    };
+    let microseconds: u64 = text.parse().with_context(|| format!("{LATE}={text}"))?;
+    let end = ticks() + 1000 * microseconds;
+    while ticks() < end {}
+    Ok(())
 }
 
 /// How many CPUs are online.

@@ -1,9 +1,13 @@
-//! Carrying the comparison out: one boot of Linux for all rows on a number of CPUs, and one of quell's kernel
-//! for each row.
+//! Carrying the comparison out: one boot of Linux for all rows on a number of CPUs, or several, and one of quell's
+//! kernel for each row.
+//!
+//! A count that depends on which CPU runs when is another one if all begins a little later. A boot repeats itself, and
+//! so it hides that: with several, each begins its jobs at another point between two ticks of the timer, and a row is
+//! the median of them, with the least and the most beside it.
 
 use super::plan::{self, Case, Scale};
 use super::protocol::Job;
-use super::report::{Outcome, Report};
+use super::report::{Outcome, Report, Side};
 use super::{counters, guest, linux, ours, protocol};
 use crate::arch::Arch;
 use crate::ending::told_to_end;
@@ -45,6 +49,8 @@ pub struct Options {
     pub scale: Scale,
     /// Words to add to Linux's command line.
     pub linux_options: Vec<String>,
+    /// How often each Linux is booted, each time at another point between two ticks of its timer.
+    pub boots: u16,
     /// How long one boot may take before it is examined and ended.
     pub limit: Duration,
     /// Whether to show every line of the serial consoles, on standard error.
@@ -123,9 +129,17 @@ impl Comparison {
             for (kernel, engine) in self.linuxes() {
                 let jobs = plan::jobs(cases);
                 let images = lasting_initial_files(kernel, &program, machine.cpus, &jobs)?;
-                let command =
-                    linux_command(&self.options, &self.emulator, machine, &images, engine)?;
-                shown.push(command.shown());
+                for boot in 0..self.options.boots {
+                    let command = linux_command(
+                        &self.options,
+                        &self.emulator,
+                        machine,
+                        &images,
+                        engine,
+                        boot,
+                    )?;
+                    shown.push(command.shown());
+                }
             }
             let images = ours::images()?;
             for case in cases {
@@ -151,6 +165,7 @@ impl Comparison {
         }
         let version = qemu::version(emulator)?;
         let mut report = Report::new(&self.kernel.release, &version, options.policy);
+        report.boots = options.boots;
         report.without_rows.clone_from(&self.without);
         report.linux_on_quell = self
             .on_quell
@@ -159,9 +174,13 @@ impl Comparison {
         for (machine, cases) in &self.runs {
             let mut sides = Vec::new();
             for (kernel, engine) in self.linuxes() {
-                sides.push(run_linux(
-                    options, emulator, machine, kernel, &program, cases, engine,
-                )?);
+                let boot = |boot| {
+                    run_linux(
+                        options, emulator, machine, kernel, &program, cases, engine, boot,
+                    )
+                };
+                let boots: Vec<_> = (0..options.boots).map(boot).collect::<Result<_, _>>()?;
+                sides.push(together(boots));
             }
             let mut sides = sides.into_iter();
             let linux = sides.next().unwrap_or_default();
@@ -263,20 +282,46 @@ fn lasting_initial_files(
     })
 }
 
+/// The outcomes of each case in several boots, as one.
+fn together(boots: Vec<Vec<Outcome>>) -> Vec<Outcome> {
+    let cases = boots.first().map_or(0, Vec::len);
+    let mut boots: Vec<_> = boots.into_iter().map(Vec::into_iter).collect();
+    let next = |_| -> Outcome {
+        let sides: Result<Vec<Side>, String> = boots
+            .iter_mut()
+            .map(|outcomes| outcomes.next().unwrap_or_else(|| Err("no outcome".into())))
+            .collect();
+        Side::median(&sides?).ok_or_else(|| "no boot".into())
+    };
+    (0..cases).map(next).collect()
+}
+
+/// Microseconds between two ticks of Linux's timer, which ticks 250 times a second in Debian's configuration and in that
+/// of the integration.
+const TICK_US: u32 = 4000;
+
+/// Of the boots that there are, each comes as much later between two ticks of the timer, beginning with the one that comes
+/// when it comes.
 fn linux_command(
     options: &Options,
     emulator: &Path,
     machine: &Machine,
     images: &Images,
     engine: Option<&str>,
+    boot: u16,
 ) -> anyhow::Result<qemu::Command> {
     let mut words: Vec<String> = linux::WORDS.map(String::from).into();
+    if boot > 0 {
+        let late = TICK_US * u32::from(boot) / u32::from(options.boots);
+        words.push(format!("{}={late}", protocol::LATE));
+    }
     words.extend(engine.map(|mechanisms| format!("quell={mechanisms}")));
     words.extend(options.linux_options.iter().cloned());
     command_for(emulator, machine, images, &words)
 }
 
-/// Boots Linux once and performs every case; the outcomes in their order.
+/// Boots Linux and performs every case; the outcomes in their order.
+#[allow(clippy::too_many_arguments)]
 fn run_linux(
     options: &Options,
     emulator: &Path,
@@ -285,17 +330,22 @@ fn run_linux(
     program: &Path,
     cases: &[Case],
     engine: Option<&str>,
+    boot: u16,
 ) -> anyhow::Result<Vec<Outcome>> {
     let jobs = plan::jobs(cases);
     let (images, _file) = initial_files(kernel, program, &jobs)?;
-    let command = linux_command(options, emulator, machine, &images, engine)?;
+    let command = linux_command(options, emulator, machine, &images, engine, boot)?;
     let name = if engine.is_some() {
         "Linux with the engine"
     } else {
         "Linux"
     };
+    let which = match options.boots {
+        1 => String::new(),
+        boots => format!(", boot {} of {boots}", boot + 1),
+    };
     let bar = progress(
-        format!("{name} on {}", counted(machine.cpus)),
+        format!("{name} on {}{which}", counted(machine.cpus)),
         jobs.len() as u64,
     );
     let outcome = follow(options, command, &bar, |event| {

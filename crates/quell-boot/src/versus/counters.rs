@@ -190,6 +190,7 @@ fn side(case: &Case, timed: &Window<'_>, traced: &Window<'_>) -> Outcome {
         whole_flushes: per(flushes.whole, traced_operations),
         instructions: per(timed.ticks.saturating_sub(slept), operations),
         remark: None,
+        spread: None,
     };
     side.remark = doubt(case, operations, timed);
     Ok(side)

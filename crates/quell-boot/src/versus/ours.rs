@@ -96,6 +96,7 @@ fn side(case: &Case, event: &Value) -> Outcome {
         whole_flushes: per(whole),
         instructions: per(count("window_ns")?),
         remark: doubt(case, operations, count("user_faults")?),
+        spread: None,
     })
 }
 

@@ -55,6 +55,71 @@ pub struct Side {
     pub instructions: f64,
     /// What makes the row doubtful.
     pub remark: Option<String>,
+    /// The least and the most in any boot, where there were several: then the counts are medians, each by itself.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub spread: Option<Spread>,
+}
+
+/// The least and the most of a count, per operation, in any of several boots.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Spread {
+    /// Of shootdown interrupts taken.
+    pub interrupts: [f64; 2],
+    /// Of pages invalidated and whole flushes.
+    pub invalidations: [f64; 2],
+    /// Of instructions.
+    pub instructions: [f64; 2],
+}
+
+impl Side {
+    /// What several boots come to: each count's median, and how far apart they are. `None` without a boot; of one boot,
+    /// what that said.
+    pub fn median(boots: &[Side]) -> Option<Side> {
+        let [_, _, ..] = boots else {
+            return boots.first().cloned();
+        };
+        let sorted = |count: fn(&Side) -> f64| {
+            let mut counts: Vec<f64> = boots.iter().map(count).collect();
+            counts.sort_by(f64::total_cmp);
+            counts
+        };
+        let median = |count| {
+            let counts = sorted(count);
+            let [low, high] = [(counts.len() - 1) / 2, counts.len() / 2].map(|at| counts[at]);
+            (low + high) / 2.0
+        };
+        let apart = |count| {
+            let counts = sorted(count);
+            [counts[0], counts[counts.len() - 1]]
+        };
+        let known = |count: fn(&Side) -> Option<f64>, of: fn(&Side) -> f64| {
+            boots
+                .iter()
+                .all(|side| count(side).is_some())
+                .then(|| median(of))
+        };
+        Some(Side {
+            operations: median(|side| side.operations as f64) as u64,
+            interrupts: median(|side| side.interrupts),
+            invalidations: median(|side| side.invalidations),
+            local_invalidations: known(
+                |side| side.local_invalidations,
+                |side| side.local_invalidations.unwrap_or_default(),
+            ),
+            remote_invalidations: known(
+                |side| side.remote_invalidations,
+                |side| side.remote_invalidations.unwrap_or_default(),
+            ),
+            whole_flushes: median(|side| side.whole_flushes),
+            instructions: median(|side| side.instructions),
+            remark: boots.iter().find_map(|side| side.remark.clone()),
+            spread: Some(Spread {
+                interrupts: apart(|side| side.interrupts),
+                invalidations: apart(|side| side.invalidations),
+                instructions: apart(|side| side.instructions),
+            }),
+        })
+    }
 }
 
 /// A row.
@@ -113,16 +178,23 @@ impl Row {
             self.variant.clone(),
             self.cpus.to_string(),
         ];
-        type Count = fn(&Side) -> f64;
+        type Count = (fn(&Side) -> f64, fn(&Spread) -> [f64; 2]);
         let counts: [Count; 3] = [
-            |side| side.interrupts,
-            |side| side.invalidations,
-            |side| side.instructions,
+            (|side| side.interrupts, |spread| spread.interrupts),
+            (|side| side.invalidations, |spread| spread.invalidations),
+            (|side| side.instructions, |spread| spread.instructions),
         ];
-        for count in counts {
-            let [linux, quell] = [&self.linux, other].map(|side| side.as_ref().map(count));
-            let text = |side: Option<f64>| side.map_or("-".to_string(), number);
-            cells.extend([text(linux), text(quell)]);
+        for (count, spread) in counts {
+            let sides = [&self.linux, other].map(Option::as_ref);
+            let text = |side: &Side| {
+                let apart = side.spread.as_ref().map(spread);
+                let apart = apart.filter(|[least, most]| least != most);
+                let apart = apart.map(|counts| counts.map(number).join(".."));
+                let apart = apart.map_or(String::new(), |apart| format!(" ({apart})"));
+                number(count(side)) + &apart
+            };
+            cells.extend(sides.map(|side| side.map_or("-".to_string(), text)));
+            let [linux, quell] = sides.map(|side| side.map(count));
             cells.push(match (linux, quell) {
                 (Some(linux), Some(quell)) => ratio(linux, quell),
                 _ => String::new(),
@@ -144,6 +216,8 @@ pub struct Report {
     /// The release of the Linux with the engine in it, and which mechanisms were on there, if it was asked for.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub linux_on_quell: Option<String>,
+    /// How often each Linux was booted.
+    pub boots: u16,
     /// In the order they were run.
     pub rows: Vec<Row>,
     /// Workloads that were asked for and have no rows on some number of CPUs, with the reason.
@@ -160,6 +234,7 @@ impl Report {
             emulator: emulator.to_string(),
             policy: policy.to_string(),
             linux_on_quell: None,
+            boots: 1,
             rows: Vec::new(),
             without_rows: Vec::new(),
             notes: NOTES,
@@ -207,8 +282,11 @@ impl Report {
         let mut lines = vec![
             format!("Printed by `{command}`"),
             format!(
-                "(Linux {}, {}, policy `{}`); counts per operation.",
-                self.linux, self.emulator, self.policy
+                "(Linux {}, {}, policy `{}`); counts per operation{}.",
+                self.linux,
+                self.emulator,
+                self.policy,
+                self.said_of_boots()
             ),
             String::new(),
         ];
@@ -227,6 +305,17 @@ impl Report {
         lines.extend(without);
         lines.extend(self.remarks().map(|remark| format!("* {remark}")));
         lines.join("\n")
+    }
+
+    /// What the counts of Linux are, if each was booted more than once.
+    pub fn said_of_boots(&self) -> String {
+        match self.boots {
+            1 => String::new(),
+            boots => format!(
+                ", Linux's the medians of {boots} boots that begin at other points between two ticks of its timer, with \
+                 the least and the most where they differ"
+            ),
+        }
     }
 
     /// One table, and an empty line.
@@ -316,6 +405,7 @@ mod tests {
             whole_flushes: 0.0,
             instructions,
             remark: None,
+            spread: None,
         }
     }
 
@@ -403,6 +493,29 @@ mod tests {
         let row = "| dontneed | others busy | 2 | 1.000 | 0.250 | 0.25 | 2.000 | 2.000 | 1.00 | 11 878 | 5 939 | 0.50 |";
         assert!(text.contains(row), "{text}");
         assert!(text.contains("(6.12, quell=all)"), "{text}");
+    }
+
+    #[test]
+    fn several_boots_are_their_median_and_say_how_far_apart_they_are() {
+        assert_eq!(Side::median(&[]), None);
+        assert_eq!(Side::median(&[side(1.0, 7.0)]), Some(side(1.0, 7.0)));
+        let boots = [(4.0, 100.0), (1.0, 100.0), (2.0, 100.0)];
+        let boots = boots.map(|(interrupts, instructions)| side(interrupts, instructions));
+        let median = Side::median(&boots).unwrap();
+        assert_eq!((median.interrupts, median.instructions), (2.0, 100.0));
+        let spread = median.spread.clone().unwrap();
+        assert_eq!(spread.interrupts, [1.0, 4.0]);
+        assert_eq!(Side::median(&boots[..2]).unwrap().interrupts, 2.5);
+        let mut report = report(Ok(side(1.0, 50.0)));
+        (report.boots, report.rows[0].linux) = (3, Some(median));
+        let text = report.markdown("quell versus linux");
+        let row =
+            "| 2.000 (1.000..4.000) | 1.000 | 0.50 | 2.000 | 2.000 | 1.00 | 100 | 50.000 | 0.50 |";
+        assert!(text.contains(row), "{text}");
+        assert!(text.contains("the medians of 3 boots"), "{text}");
+        let json: serde_json::Value = serde_json::from_str(&report.json().unwrap()).unwrap();
+        assert_eq!(json["rows"][0]["linux"]["spread"]["interrupts"][1], 4.0);
+        assert!(json["rows"][0]["quell"].get("spread").is_none());
     }
 
     #[test]

@@ -47,6 +47,8 @@ int main(void)
     IS(quell_space_root(&kernel), 9);
     REFUSED(quell_space_retire(&engine, &kernel), RUNNING);
     REFUSED(quell_switch_to(&engine, NULL, &kernel), RUNNING);
+    REFUSED(quell_switch_masked(&engine, &cpus[0], NULL, &kernel), RUNNING);
+    REFUSED(quell_switch_masked(&engine, &cpus[0], &kernel, &kernel), RUNNING);
     IS(quell_space_root(&kernel), 9);
     IS(quell_runs(&engine, &kernel), 0);
 

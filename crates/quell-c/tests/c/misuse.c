@@ -258,6 +258,10 @@ static void nothings(void)
     ENGINE_FALSE(quell_is_paid(e, &residue));
 
     SPACE_REFUSED(quell_switch_to(e, NULL, s));
+    SPACE_REFUSED(quell_switch_masked(e, &cpus[0], NULL, s));
+    SPACE_REFUSED(quell_flush_here(e, &cpus[0], s, NULL, 0));
+    ENGINE_REFUSED(quell_enter_lazy_here(e, &cpus[0]));
+    ENGINE_REFUSED(quell_on_interrupt_masked(e, &cpus[0]));
     SPACE_REFUSED(quell_space_retire(e, s));
     SPACE_REFUSED(quell_refresh(e, s, one));
     SPACE_REFUSED(quell_settle(e, s));
@@ -331,6 +335,10 @@ static void nowhere(uint32_t cpu)
     REFUSED(quell_on_interrupt(&engine), CPU);
     REFUSED(quell_poll(&engine), CPU);
     REFUSED(quell_switch_to(&engine, NULL, &space), CPU);
+    REFUSED(quell_switch_masked(&engine, &cpus[0], NULL, &space), CPU);
+    REFUSED(quell_enter_lazy_here(&engine, &cpus[0]), CPU);
+    REFUSED(quell_on_interrupt_masked(&engine, &cpus[0]), CPU);
+    REFUSED(quell_flush_here(&engine, &cpus[0], &space, NULL, 0), CPU);
     REFUSED(quell_flush(&engine, &space, NULL, 0), CPU);
     REFUSED(quell_enter_lazy(&engine), CPU);
     REFUSED(quell_leave(&engine, &space), CPU);
@@ -368,7 +376,9 @@ static void order(void)
     nowhere(UINT32_MAX);
     this_cpu = 0;
     REFUSED(quell_switch_to(&engine, NULL, &space), OFFLINE);
+    REFUSED(quell_switch_masked(&engine, &cpus[0], NULL, &space), OFFLINE);
     REFUSED(quell_enter_lazy(&engine), OFFLINE);
+    REFUSED(quell_enter_lazy_here(&engine, &cpus[0]), OFFLINE);
     REFUSED(quell_quiesce(&engine), OFFLINE);
     REFUSED(quell_leave(&engine, &space), OFFLINE);
     REFUSED(quell_cpu_offline(&engine, NULL), OFFLINE);
@@ -407,7 +417,31 @@ static void order(void)
     DONE(quell_space_retire(&engine, &other));
     REFUSED(quell_space_retire(&engine, &other), NO_SPACE);
     REFUSED(quell_switch_to(&engine, &space, &other), NO_SPACE);
+    REFUSED(quell_switch_masked(&engine, &cpus[0], &space, &other), NO_SPACE);
     DONE(quell_space_new(&engine, &other, 13));
+    /* The same by a kernel that knows where it is. */
+    REFUSED(quell_switch_masked(&engine, NULL, &space, &other), NULL);
+    REFUSED(quell_switch_masked(&engine, &cpus[1], &space, &other), CPU);
+    REFUSED(quell_enter_lazy_here(&engine, &cpus[1]), CPU);
+    REFUSED(quell_enter_lazy_here(&engine, NULL), NULL);
+    REFUSED(quell_on_interrupt_masked(&engine, &cpus[1]), CPU);
+    REFUSED(quell_flush_here(&engine, &cpus[1], &space, NULL, 0), CPU);
+    REFUSED(quell_flush_here(&engine, &cpus[0], &no_space, NULL, 0), NO_SPACE);
+    REFUSED(quell_flush_here(&engine, &cpus[0], &space, NULL, 2), VALUE);
+    interrupts_on = 0;
+    DONE(quell_on_interrupt_masked(&engine, &cpus[0]));
+    DONE(quell_switch_masked(&engine, &cpus[0], &space, &other));
+    IS(root, 13);
+    DONE(quell_switch_masked(&engine, &cpus[0], &other, &space));
+    IS(root, 11);
+    IS(root_kept, 1);
+    DONE(quell_enter_lazy_here(&engine, &cpus[0]));
+    IS(quell_user_access_allowed(&engine), 0);
+    DONE(quell_switch_masked(&engine, &cpus[0], &space, &space));
+    IS(quell_user_access_allowed(&engine), 1);
+    interrupts_on = 1;
+    DONE(quell_flush_here(&engine, &cpus[0], &space, NULL, 0));
+    IS(invalidated.kind, QUELL_INVALIDATE_KIND_TAG);
     IS(quell_space_id(&other) != id, 1);
     IS(interrupts_on, 1);
 }

@@ -110,7 +110,7 @@ DEFINE_IDTENTRY_SYSVEC_SIMPLE(sysvec_quell)
 	count_vm_tlb_event(NR_TLB_REMOTE_FLUSH_RECEIVED);
 	this_cpu_write(quell_this.reason, TLB_REMOTE_SHOOTDOWN);
 	if (quell_tlb())
-		quell_on_interrupt(&quell_engine);
+		quell_expect(quell_on_interrupt_masked(&quell_engine, this_cpu_read(quell_this.cpu)));
 	this_cpu_write(quell_this.reason, reason);
 }
 
@@ -161,29 +161,25 @@ void *quell_fill(void *to, int byte, size_t bytes)
 
 /* CPUs. */
 
+/* Its interrupts are about to be lost; from here on it runs kernel threads without a user root. */
+void quell_cpu_down(void)
+{
+	quell_check(quell_cpu_offline(&quell_engine, this_cpu_read(quell_this.space)));
+	this_cpu_write(quell_this.space, NULL);
+}
+
 void quell_cpu_up(struct mm_struct *mm)
 {
-	struct mm_struct *from = this_cpu_read(quell_this.mm);
 	enum quell_status status = quell_cpu_online(&quell_engine);
 
 	if (status == QUELL_STATUS_ONLINE) {
 		/* Back from a sleep with its TLB and CR3 in an unknown state: leave, come again, load the root anew. */
-		quell_check(quell_cpu_offline(&quell_engine, from ? from->context.quell : NULL));
-		this_cpu_write(quell_this.mm, NULL);
+		quell_cpu_down();
 		status = quell_cpu_online(&quell_engine);
 		if (mm != &init_mm)
 			quell_mm_switch(mm, NULL);
 	}
 	quell_check(status);
-}
-
-/* Its interrupts are about to be lost; from here on it runs kernel threads without a user root. */
-void quell_cpu_down(void)
-{
-	struct mm_struct *mm = this_cpu_read(quell_this.mm);
-
-	quell_check(quell_cpu_offline(&quell_engine, mm ? mm->context.quell : NULL));
-	this_cpu_write(quell_this.mm, NULL);
 }
 
 /* Spaces. */
@@ -239,19 +235,20 @@ void quell_space_of_static(struct mm_struct *mm)
 void quell_come_back(struct mm_struct *mm)
 {
 	this_cpu_write(quell_this.reason, TLB_FLUSH_ON_TASK_SWITCH);
-	quell_check(quell_switch_to(&quell_engine, mm->context.quell, mm->context.quell));
+	quell_expect(quell_switch_masked(&quell_engine, this_cpu_read(quell_this.cpu), mm->context.quell,
+					 mm->context.quell));
 	this_cpu_write(quell_this.reason, TLB_LOCAL_MM_SHOOTDOWN);
 }
 
-void quell_forget(struct mm_struct *from)
+void quell_forget(void)
 {
-	quell_check(quell_leave(&quell_engine, from->context.quell));
-	this_cpu_write(quell_this.mm, NULL);
+	quell_check(quell_leave(&quell_engine, this_cpu_read(quell_this.space)));
+	this_cpu_write(quell_this.space, NULL);
 }
 
 void quell_mm_lazy(void)
 {
-	quell_check(quell_enter_lazy(&quell_engine));
+	quell_expect(quell_enter_lazy_here(&quell_engine, this_cpu_read(quell_this.cpu)));
 }
 
 bool quell_nmi_uaccess_okay(void)
@@ -305,8 +302,8 @@ void quell_mm_flush(struct mm_struct *mm, unsigned long start,
 	/* Without one it was never loaded. */
 	if (likely(space)) {
 		preempt_disable();
-		quell_check(quell_flush(&quell_engine, space,
-					quell_range_of(&range, start, end, stride_shift), scope));
+		quell_expect(quell_flush_here(&quell_engine, this_cpu_read(quell_this.cpu), space,
+					      quell_range_of(&range, start, end, stride_shift), scope));
 		preempt_enable();
 	}
 	mmu_notifier_arch_invalidate_secondary_tlbs(mm, start, end);

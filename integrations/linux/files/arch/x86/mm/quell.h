@@ -28,12 +28,26 @@ extern struct quell_zero_plan quell_zero_plan;
 		  quell_status_text(__status));				\
 })
 
+/*
+ * The same for calls of which the engine refuses nothing unless it looks for misuse, as it does in the kernels that are
+ * for trying these files.
+ */
+#define quell_expect(status) ({						\
+	enum quell_status __expected = (status);			\
+	if (IS_ENABLED(CONFIG_QUELL_MUTANTS) || IS_ENABLED(CONFIG_KASAN)) \
+		quell_check(__expected);				\
+})
+
 /* Before the engine is made; false if there is no memory. */
 bool quell_spaces_init(void);
 bool quell_reclaim_init(void);
 
 struct quell_this_cpu {
-	/* Whose space the engine has loaded last on this CPU, whether it was made to leave it or not; or none. */
+	/* The engine's state of this CPU. */
+	struct quell_cpu *cpu;
+	/* Which space the engine has loaded last on this CPU, whether it was made to leave it or not; or none. */
+	struct quell_space *space;
+	/* Whose space the engine is told to load, or was told last. */
 	struct mm_struct *mm;
 	/* ASIDs under which kernel entries are out of date: see quell_kernel_entries_are_stale(). */
 	u16 stale;
@@ -46,7 +60,7 @@ DECLARE_PER_CPU(struct quell_this_cpu, quell_this);
 void quell_space_of_static(struct mm_struct *mm);
 /* Back to the space that was kept lazily. Interrupts are off. */
 void quell_come_back(struct mm_struct *mm);
-/* Leaves the space, if this CPU has not left it yet; the engine does not know it here any more. */
-void quell_forget(struct mm_struct *from);
+/* Leaves the space that was loaded last, if this CPU has not left it yet; the engine knows none here any more. */
+void quell_forget(void);
 
 #endif /* _ARCH_X86_MM_QUELL_H */

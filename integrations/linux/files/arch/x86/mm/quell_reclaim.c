@@ -73,7 +73,7 @@ void quell_reclaim_finish(struct quell_reclaim *reclaim)
 {
 	preempt_disable();
 	this_cpu_write(quell_this.reason, TLB_LOCAL_SHOOTDOWN);
-	quell_check(quell_batch_finish(&reclaim->batch, NULL));
+	quell_expect(quell_batch_finish(&reclaim->batch, NULL));
 	this_cpu_write(quell_this.reason, TLB_LOCAL_MM_SHOOTDOWN);
 	preempt_enable();
 	quell_reclaim_forget(reclaim);
@@ -122,7 +122,7 @@ void quell_reclaim_report(struct quell_reclaim *reclaim, struct mm_struct *mm,
 		if (reclaim->mms[i] != mm)
 			continue;
 		preempt_disable();
-		quell_check(quell_batch_changed_all(&reclaim->batch, mm->context.quell, QUELL_SCOPE_LEAF));
+		quell_expect(quell_batch_changed_all(&reclaim->batch, mm->context.quell, QUELL_SCOPE_LEAF));
 		preempt_enable();
 		return;
 	}
@@ -131,7 +131,7 @@ void quell_reclaim_report(struct quell_reclaim *reclaim, struct mm_struct *mm,
 	mmgrab(mm);
 	reclaim->mms[reclaim->count++] = mm;
 	preempt_disable();
-	quell_check(quell_batch_changed(&reclaim->batch, mm->context.quell, page, QUELL_SCOPE_LEAF));
+	quell_expect(quell_batch_changed(&reclaim->batch, mm->context.quell, page, QUELL_SCOPE_LEAF));
 	preempt_enable();
 }
 

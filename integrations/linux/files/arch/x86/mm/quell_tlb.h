@@ -31,46 +31,66 @@ static noinline bool quell_kernel_entries_are_stale(u16 asid)
 	return stale;
 }
 
-static __always_inline void quell_load(struct mm_struct *mm, u16 asid, bool flush)
+/* Of a load: what is not CR3. `prev` is asked for its LDT alone. */
+static __always_inline void quell_loaded(struct mm_struct *next, unsigned long lam, bool flush)
 {
-	unsigned long lam = mm_lam_cr3_mask(mm);
+	struct mm_struct *prev = NULL;
 
-	load_new_mm_cr3(mm->pgd, asid, lam, flush);
 	trace_tlb_flush(TLB_FLUSH_ON_TASK_SWITCH, flush ? TLB_FLUSH_ALL : 0);
+	cpu_tlbstate_update_lam(lam, mm_untag_mask(next));
 	/* loaded_mm comes after CR3. */
 	barrier();
-	this_cpu_write(cpu_tlbstate.loaded_mm_asid, asid);
-	cpu_tlbstate_update_lam(lam, mm_untag_mask(mm));
+	if (IS_ENABLED(CONFIG_MODIFY_LDT_SYSCALL))
+		prev = this_cpu_read(cpu_tlbstate.loaded_mm);
+	this_cpu_write(cpu_tlbstate.loaded_mm, next);
+	/* cr4_update_pce_mm(), where it has something to write: mostly no space may read performance counters. */
+	if (static_branch_unlikely(&rdpmc_always_available_key) ||
+	    unlikely(atomic_read(&next->context.perf_rdpmc_allowed)) ||
+	    unlikely(this_cpu_read(cpu_tlbstate.cr4) & X86_CR4_PCE))
+		cr4_update_pce_mm(next);
+	switch_ldt(prev, next);
 }
 
+static noinline void quell_load_tagged(struct mm_struct *next, u16 asid, bool keep)
+{
+	unsigned long lam = mm_lam_cr3_mask(next);
+	bool flush = quell_kernel_entries_are_stale(asid) || !keep;
+
+	load_new_mm_cr3(next->pgd, asid, lam, flush);
+	this_cpu_write(cpu_tlbstate.loaded_mm_asid, asid);
+	quell_loaded(next, lam, flush);
+}
+
+/* Without PCIDs there is one ASID, and nothing to remember of others. */
+static __always_inline void quell_load_untagged(struct mm_struct *next, unsigned long root)
+{
+	unsigned long lam = mm_lam_cr3_mask(next);
+
+	write_cr3(__sme_set(root) | lam);
+	quell_loaded(next, lam, true);
+}
+
+/* In quell_mm_switch() alone. It and what it calls last save no registers where there are no tags. */
 void quell_hw_load_root(uint64_t root, uint16_t tag, bool keep)
 {
-	struct mm_struct *mm = this_cpu_read(quell_this.mm);
-	u16 asid = tag - 1;
+	struct mm_struct *next = this_cpu_read(quell_this.mm);
 
 	if (static_cpu_has(X86_FEATURE_PCID))
-		quell_load(mm, asid, quell_kernel_entries_are_stale(asid) || !keep);
+		quell_load_tagged(next, tag - 1, keep);
 	else
-		quell_load(mm, 0, true);
+		quell_load_untagged(next, root << PAGE_SHIFT);
 }
 
 /* In quell_mm_switch(), in the handler on a lazy CPU, or as the CPU goes offline. */
 void quell_hw_unload_root(void)
 {
-	struct mm_struct *mm = this_cpu_read(quell_this.mm);
-
 	if (this_cpu_read(cpu_tlbstate.loaded_mm) == &init_mm)
 		return;
-	this_cpu_write(cpu_tlbstate.loaded_mm, LOADED_MM_SWITCHING);
-	barrier();
 	if (static_cpu_has(X86_FEATURE_PCID))
-		quell_load(&init_mm, QUELL_TAGS, quell_kernel_entries_are_stale(QUELL_TAGS));
+		quell_load_tagged(&init_mm, QUELL_TAGS, true);
 	else
-		quell_load(&init_mm, 0, true);
-	this_cpu_write(cpu_tlbstate.loaded_mm, &init_mm);
+		quell_load_untagged(&init_mm, __pa(init_mm.pgd));
 	this_cpu_write(cpu_tlbstate_shared.is_lazy, false);
-	cr4_update_pce_mm(&init_mm);
-	switch_ldt(mm, &init_mm);
 }
 
 /*
@@ -122,66 +142,73 @@ void quell_hw_invalidate(const struct quell_invalidate *what)
 	}
 }
 
-/* Mitigations that no static branch has switched on have nothing to remember. */
-static __always_inline void quell_mitigate(struct task_struct *tsk)
+/* The rest of quell_mm_switch(): `next` is loaded, in quell_hw_load_root(). */
+static __always_inline void quell_mm_load(struct mm_struct *next)
 {
-	if (static_branch_likely(&switch_mm_cond_ibpb) || static_branch_unlikely(&switch_mm_always_ibpb) ||
-	    static_branch_unlikely(&switch_mm_cond_l1d_flush))
-		cond_mitigation(tsk);
+	struct quell_space *from = this_cpu_read(quell_this.space), *to = next->context.quell;
+
+	this_cpu_write(quell_this.mm, next);
+	this_cpu_write(quell_this.space, to);
+	quell_expect(quell_switch_masked(&quell_engine, this_cpu_read(quell_this.cpu), from, to));
 }
 
-/* cr4_update_pce_mm(), where it has something to write: mostly no space may read performance counters. */
-static __always_inline void quell_update_pce(struct mm_struct *mm)
+/* The same, the first time on this CPU. */
+static noinline void quell_mm_load_first(struct mm_struct *next)
 {
-	if (static_branch_unlikely(&rdpmc_always_available_key) ||
-	    unlikely(atomic_read(&mm->context.perf_rdpmc_allowed)) ||
-	    unlikely(this_cpu_read(cpu_tlbstate.cr4) & X86_CR4_PCE))
-		cr4_update_pce_mm(mm);
+	cpumask_set_cpu(smp_processor_id(), mm_cpumask(next));
+	if (!next->context.quell)
+		quell_space_of_static(next);
+	quell_mm_load(next);
 }
 
-/* Interrupts are off. */
+static __always_inline void quell_mm_exchange(struct mm_struct *next)
+{
+	if (unlikely(next == &init_mm))
+		quell_forget();
+	/* Whom Linux asks by mm_cpumask(): before LAM is read. A CPU that has left stays in it; asked, it finds another mm. */
+	else if (unlikely(!cpumask_test_cpu(smp_processor_id(), mm_cpumask(next))))
+		quell_mm_load_first(next);
+	else
+		quell_mm_load(next);
+}
+
+static noinline void quell_mm_exchange_guarded(struct mm_struct *next, struct task_struct *tsk)
+{
+	cond_mitigation(tsk);
+	quell_mm_exchange(next);
+}
+
+/* What was loaded last is what is to be loaded. */
+static noinline void quell_mm_stay(struct mm_struct *mm)
+{
+	if (this_cpu_read(cpu_tlbstate_shared.is_lazy)) {
+		this_cpu_write(cpu_tlbstate_shared.is_lazy, false);
+		quell_come_back(mm);
+	} else if (mm == &init_mm && this_cpu_read(quell_this.space)) {
+		/* It was made to leave; now the mm may die. */
+		quell_forget();
+	}
+}
+
+/* Interrupts are off. What is rare is a function of its own, so that the way from one mm to another saves no registers. */
 void quell_mm_switch(struct mm_struct *next, struct task_struct *tsk)
 {
-	struct mm_struct *prev = this_cpu_read(cpu_tlbstate.loaded_mm);
-	/* Whose space the engine had loaded last, though a request may have made this CPU leave it. */
-	struct mm_struct *from = this_cpu_read(quell_this.mm);
-	bool was_lazy = this_cpu_read(cpu_tlbstate_shared.is_lazy);
-
 	lockdep_assert_irqs_disabled();
 	VM_WARN_ON_ONCE(__read_cr3() !=
-			build_cr3(prev->pgd, this_cpu_read(cpu_tlbstate.loaded_mm_asid),
+			build_cr3(this_cpu_read(cpu_tlbstate.loaded_mm)->pgd,
+				  this_cpu_read(cpu_tlbstate.loaded_mm_asid),
 				  tlbstate_lam_cr3_mask()));
 
-	if (prev == next) {
-		if (was_lazy) {
-			this_cpu_write(cpu_tlbstate_shared.is_lazy, false);
-			quell_come_back(next);
-		} else if (next == &init_mm && from) {
-			/* It was made to leave; now the mm may die. */
-			quell_forget(from);
-		}
+	if (this_cpu_read(cpu_tlbstate.loaded_mm) == next) {
+		quell_mm_stay(next);
 		return;
 	}
-
-	if (was_lazy)
+	if (unlikely(this_cpu_read(cpu_tlbstate_shared.is_lazy)))
 		this_cpu_write(cpu_tlbstate_shared.is_lazy, false);
-	quell_mitigate(tsk);
-
-	/* For nmi_uaccess_okay(), as in switch_mm_irqs_off(). */
-	this_cpu_write(cpu_tlbstate.loaded_mm, LOADED_MM_SWITCHING);
-	barrier();
-	if (next == &init_mm) {
-		quell_forget(from);
-		return;
-	}
-	/* Whom Linux asks by mm_cpumask(): before LAM is read. A CPU that has left stays in it; asked, it finds another mm. */
-	if (!cpumask_test_cpu(smp_processor_id(), mm_cpumask(next)))
-		cpumask_set_cpu(smp_processor_id(), mm_cpumask(next));
-	this_cpu_write(quell_this.mm, next);
-	if (unlikely(!next->context.quell))
-		quell_space_of_static(next);
-	quell_check(quell_switch_to(&quell_engine, from ? from->context.quell : NULL, next->context.quell));
-	this_cpu_write(cpu_tlbstate.loaded_mm, next);
-	quell_update_pce(next);
-	switch_ldt(prev, next);
+	/* Mitigations that no static branch has switched on have nothing to remember. */
+	if (static_branch_unlikely(&switch_mm_cond_ibpb) || static_branch_unlikely(&switch_mm_always_ibpb) ||
+	    static_branch_unlikely(&switch_mm_cond_l1d_flush))
+		quell_mm_exchange_guarded(next, tsk);
+	else
+		quell_mm_exchange(next);
 }
