@@ -93,7 +93,19 @@ static _Atomic uint64_t expected, found;
 static unsigned int watchers;
 static atomic_bool storing;
 
-/* Turns are odd for "touch the pages, so that the TLB has them", even for "look". */
+/* Whether other threads of this CPU, the kernel's among them, wait for this one. */
+static void stay(bool alone)
+{
+	struct sched_param priority = { .sched_priority = alone };
+
+	if (sched_setscheduler(0, alone ? SCHED_FIFO : SCHED_OTHER, &priority))
+		die("sched_setscheduler");
+}
+
+/*
+ * Turns are odd for "touch the pages, so that the TLB has them", even for "look". No thread of the kernel runs on this
+ * CPU between the two: on the way back from one a CPU catches up with what its address space owes.
+ */
 static void *watch(void *argument)
 {
 	unsigned int last = 0, now;
@@ -104,6 +116,8 @@ static void *watch(void *argument)
 		while ((now = atomic_load(&turn)) == last)
 			__builtin_ia32_pause();
 		last = now;
+		if (now & 1)
+			stay(true);
 		/* The last page is the one that goes last. One that faults comes back, and has the kernel pay for all the others. */
 		for (size_t page = PAGES; page-- > 0;) {
 			uint64_t want = atomic_load(&expected), saw = look(mapping + page * WORDS, atomic_load(&storing));
@@ -114,6 +128,8 @@ static void *watch(void *argument)
 				atomic_store(&found, saw);
 			}
 		}
+		if (!(now & 1))
+			stay(false);
 		atomic_fetch_add(&answered, 1);
 	}
 	return NULL;
@@ -153,9 +169,22 @@ static size_t present(void)
 	return count;
 }
 
+/* Writes to a file of the kernel's; false if it has none of that name. */
+static bool tell(const char *place, const char *what)
+{
+	int told = open(place, O_WRONLY);
+
+	if (told < 0)
+		return false;
+	if (write(told, what, strlen(what)) < 0)
+		die(place);
+	close(told);
+	return true;
+}
+
 /*
  * Has the kernel reclaim so many clean pages. Never more than there are: it would try again and again, and at last have
- * every CPU put its pages in order, which makes each catch up with what is owed.
+ * a thread of its own put pages in order on every CPU, which would catch up with what is owed, and waits for watchers.
  */
 static void reclaim_some(size_t pages)
 {
@@ -169,9 +198,14 @@ static void reclaim_some(size_t pages)
 	close(reclaim);
 }
 
-/* Has the kernel reclaim the pages of the mapping, by and by; false if they stay. */
+/*
+ * Has the kernel reclaim the pages of the mapping, by and by; false if they stay. It forgets first that they were
+ * looked at, as it would keep them: that takes nothing out of a TLB.
+ */
 static bool evict(void)
 {
+	if (!tell("/proc/self/clear_refs", "1"))
+		die("/proc/self/clear_refs");
 	for (int again = 0; again < 200; again++) {
 		size_t count = present();
 
@@ -193,19 +227,6 @@ static void leave(void *memory, size_t bytes)
 {
 	left = memory;
 	left_bytes = bytes;
-}
-
-/* Writes to a file of the kernel's for tests; false if it has none. */
-static bool tell(const char *place, const char *what)
-{
-	int told = open(place, O_WRONLY);
-
-	if (told < 0)
-		return false;
-	if (write(told, what, strlen(what)) < 0)
-		die(place);
-	close(told);
-	return true;
 }
 
 /* Has a helper do something, on the CPU of the one that acts. */
@@ -452,7 +473,6 @@ static int directed(unsigned long rounds, const char *only)
 	file = open("/files/fresh", O_RDWR | O_CREAT | O_TRUNC, 0600);
 	if (file < 0)
 		die("/files/fresh");
-	fill(file, 0x100);
 	mapping = map(NULL, PROT_READ, MAP_SHARED, file);
 	pin(0);
 	for (unsigned long cpu = 1; cpu < cpus; cpu++) {
@@ -486,7 +506,8 @@ static int directed(unsigned long rounds, const char *only)
 			acts[act].act(value + 0x1000);
 			next_turn();
 			tidy();
-			if (ftruncate(file, SIZE))
+			/* The next round has pages of its own: those that are used again and again are not reclaimed at once. */
+			if (ftruncate(file, 0))
 				die("ftruncate");
 		}
 		if (atomic_load(&stale) || !evicted) {

@@ -207,6 +207,8 @@ impl Soak {
             // On a busy host the rate of the time-stamp counter is measured wrong, by half and more, and limits of time
             // with it.
             "tsc=unstable",
+            // There an interrupt of the timer comes so late, too, that Linux takes it for lost and does not boot.
+            "no_timer_check",
             "mitigations=off",
             // The emulator's CPUs share few of the host's.
             "watchdog_thresh=60",

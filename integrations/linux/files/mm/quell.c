@@ -18,8 +18,9 @@
 #include "internal.h"
 
 /*
- * Takes the right to write, and the dirty bit, from one mapping of a folio, and says in `arg` if it had one. The entry is flushed
- * with what this task unmaps: so another that meets it before, and has nothing to take from it any more, as mprotect(), flushes.
+ * Takes the right to write, and the dirty bit, from one mapping of a folio, and says in `arg` if it had one. The entry is
+ * flushed with what this task unmaps: so another that meets it before, and has nothing to take from it any more, as
+ * mprotect(), flushes.
  */
 static bool quell_clean_one(struct folio *folio, struct vm_area_struct *vma,
 			    unsigned long address, void *arg)

@@ -573,7 +573,11 @@ void quell_lazy_changed(struct address_space *mapping, unsigned long first, unsi
 		quell_settle_range(mapping, first, last);
 }
 
-/* Before the first mm. */
+void __init quell_lazy_cache_init(void)
+{
+	lazy_cache = KMEM_CACHE(quell_lazy, SLAB_PANIC);
+}
+
 bool __init quell_lazy_init(void)
 {
 	unsigned long pages = totalram_pages();
@@ -581,7 +585,12 @@ bool __init quell_lazy_init(void)
 	/* One byte for each page of memory. */
 	place_bits = clamp(order_base_2(pages / sizeof(struct quell_place)), 10, 24);
 	places = kvcalloc(1UL << place_bits, sizeof(struct quell_place), GFP_KERNEL);
-	lazy_cache = KMEM_CACHE(quell_lazy, 0);
 	quell_most = clamp(pages / 512, 64UL, 2048UL);
-	return places && lazy_cache;
+	return places != NULL;
+}
+
+void __init quell_lazy_exit(void)
+{
+	kvfree(places);
+	places = NULL;
 }

@@ -52,7 +52,11 @@ void quell_debts_settle(void);
 bool quell_lazy_takes(struct quell_lazy *lazy, struct mm_struct *mm,
 		      unsigned long address);
 void quell_lazy_end(struct quell_lazy *lazy);
+/* Before the engine is made: what may be refused; false if there is no memory. Taken back if there is no engine. */
 bool quell_lazy_init(void);
+void quell_lazy_exit(void);
+/* After it was made, and before the first space. */
+void quell_lazy_cache_init(void);
 bool quell_lazy_leave_out(const char *name);
 extern u32 quell_parked;
 

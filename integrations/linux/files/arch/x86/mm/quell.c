@@ -184,10 +184,9 @@ void quell_cpu_up(struct mm_struct *mm)
 
 /* Spaces. */
 
-bool __init quell_spaces_init(void)
+void __init quell_spaces_init(void)
 {
-	space_cache = KMEM_CACHE(quell_space, 0);
-	return space_cache != NULL;
+	space_cache = KMEM_CACHE(quell_space, SLAB_PANIC);
 }
 
 static bool quell_space_make(struct mm_struct *mm, struct quell_space *space)

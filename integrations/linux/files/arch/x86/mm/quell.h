@@ -38,9 +38,9 @@ extern struct quell_zero_plan quell_zero_plan;
 		quell_check(__expected);				\
 })
 
-/* Before the engine is made; false if there is no memory. */
-bool quell_spaces_init(void);
-bool quell_reclaim_init(void);
+/* Once, after the engine was made and before the first space. */
+void quell_spaces_init(void);
+void quell_reclaim_init(void);
 
 struct quell_this_cpu {
 	/* The engine's state of this CPU. */

@@ -7,10 +7,10 @@
 #include <linux/debugfs.h>
 #include <linux/init.h>
 #include <linux/mm.h>
+#include <linux/percpu.h>
 #include <linux/quell_reclaim.h>
 #include <linux/seq_file.h>
 #include <linux/slab.h>
-#include <linux/topology.h>
 
 #include <asm/tlbflush.h>
 
@@ -87,30 +87,63 @@ early_param("quell_forget", quell_forget_setup);
 
 /* Beginning. */
 
-static void __init quell_free_cpu_places(struct quell_cpu **places)
+/* Where the engine has the state of each CPU, which it keeps. */
+static struct quell_cpu __percpu *cpus __initdata;
+static struct quell_cpu **cpu_places __initdata;
+
+static bool __init quell_cpus_init(void)
 {
 	unsigned int cpu;
 
-	for (cpu = 0; places && cpu < nr_cpu_ids; cpu++)
-		kfree(places[cpu]);
-	kfree(places);
+	cpus = alloc_percpu(struct quell_cpu);
+	cpu_places = kcalloc(nr_cpu_ids, sizeof(*cpu_places), GFP_KERNEL);
+	if (!cpus || !cpu_places)
+		return false;
+	for_each_possible_cpu(cpu)
+		cpu_places[cpu] = per_cpu_ptr(cpus, cpu);
+	return true;
 }
 
-/* The engine's state of each CPU, on the CPU's node; NULL if there is no memory. Kept as long as the engine. */
-static struct quell_cpu **__init quell_cpu_places(void)
+/*
+ * Makes the engine, and what only an engine needs: first what may be refused, then the caches, which are not. If it
+ * returns false, nothing is kept.
+ */
+static bool __init quell_make(struct quell_setup *setup)
 {
-	struct kmem_cache *cache = KMEM_CACHE(quell_cpu, 0);
-	struct quell_cpu **places = cache ? kcalloc(nr_cpu_ids, sizeof(*places), GFP_KERNEL) : NULL;
-	unsigned int cpu;
+	enum quell_status status;
 
-	for (cpu = 0; places && cpu < nr_cpu_ids; cpu++) {
-		places[cpu] = kmem_cache_alloc_node(cache, GFP_KERNEL | __GFP_ZERO, early_cpu_to_node(cpu));
-		if (!places[cpu]) {
-			quell_free_cpu_places(places);
-			return NULL;
-		}
+	if (!quell_cpus_init())
+		goto no_memory;
+	setup->cpu_places = cpu_places;
+	if (wanted & WANT_LAZY) {
+		setup->ledger_entries = QUELL_LEDGER;
+		setup->ledger = alloc_pages_exact(QUELL_LEDGER * sizeof(struct quell_ledger_entry),
+						  GFP_KERNEL | __GFP_ZERO);
+		if (!setup->ledger || !quell_lazy_init())
+			goto no_memory;
 	}
-	return places;
+	status = quell_engine_new(&quell_engine, setup);
+	if (status == QUELL_STATUS_OK)
+		status = quell_zero_plan_new(&quell_zero_plan, &quell_engine, false);
+	if (status != QUELL_STATUS_OK) {
+		pr_warn("off: %s (%s)\n", quell_status_text(status), setup->message);
+		goto free;
+	}
+	quell_spaces_init();
+	quell_reclaim_init();
+	if (wanted & WANT_LAZY)
+		quell_lazy_cache_init();
+	return true;
+
+no_memory:
+	pr_warn("off: no memory\n");
+free:
+	quell_lazy_exit();
+	if (setup->ledger)
+		free_pages_exact(setup->ledger, QUELL_LEDGER * sizeof(struct quell_ledger_entry));
+	kfree(cpu_places);
+	free_percpu(cpus);
+	return false;
 }
 
 /* On the boot CPU, alone, with interrupts off, after the allocators and before the first mm. */
@@ -118,8 +151,6 @@ void __init quell_init(void)
 {
 	struct quell_setup setup = { .interface = QUELL_INTERFACE };
 	char policy[32] = "baseline", why[160] = "";
-	struct quell_cpu **places;
-	enum quell_status status;
 	int i;
 
 	if (!wanted)
@@ -136,30 +167,10 @@ void __init quell_init(void)
 	setup.features.full_above = tlb_single_page_flush_ceiling;
 	setup.policy = policy;
 	setup.cpu_count = nr_cpu_ids;
-	places = quell_cpu_places();
-	setup.cpu_places = places;
 	setup.message = why;
 	setup.message_size = sizeof(why);
-	if (wanted & WANT_LAZY) {
-		setup.ledger_entries = QUELL_LEDGER;
-		setup.ledger = alloc_pages_exact(QUELL_LEDGER * sizeof(struct quell_ledger_entry),
-						 GFP_KERNEL | __GFP_ZERO);
-		if (!setup.ledger || !quell_lazy_init()) {
-			pr_warn("off: no memory\n");
-			goto free;
-		}
-	}
-	if (!places || !quell_reclaim_init() || !quell_spaces_init()) {
-		pr_warn("off: no memory\n");
-		goto free;
-	}
-	status = quell_engine_new(&quell_engine, &setup);
-	if (status == QUELL_STATUS_OK)
-		status = quell_zero_plan_new(&quell_zero_plan, &quell_engine, false);
-	if (status != QUELL_STATUS_OK) {
-		pr_warn("off: %s (%s)\n", quell_status_text(status), why);
-		goto free;
-	}
+	if (!quell_make(&setup))
+		return;
 	if (wanted & WANT_EXTENTS)
 		static_branch_enable(&quell_extents_key);
 	for (i = 0; i < nr_cpu_ids; i++)
@@ -175,11 +186,6 @@ void __init quell_init(void)
 		static_branch_enable(&quell_lazy_key);
 	pr_info("%s, %u CPUs, %s\n", policy, nr_cpu_ids,
 		setup.features.tagging == QUELL_TAGGING_NONE ? "no tags" : "tags");
-	return;
-free:
-	if (setup.ledger)
-		free_pages_exact(setup.ledger, QUELL_LEDGER * sizeof(struct quell_ledger_entry));
-	quell_free_cpu_places(places);
 }
 
 /* What it counted. */

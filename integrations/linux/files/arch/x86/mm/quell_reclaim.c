@@ -38,10 +38,9 @@ static struct quell_stamp quell_stamp_of(u64 number)
 	return stamp;
 }
 
-bool __init quell_reclaim_init(void)
+void __init quell_reclaim_init(void)
 {
-	reclaim_cache = KMEM_CACHE(quell_reclaim, 0);
-	return reclaim_cache != NULL;
+	reclaim_cache = KMEM_CACHE(quell_reclaim, SLAB_PANIC);
 }
 
 struct quell_reclaim *quell_reclaim_begin(void)

@@ -37,10 +37,12 @@ void quell_reclaim_flush(struct arch_tlbflush_unmap_batch *batch)
 
 	if (!reclaim)
 		return;
-	quell_stay();
 	batch->quell = NULL;
+	/* Each batch stops by itself, if there is something in it. */
 	if (reclaim->lazy)
 		quell_lazy_end(reclaim->lazy);
+	if (reclaim->count)
+		quell_stay();
 	quell_reclaim_end(reclaim);
 }
 
