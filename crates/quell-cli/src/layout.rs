@@ -8,7 +8,7 @@ use quell_adversary::mutants::Tested;
 use quell_adversary::{
     Budget, Case, Exploration, MachineKind, Mistake, Scenario, Session, explore,
 };
-use quell_boot::versus::report::{Beside, Report as Comparison, Row as Compared, Side};
+use quell_boot::versus::report::{Beside, Report as Comparison, Row as Compared, Side, Spread};
 use quell_clock::built_in;
 use quell_cost::{Cost, Row as CostRow};
 use quell_experiments::jobs::Results;
@@ -174,6 +174,11 @@ fn the_comparison_with_linux() {
         whole_flushes: 0.0,
         instructions: 1_234_567.8 * factor,
         remark: None,
+        spread: Some(Spread {
+            interrupts: [2.0, 4.0].map(|count| count * factor),
+            invalidations: [1_020.0, 1_030.5].map(|count| count * factor),
+            instructions: [1_230_000.1, 1_240_000.9].map(|count| count * factor),
+        }),
     };
     let mut report = Comparison::new("6.12.0", "QEMU 7.2", Policy::ALL);
     for variant in ["dirty, others asleep", "clean pages, memory short"] {
