@@ -360,9 +360,9 @@ impl<W: Word> Inbox<W> {
         self.acks.received.load(Relaxed) != self.acks.done.load(Relaxed)
     }
 
-    /// Takes what is in the inbox and acknowledges it, before and after it was flushed. Mostly that is a request for one range
-    /// of a space or for all of it, and without marks, which `flush_next` does, or says no; `flush_any` does all others, as of this state, with
-    /// [`Inbox::read_any`]. Called by its own CPU with interrupts masked.
+    /// Takes what is in the inbox and acknowledges it, before and after it was flushed. Mostly that is a request for
+    /// one range of a space or for all of it, and without marks, which `flush_next` does, or says no; `flush_any` does
+    /// all others, as of this state, with [`Inbox::read_any`]. Called by its own CPU with interrupts masked.
     #[inline]
     pub(crate) fn serve(
         &self,
@@ -400,8 +400,8 @@ impl<W: Word> Inbox<W> {
         }
     }
 
-    /// Reads the pending request, whatever it is, into `taken`, and returns that with its marks; everything, if only that covers
-    /// it. `outbox_of` finds the outbox of an initiator.
+    /// Reads the pending request, whatever it is, into `taken`, and returns that with its marks; everything, if only
+    /// that covers it. `outbox_of` finds the outbox of an initiator.
     pub(crate) fn read_any<'t, 'o>(
         &self,
         Seen(seen): Seen,
@@ -468,8 +468,8 @@ impl<W: Word> Inbox<W> {
     /// The CPU is back and has flushed everything. Posts that were counted meanwhile are served next: unanswered,
     /// it would make every later initiator believe in an interrupt that was never sent.
     pub(crate) fn open(&self) {
-        // Release pairs with `post` and `flush::posting`: an initiator that finds this CPU online sees what it answered on going
-        // offline, and takes no answered request for a pending one.
+        // Release pairs with `post` and `flush::posting`: an initiator that finds this CPU online sees what it answered
+        // on going offline, and takes no answered request for a pending one.
         // Lost without it: a CPU goes offline and comes back with a request in its inbox.
         self.line.state.fetch_and(!CLOSED, Release);
     }

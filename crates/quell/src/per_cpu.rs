@@ -62,8 +62,9 @@ impl<'m, H: Hardware> PerCpu<'m, H> {
         Self::with(INLINE_SLOTS, &[])
     }
 
-    /// State for a CPU with one tag for each of `slots` (the first eight are kept in here all the same): for [`TagPolicy::All`](crate::TagPolicy). Where CPUs have
-    /// different numbers, the engine uses as many as the CPU with the fewest; without any it refuses to be made.
+    /// State for a CPU with one tag for each of `slots` (the first eight are kept in here all the same): for
+    /// [`TagPolicy::All`](crate::TagPolicy). Where CPUs have different numbers, the engine uses as many as the CPU with
+    /// the fewest; without any it refuses to be made.
     pub fn with_slots(slots: &'m [Slot<H>]) -> Self {
         Self::with(slots.len(), slots)
     }

@@ -95,8 +95,8 @@ impl<H: Hardware, R: Rules> Engine<'_, H, R> {
         }
     }
 
-    /// Flushes on this CPU a range of the space that runs here, or all of it, if the request is the next step, as most are; `false`,
-    /// and nothing was done, if not. Interrupts are masked.
+    /// Flushes on this CPU a range of the space that runs here, or all of it, if the request is the next step, as most
+    /// are; `false`, and nothing was done, if not. Interrupts are masked.
     #[inline(always)]
     pub(crate) fn flush_next(&self, cpu: &PerCpu<'_, H>, lone: &Lone) -> bool {
         let state = &cpu.state;
@@ -152,7 +152,8 @@ impl<H: Hardware, R: Rules> Engine<'_, H, R> {
         slot.caught_up_with(info.last);
     }
 
-    /// Entries of a space that is not loaded, which linger under another tag, are compared when that tag is loaded again.
+    /// Entries of a space that is not loaded, which linger under another tag, are compared when that tag is loaded
+    /// again.
     #[cold]
     fn ignore_other_space(&self, cpu: &PerCpu<'_, H>) {
         assert!(
@@ -170,8 +171,9 @@ impl<H: Hardware, R: Rules> Engine<'_, H, R> {
         cpu.stats.add(Counter::Evicted, 1);
     }
 
-    /// If a request names all that this CPU has missed of the space that it is about to leave, it flushes that now: then what it
-    /// keeps under the tag is good when it comes back, unless more is flushed meanwhile. Interrupts are masked.
+    /// If a request names all that this CPU has missed of the space that it is about to leave, it flushes that now:
+    /// then what it keeps under the tag is good when it comes back, unless more is flushed meanwhile. Interrupts are
+    /// masked.
     fn catch_up_before_leaving(&self, cpu: &PerCpu<'_, H>, info: &FlushInfo<'_>) {
         let slot = cpu.slot(cpu.state.slot());
         let ranges = matches!(info.request, Request::Ranges(..));

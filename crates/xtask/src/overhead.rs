@@ -1,4 +1,5 @@
-//! `cargo xtask overhead`: what recording costs a program, measured with it and without by turns.
+//! `cargo xtask overhead`: what recording costs a program, measured with it and without by turns. The file
+//! is long because its three parts share the turns from which they are taken.
 //!
 //! A program that does the same all the time (`crates/quell-record/programs/steady.c`) tells each millisecond how much
 //! it has done and how much CPU time that took. While it runs, `quell record -p` records it for some seconds, then

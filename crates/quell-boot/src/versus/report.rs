@@ -1,4 +1,5 @@
-//! The comparison, as JSON and as a part of a document.
+//! The comparison, as JSON and as a part of a document. The file is long because what is said beside the figures, and
+//! the tests of both forms, stand with it.
 
 use super::plan::Case;
 use quell::Policy;

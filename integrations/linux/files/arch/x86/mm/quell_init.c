@@ -173,9 +173,8 @@ void __init quell_init(void)
 		return;
 	if (wanted & WANT_EXTENTS)
 		static_branch_enable(&quell_extents_key);
-	for (i = 0; i < nr_cpu_ids; i++)
-		if (cpu_possible(i))
-			per_cpu(quell_this.cpu, i) = places[i];
+	for_each_possible_cpu(i)
+		per_cpu(quell_this.cpu, i) = cpu_places[i];
 	if (wanted & ~WANT_EXTENTS) {
 		quell_cpu_up(&init_mm);
 		static_branch_enable(&quell_tlb_key);
