@@ -19,7 +19,8 @@ def interrupted():
             time.sleep(after)
             assert child.poll() is None, "the call is too short to be interrupted"
             child.send_signal(signal.SIGINT)
-            rest, _ = child.communicate(timeout=60)
+            # A limit for what would not end: a busy host takes long to bring a cluster to rest.
+            rest, _ = child.communicate(timeout=600)
         finally:
             child.kill()
         assert rest == "interrupted\n" and child.returncode == 0

@@ -429,7 +429,7 @@ mod tests {
         loop {
             let run = session.run_search(&mut search);
             runs += 1;
-            assert!(runs < 400_000, "{:?} is too large", session.case());
+            assert!(runs < 1_000_000, "{:?} is too large", session.case());
             assert!(!matches!(run.end, End::Violated(_)), "{:?}", run.end);
             if session.take_surprise() {
                 search = Exhaustive::new(by_state);

@@ -119,14 +119,6 @@ pub const STEPS: &[Step] = &[
         boots: false,
     },
     Step {
-        name: "python",
-        shows: "the Python module gives what the command gives; skipped, and told, where there is no Python",
-        environment: &[],
-        cargo: &["xtask", "python"],
-        builds: Builds::Optimised,
-        boots: false,
-    },
-    Step {
         name: "large",
         shows: "the engine holds with sets of 8192 CPUs, and whatever two calls meet, under every policy of that test",
         environment: &[],
@@ -317,6 +309,15 @@ pub const STEPS: &[Step] = &[
         cargo: &["run", "--release", "--quiet", "--bin", "quell-asterinas"],
         builds: Builds::Apart,
         boots: true,
+    },
+    Step {
+        name: "python",
+        shows: "the Python module gives what the command gives; skipped, and told, where there is no Python",
+        environment: &[],
+        cargo: &["xtask", "python"],
+        // A cluster on a host that other work fills takes minutes to come to rest.
+        builds: Builds::Alone,
+        boots: false,
     },
     Step {
         name: "threads",
