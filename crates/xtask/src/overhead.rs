@@ -29,6 +29,7 @@ use std::{fs, thread};
 
 use quell_perf::counters::busy_ns;
 use quell_perf::file::Recording;
+use quell_perf::live::now_ns;
 use quell_perf::{Item, Source, Window};
 
 use super::output;
@@ -268,12 +269,6 @@ fn slices(lines: &str, from_ns: u64, to_ns: u64) -> Vec<Slice> {
         cpu_ns: (pair[1].cpu_ns - pair[0].cpu_ns) as f64,
     };
     told.windows(2).map(slice).collect()
-}
-
-/// The clock of the recording, and of the program.
-fn now_ns() -> u64 {
-    let now = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
-    now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64
 }
 
 /// CPU time of all threads of a process until now.

@@ -126,19 +126,11 @@ impl Comparison {
         let program = guest::build()?;
         let mut shown = Vec::new();
         for (machine, cases) in &self.runs {
-            for (kernel, engine) in self.linuxes() {
+            for linux in self.linuxes(machine) {
                 let jobs = plan::jobs(cases);
-                let images = lasting_initial_files(kernel, &program, machine.cpus, &jobs)?;
+                let images = lasting_initial_files(linux.kernel, &program, machine.cpus, &jobs)?;
                 for boot in 0..self.options.boots {
-                    let command = linux_command(
-                        &self.options,
-                        &self.emulator,
-                        machine,
-                        &images,
-                        engine,
-                        boot,
-                    )?;
-                    shown.push(command.shown());
+                    shown.push(linux.command(&images, boot)?.shown());
                 }
             }
             let images = ours::images()?;
@@ -173,14 +165,8 @@ impl Comparison {
             .map(|kernel| format!("{}, quell={}", kernel.release, options.mechanisms));
         for (machine, cases) in &self.runs {
             let mut sides = Vec::new();
-            for (kernel, engine) in self.linuxes() {
-                let boot = |boot| {
-                    run_linux(
-                        options, emulator, machine, kernel, &program, cases, engine, boot,
-                    )
-                };
-                let boots: Vec<_> = (0..options.boots).map(boot).collect::<Result<_, _>>()?;
-                sides.push(together(boots));
+            for linux in self.linuxes(machine) {
+                sides.push(linux.boot(&program, cases)?);
             }
             let mut sides = sides.into_iter();
             let linux = sides.next().unwrap_or_default();
@@ -200,11 +186,89 @@ impl Comparison {
         Ok(report)
     }
 
-    /// The kernels to boot, stock first, each with what is on of quell's engine in it, if it has that.
-    fn linuxes(&self) -> impl Iterator<Item = (&linux::Kernel, Option<&str>)> {
+    /// The kernels to boot on a machine, stock first.
+    fn linuxes<'c>(&'c self, machine: &'c Machine) -> impl Iterator<Item = Linux<'c>> {
         let on_quell = self.on_quell.iter();
         let on_quell = on_quell.map(|kernel| (kernel, Some(self.options.mechanisms.as_str())));
-        std::iter::once((&self.kernel, None)).chain(on_quell)
+        let kernels = std::iter::once((&self.kernel, None)).chain(on_quell);
+        kernels.map(move |(kernel, engine)| Linux {
+            options: &self.options,
+            emulator: &self.emulator,
+            machine,
+            kernel,
+            engine,
+        })
+    }
+}
+
+/// A Linux to boot, once or several times.
+struct Linux<'c> {
+    options: &'c Options,
+    emulator: &'c Path,
+    machine: &'c Machine,
+    kernel: &'c linux::Kernel,
+    /// What is on of quell's engine in it, if it has that.
+    engine: Option<&'c str>,
+}
+
+impl Linux<'_> {
+    /// Of the boots that there are, each comes as much later between two ticks of the timer, beginning with the one
+    /// that comes when it comes.
+    fn command(&self, images: &Images, boot: u16) -> anyhow::Result<qemu::Command> {
+        let mut words: Vec<String> = linux::WORDS.map(String::from).into();
+        if boot > 0 {
+            let late = TICK_US * u32::from(boot) / u32::from(self.options.boots);
+            words.push(format!("{}={late}", protocol::LATE));
+        }
+        words.extend(self.engine.map(|mechanisms| format!("quell={mechanisms}")));
+        words.extend(self.options.linux_options.iter().cloned());
+        command_for(self.emulator, self.machine, images, &words)
+    }
+
+    /// Boots it as often as was asked for; what came of the cases, in their order.
+    fn boot(&self, program: &Path, cases: &[Case]) -> anyhow::Result<Vec<Outcome>> {
+        let jobs = plan::jobs(cases);
+        let (images, _file) = initial_files(self.kernel, program, &jobs)?;
+        let once = |boot| self.boot_once(&images, cases, jobs.len(), boot);
+        let boots = (0..self.options.boots).map(once);
+        Ok(together(boots.collect::<Result<_, _>>()?))
+    }
+
+    fn boot_once(
+        &self,
+        images: &Images,
+        cases: &[Case],
+        jobs: usize,
+        boot: u16,
+    ) -> anyhow::Result<Vec<Outcome>> {
+        let command = self.command(images, boot)?;
+        let name = match self.engine {
+            Some(_) => "Linux with the engine",
+            None => "Linux",
+        };
+        let which = match self.options.boots {
+            1 => String::new(),
+            boots => format!(", boot {} of {boots}", boot + 1),
+        };
+        let bar = progress(
+            format!("{name} on {}{which}", counted(self.machine.cpus)),
+            jobs as u64,
+        );
+        let outcome = follow(self.options, command, &bar, |event| {
+            matches!(event["event"].as_str(), Some("done" | "failed"))
+        })?;
+        let events: Vec<protocol::Event> = outcome
+            .events
+            .iter()
+            .filter_map(|event| serde_json::from_value(event.clone()).ok())
+            .collect();
+        for event in &events {
+            if let protocol::Event::Lacking { what, why } = event {
+                remark!("Linux lacks {what}: {why}");
+            }
+        }
+        let failure = outcome.failure.as_deref();
+        Ok(counters::outcomes(cases, &events, failure))
     }
 }
 
@@ -299,74 +363,6 @@ fn together(boots: Vec<Vec<Outcome>>) -> Vec<Outcome> {
 /// Microseconds between two ticks of Linux's timer, which ticks 250 times a second in Debian's configuration and in that
 /// of the integration.
 const TICK_US: u32 = 4000;
-
-/// Of the boots that there are, each comes as much later between two ticks of the timer, beginning with the one that comes
-/// when it comes.
-fn linux_command(
-    options: &Options,
-    emulator: &Path,
-    machine: &Machine,
-    images: &Images,
-    engine: Option<&str>,
-    boot: u16,
-) -> anyhow::Result<qemu::Command> {
-    let mut words: Vec<String> = linux::WORDS.map(String::from).into();
-    if boot > 0 {
-        let late = TICK_US * u32::from(boot) / u32::from(options.boots);
-        words.push(format!("{}={late}", protocol::LATE));
-    }
-    words.extend(engine.map(|mechanisms| format!("quell={mechanisms}")));
-    words.extend(options.linux_options.iter().cloned());
-    command_for(emulator, machine, images, &words)
-}
-
-/// Boots Linux and performs every case; the outcomes in their order.
-#[allow(clippy::too_many_arguments)]
-fn run_linux(
-    options: &Options,
-    emulator: &Path,
-    machine: &Machine,
-    kernel: &linux::Kernel,
-    program: &Path,
-    cases: &[Case],
-    engine: Option<&str>,
-    boot: u16,
-) -> anyhow::Result<Vec<Outcome>> {
-    let jobs = plan::jobs(cases);
-    let (images, _file) = initial_files(kernel, program, &jobs)?;
-    let command = linux_command(options, emulator, machine, &images, engine, boot)?;
-    let name = if engine.is_some() {
-        "Linux with the engine"
-    } else {
-        "Linux"
-    };
-    let which = match options.boots {
-        1 => String::new(),
-        boots => format!(", boot {} of {boots}", boot + 1),
-    };
-    let bar = progress(
-        format!("{name} on {}{which}", counted(machine.cpus)),
-        jobs.len() as u64,
-    );
-    let outcome = follow(options, command, &bar, |event| {
-        matches!(event["event"].as_str(), Some("done" | "failed"))
-    })?;
-    let events: Vec<protocol::Event> = outcome
-        .events
-        .iter()
-        .filter_map(|event| serde_json::from_value(event.clone()).ok())
-        .collect();
-    for event in &events {
-        if let protocol::Event::Lacking { what, why } = event {
-            remark!("Linux lacks {what}: {why}");
-        }
-    }
-    Ok(counters::outcomes(
-        cases,
-        &events,
-        outcome.failure.as_deref(),
-    ))
-}
 
 /// Boots quell's kernel once for each case.
 fn run_ours(

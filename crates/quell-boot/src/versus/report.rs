@@ -79,38 +79,29 @@ impl Side {
         let [_, _, ..] = boots else {
             return boots.first().cloned();
         };
-        let sorted = |count: fn(&Side) -> f64| {
-            let mut counts: Vec<f64> = boots.iter().map(count).collect();
+        // The least, the median and the most.
+        let three = |mut counts: Vec<f64>| {
             counts.sort_by(f64::total_cmp);
-            counts
+            let last = counts.len() - 1;
+            let median = (counts[last / 2] + counts[last.div_ceil(2)]) / 2.0;
+            [counts[0], median, counts[last]]
         };
-        let median = |count| {
-            let counts = sorted(count);
-            let [low, high] = [(counts.len() - 1) / 2, counts.len() / 2].map(|at| counts[at]);
-            (low + high) / 2.0
+        let of = |count: fn(&Side) -> f64| three(boots.iter().map(count).collect());
+        let median = |count| of(count)[1];
+        let known = |count: fn(&Side) -> Option<f64>| {
+            let counts: Option<Vec<f64>> = boots.iter().map(count).collect();
+            Some(three(counts?)[1])
         };
         let apart = |count| {
-            let counts = sorted(count);
-            [counts[0], counts[counts.len() - 1]]
-        };
-        let known = |count: fn(&Side) -> Option<f64>, of: fn(&Side) -> f64| {
-            boots
-                .iter()
-                .all(|side| count(side).is_some())
-                .then(|| median(of))
+            let [least, _, most] = of(count);
+            [least, most]
         };
         Some(Side {
             operations: median(|side| side.operations as f64) as u64,
             interrupts: median(|side| side.interrupts),
             invalidations: median(|side| side.invalidations),
-            local_invalidations: known(
-                |side| side.local_invalidations,
-                |side| side.local_invalidations.unwrap_or_default(),
-            ),
-            remote_invalidations: known(
-                |side| side.remote_invalidations,
-                |side| side.remote_invalidations.unwrap_or_default(),
-            ),
+            local_invalidations: known(|side| side.local_invalidations),
+            remote_invalidations: known(|side| side.remote_invalidations),
             whole_flushes: median(|side| side.whole_flushes),
             instructions: median(|side| side.instructions),
             remark: boots.iter().find_map(|side| side.remark.clone()),

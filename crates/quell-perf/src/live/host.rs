@@ -6,8 +6,8 @@ use rustix::time::{ClockId, clock_gettime};
 
 use crate::sample::Host;
 
-/// The recording's clock.
-pub(super) fn now_ns() -> u64 {
+/// The recording's clock, in nanoseconds: `CLOCK_MONOTONIC`, which other programs can read as well.
+pub fn now_ns() -> u64 {
     nanoseconds(ClockId::Monotonic)
 }
 

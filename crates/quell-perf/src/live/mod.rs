@@ -26,6 +26,7 @@ mod summary;
 mod times;
 mod unwind;
 
+pub use host::now_ns;
 pub use options::{BETWEEN, Counted, Filter, Options, Stack, Stretches, Wanted};
 pub use price::Price;
 pub use recorder::Recorder;
