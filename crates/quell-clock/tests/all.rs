@@ -5,3 +5,7 @@ mod files;
 mod oracle;
 mod support;
 mod workloads;
+
+/// Which words share a line must not depend on where the host's allocator puts things: what a test compares would.
+#[global_allocator]
+static ALLOCATOR: quell_sim::LineAllocator = quell_sim::LineAllocator;

@@ -317,11 +317,12 @@ fn munmap(set: &[&str], parameters: &[&str]) -> (u64, Counts) {
 #[test]
 fn syncs_that_are_handed_out_do_not_queue_behind_one_another() {
     let written = |handed_out: &str| {
-        let parameters = ["duration=5ms", "sync_every=20", "size=256K", handed_out];
+        let parameters = ["duration=8ms", "sync_every=20", "size=256K", handed_out];
         measured("fileio", 8, &[], &parameters).1.faults
     };
     let (handed, queued) = (written("handed_out=yes"), written("handed_out=no"));
-    assert!(2 * handed > 3 * queued, "{handed} against {queued} faults");
+    // Three for two; as many where nothing is handed out.
+    assert!(3 * handed > 4 * queued, "{handed} against {queued} faults");
 }
 
 #[test]

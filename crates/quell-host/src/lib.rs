@@ -22,3 +22,8 @@ pub mod predict;
 #[cfg(target_os = "linux")]
 mod process;
 mod processor;
+
+/// Tests predict with the clock, where which words share a line is part of the model.
+#[cfg(test)]
+#[global_allocator]
+static ALLOCATOR: quell_sim::LineAllocator = quell_sim::LineAllocator;
