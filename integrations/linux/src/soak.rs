@@ -10,6 +10,7 @@ use anyhow::bail;
 use quell_boot::versus::{Counted, Ended, Program, Ran, Soak};
 use serde_json::{Value, json};
 use std::collections::BTreeSet;
+use std::rc::Rc;
 use std::time::Duration;
 
 /// The machine's memory, in megabytes.
@@ -22,8 +23,8 @@ pub struct Request {
     pub flavour: Flavour,
     /// On how many CPUs.
     pub cpus: u16,
-    /// What is on of the engine, on the second run.
-    pub mechanisms: String,
+    /// What is on of the engine, on each run after the first.
+    pub mechanisms: Vec<String>,
     /// How long each stressor runs, in seconds.
     pub seconds: u64,
     /// Only programs that have one of these in their name.
@@ -131,39 +132,46 @@ struct Half {
 
 /// Both, compared.
 pub struct Outcome {
-    packed: Packed,
+    packed: Rc<Packed>,
     flavour: Flavour,
     cpus: u16,
     mechanisms: String,
-    without: Half,
+    without: Rc<Half>,
     with: Half,
 }
 
 impl Request {
-    /// Runs it.
+    /// Runs it: with the engine off, and then with each of the lists of mechanisms, which are all compared with that.
     ///
     /// # Errors
     /// If a kernel is not there or cannot be booted, or if there is nothing to run.
-    pub fn run(&self) -> anyhow::Result<Outcome> {
-        let packed = self.pack()?;
-        let without = self.half(&packed, "off")?;
-        let with = self.half(&packed, &self.mechanisms)?;
-        Ok(Outcome {
-            packed,
-            flavour: self.flavour,
-            cpus: self.cpus,
-            mechanisms: self.mechanisms.clone(),
-            without,
-            with,
-        })
+    pub fn run(&self) -> anyhow::Result<Vec<Outcome>> {
+        let packed = Rc::new(self.pack()?);
+        let without = Rc::new(self.half(&packed, "off")?);
+        let compare = |mechanisms: &String| {
+            Ok(Outcome {
+                packed: packed.clone(),
+                flavour: self.flavour,
+                cpus: self.cpus,
+                mechanisms: mechanisms.clone(),
+                without: without.clone(),
+                with: self.half(&packed, mechanisms)?,
+            })
+        };
+        self.mechanisms.iter().map(compare).collect()
     }
 
-    /// Runs the programs once, with the engine; returns what each came to.
+    /// Runs the programs with the engine alone, once for each list of mechanisms; returns what each came to.
     ///
     /// # Errors
     /// As [`Request::run`].
-    pub fn once(&self) -> anyhow::Result<Vec<Ran>> {
-        Ok(self.half(&self.pack()?, &self.mechanisms)?.ran)
+    pub fn with_engine(&self) -> anyhow::Result<Vec<Ran>> {
+        let packed = self.pack()?;
+        let mut ran = Vec::new();
+        for mechanisms in &self.mechanisms {
+            ran.extend(self.half(&packed, mechanisms)?.ran);
+        }
+        Ok(ran)
     }
 
     /// The programs, if there is a kernel for them.
