@@ -304,7 +304,7 @@ impl Outcome {
         }
         let splats = |half: &Half| half.ran.iter().map(|ran| ran.splats.len()).sum::<usize>();
         for (what, counts, half) in [
-            ("off", counts[0], &self.without),
+            ("off", counts[0], &*self.without),
             (&self.mechanisms, counts[1], &self.with),
         ] {
             let [passed, skipped, failed] = counts;
