@@ -34,8 +34,9 @@ enum Step {
     Both,
     /// Boot a kernel that was built, and run the programs of the conformance suite on it
     Conformance(Conformance),
-    /// Run Linux's self-tests of memory management and stress-ng's stressors on a kernel, with the engine off and on,
-    /// and say what fails or what the kernel complains of with it and not without. Minutes to hours
+    /// Run Linux's self-tests of memory management and stress-ng's stressors on a kernel with the engine on, and what
+    /// does not simply pass also with it off, and say what fails or what the kernel complains of with it and not
+    /// without. Minutes to hours
     Soak(Soak),
 }
 
@@ -48,7 +49,7 @@ struct Soak {
     #[arg(long, value_name = "N", default_value_t = 2, value_parser = value_parser!(u16).range(1..=64))]
     cpus: u16,
     /// What is on of the engine: all, or some of batch, extents, tags, remote and lazy, separated by commas. Given
-    /// several times, each is compared with the engine off
+    /// several times, each is run and compared with the engine off
     #[arg(long, value_name = "LIST", default_value = "all")]
     mechanisms: Vec<String>,
     /// How long each stressor runs, in seconds
