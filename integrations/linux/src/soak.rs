@@ -1,7 +1,9 @@
-//! Programs of others under one kernel, twice: with the engine off, where every path is Linux's own, and with it on.
+//! Programs of others under one kernel: with the engine on, and what then does not simply pass also with it off, where
+//! every path is Linux's own.
 //!
 //! It is one image, so what differs is the engine. Nothing may fail with it that passes without, and the kernel may
-//! complain of nothing of which it does not complain without. A program that was killed because it took too long may
+//! complain of nothing of which it does not complain without. So what passes with it, without a part that fails and
+//! without a complaint, cannot be worse, and is not run again. A program that was killed because it took too long may
 //! have met a busy host: it is named, and counts as failed.
 
 use crate::make::Flavour;
@@ -10,6 +12,7 @@ use anyhow::bail;
 use quell_boot::versus::{Counted, Ended, Program, Ran, Soak};
 use serde_json::{Value, json};
 use std::collections::BTreeSet;
+use std::rc::Rc;
 use std::time::Duration;
 
 /// The machine's memory, in megabytes.
@@ -22,8 +25,8 @@ pub struct Request {
     pub flavour: Flavour,
     /// On how many CPUs.
     pub cpus: u16,
-    /// What is on of the engine, on the second run.
-    pub mechanisms: String,
+    /// What is on of the engine, in one run for each of them.
+    pub mechanisms: Vec<String>,
     /// How long each stressor runs, in seconds.
     pub seconds: u64,
     /// Only programs that have one of these in their name.
@@ -78,6 +81,11 @@ impl Came {
     }
 }
 
+/// Whether nothing of a program's run can be worse than another: it passed with all its parts, and Linux was content.
+fn is_clean(program: &Program, ran: &Ran) -> bool {
+    Came::of(program, ran) == Came::Passed && ran.failed.is_empty() && ran.splats.is_empty()
+}
+
 /// One program, on both.
 struct Row<'a> {
     program: &'a Program,
@@ -123,47 +131,70 @@ fn title(lines: &[String]) -> String {
         .join(" ")
 }
 
-/// What a run of every program came to.
+/// What a run of programs came to.
 struct Half {
     ran: Vec<Ran>,
     counted: Option<Counted>,
 }
 
+impl Half {
+    /// The run of the program of this number.
+    fn of(&self, number: usize) -> Option<&Ran> {
+        self.ran.iter().find(|ran| ran.program == number)
+    }
+}
+
 /// Both, compared.
 pub struct Outcome {
-    packed: Packed,
+    packed: Rc<Packed>,
     flavour: Flavour,
     cpus: u16,
     mechanisms: String,
-    without: Half,
+    without: Rc<Half>,
     with: Half,
 }
 
 impl Request {
-    /// Runs it.
+    /// Runs it: with each of the lists of mechanisms, and then with the engine off what was not clean with one of them.
     ///
     /// # Errors
     /// If a kernel is not there or cannot be booted, or if there is nothing to run.
-    pub fn run(&self) -> anyhow::Result<Outcome> {
-        let packed = self.pack()?;
-        let without = self.half(&packed, "off")?;
-        let with = self.half(&packed, &self.mechanisms)?;
-        Ok(Outcome {
-            packed,
+    pub fn run(&self) -> anyhow::Result<Vec<Outcome>> {
+        let packed = Rc::new(self.pack()?);
+        let every: Vec<usize> = (0..packed.programs.len()).collect();
+        let mut with = Vec::new();
+        for mechanisms in &self.mechanisms {
+            with.push(self.half(&packed, &every, mechanisms)?);
+        }
+        let again = every.into_iter().filter(|&number| {
+            let is_clean = |ran: &Ran| is_clean(&packed.programs[number], ran);
+            with.iter()
+                .any(|half| !half.of(number).is_some_and(is_clean))
+        });
+        let without = Rc::new(self.half(&packed, &again.collect::<Vec<_>>(), "off")?);
+        let outcome = |(mechanisms, with): (&String, Half)| Outcome {
+            packed: packed.clone(),
             flavour: self.flavour,
             cpus: self.cpus,
-            mechanisms: self.mechanisms.clone(),
-            without,
+            mechanisms: mechanisms.clone(),
+            without: without.clone(),
             with,
-        })
+        };
+        Ok(self.mechanisms.iter().zip(with).map(outcome).collect())
     }
 
-    /// Runs the programs once, with the engine; returns what each came to.
+    /// Runs the programs with the engine alone, once for each list of mechanisms; returns what each came to.
     ///
     /// # Errors
     /// As [`Request::run`].
-    pub fn once(&self) -> anyhow::Result<Vec<Ran>> {
-        Ok(self.half(&self.pack()?, &self.mechanisms)?.ran)
+    pub fn with_engine(&self) -> anyhow::Result<Vec<Ran>> {
+        let packed = self.pack()?;
+        let every: Vec<usize> = (0..packed.programs.len()).collect();
+        let mut ran = Vec::new();
+        for mechanisms in &self.mechanisms {
+            ran.extend(self.half(&packed, &every, mechanisms)?.ran);
+        }
+        Ok(ran)
     }
 
     /// The programs, if there is a kernel for them.
@@ -188,7 +219,12 @@ impl Request {
         Ok(packed)
     }
 
-    fn half(&self, packed: &Packed, mechanisms: &str) -> anyhow::Result<Half> {
+    /// Runs the programs of these numbers.
+    fn half(&self, packed: &Packed, numbers: &[usize], mechanisms: &str) -> anyhow::Result<Half> {
+        let mut ran = Vec::new();
+        if numbers.is_empty() {
+            return Ok(Half { ran, counted: None });
+        }
         let soak = Soak {
             kernel: self.flavour.image(),
             mechanisms: Some(mechanisms.into()),
@@ -196,14 +232,17 @@ impl Request {
             cpus: self.cpus,
             memory_mb: MEMORY_MB,
             files: packed.files.clone(),
-            programs: packed.programs.clone(),
+            programs: numbers
+                .iter()
+                .map(|&number| packed.programs[number].clone())
+                .collect(),
             icount: self.counted,
             limit: self.limit,
             verbose: self.verbose,
         };
-        let mut ran = Vec::new();
         let counted = soak.run(|one| {
-            let program = &packed.programs[one.program];
+            let number = numbers[one.program];
+            let program = &packed.programs[number];
             let came = Came::of(program, one);
             let (word, seconds) = (came.word(), one.milliseconds.div_ceil(1000));
             let why = came.why().map(|why| format!(": {why}")).unwrap_or_default();
@@ -217,7 +256,10 @@ impl Request {
             if matches!(came, Came::Failed(_)) {
                 one.last.iter().for_each(|line| eprintln!("    | {line}"));
             }
-            ran.push(one.clone());
+            ran.push(Ran {
+                program: number,
+                ..one.clone()
+            });
         })?;
         Ok(Half { ran, counted })
     }
@@ -225,16 +267,14 @@ impl Request {
 
 impl Outcome {
     fn rows(&self) -> impl Iterator<Item = Row<'_>> {
-        let find =
-            |half: &'_ Half, number: usize| half.ran.iter().position(|ran| ran.program == number);
         self.packed
             .programs
             .iter()
             .enumerate()
             .map(move |(number, program)| Row {
                 program,
-                without: find(&self.without, number).map(|at| &self.without.ran[at]),
-                with: find(&self.with, number).map(|at| &self.with.ran[at]),
+                without: self.without.of(number),
+                with: self.with.of(number),
             })
     }
 
@@ -296,7 +336,7 @@ impl Outcome {
         }
         let splats = |half: &Half| half.ran.iter().map(|ran| ran.splats.len()).sum::<usize>();
         for (what, counts, half) in [
-            ("off", counts[0], &self.without),
+            ("off", counts[0], &*self.without),
             (&self.mechanisms, counts[1], &self.with),
         ] {
             let [passed, skipped, failed] = counts;
@@ -409,6 +449,17 @@ mod tests {
         }
         let skipped = ran(Some(Ended::Code(4)), &[], &[]);
         assert_eq!(worse(&good, &skipped, &[]), ["is skipped"]);
+    }
+
+    #[test]
+    fn what_is_not_run_again_is_clean() {
+        let clean = |ran: &Ran| is_clean(&program("p"), ran);
+        assert!(clean(&ran(Some(Ended::Code(0)), &[], &[])));
+        assert!(!clean(&ran(Some(Ended::Code(4)), &[], &[])));
+        assert!(!clean(&ran(Some(Ended::Code(1)), &[], &[])));
+        assert!(!clean(&ran(None, &[], &[])));
+        assert!(!clean(&ran(Some(Ended::Code(0)), &["part"], &[])));
+        assert!(!clean(&ran(Some(Ended::Code(0)), &[], &["BUG: x"])));
     }
 
     #[test]

@@ -112,7 +112,7 @@ fn stale_acts(forget: Option<&str>) -> Vec<String> {
     let request = Request {
         flavour: Flavour::Mutants,
         cpus: 2,
-        mechanisms: "all,lazy".into(),
+        mechanisms: vec!["all,lazy".into()],
         seconds: 1,
         only: vec!["fresh 4".into()],
         words: forgetting(forget),
@@ -120,7 +120,7 @@ fn stale_acts(forget: Option<&str>) -> Vec<String> {
         limit: Duration::from_secs(1800),
         verbose: false,
     };
-    let ran = request.once().expect("Linux runs to its end");
+    let ran = request.with_engine().expect("Linux runs to its end");
     assert_eq!(ran.len(), 1, "{ran:?}");
     assert!(ran[0].passed > 0, "{ran:?}");
     ran[0].failed.clone()
