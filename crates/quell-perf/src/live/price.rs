@@ -31,6 +31,10 @@ pub struct Price {
     pub turn_ns: f64,
     /// Each system call of any program, because those of some calls are open; 0 if none is.
     pub call_ns: f64,
+    /// Each of them that is not recorded, while others are.
+    pub filtered_ns: f64,
+    /// Each page fault, because its event is open; 0 if it is not.
+    pub fault_ns: f64,
     /// How long it takes to close an event for good, which is waiting and no CPU time.
     pub closing_ns: f64,
 }
@@ -62,6 +66,8 @@ impl Price {
             unwound_ns: each(unwound),
             turn_ns: 0.0,
             call_ns: 0.0,
+            filtered_ns: 0.0,
+            fault_ns: 0.0,
             closing_ns,
         })
     }
@@ -75,6 +81,8 @@ impl Price {
             unwound_ns: 4000.0,
             turn_ns: 0.0,
             call_ns: 0.0,
+            filtered_ns: 0.0,
+            fault_ns: 0.0,
             closing_ns: 30e6,
         }
     }

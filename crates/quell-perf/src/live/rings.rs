@@ -21,6 +21,7 @@ use perf_event::{Builder, Clock, Counter, Group, ReadFormat, SampleFlag, Sampler
 use super::budget::Phase;
 use super::host::LEAST_BUFFER;
 use super::options::{Stack, Stretches};
+use crate::sample::FAULTS;
 
 /// The kernel's number for records of events, and where in these the time stands, in bytes.
 const SAMPLE: u32 = 9;
@@ -39,10 +40,36 @@ const AWAKE: usize = 8;
 /// perf-event2 makes.
 const SET_OUTPUT: libc::c_ulong = 0x2405;
 
+/// Which event a record is of, by the caller's index.
+pub(super) enum Of {
+    /// All records of the tracepoint are of this one.
+    Event(usize),
+    /// It is the tracepoint of all system calls, whose records are of these events by the number of the call.
+    Calls(Vec<(u64, usize)>),
+}
+
+/// Where a record of all system calls has the number of the call, in bytes. It and what follows lie where the
+/// tracepoints of single calls have it.
+const CALL: usize = 8;
+
+impl Of {
+    /// The event that this record is of; `None` for a call that was not asked for.
+    pub(super) fn event(&self, record: &[u8]) -> Option<usize> {
+        match self {
+            Of::Event(event) => Some(*event),
+            Of::Calls(calls) => {
+                let number = u64::from_ne_bytes(*record.get(CALL..)?.first_chunk()?);
+                let found = calls.iter().find(|(of, _)| *of == number);
+                found.map(|&(_, event)| event)
+            }
+        }
+    }
+}
+
 /// A tracepoint on a CPU.
 pub(super) struct Point {
-    /// Which event this is of, by the caller's index.
-    pub(super) event: usize,
+    /// What its records are of.
+    pub(super) of: Of,
     /// The tracepoint's number.
     pub(super) id: u64,
     /// What its records carry.
@@ -53,8 +80,27 @@ pub(super) struct Point {
     pub(super) filter: Option<CString>,
     /// In which stretches of time.
     pub(super) stretches: Stretches,
-    /// Whether it is one end of a system call: while any of these is open, every system call of every program takes longer.
-    pub(super) call: bool,
+    /// What it is of that comes so often that it costs programs something while it is open and nobody records it.
+    pub(super) frequent: Option<Frequent>,
+}
+
+/// What comes so often.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Frequent {
+    /// One end of system calls: while any of these is open, every system call of every program takes longer.
+    Call,
+    /// Page faults.
+    Fault,
+}
+
+impl Frequent {
+    /// What an event of this name is of.
+    pub(super) fn of(event: &str) -> Option<Self> {
+        match event {
+            FAULTS => Some(Frequent::Fault),
+            _ => event.starts_with("syscalls:").then_some(Frequent::Call),
+        }
+    }
 }
 
 /// The kernel's request to record only some events of a tracepoint (`PERF_EVENT_IOC_SET_FILTER`), where a pointer has eight
@@ -79,7 +125,7 @@ pub(super) struct Ring {
     between: Counter,
     /// Whether anything is recorded between windows.
     has_between: bool,
-    /// By the points they are opened for; those of calls may be closed for a while.
+    /// By the points they are opened for; the frequent ones may be closed for a while.
     recorded: Vec<Option<Counter>>,
     /// How their records are laid out, open or not.
     layouts: Vec<ParseConfig<Native>>,
@@ -91,8 +137,6 @@ pub(super) struct Ring {
     counted: Vec<(usize, Counter)>,
     /// By which of those that are recorded a record was written.
     numbers: HashMap<u64, usize>,
-    /// Which event each of those is of.
-    events: Vec<usize>,
     /// How many records of events were read.
     seen: u64,
     /// How many the kernel said to have lost.
@@ -195,7 +239,7 @@ impl Ring {
             numbers.insert(event.id(), index);
             layouts.push(event.config().clone());
             recorded.push(Some(event));
-            if point.counted {
+            if let (true, &Of::Event(event)) = (point.counted, &point.of) {
                 let mut count = Builder::new(Tracepoint::with_id(point.id));
                 count
                     .any_pid()
@@ -207,10 +251,9 @@ impl Ring {
                 if let Some(filter) = &point.filter {
                     restrict(&count, filter)?;
                 }
-                counted.push((point.event, count));
+                counted.push((event, count));
             }
         }
-        let events = points.iter().map(|point| point.event).collect();
         // From now on: what the processes are is read next, and a change in between must not be missed.
         sampler.as_counter_mut().enable()?;
         Ok(Self {
@@ -227,7 +270,6 @@ impl Ring {
             counting,
             counted,
             numbers,
-            events,
             seen: 0,
             lost: 0,
         })
@@ -238,11 +280,11 @@ impl Ring {
         self.counting.enable()
     }
 
-    /// Takes the events of calls out, to be closed: which takes the kernel long, and not the caller.
-    pub(super) fn take_calls(&mut self, points: &[Point]) -> io::Result<Vec<Counter>> {
+    /// Takes the frequent events out, to be closed: which takes the kernel long, and not the caller.
+    pub(super) fn take_frequent(&mut self, points: &[Point]) -> io::Result<Vec<Counter>> {
         let mut taken = Vec::new();
         for (event, point) in self.recorded.iter_mut().zip(points) {
-            if let Some(mut event) = event.take_if(|_| point.call) {
+            if let Some(mut event) = event.take_if(|_| point.frequent.is_some()) {
                 self.closed.add(&mut event)?;
                 taken.push(event);
             }
@@ -251,7 +293,7 @@ impl Ring {
     }
 
     /// Opens those of them that are not open. While no window is.
-    pub(super) fn open_calls(&mut self, points: &[Point], tells_lost: bool) -> io::Result<()> {
+    pub(super) fn open_frequent(&mut self, points: &[Point], tells_lost: bool) -> io::Result<()> {
         for (index, point) in points.iter().enumerate() {
             if self.recorded[index].is_none() {
                 let (leader, into) = (&mut self.windows, &self.sampler);
@@ -318,7 +360,7 @@ impl Ring {
     }
 
     /// Reads the next record and hands it on; `false` if there is none. One that is not understood is left out.
-    pub(super) fn next(&mut self, mut take: impl FnMut(Entry<'_>)) -> bool {
+    pub(super) fn next(&mut self, points: &[Point], mut take: impl FnMut(Entry<'_>)) -> bool {
         let Some(record) = self.sampler.next_record() else {
             return false;
         };
@@ -337,8 +379,10 @@ impl Ring {
         if let Some(&index) = id.and_then(|id| self.numbers.get(&id))
             && let config = self.layouts[index].clone()
             && let Ok(sample) = data::Sample::parse(&mut Parser::new(&bytes[..], config))
+            && let Some(point) = points.get(index)
+            && let Some(event) = point.of.event(sample.raw().unwrap_or_default())
         {
-            take(Entry::Sample(self.events[index], Box::new(sample)));
+            take(Entry::Sample(event, Box::new(sample)));
         }
         true
     }
@@ -403,7 +447,7 @@ fn wait_for(descriptors: impl Iterator<Item = RawFd>, most: Duration) {
 
 /// How long it takes another CPU to have the recording of windows started or stopped, in nanoseconds: the quickest of some, what
 /// its interrupt takes to arrive included; 0 where there is no other. The CPU that the thread is on is left out, because nothing
-/// interrupts it. Leaves recording stopped, and the buffers without what was recorded meanwhile.
+/// interrupts it. Leaves recording stopped.
 pub(super) fn turn_ns(rings: &mut [Ring]) -> io::Result<f64> {
     const ROUNDS: usize = 3;
     let mut quickest = f64::INFINITY;
@@ -419,13 +463,26 @@ pub(super) fn turn_ns(rings: &mut [Ring]) -> io::Result<f64> {
             }
         }
     }
-    for ring in rings {
-        while ring.next(|_| ()) {}
-    }
     Ok(match quickest.is_finite() {
         true => quickest,
         false => 0.0,
     })
+}
+
+/// What `measure` says while a window is open on all CPUs. Leaves recording stopped.
+pub(super) fn in_window<T>(rings: &mut [Ring], measure: impl FnOnce() -> T) -> io::Result<T> {
+    let mut turn = |from, to| rings.iter_mut().try_for_each(|ring| ring.turn(from, to));
+    turn(Phase::Counting, Phase::Window)?;
+    let measured = measure();
+    turn(Phase::Window, Phase::Counting)?;
+    Ok(measured)
+}
+
+/// Empties the buffers of what was recorded to measure something.
+pub(super) fn forget(rings: &mut [Ring]) {
+    for ring in rings {
+        while ring.next(&[], |_| ()) {}
+    }
 }
 
 /// Whether the kernel keeps an account of the records that found no room, event by event: Linux since 6.0.

@@ -21,7 +21,7 @@ use changes::{Around, LEAST, Program, Proposal, changes, place, placed};
 use crate::attribute::Attribution;
 use crate::attribute::site::Site;
 use crate::figures::{Range, count, counted, percents, time};
-use crate::scales::{Kernel, Scales};
+use crate::scales::{Kernel, Scales, is_much};
 
 /// The share of a program's CPU time below which nothing is advised.
 pub const NOISE: f64 = 0.005;
@@ -116,6 +116,10 @@ impl About<'_> {
         at: &str,
     ) -> Option<Advice> {
         let About { from, scales, .. } = *self;
+        // What it would win is computed from what interrupts cost, and of these too little says that.
+        if is_much(site.untimed(), site.estimate()) {
+            return None;
+        }
         let prices = from.prices.as_ref();
         let program = &*site.place.program;
         let left = proposal.left;
@@ -160,8 +164,8 @@ impl About<'_> {
             format!(", {} of the CPU time of {program}", percents(share))
         });
         let others = with_others(whole(along.interrupts.least), whole(along.interrupts.most));
-        let few = match site.weight > 1.0 && (site.interrupts as f64) < LEAST {
-            true => recorded_for_that(site.interrupts),
+        let few = match site.stands_for() > 1.0 && (site.timed as f64) < LEAST {
+            true => recorded_for_that(site.timed),
             false => String::new(),
         };
         Some(Advice {
@@ -318,7 +322,8 @@ fn won(
         beside,
     }: Most,
 ) -> Range {
-    let each = site.weight / site.interrupts.max(1) as f64;
+    // Of what is merged from several sites, some may not be timed.
+    let each = site.stands_for() / site.interrupts.max(1) as f64;
     let spread = site.spread();
     let fault = Range::from(site.fault_ns(prices).unwrap_or_default()).times(scales.faults);
     let serving = Range::from(site.serving_ns(prices)).times(scales.calls(site));
@@ -366,7 +371,7 @@ fn next(
     scales: Scales,
 ) -> Option<String> {
     let lock = site.locked_ns as f64 * scales.calls(site);
-    let shootdown = (site.waited.least + site.stolen.least) as f64 * site.weight;
+    let shootdown = (site.waited.least + site.stolen.least) as f64 * site.stands_for();
     let refilling = Range::from(site.refill_ns(prices).unwrap_or_default()).times(scales.faults);
     let filling = Range {
         least: refilling.least * (1.0 - proposal.filled.most),
