@@ -12,9 +12,11 @@ use super::rings::of_this_thread;
 /// The call that is timed, and its tracepoint.
 pub(super) const TRACEPOINT: &str = "syscalls:sys_enter_getppid";
 
-/// Calls in a round; the fastest of the rounds counts.
-const CALLS: u32 = 1000;
-const ROUNDS: usize = 5;
+/// Calls in a round; the fastest of the rounds counts. A round is so short that nothing else happens in one of so many.
+const CALLS: u32 = 100;
+const ROUNDS: usize = 50;
+/// So many rounds tell what a call takes more by some nanoseconds.
+const FINE_ROUNDS: usize = 400;
 
 /// Nanoseconds of CPU time for each event.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -90,11 +92,9 @@ impl Price {
 
 /// Nanoseconds for the calls while they are recorded.
 fn recorded_round(id: u64, stack: Stack) -> io::Result<f64> {
-    let mut event = of_this_thread(id, stack)
-        .build()?
-        .sampled(CALLS as usize * 8192)?;
+    let mut event = of_this_thread(id, stack).build()?.sampled(1 << 20)?;
     event.as_counter_mut().enable()?;
-    Ok(fastest(|| {
+    Ok(fastest(ROUNDS, || {
         let took = once();
         while event.next_record().is_some() {}
         took
@@ -103,17 +103,17 @@ fn recorded_round(id: u64, stack: Stack) -> io::Result<f64> {
 
 /// Nanoseconds for a call that does nothing.
 pub(super) fn call_ns() -> f64 {
-    round() / f64::from(CALLS)
+    fastest(FINE_ROUNDS, once) / f64::from(CALLS)
 }
 
 /// Nanoseconds for the calls, in the fastest of the rounds.
 fn round() -> f64 {
-    fastest(once)
+    fastest(ROUNDS, once)
 }
 
-/// The least of the rounds.
-fn fastest(mut round: impl FnMut() -> f64) -> f64 {
-    (0..ROUNDS).map(|_| round()).fold(f64::INFINITY, f64::min)
+/// The least of so many rounds.
+fn fastest(rounds: usize, mut round: impl FnMut() -> f64) -> f64 {
+    (0..rounds).map(|_| round()).fold(f64::INFINITY, f64::min)
 }
 
 /// Nanoseconds of this thread's CPU time for the calls.

@@ -139,13 +139,18 @@ impl About<'_> {
             }
         };
         let cpu = (self.cpu_ns)(program);
-        let most = Most {
+        let around = Rest {
             refilled,
+            forked_faults: from
+                .programs
+                .iter()
+                .find(|of| &*of.name == program)
+                .map_or(0.0, |of| of.forked_faults as f64 * scales.faults),
             kernel: Kernel::of(from, scales, program),
             // How many of its threads ran at a time.
             beside: cpu.map_or(1.0, |cpu| (cpu / from.elapsed_ns().max(1) as f64).max(1.0)),
         };
-        let won = won(site, gone, &proposal, prices, scales, most).plus(by_part(along.ns));
+        let won = won(site, gone, &proposal, prices, scales, around).plus(by_part(along.ns));
         let share = cpu.map(|cpu| won.of_all(cpu));
         let none = left.least >= site.interrupts;
         if !self.matters(gone.most * site.weight, share, none) {
@@ -296,14 +301,17 @@ fn programs(sites: &[&Site]) -> Vec<Site> {
     programs
 }
 
-/// What the rest of a program tells of how much may be won at most.
+/// What the rest of a program tells of how much may be won.
 #[derive(Clone, Copy)]
-struct Most {
+struct Rest {
     /// How many page faults may have filled what the site had given back.
     refilled: f64,
+    /// How many page faults processes had that were forked and have ended.
+    forked_faults: f64,
     kernel: Option<Kernel>,
-    /// How many of its threads ran at a time. While the kernel copies a page for one, the others may do nothing but
-    /// wait for that one: a recording does not tell a thread that spins from one that works.
+    /// How many of its threads ran at a time. While the kernel copies a page for one, or a forked process has the CPU
+    /// of one, the others may do nothing but wait for that one: a recording does not tell a thread that spins from one
+    /// that works.
     beside: f64,
 }
 
@@ -316,11 +324,12 @@ fn won(
     proposal: &Proposal,
     prices: Option<&Prices>,
     scales: Scales,
-    Most {
+    Rest {
         refilled,
+        forked_faults,
         kernel,
         beside,
-    }: Most,
+    }: Rest,
 ) -> Range {
     // Of what is merged from several sites, some may not be timed.
     let each = site.stands_for() / site.interrupts.max(1) as f64;
@@ -336,14 +345,18 @@ fn won(
         (1.0 - spread).max(0.0),
     ) + filled.least * fault.least * site.refaults as f64
         + served.least * serving.least
-        + copying(site, proposal, prices, scales) * gone.least / site.interrupts.max(1) as f64;
+        + (copying(site, proposal, prices, scales) + starting(proposal, prices, forked_faults))
+            * gone.least
+            / site.interrupts.max(1) as f64;
     let most = interrupts(gone.most, site.waited.most + site.stolen.most, 1.0 + spread)
         + filled.most * fault.most * refilled
         + served.most * serving.most;
     let most = match (proposal.around, kernel) {
         (Around::Nothing, _) | (_, None) => most * dearer,
         (Around::Kernel, Some(kernel)) => kernel.ns.max(most),
-        (Around::Forked, Some(kernel)) => kernel.ns.max(most) * beside + kernel.forked_ns,
+        (Around::Forked, Some(kernel)) => {
+            (kernel.ns.max(most) + kernel.forked_ns) * beside + kernel.forked_ns
+        }
     };
     let least = least * cheaper;
     Range {
@@ -358,6 +371,18 @@ fn copying(site: &Site, proposal: &Proposal, prices: Option<&Prices>, scales: Sc
     match (proposal.around, &*site.place.call, prices) {
         (Around::Forked, "copy-on-write", Some(prices)) => {
             prices.fault_ns.0 * site.requests as f64 * scales.calls(site)
+        }
+        _ => 0.0,
+    }
+}
+
+/// What forked processes take at least for page faults, where these processes are what would not be started: each has to
+/// find for itself what the process that lives on has already. To zero pages is no part of that, because what is shared
+/// needs no zeroing.
+fn starting(proposal: &Proposal, prices: Option<&Prices>, forked_faults: f64) -> f64 {
+    match (proposal.around, prices) {
+        (Around::Forked, Some(prices)) => {
+            forked_faults * (prices.fault_ns.0 - prices.zero_ns.0).max(0.0)
         }
         _ => 0.0,
     }
