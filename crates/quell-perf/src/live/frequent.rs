@@ -42,12 +42,13 @@ pub(super) struct Ends([Vec<(u64, usize)>; 2]);
 
 impl Ends {
     /// Takes an event that is one end of a system call, if the tracepoint of all calls tells the same: as it does of
-    /// those that carry no stack and are not counted.
+    /// those that carry no stack, are not counted, and are not kept whichever process was running.
     pub(super) fn take(&mut self, wanted: &Wanted, event: usize) -> bool {
         let Some((end, number)) = number(&wanted.event) else {
             return false;
         };
-        let alike = wanted.stack == Stack::Absent
+        let alike = !wanted.everywhere
+            && wanted.stack == Stack::Absent
             && wanted.counted == Counted::No
             && wanted.filter.is_none()
             && wanted.stretches == Stretches::Windows;
@@ -74,6 +75,7 @@ impl Ends {
                 id,
                 stack: Stack::Absent,
                 counted: false,
+                everywhere: false,
                 filter: CString::new(each.join(" || ")).ok(),
                 stretches: Stretches::Windows,
                 frequent: Some(rings::Frequent::Call),
@@ -341,6 +343,7 @@ mod tests {
             id,
             stack: Stack::Absent,
             counted: false,
+            everywhere: false,
             filter: None,
             stretches: Stretches::Windows,
             frequent: frequent.then_some(rings::Frequent::Call),

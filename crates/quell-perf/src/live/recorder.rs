@@ -7,6 +7,7 @@ use std::ffi::CString;
 use std::fs::File;
 use std::io::{self, BufWriter, Write};
 use std::process::{Child, Command, ExitStatus};
+use std::thread;
 use std::time::Duration;
 
 use perf_event::data::Record;
@@ -129,6 +130,7 @@ impl Recorder {
                     stack: wanted.stack,
                     counted,
                     filter,
+                    everywhere: wanted.everywhere,
                     stretches: wanted.stretches,
                     frequent: rings::Frequent::of(&wanted.event),
                 });
@@ -156,11 +158,21 @@ impl Recorder {
             return Err(Refused::Missing(what));
         }
         if let Some(all) = all_calls {
-            points.extend(ends.points(all));
+            // What is opened first is closed first.
+            points.splice(0..0, ends.points(all));
         }
         raise_file_limit();
         let cpus = online().map_err(failed("/sys/devices/system/cpu/online"))?;
         let bytes = options.buffer.unwrap_or_else(|| buffer_for(cpus.len()));
+        // What takes long is done first: as soon as the events are open, calls and page faults of all programs take longer.
+        let price = match tracefs.format(price::TRACEPOINT, &mut names) {
+            Ok(Some(format)) => Price::measure(format.id).unwrap_or_else(|_| Price::assumed()),
+            _ => Price::assumed(),
+        };
+        let memory = memory::measure(cpus.len());
+        let mut symbols = Symbols::default();
+        // The kernel's names are read now, not at the first event.
+        symbols.kernel(0);
         let before_ns = (price::call_ns(), memory::fault_ns());
         let rings = Ring::open_all(&cpus, bytes, &points);
         let mut rings = rings.map_err(|error| Refused::Event {
@@ -171,10 +183,6 @@ impl Recorder {
         let fault_ns = memory::fault_ns().zip(before_ns.1);
         let is_fault = |point: &Point| point.frequent == Some(rings::Frequent::Fault);
         let has_faults = points.iter().any(is_fault);
-        let price = match tracefs.format(price::TRACEPOINT, &mut names) {
-            Ok(Some(format)) => Price::measure(format.id).unwrap_or_else(|_| Price::assumed()),
-            _ => Price::assumed(),
-        };
         let turn_ns = rings::turn_ns(&mut rings).map_err(failed(SWITCHED))?;
         let recorded = rings::in_window(&mut rings, price::call_ns).map_err(failed(SWITCHED))?;
         rings::forget(&mut rings);
@@ -189,11 +197,8 @@ impl Recorder {
         };
         let mut frequent = Frequent::of(points, all_calls.map(|all| all[0]));
         frequent.expect_closing(price.closing_ns);
-        // Its own page faults would be counted, too, were it later.
-        let memory = memory::measure(cpus.len());
         let (processes, changes) = Processes::running(pids, &mut names);
-        let symbols = Symbols::default();
-        let mut recorder = Self {
+        Ok(Self {
             options,
             rings,
             frequent,
@@ -210,10 +215,7 @@ impl Recorder {
             command,
             times: Times::default(),
             begun_ns,
-        };
-        // The kernel's names are read now, not at the first event.
-        recorder.symbols.kernel(0);
-        Ok(recorder)
+        })
     }
 
     /// On what is recorded, and which events are there.
@@ -421,6 +423,9 @@ impl Recorder {
             .map_err(failed(WRITTEN))?;
         let exact = self.counts().map_err(failed(COUNTERS))?;
         state.counted = exact.values().sum();
+        // That takes the kernel a second, in which names are looked up.
+        let rings = std::mem::take(&mut self.rings);
+        let closing = thread::spawn(move || drop(rings));
         let own = spent_ns() - state.own_before;
         drop(ahead);
         if let Some((after, before)) = faults {
@@ -461,7 +466,10 @@ impl Recorder {
                 .map(|note| Item::Note(note.into())),
         );
         let told = items.iter().try_for_each(|item| sink.item(item));
-        told.and_then(|()| sink.finish(&mut self.symbols))
+        let output = told.and_then(|()| sink.finish(&mut self.symbols));
+        // What is open in the kernel is not left behind.
+        let _ = closing.join();
+        output
             .map(|output| (summary, output))
             .map_err(failed(WRITTEN))
     }
@@ -563,7 +571,16 @@ impl Recorder {
             let mut done = Ok(());
             ring.next(frequent.points(), |entry| {
                 let taken = match entry {
-                    Entry::Sample(event, sample) => {
+                    Entry::Sample(unread)
+                        if !unread.matters_everywhere() && !known.is_wanted(unread.process()) =>
+                    {
+                        if let Some(event) = unread.event() {
+                            events[event].seen += 1;
+                        }
+                        state.saw_elsewhere();
+                        None
+                    }
+                    Entry::Sample(unread) => unread.read().and_then(|(event, sample)| {
                         let event = &mut events[event];
                         event.seen += 1;
                         state.saw(&sample, |pid| known.is_wanted(pid));
@@ -577,7 +594,7 @@ impl Recorder {
                             &mut state.places,
                         )
                         .map(|sample| (Item::Sample(sample), true))
-                    }
+                    }),
                     Entry::Other(Record::Lost(lost), _) => {
                         state.lost += lost.lost;
                         let lost = Lost {

@@ -23,8 +23,9 @@ use super::host::LEAST_BUFFER;
 use super::options::{Stack, Stretches};
 use crate::sample::FAULTS;
 
-/// The kernel's number for records of events, and where in these the time stands, in bytes.
+/// The kernel's number for records of events, and where in these the process and the time stand, in bytes.
 const SAMPLE: u32 = 9;
+const SAMPLE_PROCESS: usize = 8;
 const SAMPLE_TIME: usize = 16;
 
 /// How far from the end of all other records the time stands: it, the CPU and the event's number come last.
@@ -78,6 +79,8 @@ pub(super) struct Point {
     pub(super) counted: bool,
     /// Which of its events are recorded.
     pub(super) filter: Option<CString>,
+    /// Whether it is kept whichever process was running.
+    pub(super) everywhere: bool,
     /// In which stretches of time.
     pub(super) stretches: Stretches,
     /// What it is of that comes so often that it costs programs something while it is open and nobody records it.
@@ -109,10 +112,47 @@ const SET_FILTER: libc::c_ulong = 0x4008_2406;
 
 /// A record that was read.
 pub(super) enum Entry<'r> {
-    /// An event: which, by the index with which it was opened.
-    Sample(usize, Box<data::Sample<'r>>),
+    /// An event, of which nothing was read yet but whose it is.
+    Sample(Unread<'r>),
     /// News of a process, or of what was lost; whether the news is that a program was loaded.
     Other(Record<'r>, bool),
+}
+
+/// A record of an event. To read all of it takes longer than the kernel took to write it.
+pub(super) struct Unread<'r> {
+    bytes: &'r [u8],
+    point: &'r Point,
+    layout: &'r ParseConfig<Native>,
+}
+
+impl<'r> Unread<'r> {
+    /// The process that was running; 0 if it does not say.
+    pub(super) fn process(&self) -> u32 {
+        let bytes = self.bytes.get(SAMPLE_PROCESS..);
+        let process = bytes.and_then(|bytes| bytes.first_chunk());
+        process.map_or(0, |process| u32::from_ne_bytes(*process))
+    }
+
+    /// Whether it matters whatever process was running, or may carry a stack.
+    pub(super) fn matters_everywhere(&self) -> bool {
+        self.point.everywhere || self.point.stack != Stack::Absent
+    }
+
+    /// Which event it is of, by the index with which it was opened, if all records of its tracepoint are of one.
+    pub(super) fn event(&self) -> Option<usize> {
+        match self.point.of {
+            Of::Event(event) => Some(event),
+            Of::Calls(_) => None,
+        }
+    }
+
+    /// All of it, and which event it is of; `None` if it is not understood.
+    pub(super) fn read(&self) -> Option<(usize, data::Sample<'r>)> {
+        let mut parser = Parser::new(self.bytes, self.layout.clone());
+        let sample = data::Sample::parse(&mut parser).ok()?;
+        let event = self.point.of.event(sample.raw().unwrap_or_default())?;
+        Some((event, sample))
+    }
 }
 
 /// The events of one CPU.
@@ -377,12 +417,13 @@ impl Ring {
         let bytes = record.to_contiguous();
         let id = bytes.first_chunk().map(|id| u64::from_ne_bytes(*id));
         if let Some(&index) = id.and_then(|id| self.numbers.get(&id))
-            && let config = self.layouts[index].clone()
-            && let Ok(sample) = data::Sample::parse(&mut Parser::new(&bytes[..], config))
             && let Some(point) = points.get(index)
-            && let Some(event) = point.of.event(sample.raw().unwrap_or_default())
         {
-            take(Entry::Sample(event, Box::new(sample)));
+            take(Entry::Sample(Unread {
+                bytes: &bytes,
+                point,
+                layout: &self.layouts[index],
+            }));
         }
         true
     }

@@ -138,6 +138,12 @@ impl Running {
         }
     }
 
+    /// An event without a stack was read, of a process that the recording is not about.
+    pub(super) fn saw_elsewhere(&mut self) {
+        self.seen += 1;
+        self.events.plain += 1;
+    }
+
     /// CPU time that the kernel used for the events until now, and what of it hit the processes that the recording is
     /// about: an event that was lost or only counted may be theirs, and so may all system calls and page faults be that
     /// take longer. What others than these take while they are open and neither recorded nor counted is not in it:
