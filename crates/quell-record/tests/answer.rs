@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use crate::written::{number, sample, work};
-use quell_perf::{Change, Host, Item, Lost, Why};
+use quell_perf::{Change, Count, Frame, Host, Item, Lost, Ran, Why};
 use quell_record::attribute::Attribution;
 use quell_record::report::Report;
 
@@ -43,6 +43,11 @@ fn said(scope: &str, server: u64, other: u64, timed: bool) -> Vec<String> {
 
 /// All that is said of it.
 fn report(scope: &str, server: u64, other: u64, timed: bool) -> Report {
+    Report::new(recorded(scope, server, other, timed), None)
+}
+
+/// The recording itself.
+fn recorded(scope: &str, server: u64, other: u64, timed: bool) -> Attribution {
     let mut all = Attribution::new();
     all.item(
         Item::Host(Host {
@@ -70,7 +75,7 @@ fn report(scope: &str, server: u64, other: u64, timed: bool) -> Report {
             flush(&mut all, at + 100_000, 9, "compiler", timed);
         }
     }
-    Report::new(all, None)
+    all
 }
 
 fn one<'a>(lines: &'a [String], word: &str) -> &'a str {
@@ -145,6 +150,90 @@ fn interrupts_that_were_only_counted_are_no_verdict() {
             "{lines:#?}"
         );
     }
+}
+
+/// The server has used so much CPU time by the kernel's account.
+fn ran() -> Item {
+    Item::Ran(Ran {
+        comm: "server".into(),
+        user_ns: 10_000_000_000,
+        kernel_ns: 1_000_000_000,
+        forked_user_ns: 0,
+        shrank_pages: 0,
+    })
+}
+
+#[test]
+fn of_a_site_that_most_come_from_and_none_was_timed_is_no_verdict() {
+    // Sixty flushes whose costs are known, and ten times as many from another call of which nothing is.
+    let mut all = recorded("the command server", 60, 0, true);
+    for round in 0..600 {
+        let at = 1_000_000_000 + round * 200_000;
+        let fields = work();
+        let mut queued = sample(at, (7, "server"), "between:csd_queue_cpu", fields);
+        let frame = Frame {
+            address: 1,
+            kernel: true,
+            symbol: Some("__x64_sys_munmap".into()),
+            module: Some("[kernel]".into()),
+        };
+        queued.stack = [frame].into();
+        all.item(Item::Sample(queued), &mut ());
+    }
+    all.item(ran(), &mut ());
+    let report = Report::new(all, None);
+    let lines = report.answer;
+    assert!(
+        one(&lines, "Most come from").contains("munmap"),
+        "{lines:#?}"
+    );
+    let verdict = one(&lines, "Whether it is the TLB cannot be told");
+    assert!(
+        verdict.contains("of 660 interrupts of server, 60 were timed"),
+        "{verdict}"
+    );
+    assert!(
+        lines.iter().all(|line| !line.contains("not your TLB")),
+        "{lines:#?}"
+    );
+    // What is known of a tenth of them is advice on that tenth alone.
+    let calls: Vec<&str> = report
+        .advice
+        .iter()
+        .map(|advice| advice.call.as_str())
+        .collect();
+    assert!(calls.iter().all(|call| *call == "madvise"), "{calls:?}");
+}
+
+#[test]
+fn the_fewer_were_timed_of_many_the_wider_is_what_they_cost() {
+    let share = |timed: u64| {
+        let mut all = recorded("the command server", timed, 0, true);
+        let count = Count {
+            event: "csd:csd_queue_cpu".into(),
+            exact: 10_000,
+            seen: timed,
+            kept: timed,
+        };
+        all.item(Item::Count(count), &mut ());
+        all.item(ran(), &mut ());
+        let report = Report::new(all, None);
+        let share = report.programs[0].share.unwrap();
+        (share.least, share.most, report.answer)
+    };
+    // All of the 10 000 are alike: each lets its initiator wait 4 us to 9 us, and takes 2 us from its target.
+    let (least, most, lines) = share(2);
+    assert!(least == 0.0 && most > 2.0 * 0.0099, "{least} {most}");
+    let verdict = one(&lines, "Whether it is the TLB cannot be told");
+    assert!(
+        verdict.contains("of 10 000 interrupts of server, 2 were timed"),
+        "{verdict}"
+    );
+    let (few, many) = (share(60), share(5_000));
+    assert!(
+        0.0 < few.0 && few.0 < many.0 && many.1 < few.1 && few.1 < most,
+        "{few:?} {many:?}"
+    );
 }
 
 #[test]
