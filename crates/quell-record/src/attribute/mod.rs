@@ -1,6 +1,6 @@
 //! Every flush laid at its cause: one machine with one state, because what an event means depends on what its thread
 //! and its CPU were doing. The state is here, and which event goes where; [`initiator`], [`target`] and [`thread`] are
-//! the sides of a shootdown, and [`whole`] is what comes out.
+//! the sides of a shootdown, and [`whole`] is what comes out. The file is long because the state is one.
 //!
 //! An initiator says that it flushes (`tlb_flush`), queues work for each target (`csd_queue_cpu`), and returns from its
 //! call; each target takes an interrupt (`call_function*`), does the work (`csd_function_*`), and goes on. The address
