@@ -24,6 +24,9 @@ const HUGE_PAGES: &str = "/proc/sys/vm/nr_hugepages";
 /// Whether more may be mapped than there is: some self-tests map gigabytes and touch little.
 const OVERCOMMIT: &str = "/proc/sys/vm/overcommit_memory";
 
+/// Who may use the machine.
+const PASSWD: &str = "root:x:0:0:root:/:/bin/sh\n";
+
 /// Libraries that a self-test is linked with, and what has them.
 const LIBRARIES: [(&str, &str); 2] = [
     ("/usr/include/numaif.h", "libnuma-dev"),
@@ -191,6 +194,8 @@ pub fn pack(only: &[String], seconds: u64) -> anyhow::Result<Packed> {
                 .push(format!("{program}, which some programs call, is not here")),
         }
     }
+    // A self-test has the kernel read it into pages that the program may not write.
+    files.insert("etc/passwd".into(), PASSWD.into());
     packed.files = files.into_iter().collect();
     Ok(packed)
 }
