@@ -123,9 +123,10 @@ impl About<'_> {
         let prices = from.prices.as_ref();
         let program = &*site.place.program;
         let left = proposal.left;
+        let all = site.interrupts as f64;
         let gone = Range {
-            least: site.interrupts.saturating_sub(left.most) as f64,
-            most: site.interrupts.saturating_sub(left.least) as f64,
+            least: (all - left.most).max(0.0),
+            most: (all - left.least).max(0.0),
         };
         let along = match proposal.kept {
             true => Along::of(from, site),
@@ -152,7 +153,7 @@ impl About<'_> {
         };
         let won = won(site, gone, &proposal, prices, scales, around).plus(by_part(along.ns));
         let share = cpu.map(|cpu| won.of_all(cpu));
-        let none = left.least >= site.interrupts;
+        let none = left.least >= all;
         if !self.matters(gone.most * site.weight, share, none) {
             return None;
         }
