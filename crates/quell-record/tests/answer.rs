@@ -332,3 +332,19 @@ fn what_the_recorder_does_to_other_cpus_stands_for_nothing_that_was_not_recorded
     };
     assert_eq!((count("perf"), count("RCU")), (1, 10));
 }
+
+#[test]
+fn interrupts_that_are_too_few_to_matter_need_no_timing() {
+    let mut all = recorded("the command server", 5, 0, false);
+    let function = ("func".into(), Value::Text("rcu_exp_handler".into()));
+    let fields = vec![number("cpu", 1), number("csd", 9), function];
+    let other = sample(2_000_000, (7, "server"), "csd:csd_queue_cpu", fields);
+    all.item(Item::Sample(other), &mut ());
+    all.item(ran(), &mut ());
+    let lines = Report::new(all, None).answer;
+    one(&lines, "It is not your TLB: so few interrupts");
+    assert!(
+        lines.iter().all(|line| !line.contains("cannot be told")),
+        "{lines:#?}"
+    );
+}
