@@ -8,6 +8,10 @@ use crate::scales::{ENOUGH, is_much};
 /// Below this share of interrupts and of time it is not the TLB.
 const MATTERS: f64 = 0.01;
 
+/// Interrupts that were not timed have taken no longer than this each, in nanoseconds, their initiators' waits
+/// included: some times what the mean of timed ones was on the busiest virtual machine that was recorded.
+const LONGEST_NS: f64 = 1e6;
+
 /// What is said in place of advice where interrupts were only counted: what is not timed promises nothing by itself.
 const TOO_LITTLE: &str = "What would help cannot be told, because none of these was timed: record for longer, or allow more with --overhead.";
 
@@ -159,10 +163,11 @@ pub fn answer(
         worst: programs
             .iter()
             .find_map(|program| Some((*program, program.share?))),
+        are_few: !programs.iter().any(|program| may_matter(program)),
         untold: programs
             .iter()
             .copied()
-            .filter(|program| program.cpu_ns.is_some() && program.timed == 0)
+            .filter(|program| program.timed == 0 && may_matter(program))
             .find(|program| {
                 let sent: u64 = programs.iter().map(|program| program.sent).sum();
                 is_much(program.sent as f64, sent as f64)
@@ -189,9 +194,10 @@ pub fn answer(
         .find(|advice| is_about(&advice.program))
     {
         Some(advice) => lines.push(format!("Try first: {}", advice.text)),
-        None if answer.first.is_some_and(|site| {
-            site.timed == 0 || site.initiator.most + site.stolen.most == 0.0
-        }) =>
+        None if !answer.are_few
+            && answer.first.is_some_and(|site| {
+                site.timed == 0 || site.initiator.most + site.stolen.most == 0.0
+            }) =>
         {
             lines.push(TOO_LITTLE.into())
         }
@@ -217,6 +223,8 @@ struct Answer<'r> {
     first: Option<&'r SiteRow>,
     /// The program that it is about and that pays most.
     worst: Option<(&'r ProgramRow, Range)>,
+    /// Whether no program that it is about has sent so many that they may matter.
+    are_few: bool,
     /// One that it is about, of whose interrupts, which are many, none was timed.
     untold: Option<&'r ProgramRow>,
     /// Programs that it is not about, and of them the one that sent most interrupts.
@@ -227,6 +235,12 @@ struct Answer<'r> {
 /// Whether so few of a program's interrupts were timed that its share is a matter of luck.
 fn is_guess(program: &ProgramRow) -> bool {
     program.timed < ENOUGH.min(program.sent) || is_much(program.untimed as f64, program.sent as f64)
+}
+
+/// Whether the interrupts that a program sent may take enough of its time to matter, whatever each took.
+fn may_matter(program: &ProgramRow) -> bool {
+    let enough = |cpu_ns: f64| program.sent as f64 * LONGEST_NS >= MATTERS * cpu_ns;
+    program.cpu_ns.is_none_or(enough)
 }
 
 /// So many of something, as they were done something to.
@@ -444,6 +458,9 @@ impl Answer<'_> {
             ),
             None if self.all < 1.0 => {
                 "It is not your TLB: there was no shootdown interrupt.".into()
+            }
+            None if self.first.is_some() && self.are_few => {
+                "It is not your TLB: so few interrupts take no program 1 % of its time.".into()
             }
             None if self.sender.is_some() && self.first.is_none() && self.is_timed() => {
                 "It is not your TLB: none of these interrupts came from or to what was recorded."

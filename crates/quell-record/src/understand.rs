@@ -36,6 +36,9 @@ const OWNERS: &[(&str, &str)] = &[
     ("not told", "not told by the recording"),
 ];
 
+/// Those that a recorder causes, too, which starts and stops events, or has the kernel's code changed for them.
+const RECORDERS: [&str; 2] = ["perf", "code patching"];
+
 fn owner(function: &str) -> &'static str {
     let found = OWNERS.iter().find(|(name, _)| function.starts_with(name));
     found.map_or("other parts of the kernel", |(_, owner)| owner)
@@ -254,6 +257,9 @@ fn others(from: &Attribution, scale: f64) -> Vec<OtherRow> {
     let mut by_owner: BTreeMap<&'static str, OtherRow> = BTreeMap::new();
     for (function, of) in &from.functions {
         let cause = owner(function);
+        // The recorder itself makes them where stretches begin and end, and what lies between has none of these.
+        let own = from.windows_ns.is_some() && RECORDERS.contains(&cause);
+        let scale = if own { 1.0 } else { scale };
         let row = by_owner.entry(cause).or_insert_with(|| OtherRow {
             cause,
             functions: Vec::new(),

@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use crate::written::{number, sample, work};
-use quell_perf::{Change, Count, Frame, Host, Item, Lost, Ran, Why};
+use quell_perf::{Change, Count, Frame, Host, Item, Lost, Ran, Value, Why, Window};
 use quell_record::attribute::Attribution;
 use quell_record::report::Report;
 
@@ -291,5 +291,60 @@ fn why_events_are_missing_is_said_as_far_as_the_kernel_says_it() {
             "5 events were lost, 3 while their buffer was full and 2 for a reason that the kernel does not give; together"
         ),
         "{both}"
+    );
+}
+
+#[test]
+fn what_the_recorder_does_to_other_cpus_stands_for_nothing_that_was_not_recorded() {
+    let mut all = recorded("the command server", 100, 0, true);
+    let mut add = |time_ns, event: &str, function: &str| {
+        let function = ("func".into(), Value::Text(function.into()));
+        let fields = vec![number("csd", 9), function];
+        all.item(
+            Item::Sample(sample(time_ns, (7, "server"), event, fields)),
+            &mut (),
+        );
+    };
+    for function in ["remote_function", "rcu_exp_handler"] {
+        add(50_000_000, "csd:csd_function_entry", function);
+        add(50_002_000, "csd:csd_function_exit", function);
+    }
+    let (start_ns, end_ns) = (0, 20_000_000);
+    all.item(Item::Window(Window { start_ns, end_ns }), &mut ());
+    let (exact, seen, kept) = (1000, 100, 100);
+    let event = "csd:csd_queue_cpu".into();
+    all.item(
+        Item::Count(Count {
+            event,
+            exact,
+            seen,
+            kept,
+        }),
+        &mut (),
+    );
+    let others = Report::new(all, None).others;
+    let count = |cause| {
+        others
+            .iter()
+            .find(|other| other.cause == cause)
+            .unwrap()
+            .count
+    };
+    assert_eq!((count("perf"), count("RCU")), (1, 10));
+}
+
+#[test]
+fn interrupts_that_are_too_few_to_matter_need_no_timing() {
+    let mut all = recorded("the command server", 5, 0, false);
+    let function = ("func".into(), Value::Text("rcu_exp_handler".into()));
+    let fields = vec![number("cpu", 1), number("csd", 9), function];
+    let other = sample(2_000_000, (7, "server"), "csd:csd_queue_cpu", fields);
+    all.item(Item::Sample(other), &mut ());
+    all.item(ran(), &mut ());
+    let lines = Report::new(all, None).answer;
+    one(&lines, "It is not your TLB: so few interrupts");
+    assert!(
+        lines.iter().all(|line| !line.contains("cannot be told")),
+        "{lines:#?}"
     );
 }

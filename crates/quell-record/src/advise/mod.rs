@@ -116,16 +116,18 @@ impl About<'_> {
         at: &str,
     ) -> Option<Advice> {
         let About { from, scales, .. } = *self;
-        // What it would win is computed from what interrupts cost, and of these too little says that.
-        if is_much(site.untimed(), site.estimate()) {
+        // What it would win is computed from what interrupts cost, and of these too little says that; unless what goes
+        // with them is bounded by what the kernel did.
+        if proposal.around == Around::Nothing && is_much(site.untimed(), site.estimate()) {
             return None;
         }
         let prices = from.prices.as_ref();
         let program = &*site.place.program;
         let left = proposal.left;
+        let all = site.interrupts as f64;
         let gone = Range {
-            least: site.interrupts.saturating_sub(left.most) as f64,
-            most: site.interrupts.saturating_sub(left.least) as f64,
+            least: (all - left.most).max(0.0),
+            most: (all - left.least).max(0.0),
         };
         let along = match proposal.kept {
             true => Along::of(from, site),
@@ -152,7 +154,7 @@ impl About<'_> {
         };
         let won = won(site, gone, &proposal, prices, scales, around).plus(by_part(along.ns));
         let share = cpu.map(|cpu| won.of_all(cpu));
-        let none = left.least >= site.interrupts;
+        let none = left.least >= all;
         if !self.matters(gone.most * site.weight, share, none) {
             return None;
         }
@@ -333,7 +335,8 @@ fn won(
 ) -> Range {
     // Of what is merged from several sites, some may not be timed.
     let each = site.stands_for() / site.interrupts.max(1) as f64;
-    let spread = site.spread();
+    let spread = Some(site.spread()).filter(|spread| spread.is_finite());
+    let spread = spread.unwrap_or(0.0);
     let fault = Range::from(site.fault_ns(prices).unwrap_or_default()).times(scales.faults);
     let serving = Range::from(site.serving_ns(prices)).times(scales.calls(site));
     let Proposal { filled, served, .. } = proposal;
