@@ -389,6 +389,14 @@ fn programs_that_were_written_down_are_searched_and_repeated() {
         .assert()
         .code(2)
         .stderr(contains("--mutants"));
+    quell(&["explore", "--lines", "3"])
+        .assert()
+        .code(2)
+        .stderr(contains("--replay"));
+    quell(&["explore", "--jobs", "0"])
+        .assert()
+        .code(2)
+        .stderr(contains("--jobs"));
 }
 
 #[test]

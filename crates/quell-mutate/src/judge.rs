@@ -19,10 +19,16 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::time::Instant;
 
-/// Processor time that a test, or the cases of one round, may take, in seconds.
+/// Processor time that the tests of a program, or the cases of one round, may take beyond [`TIMES`] what they take
+/// with the engine as it is, in seconds.
 const SECONDS: u64 = 20;
 
-/// The same while the engine as it is runs, and for what is repeated on more schedules.
+/// A mutant never ends if it takes so many times as long as the engine as it is took, by the clock on the wall, and
+/// [`SECONDS`] more.
+const TIMES: u64 = 4;
+
+/// Processor time that a test or a case may take with the engine as it is, in seconds; and all of them together with a
+/// mutant where it is not known how long they take without.
 const LONG: u64 = 600;
 
 /// What became of a mutant.
@@ -64,7 +70,7 @@ struct Test {
     file: String,
     program: PathBuf,
     name: String,
-    millis: u128,
+    millis: u64,
     reached: BTreeSet<u32>,
 }
 
@@ -75,6 +81,8 @@ struct Case {
     cost: u64,
     all: bool,
     name: String,
+    /// How long its schedules take, those with which it was recorded.
+    millis: u64,
     reached: BTreeSet<u32>,
 }
 
@@ -174,6 +182,7 @@ fn everything(judges: &Judges) -> io::Result<Record> {
             cost: words.next()?.parse().ok()?,
             all: words.next()? == "true",
             name: words.next()?.to_string(),
+            millis: 0,
             reached: BTreeSet::new(),
         })
     };
@@ -233,7 +242,7 @@ pub fn record(root: &Path, judges: &Judges, effort: Effort, jobs: usize) -> io::
             text.lines()
                 .filter_map(|line| line.parse().ok())
                 .collect::<BTreeSet<u32>>(),
-            begun.elapsed().as_millis(),
+            begun.elapsed().as_millis() as u64,
         ))
     };
     let tests: Vec<(usize, &Test)> = record.tests.iter().enumerate().collect();
@@ -262,8 +271,8 @@ pub fn record(root: &Path, judges: &Judges, effort: Effort, jobs: usize) -> io::
             &case.name,
         )
     })?;
-    for (case, (reached, _)) in record.cases.iter_mut().zip(found) {
-        case.reached = reached;
+    for (case, (reached, millis)) in record.cases.iter_mut().zip(found) {
+        (case.reached, case.millis) = (reached, millis);
     }
     fs::write(kept, serde_json::to_vec(&record)?)?;
     Ok(record)
@@ -307,11 +316,19 @@ fn judge_one(
     number: u32,
     effort: Effort,
 ) -> io::Result<Verdict> {
-    let chosen = |command: &mut Command, input: &str, what: &str| -> io::Result<Option<Verdict>> {
+    let limit = |millis: u64| match filtered {
+        true => SECONDS + TIMES * millis.div_ceil(1000),
+        false => LONG,
+    };
+    let chosen = |command: &mut Command,
+                  input: &str,
+                  what: &str,
+                  seconds: u64|
+     -> io::Result<Option<Verdict>> {
         let (end, _) = process::run(
             command.env("QUELL_MUTANT", number.to_string()),
             input,
-            SECONDS,
+            seconds,
         )?;
         Ok(match end {
             End::Passed => None,
@@ -355,22 +372,25 @@ fn judge_one(
         return Ok(Verdict::Unreached);
     }
     let run_tests = |last: bool| -> io::Result<Option<Verdict>> {
-        let mut programs: Vec<(&str, &PathBuf, Vec<&str>)> = Vec::new();
+        let mut programs: Vec<(&str, &PathBuf, Vec<&str>, u64)> = Vec::new();
         for test in tests.iter().filter(|test| (test.name == LAST) == last) {
             match programs
                 .iter_mut()
-                .find(|(_, program, _)| **program == test.program)
+                .find(|(_, program, ..)| **program == test.program)
             {
-                Some((_, _, names)) => names.push(&test.name),
-                None => programs.push((&test.file, &test.program, vec![&test.name])),
+                Some((_, _, names, millis)) => {
+                    names.push(&test.name);
+                    *millis += test.millis;
+                }
+                None => programs.push((&test.file, &test.program, vec![&test.name], test.millis)),
             }
         }
-        for (file, program, names) in programs {
+        for (file, program, names, millis) in programs {
             let mut command = command(program);
             command
                 .args(names)
                 .args(["--exact", "--include-ignored", "--test-threads=1"]);
-            if let Some(verdict) = chosen(&mut command, "", file)? {
+            if let Some(verdict) = chosen(&mut command, "", file, limit(millis))? {
                 return Ok(Some(verdict));
             }
         }
@@ -378,11 +398,12 @@ fn judge_one(
     };
     let run_cases =
         |kind: &str, most: u64, fits: &dyn Fn(&Case) -> bool| -> io::Result<Option<Verdict>> {
-            let numbers: Vec<String> = cases
-                .iter()
-                .filter(|case| fits(case))
-                .map(|case| case.number.to_string())
-                .collect();
+            let mut millis = 0;
+            let mut numbers = Vec::new();
+            for case in cases.iter().filter(|case| fits(case)) {
+                millis += case.millis;
+                numbers.push(case.number.to_string());
+            }
             if numbers.is_empty() {
                 return Ok(None);
             }
@@ -390,6 +411,7 @@ fn judge_one(
                 command(trial_of(judges)).args([kind, &most.to_string()]),
                 &numbers.join("\n"),
                 "case",
+                limit(millis * most.div_ceil(effort.few.max(1))),
             )
         };
     type Round<'r> = &'r dyn Fn() -> io::Result<Option<Verdict>>;
@@ -406,6 +428,7 @@ fn judge_one(
             command(trial).args(["generate", &programs.to_string()]),
             "",
             "case",
+            LONG,
         ),
         None => Ok(None),
     };

@@ -38,6 +38,17 @@ pub fn busy_ns() -> io::Result<u64> {
     Ok(busy(&cpu_ns(&text)))
 }
 
+/// How many page faults there were so far, in all processes; `None` if this kernel does not say.
+///
+/// # Errors
+///
+/// `/proc/vmstat` cannot be read.
+pub fn faults() -> io::Result<Option<u64>> {
+    let text = std::fs::read_to_string("/proc/vmstat")?;
+    let line = text.lines().find_map(|line| line.strip_prefix("pgfault "));
+    Ok(line.and_then(|count| count.trim().parse().ok()))
+}
+
 /// Nanoseconds that a process has run so far, all its threads together, in steps of 10 ms; `None` if it has ended.
 pub fn process_ns(pid: u32) -> Option<u64> {
     process(pid).map(|process| process.own.ns())

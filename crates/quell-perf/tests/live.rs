@@ -203,6 +203,31 @@ fn every_call_of_a_program_is_recorded_and_its_interrupts_are_those_that_the_ker
 }
 
 #[test]
+fn calls_without_stacks_are_told_from_the_tracepoint_that_all_calls_share() {
+    let calls = 1000;
+    let names = ["syscalls:sys_enter_madvise", "syscalls:sys_exit_madvise"];
+    let mut events = wanted(&names.map(|name| (name, false, Stack::Absent)));
+    for event in &mut events {
+        event.counted = Counted::No;
+    }
+    let Some(recorded) = record(calls, f64::INFINITY, events) else {
+        return;
+    };
+    let lost = recorded.summary.lost as usize;
+    let own = recorded
+        .of(names[0])
+        .filter(|call| (call.number("behavior"), call.number("len_in")) == (Some(4), Some(4096)));
+    let own = own.count();
+    assert!(own <= calls && own + lost >= calls, "{own} and {lost} lost");
+    let ended = recorded.of(names[1]);
+    let ended = ended.filter(|end| end.number("ret") == Some(0)).count();
+    assert!(ended + lost >= calls, "{ended} and {lost} lost");
+    for sample in &recorded.samples {
+        assert!(names.contains(&&*sample.event), "{sample:?}");
+    }
+}
+
+#[test]
 fn what_fits_into_the_smallest_buffer_is_not_lost_however_late_it_is_read() {
     // With their stacks of four kilobytes these take half of the 512 KB that everybody may have.
     let calls = 60;

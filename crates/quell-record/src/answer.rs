@@ -3,9 +3,14 @@
 use crate::attribute::{Attribution, Evidence};
 use crate::figures::{Range, count, counted, percent, percents, time, times};
 use crate::report::{ProgramRow, Report, SiteRow};
+use crate::scales::{ENOUGH, is_much};
 
 /// Below this share of interrupts and of time it is not the TLB.
 const MATTERS: f64 = 0.01;
+
+/// Interrupts that were not timed have taken no longer than this each, in nanoseconds, their initiators' waits
+/// included: some times what the mean of timed ones was on the busiest virtual machine that was recorded.
+const LONGEST_NS: f64 = 1e6;
 
 /// What is said in place of advice where interrupts were only counted: what is not timed promises nothing by itself.
 const TOO_LITTLE: &str = "What would help cannot be told, because none of these was timed: record for longer, or allow more with --overhead.";
@@ -158,6 +163,15 @@ pub fn answer(
         worst: programs
             .iter()
             .find_map(|program| Some((*program, program.share?))),
+        are_few: !programs.iter().any(|program| may_matter(program)),
+        untold: programs
+            .iter()
+            .copied()
+            .filter(|program| program.timed == 0 && may_matter(program))
+            .find(|program| {
+                let sent: u64 = programs.iter().map(|program| program.sent).sum();
+                is_much(program.sent as f64, sent as f64)
+            }),
         sender: others
             .iter()
             .copied()
@@ -180,9 +194,10 @@ pub fn answer(
         .find(|advice| is_about(&advice.program))
     {
         Some(advice) => lines.push(format!("Try first: {}", advice.text)),
-        None if answer
-            .first
-            .is_some_and(|site| site.initiator.most + site.stolen.most == 0.0) =>
+        None if !answer.are_few
+            && answer.first.is_some_and(|site| {
+                site.timed == 0 || site.initiator.most + site.stolen.most == 0.0
+            }) =>
         {
             lines.push(TOO_LITTLE.into())
         }
@@ -208,12 +223,42 @@ struct Answer<'r> {
     first: Option<&'r SiteRow>,
     /// The program that it is about and that pays most.
     worst: Option<(&'r ProgramRow, Range)>,
+    /// Whether no program that it is about has sent so many that they may matter.
+    are_few: bool,
+    /// One that it is about, of whose interrupts, which are many, none was timed.
+    untold: Option<&'r ProgramRow>,
     /// Programs that it is not about, and of them the one that sent most interrupts.
     others: Vec<&'r ProgramRow>,
     sender: Option<&'r ProgramRow>,
 }
 
+/// Whether so few of a program's interrupts were timed that its share is a matter of luck.
+fn is_guess(program: &ProgramRow) -> bool {
+    program.timed < ENOUGH.min(program.sent) || is_much(program.untimed as f64, program.sent as f64)
+}
+
+/// Whether the interrupts that a program sent may take enough of its time to matter, whatever each took.
+fn may_matter(program: &ProgramRow) -> bool {
+    let enough = |cpu_ns: f64| program.sent as f64 * LONGEST_NS >= MATTERS * cpu_ns;
+    program.cpu_ns.is_none_or(enough)
+}
+
+/// So many of something, as they were done something to.
+fn were(number: u64) -> String {
+    format!(
+        "{} {}",
+        count(number),
+        if number == 1 { "was" } else { "were" }
+    )
+}
+
 impl Answer<'_> {
+    /// Whether enough interrupts were timed to know whom they hit.
+    fn is_timed(&self) -> bool {
+        let timed: u64 = self.from.sites.iter().map(|site| site.timed).sum();
+        timed >= ENOUGH.min(self.all as u64)
+    }
+
     fn how_many(&self) -> String {
         let seconds = self.report.ns as f64 / 1e9;
         let other: u64 = self.report.others.iter().map(|row| row.count).sum();
@@ -277,8 +322,14 @@ impl Answer<'_> {
             true => times(range.times(1.0 / of.max(1) as f64)),
             false => untold.into(),
         };
+        let few = match site.timed {
+            timed if timed > 0 && timed < ENOUGH.min(site.interrupts) => {
+                format!(" ({} timed)", were(timed))
+            }
+            _ => String::new(),
+        };
         Some(format!(
-            "Each of these flushes lets its initiator wait {}, and takes {} from each target.",
+            "Each of these flushes lets its initiator wait {}, and takes {} from each target{few}.",
             each(site.initiator, site.remote, "for a time that is not told"),
             each(site.stolen, site.interrupts, "a time that is not told")
         ))
@@ -367,7 +418,25 @@ impl Answer<'_> {
         if self.from.evidence() == Evidence::Nothing && !self.from.seen.flushes {
             return "Whether it is the TLB cannot be told from this recording.".into();
         }
+        if let Some(program) = self.untold {
+            return format!(
+                "Whether it is the TLB cannot be told: {} sent {}, of which none was timed.",
+                program.name,
+                counted(program.sent, "interrupt")
+            );
+        }
         match self.worst {
+            Some((program, share))
+                if share.least < MATTERS && share.most >= MATTERS && is_guess(program) =>
+            {
+                format!(
+                    "Whether it is the TLB cannot be told: of {} of {}, {} timed, so it may be {} of its time.",
+                    counted(program.sent, "interrupt"),
+                    program.name,
+                    were(program.timed),
+                    percents(share)
+                )
+            }
             Some((program, share)) if share.most >= MATTERS => format!(
                 "It {} the TLB, as far as {} is concerned: {} is what can be won at most.",
                 if share.least >= MATTERS {
@@ -390,7 +459,10 @@ impl Answer<'_> {
             None if self.all < 1.0 => {
                 "It is not your TLB: there was no shootdown interrupt.".into()
             }
-            None if self.sender.is_some() && self.first.is_none() => {
+            None if self.first.is_some() && self.are_few => {
+                "It is not your TLB: so few interrupts take no program 1 % of its time.".into()
+            }
+            None if self.sender.is_some() && self.first.is_none() && self.is_timed() => {
                 "It is not your TLB: none of these interrupts came from or to what was recorded."
                     .into()
             }

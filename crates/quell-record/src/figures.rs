@@ -40,6 +40,21 @@ impl Range {
         }
     }
 
+    /// From the least to the most that it is if both may be less or more by this share.
+    #[must_use]
+    pub fn within(self, spread: f64) -> Self {
+        match spread.is_finite() {
+            true => Range {
+                least: self.least * (1.0 - spread).max(0.0),
+                most: self.most * (1.0 + spread),
+            },
+            false => Range {
+                least: 0.0,
+                most: self.most,
+            },
+        }
+    }
+
     /// Both, by a factor.
     #[must_use]
     pub fn times(self, factor: f64) -> Self {

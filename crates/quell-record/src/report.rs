@@ -32,6 +32,8 @@ pub struct SiteRow {
     pub remote: u64,
     /// Interrupts, one for each CPU that was asked.
     pub interrupts: u64,
+    /// How many of these were recorded with what they cost: what initiators waited and targets lost is known from them.
+    pub timed: u64,
     /// Pages of flushes that named them.
     pub pages: u64,
     /// Flushes of everything.
@@ -48,7 +50,8 @@ pub struct SiteRow {
     pub refault_ns: Option<Range>,
     /// How often each CPU was hit.
     pub hit: Vec<u64>,
-    /// Waits and lost time as a share of the program's CPU time, if that is known.
+    /// Waits and lost time as a share of the program's CPU time, as far as those interrupts tell that were timed; `None`
+    /// if none was, or the CPU time is not known.
     pub share: Option<Range>,
     /// Whether the kernel did it for a reason of its own.
     pub kernel: bool,
@@ -71,13 +74,18 @@ pub struct ProgramRow {
     pub cpu_ns: Option<f64>,
     /// Interrupts that it sent.
     pub sent: u64,
+    /// How many of these were recorded with what they cost.
+    pub timed: u64,
+    /// How many come from sites of which none was.
+    pub untimed: u64,
     /// Interrupts that it took.
     pub taken: u64,
-    /// What it waited for its targets.
+    /// What it waited for its targets: the wider, the fewer were timed, and at most all that the kernel did for it if
+    /// those that were not timed are many.
     pub waited: Range,
     /// What it lost as a target.
     pub stolen: Range,
-    /// Both, as a share of its CPU time.
+    /// Both, as a share of its CPU time; `None` if that is not known, or if nothing was timed.
     pub share: Option<Range>,
 }
 

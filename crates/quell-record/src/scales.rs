@@ -13,6 +13,11 @@ pub const ENOUGH: u64 = 50;
 /// From so much CPU time on, the kernel's account in hundredths of a second tells how much there was.
 pub const RAN_NS: f64 = 2e8;
 
+/// Whether so many of all interrupts are too many to pass over what they cost.
+pub fn is_much(of: f64, all: f64) -> bool {
+    of * 10.0 > all
+}
+
 /// What something recorded stands for that is no interrupt.
 #[derive(Clone, Copy)]
 pub struct Scales {
@@ -82,7 +87,7 @@ impl Scales {
     /// one of these is: the program does more of everything while it is not recorded. A handful of interrupts says
     /// nothing of the others, so then it is what a recorded second stands for.
     pub fn calls(&self, site: &Site) -> f64 {
-        match self.few || site.interrupts < ENOUGH {
+        match self.few || site.timed < ENOUGH {
             true => site.weight.min(self.calls),
             false => site.weight,
         }

@@ -2,11 +2,11 @@
 
 use std::collections::BTreeMap;
 
-use crate::attribute::site::Site;
+use crate::attribute::site::{Site, spread};
 use crate::attribute::{Attribution, Weight};
 use crate::figures::Range;
 use crate::report::{OtherRow, ProgramRow, Report, SiteRow};
-use crate::scales::{RAN_NS, Scales, scale};
+use crate::scales::{RAN_NS, Scales, is_much, scale};
 use crate::{advise, answer};
 
 /// Which functions are whose, beside flushes.
@@ -35,6 +35,9 @@ const OWNERS: &[(&str, &str)] = &[
     ("clock_was_set", "clocks"),
     ("not told", "not told by the recording"),
 ];
+
+/// Those that a recorder causes, too, which starts and stops events, or has the kernel's code changed for them.
+const RECORDERS: [&str; 2] = ["perf", "code patching"];
 
 fn owner(function: &str) -> &'static str {
     let found = OWNERS.iter().find(|(name, _)| function.starts_with(name));
@@ -133,6 +136,7 @@ fn row(site: &Site, scales: Scales, cpu_ns: Option<f64>, from: &Attribution) -> 
         requests,
         remote,
         interrupts,
+        timed: site.timed,
         pages: scaled(site.pages, calls),
         full: scaled(site.full, calls),
         initiator,
@@ -143,7 +147,9 @@ fn row(site: &Site, scales: Scales, cpu_ns: Option<f64>, from: &Attribution) -> 
             .refill_ns(from.prices.as_ref())
             .map(|ns| Range::from(ns).times(scales.faults)),
         hit: site.hit.iter().map(|&hits| scaled(hits, scale)).collect(),
-        share: cpu_ns.map(|cpu| initiator.plus(stolen).of_all(cpu)),
+        share: cpu_ns
+            .filter(|_| site.timed > 0)
+            .map(|cpu| initiator.plus(stolen).within(site.spread()).of_all(cpu)),
         kernel: site.kernel,
     }
 }
@@ -158,12 +164,10 @@ fn programs(from: &Attribution, scale: f64) -> Vec<ProgramRow> {
                 .sites
                 .iter()
                 .filter(|site| site.place.program == program.name);
-            let (mut waited, mut sent) = (Range::default(), 0.0);
-            for site in own {
-                waited = waited.plus(Range::of(site.waited, site.weight));
-                sent += site.estimate();
-            }
-            let stolen = Range::of(program.stolen, scale);
+            let costs = Costs::of(own);
+            let taken = scaled(program.taken, scale);
+            let spread = spread(program.taken, taken as f64);
+            let stolen = Range::of(program.stolen, scale).within(spread);
             let recording = from.prices.as_ref();
             let recording = recording.map_or(0.0, |prices| program.events.ns(prices));
             // Prices are of this host at another moment: what they say is trusted as far as half of the time.
@@ -174,15 +178,21 @@ fn programs(from: &Attribution, scale: f64) -> Vec<ProgramRow> {
             let seen = (program.cpu_ns > 0).then(|| own * from.scale_of_time());
             // Between windows no event costs it anything.
             let cpu_ns = told.map(|told| told - recording.min(told / 2.0)).or(seen);
+            let worked = from.ran(&program.name).filter(|_| told.is_some());
+            let worked = worked.map(|ran| ran.kernel_ns as f64).or(cpu_ns);
+            let waited = costs.waited(worked);
             ProgramRow {
                 name: program.name.to_string(),
                 cpu_ns,
-                sent: sent.round() as u64,
-                taken: scaled(program.taken, scale),
+                sent: costs.sent.round() as u64,
+                timed: costs.timed,
+                untimed: costs.untimed.round() as u64,
+                taken,
                 waited,
                 stolen,
                 // Where interrupts were only counted, nothing is known of what they cost.
                 share: cpu_ns
+                    .filter(|_| costs.sent == 0.0 || costs.timed > 0)
                     .filter(|_| waited.most + stolen.most > 0.0)
                     .map(|cpu| waited.plus(stolen).of_all(cpu)),
             }
@@ -196,10 +206,60 @@ fn programs(from: &Attribution, scale: f64) -> Vec<ProgramRow> {
     rows
 }
 
+/// What the interrupts of a program cost it as their initiator.
+#[derive(Clone, Copy, Default)]
+struct Costs {
+    /// As those say that were timed.
+    waited: Range,
+    /// By how much that may be more or less, squared, because they are few: sites deviate each by itself.
+    deviation: Range,
+    sent: f64,
+    timed: u64,
+    /// Those from sites of which none was timed.
+    untimed: f64,
+}
+
+impl Costs {
+    fn of<'s>(sites: impl Iterator<Item = &'s Site>) -> Costs {
+        let mut all = Costs::default();
+        for site in sites {
+            all.sent += site.estimate();
+            all.timed += site.timed;
+            if site.timed == 0 {
+                all.untimed += site.estimate();
+                continue;
+            }
+            let waited = Range::of(site.waited, site.weight);
+            all.waited = all.waited.plus(waited);
+            all.deviation.least += (waited.least * site.spread()).powi(2);
+            all.deviation.most += (waited.most * site.spread()).powi(2);
+        }
+        all
+    }
+
+    /// What it waited. Interrupts from sites of which none was timed are taken to cost at most what the others do, if
+    /// they are few. Else they may have cost anything, up to `all`: an initiator waits in the kernel.
+    fn waited(self, all: Option<f64>) -> Range {
+        if self.timed == 0 {
+            return Range::default();
+        }
+        let most = self.waited.most + self.deviation.most.sqrt();
+        let alike = most * self.sent / (self.sent - self.untimed).max(1.0);
+        let anything = all.filter(|_| is_much(self.untimed, self.sent));
+        Range {
+            least: (self.waited.least - self.deviation.least.sqrt()).max(0.0),
+            most: anything.map_or(alike, |all| all.max(alike)),
+        }
+    }
+}
+
 fn others(from: &Attribution, scale: f64) -> Vec<OtherRow> {
     let mut by_owner: BTreeMap<&'static str, OtherRow> = BTreeMap::new();
     for (function, of) in &from.functions {
         let cause = owner(function);
+        // The recorder itself makes them where stretches begin and end, and what lies between has none of these.
+        let own = from.windows_ns.is_some() && RECORDERS.contains(&cause);
+        let scale = if own { 1.0 } else { scale };
         let row = by_owner.entry(cause).or_insert_with(|| OtherRow {
             cause,
             functions: Vec::new(),

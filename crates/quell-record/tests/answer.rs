@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use crate::written::{number, sample, work};
-use quell_perf::{Change, Host, Item, Lost, Why};
+use quell_perf::{Change, Count, Frame, Host, Item, Lost, Ran, Value, Why, Window};
 use quell_record::attribute::Attribution;
 use quell_record::report::Report;
 
@@ -43,6 +43,11 @@ fn said(scope: &str, server: u64, other: u64, timed: bool) -> Vec<String> {
 
 /// All that is said of it.
 fn report(scope: &str, server: u64, other: u64, timed: bool) -> Report {
+    Report::new(recorded(scope, server, other, timed), None)
+}
+
+/// The recording itself.
+fn recorded(scope: &str, server: u64, other: u64, timed: bool) -> Attribution {
     let mut all = Attribution::new();
     all.item(
         Item::Host(Host {
@@ -70,7 +75,7 @@ fn report(scope: &str, server: u64, other: u64, timed: bool) -> Report {
             flush(&mut all, at + 100_000, 9, "compiler", timed);
         }
     }
-    Report::new(all, None)
+    all
 }
 
 fn one<'a>(lines: &'a [String], word: &str) -> &'a str {
@@ -147,6 +152,90 @@ fn interrupts_that_were_only_counted_are_no_verdict() {
     }
 }
 
+/// The server has used so much CPU time by the kernel's account.
+fn ran() -> Item {
+    Item::Ran(Ran {
+        comm: "server".into(),
+        user_ns: 10_000_000_000,
+        kernel_ns: 1_000_000_000,
+        forked_user_ns: 0,
+        shrank_pages: 0,
+    })
+}
+
+#[test]
+fn of_a_site_that_most_come_from_and_none_was_timed_is_no_verdict() {
+    // Sixty flushes whose costs are known, and ten times as many from another call of which nothing is.
+    let mut all = recorded("the command server", 60, 0, true);
+    for round in 0..600 {
+        let at = 1_000_000_000 + round * 200_000;
+        let fields = work();
+        let mut queued = sample(at, (7, "server"), "between:csd_queue_cpu", fields);
+        let frame = Frame {
+            address: 1,
+            kernel: true,
+            symbol: Some("__x64_sys_munmap".into()),
+            module: Some("[kernel]".into()),
+        };
+        queued.stack = [frame].into();
+        all.item(Item::Sample(queued), &mut ());
+    }
+    all.item(ran(), &mut ());
+    let report = Report::new(all, None);
+    let lines = report.answer;
+    assert!(
+        one(&lines, "Most come from").contains("munmap"),
+        "{lines:#?}"
+    );
+    let verdict = one(&lines, "Whether it is the TLB cannot be told");
+    assert!(
+        verdict.contains("of 660 interrupts of server, 60 were timed"),
+        "{verdict}"
+    );
+    assert!(
+        lines.iter().all(|line| !line.contains("not your TLB")),
+        "{lines:#?}"
+    );
+    // What is known of a tenth of them is advice on that tenth alone.
+    let calls: Vec<&str> = report
+        .advice
+        .iter()
+        .map(|advice| advice.call.as_str())
+        .collect();
+    assert!(calls.iter().all(|call| *call == "madvise"), "{calls:?}");
+}
+
+#[test]
+fn the_fewer_were_timed_of_many_the_wider_is_what_they_cost() {
+    let share = |timed: u64| {
+        let mut all = recorded("the command server", timed, 0, true);
+        let count = Count {
+            event: "csd:csd_queue_cpu".into(),
+            exact: 10_000,
+            seen: timed,
+            kept: timed,
+        };
+        all.item(Item::Count(count), &mut ());
+        all.item(ran(), &mut ());
+        let report = Report::new(all, None);
+        let share = report.programs[0].share.unwrap();
+        (share.least, share.most, report.answer)
+    };
+    // All of the 10 000 are alike: each lets its initiator wait 4 us to 9 us, and takes 2 us from its target.
+    let (least, most, lines) = share(2);
+    assert!(least == 0.0 && most > 2.0 * 0.0099, "{least} {most}");
+    let verdict = one(&lines, "Whether it is the TLB cannot be told");
+    assert!(
+        verdict.contains("of 10 000 interrupts of server, 2 were timed"),
+        "{verdict}"
+    );
+    let (few, many) = (share(60), share(5_000));
+    assert!(
+        0.0 < few.0 && few.0 < many.0 && many.1 < few.1 && few.1 < most,
+        "{few:?} {many:?}"
+    );
+}
+
 #[test]
 fn of_one_interrupt_is_said_that_it_is_one_and_nothing_of_what_was_not_filled() {
     let lines = said("the command server", 1, 0, true);
@@ -202,5 +291,60 @@ fn why_events_are_missing_is_said_as_far_as_the_kernel_says_it() {
             "5 events were lost, 3 while their buffer was full and 2 for a reason that the kernel does not give; together"
         ),
         "{both}"
+    );
+}
+
+#[test]
+fn what_the_recorder_does_to_other_cpus_stands_for_nothing_that_was_not_recorded() {
+    let mut all = recorded("the command server", 100, 0, true);
+    let mut add = |time_ns, event: &str, function: &str| {
+        let function = ("func".into(), Value::Text(function.into()));
+        let fields = vec![number("csd", 9), function];
+        all.item(
+            Item::Sample(sample(time_ns, (7, "server"), event, fields)),
+            &mut (),
+        );
+    };
+    for function in ["remote_function", "rcu_exp_handler"] {
+        add(50_000_000, "csd:csd_function_entry", function);
+        add(50_002_000, "csd:csd_function_exit", function);
+    }
+    let (start_ns, end_ns) = (0, 20_000_000);
+    all.item(Item::Window(Window { start_ns, end_ns }), &mut ());
+    let (exact, seen, kept) = (1000, 100, 100);
+    let event = "csd:csd_queue_cpu".into();
+    all.item(
+        Item::Count(Count {
+            event,
+            exact,
+            seen,
+            kept,
+        }),
+        &mut (),
+    );
+    let others = Report::new(all, None).others;
+    let count = |cause| {
+        others
+            .iter()
+            .find(|other| other.cause == cause)
+            .unwrap()
+            .count
+    };
+    assert_eq!((count("perf"), count("RCU")), (1, 10));
+}
+
+#[test]
+fn interrupts_that_are_too_few_to_matter_need_no_timing() {
+    let mut all = recorded("the command server", 5, 0, false);
+    let function = ("func".into(), Value::Text("rcu_exp_handler".into()));
+    let fields = vec![number("cpu", 1), number("csd", 9), function];
+    let other = sample(2_000_000, (7, "server"), "csd:csd_queue_cpu", fields);
+    all.item(Item::Sample(other), &mut ());
+    all.item(ran(), &mut ());
+    let lines = Report::new(all, None).answer;
+    one(&lines, "It is not your TLB: so few interrupts");
+    assert!(
+        lines.iter().all(|line| !line.contains("cannot be told")),
+        "{lines:#?}"
     );
 }

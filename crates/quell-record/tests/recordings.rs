@@ -283,7 +283,12 @@ fn what_is_no_recording_is_refused_with_the_way_out() {
     };
     assert!(refused(b"PERFILE2\0\0\0").contains("perf script"));
     assert!(refused(b"\x17\x08\x44tracing6").contains("trace-cmd report"));
-    assert!(refused(b"").contains("no event"));
+    let empty = refused(b"");
+    assert!(
+        empty.starts_with("x.data: this is empty") && empty.contains("record again"),
+        "{empty}"
+    );
+    assert!(refused(b"# captured on: x\n").contains("no event"));
     assert!(refused(b"hello\nworld\n").contains("x.data, line 1: "));
 }
 

@@ -2,7 +2,7 @@
 //!
 //! A run ends after a number of operations, not after a time, so that a host that is busy changes how
 //! long the tests take and not what they say. `QUELL_STRESS_OPERATIONS` is how many each run makes, in
-//! thousands, 100 if not set; `QUELL_MUTANT_OPERATIONS` is the most that a mutant may take to be found,
+//! thousands, 50 if not set; `QUELL_MUTANT_OPERATIONS` is the most that a mutant may take to be found,
 //! 1 000 000 if not set; `QUELL_STRESS_SEED` is what the programs try, 1 if not set.
 
 use crate::turn;
@@ -23,7 +23,7 @@ fn from_environment(name: &str, default: u64) -> u64 {
 fn plan() -> StressConfig {
     StressConfig::new(
         from_environment("QUELL_STRESS_SEED", 1),
-        1000 * from_environment("QUELL_STRESS_OPERATIONS", 100),
+        1000 * from_environment("QUELL_STRESS_OPERATIONS", 50),
     )
 }
 

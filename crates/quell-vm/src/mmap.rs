@@ -151,6 +151,21 @@ impl<'m, M: Machine> Mmap<'m, M> {
         self.note_unmapped(process, start, end);
     }
 
+    /// Takes every page out of a process that no CPU can come to run any more, and frees its tables but the root. What
+    /// lies between its areas has neither pages nor tables, and is not looked at.
+    pub(crate) fn unmap_all(&self, process: &Arc<Process<M>>) {
+        let vmas = process.vmas().read(self.machine());
+        let mut gather = self.tables.gather(Purpose::Call);
+        for vma in vmas.iter() {
+            self.empty(process, vma.start, vma.end, &mut gather);
+        }
+        for vma in vmas.iter() {
+            self.tables
+                .free_empty_tables(process, vma.start, vma.end, &mut gather);
+        }
+        gather.flush();
+    }
+
     fn note_unmapped(&self, process: &Process<M>, start: Page, end: Page) {
         if !process.retired() {
             let range = PageRange::base(start, end.0 - start.0);
@@ -321,6 +336,8 @@ impl<'m, M: Machine> Mmap<'m, M> {
                 .table_for(process, shifted(page), Level::LEAF, &*self.memory)
                 .is_none()
             {
+                // Tables stand in areas alone.
+                self.unmap_range(process, target, target.plus(count));
                 return Err(Error::OutOfMemory);
             }
         }

@@ -8,7 +8,7 @@ use crate::fork::Fork;
 use crate::frames::Frames;
 use crate::large::LargePages;
 use crate::lazy_unmap::LazyUnmap;
-use crate::machine::{Engine, Event, Machine, USER_END, Work};
+use crate::machine::{Engine, Event, Machine, Work};
 use crate::madvise::Madvise;
 use crate::memory::{Memory, Pressure};
 use crate::migrate::Migration;
@@ -273,7 +273,7 @@ impl<'m, M: Machine> Vm<'m, M> {
         process.set_retired();
         let root = process.root();
         self.machine().note(Event::SpaceRetired { root });
-        self.mmap.unmap_range(process, Page(0), USER_END);
+        self.mmap.unmap_all(process);
         self.tables.discard_root(root);
         self.processes.forget(process);
     }

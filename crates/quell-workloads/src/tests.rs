@@ -340,6 +340,22 @@ fn fileio_syncs_every_file_in_turn() {
 }
 
 #[test]
+fn fileio_stops_after_so_many_requests_with_the_syncs_that_they_ask_for() {
+    let syncs = |limit: &str| {
+        let parameters = ["duration=5ms", "files=2", "size=64K", "sync_every=5", limit];
+        let run = run(small("fileio", &parameters), 1, |_| false);
+        let syncs = run
+            .calls
+            .iter()
+            .filter(|call| matches!(call, Call::Sync { .. }));
+        syncs.count()
+    };
+    // Every file after each five of the requests.
+    assert_eq!(syncs("limit=20"), 8);
+    assert!(syncs("limit=0") > 8, "the time ends it later");
+}
+
+#[test]
 fn readers_map_one_file_in_each_process_read_only() {
     let workload = small(
         "readers",

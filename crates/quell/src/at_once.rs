@@ -1,4 +1,5 @@
-//! One change of one space, flushed at once: what most calls of a kernel that keeps no batch of its own ask for.
+//! One change of one space, flushed at once: what most calls of a kernel that keeps no batch of its own ask for, and
+//! what most batches of one space come to.
 //!
 //! The steps are those of [`flush`](crate::flush), in the same order, and every word that other CPUs see is written
 //! there and in the [`inbox`](crate::inbox). What is different is how few instructions they take, because three things
@@ -54,6 +55,15 @@ impl<H: Hardware, R: Rules> Engine<'_, H, R> {
     ) {
         self.assert_here(here);
         self.flush_from(here, space, range, scope);
+    }
+
+    /// Flushes what a batch knows of one space: mostly one range, or everything.
+    #[inline]
+    pub(crate) fn flush_one(&self, space: &AddressSpace<H>, request: &Request) {
+        match request.lone() {
+            Some(range) => self.flush_at_once(space, range, request.scope()),
+            None => self.flush([(space, request)].into_iter()),
+        }
     }
 
     #[inline(always)]

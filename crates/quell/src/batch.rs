@@ -524,8 +524,12 @@ where
             let told = engine.start_secondary(self.requests());
             self.complete_broadcasts(me);
             engine.wait_for_secondary(me, told);
-        } else if !self.pending.is_empty() {
-            engine.flush(self.requests());
+        } else {
+            match self.pending.as_slice() {
+                [] => {}
+                [only] => engine.flush_one(&only.space, &only.request),
+                _ => engine.flush(self.requests()),
+            }
         }
         if let Some(unplaced) = self.unplaced.take() {
             engine.flush_unplaced(me, &unplaced);

@@ -127,6 +127,19 @@ impl Request {
         }
     }
 
+    /// The one range that this is, `None` in it for everything; `None` if it is nothing, or several ranges.
+    #[inline]
+    pub(crate) fn lone(&self) -> Option<Option<PageRange>> {
+        match self {
+            Request::Full(_) => Some(None),
+            Request::Ranges(ranges, _) => match ranges.packed() {
+                [word] => Some(Some(unpack(*word))),
+                _ => None,
+            },
+            Request::Empty => None,
+        }
+    }
+
     /// Grows to cover a range, or everything if that is `None`, in place: the least request of this kind that covers
     /// both, with at most `most` ranges.
     #[inline]

@@ -5,6 +5,7 @@
 //! bypass [`Hardware::Word`](crate::Hardware::Word): the machine in software neither charges for
 //! them nor reorders them.
 
+use core::fmt;
 use core::sync::atomic::{AtomicU64, Ordering};
 
 macro_rules! counters {
@@ -113,7 +114,7 @@ counters! {
 const COUNTERS: usize = Counter::ALL.len();
 
 /// One CPU's counters, or a sum of them, at some moment.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq)]
 pub struct Stats {
     counts: [u64; COUNTERS],
 }
@@ -123,6 +124,14 @@ impl Default for Stats {
         Stats {
             counts: [0; COUNTERS],
         }
+    }
+}
+
+/// What has been counted, by name; what is zero is left out.
+impl fmt::Debug for Stats {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let counted = self.iter().filter(|&(_, count)| count != 0);
+        f.debug_map().entries(counted).finish()
     }
 }
 

@@ -571,3 +571,12 @@ fn a_machine_that_broadcasts() {
         include_str!("counts/broadcast.txt"),
     );
 }
+
+#[test]
+fn what_was_counted_is_printed_by_name() {
+    let (_, engine) = world(Machine::default(), Policy::BASELINE);
+    engine.switch_to(None, space(engine, 1));
+    let printed = format!("{:?}", engine.stats());
+    assert!(printed.contains("Switches: 1"), "{printed}");
+    assert!(!printed.contains("Sent"), "{printed}");
+}

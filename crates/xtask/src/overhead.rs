@@ -9,8 +9,9 @@
 //! What an operation takes differs by tens of percent from one second to the next on a virtual machine, and recording
 //! may cost one. So it is asked twice, each time where the noise is least. *Outside of windows*, recording makes every
 //! operation dearer by the same (a call goes a longer way, an interrupt is counted or recorded), so cheap milliseconds
-//! have that as well as dear ones, and what else the machine does makes milliseconds dearer, and none cheaper: in each
-//! fifth of a second, the lowest decile of what an operation took is compared between the turns of a pair. *In
+//! have that as well as dear ones, and what else the machine does makes milliseconds dearer, and none cheaper: what an
+//! operation took in the cheapest twentieth of all milliseconds, at most, is compared between the turns of a pair. It
+//! differs by a quarter of a percent from one turn to the next where seconds differ by five. *In
 //! windows*, operations are dearer by half or more, and there are some tens of windows in a turn, so these milliseconds
 //! are compared with the others of the same turn. Third comes the recorder's own CPU time, as the kernel counts it, as
 //! a share of all that was used on the machine. The sum is what recording costs. What is told of a kind of work are
@@ -18,7 +19,6 @@
 //! noise looks like: the test of signs. A turn with recording is looked at from the first byte of the recording on, so
 //! what opening the events and reading the recording takes is not in the figures; the recorder prints that.
 
-use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::fs::File;
 use std::io::Read as _;
@@ -46,12 +46,9 @@ const LOOKED_AT: Duration = Duration::from_millis(3900);
 /// How long a turn without recording is looked at.
 const PLAIN: Duration = Duration::from_secs(2);
 
-/// The lowest decile is that of so much time, in nanoseconds, if there are so many undisturbed slices in it.
-const PART_NS: u64 = 200_000_000;
-const ENOUGH: usize = 4;
-
-/// So many such parts of a turn tell something.
-const PARTS: usize = 4;
+/// Which part of the undisturbed slices of a turn counts as cheap, and how many slices tell something.
+const CHEAP: f64 = 0.05;
+const ENOUGH: usize = 100;
 
 /// A slice counts as undisturbed if all threads ran for so much of it.
 const UNDISTURBED: f64 = 0.9;
@@ -222,29 +219,21 @@ impl Recorded {
     }
 }
 
-/// What an operation took in the undisturbed slices of a turn: the lowest decile of each part of it, in the mean.
+/// What an operation took at most in the cheapest of the undisturbed slices of a turn.
 fn undisturbed<'s>(slices: impl Iterator<Item = &'s Slice>, threads: usize) -> Result<f64, String> {
-    let mut parts: BTreeMap<u64, Vec<f64>> = BTreeMap::new();
-    for slice in slices {
+    let had_its_cpus = |slice: &&Slice| {
         let ran = slice.cpu_ns / (slice.to_ns - slice.from_ns) as f64;
-        if slice.done > 0.0 && ran >= UNDISTURBED * threads as f64 {
-            let part = parts.entry(slice.from_ns / PART_NS).or_default();
-            part.push(slice.cpu_ns / slice.done);
-        }
-    }
-    let enough = parts.into_values().filter(|part| part.len() >= ENOUGH);
-    let deciles: Vec<f64> = enough
-        .map(|mut part| {
-            part.sort_by(f64::total_cmp);
-            part[part.len() / 10]
-        })
-        .collect();
-    match deciles.len() {
-        0..PARTS => Err(format!(
+        slice.done > 0.0 && ran >= UNDISTURBED * threads as f64
+    };
+    let each = slices.filter(had_its_cpus);
+    let mut each: Vec<f64> = each.map(|slice| slice.cpu_ns / slice.done).collect();
+    each.sort_by(f64::total_cmp);
+    match each.len() {
+        0..ENOUGH => Err(format!(
             "the program hardly had {threads} CPUs to itself, not even for some milliseconds: measure while less else \
              runs, or with `nice -n -10`"
         )),
-        count => Ok(deciles.iter().sum::<f64>() / count as f64),
+        count => Ok(each[(count as f64 * CHEAP) as usize]),
     }
 }
 

@@ -425,7 +425,7 @@ fn table(rounds: &[Round]) -> String {
     let recorded = all(|round| round.recorded.cpu_each()) / before - 1.0;
     let _ = writeln!(
         text,
-        "\nRecording made an operation take {:+.1} % of CPU time; runs that were not recorded differ by {:.1} %, recorded ones by {:.1} %.",
+        "\nRecording made an operation take {:+.1} % of CPU time;\nruns that were not recorded differ by {:.1} %, recorded ones by {:.1} %.",
         recorded * 100.0,
         spread * 100.0,
         spread_recorded * 100.0
@@ -464,7 +464,7 @@ mod tests {
             "| interrupts for each operation | 70.0 to 80.0 % | 90.0 % | 11 % | 10 % |",
             "| CPU time for each operation | 50.0 to 60.0 % | 50.0 % | 0 % | 25 % |",
             "| 2 | recorded | 100 | 10100.00 |  | 99 % | 1.50 % |",
-            "+1.0 % of CPU time; runs that were not recorded differ by 0.0 %, recorded ones by 0.0 %.",
+            "+1.0 % of CPU time;\nruns that were not recorded differ by 0.0 %, recorded ones by 0.0 %.",
         ] {
             assert!(text.contains(line), "{line} is not in\n{text}");
         }

@@ -142,8 +142,15 @@ fn add(plain: Workload, cpus: u16, scale: Scale, rows: &mut Rows) -> anyhow::Res
             case("eventfd", 1, &[&much], Handover::Eventfd)?;
         }
         "fileio" => {
-            let much = format!("duration={}ms", scale.of(50));
-            case("random writes", cpus, &[&much], usual)?;
+            // A number of requests with all of their syncs, not a time: the windows hold the same work. What they hold
+            // is all CPUs' instructions, so computing would say what the other CPUs did meanwhile.
+            let much = format!("limit={}", scale.of(2_000));
+            case(
+                "random writes",
+                cpus,
+                &[&much, "duration=60s", "compute=0"],
+                usual,
+            )?;
         }
         "readers" => {
             // The published processes have many threads each.
@@ -171,6 +178,17 @@ fn add(plain: Workload, cpus: u16, scale: Scale, rows: &mut Rows) -> anyhow::Res
                     plain.name()
                 ));
             }
+        }
+        "promote" => {
+            // A reader that meets a page on its way sleeps until the emulator comes to its CPU again, which may be as
+            // late as the next tick of the timer: some 200 moves. Of so many moves that decides the row.
+            let much = format!("moves={}", scale.of(40_000));
+            let variant = if cpus == 1 {
+                "alone"
+            } else {
+                "others read them"
+            };
+            case(variant, cpus, &[&much], usual)?;
         }
         _ => match plain.check(usize::from(cpus)) {
             Ok(()) => case("as in its file", cpus, &[], usual)?,

@@ -1,5 +1,6 @@
 //! What `quell explore` takes.
 
+use std::num::NonZeroUsize;
 use std::path::PathBuf;
 
 use clap::Args;
@@ -81,7 +82,7 @@ pub struct ExploreArgs {
     pub depth: u32,
     /// Threads; as many as the host has CPUs if not given
     #[arg(long, value_name = "N")]
-    pub jobs: Option<usize>,
+    pub jobs: Option<NonZeroUsize>,
     /// List scenarios, machines, policies and mutants
     #[arg(long)]
     pub list: bool,
@@ -102,7 +103,7 @@ pub struct ExploreArgs {
     #[arg(long, value_name = "CODE", conflicts_with_all = ["list", "names"])]
     pub replay: Option<String>,
     /// With --replay: print so many lines of the timeline
-    #[arg(long, value_name = "N", default_value_t = 60)]
+    #[arg(long, value_name = "N", default_value_t = 60, requires = "replay")]
     pub lines: usize,
     /// Write the failing or replayed run as a trace for Perfetto or Chrome
     #[arg(long, value_name = "FILE", conflicts_with_all = ["list", "mutants", "generate"])]

@@ -11,6 +11,7 @@ mod survival;
 pub mod tables;
 pub mod work;
 
+use std::num::NonZeroUsize;
 use std::path::Path;
 use std::process::ExitCode;
 use std::time::Instant;
@@ -44,9 +45,10 @@ pub fn run(args: ExploreArgs) -> anyhow::Result<ExitCode> {
     if let Some(code) = &args.replay {
         return run_replay(&args, code, trace.as_ref());
     }
-    let jobs = args.jobs.unwrap_or_else(|| {
-        std::thread::available_parallelism().map_or(1, std::num::NonZeroUsize::get)
-    });
+    let jobs = args
+        .jobs
+        .or_else(|| std::thread::available_parallelism().ok());
+    let jobs = jobs.map_or(1, NonZeroUsize::get);
     if args.generate {
         let sought = match args.mutants {
             true => mutants(&args)?,
@@ -57,7 +59,7 @@ pub fn run(args: ExploreArgs) -> anyhow::Result<ExitCode> {
                 ));
             }
         };
-        return generate::run(&args, &sought, jobs.max(1));
+        return generate::run(&args, &sought, jobs);
     }
     if args.mutants && args.minutes.is_some() {
         return Err(usage(
@@ -67,7 +69,7 @@ pub fn run(args: ExploreArgs) -> anyhow::Result<ExitCode> {
     }
     let began = Instant::now();
     if args.mutants {
-        let tested = work::test_all(&args, &mutants(&args)?, jobs.max(1))?;
+        let tested = work::test_all(&args, &mutants(&args)?, jobs)?;
         return Ok(output::mutants(&args, &tested, began.elapsed()));
     }
     let choice = Choice {
@@ -102,10 +104,10 @@ pub fn run(args: ExploreArgs) -> anyhow::Result<ExitCode> {
         )));
     }
     if let Some((file, place)) = kept {
-        return search_and_keep(&args, mine, effort, jobs.max(1), file, &place);
+        return search_and_keep(&args, mine, effort, jobs, file, &place);
     }
     let cases: Vec<_> = mine.into_iter().map(|(_, case)| case).collect();
-    let results = work::explore_all(&args, &cases, effort, jobs.max(1), |_, _| {})?;
+    let results = work::explore_all(&args, &cases, effort, jobs, |_, _| {})?;
     let outcome = output::results(&args, &results, began.elapsed());
     if let (Some(place), Some(first)) = (
         &trace,

@@ -10,7 +10,7 @@
 //! or of all. Recording costs time, and is held to a share of what the machine does: see [`Options::overhead`].
 
 mod budget;
-mod calls;
+mod frequent;
 mod host;
 mod memory;
 mod options;

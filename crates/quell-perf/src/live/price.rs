@@ -12,9 +12,11 @@ use super::rings::of_this_thread;
 /// The call that is timed, and its tracepoint.
 pub(super) const TRACEPOINT: &str = "syscalls:sys_enter_getppid";
 
-/// Calls in a round; the fastest of the rounds counts.
-const CALLS: u32 = 1000;
-const ROUNDS: usize = 5;
+/// Calls in a round; the fastest of the rounds counts. A round is so short that nothing else happens in one of so many.
+const CALLS: u32 = 100;
+const ROUNDS: usize = 50;
+/// So many rounds tell what a call takes more by some nanoseconds.
+const FINE_ROUNDS: usize = 400;
 
 /// Nanoseconds of CPU time for each event.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -31,6 +33,10 @@ pub struct Price {
     pub turn_ns: f64,
     /// Each system call of any program, because those of some calls are open; 0 if none is.
     pub call_ns: f64,
+    /// Each of them that is not recorded, while others are.
+    pub filtered_ns: f64,
+    /// Each page fault, because its event is open; 0 if it is not.
+    pub fault_ns: f64,
     /// How long it takes to close an event for good, which is waiting and no CPU time.
     pub closing_ns: f64,
 }
@@ -42,10 +48,11 @@ impl Price {
     ///
     /// The kernel refuses the event.
     pub(super) fn measure(id: u64) -> io::Result<Self> {
-        let without = round();
         let mut count = Builder::new(Tracepoint::with_id(id))
             .include_kernel()
             .build()?;
+        // What all calls take more because one is traced is told apart.
+        let without = round();
         count.enable()?;
         let counted = round();
         let begun = Instant::now();
@@ -62,6 +69,8 @@ impl Price {
             unwound_ns: each(unwound),
             turn_ns: 0.0,
             call_ns: 0.0,
+            filtered_ns: 0.0,
+            fault_ns: 0.0,
             closing_ns,
         })
     }
@@ -75,6 +84,8 @@ impl Price {
             unwound_ns: 4000.0,
             turn_ns: 0.0,
             call_ns: 0.0,
+            filtered_ns: 0.0,
+            fault_ns: 0.0,
             closing_ns: 30e6,
         }
     }
@@ -82,11 +93,9 @@ impl Price {
 
 /// Nanoseconds for the calls while they are recorded.
 fn recorded_round(id: u64, stack: Stack) -> io::Result<f64> {
-    let mut event = of_this_thread(id, stack)
-        .build()?
-        .sampled(CALLS as usize * 8192)?;
+    let mut event = of_this_thread(id, stack).build()?.sampled(1 << 20)?;
     event.as_counter_mut().enable()?;
-    Ok(fastest(|| {
+    Ok(fastest(ROUNDS, || {
         let took = once();
         while event.next_record().is_some() {}
         took
@@ -95,17 +104,17 @@ fn recorded_round(id: u64, stack: Stack) -> io::Result<f64> {
 
 /// Nanoseconds for a call that does nothing.
 pub(super) fn call_ns() -> f64 {
-    round() / f64::from(CALLS)
+    fastest(FINE_ROUNDS, once) / f64::from(CALLS)
 }
 
 /// Nanoseconds for the calls, in the fastest of the rounds.
 fn round() -> f64 {
-    fastest(once)
+    fastest(ROUNDS, once)
 }
 
-/// The least of the rounds.
-fn fastest(mut round: impl FnMut() -> f64) -> f64 {
-    (0..ROUNDS).map(|_| round()).fold(f64::INFINITY, f64::min)
+/// The least of so many rounds.
+fn fastest(rounds: usize, mut round: impl FnMut() -> f64) -> f64 {
+    (0..rounds).map(|_| round()).fold(f64::INFINITY, f64::min)
 }
 
 /// Nanoseconds of this thread's CPU time for the calls.

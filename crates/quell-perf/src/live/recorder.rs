@@ -7,12 +7,13 @@ use std::ffi::CString;
 use std::fs::File;
 use std::io::{self, BufWriter, Write};
 use std::process::{Child, Command, ExitStatus};
+use std::thread;
 use std::time::Duration;
 
 use perf_event::data::Record;
 
 use super::budget::Phase;
-use super::calls::{self, Calls};
+use super::frequent::{self, Ends, Frequent};
 use super::host::{Ahead, buffer_for, host, now_ns, online, raise_file_limit, spent_ns};
 use super::memory::{self, Memory};
 use super::options::{BETWEEN, Counted, Filter, Options, Stretches, Wanted};
@@ -20,7 +21,7 @@ use super::price::{self, Price};
 use super::processes::{self, Processes};
 use super::records::{Opened, change, keep};
 use super::rights::Refused;
-use super::rings::{self, Entry, Missing, Point, Ring};
+use super::rings::{self, Entry, Missing, Of, Point, Ring};
 use super::running::Running;
 use super::scope::{Scope, resolve};
 use super::summary::Summary;
@@ -37,7 +38,7 @@ use crate::tracefs::Tracefs;
 pub struct Recorder {
     options: Options,
     rings: Vec<Ring>,
-    calls: Calls,
+    frequent: Frequent,
     events: Vec<Opened>,
     processes: Processes,
     names: Names,
@@ -88,6 +89,8 @@ impl Recorder {
         let mut names = Names::default();
         let mut events: Vec<Opened> = Vec::new();
         let (mut points, mut notes) = (Vec::new(), Vec::new());
+        let all_calls = all_calls(&tracefs, &mut names);
+        let mut ends = Ends::default();
         for wanted in &options.wanted {
             let format = tracefs.format(&wanted.event, &mut names);
             let refuse = |error| Refused::Event {
@@ -120,15 +123,18 @@ impl Recorder {
                     !matches!(tracefs.format(other, &mut names), Ok(Some(_)))
                 }
             };
-            points.push(Point {
-                event: events.len(),
-                id: format.id,
-                stack: wanted.stack,
-                counted,
-                filter,
-                stretches: wanted.stretches,
-                call: wanted.event.starts_with("syscalls:"),
-            });
+            if all_calls.is_none() || !ends.take(wanted, events.len()) {
+                points.push(Point {
+                    of: Of::Event(events.len()),
+                    id: format.id,
+                    stack: wanted.stack,
+                    counted,
+                    filter,
+                    everywhere: wanted.everywhere,
+                    stretches: wanted.stretches,
+                    frequent: rings::Frequent::of(&wanted.event),
+                });
+            }
             if !host.events.contains(&wanted.event) {
                 host.events.push(wanted.event.clone());
             }
@@ -151,40 +157,51 @@ impl Recorder {
             );
             return Err(Refused::Missing(what));
         }
+        if let Some(all) = all_calls {
+            // What is opened first is closed first.
+            points.splice(0..0, ends.points(all));
+        }
         raise_file_limit();
         let cpus = online().map_err(failed("/sys/devices/system/cpu/online"))?;
         let bytes = options.buffer.unwrap_or_else(|| buffer_for(cpus.len()));
-        let call_before_ns = price::call_ns();
+        // What takes long is done first: as soon as the events are open, calls and page faults of all programs take longer.
+        let price = match tracefs.format(price::TRACEPOINT, &mut names) {
+            Ok(Some(format)) => Price::measure(format.id).unwrap_or_else(|_| Price::assumed()),
+            _ => Price::assumed(),
+        };
+        let memory = memory::measure(cpus.len());
+        let mut symbols = Symbols::default();
+        // The kernel's names are read now, not at the first event.
+        symbols.kernel(0);
+        let before_ns = (price::call_ns(), memory::fault_ns());
         let rings = Ring::open_all(&cpus, bytes, &points);
         let mut rings = rings.map_err(|error| Refused::Event {
             event: host.events[0].clone(),
             error,
         })?;
-        let all = match tracefs.format(calls::ALL, &mut names) {
-            Ok(Some(format)) => Some(format.id),
-            _ => None,
-        };
-        let mut calls = Calls::of(points, all);
-        let call_ns = (price::call_ns() - call_before_ns).max(0.0);
-        let price = match tracefs.format(price::TRACEPOINT, &mut names) {
-            Ok(Some(format)) => Price::measure(format.id).unwrap_or_else(|_| Price::assumed()),
-            _ => Price::assumed(),
-        };
-        calls.expect_closing(price.closing_ns);
+        let call_ns = price::call_ns();
+        let fault_ns = memory::fault_ns().zip(before_ns.1);
+        let is_fault = |point: &Point| point.frequent == Some(rings::Frequent::Fault);
+        let has_faults = points.iter().any(is_fault);
         let turn_ns = rings::turn_ns(&mut rings).map_err(failed(SWITCHED))?;
+        let recorded = rings::in_window(&mut rings, price::call_ns).map_err(failed(SWITCHED))?;
+        rings::forget(&mut rings);
         let price = Price {
             turn_ns,
-            call_ns,
+            call_ns: (call_ns - before_ns.0).max(0.0),
+            filtered_ns: (recorded - call_ns).max(0.0),
+            fault_ns: fault_ns
+                .filter(|_| has_faults)
+                .map_or(0.0, |(after, before)| (after - before).max(0.0)),
             ..price
         };
-        // Its own page faults would be counted, too, were it later.
-        let memory = memory::measure(cpus.len());
+        let mut frequent = Frequent::of(points, all_calls.map(|all| all[0]));
+        frequent.expect_closing(price.closing_ns);
         let (processes, changes) = Processes::running(pids, &mut names);
-        let symbols = Symbols::default();
-        let mut recorder = Self {
+        Ok(Self {
             options,
             rings,
-            calls,
+            frequent,
             events,
             processes,
             names,
@@ -198,10 +215,7 @@ impl Recorder {
             command,
             times: Times::default(),
             begun_ns,
-        };
-        // The kernel's names are read now, not at the first event.
-        recorder.symbols.kernel(0);
-        Ok(recorder)
+        })
     }
 
     /// On what is recorded, and which events are there.
@@ -238,7 +252,7 @@ impl Recorder {
             }
         }
         let ahead = Ahead::begin();
-        self.calls.begin(state.begin_ns);
+        self.frequent.begin(state.begin_ns);
         let exit = self.record(&mut sink, &mut state, &before, child.as_mut(), &mut stop)?;
         let (mut summary, output) = self.end(&before, ahead, &mut state, sink)?;
         summary.around = Duration::from_nanos(around_before + spent_ns() - state.own_before);
@@ -301,9 +315,10 @@ impl Recorder {
                 sink.second(state.progress(now, sink.written()))
                     .map_err(failed(WRITTEN))?;
             }
-            let looked = self.calls.look(&self.rings, now);
-            looked
-                .and_then(|()| self.steer(now, state))
+            let steered = self.steer(now, state);
+            let is_window = state.phase == Phase::Window;
+            steered
+                .and_then(|()| self.frequent.look(&self.rings, now_ns(), is_window))
                 .map_err(failed(SWITCHED))?;
             if let Some(child) = &mut child
                 && let Ok(Some(status)) = child.try_wait()
@@ -326,19 +341,24 @@ impl Recorder {
         if now >= state.counted_ns + COUNT_NS {
             state.counted_ns = now;
             state.counted = self.counts()?.values().sum();
+            if let Some((now_faults, faults)) = counters::faults()?.zip(before.vm("pgfault")) {
+                let within_ns = now.saturating_sub(before.time_ns);
+                self.frequent
+                    .faulted(now_faults.saturating_sub(faults), within_ns);
+            }
         }
         Ok(())
     }
 
     /// Opens or closes the window, as the budget says.
     fn steer(&mut self, now: u64, state: &mut Running) -> io::Result<()> {
-        if self.calls.is_closing() {
+        if self.frequent.is_closing() {
             return Ok(());
         }
-        if self.calls.have_closed(now) {
+        if self.frequent.have_closed(now) {
             state.budget.begin_anew();
         }
-        let (kernel, hit) = state.kernel(&self.price, &self.calls, now);
+        let (kernel, hit) = state.kernel(&self.price, &self.frequent, now);
         let spent = spent_ns() - state.own_before + kernel;
         let programs = (!self.is_about_all()).then(|| (state.used_ns.saturating_sub(hit), hit));
         let machine = (state.busy_ns.saturating_sub(spent), spent);
@@ -347,13 +367,13 @@ impl Recorder {
         let done = done.fold(f64::INFINITY, f64::min) / (now - state.begin_ns).max(1) as f64;
         // Before the first look nothing is known of what may be spent.
         let allowed = (state.busy_ns > 0).then_some(done * self.options.overhead);
-        let closing = self.calls.closing_ns(self.price.call_ns, allowed);
+        let closing = self.frequent.closing_ns(&self.price, allowed);
         let next = state.budget.turn(now, accounts, closing.unwrap_or(0.0));
         if next == state.phase {
-            return self.close_dear_calls(state.phase, closing);
+            return self.close_frequent(state.phase, closing);
         }
         if next == Phase::Window {
-            self.calls.open(&mut self.rings, now_ns())?;
+            self.frequent.open(&mut self.rings, now_ns())?;
             state.open_ns = Some(now_ns());
         }
         self.turn(state.phase, next)?;
@@ -362,14 +382,14 @@ impl Recorder {
         if was == Phase::Window {
             state.close(now_ns());
         }
-        self.close_dear_calls(next, closing)
+        self.close_frequent(next, closing)
     }
 
-    /// Begins to close the events of system calls where no window needs them and they cost too much (`closing`): as a
-    /// window closes, or as soon as it turns out between windows.
-    fn close_dear_calls(&mut self, phase: Phase, closing: Option<f64>) -> io::Result<()> {
-        if phase != Phase::Window && closing.is_some() && self.calls.are_open() {
-            self.calls.close(&mut self.rings, now_ns())?;
+    /// Begins to close the frequent events where no window needs them and they cost too much (`closing`): as a window
+    /// closes, or as soon as it turns out between windows.
+    fn close_frequent(&mut self, phase: Phase, closing: Option<f64>) -> io::Result<()> {
+        if phase != Phase::Window && closing.is_some() && self.frequent.are_open() {
+            self.frequent.close(&mut self.rings, now_ns())?;
         }
         Ok(())
     }
@@ -403,9 +423,17 @@ impl Recorder {
             .map_err(failed(WRITTEN))?;
         let exact = self.counts().map_err(failed(COUNTERS))?;
         state.counted = exact.values().sum();
+        // That takes the kernel a second, in which names are looked up.
+        let rings = std::mem::take(&mut self.rings);
+        let closing = thread::spawn(move || drop(rings));
         let own = spent_ns() - state.own_before;
         drop(ahead);
-        let (kernel, hit) = state.kernel(&self.price, &self.calls, end_ns);
+        if let Some((after, before)) = faults {
+            let within_ns = end_ns.saturating_sub(state.begin_ns);
+            self.frequent
+                .faulted(after.saturating_sub(before), within_ns);
+        }
+        let (kernel, hit) = state.kernel(&self.price, &self.frequent, end_ns);
         let counts = self.kept(&exact, faults);
         let ran = self.times.ran();
         let used: u64 = ran.iter().map(Ran::ns).sum();
@@ -420,7 +448,9 @@ impl Recorder {
             recorded: Duration::from_nanos(state.recorded_ns),
             recorder: Duration::from_nanos(own),
             kernel: Duration::from_nanos(kernel),
-            calls: Duration::from_nanos(self.calls.ns(end_ns, self.price.call_ns) as u64),
+            frequent: Duration::from_nanos(
+                self.frequent.ns(end_ns, &self.price, state.recorded_ns) as u64,
+            ),
             busy: Duration::from_nanos(busy.saturating_sub(own + kernel)),
             hit: Duration::from_nanos(hit),
             used: (!self.is_about_all()).then(|| Duration::from_nanos(used.saturating_sub(hit))),
@@ -436,7 +466,10 @@ impl Recorder {
                 .map(|note| Item::Note(note.into())),
         );
         let told = items.iter().try_for_each(|item| sink.item(item));
-        told.and_then(|()| sink.finish(&mut self.symbols))
+        let output = told.and_then(|()| sink.finish(&mut self.symbols));
+        // What is open in the kernel is not left behind.
+        let _ = closing.join();
+        output
             .map(|output| (summary, output))
             .map_err(failed(WRITTEN))
     }
@@ -524,6 +557,7 @@ impl Recorder {
             symbols,
             unwinder,
             times,
+            frequent,
             ..
         } = self;
         let all = known.wanted().is_none();
@@ -535,9 +569,18 @@ impl Recorder {
             let ring = &mut rings[index];
             let cpu = ring.cpu;
             let mut done = Ok(());
-            ring.next(|entry| {
+            ring.next(frequent.points(), |entry| {
                 let taken = match entry {
-                    Entry::Sample(event, sample) => {
+                    Entry::Sample(unread)
+                        if !unread.matters_everywhere() && !known.is_wanted(unread.process()) =>
+                    {
+                        if let Some(event) = unread.event() {
+                            events[event].seen += 1;
+                        }
+                        state.saw_elsewhere();
+                        None
+                    }
+                    Entry::Sample(unread) => unread.read().and_then(|(event, sample)| {
                         let event = &mut events[event];
                         event.seen += 1;
                         state.saw(&sample, |pid| known.is_wanted(pid));
@@ -551,7 +594,7 @@ impl Recorder {
                             &mut state.places,
                         )
                         .map(|sample| (Item::Sample(sample), true))
-                    }
+                    }),
                     Entry::Other(Record::Lost(lost), _) => {
                         state.lost += lost.lost;
                         let lost = Lost {
@@ -629,6 +672,18 @@ fn failed(what: &'static str) -> impl FnOnce(io::Error) -> Refused {
         what: what.to_owned(),
         error,
     }
+}
+
+/// The numbers of the tracepoints of all system calls, if this kernel has both and takes a filter for them.
+fn all_calls(tracefs: &Tracefs, names: &mut Names) -> Option<[u64; 2]> {
+    let mut id = |event| {
+        let format = tracefs.format(event, names).ok()??;
+        rings::accepts(format.id, c"id == 0")
+            .ok()?
+            .then_some(format.id)
+    };
+    let [enter, exit] = frequent::ALL;
+    Some([id(enter)?, id(exit)?])
 }
 
 /// What is done about an event whose filter this kernel refuses, in one line.

@@ -21,9 +21,11 @@ use perf_event::{Builder, Clock, Counter, Group, ReadFormat, SampleFlag, Sampler
 use super::budget::Phase;
 use super::host::LEAST_BUFFER;
 use super::options::{Stack, Stretches};
+use crate::sample::FAULTS;
 
-/// The kernel's number for records of events, and where in these the time stands, in bytes.
+/// The kernel's number for records of events, and where in these the process and the time stand, in bytes.
 const SAMPLE: u32 = 9;
+const SAMPLE_PROCESS: usize = 8;
 const SAMPLE_TIME: usize = 16;
 
 /// How far from the end of all other records the time stands: it, the CPU and the event's number come last.
@@ -39,10 +41,36 @@ const AWAKE: usize = 8;
 /// perf-event2 makes.
 const SET_OUTPUT: libc::c_ulong = 0x2405;
 
+/// Which event a record is of, by the caller's index.
+pub(super) enum Of {
+    /// All records of the tracepoint are of this one.
+    Event(usize),
+    /// It is the tracepoint of all system calls, whose records are of these events by the number of the call.
+    Calls(Vec<(u64, usize)>),
+}
+
+/// Where a record of all system calls has the number of the call, in bytes. It and what follows lie where the
+/// tracepoints of single calls have it.
+const CALL: usize = 8;
+
+impl Of {
+    /// The event that this record is of; `None` for a call that was not asked for.
+    pub(super) fn event(&self, record: &[u8]) -> Option<usize> {
+        match self {
+            Of::Event(event) => Some(*event),
+            Of::Calls(calls) => {
+                let number = u64::from_ne_bytes(*record.get(CALL..)?.first_chunk()?);
+                let found = calls.iter().find(|(of, _)| *of == number);
+                found.map(|&(_, event)| event)
+            }
+        }
+    }
+}
+
 /// A tracepoint on a CPU.
 pub(super) struct Point {
-    /// Which event this is of, by the caller's index.
-    pub(super) event: usize,
+    /// What its records are of.
+    pub(super) of: Of,
     /// The tracepoint's number.
     pub(super) id: u64,
     /// What its records carry.
@@ -51,10 +79,31 @@ pub(super) struct Point {
     pub(super) counted: bool,
     /// Which of its events are recorded.
     pub(super) filter: Option<CString>,
+    /// Whether it is kept whichever process was running.
+    pub(super) everywhere: bool,
     /// In which stretches of time.
     pub(super) stretches: Stretches,
-    /// Whether it is one end of a system call: while any of these is open, every system call of every program takes longer.
-    pub(super) call: bool,
+    /// What it is of that comes so often that it costs programs something while it is open and nobody records it.
+    pub(super) frequent: Option<Frequent>,
+}
+
+/// What comes so often.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Frequent {
+    /// One end of system calls: while any of these is open, every system call of every program takes longer.
+    Call,
+    /// Page faults.
+    Fault,
+}
+
+impl Frequent {
+    /// What an event of this name is of.
+    pub(super) fn of(event: &str) -> Option<Self> {
+        match event {
+            FAULTS => Some(Frequent::Fault),
+            _ => event.starts_with("syscalls:").then_some(Frequent::Call),
+        }
+    }
 }
 
 /// The kernel's request to record only some events of a tracepoint (`PERF_EVENT_IOC_SET_FILTER`), where a pointer has eight
@@ -63,10 +112,47 @@ const SET_FILTER: libc::c_ulong = 0x4008_2406;
 
 /// A record that was read.
 pub(super) enum Entry<'r> {
-    /// An event: which, by the index with which it was opened.
-    Sample(usize, Box<data::Sample<'r>>),
+    /// An event, of which nothing was read yet but whose it is.
+    Sample(Unread<'r>),
     /// News of a process, or of what was lost; whether the news is that a program was loaded.
     Other(Record<'r>, bool),
+}
+
+/// A record of an event. To read all of it takes longer than the kernel took to write it.
+pub(super) struct Unread<'r> {
+    bytes: &'r [u8],
+    point: &'r Point,
+    layout: &'r ParseConfig<Native>,
+}
+
+impl<'r> Unread<'r> {
+    /// The process that was running; 0 if it does not say.
+    pub(super) fn process(&self) -> u32 {
+        let bytes = self.bytes.get(SAMPLE_PROCESS..);
+        let process = bytes.and_then(|bytes| bytes.first_chunk());
+        process.map_or(0, |process| u32::from_ne_bytes(*process))
+    }
+
+    /// Whether it matters whatever process was running, or may carry a stack.
+    pub(super) fn matters_everywhere(&self) -> bool {
+        self.point.everywhere || self.point.stack != Stack::Absent
+    }
+
+    /// Which event it is of, by the index with which it was opened, if all records of its tracepoint are of one.
+    pub(super) fn event(&self) -> Option<usize> {
+        match self.point.of {
+            Of::Event(event) => Some(event),
+            Of::Calls(_) => None,
+        }
+    }
+
+    /// All of it, and which event it is of; `None` if it is not understood.
+    pub(super) fn read(&self) -> Option<(usize, data::Sample<'r>)> {
+        let mut parser = Parser::new(self.bytes, self.layout.clone());
+        let sample = data::Sample::parse(&mut parser).ok()?;
+        let event = self.point.of.event(sample.raw().unwrap_or_default())?;
+        Some((event, sample))
+    }
 }
 
 /// The events of one CPU.
@@ -79,7 +165,7 @@ pub(super) struct Ring {
     between: Counter,
     /// Whether anything is recorded between windows.
     has_between: bool,
-    /// By the points they are opened for; those of calls may be closed for a while.
+    /// By the points they are opened for; the frequent ones may be closed for a while.
     recorded: Vec<Option<Counter>>,
     /// How their records are laid out, open or not.
     layouts: Vec<ParseConfig<Native>>,
@@ -91,8 +177,6 @@ pub(super) struct Ring {
     counted: Vec<(usize, Counter)>,
     /// By which of those that are recorded a record was written.
     numbers: HashMap<u64, usize>,
-    /// Which event each of those is of.
-    events: Vec<usize>,
     /// How many records of events were read.
     seen: u64,
     /// How many the kernel said to have lost.
@@ -195,7 +279,7 @@ impl Ring {
             numbers.insert(event.id(), index);
             layouts.push(event.config().clone());
             recorded.push(Some(event));
-            if point.counted {
+            if let (true, &Of::Event(event)) = (point.counted, &point.of) {
                 let mut count = Builder::new(Tracepoint::with_id(point.id));
                 count
                     .any_pid()
@@ -207,10 +291,9 @@ impl Ring {
                 if let Some(filter) = &point.filter {
                     restrict(&count, filter)?;
                 }
-                counted.push((point.event, count));
+                counted.push((event, count));
             }
         }
-        let events = points.iter().map(|point| point.event).collect();
         // From now on: what the processes are is read next, and a change in between must not be missed.
         sampler.as_counter_mut().enable()?;
         Ok(Self {
@@ -227,7 +310,6 @@ impl Ring {
             counting,
             counted,
             numbers,
-            events,
             seen: 0,
             lost: 0,
         })
@@ -238,11 +320,11 @@ impl Ring {
         self.counting.enable()
     }
 
-    /// Takes the events of calls out, to be closed: which takes the kernel long, and not the caller.
-    pub(super) fn take_calls(&mut self, points: &[Point]) -> io::Result<Vec<Counter>> {
+    /// Takes the frequent events out, to be closed: which takes the kernel long, and not the caller.
+    pub(super) fn take_frequent(&mut self, points: &[Point]) -> io::Result<Vec<Counter>> {
         let mut taken = Vec::new();
         for (event, point) in self.recorded.iter_mut().zip(points) {
-            if let Some(mut event) = event.take_if(|_| point.call) {
+            if let Some(mut event) = event.take_if(|_| point.frequent.is_some()) {
                 self.closed.add(&mut event)?;
                 taken.push(event);
             }
@@ -251,7 +333,7 @@ impl Ring {
     }
 
     /// Opens those of them that are not open. While no window is.
-    pub(super) fn open_calls(&mut self, points: &[Point], tells_lost: bool) -> io::Result<()> {
+    pub(super) fn open_frequent(&mut self, points: &[Point], tells_lost: bool) -> io::Result<()> {
         for (index, point) in points.iter().enumerate() {
             if self.recorded[index].is_none() {
                 let (leader, into) = (&mut self.windows, &self.sampler);
@@ -318,7 +400,7 @@ impl Ring {
     }
 
     /// Reads the next record and hands it on; `false` if there is none. One that is not understood is left out.
-    pub(super) fn next(&mut self, mut take: impl FnMut(Entry<'_>)) -> bool {
+    pub(super) fn next(&mut self, points: &[Point], mut take: impl FnMut(Entry<'_>)) -> bool {
         let Some(record) = self.sampler.next_record() else {
             return false;
         };
@@ -335,10 +417,13 @@ impl Ring {
         let bytes = record.to_contiguous();
         let id = bytes.first_chunk().map(|id| u64::from_ne_bytes(*id));
         if let Some(&index) = id.and_then(|id| self.numbers.get(&id))
-            && let config = self.layouts[index].clone()
-            && let Ok(sample) = data::Sample::parse(&mut Parser::new(&bytes[..], config))
+            && let Some(point) = points.get(index)
         {
-            take(Entry::Sample(self.events[index], Box::new(sample)));
+            take(Entry::Sample(Unread {
+                bytes: &bytes,
+                point,
+                layout: &self.layouts[index],
+            }));
         }
         true
     }
@@ -403,7 +488,7 @@ fn wait_for(descriptors: impl Iterator<Item = RawFd>, most: Duration) {
 
 /// How long it takes another CPU to have the recording of windows started or stopped, in nanoseconds: the quickest of some, what
 /// its interrupt takes to arrive included; 0 where there is no other. The CPU that the thread is on is left out, because nothing
-/// interrupts it. Leaves recording stopped, and the buffers without what was recorded meanwhile.
+/// interrupts it. Leaves recording stopped.
 pub(super) fn turn_ns(rings: &mut [Ring]) -> io::Result<f64> {
     const ROUNDS: usize = 3;
     let mut quickest = f64::INFINITY;
@@ -419,13 +504,26 @@ pub(super) fn turn_ns(rings: &mut [Ring]) -> io::Result<f64> {
             }
         }
     }
-    for ring in rings {
-        while ring.next(|_| ()) {}
-    }
     Ok(match quickest.is_finite() {
         true => quickest,
         false => 0.0,
     })
+}
+
+/// What `measure` says while a window is open on all CPUs. Leaves recording stopped.
+pub(super) fn in_window<T>(rings: &mut [Ring], measure: impl FnOnce() -> T) -> io::Result<T> {
+    let mut turn = |from, to| rings.iter_mut().try_for_each(|ring| ring.turn(from, to));
+    turn(Phase::Counting, Phase::Window)?;
+    let measured = measure();
+    turn(Phase::Window, Phase::Counting)?;
+    Ok(measured)
+}
+
+/// Empties the buffers of what was recorded to measure something.
+pub(super) fn forget(rings: &mut [Ring]) {
+    for ring in rings {
+        while ring.next(&[], |_| ()) {}
+    }
 }
 
 /// Whether the kernel keeps an account of the records that found no room, event by event: Linux since 6.0.

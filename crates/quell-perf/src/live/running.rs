@@ -5,7 +5,7 @@ use std::time::Duration;
 use perf_event::data;
 
 use super::budget::{Budget, Phase};
-use super::calls::Calls;
+use super::frequent::Frequent;
 use super::host::now_ns;
 use super::price::Price;
 use crate::file::Place;
@@ -112,12 +112,17 @@ impl Running {
         }
     }
 
+    /// How long windows were open until now.
+    fn recorded_ns(&self, now_ns: u64) -> u64 {
+        let open = self.open_ns.map_or(0, |since| now_ns.saturating_sub(since));
+        self.recorded_ns + open
+    }
+
     /// How far it has come, with so many bytes written.
     pub(super) fn progress(&self, now_ns: u64, bytes: u64) -> Progress {
-        let open = self.open_ns.map_or(0, |since| now_ns.saturating_sub(since));
         Progress {
             elapsed: Duration::from_nanos(now_ns.saturating_sub(self.begin_ns)),
-            recorded: Duration::from_nanos(self.recorded_ns + open),
+            recorded: Duration::from_nanos(self.recorded_ns(now_ns)),
             kept: self.kept,
             lost: self.lost,
             bytes,
@@ -133,15 +138,21 @@ impl Running {
         }
     }
 
+    /// An event without a stack was read, of a process that the recording is not about.
+    pub(super) fn saw_elsewhere(&mut self) {
+        self.seen += 1;
+        self.events.plain += 1;
+    }
+
     /// CPU time that the kernel used for the events until now, and what of it hit the processes that the recording is
-    /// about: an event that was lost or only counted may be theirs, and so may all system calls be that take longer.
-    /// What one that is open takes while it is neither recorded nor counted is not in it: some nanoseconds, but of each
-    /// page fault of any program, too.
-    pub(super) fn kernel(&self, price: &Price, calls: &Calls, now_ns: u64) -> (u64, u64) {
+    /// about: an event that was lost or only counted may be theirs, and so may all system calls and page faults be that
+    /// take longer. What others than these take while they are open and neither recorded nor counted is not in it:
+    /// nothing that can be measured.
+    pub(super) fn kernel(&self, price: &Price, frequent: &Frequent, now_ns: u64) -> (u64, u64) {
         let lost = self.lost as f64 * price.plain_ns;
         let turned = self.turns as f64 * price.turn_ns * self.other_cpus as f64;
-        let counted = (self.counted + calls.counted()) as f64 * price.counted_ns;
-        let longer = calls.ns(now_ns, price.call_ns);
+        let counted = (self.counted + frequent.counted()) as f64 * price.counted_ns;
+        let longer = frequent.ns(now_ns, price, self.recorded_ns(now_ns));
         let of = |events: Events| (events.ns(price) + lost + counted + turned + longer) as u64;
         (of(self.events), of(self.hitting))
     }

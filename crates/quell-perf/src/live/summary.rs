@@ -24,8 +24,8 @@ pub struct Summary {
     pub recorder: Duration,
     /// CPU time that the kernel used for the events, by their number and price.
     pub kernel: Duration,
-    /// Of that, what all system calls took more because some were traced.
-    pub calls: Duration,
+    /// Of that, what all system calls and page faults took more because some were traced.
+    pub frequent: Duration,
     /// CPU time that everything else used.
     pub busy: Duration,
     /// Of the kernel's part, what may have hit the programs that the recording is about.
@@ -74,7 +74,8 @@ impl fmt::Display for Summary {
         write!(
             f,
             "overhead {}: recorder {:.1} ms, kernel about {:.1} ms, while everything else used {:.0} ms of CPU time{}; in the kernel's \
-             part are {:.1} ms that all system calls took more, {:.0} ns each while some are traced; an event costs the kernel {:.0} ns if it is counted, {:.0} ns if it \
+             part are {:.1} ms that all system calls and page faults took more, {:.0} ns and {:.0} ns each while some are \
+             traced, and calls {:.0} ns more while these are recorded; an event costs the kernel {:.0} ns if it is counted, {:.0} ns if it \
              is recorded, {:.0} ns with a stack, {:.0} ns with a copy of one, {:.0} ns to start or stop on a CPU, which was done {} \
              times; recorded during {:.1} % of {:.1} s; {} events lost",
             self.overhead_percent(),
@@ -89,8 +90,10 @@ impl fmt::Display for Summary {
                 ),
                 None => String::new(),
             },
-            ms(self.calls),
+            ms(self.frequent),
             self.price.call_ns,
+            self.price.fault_ns,
+            self.price.filtered_ns,
             self.price.counted_ns,
             self.price.plain_ns,
             self.price.recorded_ns,
@@ -119,7 +122,7 @@ mod tests {
             recorded: ms(1000),
             recorder: ms(1),
             kernel: ms(1),
-            calls: ms(0),
+            frequent: ms(0),
             busy: ms(1000),
             hit: ms(hit),
             used: Some(ms(used)),

@@ -19,17 +19,18 @@ const PAGE: f64 = 4096.0;
 /// The largest batch that is supposed: what allocators pass to one vectored call.
 const BATCH: u64 = 64;
 
-/// What a change leaves of a site's interrupts: at least, at most.
+/// What a change leaves of a site's recorded interrupts: at least, at most. No whole numbers, because the half of one
+/// that stands for many is the half of these.
 #[derive(Clone, Copy)]
 pub(super) struct Left {
-    pub(super) least: u64,
-    pub(super) most: u64,
+    pub(super) least: f64,
+    pub(super) most: f64,
 }
 
 impl Left {
     /// Of so many, what shares leave that go.
     fn of(all: u64, gone: Range) -> Left {
-        let left = |gone: f64| (all as f64 * (1.0 - gone)).round() as u64;
+        let left = |gone: f64| all as f64 * (1.0 - gone);
         Left {
             least: left(gone.most),
             most: left(gone.least),
@@ -136,7 +137,7 @@ impl Program {
 
 /// The changes that could be made at a site.
 pub(super) fn changes(site: &Site, prices: Option<&Prices>, program: Program) -> Vec<Proposal> {
-    let (call, at) = (&*site.place.call, place(site));
+    let (call, at, all) = (&*site.place.call, place(site), site.interrupts as f64);
     let one = |kind, said, least, most| vec![Proposal::new(kind, said, Left { least, most })];
     match call {
         "madvise" | "process_madvise" | "munmap" => {
@@ -149,10 +150,10 @@ pub(super) fn changes(site: &Site, prices: Option<&Prices>, program: Program) ->
             all.into_iter().flatten().collect()
         }
         "mprotect" | "pkey_mprotect" => {
-            let left = site.interrupts - site.followed.min(site.interrupts) / 2;
+            let left = all - site.followed.min(site.interrupts) as f64 / 2.0;
             let what = "give pages that change between writable and not a second, writable mapping, or memory protection \
                         keys, instead of mprotect";
-            one("protect", format!("At {at}, {what}"), 0, left)
+            one("protect", format!("At {at}, {what}"), 0.0, left)
         }
         // Pages are copied for other reasons, too: the first write to a file that is mapped privately, or to a page of
         // zeros.
@@ -162,8 +163,8 @@ pub(super) fn changes(site: &Site, prices: Option<&Prices>, program: Program) ->
                         what was forked more work";
             let said = format!("{call} of {}: {what}", site.place.program);
             let left = Left {
-                least: 0,
-                most: site.interrupts / 2,
+                least: 0.0,
+                most: all / 2.0,
             };
             vec![Proposal::new("fork", said, left).with(Around::Forked)]
         }
@@ -172,17 +173,17 @@ pub(super) fn changes(site: &Site, prices: Option<&Prices>, program: Program) ->
                 "Bind {} to a node, or set kernel.numa_balancing=0",
                 site.place.program
             );
-            one("numa", said, 0, 0)
+            one("numa", said, 0.0, 0.0)
         }
         "KSM" => {
             let said = "Stop KSM (echo 2 > /sys/kernel/mm/ksm/run), or exempt the process";
-            one("ksm", said.into(), 0, 0)
+            one("ksm", said.into(), 0.0, 0.0)
         }
         "compaction" | "migration" | "huge pages (khugepaged)" => {
             let said = format!(
                 "Against {call}: set transparent_hugepage/defrag to defer or madvise, and vm.compaction_proactiveness=0"
             );
-            one("compaction", said, 0, site.interrupts / 2)
+            one("compaction", said, 0.0, all / 2.0)
         }
         call if call.starts_with("reclaim") => {
             // One flush for each batch of clean pages is what kernels do at best today.
@@ -194,8 +195,8 @@ pub(super) fn changes(site: &Site, prices: Option<&Prices>, program: Program) ->
                 "A kernel that puts flushes of {call} off until reuse (S3), or batches them (S0)"
             );
             let left = Left {
-                least: 0,
-                most: batched,
+                least: 0.0,
+                most: batched as f64,
             };
             vec![
                 Proposal::new("reclaim", limit, left).with(Around::Kernel),
@@ -235,7 +236,7 @@ pub(super) fn placed(from: &Attribution, whole: &Site, busy: f64) -> Vec<Proposa
         (is(sender) && is(target)).then_some(*count)
     };
     let own: u64 = from.matrix.iter().filter_map(own).sum();
-    if own * 2 < whole.interrupts {
+    if own * 2 < whole.timed {
         return Vec::new();
     }
     let said = format!(
@@ -243,7 +244,7 @@ pub(super) fn placed(from: &Attribution, whole: &Site, busy: f64) -> Vec<Proposa
          CPUs do not do it, because Linux asks every CPU that runs the process)"
     );
     let gone = Range {
-        least: (own as f64 / whole.interrupts as f64).min(1.0),
+        least: (own as f64 / whole.timed as f64).min(1.0),
         most: 1.0,
     };
     vec![Proposal::new(
@@ -264,7 +265,7 @@ fn merged(site: &Site, call: &str, at: &str) -> Option<Proposal> {
     let chosen = (0..=last).find(|&bin| within(&site.gaps, bin) * 10 >= total * 9)?;
     let merged = within(&site.gaps, chosen);
     let hasty = within(&site.hasty, chosen).min(merged);
-    let left = |merged: u64| site.interrupts - merged + merged.div_ceil(BATCH);
+    let left = |merged: u64| (site.interrupts - merged + merged.div_ceil(BATCH)) as f64;
     let how = match call {
         _ if site.followed > 0 && site.adjacent * 2 >= site.followed => {
             "one call over the whole span"
@@ -353,7 +354,7 @@ fn freed(site: &Site, at: &str) -> Option<Proposal> {
     let said = format!(
         "At {at}, MADV_FREE instead of MADV_DONTNEED, so that what is touched before memory is short need not be filled again"
     );
-    let all = site.interrupts;
+    let all = site.interrupts as f64;
     Some(Proposal {
         filled: share,
         ..Proposal::new(
@@ -379,7 +380,7 @@ fn huge(site: &Site, at: &str, prices: Option<&Prices>) -> Option<Proposal> {
     let said = format!(
         "At {at}, huge pages for this memory (madvise with MADV_HUGEPAGE): one page fault for 512"
     );
-    let all = site.interrupts;
+    let all = site.interrupts as f64;
     let trap = (1.0 - zero_ns.0 / fault_ns.0).max(0.0);
     Some(Proposal {
         filled: Range {

@@ -21,7 +21,7 @@ use changes::{Around, LEAST, Program, Proposal, changes, place, placed};
 use crate::attribute::Attribution;
 use crate::attribute::site::Site;
 use crate::figures::{Range, count, counted, percents, time};
-use crate::scales::{Kernel, Scales};
+use crate::scales::{Kernel, Scales, is_much};
 
 /// The share of a program's CPU time below which nothing is advised.
 pub const NOISE: f64 = 0.005;
@@ -116,12 +116,18 @@ impl About<'_> {
         at: &str,
     ) -> Option<Advice> {
         let About { from, scales, .. } = *self;
+        // What it would win is computed from what interrupts cost, and of these too little says that; unless what goes
+        // with them is bounded by what the kernel did.
+        if proposal.around == Around::Nothing && is_much(site.untimed(), site.estimate()) {
+            return None;
+        }
         let prices = from.prices.as_ref();
         let program = &*site.place.program;
         let left = proposal.left;
+        let all = site.interrupts as f64;
         let gone = Range {
-            least: site.interrupts.saturating_sub(left.most) as f64,
-            most: site.interrupts.saturating_sub(left.least) as f64,
+            least: (all - left.most).max(0.0),
+            most: (all - left.least).max(0.0),
         };
         let along = match proposal.kept {
             true => Along::of(from, site),
@@ -135,15 +141,20 @@ impl About<'_> {
             }
         };
         let cpu = (self.cpu_ns)(program);
-        let most = Most {
+        let around = Rest {
             refilled,
+            forked_faults: from
+                .programs
+                .iter()
+                .find(|of| &*of.name == program)
+                .map_or(0.0, |of| of.forked_faults as f64 * scales.faults),
             kernel: Kernel::of(from, scales, program),
             // How many of its threads ran at a time.
             beside: cpu.map_or(1.0, |cpu| (cpu / from.elapsed_ns().max(1) as f64).max(1.0)),
         };
-        let won = won(site, gone, &proposal, prices, scales, most).plus(by_part(along.ns));
+        let won = won(site, gone, &proposal, prices, scales, around).plus(by_part(along.ns));
         let share = cpu.map(|cpu| won.of_all(cpu));
-        let none = left.least >= site.interrupts;
+        let none = left.least >= all;
         if !self.matters(gone.most * site.weight, share, none) {
             return None;
         }
@@ -160,8 +171,8 @@ impl About<'_> {
             format!(", {} of the CPU time of {program}", percents(share))
         });
         let others = with_others(whole(along.interrupts.least), whole(along.interrupts.most));
-        let few = match site.weight > 1.0 && (site.interrupts as f64) < LEAST {
-            true => recorded_for_that(site.interrupts),
+        let few = match site.stands_for() > 1.0 && (site.timed as f64) < LEAST {
+            true => recorded_for_that(site.timed),
             false => String::new(),
         };
         Some(Advice {
@@ -292,14 +303,17 @@ fn programs(sites: &[&Site]) -> Vec<Site> {
     programs
 }
 
-/// What the rest of a program tells of how much may be won at most.
+/// What the rest of a program tells of how much may be won.
 #[derive(Clone, Copy)]
-struct Most {
+struct Rest {
     /// How many page faults may have filled what the site had given back.
     refilled: f64,
+    /// How many page faults processes had that were forked and have ended.
+    forked_faults: f64,
     kernel: Option<Kernel>,
-    /// How many of its threads ran at a time. While the kernel copies a page for one, the others may do nothing but
-    /// wait for that one: a recording does not tell a thread that spins from one that works.
+    /// How many of its threads ran at a time. While the kernel copies a page for one, or a forked process has the CPU
+    /// of one, the others may do nothing but wait for that one: a recording does not tell a thread that spins from one
+    /// that works.
     beside: f64,
 }
 
@@ -312,14 +326,17 @@ fn won(
     proposal: &Proposal,
     prices: Option<&Prices>,
     scales: Scales,
-    Most {
+    Rest {
         refilled,
+        forked_faults,
         kernel,
         beside,
-    }: Most,
+    }: Rest,
 ) -> Range {
-    let each = site.weight / site.interrupts.max(1) as f64;
-    let spread = site.spread();
+    // Of what is merged from several sites, some may not be timed.
+    let each = site.stands_for() / site.interrupts.max(1) as f64;
+    let spread = Some(site.spread()).filter(|spread| spread.is_finite());
+    let spread = spread.unwrap_or(0.0);
     let fault = Range::from(site.fault_ns(prices).unwrap_or_default()).times(scales.faults);
     let serving = Range::from(site.serving_ns(prices)).times(scales.calls(site));
     let Proposal { filled, served, .. } = proposal;
@@ -331,14 +348,18 @@ fn won(
         (1.0 - spread).max(0.0),
     ) + filled.least * fault.least * site.refaults as f64
         + served.least * serving.least
-        + copying(site, proposal, prices, scales) * gone.least / site.interrupts.max(1) as f64;
+        + (copying(site, proposal, prices, scales) + starting(proposal, prices, forked_faults))
+            * gone.least
+            / site.interrupts.max(1) as f64;
     let most = interrupts(gone.most, site.waited.most + site.stolen.most, 1.0 + spread)
         + filled.most * fault.most * refilled
         + served.most * serving.most;
     let most = match (proposal.around, kernel) {
         (Around::Nothing, _) | (_, None) => most * dearer,
         (Around::Kernel, Some(kernel)) => kernel.ns.max(most),
-        (Around::Forked, Some(kernel)) => kernel.ns.max(most) * beside + kernel.forked_ns,
+        (Around::Forked, Some(kernel)) => {
+            (kernel.ns.max(most) + kernel.forked_ns) * beside + kernel.forked_ns
+        }
     };
     let least = least * cheaper;
     Range {
@@ -358,6 +379,18 @@ fn copying(site: &Site, proposal: &Proposal, prices: Option<&Prices>, scales: Sc
     }
 }
 
+/// What forked processes take at least for page faults, where these processes are what would not be started: each has to
+/// find for itself what the process that lives on has already. To zero pages is no part of that, because what is shared
+/// needs no zeroing.
+fn starting(proposal: &Proposal, prices: Option<&Prices>, forked_faults: f64) -> f64 {
+    match (proposal.around, prices) {
+        (Around::Forked, Some(prices)) => {
+            forked_faults * (prices.fault_ns.0 - prices.zero_ns.0).max(0.0)
+        }
+        _ => 0.0,
+    }
+}
+
 /// What else a site's calls wait for, once the change has been made.
 fn next(
     site: &Site,
@@ -366,7 +399,7 @@ fn next(
     scales: Scales,
 ) -> Option<String> {
     let lock = site.locked_ns as f64 * scales.calls(site);
-    let shootdown = (site.waited.least + site.stolen.least) as f64 * site.weight;
+    let shootdown = (site.waited.least + site.stolen.least) as f64 * site.stands_for();
     let refilling = Range::from(site.refill_ns(prices).unwrap_or_default()).times(scales.faults);
     let filling = Range {
         least: refilling.least * (1.0 - proposal.filled.most),

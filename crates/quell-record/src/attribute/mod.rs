@@ -1,6 +1,6 @@
 //! Every flush laid at its cause: one machine with one state, because what an event means depends on what its thread
 //! and its CPU were doing. The state is here, and which event goes where; [`initiator`], [`target`] and [`thread`] are
-//! the sides of a shootdown, and [`whole`] is what comes out.
+//! the sides of a shootdown, and [`whole`] is what comes out. The file is long because the state is one.
 //!
 //! An initiator says that it flushes (`tlb_flush`), queues work for each target (`csd_queue_cpu`), and returns from its
 //! call; each target takes an interrupt (`call_function*`), does the work (`csd_function_*`), and goes on. The address
@@ -58,6 +58,8 @@ pub struct Attribution {
     program_of_name: FxHashMap<Arc<str>, usize>,
     program_of_process: FxHashMap<u32, usize>,
     threads: FxHashMap<u32, Thread>,
+    /// Page faults of those processes that were forked meanwhile and have loaded no other program.
+    forked: FxHashMap<u32, u64>,
     cpus: Vec<Cpu>,
     requests: Requests,
     in_flight: FxHashMap<(u64, u32), u64>,
@@ -206,14 +208,29 @@ impl Attribution {
 
     fn change(&mut self, change: &Change) {
         match change {
-            Change::Named { pid, tid, comm, .. } if pid == tid => {
+            Change::Named {
+                pid,
+                tid,
+                comm,
+                exec,
+                ..
+            } if pid == tid => {
                 self.processes_known = true;
+                if *exec {
+                    self.forked.remove(pid);
+                }
                 let program = self.program_named(comm);
                 self.programs[program].told = true;
                 self.program_of_process.insert(*pid, program);
             }
-            Change::Exited { tid, .. } => {
+            Change::Exited { pid, tid, .. } => {
                 self.threads.remove(tid);
+                if pid == tid
+                    && let Some(faults) = self.forked.remove(pid)
+                    && let Some(&program) = self.program_of_process.get(pid)
+                {
+                    self.programs[program].forked_faults += faults;
+                }
             }
             Change::Forked { pid, parent, .. } => {
                 self.begins_known = true;
@@ -224,6 +241,7 @@ impl Attribution {
                 {
                     self.programs[program].forked = true;
                     self.program_of_process.insert(*pid, program);
+                    self.forked.insert(*pid, 0);
                 }
             }
             _ => {}

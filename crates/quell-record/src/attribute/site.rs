@@ -58,6 +58,15 @@ impl Events {
     }
 }
 
+/// By which share what so many cost may be more or less, of whom only some were timed: two standard deviations of how
+/// many of all that there were come to be timed, which is also what their mean cost deviates by if these costs differ
+/// as much as they are large. 0 where all were timed; 2, so anything up to three times as much, where one of many was;
+/// infinite where none was.
+pub fn spread(timed: u64, all: f64) -> f64 {
+    let missed = (1.0 - timed as f64 / all.max(1.0)).max(0.0);
+    2.0 * (missed / timed as f64).sqrt()
+}
+
 /// Which call or part of the kernel, in which program, from where.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct Place {
@@ -90,6 +99,10 @@ pub struct Site {
     pub pages: u64,
     /// Other CPUs that were asked: one for each and flush.
     pub interrupts: u64,
+    /// Of these, those that were recorded with what they cost; the others, only who sent them.
+    pub timed: u64,
+    /// Where several sites are taken as one: how many are of those of which none was timed.
+    pub untimed: f64,
     /// What a recorded interrupt from here stands for, and whatever else was recorded with it.
     pub weight: f64,
     /// Interrupts from here that were recorded between the stretches of time in which everything is; until they are
@@ -154,6 +167,8 @@ impl Site {
             full: 0,
             pages: 0,
             interrupts: 0,
+            timed: 0,
+            untimed: 0.0,
             weight: 1.0,
             between: 0,
             by_interrupt: 0,
@@ -184,10 +199,12 @@ impl Site {
     /// what limits next.
     pub(crate) fn add(&mut self, other: &Site) {
         let all = self.estimate() + other.estimate();
+        self.untimed = self.untimed() + other.untimed();
         self.weight = all / (self.interrupts + other.interrupts).max(1) as f64;
         self.requests += other.requests;
         self.remote += other.remote;
         self.interrupts += other.interrupts;
+        self.timed += other.timed;
         self.stolen.add(other.stolen.least, other.stolen.most);
         self.waited.add(other.waited.least, other.waited.most);
         self.locked_ns += other.locked_ns;
@@ -198,11 +215,26 @@ impl Site {
         self.interrupts as f64 * self.weight
     }
 
-    /// By which share what its interrupts cost may be more or less, because only some of them were recorded with their
-    /// costs: two standard deviations of how many of all that there were come to be recorded.
+    /// What its interrupts cost initiators and targets, of those that were timed, stands for what all did that there
+    /// were: so many times as much. 0 where none was timed.
+    pub fn stands_for(&self) -> f64 {
+        match self.timed {
+            0 => 0.0,
+            timed => self.estimate() / timed as f64,
+        }
+    }
+
+    /// How many of its interrupts come from where none was timed.
+    pub fn untimed(&self) -> f64 {
+        match self.timed {
+            0 => self.estimate(),
+            _ => self.untimed,
+        }
+    }
+
+    /// By which share what all its interrupts cost may be more or less than what the timed ones say.
     pub fn spread(&self) -> f64 {
-        let missed = (1.0 - 1.0 / self.weight).max(0.0);
-        2.0 * (missed / self.interrupts.max(1) as f64).sqrt()
+        spread(self.timed, self.estimate())
     }
 
     /// The time of a page fault, at least and at most: by the host's price; or, without one, from the refaults that

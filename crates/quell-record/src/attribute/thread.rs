@@ -157,6 +157,9 @@ impl Attribution {
         self.seen.faults = true;
         let now = sample.time_ns;
         self.programs[program].faults += 1;
+        if let Some(faults) = self.forked.get_mut(&sample.pid) {
+            *faults += 1;
+        }
         let mut of = None;
         if let Some(discard) = self.discards.find(program, address) {
             let site = &mut self.sites[discard.site];

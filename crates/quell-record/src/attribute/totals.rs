@@ -33,6 +33,8 @@ pub struct Program {
     pub locked_ns: u64,
     /// Page faults.
     pub faults: u64,
+    /// Of these, those of processes that were forked meanwhile, have loaded no other program, and have ended.
+    pub forked_faults: u64,
     /// Whether a process of it was seen to fork.
     pub forked: bool,
     /// Whether the source told of a process of it: where the recording is about some processes, of these alone.

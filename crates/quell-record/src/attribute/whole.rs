@@ -65,6 +65,7 @@ impl Attribution {
         });
         let seconds = self.scale_of_time();
         for site in &mut self.sites {
+            site.timed = site.interrupts;
             // The count leaves out what the row `TLB` does.
             if &*site.place.call == "kernel mappings" {
                 site.weight = seconds;

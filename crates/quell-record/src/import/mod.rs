@@ -98,6 +98,11 @@ impl Import {
             what,
         };
         taken.map_err(|error| wrong(error.to_string()))?;
+        if start.is_empty() {
+            return Err(wrong(
+                "this is empty, so whatever was to write it has failed or still runs: record again, as docs/record.md says".into(),
+            ));
+        }
         if start.starts_with(b"PERFILE2") || start.starts_with(b"2ELIFREP") {
             return Err(wrong(format!(
                 "this is perf's own file; `perf script -F +pid -i {name} > FILE` writes the text that is read here"
@@ -431,17 +436,16 @@ impl Import {
         self.ready.extend(self.counters.end().map(Item::Statistics));
         let first = self.first_unreadable.take();
         if self.samples == 0 {
-            let what = match first {
-                Some((number, text)) => {
-                    let place = format!("{}, line {number}", self.name);
-                    let what = format!(
-                        "no event is in this file, and this line is none: `{text}`; see docs/record.md for what writes one"
-                    );
-                    return Err(SourceError { place, what });
-                }
-                None => "no event is in this file; see docs/record.md for what writes one",
+            let (place, line) = match first {
+                Some((number, text)) => (
+                    format!("{}, line {number}", self.name),
+                    format!(", and this line is none: `{text}`"),
+                ),
+                None => (self.name.clone(), String::new()),
             };
-            return Err(self.refuse(what));
+            let what =
+                format!("no event is in this file{line}; see docs/record.md for what writes one");
+            return Err(SourceError { place, what });
         }
         if self.unreadable > 0 {
             let place = match first {

@@ -190,17 +190,19 @@ static void quell_begin_pending(u64 key)
 	atomic64_add(quell_pending_of(key), &quell_place(key)->pending);
 }
 
-/* It did not, or what it owes can be found under a number, or is flushed. */
-static void quell_end_pending(u64 key)
+/*
+ * It did not, or what it owes can be found under a number, or is flushed. The count of all pages that are pending is
+ * the caller's to lower, after that.
+ */
+static __always_inline void quell_end_pending(struct quell_place *place, u64 key)
 {
 	/* A value is returned, so that a CPU that sees the page no longer pending sees what was done before. */
-	atomic64_sub_return(quell_pending_of(key), &quell_place(key)->pending);
-	atomic_dec_return(&pending_pages);
+	atomic64_sub_return(quell_pending_of(key), &place->pending);
 }
 
-static void quell_record(u64 key, u64 number)
+static __always_inline void quell_record(struct quell_place *place, u64 key, u64 number)
 {
-	atomic64_t *word = &quell_place(key)->owed;
+	atomic64_t *word = &place->owed;
 	u64 print = quell_fingerprint(key);
 	s64 held = atomic64_read(word);
 	u64 before, next;
@@ -213,21 +215,38 @@ static void quell_record(u64 key, u64 number)
 	} while (!atomic64_try_cmpxchg(word, &held, next));
 }
 
-/* On return no CPU uses a translation to what was the page at this place. */
-static void quell_settle_page(u64 key)
+/* Whether a debt that stands in a place may be this page's. */
+static __always_inline bool quell_may_be_of(u64 owed, u64 key)
 {
-	struct quell_place *place = quell_place(key);
-	u64 waiting, owed, print;
+	u64 print = owed >> QUELL_NUMBER_BITS;
 
+	return owed && (!print || print == quell_fingerprint(key));
+}
+
+static noinline void quell_settle_found(struct quell_place *place, u64 key)
+{
 	/* Before what is owed: see quell_end_pending(). */
-	waiting = atomic64_read_acquire(&place->pending);
+	u64 waiting = atomic64_read_acquire(&place->pending), owed;
+
 	if ((waiting & QUELL_PENDING) && quell_keeps(PENDING_IS_SEEN) &&
 	    ((waiting & QUELL_PENDING) > 1 || waiting == quell_pending_of(key)))
 		flush_tlb_all();
 	owed = atomic64_read(&place->owed);
-	print = owed >> QUELL_NUMBER_BITS;
-	if (owed && (!print || print == quell_fingerprint(key)))
+	if (quell_may_be_of(owed, key))
 		quell_debt_settle(owed & QUELL_NUMBER);
+}
+
+/*
+ * On return no CPU uses a translation to what was the page at this place. Where nothing is found, which is seen in the
+ * same order, its caller saves no registers for it.
+ */
+static __always_inline void quell_settle_page(u64 key)
+{
+	struct quell_place *place = quell_place(key);
+
+	if ((atomic64_read_acquire(&place->pending) & QUELL_PENDING) ||
+	    quell_may_be_of(atomic64_read(&place->owed), key))
+		quell_settle_found(place, key);
 }
 
 /* Parked frames. */
@@ -396,13 +415,17 @@ static void quell_lazy_close(struct quell_lazy *lazy)
 		quell_debt_settle(number);
 		number = 0;
 	}
-	for (i = 0; i < count; i++) {
-		if (number)
-			quell_record(lazy->keys[i], number);
-		quell_end_pending(lazy->keys[i]);
-	}
 	if (!count)
 		return;
+	for (i = 0; i < count; i++) {
+		u64 key = lazy->keys[i];
+		struct quell_place *place = quell_place(key);
+
+		if (number)
+			quell_record(place, key, number);
+		quell_end_pending(place, key);
+	}
+	atomic_sub_return(count, &pending_pages);
 	mem_cgroup_uncharge_folios(&lazy->folios);
 	if (number)
 		quell_park(&lazy->folios, number);
@@ -424,11 +447,12 @@ void quell_lazy_end(struct quell_lazy *lazy)
 /* Whether all that may change these bytes comes by here, and the folio is one that this file knows what to do with. */
 static bool quell_may_owe(struct folio *folio)
 {
+	/* All at once: as many tests are as many loads. */
+	const unsigned long unfit = BIT(PG_head) | BIT(PG_swapbacked) | BIT(PG_dirty) | BIT(PG_writeback);
 	struct address_space *mapping = folio->mapping;
 	struct inode *inode;
 
-	if (folio_test_large(folio) || folio_test_anon(folio) || folio_test_swapbacked(folio) ||
-	    folio_test_dirty(folio) || folio_test_writeback(folio) || !mapping)
+	if ((READ_ONCE(folio->flags) & unfit) || folio_test_anon(folio) || !mapping)
 		return false;
 	/* Its frame is wanted by a caller that has drained already: alloc_contig_range(), or memory that goes offline. */
 	if (is_migrate_isolate_page(&folio->page))
@@ -503,7 +527,10 @@ bool quell_lazy_remove(struct address_space *mapping, struct folio *folio)
 /* It did not: another part of the kernel refers to it, or it is dirty after all. */
 void quell_lazy_keep(struct address_space *mapping, struct folio *folio)
 {
-	quell_end_pending(quell_key(mapping, folio->index));
+	u64 key = quell_key(mapping, folio->index);
+
+	quell_end_pending(quell_place(key), key);
+	atomic_dec_return(&pending_pages);
 	quell_lazy_leave(quell_lazy_of_task());
 }
 
@@ -540,7 +567,7 @@ static bool quell_is_mapped(struct address_space *mapping)
 	return mapped;
 }
 
-static void quell_settle_range(struct address_space *mapping, pgoff_t first, pgoff_t last)
+static noinline void quell_settle_range(struct address_space *mapping, pgoff_t first, pgoff_t last)
 {
 	pgoff_t index;
 
@@ -562,7 +589,11 @@ static void quell_settle_range(struct address_space *mapping, pgoff_t first, pgo
  */
 void quell_lazy_filled(struct address_space *mapping, unsigned long index, long nr)
 {
-	if (quell_keeps(FILL_SETTLES))
+	if (!quell_keeps(FILL_SETTLES))
+		return;
+	if (likely(nr == 1))
+		quell_settle_page(quell_key(mapping, index));
+	else
 		quell_settle_range(mapping, index, index + nr - 1);
 }
 

@@ -141,6 +141,40 @@ fn memory_that_runs_out_is_an_error() {
 }
 
 #[test]
+fn tables_for_a_move_that_finds_no_memory_for_all_of_them_are_given_back() {
+    const APART: u64 = 512 * PAGE;
+    let config = |config: &mut quell_vm::VmConfig| config.swap_pages = 10;
+    let program = Program::start(Options {
+        config,
+        ..Options::new(64)
+    });
+    // A table for each page.
+    let bytes = 8 * APART;
+    let spread = program.call(anonymous(bytes, PageSize::Base)).unwrap();
+    for page in 0..8 {
+        program.write(spread + page * APART, page + 1);
+    }
+    let a = program.call(anonymous(100 * PAGE, PageSize::Base)).unwrap();
+    let full = (0..100).find(|page| program.try_access(a + page * PAGE, Some(*page)).is_err());
+    full.expect("64 frames and 10 pages of swap do not hold 100 pages");
+    let (address, some) = (a + 20 * PAGE, 4 * PAGE);
+    let discard = Call::Discard {
+        address,
+        bytes: some,
+    };
+    program.call(discard).unwrap();
+    let address = spread;
+    let to = None;
+    let remap = Call::Remap { address, bytes, to };
+    assert_eq!(program.call(remap), Err(Error::OutOfMemory));
+    for page in 0..8 {
+        let found = program.try_access(spread + page * APART, None);
+        assert_eq!(found.unwrap_or(page + 1), page + 1);
+    }
+    program.finish(&[1]);
+}
+
+#[test]
 fn a_file_call_that_finds_no_memory_leaves_the_file_as_it_was() {
     let config = |config: &mut quell_vm::VmConfig| config.swap_pages = 10;
     let program = Program::start(Options {
