@@ -97,6 +97,7 @@ fn what_guards_cost_is_printed_beside_the_gain_and_breaks_nothing() {
 }
 
 #[test]
+#[ignore = "seconds: `cargo xtask ci figures`"]
 fn the_report_needs_nothing_from_elsewhere() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("report.html");

@@ -109,6 +109,7 @@ fn every_file_runs_under_the_clock() {
 }
 
 #[test]
+#[ignore = "seconds: `cargo xtask ci figures`"]
 fn every_file_runs_under_the_adversary() {
     // On every core: together they are the longest of this program's tests.
     files().par_iter().for_each(|path| {
