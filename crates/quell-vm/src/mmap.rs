@@ -139,11 +139,7 @@ impl<'m, M: Machine> Mmap<'m, M> {
     /// Empties the tables of a range whose edges cut no page, and frees those that map nothing any
     /// more. The caller has the areas to itself.
     pub(crate) fn unmap_range(&self, process: &Arc<Process<M>>, start: Page, end: Page) {
-        let mut gather = self.tables.gather(Purpose::Call);
-        self.empty(process, start, end, &mut gather);
-        self.tables
-            .free_empty_tables(process, start, end, &mut gather);
-        gather.flush();
+        self.take_out(process, core::iter::once((start, end)));
         // Another CPU may have emptied an entry that this call found empty a moment ago, and not flushed it yet.
         self.machine()
             .rules()
@@ -155,13 +151,22 @@ impl<'m, M: Machine> Mmap<'m, M> {
     /// lies between its areas has neither pages nor tables, and is not looked at.
     pub(crate) fn unmap_all(&self, process: &Arc<Process<M>>) {
         let vmas = process.vmas().read(self.machine());
+        self.take_out(process, vmas.iter().map(|vma| (vma.start, vma.end)));
+    }
+
+    /// Empties the tables of ranges, and frees those that map nothing any more, with one flush.
+    fn take_out(
+        &self,
+        process: &Arc<Process<M>>,
+        ranges: impl Iterator<Item = (Page, Page)> + Clone,
+    ) {
         let mut gather = self.tables.gather(Purpose::Call);
-        for vma in vmas.iter() {
-            self.empty(process, vma.start, vma.end, &mut gather);
+        for (start, end) in ranges.clone() {
+            self.empty(process, start, end, &mut gather);
         }
-        for vma in vmas.iter() {
+        for (start, end) in ranges {
             self.tables
-                .free_empty_tables(process, vma.start, vma.end, &mut gather);
+                .free_empty_tables(process, start, end, &mut gather);
         }
         gather.flush();
     }

@@ -105,7 +105,7 @@ impl VmaTree {
         })
     }
 
-    pub(crate) fn iter(&self) -> impl Iterator<Item = &Vma> {
+    pub(crate) fn iter(&self) -> impl Iterator<Item = &Vma> + Clone {
         self.list.values()
     }
 
