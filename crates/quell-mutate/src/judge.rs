@@ -27,8 +27,8 @@ const SECONDS: u64 = 20;
 /// [`SECONDS`] more.
 const TIMES: u64 = 4;
 
-/// Processor time that a test or a case may take with the engine as it is, in seconds; and all of them together with a
-/// mutant where it is not known how long they take without.
+/// Processor time that a test or a case may take with the engine as it is, in seconds; and with a mutant all that is run
+/// at once of which it is not known how long it takes without.
 const LONG: u64 = 600;
 
 /// What became of a mutant.
@@ -372,25 +372,22 @@ fn judge_one(
         return Ok(Verdict::Unreached);
     }
     let run_tests = |last: bool| -> io::Result<Option<Verdict>> {
-        let mut programs: Vec<(&str, &PathBuf, Vec<&str>, u64)> = Vec::new();
-        for test in tests.iter().filter(|test| (test.name == LAST) == last) {
-            match programs
-                .iter_mut()
-                .find(|(_, program, ..)| **program == test.program)
-            {
-                Some((_, _, names, millis)) => {
-                    names.push(&test.name);
-                    *millis += test.millis;
-                }
-                None => programs.push((&test.file, &test.program, vec![&test.name], test.millis)),
+        let mut programs: Vec<Vec<&Test>> = Vec::new();
+        for &test in tests.iter().filter(|test| (test.name == LAST) == last) {
+            match programs.iter_mut().find(|of| of[0].program == test.program) {
+                Some(of) => of.push(test),
+                None => programs.push(vec![test]),
             }
         }
-        for (file, program, names, millis) in programs {
-            let mut command = command(program);
-            command
-                .args(names)
-                .args(["--exact", "--include-ignored", "--test-threads=1"]);
-            if let Some(verdict) = chosen(&mut command, "", file, limit(millis))? {
+        for of in programs {
+            let mut command = command(&of[0].program);
+            command.args(of.iter().map(|test| &test.name)).args([
+                "--exact",
+                "--include-ignored",
+                "--test-threads=1",
+            ]);
+            let seconds = limit(of.iter().map(|test| test.millis).sum());
+            if let Some(verdict) = chosen(&mut command, "", &of[0].file, seconds)? {
                 return Ok(Some(verdict));
             }
         }
@@ -398,12 +395,9 @@ fn judge_one(
     };
     let run_cases =
         |kind: &str, most: u64, fits: &dyn Fn(&Case) -> bool| -> io::Result<Option<Verdict>> {
-            let mut millis = 0;
-            let mut numbers = Vec::new();
-            for case in cases.iter().filter(|case| fits(case)) {
-                millis += case.millis;
-                numbers.push(case.number.to_string());
-            }
+            let fitting = || cases.iter().filter(|case| fits(case));
+            let numbers: Vec<String> = fitting().map(|case| case.number.to_string()).collect();
+            let millis: u64 = fitting().map(|case| case.millis).sum();
             if numbers.is_empty() {
                 return Ok(None);
             }
