@@ -161,12 +161,8 @@ impl Request {
     /// If a kernel is not there or cannot be booted, or if there is nothing to run.
     pub fn run(&self) -> anyhow::Result<Vec<Outcome>> {
         let packed = Rc::new(self.pack()?);
-        let every: Vec<usize> = (0..packed.programs.len()).collect();
-        let mut with = Vec::new();
-        for mechanisms in &self.mechanisms {
-            with.push(self.half(&packed, &every, mechanisms)?);
-        }
-        let again = every.into_iter().filter(|&number| {
+        let with = self.halves(&packed)?;
+        let again = (0..packed.programs.len()).filter(|&number| {
             let is_clean = |ran: &Ran| is_clean(&packed.programs[number], ran);
             with.iter()
                 .any(|half| !half.of(number).is_some_and(is_clean))
@@ -188,13 +184,15 @@ impl Request {
     /// # Errors
     /// As [`Request::run`].
     pub fn with_engine(&self) -> anyhow::Result<Vec<Ran>> {
-        let packed = self.pack()?;
+        let halves = self.halves(&self.pack()?)?;
+        Ok(halves.into_iter().flat_map(|half| half.ran).collect())
+    }
+
+    /// Runs all programs with each of the lists of mechanisms.
+    fn halves(&self, packed: &Packed) -> anyhow::Result<Vec<Half>> {
         let every: Vec<usize> = (0..packed.programs.len()).collect();
-        let mut ran = Vec::new();
-        for mechanisms in &self.mechanisms {
-            ran.extend(self.half(&packed, &every, mechanisms)?.ran);
-        }
-        Ok(ran)
+        let lists = self.mechanisms.iter();
+        lists.map(|list| self.half(packed, &every, list)).collect()
     }
 
     /// The programs, if there is a kernel for them.
