@@ -1,7 +1,7 @@
 //! The lines that answer the question, and what a reader should know of the figures.
 
 use crate::attribute::{Attribution, Evidence};
-use crate::figures::{Range, count, counted, percent, percents, time, times};
+use crate::figures::{Range, count, counted, percent, percents, time, times, was};
 use crate::report::{ProgramRow, Report, SiteRow};
 use crate::scales::{ENOUGH, is_much};
 
@@ -243,15 +243,6 @@ fn may_matter(program: &ProgramRow) -> bool {
     program.cpu_ns.is_none_or(enough)
 }
 
-/// So many of something, as they were done something to.
-fn were(number: u64) -> String {
-    format!(
-        "{} {}",
-        count(number),
-        if number == 1 { "was" } else { "were" }
-    )
-}
-
 impl Answer<'_> {
     /// Whether enough interrupts were timed to know whom they hit.
     fn is_timed(&self) -> bool {
@@ -324,7 +315,7 @@ impl Answer<'_> {
         };
         let few = match site.timed {
             timed if timed > 0 && timed < ENOUGH.min(site.interrupts) => {
-                format!(" ({} timed)", were(timed))
+                format!(" ({} {} timed)", count(timed), was(timed))
             }
             _ => String::new(),
         };
@@ -430,10 +421,11 @@ impl Answer<'_> {
                 if share.least < MATTERS && share.most >= MATTERS && is_guess(program) =>
             {
                 format!(
-                    "Whether it is the TLB cannot be told: of {} of {}, {} timed, so it may be {} of its time.",
+                    "Whether it is the TLB cannot be told: of {} of {}, {} {} timed, so it may be {} of its time.",
                     counted(program.sent, "interrupt"),
                     program.name,
-                    were(program.timed),
+                    count(program.timed),
+                    was(program.timed),
                     percents(share)
                 )
             }

@@ -136,6 +136,11 @@ pub fn counted(number: u64, one: &str) -> String {
     format!("{} {one}{ending}", count(number))
 }
 
+/// The verb of so many to which something was done.
+pub fn was(number: u64) -> &'static str {
+    if number == 1 { "was" } else { "were" }
+}
+
 /// Frames below which every stack begins.
 const ROOTS: &[&str] = &[
     "runtime.goexit",

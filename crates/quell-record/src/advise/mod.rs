@@ -20,7 +20,7 @@ use changes::{Around, LEAST, Program, Proposal, changes, place, placed};
 
 use crate::attribute::Attribution;
 use crate::attribute::site::Site;
-use crate::figures::{Range, count, counted, percents, time};
+use crate::figures::{Range, count, counted, percents, time, was};
 use crate::scales::{Kernel, Scales, is_much};
 
 /// The share of a program's CPU time below which nothing is advised.
@@ -226,10 +226,10 @@ fn with_others(least: u64, most: u64) -> String {
 
 /// What is said where few were recorded.
 fn recorded_for_that(interrupts: u64) -> String {
-    let was = if interrupts == 1 { "was" } else { "were" };
     format!(
-        " ({} {was} recorded for that)",
-        counted(interrupts, "interrupt")
+        " ({} {} recorded for that)",
+        counted(interrupts, "interrupt"),
+        was(interrupts)
     )
 }
 
