@@ -283,6 +283,52 @@ fn is_laid_at_its_call_and_goes_as_advised(what: &str) {
     );
 }
 
+/// These interrupts come by the same vector as shootdowns on some kernels, and by the same row of `/proc/interrupts` as
+/// other calls of functions on all.
+#[test]
+#[ignore = "records a live host for seconds: `cargo xtask ci host`"]
+fn what_a_program_sends_by_membarrier_is_told_apart_from_shootdowns() {
+    let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
+    let what = "a program that calls membarrier";
+    if !Path::new("/sys/kernel/tracing/events/csd/csd_queue_cpu").exists() {
+        return skipped(
+            what,
+            "this kernel does not say which functions its interrupts call",
+        );
+    }
+    let program = concat!(
+        env!("CARGO_MANIFEST_DIR"),
+        "/../quell-record/programs/barriers.py"
+    );
+    let works = Command::new("python3").args([program, "0.1"]).output();
+    if !works.is_ok_and(|output| output.status.success()) {
+        return skipped(what, "there is no Python with ctypes, or no membarrier");
+    }
+    let command = ["python3", program, "3"].map(str::to_owned);
+    let recorded = match recorded_once(&command, "100") {
+        Ok(recorded) => recorded,
+        Err(why) => return skipped(what, &why),
+    };
+    let most = &recorded.json["others"][0];
+    assert_eq!(most["cause"], "membarrier", "{}", recorded.json);
+    let sent = most["count"].as_f64().unwrap();
+    if sent < MANY {
+        return skipped(
+            what,
+            &format!("it sent {sent} interrupts: its threads did not run side by side"),
+        );
+    }
+    // The other thread runs where the first does, or is put off its CPU, some of the time.
+    assert!(sent <= recorded.operations * 1.05, "{}", recorded.json);
+    let shootdowns = recorded.sent(Some("python3"), |_| true);
+    assert!(shootdowns * 10.0 < sent, "{}", recorded.json);
+    assert!(
+        recorded.shown.contains("More interrupts are membarrier's"),
+        "{}",
+        recorded.shown
+    );
+}
+
 macro_rules! programs {
     ($($test:ident: $what:literal,)*) => {
         $(

@@ -182,6 +182,7 @@ impl Report {
             "interrupts": self.interrupts,
             "attributed": self.attributed,
             "lost": self.lost,
+            "others": self.others,
             "advice": self.advice,
         })
     }

@@ -94,7 +94,14 @@ fn the_json_has_the_keys_that_were_promised() {
     };
     assert_eq!(
         keys(&json),
-        ["advice", "attributed", "interrupts", "lost", "sites"]
+        [
+            "advice",
+            "attributed",
+            "interrupts",
+            "lost",
+            "others",
+            "sites"
+        ]
     );
     assert_eq!(
         keys(&json["sites"][0]),

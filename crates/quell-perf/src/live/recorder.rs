@@ -58,8 +58,9 @@ pub struct Recorder {
 /// Records are held back for so long, so that no CPU has an older one.
 const HELD_NS: u64 = 2_000_000;
 
-/// How often it is looked at what the machine does.
-const LOOK_NS: u64 = 100_000_000;
+/// How often it is looked at what the machine does. That is most of what the recorder takes where little comes, and it
+/// must be little of what a program takes that waits most of the time.
+const LOOK_NS: u64 = 250_000_000;
 
 /// What failed where events cannot be started or stopped.
 const SWITCHED: &str = "events cannot be switched";
@@ -69,7 +70,7 @@ const WRITTEN: &str = "the recording cannot be written";
 const COUNTERS: &str = "reading counters";
 
 /// How often the events' counts are read, which interrupts every CPU.
-const COUNT_NS: u64 = 500_000_000;
+const COUNT_NS: u64 = 1_000_000_000;
 
 /// How often the sink is told of the time.
 const SECOND_NS: u64 = 1_000_000_000;
@@ -224,7 +225,7 @@ impl Recorder {
     }
 
     /// Records until `stop` says so, or until what the recording is about has ended. `stop` is asked at least
-    /// twenty times a second.
+    /// ten times a second.
     ///
     /// The names of functions are looked up once nothing is recorded any more. A command that still runs then is left
     /// to itself.

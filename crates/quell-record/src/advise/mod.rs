@@ -12,6 +12,8 @@
 
 mod changes;
 
+use std::cmp::Ordering;
+
 use serde::Serialize;
 
 use quell_perf::Prices;
@@ -85,15 +87,25 @@ pub fn advise(
         let everywhere = |change| about.considered(whole, change, 0.0, "everywhere");
         advice.extend(proposals.into_iter().filter_map(everywhere));
     }
-    let worth = |advice: &Advice| advice.share.map_or(0.0, |share| share.least + share.most);
-    advice.sort_by(|a, b| {
-        let fewer = |advice: &Advice| advice.interrupts - advice.left.0.min(advice.interrupts);
-        let rewritten = |advice: &Advice| advice.kind == "shard";
-        (rewritten(a).cmp(&rewritten(b)))
-            .then(worth(b).total_cmp(&worth(a)))
-            .then(fewer(b).cmp(&fewer(a)))
-    });
+    advice.sort_by(promising);
     advice
+}
+
+/// Which advice promises more, and comes first: what only another program could do comes last. That a program is pinned
+/// counts as far as it is sure: at most it saves what threads wait for each other by spinning, of which a recording knows
+/// nothing, and where its site can be changed that takes the cause away.
+fn promising(one: &Advice, other: &Advice) -> Ordering {
+    let rewritten = |advice: &Advice| advice.kind == "shard";
+    let worth = |advice: &Advice| {
+        advice.share.map_or(0.0, |share| match advice.kind {
+            "pin" => 2.0 * share.least,
+            _ => share.least + share.most,
+        })
+    };
+    let fewer = |advice: &Advice| advice.interrupts - advice.left.0.min(advice.interrupts);
+    (rewritten(one).cmp(&rewritten(other)))
+        .then(worth(other).total_cmp(&worth(one)))
+        .then(fewer(other).cmp(&fewer(one)))
 }
 
 /// What advice is computed from, whichever site and change it is about.
@@ -413,4 +425,36 @@ fn next(
     };
     let ns = filling.most.max(lock);
     (ns > shootdown * 0.1 && ns > 0.0).then(|| format!("{name} ({})", time(ns)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn of(kind: &'static str, least: f64, most: f64) -> Advice {
+        Advice {
+            text: String::new(),
+            program: String::new(),
+            call: String::new(),
+            place: String::new(),
+            kind,
+            interrupts: 100,
+            left: (0, 0),
+            share: Some(Range { least, most }),
+            next: None,
+        }
+    }
+
+    #[test]
+    fn a_pinned_program_counts_for_what_is_sure_and_what_another_program_would_do_comes_last() {
+        let mut advice = [
+            of("shard", 0.9, 0.9),
+            of("pin", 0.04, 1.0),
+            of("reclaim", 0.04, 0.9),
+            of("keep", 0.01, 0.02),
+        ];
+        advice.sort_by(promising);
+        let kinds = advice.map(|advice| advice.kind);
+        assert_eq!(kinds, ["reclaim", "pin", "keep", "shard"]);
+    }
 }
