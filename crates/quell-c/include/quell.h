@@ -24,8 +24,9 @@
  *
  * CONTEXT, as each function names it:
  *   - Interrupts may be on or off unless the function says otherwise; quell masks them where it must. An NMI handler
- *     calls only quell_user_access_allowed and quell_enter_kernel. A quell_hw_* function calls nothing of quell, but
- *     quell_hw_relax and quell_hw_restore_interrupts may let an interrupt in whose handler calls quell_on_interrupt.
+ *     calls only quell_user_access_allowed and quell_enter_kernel, and quell_enter_user where it returns to a program. A
+ *     quell_hw_* function calls nothing of quell, but quell_hw_relax and quell_hw_restore_interrupts may let an interrupt
+ *     in whose handler calls quell_on_interrupt.
  *   - "May wait": the function waits for other CPUs to take their shootdown interrupt, and serves its own CPU's requests
  *     meanwhile, also with interrupts off. The caller holds no lock for which another CPU spins with interrupts off,
  *     unless that CPU calls quell_poll in its loop. There is no time-out.
@@ -1360,3 +1361,11 @@ enum quell_status quell_leave_out(const char *name);
 #endif  // __cplusplus
 
 #endif  /* QUELL_H */
+
+// The library was built for enums that are as large as an int: a header that is read with -fshort-enums lays
+// structures out otherwise.
+#if defined(__cplusplus)
+static_assert(sizeof(enum quell_status) == sizeof(int), "quell.h is read without -fshort-enums");
+#else
+_Static_assert(sizeof(enum quell_status) == sizeof(int), "quell.h is read without -fshort-enums");
+#endif

@@ -46,9 +46,14 @@ fn every_function_names_its_context() {
 }
 
 fn compiles(variable: &str, default: &str, flags: &[&str], file: &str) {
-    let Some(mut compiler) = compiler(variable, default) else {
-        return;
-    };
+    if let Some((ok, output)) = compiled(variable, default, flags, file) {
+        assert!(ok, "{output}");
+    }
+}
+
+/// Whether it compiles, and what the compiler said; `None` if there is none.
+fn compiled(variable: &str, default: &str, flags: &[&str], file: &str) -> Option<(bool, String)> {
+    let mut compiler = compiler(variable, default)?;
     compiler
         .args(flags)
         .args([
@@ -61,8 +66,7 @@ fn compiles(variable: &str, default: &str, flags: &[&str], file: &str) {
         ])
         .arg(source("include"))
         .arg(source(file));
-    let (ok, output) = run(&mut compiler);
-    assert!(ok, "{output}");
+    Some(run(&mut compiler))
 }
 
 #[test]
@@ -84,4 +88,12 @@ fn c_compiles_it_for_more_cpus() {
 #[test]
 fn cpp_compiles_it() {
     compiles("CXX", "c++", &["-std=c++17"], "tests/c/sizes.cpp");
+}
+
+#[test]
+fn enums_that_are_laid_out_otherwise_are_refused() {
+    let flags = ["-std=c11", "-ffreestanding", "-fshort-enums"];
+    if let Some((ok, output)) = compiled("CC", "cc", &flags, "tests/c/sizes.c") {
+        assert!(!ok && output.contains("without -fshort-enums"), "{output}");
+    }
 }

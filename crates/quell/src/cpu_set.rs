@@ -323,17 +323,23 @@ impl<W: Word> AtomicCpuSet<W> {
         self.bits[cpu.index() / 64].load(order) & (1 << (cpu.index() % 64)) != 0
     }
 
-    /// Whether no CPU of `0..cpus` but `cpu` is a member; word by word, as a snapshot.
+    /// Whether no CPU of `0..cpus`, of which there is one at least, but `cpu` is a member; word by word, as a snapshot.
     ///
     /// # Panics
     /// If `cpus` exceeds [`MAX_CPUS`]. If its number is not below [`MAX_CPUS`]: that of `cpu`.
     #[inline]
     #[track_caller]
     pub fn is_within(&self, cpu: CpuId, cpus: usize, order: Ordering) -> bool {
-        self.is_within_seat(Seat::of(cpu), cpus, order)
+        let seat = Seat::of(cpu);
+        let bit = if seat.word < cpus.div_ceil(64) {
+            seat.bit
+        } else {
+            0
+        };
+        self.is_within_seat(Seat { bit, ..seat }, cpus, order)
     }
 
-    /// The same for the CPU that has this seat. Mostly that is one word.
+    /// The same for the CPU that has this seat, which is one of the words of these CPUs. Mostly that is one word.
     #[inline]
     #[track_caller]
     pub(crate) fn is_within_seat(&self, seat: Seat, cpus: usize, order: Ordering) -> bool {
@@ -471,10 +477,13 @@ mod tests {
             prop_assert_eq!(mine.contains(CpuId(cpu), Ordering::SeqCst), one.contains(&cpu));
             let alone = one.iter().all(|&other| other == cpu);
             prop_assert_eq!(mine.is_within(CpuId(cpu), 192, Ordering::SeqCst), alone);
+            let cpus = cpus.max(1);
             // Word by word: members beside the last CPU come along.
             let near = |&&other: &&u16| usize::from(other) < cpus.next_multiple_of(64);
             let seen: BTreeSet<u16> = one.iter().filter(near).copied().collect();
             prop_assert_eq!(mine.snapshot(cpus, Ordering::SeqCst), set(&seen));
+            let alone = seen.iter().all(|&other| other == cpu);
+            prop_assert_eq!(mine.is_within(CpuId(cpu), cpus, Ordering::SeqCst), alone);
             mine.remove(CpuId(cpu), Ordering::SeqCst);
             prop_assert!(!mine.contains(CpuId(cpu), Ordering::SeqCst));
             mine.assign(192, &set(&other), Ordering::SeqCst);

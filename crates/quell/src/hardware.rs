@@ -13,7 +13,8 @@
 //! masks them where it must ([`Hardware::mask_interrupts`]). Where they are not masked, a thread inside the engine may
 //! be preempted, and an interrupt handler may call the engine. An NMI handler may only call
 //! [`Engine::user_access_allowed`](crate::Engine::user_access_allowed) and
-//! [`Engine::enter_kernel`](crate::Engine::enter_kernel). The methods of a machine call nothing of the engine, but
+//! [`Engine::enter_kernel`](crate::Engine::enter_kernel), and, where it returns to a program,
+//! [`Engine::enter_user`](crate::Engine::enter_user). The methods of a machine call nothing of the engine, but
 //! [`Hardware::relax`] and [`Hardware::restore_interrupts`] may let an interrupt in whose handler does.
 //!
 //! # Locks

@@ -171,7 +171,7 @@ impl<'m, H: Hardware> Ledger<'m, H> {
     /// then the stamp is void: nothing will ever be owed as of it.
     pub(crate) fn take_entry(&self, stamp: u64) -> bool {
         let word = &self.entry(stamp).state;
-        // Acquire: the debt that was in it is paid.
+        // Relaxed: what it says is compared again below.
         let held = State(word.load(Relaxed));
         held.is_paid()
             && held.stamp() < stamp
