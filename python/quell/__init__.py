@@ -91,6 +91,10 @@ class Machine:
 
 AnyMachine = Union[str, "os.PathLike[str]", Machine]
 
+# The most CPUs that a machine has, and the largest number that the native part takes.
+_MOST_CPUS = 1024
+_MOST = 2**64 - 1
+
 
 def _text(value: Value) -> str:
     if isinstance(value, bool):
@@ -107,6 +111,13 @@ def _listed(values: Any) -> list[Any]:
     if isinstance(values, (str, Machine, os.PathLike)) or not isinstance(values, Iterable):
         return [values]
     return list(values)
+
+
+def _within(name: str, value: Optional[int], least: int, most: int) -> Optional[int]:
+    """A number that the native part takes, or none."""
+    if value is not None and not least <= value <= most:
+        raise ValueError(f"{name} {value}: expected {least} to {most}")
+    return value
 
 
 def _axes(values: Optional[Mapping[str, Any]]) -> list[tuple[str, list[str]]]:
@@ -165,6 +176,9 @@ def run(
         for key, value in set.items():
             asked.set(key, value)
     pairs = [f"{name}={_text(value)}" for name, value in (params or {}).items()]
+    _within("cpus", cpus, 1, _MOST_CPUS)
+    _within("seed", seed, 0, _MOST)
+    _within("seeds", seeds, 1, 1000)
     with _Bar(progress) as tell:
         text = _native.run_json(
             os.fspath(workload), asked._native, policy, cpus, seed, seeds, pairs, tell
@@ -190,7 +204,8 @@ def sweep(
     """Runs a grid, each with each, on all cores: a row for each run, in the order of ``quell sweep``.
 
     `frame` is ``"pandas"``, ``"polars"``, or ``"records"``: a list of the objects in the lines of ``quell sweep``'s
-    results. In a frame a parameter is a column of its name, a count one like ``engine.flushes`` (0 where nothing was
+    results. In a frame a parameter is a column of its name, or ``param.`` and its name where a run has another value of
+    that name (``seed``), a count one like ``engine.flushes`` (0 where nothing was
     counted), a value that is not there is empty. A run that failed has an ``error`` and no ``value``.
 
     With ``on="ray"`` the runs are made on the workers of a cluster of Ray: of the one that this process is connected to
@@ -205,12 +220,18 @@ def sweep(
             library = __import__(frame)
         except ImportError as missing:
             raise ImportError(f"frame={frame!r} needs it: pip install {frame}, or ask for records") from missing
+    numbers = [] if cpus is None else _listed(cpus)
+    if cpus is not None and not numbers:
+        raise ValueError("cpus: a list without a number")
+    for number in numbers:
+        _within("cpus", number, 1, _MOST_CPUS)
+    _within("seeds", seeds, 1, _MOST)
     asked = {
         "workload": os.fspath(workload),
         "text": None,
         "machines": [_machine(one) for one in _listed(machine)],
         "policies": _listed(policy),
-        "cpus": [] if cpus is None else _listed(cpus),
+        "cpus": numbers,
         "seeds": seeds,
         "axes": _axes(params),
         "figures": _axes(set),
@@ -258,6 +279,9 @@ def explore(
     for name, amount, limit in (("schedules", schedules, 10**15), ("minutes", minutes, 525_600), ("most", most, 10**15)):
         if amount is not None and not 0 < amount <= limit:
             raise ValueError(f"{name} {amount}: expected a number above 0, at most {limit}")
+    _within("cpus", cpus, 1, _MOST_CPUS)
+    _within("seed", seed, 0, _MOST)
+    _within("depth", depth, 1, 9)
 
     def arguments(cpus: int) -> tuple[Any, ...]:
         if minutes is not None:
@@ -356,7 +380,8 @@ def _columns(records: list[dict[str, Any]]) -> dict[str, list[Any]]:
     for name in records[0]:
         if name == "parameters":
             for key in records[0][name]:
-                columns[key] = [record[name][key] for record in records]
+                column = f"param.{key}" if key in records[0] else key
+                columns[column] = [record[name][key] for record in records]
         elif name in _COUNTS:
             for key in sorted({key for record in records for key in record[name]}):
                 columns[_COUNTS[name] + key] = [record[name].get(key, 0) for record in records]

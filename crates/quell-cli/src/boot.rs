@@ -100,7 +100,7 @@ pub struct BootArgs {
     #[arg(long)]
     print_command: bool,
     /// Only say whether everything needed is installed
-    #[arg(long)]
+    #[arg(long, conflicts_with = "json")]
     check: bool,
     /// Print the kernel's events as lines of JSON
     #[arg(long)]

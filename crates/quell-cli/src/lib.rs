@@ -77,7 +77,6 @@ enum Command {
     Measure(measure::MeasureArgs),
     /// Predict what each mechanism would save on this host, from `measure host`'s machine file
     Predict(predict::PredictArgs),
-    /// What shootdowns cost a program: which calls cause them, who pays, what would remove them
     Record(record::RecordArgs),
     /// What shootdowns cost each process, live: a line per process, refreshed each second
     #[cfg(all(

@@ -104,6 +104,12 @@ pub fn guarded(command: impl FnOnce() -> ExitCode + panic::UnwindSafe) -> ExitCo
     }
 }
 
+/// So many of something, by the name of one.
+pub fn several<N: fmt::Display + PartialEq + From<u8>>(number: N, one: &str) -> String {
+    let ending = if number == N::from(1) { "" } else { "s" };
+    format!("{number} {one}{ending}")
+}
+
 /// How many columns the terminal has; `None` if standard output is none.
 pub fn width() -> Option<usize> {
     let terminal = Term::stdout();

@@ -31,9 +31,10 @@ fn short(word: &str) -> Cow<'_, str> {
     shown.into()
 }
 
-/// Why an argument is refused whatever it is for: a person would not see what it says.
+/// Why an argument is refused whatever it is for: a person would not see what it says. Those of a command that is
+/// recorded, behind `--`, are that command's own.
 pub fn of_controls() -> Option<String> {
-    let mut words = std::env::args_os().skip(1);
+    let mut words = std::env::args_os().skip(1).take_while(|word| word != "--");
     let wrong = words.find(|word| word.to_string_lossy().contains(char::is_control))?;
     Some(format!(
         "the argument `{}` has a control character in it, such as an end of line",

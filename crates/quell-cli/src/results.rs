@@ -80,6 +80,46 @@ fn place_of(place: &Path) -> Result<PathBuf> {
     }
 }
 
+/// A file that this command alone writes, until it is closed.
+///
+/// # Errors
+/// If another command writes it.
+fn alone(file: File, place: &Path) -> Result<File> {
+    #[cfg(unix)]
+    {
+        use rustix::fs::{FlockOperation, flock};
+        // A file system that has no locks leaves it to the person.
+        let locked = flock(&file, FlockOperation::NonBlockingLockExclusive);
+        if locked == Err(rustix::io::Errno::WOULDBLOCK) || !is_at(&file, place) {
+            return Err(taken(place));
+        }
+    }
+    Ok(file)
+}
+
+/// Whether this open file is still the one that is there.
+fn is_at(file: &File, place: &Path) -> bool {
+    #[cfg(unix)]
+    {
+        use std::os::unix::fs::MetadataExt;
+        let name = |about: fs::Metadata| (about.dev(), about.ino());
+        let (open, there) = (file.metadata().map(name), fs::metadata(place).map(name));
+        open.ok() == there.ok()
+    }
+    #[cfg(not(unix))]
+    {
+        let _ = (file, place);
+        true
+    }
+}
+
+fn taken(place: &Path) -> anyhow::Error {
+    usage(format_args!(
+        "--results {}: another command writes its results there; name another file, or wait for it",
+        place.display()
+    ))
+}
+
 impl<W: Whole> ResultsFile<W> {
     /// The results of a whole that a file has, with room for more.
     ///
@@ -88,6 +128,11 @@ impl<W: Whole> ResultsFile<W> {
     pub fn open(place: &Path, head: W) -> Result<Self> {
         let to = place_of(place)?;
         let none = Results::new(head)?;
+        // Until the file that takes its place is this command's alone.
+        let _before = match to.exists() {
+            true => Some(alone(File::open(&to)?, &to)?),
+            false => None,
+        };
         let known = match to.exists() {
             true => Part::open(place)?.read()?,
             false => None,
@@ -108,7 +153,7 @@ impl<W: Whole> ResultsFile<W> {
     }
 
     fn new(place: PathBuf, results: Results<W>) -> Result<Self> {
-        let file = files::replace(&place, results.text().as_bytes())?;
+        let file = alone(files::replace(&place, results.text().as_bytes())?, &place)?;
         Ok(ResultsFile {
             place,
             file,
@@ -162,6 +207,10 @@ impl<W: Whole> ResultsFile<W> {
     /// # Errors
     /// If it cannot be written.
     pub fn finish(&mut self) -> Result<()> {
+        // Where two commands found no file at the same moment, one has taken the other's place.
+        if !is_at(&self.file, &self.place) {
+            return Err(taken(&self.place));
+        }
         self.file = files::replace(&self.place, self.results.text().as_bytes())?;
         Ok(())
     }

@@ -15,7 +15,7 @@ use quell_experiments::run::{CallLatency, Report};
 use quell_experiments::trial::{Outcome, Trial, TrialError};
 
 use crate::options::{MachineArgs, WorkloadArgs};
-use crate::output::{Destination, note, paragraph, say};
+use crate::output::{Destination, note, paragraph, say, several};
 use crate::table::{Table, number, words};
 use crate::usage::usage;
 
@@ -167,12 +167,11 @@ pub fn run(args: RunArgs) -> Result<ExitCode> {
 }
 
 fn print(trial: &Trial<'_>, without: &[&'static Rule], outcome: &Outcome, values: &[f64]) {
-    let plural = if trial.cpus == 1 { "" } else { "s" };
     paragraph(format_args!(
-        "{} on {}, {} CPU{plural}, policy {}, seed {}",
+        "{} on {}, {}, policy {}, seed {}",
         trial.workload.name(),
         trial.machine.title(),
-        trial.cpus,
+        several(trial.cpus, "CPU"),
         trial.policy,
         trial.seed
     ));

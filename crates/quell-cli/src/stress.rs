@@ -12,7 +12,7 @@ use quell_threads::vm::{Performance, Report, RunError};
 use serde::Serialize;
 
 use crate::options::WorkloadArgs;
-use crate::output::{paragraph, say};
+use crate::output::{paragraph, say, several};
 use crate::run::{engine_rows, guard, table_of};
 use crate::table::Table;
 use crate::usage::usage;
@@ -123,10 +123,10 @@ fn json<'a>(performance: &'a Performance, report: &'a Report) -> Json<'a> {
 
 fn print(performance: &Performance, report: &Report) {
     let (workload, cpus) = (&performance.workload, performance.cpus);
-    let plural = if cpus == 1 { "" } else { "s" };
     paragraph(format_args!(
-        "{} on {cpus} thread{plural} of this host, policy {}, seed {}",
+        "{} on {} of this host, policy {}, seed {}",
         workload.name(),
+        several(cpus, "thread"),
         performance.policy,
         performance.seed
     ));

@@ -89,7 +89,7 @@ struct LinuxArgs {
     #[arg(long)]
     print_command: bool,
     /// Only say whether everything needed is here
-    #[arg(long)]
+    #[arg(long, conflicts_with_all = ["json", "markdown"])]
     check: bool,
     /// Seconds that an emulator may run without a word before the boot is examined and ended: of its own
     /// processor time, not of the clock

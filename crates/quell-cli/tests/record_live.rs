@@ -110,6 +110,64 @@ fn the_command_is_started_with_its_arguments_and_its_failure_is_told() {
     assert!(errors.contains('3'), "{errors}");
 }
 
+#[test]
+fn what_cannot_be_written_is_told_before_anything_is_recorded() {
+    let folder = tempfile::tempdir().unwrap();
+    let (pipe, made) = (folder.path().join("pipe"), folder.path().join("made"));
+    let mode = rustix::fs::Mode::from_raw_mode(0o600);
+    rustix::fs::mknodat(rustix::fs::CWD, &pipe, rustix::fs::FileType::Fifo, mode, 0).unwrap();
+    let (pipe, nowhere) = (pipe.to_str().unwrap(), "/nonexistent/page");
+    for option in [
+        ["-o", pipe],
+        ["--html", nowhere],
+        ["--perfetto", nowhere],
+        ["--workload", nowhere],
+        ["--machine", nowhere],
+    ] {
+        let replay = ["--replay"];
+        let replay = replay.iter().filter(|_| option[0] == "--machine");
+        let refused = quell(&option)
+            .args(replay)
+            .args(["--", "touch"])
+            .arg(&made)
+            .assert();
+        refused.code(2).stderr(contains(option[1]));
+        assert!(!made.exists(), "{option:?}");
+    }
+}
+
+#[test]
+fn the_command_is_given_its_arguments_and_limits_as_they_are() {
+    let quell = env!("CARGO_BIN_EXE_quell");
+    let script =
+        format!("ulimit -Sn 300; exec '{quell}' record -- sh -c 'ulimit -Sn\necho two\tlines'");
+    let output = Command::new("sh").args(["-c", &script]).output().unwrap();
+    let shown = String::from_utf8(output.stdout).unwrap();
+    assert!(shown.contains("300\n"), "{shown}");
+    assert!(shown.contains("two lines"), "{shown}");
+}
+
+#[test]
+fn without_rights_json_is_json_too() {
+    use std::os::unix::{fs::MetadataExt, process::CommandExt};
+    let mut command = std::process::Command::new(env!("CARGO_BIN_EXE_quell"));
+    command
+        .args(["record", "--json", "--", "true"])
+        .current_dir("/");
+    if std::fs::metadata("/proc/self").unwrap().uid() == 0 {
+        // Nobody.
+        command.uid(65534).gid(65534);
+    }
+    let Ok(output) = command.output() else {
+        return eprintln!("NOT RUN: nobody else may execute this build");
+    };
+    if output.status.code() == Some(1) {
+        let object: Value = serde_json::from_slice(&output.stdout).unwrap();
+        assert!(object["refused"].is_string(), "{object}");
+        assert!(object["counted"].is_object(), "{object}");
+    }
+}
+
 /// Threads that give memory back all the time, so that there is something to see.
 struct Churning(Option<std::process::Child>);
 

@@ -131,6 +131,24 @@ fn parts_that_are_merged_are_the_file_of_one_machine() {
     );
 }
 
+#[cfg(unix)]
+#[test]
+fn two_sweeps_do_not_write_their_results_over_each_other() {
+    let folder = tempfile::tempdir().unwrap();
+    let at = folder.path();
+    good(sweep(at, &["--results", "shared.jsonl"]));
+    let whole = fs::read(at.join("shared.jsonl")).unwrap();
+    // Another sweep has it.
+    let other = fs::File::open(at.join("shared.jsonl")).unwrap();
+    rustix::fs::flock(&other, rustix::fs::FlockOperation::LockExclusive).unwrap();
+    let refused = sweep(at, &["--results", "shared.jsonl"]);
+    assert_eq!(refused.status.code(), Some(2));
+    assert!(errors(&refused).contains("another command"), "{refused:?}");
+    assert_eq!(fs::read(at.join("shared.jsonl")).unwrap(), whole);
+    drop(other);
+    good(sweep(at, &["--results", "shared.jsonl"]));
+}
+
 #[test]
 fn a_sweep_goes_on_where_it_was_interrupted() {
     let folder = tempfile::tempdir().expect("a folder");

@@ -54,13 +54,15 @@ pub fn find(text: &str) -> Result<MachineFile, FindError> {
 /// Reads a file and, in front of it, the files that it is based on, whose paths begin at the folder that it lies in.
 fn parse(path: &Path, content: &str, above: &mut Vec<PathBuf>) -> Result<MachineFile, String> {
     let name = path.display().to_string();
-    above.push(path.to_owned());
+    // By whatever path it is reached.
+    let same = |path: &Path| fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
+    above.push(same(path));
     let base = |wanted: &str| {
         if let Some(machine) = built_in(wanted) {
             return Ok(machine);
         }
         let file = path.parent().unwrap_or(Path::new("")).join(wanted);
-        if above.contains(&file) {
+        if above.contains(&same(&file)) {
             return Err(format!("{} is based on itself", file.display()));
         }
         let content = read(&file).map_err(|error| {

@@ -12,6 +12,9 @@ const MATTERS: f64 = 0.01;
 /// included: some times what the mean of timed ones was on the busiest virtual machine that was recorded.
 const LONGEST_NS: f64 = 1e6;
 
+/// How the verdict begins where interrupts cost too little to matter.
+const NOT_THE_TLB: &str = "It is not your TLB";
+
 /// What is said in place of advice where interrupts were only counted: what is not timed promises nothing by itself.
 const TOO_LITTLE: &str = "What would help cannot be told, because none of these was timed: record for longer, or allow more with --overhead.";
 
@@ -187,13 +190,19 @@ pub fn answer(
     lines.extend(answer.filled_again());
     lines.extend(answer.no_shootdowns());
     lines.extend(answer.sent_by_others());
-    lines.push(answer.verdict());
+    let verdict = answer.verdict();
+    // Advice that promises more than interrupts cost is about what goes with them.
+    let beside = match verdict.starts_with(NOT_THE_TLB) {
+        true => "The same calls cost more than interrupts: their own time, and page faults. ",
+        false => "",
+    };
+    lines.push(verdict);
     match report
         .advice
         .iter()
         .find(|advice| is_about(&advice.program))
     {
-        Some(advice) => lines.push(format!("Try first: {}", advice.text)),
+        Some(advice) => lines.push(format!("{beside}Try first: {}", advice.text)),
         None if !answer.are_few
             && answer.first.is_some_and(|site| {
                 site.timed == 0 || site.initiator.most + site.stolen.most == 0.0
@@ -440,7 +449,7 @@ impl Answer<'_> {
                 percents(share)
             ),
             Some((program, share)) => format!(
-                "It is not your TLB: {} loses 1 % of its time to shootdowns ({} loses {}).",
+                "{NOT_THE_TLB}: {} loses 1 % of its time to shootdowns ({} loses {}).",
                 match self.others.is_empty() {
                     true => "no program",
                     false => "nothing that was recorded",
@@ -449,14 +458,15 @@ impl Answer<'_> {
                 percent(share.most)
             ),
             None if self.all < 1.0 => {
-                "It is not your TLB: there was no shootdown interrupt.".into()
+                format!("{NOT_THE_TLB}: there was no shootdown interrupt.")
             }
             None if self.first.is_some() && self.are_few => {
-                "It is not your TLB: so few interrupts take no program 1 % of its time.".into()
+                format!("{NOT_THE_TLB}: so few interrupts take no program 1 % of its time.")
             }
             None if self.sender.is_some() && self.first.is_none() && self.is_timed() => {
-                "It is not your TLB: none of these interrupts came from or to what was recorded."
-                    .into()
+                format!(
+                    "{NOT_THE_TLB}: none of these interrupts came from or to what was recorded."
+                )
             }
             None => {
                 "What that is of each program's CPU time cannot be told from this recording.".into()

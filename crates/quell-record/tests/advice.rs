@@ -35,12 +35,17 @@ struct Filled {
     all: u64,
     /// The first so many of them are others, which no call gave back.
     elsewhere: u64,
+    /// How long a round takes.
+    round_ns: u64,
 }
 
 impl Default for Filled {
     fn default() -> Self {
-        let (all, elsewhere) = (20, 0);
-        Filled { all, elsewhere }
+        Filled {
+            all: 20,
+            elsewhere: 0,
+            round_ns: 200_000,
+        }
     }
 }
 
@@ -62,18 +67,30 @@ fn advised_with(
     protected: Option<u64>,
     filled: Filled,
 ) -> Option<Advice> {
+    let report = report_with(fault_ns, busy, protected, filled);
+    report.advice.into_iter().find(|advice| advice.kind == kind)
+}
+
+/// The report that it is in.
+fn report_with(
+    fault_ns: Option<f64>,
+    busy: bool,
+    protected: Option<u64>,
+    filled: Filled,
+) -> Report {
+    let round_ns = filled.round_ns;
     let mut items = Vec::new();
     items.extend(fault_ns.map(prices));
     let mut add = |event: &str, time_ns, fields| {
         // The thread that goes on at the end of a round went to sleep in the middle of it.
-        let process = match !busy && time_ns % 200_000 == 190_000 {
+        let process = match !busy && time_ns % round_ns == round_ns - 10_000 {
             true => (0, "swapper"),
             false => (7, "server"),
         };
         items.push(Item::Sample(sample(time_ns, process, event, fields)));
     };
     for call in 0..200 {
-        let at = call * 200_000;
+        let at = call * round_ns;
         add(
             "syscalls:sys_enter_madvise",
             at,
@@ -115,7 +132,7 @@ fn advised_with(
         }
         add(
             "sched:sched_switch",
-            at + 190_000,
+            at + round_ns - 10_000,
             vec![number("next_pid", 7)],
         );
     }
@@ -123,8 +140,25 @@ fn advised_with(
     for item in items {
         all.item(item, &mut ());
     }
-    let report = Report::new(all, None);
-    report.advice.into_iter().find(|advice| advice.kind == kind)
+    Report::new(all, None)
+}
+
+/// A verdict on interrupts is none on what the same calls cost beside them.
+#[test]
+fn advice_that_promises_more_than_interrupts_cost_says_what_else_it_is_about() {
+    let filled = Filled {
+        round_ns: 4_000_000,
+        ..Filled::default()
+    };
+    let lines = report_with(Some(20_000.0), true, None, filled).answer;
+    let verdict = lines
+        .iter()
+        .position(|line| line.starts_with("It is not your TLB"));
+    let next = &lines[verdict.unwrap_or_else(|| panic!("{lines:#?}")) + 1];
+    assert!(
+        next.starts_with("The same calls cost more") && next.contains("Try first"),
+        "{lines:#?}"
+    );
 }
 
 #[test]
@@ -166,7 +200,11 @@ fn advice_on_memory_that_is_used_again_counts_what_it_costs_to_fill() {
 #[test]
 fn what_a_program_fills_that_nobody_was_seen_to_give_back_may_go_too() {
     let share = |all, elsewhere| {
-        let filled = Filled { all, elsewhere };
+        let filled = Filled {
+            all,
+            elsewhere,
+            ..Filled::default()
+        };
         let advice = advised_with("keep", Some(500.0), true, None, filled).unwrap();
         advice.share.unwrap()
     };

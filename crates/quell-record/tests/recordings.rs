@@ -9,6 +9,9 @@ use quell_perf::{Count, Item, Source, Statistics, When, Window};
 use quell_record::attribute::{Attribution, Evidence};
 use quell_record::import::Import;
 use quell_record::report::{Report, SiteRow};
+use quell_record::workload::Calls;
+
+use crate::written::{number, sample, work};
 
 const PERF: &str = include_str!("recordings/perf.txt");
 const TRACE_CMD: &str = include_str!("recordings/trace-cmd.txt");
@@ -559,4 +562,27 @@ fn events_that_were_lost_are_said_and_no_flush_interrupts_a_cpu_twice() {
     for site in whole.sites.iter().chain(&report.sites) {
         assert!(site.requests * (cpus - 1) >= site.interrupts, "{site:#?}");
     }
+}
+
+/// A shell that starts a program is recorded whole, because windows are open at first: it is not the busiest for that.
+#[test]
+fn the_busiest_process_is_the_one_that_interrupts_most_whenever_it_was_recorded() {
+    let mut calls = Calls::default();
+    let mut add = |time_ns, process, event: &str, fields| {
+        calls.item(&Item::Sample(sample(time_ns, process, event, fields)));
+    };
+    let (shell, program) = ((7, "bash"), (8, "python3"));
+    let range = || vec![number("addr", 0x1000), number("len", 4096)];
+    for (process, times, begin) in [(shell, 50, 0), (program, 5, 1_000_000)] {
+        for time in (begin..).step_by(1000).take(times) {
+            add(time, process, "syscalls:sys_enter_munmap", range());
+            add(time + 300, process, "csd:csd_queue_cpu", work());
+            add(time + 600, process, "syscalls:sys_exit_munmap", vec![]);
+        }
+    }
+    for time in (2_000_000..).step_by(1000).take(100) {
+        add(time, program, "between:csd_queue_cpu", work());
+    }
+    let written = calls.busiest(None).unwrap().workload();
+    assert!(written.text.contains("python3"), "{}", written.text);
 }

@@ -77,8 +77,8 @@ pub struct ExploreArgs {
     /// programs
     #[arg(long, value_name = "N", default_value_t = 1)]
     pub seed: u64,
-    /// The greatest depth of priority-based search
-    #[arg(long, value_name = "D", default_value_t = 4)]
+    /// The greatest depth of priority-based search, from 1 to 9
+    #[arg(long, value_name = "D", default_value_t = 4, value_parser = clap::value_parser!(u32).range(1..=9))]
     pub depth: u32,
     /// Threads; as many as the host has CPUs if not given
     #[arg(long, value_name = "N")]

@@ -3,7 +3,7 @@
 use super::args::ExploreArgs;
 use super::tables::{self, finds, killer};
 use super::work::Searched;
-use crate::output::{Destination, note, paragraph, say, write};
+use crate::output::{Destination, note, paragraph, say, several, write};
 use quell_adversary::Scenario;
 use quell_adversary::cases::{self, Row};
 use quell_adversary::explore::POLICIES;
@@ -147,9 +147,11 @@ pub fn results(args: &ExploreArgs, results: &[Searched], elapsed: Duration) -> O
         .filter(|r| r.report.failure.is_some())
         .count();
     say!(
-        "{schedules} schedules of {} cases in {:.1} s, {rate:.0} a second; {violations} violations",
-        results.len(),
+        "{} of {} in {:.1} s, {rate:.0} a second; {}",
+        several(schedules, "schedule"),
+        several(results.len(), "case"),
         elapsed.as_secs_f64(),
+        several(violations, "violation"),
     );
     for pace in paces(results) {
         let Some(rate) = cpu_time::rate(pace.schedules, pace.spent) else {
@@ -201,8 +203,10 @@ pub fn rows(rows: &[Row], exhaustive_asked: bool) {
     let schedules: u64 = rows.iter().map(|row| row.schedules).sum();
     let violations: u64 = rows.iter().map(|row| row.violations).sum();
     say!(
-        "{schedules} schedules of {} cases; {violations} violations",
-        rows.len()
+        "{} of {}; {}",
+        several(schedules, "schedule"),
+        several(rows.len(), "case"),
+        several(violations, "violation"),
     );
     for row in rows {
         if let (Some(breach), Some(code)) = (&row.violation, &row.replay) {

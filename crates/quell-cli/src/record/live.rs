@@ -12,6 +12,7 @@ use std::time::{Duration, Instant};
 use anyhow::Context;
 use clap::Args;
 use indicatif::{ProgressBar, ProgressStyle};
+use quell_experiments::machines;
 use quell_perf::file::Recording;
 use quell_perf::live::{Options, Recorder, Refused, Scope, Summary};
 use quell_perf::{Statistics, When, counters};
@@ -77,11 +78,11 @@ impl LiveArgs {
         !self.pids.is_empty() || self.all || self.cgroup.is_some() || !self.command.is_empty()
     }
 
-    /// Records.
+    /// Records. Without rights it shows what the kernel counts anyway, as a table or as an object of JSON.
     ///
     /// # Errors
     /// If the process or control group does not exist, the command does not start, or the file cannot be written.
-    pub fn record(&self) -> anyhow::Result<Outcome> {
+    pub fn record(&self, json: bool) -> anyhow::Result<Outcome> {
         let over = told_to_end()?;
         // What cannot be kept is not recorded.
         let Output {
@@ -104,7 +105,24 @@ impl LiveArgs {
             Err(Refused::Absent(what)) => return Err(usage(what)),
             Err(refused @ (Refused::Missing(_) | Refused::Event { .. })) => {
                 note!("cannot record: {refused}");
-                self.counted(&over)?;
+                let (times, seconds) = self.counted(&over)?;
+                if json {
+                    let counted: serde_json::Map<_, _> = times
+                        .into_iter()
+                        .map(|(name, times)| (name, times.into()))
+                        .collect();
+                    let object = serde_json::json!({
+                        "refused": refused.to_string(),
+                        "seconds": seconds,
+                        "counted": counted,
+                    });
+                    say!("{}", serde_json::to_string_pretty(&object)?);
+                } else {
+                    paragraph(format!(
+                        "The kernel's own counters, in {seconds:.1} s on all CPUs together, whichever process it was:"
+                    ));
+                    say!("{}", table(&times, seconds));
+                }
                 return Ok(Outcome::Counted);
             }
             Err(error) => return Err(error.into()),
@@ -160,6 +178,9 @@ impl LiveArgs {
     fn file(&self) -> anyhow::Result<Output> {
         if let Some(path) = &self.output {
             let name = path.display().to_string();
+            if let Some(why) = machines::waits_for_others(path) {
+                return Err(usage(format_args!("--output {name}: {why}")));
+            }
             let made = !path.exists();
             let file = File::options()
                 .write(true)
@@ -175,7 +196,12 @@ impl LiveArgs {
                 made,
             });
         }
-        let file = tempfile::tempfile().context("a temporary file for the recording")?;
+        let file = tempfile::tempfile().with_context(|| {
+            format!(
+                "a temporary file for the recording, in {} (TMPDIR, or name a file with --output)",
+                std::env::temp_dir().display()
+            )
+        })?;
         let path = PathBuf::from(format!(
             "/proc/self/fd/{}",
             std::os::fd::AsRawFd::as_raw_fd(&file)
@@ -202,8 +228,8 @@ impl LiveArgs {
         bar
     }
 
-    /// Without rights: what the kernel counts of the whole machine.
-    fn counted(&self, over: &AtomicBool) -> anyhow::Result<()> {
+    /// Without rights: what the kernel counts of the whole machine, and in how many seconds.
+    fn counted(&self, over: &AtomicBool) -> anyhow::Result<(Vec<(String, u64)>, f64)> {
         let begin = Instant::now();
         let before = counters::read(When::Before, 0)?;
         let mut child = match self.scope() {
@@ -222,12 +248,7 @@ impl LiveArgs {
             std::thread::sleep(Duration::from_millis(10));
         }
         let after = counters::read(When::After, 0)?;
-        let seconds = begin.elapsed().as_secs_f64();
-        paragraph(format!(
-            "The kernel's own counters, in {seconds:.1} s on all CPUs together, whichever process it was:"
-        ));
-        say!("{}", counts(&before, &after, seconds));
-        Ok(())
+        Ok((counts(&before, &after), begin.elapsed().as_secs_f64()))
     }
 }
 
@@ -249,17 +270,22 @@ fn told(summary: &Summary, kept: Option<&String>, command: bool) {
     }
 }
 
-/// Counters that have to do with shootdowns.
-pub fn counts(before: &Statistics, after: &Statistics, seconds: f64) -> Table {
+/// How often something happened, in so many seconds.
+pub fn table(times: &[(String, u64)], seconds: f64) -> Table {
     let mut table = Table::new([words("what"), number("times"), number("a second")]);
+    for (name, times) in times {
+        let each = format!("{:.0}", *times as f64 / seconds);
+        table.row([name.clone(), times.to_string(), each]);
+    }
+    table
+}
+
+/// How often what has to do with shootdowns happened in between, as the kernel counts it.
+pub fn counts(before: &Statistics, after: &Statistics) -> Vec<(String, u64)> {
+    let mut rows = Vec::new();
     let mut row = |name: String, before: Option<u64>, after: Option<u64>| {
         if let (Some(before), Some(after)) = (before, after) {
-            let times = after.saturating_sub(before);
-            table.row([
-                name,
-                times.to_string(),
-                format!("{:.0}", times as f64 / seconds),
-            ]);
+            rows.push((name, after.saturating_sub(before)));
         }
     };
     for interrupt in &after.interrupts {
@@ -283,7 +309,7 @@ pub fn counts(before: &Statistics, after: &Statistics, seconds: f64) -> Table {
             row(name.clone(), before.vm(name), after.vm(name));
         }
     }
-    table
+    rows
 }
 
 /// Set when this process is told to end, by Ctrl-C or otherwise; it goes on until it has looked.

@@ -21,6 +21,7 @@ use std::process::ExitCode;
 use anyhow::Context;
 use clap::{Args, ValueEnum};
 use indicatif::{ProgressBar, ProgressStyle};
+use quell_clock::MachineFile;
 use quell_host::predict::recorded::replay_busiest;
 use quell_perf::Source;
 use quell_perf::file::Recording;
@@ -35,7 +36,7 @@ use quell_record::workload::Listening;
 use crate::output::{Destination, paragraph};
 use crate::usage::usage;
 
-/// What TLB shootdowns cost: which calls cause them, who pays, and what would remove them
+/// What shootdowns cost a program: which calls cause them, who pays, what would remove them
 ///
 /// Records what runs here, as root or with CAP_PERFMON (without, it says what is missing and shows what the kernel
 /// counts of the whole machine): `quell record -- COMMAND`, `-p PID`, `-a`. Or reads a recording: one that `-o` kept,
@@ -101,18 +102,22 @@ pub fn run(args: &RecordArgs) -> anyhow::Result<ExitCode> {
         let name = path.display().to_string();
         if Recording::is_one(path) {
             let mut recording = Recording::open(path)?;
-            return args.show.of(&mut recording, &name);
+            return args.show.of(&mut recording, &name, args.show.places()?);
         }
         let mut source = Import::open(path).map_err(usage)?;
-        return args.show.of(&mut source, &name);
+        return args.show.of(&mut source, &name, args.show.places()?);
     }
     #[cfg(all(
         target_os = "linux",
         any(target_arch = "x86_64", target_arch = "aarch64")
     ))]
     if args.live.any() {
-        return match args.live.record()? {
-            live::Outcome::Recorded(mut recording, name) => args.show.of(&mut *recording, &name),
+        // What cannot be shown is not recorded.
+        let places = args.show.places()?;
+        return match args.live.record(args.show.json)? {
+            live::Outcome::Recorded(mut recording, name) => {
+                args.show.of(&mut *recording, &name, places)
+            }
             live::Outcome::Counted => Ok(ExitCode::FAILURE),
         };
     }
@@ -122,21 +127,48 @@ pub fn run(args: &RecordArgs) -> anyhow::Result<ExitCode> {
     ))
 }
 
+/// What else is asked for, and can be had.
+struct Places {
+    machine: Option<MachineFile>,
+    html: Option<Destination>,
+    trace: Option<Destination>,
+    workload: Option<Destination>,
+}
+
 impl ShowArgs {
-    /// Reads a recording to its end, and shows what it says.
+    /// Looks whether what is asked for can be read and written: told before a recording, which cannot be made twice.
     ///
     /// # Errors
-    /// If it cannot be read, or what was asked for cannot be written.
-    pub fn of(&self, source: &mut dyn Source, name: &str) -> anyhow::Result<ExitCode> {
-        let machine = self.replay.machine()?;
+    /// If it cannot.
+    fn places(&self) -> anyhow::Result<Places> {
         let place = |option, path: &Option<PathBuf>| {
             let path = path.as_deref();
             path.map(|path| Destination::open(option, Some(path), ""))
                 .transpose()
         };
-        let html = place("--html", &self.html)?;
-        let trace = place("--perfetto", &self.perfetto)?;
-        let workload = place("--workload", &self.workload)?;
+        Ok(Places {
+            machine: self.replay.machine()?,
+            html: place("--html", &self.html)?,
+            trace: place("--perfetto", &self.perfetto)?,
+            workload: place("--workload", &self.workload)?,
+        })
+    }
+
+    /// Reads a recording to its end, and shows what it says.
+    ///
+    /// # Errors
+    /// If it cannot be read, or what was asked for cannot be written.
+    fn of(
+        &self,
+        source: &mut dyn Source,
+        name: &str,
+        Places {
+            machine,
+            html,
+            trace,
+            workload,
+        }: Places,
+    ) -> anyhow::Result<ExitCode> {
         let perfetto = match &self.perfetto {
             Some(path) => {
                 let file = File::create(path).with_context(|| path.display().to_string())?;

@@ -21,7 +21,7 @@ use quell_experiments::{cpu_time, machines, workloads};
 use quell_workloads::{Unit, Workload};
 
 use crate::numbers::Listed;
-use crate::output::{Destination, note, say};
+use crate::output::{Destination, note, say, several};
 use crate::results::{Keeper, ResultsFile};
 use crate::usage::usage;
 
@@ -193,8 +193,8 @@ pub fn run(args: &SweepArgs) -> Result<ExitCode> {
     {
         let (took, cores) = (begun.elapsed(), rayon::current_num_threads());
         note!(
-            "{} runs in {:.1} s, in which {cores} cores were used to {:.0} %",
-            missing.len(),
+            "{} in {:.1} s, in which {cores} cores were used to {:.0} %",
+            several(missing.len(), "run"),
             took.as_secs_f64(),
             100.0 * (after - before).div_duration_f64(took) / cores as f64
         );

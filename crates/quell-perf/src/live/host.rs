@@ -2,6 +2,7 @@
 
 use std::io;
 
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use rustix::time::{ClockId, clock_gettime};
 
 use crate::sample::Host;
@@ -64,18 +65,31 @@ pub(super) fn buffer_for(cpus: usize) -> usize {
 /// What Linux lets everybody have (`kernel.perf_event_mlock_kb`), and the least that is of use.
 pub(super) const LEAST_BUFFER: usize = 512 << 10;
 
-/// Lets this process open as many files as it may: each event is two on each CPU.
-pub(super) fn raise_file_limit() {
-    use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
-    let limit = getrlimit(Resource::Nofile);
-    // If this is refused, opening the events says what is missing.
-    let _ = setrlimit(
-        Resource::Nofile,
-        Rlimit {
-            current: limit.maximum,
-            ..limit
-        },
-    );
+/// How many files this process might open before it was let open as many as it may: each event is two on each CPU.
+pub(super) struct FileLimit(Rlimit);
+
+impl FileLimit {
+    /// Raises it.
+    pub(super) fn raise() -> Self {
+        let before = getrlimit(Resource::Nofile);
+        let limit = FileLimit(before);
+        limit.raised();
+        limit
+    }
+
+    fn raised(&self) {
+        let current = self.0.maximum;
+        // If this is refused, opening the events says what is missing.
+        let _ = setrlimit(Resource::Nofile, Rlimit { current, ..self.0 });
+    }
+
+    /// Does something as if it had not been raised: what is started then inherits what it would have.
+    pub(super) fn without<T>(&self, start: impl FnOnce() -> T) -> T {
+        let _ = setrlimit(Resource::Nofile, self.0);
+        let started = start();
+        self.raised();
+        started
+    }
 }
 
 /// This thread before others while it lives: the thread that empties buffers must not wait for those that fill them.

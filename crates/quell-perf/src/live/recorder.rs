@@ -14,7 +14,7 @@ use perf_event::data::Record;
 
 use super::budget::Phase;
 use super::frequent::{self, Ends, Frequent};
-use super::host::{Ahead, buffer_for, host, now_ns, online, raise_file_limit, spent_ns};
+use super::host::{Ahead, FileLimit, buffer_for, host, now_ns, online, spent_ns};
 use super::memory::{self, Memory};
 use super::options::{BETWEEN, Counted, Filter, Options, Stretches, Wanted};
 use super::price::{self, Price};
@@ -51,6 +51,7 @@ pub struct Recorder {
     /// What the kernel would not do as it was asked.
     notes: Vec<String>,
     command: Option<Command>,
+    file_limit: FileLimit,
     times: Times,
     begun_ns: u64,
 }
@@ -162,7 +163,7 @@ impl Recorder {
             // What is opened first is closed first.
             points.splice(0..0, ends.points(all));
         }
-        raise_file_limit();
+        let file_limit = FileLimit::raise();
         let cpus = online().map_err(failed("/sys/devices/system/cpu/online"))?;
         let bytes = options.buffer.unwrap_or_else(|| buffer_for(cpus.len()));
         // What takes long is done first: as soon as the events are open, calls and page faults of all programs take longer.
@@ -214,6 +215,7 @@ impl Recorder {
             changes,
             notes,
             command,
+            file_limit,
             times: Times::default(),
             begun_ns,
         })
@@ -519,10 +521,13 @@ impl Recorder {
 
     /// Starts the command that is to be recorded.
     fn spawn(&mut self, mut command: Command) -> Result<Child, Refused> {
-        let child = command.spawn().map_err(|error| Refused::Command {
-            command: command.get_program().to_string_lossy().into_owned(),
-            error,
-        })?;
+        let child = self
+            .file_limit
+            .without(|| command.spawn())
+            .map_err(|error| Refused::Command {
+                command: command.get_program().to_string_lossy().into_owned(),
+                error,
+            })?;
         // Its records are read after this, so none is taken for another's.
         self.processes.want_command(child.id());
         Ok(child)

@@ -66,6 +66,9 @@ const ALIKE: u64 = 10;
 pub struct Calls {
     stacks: Stacks,
     processes: BTreeMap<u32, (String, Threads)>,
+    /// How many interrupts of each process are in the recording, also of the time in which no calls were recorded: by
+    /// these the busiest is told. What ran in the first moments alone was recorded whole.
+    sent: BTreeMap<u32, u64>,
     lost: u64,
     /// Whether it was recorded which CPUs were interrupted. If not, a call that says that it asks others does.
     queued: bool,
@@ -99,7 +102,12 @@ impl Calls {
             } => self.stacks.tell(&sample.stack).cause,
             Event::Queue { function, .. } if flushes(function) => {
                 self.queued = true;
+                *self.sent.entry(sample.pid).or_default() += 1;
                 self.stacks.tell(&sample.stack).cause
+            }
+            Event::QueueBetween { function } if flushes(function) => {
+                *self.sent.entry(sample.pid).or_default() += 1;
+                None
             }
             _ => None,
         };
@@ -147,24 +155,32 @@ impl Calls {
         }
     }
 
-    /// The process that made most calls, and those of the same program that made a tenth as many or more; of the
-    /// program `only` if one is named.
+    /// The process that sent most interrupts, or else made most calls, and those of the same program that made a tenth
+    /// as many calls or more; of the program `only` if one is named.
     ///
     /// # Errors
     /// If no process made a call that a statement of a workload stands for.
     pub fn busiest(&self, only: Option<&str>) -> Result<Process, NoWorkload> {
         let (queued, lost) = (self.queued, self.lost);
-        let mut all = Vec::from_iter(self.processes.values().cloned());
+        let mut all: Vec<(&u32, (String, Threads))> = self
+            .processes
+            .iter()
+            .map(|(pid, of)| (pid, of.clone()))
+            .collect();
         let mut calls = 0;
-        for (_, threads) in &mut all {
+        for (_, (_, threads)) in &mut all {
             for thread in threads.values_mut() {
                 thread.end();
                 calls += thread.count();
             }
         }
         let count = |threads: &Threads| threads.values().map(Thread::count).sum::<u64>();
-        all.retain(|(name, threads)| only.is_none_or(|only| name == only) && count(threads) > 0);
-        all.sort_by_key(|(_, threads)| Reverse(count(threads)));
+        all.retain(|(_, (name, threads))| {
+            only.is_none_or(|only| name == only) && count(threads) > 0
+        });
+        let sent = |pid| self.sent.get(pid).copied().unwrap_or_default();
+        all.sort_by_key(|(pid, (_, threads))| Reverse((sent(pid), count(threads))));
+        let mut all: Vec<_> = all.into_iter().map(|(_, of)| of).collect();
         let Some((name, most)) = all.first() else {
             return Err(NoWorkload::NoCalls(only.map(str::to_owned)));
         };

@@ -10,6 +10,7 @@ use quell_host::live::Options;
 use quell_host::live::bench::ALL;
 
 use crate::output::say;
+use crate::usage::usage;
 
 /// Everything that was asked for was refused; nothing was measured.
 const EXIT_NOTHING_MEASURED: u8 = 3;
@@ -37,7 +38,7 @@ pub struct HostArgs {
     #[arg(long, value_name = "LIST", value_delimiter = ',', value_parser = known_name)]
     only: Vec<String>,
     /// List the benchmarks and end
-    #[arg(long)]
+    #[arg(long, conflicts_with = "json")]
     list: bool,
     /// Directory on a disk for temporary files of up to 128 MiB [default: the system's]
     #[arg(long, value_name = "DIR")]
@@ -73,6 +74,12 @@ impl HostArgs {
                 say!("{:10} {}  {}", bench.name, bench.mechanism, bench.title);
             }
             return Ok(ExitCode::SUCCESS);
+        }
+        if let Some(dir) = self.dir.as_deref().filter(|dir| !dir.is_dir()) {
+            return Err(usage(format_args!(
+                "--dir {}: not a directory; name one that is there",
+                dir.display()
+            )));
         }
         let report = Options {
             seconds: self.seconds,
