@@ -45,6 +45,9 @@ struct Unwritable(io::Error);
 /// What a shell says of a program that a closed pipe has ended: 128 and the number of SIGPIPE.
 const CLOSED_PIPE: u8 = 141;
 
+/// And of one that Ctrl-C has ended.
+pub const INTERRUPTED: u8 = 130;
+
 fn end(error: io::Error) -> ! {
     // Not a panic: nothing is wrong with the program, so no hook has anything to say.
     panic::resume_unwind(Box::new(Unwritable(error)))

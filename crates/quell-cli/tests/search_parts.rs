@@ -62,7 +62,7 @@ fn parts_that_are_merged_are_the_search_of_one_machine() {
     let printed = said(&whole);
     assert_eq!(whole.status.code(), Some(1), "{}", errors(&whole));
     assert!(
-        printed.contains("VIOLATED") && printed.contains("; 1 violations"),
+        printed.contains("VIOLATED") && printed.contains("; 1 violation"),
         "{printed}"
     );
     let file = fs::read_to_string(at.join("whole.jsonl")).expect("results");
@@ -226,4 +226,32 @@ fn results_take_the_place_of_files_alone() {
     );
     let zeros = fs::File::open("/dev/zero").expect("zeros");
     refused(&merge(zeros.into()), "more than 64 megabytes");
+}
+
+/// A search that is interrupted shows what it has found, keeps the cases that it has searched to their end, and can go
+/// on.
+#[cfg(unix)]
+#[test]
+fn a_search_that_is_interrupted_says_what_it_has_found() {
+    let folder = tempfile::tempdir().unwrap();
+    let kept = folder.path().join("kept.jsonl");
+    let mut command = Command::new(env!("CARGO_BIN_EXE_quell"));
+    command
+        .current_dir(folder.path())
+        .args(["explore", "two-initiators", "--schedules", "1000000000000"])
+        .args(["--results", "kept.jsonl"])
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped());
+    let search = command.spawn().unwrap();
+    // It listens before it makes the file.
+    while !kept.exists() {
+        std::thread::yield_now();
+    }
+    let pid = rustix::process::Pid::from_child(&search);
+    rustix::process::kill_process(pid, rustix::process::Signal::INT).unwrap();
+    let output = search.wait_with_output().unwrap();
+    assert_eq!(output.status.code(), Some(130), "{output:?}");
+    assert!(errors(&output).contains("interrupted"), "{output:?}");
+    assert!(said(&output).contains("0 cases"), "{output:?}");
+    assert_eq!(fs::read_to_string(&kept).unwrap().lines().count(), 1);
 }

@@ -3,11 +3,11 @@
 //! The search itself is [`quell_adversary::generate`]; here are its budget and what is printed.
 
 use super::args::ExploreArgs;
+use super::work::end_on_signals;
 use super::{output, survival};
 use crate::output::{Destination, say, write};
 use crate::table::{Table, number, words};
 use crate::usage::usage;
-use anyhow::Context;
 use quell_adversary::Mistake;
 use quell_adversary::cases;
 use quell_adversary::generate::campaign::Killed;
@@ -19,8 +19,8 @@ use quell_experiments::{cpu_time, machines};
 use serde_json::json;
 use std::path::Path;
 use std::process::ExitCode;
-use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::atomic::Ordering::Relaxed;
+use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 /// How long a search takes unless told otherwise.
@@ -102,19 +102,6 @@ pub fn run(args: &ExploreArgs, sought: &[Mistake], jobs: usize) -> anyhow::Resul
 /// If it cannot be read, or is none.
 pub fn read(path: &Path) -> anyhow::Result<Recorded> {
     cases::recorded(&path.display().to_string(), &machines::read).map_err(usage)
-}
-
-/// Lets Ctrl-C, and whatever else asks the command to end, end the search with what it has found. Asked twice,
-/// the command ends at once.
-fn end_on_signals(stop: &Arc<AtomicBool>) -> anyhow::Result<()> {
-    #[cfg(unix)]
-    for signal in signal_hook::consts::TERM_SIGNALS {
-        use signal_hook::flag;
-        flag::register_conditional_shutdown(*signal, 1, Arc::clone(stop))
-            .and_then(|_| flag::register(*signal, Arc::clone(stop)))
-            .context("cannot wait for Ctrl-C")?;
-    }
-    Ok(())
 }
 
 fn print_json(campaign: &Campaign, seeks: bool, rate: f64) {

@@ -14,11 +14,13 @@ pub mod work;
 use std::num::NonZeroUsize;
 use std::path::Path;
 use std::process::ExitCode;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::Instant;
 
 pub use args::ExploreArgs;
 
-use crate::output::{Destination, note, say};
+use crate::output::{Destination, INTERRUPTED, note, say};
 use crate::results::{Keeper, ResultsFile};
 use crate::usage::usage;
 use quell_adversary::cases::{Choice, Effort, is_file, workload, workload_of};
@@ -85,6 +87,8 @@ pub fn run(args: ExploreArgs) -> anyhow::Result<ExitCode> {
         (None, true) => Effort::Exhaustive(args.most),
         (None, false) => args.schedules.map_or(Effort::USUAL, Effort::Schedules),
     };
+    let stop = Arc::new(AtomicBool::new(false));
+    work::end_on_signals(&stop)?;
     let head = args.results.as_ref().map(|path| {
         let head = kept::Head::of(&args, &choice, &all, effort)?;
         let place = Destination::open("--results", Some(path), "")?;
@@ -104,10 +108,10 @@ pub fn run(args: ExploreArgs) -> anyhow::Result<ExitCode> {
         )));
     }
     if let Some((file, place)) = kept {
-        return search_and_keep(&args, mine, effort, jobs, file, &place);
+        return search_and_keep(&args, mine, (effort, jobs), &stop, file, &place);
     }
     let cases: Vec<_> = mine.into_iter().map(|(_, case)| case).collect();
-    let results = work::explore_all(&args, &cases, effort, jobs, |_, _| {})?;
+    let results = work::explore_all(&args, &cases, effort, jobs, &stop, |_, _| {})?;
     let outcome = output::results(&args, &results, began.elapsed());
     if let (Some(place), Some(first)) = (
         &trace,
@@ -119,15 +123,29 @@ pub fn run(args: ExploreArgs) -> anyhow::Result<ExitCode> {
         let (_, lines) = replay(first.case, failure.deviations.clone());
         output::write_trace(place, &lines, &failure.violation.to_string())?;
     }
-    Ok(outcome.into())
+    let violated = results.iter().any(|of| of.report.failure.is_some());
+    Ok(ended(&stop, outcome, violated))
+}
+
+/// How the command ends: by what was found, or, where it was interrupted before a violation was, by that. What has not
+/// happened by then might have.
+fn ended(stop: &AtomicBool, found: output::Outcome, violated: bool) -> ExitCode {
+    if !stop.load(Relaxed) {
+        return found.into();
+    }
+    note!("interrupted: not all cases were searched to their end");
+    match violated {
+        true => found.into(),
+        false => ExitCode::from(INTERRUPTED),
+    }
 }
 
 /// Searches those cases of which the file has no result, and prints what there is then.
 fn search_and_keep(
     args: &ExploreArgs,
     mut cases: Vec<(usize, Case<'static>)>,
-    effort: Effort,
-    jobs: usize,
+    (effort, jobs): (Effort, usize),
+    stop: &AtomicBool,
     mut file: ResultsFile<kept::Head>,
     place: &Destination,
 ) -> anyhow::Result<ExitCode> {
@@ -139,7 +157,7 @@ fn search_and_keep(
     let (places, cases): (Vec<_>, Vec<_>) = cases.into_iter().unzip();
     let keeper = Keeper::new(&mut file);
     if !cases.is_empty() {
-        work::explore_all(args, &cases, effort, jobs, |index, searched| {
+        work::explore_all(args, &cases, effort, jobs, stop, |index, searched| {
             keeper.keep(&kept::Found::of(
                 places[index],
                 &searched.case,
@@ -157,7 +175,8 @@ fn search_and_keep(
         say!("results: {}", place.shown());
         outcome
     };
-    Ok(outcome.into())
+    let violated = outcome == output::Outcome::Wrong;
+    Ok(ended(stop, outcome, violated))
 }
 
 /// The mutants that the arguments name.

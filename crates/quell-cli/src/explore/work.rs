@@ -1,6 +1,7 @@
 //! Cases over threads, and progress.
 
 use super::args::ExploreArgs;
+use anyhow::Context;
 use quell_adversary::cases::Effort;
 use quell_adversary::mutants::{self, Tested};
 use quell_adversary::{Budget, Case, Coverage, Exploration, Mistake, Report, Session, explore};
@@ -8,8 +9,22 @@ use quell_experiments::cpu_time;
 use quell_experiments::progress::{self, Glance};
 use rayon::prelude::*;
 use rayon::{ThreadPoolBuildError, ThreadPoolBuilder};
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::time::{Duration, Instant};
+
+/// Lets Ctrl-C, and whatever else asks the command to end, end the search with what it has found. Asked twice,
+/// the command ends at once.
+pub fn end_on_signals(stop: &Arc<AtomicBool>) -> anyhow::Result<()> {
+    #[cfg(unix)]
+    for signal in signal_hook::consts::TERM_SIGNALS {
+        use signal_hook::flag;
+        flag::register_conditional_shutdown(*signal, 1, Arc::clone(stop))
+            .and_then(|_| flag::register(*signal, Arc::clone(stop)))
+            .context("cannot wait for Ctrl-C")?;
+    }
+    Ok(())
+}
 
 /// What a case came to.
 pub struct Searched {
@@ -40,7 +55,8 @@ fn spread<T: Send>(
     Ok(threads.build()?.install(all))
 }
 
-/// Searches all cases; `found` is told of each, by its place in them, as soon as it is searched.
+/// Searches all cases, or, when it is to `stop`, those that were begun as far as they are; `found` is told of each that
+/// was searched to its end, by its place in them.
 ///
 /// # Errors
 /// If the host has no room for so many threads.
@@ -49,6 +65,7 @@ pub fn explore_all(
     cases: &[Case<'static>],
     effort: Effort,
     jobs: usize,
+    stop: &AtomicBool,
     found: impl Fn(usize, &Searched) + Sync + Send,
 ) -> Result<Vec<Searched>, ThreadPoolBuildError> {
     let cases: Vec<_> = cases.iter().map(|&case| (case, Spent::default())).collect();
@@ -71,6 +88,9 @@ pub fn explore_all(
         }
     };
     let search = |index: usize| {
+        if stop.load(Relaxed) {
+            return None;
+        }
         let (case, spent): &(Case<'static>, Spent) = &cases[index];
         let exploration = Exploration {
             case: *case,
@@ -91,7 +111,7 @@ pub fn explore_all(
             spent.tell(now, share);
             let transitions = coverage.iter().filter(|(_, count)| *count > 0).count();
             fired.fetch_max(transitions as u64, Relaxed);
-            true
+            !stop.load(Relaxed)
         };
         let (report, time) =
             cpu_time::spent_on(|| explore(&mut Session::new(*case), &exploration, go_on));
@@ -102,10 +122,14 @@ pub fn explore_all(
             report,
             spent: time,
         };
-        found(index, &searched);
-        searched
+        // A result that is kept is of the whole case.
+        if !stop.load(Relaxed) {
+            found(index, &searched);
+        }
+        Some(searched)
     };
-    progress::show("searching", look, || spread(cases.len(), jobs, search))
+    let results = progress::show("searching", look, || spread(cases.len(), jobs, search))?;
+    Ok(results.into_iter().flatten().collect())
 }
 
 /// How far the search of a case is.

@@ -56,6 +56,8 @@ pub enum Outcome {
     Recorded(Box<Recording>, String),
     /// Only what the kernel counts anyway; it has been said.
     Counted,
+    /// Nothing: it was told to end before it began.
+    Interrupted,
 }
 
 /// Where a recording is written.
@@ -127,6 +129,13 @@ impl LiveArgs {
             }
             Err(error) => return Err(error.into()),
         };
+        if over.load(Ordering::Relaxed) {
+            if made {
+                let _ = std::fs::remove_file(&path);
+            }
+            note!("interrupted before anything was recorded");
+            return Ok(Outcome::Interrupted);
+        }
         // Not before there is something to write: what could be recorded earlier is still there.
         if file.metadata().with_context(|| name.clone())?.is_file() {
             file.set_len(0).with_context(|| name.clone())?;

@@ -33,7 +33,7 @@ use quell_record::show::timeline::Timeline;
 use quell_record::show::{folded, page};
 use quell_record::workload::Listening;
 
-use crate::output::{Destination, paragraph};
+use crate::output::{Destination, INTERRUPTED, paragraph};
 use crate::usage::usage;
 
 /// What shootdowns cost a program: which calls cause them, who pays, what would remove them
@@ -119,6 +119,7 @@ pub fn run(args: &RecordArgs) -> anyhow::Result<ExitCode> {
                 args.show.of(&mut *recording, &name, places)
             }
             live::Outcome::Counted => Ok(ExitCode::FAILURE),
+            live::Outcome::Interrupted => Ok(INTERRUPTED.into()),
         };
     }
     Err(usage(

@@ -9,15 +9,13 @@ use clap::Args;
 use quell_host::live::Options;
 use quell_host::live::bench::ALL;
 
-use crate::output::say;
+use crate::output::{INTERRUPTED, say};
 use crate::usage::usage;
 
 /// Everything that was asked for was refused; nothing was measured.
 const EXIT_NOTHING_MEASURED: u8 = 3;
 /// Something that was set up could not be put back.
 const EXIT_NOT_RESTORED: u8 = 4;
-/// A signal ended the run (128 + SIGINT, as shells count).
-const EXIT_INTERRUPTED: u8 = 130;
 
 /// Measure what TLB shootdowns and page clearing cost on the running kernel.
 ///
@@ -97,7 +95,7 @@ impl HostArgs {
         Ok(if !report.not_restored.is_empty() {
             EXIT_NOT_RESTORED.into()
         } else if report.interrupted {
-            EXIT_INTERRUPTED.into()
+            INTERRUPTED.into()
         } else if report.benchmarks.iter().any(|b| b.failed.is_some()) {
             ExitCode::FAILURE
         } else if report.benchmarks.iter().all(|b| b.rows.is_empty()) {
