@@ -6,6 +6,7 @@ use std::collections::{BTreeMap, BinaryHeap};
 use std::ffi::CString;
 use std::fs::File;
 use std::io::{self, BufWriter, Write};
+use std::path::Path;
 use std::process::{Child, Command, ExitStatus};
 use std::thread;
 use std::time::Duration;
@@ -243,9 +244,15 @@ impl Recorder {
         let before = self.begin(&mut sink)?;
         let mut state = Running::new(self.options.overhead, spent_ns(), self.rings.len());
         let around_before = state.own_before - self.begun_ns;
-        let mut child = match self.command.take() {
-            Some(command) => Some(self.spawn(command)?),
-            None => None,
+        let own = std::process::id();
+        let children = || counters::process(own).map(|process| process.children);
+        let waited_for = children().unwrap_or_default();
+        let (mut child, program) = match self.command.take() {
+            Some(command) => {
+                let program = command.get_program().to_owned();
+                (Some(self.spawn(command)?), program)
+            }
+            None => Default::default(),
         };
         match &child {
             Some(child) => self.times.started(child.id()),
@@ -257,6 +264,11 @@ impl Recorder {
         let ahead = Ahead::begin();
         self.frequent.begin(state.begin_ns);
         let exit = self.record(&mut sink, &mut state, &before, child.as_mut(), &mut stop)?;
+        if let (Some(_), Some(children)) = (exit, children()) {
+            let name = Path::new(&program).file_name().unwrap_or(&program);
+            self.times
+                .whole(children.minus(waited_for), &name.to_string_lossy());
+        }
         let (mut summary, output) = self.end(&before, ahead, &mut state, sink)?;
         summary.around = Duration::from_nanos(around_before + spent_ns() - state.own_before);
         summary.around -= summary.recorder;

@@ -5,6 +5,9 @@
 //! that ended, in equal parts; what their own children did goes by their names, too. Where all that ended were seen, it
 //! is the last of what these did, and goes by the parent's name. A process that is gone is added up with the others of
 //! its name, once nothing more can be heard of it.
+//!
+//! What a process did after the last look is in no account but its parent's. Of a command that was started here, that is
+//! this process: once it has ended, the kernel says what it and all that were waited for in it have used ([`Times::whole`]).
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::ops::Bound::{Excluded, Unbounded};
@@ -57,6 +60,8 @@ pub(super) struct Times {
     explained: HashMap<u32, Used>,
     /// What those did that are no longer among `seen`.
     past: Sums,
+    /// What all of them together did, if that is known, and by which name it goes if none was seen.
+    whole: Option<(Used, String)>,
 }
 
 impl Times {
@@ -73,6 +78,13 @@ impl Times {
     /// A process begins that did nothing before.
     pub(super) fn started(&mut self, pid: u32) {
         self.running.insert(pid);
+    }
+
+    /// The command that was started here has ended, and this process has waited for it: it and all that were waited for
+    /// in it have used so much. What looks have not seen of that goes by the names that they have seen, in proportion;
+    /// if they have seen none, by the command's. Those that nobody waited for are not in it.
+    pub(super) fn whole(&mut self, used: Used, command: &str) {
+        self.whole = Some((used, command.to_owned()));
     }
 
     /// A process that the recording is about has changed, whose name this is.
@@ -226,6 +238,9 @@ impl Times {
             let of = explained.get(pid).copied().unwrap_or_default();
             sums.add(seen, of, self.unseen.get(pid));
         }
+        if let Some((whole, command)) = &self.whole {
+            sums.complete(*whole, command);
+        }
         sums.0.into_values().collect()
     }
 }
@@ -257,6 +272,28 @@ impl Sums {
         for ((comm, how), &count) in unseen {
             let part = rest.part(count as f64 / all as f64);
             self.put(comm, part, Some(*how), 0);
+        }
+    }
+
+    /// Makes all of them together no less than that.
+    fn complete(&mut self, whole: Used, command: &str) {
+        let seen = self.0.values().fold(Used::default(), |sum, ran| {
+            sum.plus(Used {
+                user_ns: ran.user_ns,
+                kernel_ns: ran.kernel_ns,
+            })
+        });
+        let missing = whole.minus(seen);
+        if seen == Used::default() {
+            return self.put(command, missing, None, 0);
+        }
+        // Ticks may have seen a name in the kernel alone: both parts of what is missing go by all that it used.
+        for ran in self.0.values_mut() {
+            let part = missing.part(ran.ns() as f64 / seen.ns() as f64);
+            let forked = ran.forked_user_ns as f64 / ran.user_ns.max(1) as f64;
+            ran.forked_user_ns += (part.user_ns as f64 * forked) as u64;
+            ran.user_ns += part.user_ns;
+            ran.kernel_ns += part.kernel_ns;
         }
     }
 
@@ -461,5 +498,24 @@ mod tests {
         );
         assert!(times.unseen.is_empty() && times.forked.is_empty() && times.gone.is_empty());
         assert_eq!((times.seen.len(), times.explained.len()), (1, 1));
+    }
+
+    #[test]
+    fn what_no_look_has_seen_of_a_command_that_ended_is_shared_among_those_that_were_seen() {
+        let whole = told("", 0, 400).children;
+        let mut times = Times::default();
+        times.whole(whole, "make");
+        assert_eq!(ran(&times), [("make".to_owned(), 400, 200, 0, 0)]);
+        times.see(1, Process::default(), told("sh", 10, 0));
+        times.see(2, Process::default(), told("cc1", 30, 0));
+        let used = |name: &str| {
+            let of = times.ran().into_iter().find(|ran| ran.comm == name);
+            of.map(|ran| (ran.user_ns, ran.kernel_ns)).unwrap()
+        };
+        assert_eq!((used("sh"), used("cc1")), ((100, 50), (300, 150)));
+        assert_eq!(times.ns(), whole.ns());
+        // Those that nobody waited for are not in the whole.
+        times.see(3, Process::default(), told("daemon", 900, 0));
+        assert_eq!(times.ns(), 940 + 470);
     }
 }
