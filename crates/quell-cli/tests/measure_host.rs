@@ -126,7 +126,7 @@ fn an_unknown_benchmark_is_a_usage_error_that_names_the_others() {
 #[test]
 fn a_missing_directory_is_named() {
     let output = quell(&["--dir", "no/such/place"]).output().unwrap();
-    assert_eq!(output.status.code(), Some(1));
+    assert_eq!(output.status.code(), Some(2));
     assert!(
         String::from_utf8(output.stderr)
             .unwrap()
