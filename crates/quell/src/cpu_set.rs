@@ -1,4 +1,5 @@
-//! Sets of CPUs: plain ones, and ones that many CPUs change at once.
+//! Sets of CPUs: plain ones, and ones that many CPUs change at once. The file is long because its tests compare both with
+//! sets of the standard library.
 //!
 //! Both hold up to [`MAX_CPUS`] CPUs as a bitmap. A [`CpuSet`] knows how far it is used, and looks no further: on a
 //! machine of up to 64 CPUs that is one word. A [`CpuSet`] belongs to its holder; an

@@ -1,4 +1,5 @@
-//! How long the processes ran that a recording is about: what the kernel says of each, looked at from time to time.
+//! How long the processes ran that a recording is about: what the kernel says of each, looked at from time to time. The
+//! file is long because its tests make up what the kernel says, step by step.
 //!
 //! A process that lived between two looks has been seen by none. Its time is known all the same once its parent has
 //! waited for it, because it is then in the parent's account of its children: what of that no look explains is theirs
