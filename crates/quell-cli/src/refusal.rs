@@ -81,6 +81,10 @@ pub fn of(error: &Error, root: Command) -> String {
     let said = said
         .replace("invalid digit found in string", "expected a whole number")
         .replace(
+            "number would be zero for non-zero type",
+            "expected a number from 1",
+        )
+        .replace(
             "number too large to fit in target type",
             "too large a number",
         );

@@ -326,7 +326,7 @@ fn parameters_are_set_as_text() {
             "interrupt.send=900",
             "the unit is missing: one of cycles, ns, us",
         ),
-        ("interrupt.send=ns", "expected SECTION.KEY=VALUE"),
+        ("interrupt.send=ns", "expected a number and its unit"),
         ("interrupt.send=4 hours", "unit `hours` is not one of"),
         ("interrupt.send=4\"ns", "expected SECTION.KEY=VALUE"),
         ("interrupt.send=9e99ns", "unit `e99ns` is not one of"),

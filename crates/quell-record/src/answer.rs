@@ -262,11 +262,16 @@ impl Answer<'_> {
     fn how_many(&self) -> String {
         let seconds = self.report.ns as f64 / 1e9;
         let other: u64 = self.report.others.iter().map(|row| row.count).sum();
-        let total = self.all + other as f64;
-        let part = |all: f64| if all > 0.0 { self.all / all } else { 0.0 };
+        // Where most were not recorded, the kernel's count is the better one.
+        let all = match self.row {
+            Some(row) if 2.0 * self.all < row as f64 => row as f64,
+            _ => self.all,
+        };
+        let total = all + other as f64;
+        let part = |of: f64| if of > 0.0 { all / of } else { 0.0 };
         format!(
             "{} in {} on {} ({} a second): {} of all interrupts that call functions.",
-            counted(self.all.round() as u64, "TLB shootdown interrupt"),
+            counted(all.round() as u64, "TLB shootdown interrupt"),
             time(self.report.ns as f64),
             counted(self.report.cpus as u64, "CPU"),
             count(part(seconds).round() as u64),
@@ -284,7 +289,9 @@ impl Answer<'_> {
         };
         let share = if row > 0 { self.seen / row as f64 } else { 1.0 };
         let more = match share > 1.05 {
-            true => "; more than all, so the counters were read while nothing was recorded",
+            true => {
+                "; more than all, so more was recorded than lies between the two times at which it was read"
+            }
             false => "",
         };
         format!(

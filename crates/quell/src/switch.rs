@@ -441,7 +441,8 @@ impl<H: Hardware, R: Rules> Engine<'_, H, R> {
         space.assert_never_loaded_again();
     }
 
-    /// Whether this CPU has `space` loaded, and not lazily: it runs that space, or is about to. Never waits.
+    /// Whether this CPU has `space` loaded, and not lazily: it runs that space, or is about to. `false` between
+    /// [`Engine::enter_user`] and [`Engine::enter_kernel`]. Never waits.
     pub fn runs(&self, space: &AddressSpace<H>) -> bool {
         let state = &self.cpu(self.hw.this_cpu()).state;
         state.has_loaded(space.id()) && state.is_running()

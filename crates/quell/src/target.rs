@@ -236,9 +236,9 @@ impl<H: Hardware, R: Rules> Engine<'_, H, R> {
 
     /// Whether an NMI handler or a probe may access user memory right now.
     ///
-    /// `false` while this CPU has acknowledged a flush that it has not done yet, while it is
-    /// between two address spaces or comes back to one that it kept lazily, and as long as it keeps its
-    /// root lazily, has none, or is offline; the caller then
+    /// `false` while this CPU has acknowledged a flush that it has not done yet, while it is between two address spaces
+    /// or comes back to one that it kept lazily, and as long as it keeps its root lazily, has none, is offline, or is
+    /// between [`Engine::enter_user`] and [`Engine::enter_kernel`], which an NMI handler calls first; the caller then
     /// gives up, as for an access that faults. Other code need not ask: it never runs between
     /// two spaces or between receipt and flush, and it accesses no user memory unless a space runs. Never waits.
     pub fn user_access_allowed(&self) -> bool {

@@ -43,7 +43,7 @@ pub struct LiveArgs {
     output: Option<PathBuf>,
     /// The share of the CPU time, of all that runs and of what is recorded, that recording may cost, in percent; what exceeds it is
     /// estimated from stretches of time
-    #[arg(long, value_name = "PERCENT", default_value_t = 1.0, value_parser = percent)]
+    #[arg(long, value_name = "PERCENT", default_value_t = 1.0, allow_negative_numbers = true, value_parser = percent)]
     overhead: f64,
     /// Start this command, and record it and what it starts
     #[arg(last = true, value_name = "COMMAND")]

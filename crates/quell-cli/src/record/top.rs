@@ -31,7 +31,7 @@ pub struct TopArgs {
     #[arg(long, value_name = "N", value_parser = seconds)]
     seconds: Option<Duration>,
     /// The share of the busy CPU time that this may cost, in percent; what exceeds it is estimated from a part of each second
-    #[arg(long, value_name = "PERCENT", default_value_t = 1.0, value_parser = percentage)]
+    #[arg(long, value_name = "PERCENT", default_value_t = 1.0, allow_negative_numbers = true, value_parser = percentage)]
     overhead: f64,
     /// Print one JSON object in a line for each second
     #[arg(long)]

@@ -4,8 +4,9 @@
 //! the number of events by the price of one, and what it takes to start and stop them. The kernel's part, which hits
 //! the programs that are recorded, may be no larger a share of what these do. When too much is spent the window closes,
 //! and until enough has been done to pay for it, only the few events are recorded that say whose interrupts come
-//! between windows; if these alone cost more than is earned, they end, too, and events are only counted. Then the
-//! window opens again. Whole stretches of time are recorded, not every n-th event, so that an interrupt and what caused
+//! between windows; if these alone cost more than is earned, they end, too, and events are only counted. What it takes
+//! the recorder to look and to wait is no reason for that: it takes it whatever is recorded, and on a machine that does
+//! little it is more than is earned. Then the window opens again. Whole stretches of time are recorded, not every n-th event, so that an interrupt and what caused
 //! it are both there or both missing.
 
 /// What is recorded now.
@@ -29,7 +30,7 @@ pub(super) struct Budget {
     phase: Phase,
     /// Since when.
     since_ns: u64,
-    /// What was left then; `None` if that is of no account any more.
+    /// What was earned then beyond what events had cost; `None` if that is of no account any more.
     since_left_ns: Option<f64>,
 }
 
@@ -48,18 +49,20 @@ impl Budget {
             ahead_ns: AHEAD_NS,
             phase: Phase::Window,
             since_ns: now_ns,
-            since_left_ns: Some(AHEAD_NS),
+            since_left_ns: None,
         }
     }
 
     /// What to record from now on. Each account says what was done apart from the recording, and what that has cost of
     /// it, in nanoseconds of CPU time: the machine's, and that of the programs which are recorded. The one that has
-    /// least left counts. To close a window costs so much again, which must be left then; and one that is dear to close
-    /// is opened for something that is worth it.
+    /// least left counts. The same of the machine, and what events alone have cost it, decides what is recorded between
+    /// windows. To close a window costs so much again, which must be left then; and one that is dear to close is opened
+    /// for something that is worth it.
     pub(super) fn turn(
         &mut self,
         now_ns: u64,
         accounts: [Option<(u64, u64)>; 2],
+        events: (u64, u64),
         closing_ns: f64,
     ) -> Phase {
         if now_ns.saturating_sub(self.since_ns) < SHORTEST_NS {
@@ -69,7 +72,9 @@ impl Budget {
             |(done_ns, spent_ns)| self.share * done_ns as f64 + self.ahead_ns - spent_ns as f64;
         let left = accounts.into_iter().flatten().map(left);
         let left = left.fold(f64::INFINITY, f64::min);
-        let before = *self.since_left_ns.get_or_insert(left);
+        let (done_ns, spent_ns) = events;
+        let earned = self.share * done_ns as f64 - spent_ns as f64;
+        let before = *self.since_left_ns.get_or_insert(earned);
         let next = match self.phase {
             Phase::Window if left < closing_ns => Phase::Between,
             // It opens for as much as it may spend at first: a window that closes at once shows little.
@@ -78,13 +83,13 @@ impl Budget {
             }
             // What a window has overdrawn is paid back between windows; if it grows there, that costs more than is
             // earned.
-            Phase::Between if left < before - 2.0 * self.ahead_ns => Phase::Counting,
+            Phase::Between if earned < before - 2.0 * self.ahead_ns => Phase::Counting,
             same => same,
         };
         if next != self.phase {
             self.phase = next;
             self.since_ns = now_ns;
-            self.since_left_ns = Some(left);
+            self.since_left_ns = Some(earned);
         }
         next
     }
@@ -119,11 +124,8 @@ mod tests {
                 };
             open += u64::from(phase == Phase::Window);
             recorded += u64::from(phase != Phase::Counting);
-            phase = budget.turn(
-                step * 5 * MS,
-                [Some((step * 10 * MS, spent as u64)), None],
-                0.0,
-            );
+            let machine = (step * 10 * MS, spent as u64);
+            phase = budget.turn(step * 5 * MS, [Some(machine), None], machine, 0.0);
         }
         let share = |count: u64| count as f64 / steps as f64;
         (spent / (steps as f64 * 10e6), share(open), share(recorded))
@@ -151,11 +153,9 @@ mod tests {
         for step in 1..=10_000u64 {
             spent += f64::from(phase == Phase::Window) * 1e6;
             let program = (step * MS, spent as u64);
-            phase = budget.turn(
-                step * 5 * MS,
-                [Some((step * 10 * MS, spent as u64)), Some(program)],
-                0.0,
-            );
+            let machine = (step * 10 * MS, spent as u64);
+            let accounts = [Some(machine), Some(program)];
+            phase = budget.turn(step * 5 * MS, accounts, machine, 0.0);
         }
         assert!(spent < 0.022 * 10_000.0 * 1e6, "{spent}");
     }
@@ -171,11 +171,8 @@ mod tests {
                 Phase::Between => 0.01e6,
                 Phase::Counting => panic!("after {step} steps"),
             };
-            phase = budget.turn(
-                step * 5 * MS,
-                [Some((step * 10 * MS, spent as u64)), None],
-                0.0,
-            );
+            let machine = (step * 10 * MS, spent as u64);
+            phase = budget.turn(step * 5 * MS, [Some(machine), None], machine, 0.0);
         }
         assert!(spent < 0.03 * 10_000.0 * 10e6, "{spent}");
     }
@@ -188,8 +185,8 @@ mod tests {
         for step in 1..=10_000u64 {
             open += u64::from(phase == Phase::Window);
             spent += 5e6 * if phase == Phase::Window { 0.2 } else { 0.001 };
-            let account = Some((step * 10 * MS, spent as u64));
-            let next = budget.turn(step * 5 * MS, [account, None], closing);
+            let machine = (step * 10 * MS, spent as u64);
+            let next = budget.turn(step * 5 * MS, [Some(machine), None], machine, closing);
             if phase == Phase::Window && next != Phase::Window {
                 closed += 1;
                 spent += closing;
@@ -211,5 +208,18 @@ mod tests {
         assert!((0.015..0.023).contains(&spent), "{spent}");
         assert!(open > 0.0, "{open}");
         assert!((0.1..0.9).contains(&recorded), "{recorded}");
+    }
+
+    #[test]
+    fn a_recorder_that_looks_for_more_than_is_earned_records_what_lies_between() {
+        let mut budget = Budget::new(0.01, 0);
+        let mut phase = Phase::Window;
+        for step in 1..=10_000u64 {
+            // A machine that does nothing: the recorder's own time is all that is spent.
+            let machine = Some((step * 10_000, step * 50_000));
+            phase = budget.turn(step * 5 * MS, [machine, None], (step * 10_000, 0), 0.0);
+            assert!(phase != Phase::Counting, "after {step} steps");
+        }
+        assert_eq!(phase, Phase::Between);
     }
 }

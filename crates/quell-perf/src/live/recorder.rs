@@ -383,7 +383,8 @@ impl Recorder {
         // Before the first look nothing is known of what may be spent.
         let allowed = (state.busy_ns > 0).then_some(done * self.options.overhead);
         let closing = self.frequent.closing_ns(&self.price, allowed);
-        let next = state.budget.turn(now, accounts, closing.unwrap_or(0.0));
+        let events = (machine.0, kernel);
+        let next = (state.budget).turn(now, accounts, events, closing.unwrap_or(0.0));
         if next == state.phase {
             return self.close_frequent(state.phase, closing);
         }
