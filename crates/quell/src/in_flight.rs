@@ -21,7 +21,7 @@
 //! Progress without a look: until the kernel calls [`InFlight::is_done`], the debts of the flush stand, and second
 //! actors pay for each. If an [`InFlight`] is forgotten ([`core::mem::forget`]), the batch still holds its frames and
 //! debts: finished or dropped, it flushes again. The engine then takes a started flush to be under way for good, and
-//! every CPU that flushes for others tells the machine so ([`Hardware::flush_answered`](crate::Hardware::flush_answered)).
+//! every CPU that flushes for others tells the machine so ([`Hardware::flush_answered`]).
 
 use crate::batch::{Batch, Unflushed};
 use crate::cpu_set::{CpuId, CpuSet};
