@@ -4,9 +4,10 @@
 //! the number of events by the price of one, and what it takes to start and stop them. The kernel's part, which hits
 //! the programs that are recorded, may be no larger a share of what these do. When too much is spent the window closes,
 //! and until enough has been done to pay for it, only the few events are recorded that say whose interrupts come
-//! between windows; if these alone cost more than is earned, they end, too, and events are only counted. What it takes
-//! the recorder to look and to wait is no reason for that: it takes it whatever is recorded, and on a machine that does
-//! little it is more than is earned. Then the window opens again. Whole stretches of time are recorded, not every n-th event, so that an interrupt and what caused
+//! between windows; if these alone cost more than half of what is earned, they end, too, so that something is left for
+//! the next window, and events are only counted. What it takes the recorder to look and to wait is no reason for that: it
+//! takes it whatever is recorded, and on a machine that does little it is more than is earned. Then the window opens
+//! again. Whole stretches of time are recorded, not every n-th event, so that an interrupt and what caused
 //! it are both there or both missing.
 
 /// What is recorded now.
@@ -37,6 +38,9 @@ pub(super) struct Budget {
 /// What may be spent before anything was earned: the shortest recordings are whole. Of one second on one CPU it is 0.3
 /// %.
 const AHEAD_NS: f64 = 3e6;
+
+/// The part of what is earned that events between windows may cost.
+const BETWEEN: f64 = 0.5;
 
 /// A phase lasts so long at least: to change it interrupts every CPU.
 const SHORTEST_NS: u64 = 5_000_000;
@@ -73,7 +77,7 @@ impl Budget {
         let left = accounts.into_iter().flatten().map(left);
         let left = left.fold(f64::INFINITY, f64::min);
         let (done_ns, spent_ns) = events;
-        let earned = self.share * done_ns as f64 - spent_ns as f64;
+        let earned = BETWEEN * self.share * done_ns as f64 - spent_ns as f64;
         let before = *self.since_left_ns.get_or_insert(earned);
         let next = match self.phase {
             Phase::Window if left < closing_ns => Phase::Between,
