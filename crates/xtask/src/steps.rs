@@ -212,7 +212,7 @@ pub const STEPS: &[Step] = &[
         name: "engine-mutants",
         shows: "some mutants of the engine that a program makes are killed; `cargo xtask mutate` tries all",
         environment: &[],
-        cargo: &["xtask", "mutate", "--sample", "8", "--seed", "1"],
+        cargo: &["xtask", "mutate", "--sample", "6", "--seed", "1"],
         builds: Builds::Apart,
         boots: false,
     },
@@ -396,7 +396,7 @@ pub const STEPS: &[Step] = &[
             "--minutes",
             "1",
         ],
-        builds: Builds::Alone,
+        builds: Builds::Optimised,
         boots: true,
     },
 ];
