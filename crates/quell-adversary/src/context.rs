@@ -8,7 +8,7 @@
 mod operations;
 
 use crate::cell::AdversaryWord;
-use crate::footprint::{Asked, Asking};
+use crate::footprint::Asking;
 use crate::machine::{Core, Verdict};
 use crate::mistake::{Mistake, Weakened};
 use crate::op::Op;
@@ -58,8 +58,8 @@ pub(crate) struct Context {
     weakens: Cell<bool>,
     /// Whether the rule that is not kept is kept for the moment.
     spared: Cell<bool>,
-    /// Which rules the run has come by.
-    asked: Asking,
+    /// Which rules runs have come by.
+    asked: Rc<Asking>,
     /// Whether it matters when it does: to the schedule, or to what is written down.
     attends: bool,
     /// Whether the state of a CPU that waits is looked at.
@@ -81,6 +81,7 @@ impl Context {
     pub(crate) fn new(
         core: Box<Core>,
         arena: Rc<Arena>,
+        asked: Rc<Asking>,
         mistake: Option<Mistake>,
         watched: Option<&'static Rule>,
     ) -> Self {
@@ -101,7 +102,7 @@ impl Context {
             weak: RefCell::default(),
             weakens: Cell::new(false),
             spared: Cell::new(false),
-            asked: Asking::default(),
+            asked,
             attends: watched.is_some() || core.footprints.is_some(),
             arena,
             core: RefCell::new(core),
@@ -172,11 +173,6 @@ impl Context {
     pub(crate) fn weaken(&self, words: Vec<usize>) {
         self.weakens.set(!words.is_empty());
         *self.weak.borrow_mut() = words;
-    }
-
-    /// Which rules the run has come by.
-    pub(crate) fn asked(&self) -> Asked {
-        self.asked.so_far()
     }
 
     /// Uses the machine, which allocates as always.

@@ -263,20 +263,46 @@ impl Asked {
     }
 }
 
-/// The same, while a run adds to it.
-#[derive(Default, Debug)]
-pub(crate) struct Asking([Cell<u64>; RULES / 64]);
+/// The same, while runs add to it.
+#[derive(Debug)]
+pub(crate) struct Asking {
+    rules: [Cell<u64>; RULES / 64],
+    /// Where rules lie that are in it, each at a place that its address says: a run comes by a few rules again and again,
+    /// and to look up the number of one takes longer than all else here.
+    lately: [Cell<usize>; LATELY],
+}
+
+/// How many rules are remembered.
+const LATELY: usize = 64;
+
+impl Default for Asking {
+    fn default() -> Self {
+        Asking {
+            rules: [const { Cell::new(0) }; RULES / 64],
+            lately: [const { Cell::new(0) }; LATELY],
+        }
+    }
+}
 
 impl Asking {
     #[inline]
     pub(crate) fn insert(&self, rule: &Rule) {
+        let address = address_of(rule);
+        let place = &self.lately[address / size_of::<Rule>() % LATELY];
+        if place.replace(address) != address {
+            self.add(rule);
+        }
+    }
+
+    #[inline(never)]
+    fn add(&self, rule: &Rule) {
         let (word, bit) = place_of(number_of(rule));
-        self.0[word].set(self.0[word].get() | bit);
+        self.rules[word].set(self.rules[word].get() | bit);
     }
 
     /// What is in it now.
     pub(crate) fn so_far(&self) -> Asked {
-        Asked(self.0.each_ref().map(Cell::get))
+        Asked(self.rules.each_ref().map(Cell::get))
     }
 }
 

@@ -197,6 +197,12 @@ pub(crate) struct Core {
     /// Of which CPUs it is not, as bits. What a CPU may do changes with its own operations, which is seen when it
     /// arrives at them, and else only where this says so.
     outdated: u8,
+    /// Which CPUs have arrived at a turn of a waiting loop and not had it, as bits: a word that changes may be what one
+    /// of them waits for.
+    waiting: u8,
+    /// Whether a CPU that goes on needs nothing else at an operation: the run is under way, is none of a search of every
+    /// schedule, and nobody takes notes of it; nor does the CPU leave a user half.
+    brisk: bool,
     /// What was picked last of all that may happen.
     picked: Action,
     pub(crate) mmu: Mmu,
@@ -284,6 +290,8 @@ impl Core {
             cpus: std::array::from_fn(|_| Cpu::new()),
             enabled: [0; MAX_CPUS],
             outdated: 0,
+            waiting: 0,
+            brisk: false,
             picked: Action::step(0),
             mmu: Mmu::new(count, frames, tables),
             oracle: Oracle::new(frames),
@@ -332,6 +340,8 @@ impl Core {
             cpu.watch.clear(origin, heap.clone());
         }
         self.outdate_all();
+        self.waiting = 0;
+        self.brisk = false;
         self.past.clear();
         self.mmu.reset(&self.arena, levels, &self.kind, receipts);
         self.oracle.reset();
@@ -417,8 +427,14 @@ impl Core {
             let text = violation.to_string();
             let cpu = violation.cpu.map_or(self.current, CpuId::index);
             self.record(cpu, What::Broke(text));
-            self.end = Some(End::Violated(Box::new(violation)));
+            self.stop(End::Violated(Box::new(violation)));
         }
+    }
+
+    /// The run ends.
+    fn stop(&mut self, end: End) {
+        self.end = Some(end);
+        self.brisk = false;
     }
 
     /// The code of a CPU panicked: a CPU that stops itself completes nothing.

@@ -24,11 +24,13 @@
 
 mod breaks;
 mod held;
+mod leaves;
 mod meetings;
 mod own_half;
+mod sides;
 
 pub(crate) use breaks::Meeting;
-pub(crate) use held::Leaf;
+pub(crate) use leaves::Leaf;
 
 use crate::digest::{Digest, Moments};
 use crate::kind::MachineKind;
@@ -36,84 +38,17 @@ use crate::oracle::{Moment, Oracle};
 use crate::tables::{
     ACCESSED, Arena, BLOCK, CONTIGUOUS, DIRTY, GLOBAL, PRESENT, TABLE, USER, frame_of,
 };
-use held::{GLOBAL_TAG, Gone, Path, Pointer, Tlb};
+use held::{GLOBAL_TAG, Gone, Pointer, Tlb};
+use leaves::Path;
 use quell::Invalidate;
 use quell_arch::x86_64::isolation::user_tag;
-use quell_vm::machine::{Level, TABLE_WORDS};
+use quell_vm::machine::Level;
+use sides::Sides;
 use std::hash::Hash;
 use std::ops::Range;
 
 /// Under how many tags a TLB holds rubbish when its CPU starts.
 const JUNK_TAGS: u16 = 3;
-
-/// What is known about tables besides their words: of all tables there could be, of which a run has few.
-struct Sides {
-    /// Which tables have words that may not be zero, as bits.
-    used: Box<[u64]>,
-    /// Which words of each table those are.
-    nonzero: Box<[[u64; TABLE_WORDS / 64]]>,
-    /// When each word was written last.
-    written: Box<[Moment]>,
-}
-
-impl Sides {
-    fn of(tables: usize) -> Self {
-        Sides {
-            used: vec![0; tables.div_ceil(64)].into(),
-            nonzero: vec![[0; TABLE_WORDS / 64]; tables].into(),
-            written: vec![0; tables * TABLE_WORDS].into(),
-        }
-    }
-
-    fn tables(&self) -> u32 {
-        self.nonzero.len() as u32
-    }
-
-    /// When a word was written last.
-    #[inline]
-    fn written(&self, (table, index): (u32, usize)) -> Moment {
-        self.written[table as usize * TABLE_WORDS + index]
-    }
-
-    /// A word was written then.
-    #[inline]
-    fn set_written(&mut self, (table, index): (u32, usize), now: Moment) {
-        self.written[table as usize * TABLE_WORDS + index] = now;
-    }
-
-    /// From here on a word may not be zero.
-    #[inline]
-    fn use_word(&mut self, (table, index): (u32, usize)) {
-        let table = table as usize;
-        self.used[table / 64] |= 1 << (table % 64);
-        self.nonzero[table][index / 64] |= 1 << (index % 64);
-    }
-
-    /// All words are zero again, and were written at no moment. `zero` is told each that may not be.
-    fn clear(&mut self, mut zero: impl FnMut(u32, usize)) {
-        for (block, used) in self.used.iter_mut().enumerate() {
-            for table in bits(std::mem::take(used)).map(|bit| block * 64 + bit) {
-                for (block, words) in self.nonzero[table].iter_mut().enumerate() {
-                    for index in bits(std::mem::take(words)).map(|bit| block * 64 + bit) {
-                        self.written[table * TABLE_WORDS + index] = 0;
-                        zero(table as u32, index);
-                    }
-                }
-            }
-        }
-    }
-}
-
-/// The bits that are set.
-#[inline]
-fn bits(of: u64) -> impl Iterator<Item = usize> {
-    let mut left = of;
-    std::iter::from_fn(move || {
-        let bit = left.trailing_zeros() as usize;
-        left &= left.wrapping_sub(1);
-        (bit < 64).then_some(bit)
-    })
-}
 
 /// The translation hardware of all CPUs.
 pub(crate) struct Mmu {
@@ -278,11 +213,7 @@ impl Mmu {
 
     /// The words of a table that may not be zero.
     pub(crate) fn written_words(&self, frame: u32) -> impl Iterator<Item = usize> + use<> {
-        // Only tables have sides.
-        let nonzero = self.sides.nonzero.get(frame as usize);
-        let nonzero = nonzero.copied().unwrap_or_default();
-        let blocks = nonzero.into_iter().enumerate();
-        blocks.flat_map(|(block, words)| bits(words).map(move |bit| block * 64 + bit))
+        self.sides.words(frame)
     }
 
     /// What the translation hardware is now ([`state`](crate::machine)). `oracle` says
@@ -656,7 +587,7 @@ impl Mmu {
         let mut table = root;
         for level in (0..self.levels).rev() {
             let index = Level(level).index(quell::Page(page));
-            let word = arena.pages.get(table as usize)?[index].peek();
+            let word = arena.pages().get(table as usize)?[index].peek();
             if word & PRESENT == 0 {
                 return None;
             }

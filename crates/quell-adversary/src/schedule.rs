@@ -169,6 +169,13 @@ impl Random {
         own
     }
 
+    /// Draws for a decision, and whether that leaves the CPU that ran its turn.
+    #[inline]
+    fn draws_to_go_on(&mut self) -> bool {
+        self.drawn = self.rng.draw();
+        self.drawn & 0xffff_ffff >= self.freedom
+    }
+
     /// Whether no CPU stalls at this decision, and none is to be interrupted.
     #[inline(never)]
     fn lets_go_on(&self, decision: u32) -> bool {
@@ -190,7 +197,7 @@ impl Random {
 #[derive(Debug)]
 pub struct Pct {
     rng: Rng,
-    /// The greater, the sooner.
+    /// The greater, the sooner. All actions of an actor have the same.
     priority: [u32; ACTIONS],
     changes: [u32; 8],
     /// The next of the changes.
@@ -344,6 +351,9 @@ impl Strategy {
         for place in &mut priority {
             *place = 1 << 16 | rng.below(1 << 16) as u32;
         }
+        for action in 0..ACTIONS {
+            priority[action] = priority[actor_of(Action(action as u8))];
+        }
         let mut changes = [u32::MAX; 8];
         for place in changes.iter_mut().take(depth.saturating_sub(1) as usize) {
             *place = rng.below(steps.max(1).into()) as u32;
@@ -374,13 +384,21 @@ impl Strategy {
     pub fn goes_on(&mut self, decision: u32, repeats: bool) -> bool {
         match self {
             Strategy::Random(random) => {
-                random.drawn = random.rng.draw();
-                random.drawn & 0xffff_ffff >= random.freedom
-                    && (random.keeps_on || random.lets_go_on(decision))
+                random.draws_to_go_on() && (random.keeps_on || random.lets_go_on(decision))
             }
             Strategy::Pct(pct) => repeats && pct.repeats(),
             Strategy::Exhaustive(_) => false,
             Strategy::Script { .. } => self.follows(decision),
+        }
+    }
+
+    /// The same of strategies that need not look for that, `None` of others, which then were not asked.
+    #[inline(always)]
+    pub(crate) fn goes_on_at_once(&mut self, repeats: bool) -> Option<bool> {
+        match self {
+            Strategy::Random(random) if random.keeps_on => Some(random.draws_to_go_on()),
+            Strategy::Pct(pct) => Some(repeats && pct.repeats()),
+            _ => None,
         }
     }
 
@@ -486,6 +504,7 @@ impl Pct {
         repeats
     }
 
+    #[inline]
     pub(crate) fn pick(&mut self, enabled: Actions) -> Action {
         self.alone = enabled.is_power_of_two();
         if self.alone {
@@ -495,16 +514,27 @@ impl Pct {
         let first = self.foremost(enabled);
         if self.decision == self.change {
             self.change = next_of(&self.changes, self.decision);
-            self.lowest -= 1;
-            self.priority[actor_of(first)] = self.lowest;
+            self.fall(actor_of(first));
             return self.foremost(enabled);
         }
         first
     }
 
+    /// The actor comes after all others from here on.
+    #[cold]
+    fn fall(&mut self, actor: usize) {
+        self.lowest -= 1;
+        for action in 0..ACTIONS {
+            if actor_of(Action(action as u8)) == actor {
+                self.priority[action] = self.lowest;
+            }
+        }
+    }
+
+    #[inline]
     fn foremost(&self, enabled: Actions) -> Action {
         members(enabled)
-            .max_by_key(|&action| self.priority[actor_of(action)])
+            .max_by_key(|&action| self.priority[usize::from(action.0)])
             .expect("something is enabled")
     }
 }

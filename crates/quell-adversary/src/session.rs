@@ -7,7 +7,7 @@
 use crate::action::Deviation;
 use crate::context::Context;
 use crate::coverage::Coverage;
-use crate::footprint::{Asked, Footprints};
+use crate::footprint::{Asked, Asking, Footprints};
 use crate::kind::MachineKind;
 use crate::machine::{Core, End};
 use crate::mistake::Mistake;
@@ -65,8 +65,7 @@ pub struct Session<'p> {
     pub coverage: Coverage,
     /// The rule at which CPUs stall under a schedule that lurks.
     pub(crate) watched: Option<&'static Rule>,
-    /// Which rules the runs so far have come by.
-    pub asked: Asked,
+    asking: Rc<Asking>,
 }
 
 impl<'p> Session<'p> {
@@ -88,7 +87,7 @@ impl<'p> Session<'p> {
             heap: case.scenario.lies_on_heap().then(Heap::new).flatten(),
             beginning: Cell::default(),
             coverage: Coverage::default(),
-            asked: Asked::default(),
+            asking: Rc::default(),
             watched: None,
             case,
         }
@@ -105,6 +104,11 @@ impl<'p> Session<'p> {
     pub(crate) fn watch(&mut self, footprints: Option<Box<Footprints>>) -> Option<Box<Footprints>> {
         let core = self.core.as_mut()?;
         std::mem::replace(&mut core.footprints, footprints)
+    }
+
+    /// Which rules the runs so far have come by.
+    pub fn asked(&self) -> Asked {
+        self.asking.so_far()
     }
 
     /// The case.
@@ -208,6 +212,7 @@ impl<'p> Session<'p> {
         let context = Context::new(
             core,
             Rc::clone(&self.arena),
+            Rc::clone(&self.asking),
             self.case.mistake,
             self.watched,
         );
@@ -240,7 +245,6 @@ impl<'p> Session<'p> {
             }
             None => perform(),
         };
-        self.asked.add(&context.asked());
         let mut core = match heap {
             Some(heap) => heap.on(None, || context.into_core()),
             None => context.into_core(),

@@ -1,10 +1,11 @@
 //! Page-table pages: the words of all of them, and the format of an entry.
 
 use crate::cell::AdversaryWord;
+use memmap2::{MmapOptions, MmapRaw};
 use quell::Frame;
 use quell_vm::machine::{Entry, TABLE_WORDS};
 use std::mem::ManuallyDrop;
-use std::ptr;
+use std::slice;
 
 pub(crate) const PRESENT: u64 = 1;
 pub(crate) const WRITABLE: u64 = 1 << 1;
@@ -60,46 +61,54 @@ pub(super) fn frame_of(word: u64) -> u32 {
 }
 
 /// The words of a page-table page. They go with the arena, between runs, when nothing remembers them.
-type TablePage = ManuallyDrop<[AdversaryWord; TABLE_WORDS]>;
+pub(super) type TablePage = ManuallyDrop<[AdversaryWord; TABLE_WORDS]>;
 
 const _: () = assert!(size_of::<TablePage>() == TABLE_WORDS * size_of::<u64>());
 const _: () = assert!(align_of::<TablePage>() == align_of::<u64>());
 
-/// The words of all page-table pages.
+/// The words of all page-table pages: room for thousands, of which runs use few. Mapped and not allocated, as a search's
+/// [heap](quell_sim::heap) is, so that the host clears what is touched.
 pub struct Arena {
-    pub(super) pages: Box<[TablePage]>,
+    memory: MmapRaw,
+    frames: usize,
 }
 
 impl Arena {
-    /// Room for `frames` page-table pages, in frames from 0, made as one: there may be thousands, of which runs use
-    /// few.
+    /// Room for `frames` page-table pages, in frames from 0.
+    ///
+    /// # Panics
+    /// If the host has no memory for it.
     pub fn new(frames: usize) -> Self {
-        let words = vec![0u64; frames * TABLE_WORDS].into_boxed_slice();
-        let pages = Box::into_raw(words).cast::<TablePage>();
-        let pages = ptr::slice_from_raw_parts_mut(pages, frames);
-        // SAFETY: the memory is that of as many numbers as the pages have words, so their sizes agree, and by the
-        // assertions above their alignments; a word is a number, any of which it may hold.
-        let pages = unsafe { Box::from_raw(pages) };
-        Arena { pages }
+        let bytes = (frames * size_of::<TablePage>()).max(1);
+        let memory = MmapOptions::new().len(bytes).map_anon();
+        let memory = memory.expect("the host has memory for the tables").into();
+        Arena { memory, frames }
+    }
+
+    /// All of them, by their frames.
+    #[inline]
+    pub(super) fn pages(&self) -> &[TablePage] {
+        // SAFETY: the memory is as large as so many pages, begins with a page of the host, so where a word may, and is
+        // mapped as long as `self` is; a word is a number, any of which it may hold, and changes as an atomic does.
+        unsafe { slice::from_raw_parts(self.memory.as_ptr().cast(), self.frames) }
     }
 
     /// The address of the first word.
     pub fn start(&self) -> usize {
-        self.pages.as_ptr() as usize
+        self.memory.as_ptr().addr()
     }
 
     /// The words of a table.
     #[inline]
     pub fn table(&self, frame: u32) -> &[AdversaryWord; TABLE_WORDS] {
-        &self.pages[frame as usize]
+        &self.pages()[frame as usize]
     }
 
     /// The table and the index of a word, if it is one of a table.
     #[inline]
     pub fn place(&self, word: *const AdversaryWord) -> Option<(u32, usize)> {
-        let offset = (word as usize).wrapping_sub(self.pages.as_ptr() as usize);
-        let index = offset / size_of::<AdversaryWord>();
-        (index < self.pages.len() * TABLE_WORDS)
+        let index = word.addr().wrapping_sub(self.start()) / size_of::<AdversaryWord>();
+        (index < self.frames * TABLE_WORDS)
             .then_some(((index / TABLE_WORDS) as u32, index % TABLE_WORDS))
     }
 }

@@ -157,6 +157,12 @@ impl Heap {
         for (part, image) in image.parts.iter().enumerate() {
             let bytes = image.bytes.len();
             let end = self.end[part].replace(bytes / LINE).max(bytes / LINE);
+            self.free_from[part].set(image.free_from);
+            if end == 0 {
+                // Nothing ever lay there. To write nothing to memory that the host has not given yet can take longer than
+                // all else here.
+                continue;
+            }
             // SAFETY: the lines are this heap's own, and what lies there is not used any more.
             unsafe {
                 let lines = self.line(part, 0);
@@ -167,7 +173,6 @@ impl Heap {
             let (kept, rest) = taken.split_at_mut(image.taken.len());
             kept.copy_from_slice(&image.taken);
             rest.fill(0);
-            self.free_from[part].set(image.free_from);
         }
     }
 

@@ -27,8 +27,24 @@ impl Context {
         site: &'static Location<'static>,
     ) -> u64 {
         match self.legible {
-            true => self.load_in::<true>(word, order, site),
-            false => self.load_in::<false>(word, order, site),
+            true => self.load_in::<true>(word, order, site, false),
+            false => self.load_at_once(word, order, site),
+        }
+    }
+
+    /// A load to which there is mostly nothing more: the host saves no registers for the rest.
+    #[inline(never)]
+    fn load_at_once(
+        &self,
+        word: &AdversaryWord,
+        order: Ordering,
+        site: &'static Location<'static>,
+    ) -> u64 {
+        let me = usize::from(self.cpu.get());
+        let loaded = self.core.borrow_mut().load_at_once(me, word);
+        match loaded {
+            Ok(value) => value,
+            Err(asked) => self.load_in::<false>(word, order, site, asked),
         }
     }
 
@@ -38,10 +54,11 @@ impl Context {
         word: &AdversaryWord,
         order: Ordering,
         site: &'static Location<'static>,
+        asked: bool,
     ) -> u64 {
         let order = self.order(site, Ordered::Load, order);
         let op = Op::Load(word, order);
-        self.operate::<LEGIBLE, _>(op, Some(site), |core| core.load(word, order))
+        self.operate::<LEGIBLE, _>(op, Some(site), asked, |core, me| core.load(me, word, order))
     }
 
     #[inline]
@@ -68,7 +85,9 @@ impl Context {
     ) {
         let order = self.order(site, Ordered::Store, self.store_order(word, order));
         let op = Op::Store(word, order);
-        self.operate::<LEGIBLE, _>(op, Some(site), |core| core.store(word, value, order));
+        self.operate::<LEGIBLE, _>(op, Some(site), false, |core, me| {
+            core.store(me, word, value, order)
+        });
     }
 
     /// Does an atomic operation that makes of what is there what `change` says; what was there. `fails` is the value
@@ -100,8 +119,8 @@ impl Context {
         let order = self.order(site, Ordered::Modify, order);
         let fails = fails.map(|(held, order)| (held, self.order(site, Ordered::Load, order)));
         let op = Op::Modify(word, order);
-        self.operate::<LEGIBLE, _>(op, Some(site), |core| {
-            core.modify(word, order, fails, change)
+        self.operate::<LEGIBLE, _>(op, Some(site), false, |core, me| {
+            core.modify(me, word, order, fails, change)
         })
     }
 
@@ -111,32 +130,33 @@ impl Context {
         &self,
         op: Op,
         site: Option<&'static Location<'static>>,
-        operation: impl FnOnce(&mut Core) -> R,
+        asked: bool,
+        operation: impl FnOnce(&mut Core, usize) -> R,
     ) -> R {
         let me = usize::from(self.cpu.get());
         if LEGIBLE {
             let verdict = self.arrive(me, op, site);
             self.wait_for_turn(me, verdict, op, site);
-            return self.apart(operation);
+            return self.apart(me, operation);
         }
         let mut visit = self.visit();
-        let verdict = visit.core.arrive(me, op, site);
+        let verdict = visit.core.arrive(me, op, site, asked);
         if verdict != Verdict::Go {
             drop(visit);
             self.wait_for_turn(me, verdict, op, site);
             visit = self.visit();
         }
-        operation(&mut visit.core)
+        operation(&mut visit.core, me)
     }
 
     #[inline(never)]
     fn arrive(&self, me: usize, op: Op, site: Option<&'static Location<'static>>) -> Verdict {
-        self.machine(|core| core.arrive(me, op, site))
+        self.machine(|core| core.arrive(me, op, site, false))
     }
 
     #[inline(never)]
-    fn apart<R>(&self, operation: impl FnOnce(&mut Core) -> R) -> R {
-        self.machine(operation)
+    fn apart<R>(&self, me: usize, operation: impl FnOnce(&mut Core, usize) -> R) -> R {
+        self.machine(|core| operation(core, me))
     }
 
     /// Waits until the CPU, which has arrived at `op` with this verdict, may do it, while others run and interrupts are
@@ -194,7 +214,7 @@ impl Context {
 
     #[inline(never)]
     fn wait_in<const LEGIBLE: bool>(&self, op: Op) {
-        self.operate::<LEGIBLE, _>(op, None, |_| {});
+        self.operate::<LEGIBLE, _>(op, None, false, |_, _| {});
     }
 
     /// How an operation is ordered with the mistake made that the run makes.

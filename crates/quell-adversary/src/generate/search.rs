@@ -68,7 +68,7 @@ pub(super) struct Share {
 impl Share {
     fn reached(&self, session: &Session<'_>) -> bool {
         self.watched
-            .is_some_and(|rule| session.asked.contains(rule))
+            .is_some_and(|rule| session.asked().contains(rule))
     }
 }
 
@@ -130,7 +130,7 @@ pub(super) fn search(
                 let partner = || any_of(&plan.partners, seed).filter(|_| number % 16 == 6);
                 session.watched = first
                     .or_else(partner)
-                    .or_else(|| any_of(&session.asked, seed));
+                    .or_else(|| any_of(&session.asked(), seed));
                 Strategy::lurking(seed, prompts)
             }
             Kind::Stalling => Strategy::stalling(seed, cpus, longest),

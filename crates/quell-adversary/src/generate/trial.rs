@@ -231,7 +231,7 @@ impl Trial<'_> {
             outcome.finds.push(self.find(schedule, violation));
             return None;
         }
-        if let Some(rule) = rule_of(self.wanted).filter(|rule| !session.asked.contains(rule)) {
+        if let Some(rule) = rule_of(self.wanted).filter(|rule| !session.asked().contains(rule)) {
             let plan = Share {
                 count: SEEK,
                 watched: Some(rule),
@@ -247,7 +247,7 @@ impl Trial<'_> {
         }
         let schedules = outcome.spent.schedules - before.schedules;
         let mut shown = Shown {
-            asked: session.asked,
+            asked: session.asked(),
             met: Vec::new(),
             plain,
             cost: (outcome.spent.moments - before.moments) / schedules.max(1),
@@ -349,7 +349,7 @@ impl Trial<'_> {
         }
         outcome.kept.push(Kept {
             kills: true,
-            ..self.kept(session.asked, &[])
+            ..self.kept(session.asked(), &[])
         });
         let recorded = Recorded {
             mistake: Some(mutant),

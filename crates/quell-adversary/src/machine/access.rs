@@ -26,7 +26,12 @@ impl Core {
             self.mmu.invalidate(me, what, sent);
         } else {
             self.current = me;
-            self.buffer(Target::Invalidation { what, sent }, 0, Ordering::Relaxed);
+            self.buffer(
+                me,
+                Target::Invalidation { what, sent },
+                0,
+                Ordering::Relaxed,
+            );
         }
     }
 
@@ -308,7 +313,7 @@ impl Core {
             AccessKind::Store => {
                 if self.has_room(&self.cpus[me]) {
                     self.current = me;
-                    self.buffer(Target::Content { used, word }, value, Ordering::Relaxed);
+                    self.buffer(me, Target::Content { used, word }, value, Ordering::Relaxed);
                 }
             }
             AccessKind::Load | AccessKind::Fetch => self.check_fresh(me, root, &used, word, held),

@@ -204,10 +204,16 @@ impl StoreBuffer {
         })
     }
 
+    /// Whether it holds one thing alone.
+    #[inline]
+    pub(super) fn holds_one(&self) -> bool {
+        self.taken.is_power_of_two()
+    }
+
     /// What came first of all that is buffered, with its place: it always has one.
     #[inline]
     pub(super) fn oldest(&self) -> Option<(usize, &Buffered)> {
-        if self.taken.is_power_of_two() {
+        if self.holds_one() {
             return self.placed().next();
         }
         self.placed().min_by_key(|(_, entry)| entry.order)

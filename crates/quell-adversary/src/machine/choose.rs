@@ -19,19 +19,23 @@ impl Core {
     /// CPU `me` is about to do `op`, from this place in the code if the operation is one on a word.
     ///
     /// Inlined where the kind of operation is known: almost all that the host does in a search are these few
-    /// instructions for each operation.
+    /// instructions for each operation. `asked` is whether the strategy was asked already, and does not just go on.
     #[inline(always)]
     pub(crate) fn arrive(
         &mut self,
         me: usize,
         op: Op,
         site: Option<&'static Location<'static>>,
+        asked: bool,
     ) -> Verdict {
         self.cpus[me].pending = op;
         if let Some(footprints) = &mut self.footprints {
             footprints.arrive(me, op, site);
         }
         self.current = me;
+        if op == Op::Relax {
+            self.waiting |= 1 << me;
+        }
         if self.searches || op == Op::Relax {
             self.cpus[me].watch.take_notes();
         }
@@ -56,7 +60,7 @@ impl Core {
             self.check_enabled();
         }
         let mut picked = Some(Action::step(me));
-        if !(self.strategy.goes_on(decision, repeats) && may_step) {
+        if asked || !(self.strategy.goes_on(decision, repeats) && may_step) {
             self.renew_step(me, op, may_step);
             picked = self.pick_any(decision);
         }
@@ -65,6 +69,30 @@ impl Core {
             return Verdict::Go;
         }
         self.carry_out(Some(me), picked)
+    }
+
+    /// The value of a word, if the CPU goes on and finds there what memory holds; else whether the strategy was asked.
+    ///
+    /// Half of all operations are such loads. There is nothing to them but this.
+    #[inline(always)]
+    pub(crate) fn load_at_once(&mut self, me: usize, word: &AdversaryWord) -> Result<u64, bool> {
+        let decision = self.decisions + 1;
+        let cpu = &mut self.cpus[me];
+        if !self.brisk || !cpu.buffer.is_empty() || cpu.watch.is_full() || self.is_late(decision) {
+            return Err(false);
+        }
+        let repeats = self.outdated == 0 && self.picked == Action::step(me);
+        match self.strategy.goes_on_at_once(repeats) {
+            Some(true) => {}
+            refused => return Err(refused.is_some()),
+        }
+        self.decisions = decision;
+        self.current = me;
+        self.now += 1;
+        self.leave_program(me);
+        let value = word.peek();
+        self.cpus[me].watch.read(word, value);
+        Ok(value)
     }
 
     /// The CPU has come to another operation. What it may do besides its step does not depend on that: it is still
@@ -84,6 +112,8 @@ impl Core {
         if self.kind.reorders {
             self.past.keep();
         }
+        let noted = self.footprints.is_some() || self.timeline.is_some() || self.past.is_kept();
+        self.brisk = !noted && !self.searches && !self.kind.isolated && self.end.is_none();
         self.choose(None);
         self.turn()
     }
@@ -143,6 +173,7 @@ impl Core {
             }
         };
         self.now += 1;
+        self.waiting &= !(1 << me);
         verdict
     }
 
@@ -162,6 +193,7 @@ impl Core {
         }
         match op {
             Op::Relax => {
+                self.waiting &= !(1 << me);
                 self.past.look_again(me);
                 self.cpus[me].watch.turn();
                 self.cpus[me].woken = false;
@@ -214,7 +246,7 @@ impl Core {
     }
 
     /// What may happen next; the run ends if nothing may.
-    #[inline]
+    #[inline(always)]
     fn whatever_is_enabled(&mut self) -> Option<Actions> {
         let enabled = self.enabled();
         if enabled & !UNPROMPTED != 0 {
@@ -238,7 +270,7 @@ impl Core {
             strategy => Some(strategy.pick(decision, enabled, current)),
         };
         let Some(action) = picked else {
-            self.end = Some(End::Pruned);
+            self.stop(End::Pruned);
             return None;
         };
         self.picked = action;
@@ -326,7 +358,7 @@ impl Core {
     pub(super) fn finish(&mut self) {
         let waiting = (0..self.count).find(|&cpu| self.cpus[cpu].pending != Op::Park);
         let Some(cpu) = waiting else {
-            self.end = Some(End::Finished);
+            self.stop(End::Finished);
             return;
         };
         let other = (0..self.count).find(|&other| {
@@ -339,7 +371,7 @@ impl Core {
     }
 
     /// What may happen next.
-    #[inline]
+    #[inline(always)]
     pub(super) fn enabled(&mut self) -> Actions {
         let mut outdated = std::mem::take(&mut self.outdated);
         while outdated != 0 {
@@ -517,7 +549,7 @@ impl Core {
             return 0;
         };
         let mut set = Action::drain(index, place).bit();
-        if self.kind.stores == Stores::Ordered {
+        if self.kind.stores == Stores::Ordered || cpu.buffer.holds_one() {
             return set;
         }
         // Nothing is before the oldest, and everything else is after it.

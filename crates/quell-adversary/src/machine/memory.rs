@@ -18,35 +18,48 @@ use std::sync::atomic::Ordering;
 const TAKEN: u64 = tables::PRESENT | tables::WRITABLE | tables::EXECUTABLE;
 
 impl Core {
-    /// The current CPU has read or written `value`: a loop of it need not go round before that changes.
+    /// A CPU has read or written `value`: a loop of it need not go round before that changes.
     #[inline]
-    pub(crate) fn watch(&mut self, word: &AdversaryWord, value: u64) {
-        self.cpus[self.current].watch.read(word, value);
+    fn watch(&mut self, me: usize, word: &AdversaryWord, value: u64) {
+        self.cpus[me].watch.read(word, value);
     }
 
     #[inline]
-    pub(crate) fn load(&mut self, word: &AdversaryWord, order: Ordering) -> u64 {
-        let value = match self.own_store(word) {
+    pub(crate) fn load(&mut self, me: usize, word: &AdversaryWord, order: Ordering) -> u64 {
+        let held = word.peek();
+        let cpu = &mut self.cpus[me];
+        // So it is with most loads.
+        if cpu.buffer.is_empty() && !self.past.is_kept() && self.timeline.is_none() {
+            cpu.watch.read(word, held);
+            return held;
+        }
+        self.load_found(me, word, order)
+    }
+
+    /// A load that may find something else than what the word holds now, or is to be told of.
+    #[inline(never)]
+    fn load_found(&mut self, me: usize, word: &AdversaryWord, order: Ordering) -> u64 {
+        let value = match self.own_store(me, word) {
             // A CPU may read its own store before the others can, however the load is ordered.
             Some(newest) => newest,
             None if self.past.is_kept() => {
-                let early = self.load_early(word, order, None);
+                let early = self.load_early(me, word, order, None);
                 early.unwrap_or_else(|| word.peek())
             }
             None => word.peek(),
         };
-        self.watch(word, value);
+        self.watch(me, word, value);
         if self.tracing() {
-            self.record(self.current, What::Read(value));
+            self.record(me, What::Read(value));
         }
         value
     }
 
-    /// What the current CPU has stored to a word last, if that lies in its buffer.
+    /// What a CPU has stored to a word last, if that lies in its buffer.
     #[inline]
-    fn own_store(&self, word: &AdversaryWord) -> Option<u64> {
+    fn own_store(&self, me: usize, word: &AdversaryWord) -> Option<u64> {
         let frame = || self.arena.place(word).map(|(frame, _)| frame);
-        let newest = self.cpus[self.current].buffer.newest(word, frame);
+        let newest = self.cpus[me].buffer.newest(word, frame);
         newest.map(|entry| entry.value)
     }
 
@@ -54,11 +67,11 @@ impl Core {
     /// such a value, and what is newest then counts as read only if it is picked.
     fn load_early(
         &mut self,
+        me: usize,
         word: &AdversaryWord,
         order: Ordering,
         but: Option<u64>,
     ) -> Option<u64> {
-        let me = self.current;
         let mut older = [(0, 0); past::DEPTH];
         let mut count = 0;
         for (age, value) in self.past.older(me, word, order).enumerate() {
@@ -85,6 +98,7 @@ impl Core {
     #[inline]
     pub(crate) fn modify(
         &mut self,
+        me: usize,
         word: &AdversaryWord,
         order: Ordering,
         fails: Option<(u64, Ordering)>,
@@ -93,45 +107,44 @@ impl Core {
         let held = word.peek();
         if self.past.is_kept() {
             if let Some((wanted, order)) = fails {
-                let early = self.load_early(word, order, Some(wanted));
+                let early = self.load_early(me, word, order, Some(wanted));
                 let seen = early.unwrap_or(held);
                 if seen != wanted {
-                    self.watch(word, seen);
+                    self.watch(me, word, seen);
                     return seen;
                 }
             }
-            self.past.read(self.current, word, 0, order);
+            self.past.read(me, word, 0, order);
         }
         let new = change(held);
         let takes_right = held & !new & TAKEN != 0 && held & tables::PRESENT != 0;
         // What is not present may be a marker, which stands for a translation.
         let clears = new == 0 && held != 0;
         if (takes_right || clears) && self.arena.place(word).is_some() {
-            self.strategy
-                .has_changed_table(self.current, self.decisions);
+            self.strategy.has_changed_table(me, self.decisions);
         }
-        self.write(self.current, word, new);
+        self.write(me, word, new);
         // A CPU's own change is no news to it.
-        self.watch(word, new);
-        self.stored(self.current, word, order == Ordering::SeqCst);
+        self.watch(me, word, new);
+        self.stored(me, word, order == Ordering::SeqCst);
         held
     }
 
     #[inline]
-    pub(crate) fn store(&mut self, word: &AdversaryWord, value: u64, order: Ordering) {
+    pub(crate) fn store(&mut self, me: usize, word: &AdversaryWord, value: u64, order: Ordering) {
         if self.tracing() {
-            self.record(self.current, What::Wrote(value));
+            self.record(me, What::Wrote(value));
         }
         // A CPU's own change is no news to it.
-        self.cpus[self.current].watch.wrote(word, value);
+        self.cpus[me].watch.wrote(word, value);
         if order == Ordering::SeqCst && self.kind.stores == Stores::Ordered {
-            self.write_visible(word, value);
+            self.write(me, word, value);
             return;
         }
-        self.buffer(Target::Word(word), value, order);
+        self.buffer(me, Target::Word(word), value, order);
     }
 
-    pub(super) fn buffer(&mut self, target: Target, value: u64, order: Ordering) {
+    pub(super) fn buffer(&mut self, me: usize, target: Target, value: u64, order: Ordering) {
         let promised = match target {
             Target::Fill(fill) => !self.mmu.maps(fill.first),
             _ => false,
@@ -141,12 +154,12 @@ impl Core {
         if !matches!(target, Target::Word(_)) {
             self.outdate_those(|cpu| cpu.pending == Op::Complete);
         }
-        self.outdate(self.current);
-        let instead = match self.cpus[self.current].buffer.is_full() {
+        self.outdate(me);
+        let instead = match self.cpus[me].buffer.is_full() {
             true => self.pick_data(1 + BUFFER).wrapping_sub(1),
             false => 0,
         };
-        let cpu = &mut self.cpus[self.current];
+        let cpu = &mut self.cpus[me];
         let entry = Buffered {
             target,
             value,
@@ -200,14 +213,18 @@ impl Core {
         }
         self.second_looks = 0;
         word.poke(value);
-        for (index, cpu) in self.cpus[..self.count].iter_mut().enumerate() {
-            let waits = cpu.pending == Op::Relax;
-            if (waits || self.searches) && cpu.watch.written(word, value) {
-                self.outdated |= u8::from(waits) << index;
-            }
-        }
+        // What a CPU has read and does not wait for shows in the state alone that a search tells apart.
+        let mut look = self.waiting;
         if self.searches {
+            look = (1 << self.count) - 1;
             self.sums.word(word, old, value);
+        }
+        while look != 0 {
+            let cpu = look.trailing_zeros() as usize;
+            look &= look - 1;
+            if self.cpus[cpu].watch.written(word, value) {
+                self.outdated |= self.waiting & 1 << cpu;
+            }
         }
         if let Some(place) = self.arena.place(word) {
             self.table_written(me, place, (old, value));
@@ -336,7 +353,7 @@ impl Core {
             self.land(me, &fill, self.now);
         } else {
             self.current = me;
-            self.buffer(Target::Fill(fill), 0, Ordering::Relaxed);
+            self.buffer(me, Target::Fill(fill), 0, Ordering::Relaxed);
         }
     }
 

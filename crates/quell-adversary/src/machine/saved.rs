@@ -102,6 +102,8 @@ impl Core {
             saved.restore(cpu);
         }
         self.outdate_all();
+        self.waiting = 0;
+        self.brisk = false;
         let arena = Rc::clone(&self.arena);
         self.mmu.restore(&arena, &saved.mmu);
         self.oracle.restore(&saved.oracle);

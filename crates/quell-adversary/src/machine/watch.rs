@@ -45,7 +45,9 @@ pub(super) struct Watch {
     /// Where one of them stands, if there is one.
     places: [u8; KINDS],
     /// What came after all this, the oldest first.
-    notes: Vec<Note>,
+    notes: Box<[Note; NOTES]>,
+    /// How many of them there are.
+    noted: usize,
 }
 
 /// Words that a CPU reads one after the other where all that is remembered was read since its last turn: each takes the
@@ -62,15 +64,35 @@ struct Passing {
 /// How many notes are taken before they are taken in, in any case.
 const NOTES: usize = 256;
 
-/// What a CPU has done with a word.
+/// What a CPU has done with a word. Two words of the host: a run writes one of them for each operation.
 #[derive(Clone, Copy)]
-enum Note {
-    /// It has read this there.
-    Read(*const AdversaryWord, u64),
-    /// It has stored this there: that is no news to it.
-    Wrote(*const AdversaryWord, u64),
-    /// The word has gone.
-    Gone(*const AdversaryWord),
+struct Note {
+    /// The word, and in the bits below its alignment what was done.
+    word: *const AdversaryWord,
+    value: u64,
+}
+
+/// It has read the value there.
+const READ: usize = 0;
+/// It has stored the value there: that is no news to it.
+const WROTE: usize = 1;
+/// The word has gone.
+const GONE: usize = 2;
+const _: () = assert!(GONE < align_of::<AdversaryWord>());
+
+impl Note {
+    #[inline]
+    fn of(done: usize, word: *const AdversaryWord, value: u64) -> Self {
+        let word = word.map_addr(|word| word | done);
+        Note { word, value }
+    }
+
+    #[inline]
+    fn parts(self) -> (usize, *const AdversaryWord, u64) {
+        let mask = align_of::<AdversaryWord>() - 1;
+        let word = self.word.map_addr(|word| word & !mask);
+        (self.word.addr() & mask, word, self.value)
+    }
 }
 
 /// How many kinds of addresses are told apart.
@@ -120,7 +142,8 @@ impl Watch {
             overflowed: false,
             kinds: [0; KINDS],
             places: [0; KINDS],
-            notes: Vec::with_capacity(NOTES),
+            notes: Box::new([Note::of(READ, std::ptr::null(), 0); NOTES]),
+            noted: 0,
         }
     }
 
@@ -138,50 +161,58 @@ impl Watch {
         self.changed = 0;
         self.overflowed = false;
         self.kinds = [0; KINDS];
-        self.notes.clear();
+        self.noted = 0;
     }
 
     /// Whether the CPU has read nothing yet.
     pub(super) fn is_empty(&self) -> bool {
-        self.count == 0 && self.notes.is_empty()
+        self.count == 0 && self.noted == 0
+    }
+
+    /// Whether the notes have to be taken in before the next.
+    #[inline]
+    pub(super) fn is_full(&self) -> bool {
+        self.noted == NOTES
     }
 
     #[inline]
     fn note(&mut self, note: Note) {
-        if self.notes.len() == NOTES {
+        if self.is_full() {
             self.take_notes();
         }
-        self.notes.push(note);
+        self.notes[self.noted % NOTES] = note;
+        self.noted += 1;
     }
 
     /// The CPU has read `value` from a word, which may hold something else.
     #[inline]
     pub(super) fn read(&mut self, word: *const AdversaryWord, value: u64) {
-        self.note(Note::Read(word, value));
+        self.note(Note::of(READ, word, value));
     }
 
     /// The CPU has changed a word, or will when its store is visible.
     #[inline]
     pub(super) fn wrote(&mut self, word: *const AdversaryWord, value: u64) {
-        self.note(Note::Wrote(word, value));
+        self.note(Note::of(WROTE, word, value));
     }
 
     /// A word goes.
     pub(super) fn forget(&mut self, word: *const AdversaryWord) {
         // A CPU that waits has no notes: what it waits for must be right at any time.
-        match self.notes.is_empty() {
+        match self.noted == 0 {
             true => self.remove(word),
-            false => self.note(Note::Gone(word)),
+            false => self.note(Note::of(GONE, word, 0)),
         }
     }
 
     /// Takes in what was noted. Until the next note [`Watch::written`] keeps that right.
     pub(super) fn take_notes(&mut self) {
         let mut passing = None;
-        for at in 0..self.notes.len() {
-            match self.notes[at] {
-                Note::Read(word, value) => self.take_read(word, value, &mut passing),
-                Note::Wrote(word, value) => match &mut passing {
+        for at in 0..self.noted {
+            let (done, word, value) = self.notes[at].parts();
+            match done {
+                READ => self.take_read(word, value, &mut passing),
+                WROTE => match &mut passing {
                     Some(passing) if std::ptr::eq(passing.word, word) => passing.seen = value,
                     _ => {
                         if let Some(place) = self.place(word) {
@@ -189,19 +220,22 @@ impl Watch {
                         }
                     }
                 },
-                Note::Gone(word) => {
+                _ => {
                     self.settle(passing.take());
                     self.remove(word);
                 }
             }
         }
         self.settle(passing);
-        self.notes.clear();
+        self.noted = 0;
+        let mut bit = 1;
         self.changed = 0;
-        for place in 0..self.count {
+        for (word, seen) in self.words.iter().zip(&self.seen).take(self.count) {
             // SAFETY: a word that has gone is not among those that are left: its note was the last about it.
-            let holds = unsafe { (*self.words[place]).peek() };
-            self.changed |= u32::from(holds != self.seen[place]) << place;
+            if unsafe { (**word).peek() } != *seen {
+                self.changed |= bit;
+            }
+            bit <<= 1;
         }
     }
 
@@ -505,9 +539,9 @@ mod tests {
             for word in words.iter().cycle().skip(from).take(length) {
                 let value = word.peek() + random.below(2);
                 let note = |watch: &mut Watch, kind: u64| match kind {
-                    0 => watch.note(Note::Wrote(word, value)),
-                    1 => watch.note(Note::Gone(word)),
-                    _ => watch.note(Note::Read(word, value)),
+                    0 => watch.note(Note::of(WROTE, word, value)),
+                    1 => watch.note(Note::of(GONE, word, 0)),
+                    _ => watch.note(Note::of(READ, word, value)),
                 };
                 let kind = random.below(20);
                 note(&mut at_once, kind);

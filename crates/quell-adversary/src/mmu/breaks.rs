@@ -36,7 +36,8 @@
 //! A translation that may only be read gives way to another one without a flush if both frames hold the same: the
 //! machine compares their contents at that moment ([`Meeting::of_equals`]).
 
-use super::held::{GLOBAL_TAG, Leaf, Pointer};
+use super::held::{GLOBAL_TAG, Pointer};
+use super::leaves::Leaf;
 use crate::tables::{CONTIGUOUS, PRESENT, TABLE, WRITABLE, frame_of};
 use quell_vm::machine::Level;
 use std::fmt;

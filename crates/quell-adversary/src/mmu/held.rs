@@ -22,43 +22,15 @@
 //! overwritten: so each entry knows both until when it could be *walked*, and since and until when
 //! the tables *led* to it, from the root on ([`Path`]).
 
-use crate::oracle::{Moment, Used};
-use crate::tables::{ACCESSED, FRAME_SHIFT, PRESENT, TABLE, frame_of};
+use super::leaves::{Leaf, Leaves, Path};
+use crate::oracle::Moment;
+use crate::tables::{ACCESSED, PRESENT, TABLE, frame_of};
 use quell::{Invalidate, PageRange, Scope};
 use quell_vm::machine::Level;
 use std::ops::Range;
 
 /// What stands in an entry's tag if it is global.
 pub(super) const GLOBAL_TAG: u16 = u16::MAX;
-
-/// Since when and until when the tables in memory lead from the root to an entry.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Path {
-    /// When the entry was written; that of the last pointer on the path that still led there, if the
-    /// path had been cut before the entry was written.
-    pub(super) since: Moment,
-    /// When the path was cut: [`Moment::MAX`] if it was not.
-    pub(super) cut: Moment,
-}
-
-impl Path {
-    /// The path to an entry that is `written` at the end of this one.
-    pub(super) fn to(self, written: Moment) -> Path {
-        let since = if written < self.cut {
-            written
-        } else {
-            self.since
-        };
-        Path { since, ..self }
-    }
-
-    /// The entry was reached on `other` too: what lasts longer counts.
-    pub(super) fn join(&mut self, other: Path) {
-        if other.cut >= self.cut {
-            *self = other;
-        }
-    }
-}
 
 /// A pointer to a table that a walker may have kept, or the loaded root.
 #[derive(Clone, Copy, Debug)]
@@ -77,82 +49,10 @@ pub(super) struct Pointer {
     pub(super) path: Path,
 }
 
-/// A translation that a TLB may hold.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Leaf {
-    pub(super) tag: u16,
-    pub(super) level: u8,
-    pub(super) page: u64,
-    /// The first page of the entry that it was filled from, which is another one's where the entry is one of a block.
-    pub(super) from: u64,
-    pub(crate) word: u64,
-    pub(super) via: u32,
-    pub(super) root: u32,
-    pub(super) written: Moment,
-    /// Until when it could be walked.
-    pub(crate) until: Moment,
-    pub(super) path: Path,
-}
-
 impl Pointer {
     /// The pages that the table spans.
     pub(super) fn pages(&self) -> Range<u64> {
         self.base..self.base + Level(self.level + 1).pages()
-    }
-}
-
-impl Leaf {
-    pub(super) fn pages(&self) -> u64 {
-        Level(self.level).pages()
-    }
-
-    pub(super) fn covers(&self, page: u64) -> bool {
-        page.wrapping_sub(self.page) < self.pages()
-    }
-
-    /// The pages that it maps.
-    pub(crate) fn pages_of(&self) -> Range<u64> {
-        self.page..self.page + self.pages()
-    }
-
-    /// The same, filled for this page from an entry of its block.
-    pub(super) fn of_block(self, page: u64) -> Self {
-        let by = page.wrapping_sub(self.page) << FRAME_SHIFT;
-        let word = self.word.wrapping_add(by);
-        Leaf { page, word, ..self }
-    }
-
-    /// What the entry says that it was filled from.
-    fn entry(&self) -> u64 {
-        self.of_block(self.from).word
-    }
-
-    /// The page that maps a frame, if one does.
-    pub(crate) fn page_of(&self, frame: u32) -> Option<u64> {
-        let page = self.page + u64::from(frame.checked_sub(frame_of(self.word))?);
-        self.covers(page).then_some(page)
-    }
-
-    /// As the oracle sees an access to `page` through it.
-    pub(crate) fn used(&self, page: u64) -> Used {
-        Used {
-            root: self.root,
-            page,
-            frame: frame_of(self.word) + (page - self.page) as u32,
-            written: self.written,
-            since: self.path.since,
-            until: self.path.cut,
-        }
-    }
-
-    /// When the entry was written.
-    pub(crate) fn written(&self) -> Moment {
-        self.written
-    }
-
-    /// Where the entry stands.
-    pub(crate) fn place(&self) -> (u32, usize) {
-        (self.via, Level(self.level).index(quell::Page(self.from)))
     }
 }
 
@@ -173,7 +73,7 @@ pub(super) struct Tlb {
     pub(super) tag: u16,
     pub(super) root: Option<u32>,
     pub(super) pointers: Vec<Pointer>,
-    pub(super) leaves: Vec<Leaf>,
+    pub(super) leaves: Leaves,
     /// No entry that a leaf came from was written after this moment.
     pub(super) newest: Moment,
 }
@@ -233,7 +133,7 @@ impl Tlb {
         };
         let known = match leaf.written > self.newest {
             true => None,
-            false => self.leaves.iter_mut().find(|l| what(l) == what(&leaf)),
+            false => (self.leaves.beside(leaf.place())).find(|l| what(l) == what(&leaf)),
         };
         match known {
             Some(known) => {
@@ -301,7 +201,7 @@ impl Tlb {
                 }
             }
         } else {
-            for leaf in &mut self.leaves {
+            for leaf in self.leaves.beside((gone.table, gone.index)) {
                 // One that is kept under a tag that is not loaded was ended before.
                 let stands = leaf.until == Moment::MAX || leaf.path.cut == Moment::MAX;
                 if leaf.written == gone.written
@@ -335,7 +235,7 @@ impl Tlb {
                 && (tag == pointer.tag || tag == GLOBAL_TAG)
                 && pointer.pages().contains(&page)
         };
-        for leaf in &mut self.leaves {
+        for leaf in self.leaves.iter_mut() {
             if below(leaf.tag, leaf.root, leaf.via, leaf.page) {
                 leaf.path.cut = leaf.path.cut.min(now);
             }
@@ -365,7 +265,7 @@ impl Tlb {
         }) {
             self.pointers[at].until = now;
         }
-        for leaf in &mut self.leaves {
+        for leaf in self.leaves.iter_mut() {
             if leaf.until == Moment::MAX
                 && !leads(&self.pointers, leaf.tag, leaf.root, leaf.via, leaf.page)
             {

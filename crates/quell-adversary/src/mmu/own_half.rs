@@ -1,7 +1,8 @@
 //! The kernel's own half, which is walked whatever root is loaded, and what is left of a root that a CPU leaves.
 
 use super::Mmu;
-use super::held::{GLOBAL_TAG, Leaf, Path};
+use super::held::GLOBAL_TAG;
+use super::leaves::{Leaf, Path};
 use crate::oracle::Moment;
 use crate::tables::{Arena, PRESENT};
 

@@ -7,7 +7,6 @@ use quell::Counter;
 
 pub(super) const SCENARIO: Scenario = Scenario {
     bugs: &[],
-    finds: &["LedgerReadRelaxed"],
     must: &[
         (On::Every, Reach::Engine(Counter::DebtsTaken)),
         (On::Every, Reach::Engine(Counter::PaidByBackground)),

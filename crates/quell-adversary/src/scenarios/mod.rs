@@ -15,6 +15,7 @@ mod isolated_table;
 mod isolated_tag;
 mod isolated_unmap;
 mod late_content;
+mod lazy_background;
 mod lazy_claim;
 mod lazy_gap;
 mod lazy_idle;
@@ -221,6 +222,7 @@ impl Scenario<'static> {
         lazy_switch::SCENARIO,
         lazy_idle::SCENARIO,
         lazy_stranger::SCENARIO,
+        lazy_background::SCENARIO,
         lazy_two_claims::SCENARIO,
         lazy_younger::SCENARIO,
         lazy_ledger::SCENARIO,

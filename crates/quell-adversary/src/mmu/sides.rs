@@ -1,0 +1,97 @@
+//! What is known about tables besides their words.
+
+use crate::oracle::Moment;
+use quell_vm::machine::TABLE_WORDS;
+
+/// See the module. Of the tables that there could be a run has few: the others take no room.
+pub(super) struct Sides {
+    /// Which tables have words that may not be zero, as bits.
+    used: Box<[u64]>,
+    /// Of each table that has had such words, in this run or an earlier one.
+    sides: Box<[Option<Box<Side>>]>,
+}
+
+struct Side {
+    /// Which words may not be zero, as bits.
+    nonzero: [u64; TABLE_WORDS / 64],
+    /// When each word was written last.
+    written: [Moment; TABLE_WORDS],
+}
+
+impl Sides {
+    pub(super) fn of(tables: usize) -> Self {
+        Sides {
+            used: vec![0; tables.div_ceil(64)].into(),
+            sides: (0..tables).map(|_| None).collect(),
+        }
+    }
+
+    pub(super) fn tables(&self) -> u32 {
+        self.sides.len() as u32
+    }
+
+    /// When a word was written last.
+    #[inline]
+    pub(super) fn written(&self, (table, index): (u32, usize)) -> Moment {
+        let side = &self.sides[table as usize];
+        side.as_ref().map_or(0, |side| side.written[index])
+    }
+
+    /// A word that may not be zero was written then.
+    #[inline]
+    pub(super) fn set_written(&mut self, (table, index): (u32, usize), now: Moment) {
+        if let Some(side) = &mut self.sides[table as usize] {
+            side.written[index] = now;
+        }
+    }
+
+    /// From here on a word may not be zero.
+    #[inline]
+    pub(super) fn use_word(&mut self, (table, index): (u32, usize)) {
+        let table = table as usize;
+        self.used[table / 64] |= 1 << (table % 64);
+        let side = self.sides[table].get_or_insert_with(|| {
+            Box::new(Side {
+                nonzero: [0; TABLE_WORDS / 64],
+                written: [0; TABLE_WORDS],
+            })
+        });
+        side.nonzero[index / 64] |= 1 << (index % 64);
+    }
+
+    /// The words of a frame that may not be zero: none, if it is no table.
+    pub(super) fn words(&self, frame: u32) -> impl Iterator<Item = usize> + use<> {
+        let side = self.sides.get(frame as usize).and_then(Option::as_ref);
+        let nonzero = side.map_or([0; TABLE_WORDS / 64], |side| side.nonzero);
+        let blocks = nonzero.into_iter().enumerate();
+        blocks.flat_map(|(block, words)| bits(words).map(move |bit| block * 64 + bit))
+    }
+
+    /// All words are zero again, and were written at no moment. `zero` is told each that may not be.
+    pub(super) fn clear(&mut self, mut zero: impl FnMut(u32, usize)) {
+        for (block, used) in self.used.iter_mut().enumerate() {
+            for table in bits(std::mem::take(used)).map(|bit| block * 64 + bit) {
+                let Some(side) = &mut self.sides[table] else {
+                    continue;
+                };
+                for (block, words) in side.nonzero.iter_mut().enumerate() {
+                    for index in bits(std::mem::take(words)).map(|bit| block * 64 + bit) {
+                        side.written[index] = 0;
+                        zero(table as u32, index);
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// The bits that are set.
+#[inline]
+fn bits(of: u64) -> impl Iterator<Item = usize> {
+    let mut left = of;
+    std::iter::from_fn(move || {
+        let bit = left.trailing_zeros() as usize;
+        left &= left.wrapping_sub(1);
+        (bit < 64).then_some(bit)
+    })
+}
