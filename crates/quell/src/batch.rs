@@ -379,15 +379,8 @@ where
         if !self.engine.begin_debt(&space) {
             return self.add_unplaced(&space, range, scope);
         }
-        self.pending.push(Pending {
-            space,
-            request: Request::of(range, scope),
-            sent: false,
-            fresh: true,
-            joins: true,
-            strides: range.map_or(0, PageRange::strides),
-            whole: None,
-        });
+        self.pending
+            .push(Pending::first(space, range, scope, false, true));
     }
 
     /// Whether the flush may be owed until the frames are reused.
@@ -435,8 +428,7 @@ where
             self.cpu = me;
         }
         let found = self.find(&space);
-        let fresh = found.is_none();
-        if fresh && (self.pending.is_full() || !engine.begin_debt(&space)) {
+        if found.is_none() && (self.pending.is_full() || !engine.begin_debt(&space)) {
             return self.add_unplaced(&space, range, scope);
         }
         // On a machine with broadcasts, reclaim sends now and waits later.
@@ -457,15 +449,8 @@ where
             }
             None => {
                 let joins = self.joins();
-                self.pending.push(Pending {
-                    space,
-                    request: request(),
-                    sent: send_now,
-                    fresh,
-                    joins,
-                    strides: range.map_or(0, PageRange::strides),
-                    whole: None,
-                });
+                self.pending
+                    .push(Pending::first(space, range, scope, send_now, joins));
             }
         }
     }

@@ -31,6 +31,27 @@ pub(crate) struct Pending<S> {
 }
 
 impl<H: Hardware, S: Deref<Target = AddressSpace<H>>> Pending<S> {
+    /// The first change of a space, whose broadcasts were `sent` already or are not, and which later changes `join` or do
+    /// not.
+    #[inline(always)]
+    pub(crate) fn first(
+        space: S,
+        range: Option<PageRange>,
+        scope: Scope,
+        sent: bool,
+        joins: bool,
+    ) -> Self {
+        Pending {
+            space,
+            request: Request::of(range, scope),
+            sent,
+            fresh: true,
+            joins,
+            strides: range.map_or(0, PageRange::strides),
+            whole: None,
+        }
+    }
+
     /// Whether it is of this space: at one place, as which two references to it point.
     #[inline]
     pub(crate) fn is_of(&self, space: &S) -> bool {

@@ -65,9 +65,7 @@ impl<H: Hardware, R: Rules> Engine<'_, H, R> {
         unplaced.scope = unplaced.scope.max(scope);
         unplaced.kernel |= space.id().is_kernel();
         unplaced.sender = unplaced.sender.filter(|&sender| sender == me);
-        let generation = self
-            .rules
-            .generation_of_flush(|| space.next_generation(), || space.flushes().generation);
+        let generation = self.take_generation(space);
         if self.rules.unplaced_is_owed() {
             space.owe_unplaced(generation);
         }
