@@ -359,14 +359,14 @@ pub(crate) fn forget(word: &AdversaryWord) {
 /// A plain store outside of points, seen by the translation hardware.
 #[inline]
 pub(crate) fn quiet_store(word: &AdversaryWord, value: u64) {
-    match current() {
-        Some(context) => {
-            context.machine(|core| {
-                core.now += 1;
-                core.write_visible(word, value);
-            });
-        }
-        None => word.poke(value),
+    let Some(context) = current() else {
+        return word.poke(value);
+    };
+    let noticed = context.core.borrow_mut().notices(word, value);
+    if noticed {
+        context.machine(|core| core.write_visible(word, value));
+    } else {
+        word.poke(value);
     }
 }
 

@@ -273,7 +273,7 @@ pub(crate) struct Asking {
 }
 
 /// How many rules are remembered.
-const LATELY: usize = 64;
+const LATELY: usize = 512;
 
 impl Default for Asking {
     fn default() -> Self {

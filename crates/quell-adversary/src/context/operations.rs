@@ -206,15 +206,24 @@ impl Context {
     #[inline]
     pub(super) fn wait_at(&self, op: Op) -> bool {
         match self.legible {
-            true => self.wait_in::<true>(op),
-            false => self.wait_in::<false>(op),
+            true => self.wait_in::<true>(op, false),
+            false => self.wait_at_once(op),
         }
         true
     }
 
     #[inline(never)]
-    fn wait_in<const LEGIBLE: bool>(&self, op: Op) {
-        self.operate::<LEGIBLE, _>(op, None, false, |_, _| {});
+    fn wait_at_once(&self, op: Op) {
+        let me = usize::from(self.cpu.get());
+        let goes_on = self.visit().core.steps_at_once(me, op);
+        if let Err(asked) = goes_on {
+            self.wait_in::<false>(op, asked);
+        }
+    }
+
+    #[inline(never)]
+    fn wait_in<const LEGIBLE: bool>(&self, op: Op, asked: bool) {
+        self.operate::<LEGIBLE, _>(op, None, asked, |_, _| {});
     }
 
     /// How an operation is ordered with the mistake made that the run makes.

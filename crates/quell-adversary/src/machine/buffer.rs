@@ -273,6 +273,12 @@ impl StoreBuffer {
         is_there()
     }
 
+    /// Whether it is known that nothing here concerns a load of this word.
+    #[inline]
+    pub(super) fn leaves_alone(&self, word: *const AdversaryWord) -> bool {
+        self.is_empty() || !self.came.others && !self.came.may_hold(word)
+    }
+
     /// What a load of this word finds here: the store to it that came last, or one of those that zero `frame`, in which
     /// it lies.
     #[inline]
@@ -281,7 +287,7 @@ impl StoreBuffer {
         word: *const AdversaryWord,
         frame: impl Fn() -> Option<u32>,
     ) -> Option<&Buffered> {
-        if self.is_empty() || !self.came.others && !self.came.may_hold(word) {
+        if self.leaves_alone(word) {
             return None;
         }
         let reaches = |entry: &&Buffered| match entry.target {

@@ -71,14 +71,13 @@ impl Core {
         self.carry_out(Some(me), picked)
     }
 
-    /// The value of a word, if the CPU goes on and finds there what memory holds; else whether the strategy was asked.
+    /// Lets the CPU go on with its next operation, which it may do now; else says whether the strategy was asked.
     ///
-    /// Half of all operations are such loads. There is nothing to them but this.
+    /// As [`Core::arrive`], where there is nothing to it but this: so it is with most operations.
     #[inline(always)]
-    pub(crate) fn load_at_once(&mut self, me: usize, word: &AdversaryWord) -> Result<u64, bool> {
+    fn goes_at_once(&mut self, me: usize) -> Result<(), bool> {
         let decision = self.decisions + 1;
-        let cpu = &mut self.cpus[me];
-        if !self.brisk || !cpu.buffer.is_empty() || cpu.watch.is_full() || self.is_late(decision) {
+        if !self.brisk || self.is_late(decision) {
             return Err(false);
         }
         let repeats = self.outdated == 0 && self.picked == Action::step(me);
@@ -90,9 +89,33 @@ impl Core {
         self.current = me;
         self.now += 1;
         self.leave_program(me);
+        Ok(())
+    }
+
+    /// The value of a word, if the CPU goes on at once and finds there what memory holds.
+    #[inline(always)]
+    pub(crate) fn load_at_once(&mut self, me: usize, word: &AdversaryWord) -> Result<u64, bool> {
+        let cpu = &self.cpus[me];
+        if cpu.watch.is_full() || !cpu.buffer.leaves_alone(word) {
+            return Err(false);
+        }
+        self.goes_at_once(me)?;
         let value = word.peek();
         self.cpus[me].watch.read(word, value);
         Ok(value)
+    }
+
+    /// Whether the CPU goes on at once with an operation that is none on a word.
+    #[inline(always)]
+    pub(crate) fn steps_at_once(&mut self, me: usize, op: Op) -> Result<(), bool> {
+        // With an empty buffer a CPU may do any other at any time.
+        let may_wait = matches!(op, Op::Relax | Op::Park | Op::Complete);
+        if may_wait || !self.cpus[me].buffer.is_empty() {
+            return Err(false);
+        }
+        self.goes_at_once(me)?;
+        self.take_effect(me, op);
+        Ok(())
     }
 
     /// The CPU has come to another operation. What it may do besides its step does not depend on that: it is still
@@ -191,6 +214,12 @@ impl Core {
         if self.timeline.is_some() {
             self.record(me, What::Step(op));
         }
+        self.take_effect(me, op);
+    }
+
+    /// What it means to the machine that a CPU does this operation now.
+    #[inline(always)]
+    fn take_effect(&mut self, me: usize, op: Op) {
         match op {
             Op::Relax => {
                 self.waiting &= !(1 << me);

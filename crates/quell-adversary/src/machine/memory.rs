@@ -29,7 +29,7 @@ impl Core {
         let held = word.peek();
         let cpu = &mut self.cpus[me];
         // So it is with most loads.
-        if cpu.buffer.is_empty() && !self.past.is_kept() && self.timeline.is_none() {
+        if cpu.buffer.leaves_alone(word) && !self.past.is_kept() && self.timeline.is_none() {
             cpu.watch.read(word, held);
             return held;
         }
@@ -190,6 +190,19 @@ impl Core {
     /// Stores after this one do not overtake those before.
     pub(crate) fn order_stores(&mut self, me: usize) {
         self.cpus[me].epoch += 1;
+    }
+
+    /// A store outside of points comes now. Whether that means anything but that the word holds the value: to walkers, to
+    /// CPUs that wait or may look back, to a search of every schedule.
+    #[inline]
+    pub(crate) fn notices(&mut self, word: &AdversaryWord, value: u64) -> bool {
+        self.now += 1;
+        if word.peek() != value {
+            self.second_looks = 0;
+        }
+        let looks_back = self.past.is_kept() && self.end.is_none();
+        let in_table = self.arena.place(word).is_some();
+        in_table || looks_back || self.waiting != 0 || self.searches
     }
 
     /// A store of the current CPU that every CPU sees at once.

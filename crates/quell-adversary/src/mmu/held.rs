@@ -131,20 +131,18 @@ impl Tlb {
             let of = (l.tag, l.level, l.page, l.from);
             (of, l.word, l.via, l.root, l.written)
         };
-        let known = match leaf.written > self.newest {
-            true => None,
-            false => (self.leaves.beside(leaf.place())).find(|l| what(l) == what(&leaf)),
-        };
-        match known {
-            Some(known) => {
-                known.until = Moment::MAX;
-                known.path.join(leaf.path);
-            }
-            None => {
-                self.newest = self.newest.max(leaf.written);
-                self.leaves.push(leaf);
+        if leaf.written <= self.newest {
+            let mut from = 0;
+            while let Some(known) = self.leaves.next_beside(leaf.place(), &mut from) {
+                if what(known) == what(&leaf) {
+                    known.until = Moment::MAX;
+                    known.path.join(leaf.path);
+                    return;
+                }
             }
         }
+        self.newest = self.newest.max(leaf.written);
+        self.leaves.push(leaf);
     }
 
     /// Forgets what is held under a tag.
@@ -201,7 +199,8 @@ impl Tlb {
                 }
             }
         } else {
-            for leaf in self.leaves.beside((gone.table, gone.index)) {
+            let (of, mut from) = ((gone.table, gone.index), 0);
+            while let Some(leaf) = self.leaves.next_beside(of, &mut from) {
                 // One that is kept under a tag that is not loaded was ended before.
                 let stands = leaf.until == Moment::MAX || leaf.path.cut == Moment::MAX;
                 if leaf.written == gone.written

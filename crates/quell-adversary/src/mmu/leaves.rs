@@ -118,7 +118,7 @@ pub(super) struct Leaves {
 }
 
 /// How many numbers are compared before any is looked at.
-const AT_ONCE: usize = 32;
+const AT_ONCE: usize = 16;
 
 /// The block in which an entry of a table stands, one or not: a leaf of a block may have been filled from any entry of
 /// it.
@@ -146,17 +146,22 @@ impl Leaves {
         self.leaves.iter_mut()
     }
 
-    /// Those whose entries stand in the same block as this one.
-    pub(super) fn beside(&mut self, place: (u32, usize)) -> impl Iterator<Item = &mut Leaf> {
+    /// The next whose entry stands in the same block as this one, of those behind the first `from`, which then counts up
+    /// to it.
+    pub(super) fn next_beside(
+        &mut self,
+        place: (u32, usize),
+        from: &mut usize,
+    ) -> Option<&mut Leaf> {
         let block = block_of(place);
-        let pieces = self.blocks.chunks(AT_ONCE);
-        let pieces = pieces.zip(self.leaves.chunks_mut(AT_ONCE));
-        // All are compared, so that the compiler need not do it one by one.
-        let any = move |blocks: &[u32]| blocks.iter().fold(false, |any, &one| any | (one == block));
-        pieces
-            .filter(move |(blocks, _)| any(blocks))
-            .flat_map(|(blocks, leaves)| blocks.iter().zip(leaves))
-            .filter_map(move |(&one, leaf)| (one == block).then_some(leaf))
+        // All of a piece are compared, so that the compiler need not do it one by one.
+        let hit =
+            |piece: &[u32; AT_ONCE]| piece.iter().fold(false, |any, one| any | (*one == block));
+        let (pieces, _) = self.blocks[*from..].as_chunks();
+        *from += AT_ONCE * pieces.iter().take_while(|piece| !hit(piece)).count();
+        let at = self.blocks[*from..].iter().position(|one| *one == block)?;
+        *from += at + 1;
+        self.leaves.get_mut(*from - 1)
     }
 
     pub(super) fn retain(&mut self, keeps: impl Fn(&Leaf) -> bool) {
