@@ -123,6 +123,23 @@ struct Stall {
 }
 
 impl Random {
+    /// One under which no CPU stalls.
+    fn new(rng: Rng, freedom: u64, seed: u64) -> Self {
+        Random {
+            rng,
+            freedom,
+            drawn: 0,
+            keeps_on: true,
+            stalls: Default::default(),
+            early: Early::draw(seed),
+            lurks: 0,
+            lurks_one_in: 1,
+            lurks_at_changes: false,
+            prompts: false,
+            prompted: None,
+        }
+    }
+
     /// A CPU comes by the rule that is watched: now and then it stalls right there.
     fn come_by(&mut self, cpu: usize, decision: u32) {
         if self.lurks == 0 || self.rng.below(self.lurks_one_in) > 0 {
@@ -219,12 +236,27 @@ pub enum Strategy {
     /// Depth-first.
     Exhaustive(Exhaustive),
     /// The fixed scheduler with deviations.
-    Script {
-        /// In ascending order of decisions.
-        deviations: Vec<Deviation>,
-        /// The first that was not reached yet.
-        next: usize,
-    },
+    Script(Script),
+}
+
+/// Deviations from the fixed scheduler.
+#[derive(Debug)]
+pub struct Script {
+    /// In ascending order of decisions.
+    pub(crate) deviations: Vec<Deviation>,
+    /// The first that was not reached yet.
+    next: usize,
+}
+
+impl Script {
+    /// What it has instead at this decision, which is no earlier than those that it was asked of before.
+    fn at(&mut self, decision: u32) -> Option<u8> {
+        while *self.deviations.get(self.next)? < (decision, 0) {
+            self.next += 1;
+        }
+        let &(at, choice) = &self.deviations[self.next];
+        (at == decision).then_some(choice)
+    }
 }
 
 impl Default for Strategy {
@@ -239,19 +271,7 @@ impl Strategy {
     pub fn random(seed: u64) -> Self {
         let mut rng = Rng::new(seed);
         let freedom = (1u64 << 32) >> rng.below(6);
-        Strategy::Random(Random {
-            rng,
-            freedom,
-            drawn: 0,
-            keeps_on: true,
-            stalls: Default::default(),
-            early: Early::draw(seed),
-            lurks: 0,
-            lurks_one_in: 1,
-            lurks_at_changes: false,
-            prompts: false,
-            prompted: None,
-        })
+        Strategy::Random(Random::new(rng, freedom, seed))
     }
 
     /// A random scheduler under which a CPU stalls, now and then, where it comes by the rule that the run
@@ -330,17 +350,9 @@ impl Strategy {
         }
         let freedom = (1u64 << 32) >> rng.below(6);
         Strategy::Random(Random {
-            rng,
-            freedom,
-            drawn: 0,
             keeps_on: false,
             stalls,
-            early: Early::draw(seed),
-            lurks: 0,
-            lurks_one_in: 1,
-            lurks_at_changes: false,
-            prompts: false,
-            prompted: None,
+            ..Random::new(rng, freedom, seed)
         })
     }
 
@@ -372,10 +384,10 @@ impl Strategy {
 
     /// The fixed scheduler with deviations.
     pub fn script(deviations: Vec<Deviation>) -> Self {
-        Strategy::Script {
+        Strategy::Script(Script {
             deviations,
             next: 0,
-        }
+        })
     }
 
     /// Whether the CPU that ran goes on at this decision, if it can: then it is not worth finding out what else could
@@ -388,7 +400,7 @@ impl Strategy {
             }
             Strategy::Pct(pct) => repeats && pct.repeats(),
             Strategy::Exhaustive(_) => false,
-            Strategy::Script { .. } => self.follows(decision),
+            Strategy::Script(_) => self.follows(decision),
         }
     }
 
@@ -405,13 +417,10 @@ impl Strategy {
     /// Whether a script has nothing to say about this decision.
     #[inline(never)]
     fn follows(&mut self, decision: u32) -> bool {
-        let Strategy::Script { deviations, next } = self else {
-            return false;
-        };
-        while *next < deviations.len() && deviations[*next].0 < decision {
-            *next += 1;
+        match self {
+            Strategy::Script(script) => script.at(decision).is_none(),
+            _ => false,
         }
-        deviations.get(*next).is_none_or(|next| next.0 != decision)
     }
 
     /// Picks one of `enabled`, which is not empty, after [`Strategy::goes_on`] was asked.
@@ -439,12 +448,8 @@ impl Strategy {
                 nth(enabled, (((bits >> 32) * count) >> 32) as u32)
             }
             Strategy::Pct(pct) => pct.pick(enabled),
-            Strategy::Script { deviations, next } => {
-                while *next < deviations.len() && deviations[*next].0 < decision {
-                    *next += 1;
-                }
-                if let Some(&(at, choice)) = deviations.get(*next)
-                    && at == decision
+            Strategy::Script(script) => {
+                if let Some(choice) = script.at(decision)
                     && choice & DATA == 0
                     && enabled & 1u64.checked_shl(choice.into()).unwrap_or(0) != 0
                 {
@@ -461,7 +466,7 @@ impl Strategy {
         match self {
             Strategy::Random(random) => random.early.pick(count),
             Strategy::Pct(pct) => pct.early.pick(count),
-            Strategy::Script { .. } | Strategy::Exhaustive(_) => self.pick_data(decision, count),
+            Strategy::Script(_) | Strategy::Exhaustive(_) => self.pick_data(decision, count),
         }
     }
 
@@ -470,17 +475,10 @@ impl Strategy {
         match self {
             Strategy::Random(random) => random.rng.below(count as u64) as usize,
             Strategy::Pct(pct) => pct.rng.below(count as u64) as usize,
-            Strategy::Script { deviations, next } => {
-                while *next < deviations.len() && deviations[*next].0 < decision {
-                    *next += 1;
-                }
-                match deviations.get(*next) {
-                    Some(&(at, choice)) if at == decision && choice & DATA != 0 => {
-                        usize::from(choice & !DATA).min(count - 1)
-                    }
-                    _ => 0,
-                }
-            }
+            Strategy::Script(script) => match script.at(decision) {
+                Some(choice) if choice & DATA != 0 => usize::from(choice & !DATA).min(count - 1),
+                _ => 0,
+            },
             Strategy::Exhaustive(search) => search.pick_data(count),
         }
     }

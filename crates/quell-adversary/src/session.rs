@@ -196,8 +196,8 @@ impl<'p> Session<'p> {
             // A search by state notices where nothing leads on.
             Strategy::Exhaustive(search) if search.by_state() => u32::MAX,
             // A schedule that was found so is no shorter than its last deviation.
-            Strategy::Script { deviations, .. } => {
-                let last = deviations.last().map_or(0, |deviation| deviation.0);
+            Strategy::Script(script) => {
+                let last = script.deviations.last().map_or(0, |deviation| deviation.0);
                 self.case.scenario.steps.max(last)
             }
             _ => self.case.scenario.steps,
