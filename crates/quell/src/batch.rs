@@ -332,12 +332,16 @@ where
         };
         engine.count(me, Counter::DebtsTaken, 1);
         let mut cpus = CpuSet::none();
-        for entry in self.unflushed.pending.as_slice() {
+        for (number, entry) in self.unflushed.pending.as_slice().iter().enumerate() {
             // The debt first, then the set: a CPU that loads the space enters the set before it
             // reads the debt, so one of the two sees the other.
             let end = || engine.end_debt(&entry.space);
             engine.rules.owe_then_end(|| entry.space.owe(stamp), end);
-            cpus.union(&entry.space.loaded_on(engine.count));
+            match number {
+                // Mostly the only one: its set is not copied.
+                0 => entry.space.read_loaded(&mut cpus, engine.count),
+                _ => cpus.union(&entry.space.loaded_on(engine.count)),
+            }
         }
         engine
             .ledger

@@ -211,17 +211,25 @@ static u64 quell_fingerprint(u64 key)
 	return (key >> QUELL_LEAST_PLACE_BITS & QUELL_PRINT) | 1;
 }
 
+/* The place is taken, by a page that is not paid for, or another task has just written there. */
+static noinline void quell_record_beside(u64 *place, u64 word)
+{
+	u64 held = READ_ONCE(*place), next;
+
+	do {
+		next = held > READ_ONCE(quell_lazy_places.paid) ? max(held, word) & ~QUELL_PRINT : word;
+	} while (!try_cmpxchg(place, &held, next));
+}
+
 /* The page is about to leave the page cache unflushed. Before the locks of its slot are taken. */
 static __always_inline void quell_record(u64 key, u64 number)
 {
 	u64 *place = quell_place(key), word = (number << QUELL_PRINT_BITS) | quell_fingerprint(key);
-	u64 held = READ_ONCE(*place), next;
+	u64 held = READ_ONCE(*place);
 
-	do {
-		next = word;
-		if (unlikely(held > READ_ONCE(quell_lazy_places.paid)))
-			next = max(held, word) & ~QUELL_PRINT;
-	} while (!try_cmpxchg(place, &held, next));
+	if (likely(held <= READ_ONCE(quell_lazy_places.paid)) && likely(try_cmpxchg(place, &held, word)))
+		return;
+	quell_record_beside(place, word);
 }
 
 /* On return no CPU uses a translation to what was the page at this place. */
@@ -347,6 +355,8 @@ void quell_lazy_spoil(void)
 		reclaim->spoilt = true;
 }
 
+static void quell_lazy_remove_first(struct address_space *mapping, struct folio *folio);
+
 /*
  * Reclaim is about to take the locked folio, which nothing maps, out of the page cache for good: from here on a task
  * that fills its slot again finds the batch that has unmapped it. Called before the locks of the slot are taken.
@@ -356,19 +366,28 @@ void quell_lazy_remove(struct address_space *mapping, struct folio *folio)
 	struct quell_reclaim *reclaim = current->tlb_ubc.arch.quell;
 
 	/* It was not mapped, or is flushed already, or will be. */
-	if (!reclaim || reclaim->unmapped != folio_pfn(folio) || reclaim->spoilt)
+	if (!reclaim || reclaim->unmapped != folio || reclaim->spoilt)
 		return;
-	/* If it may not be owed, it stays the page that was unmapped last, and so the batch is flushed. */
+	/* If it may not be owed, it stays what was unmapped last, and so the batch is flushed. */
 	if (!quell_may_owe(mapping, folio))
 		return;
-	if (!reclaim->number) {
-		reclaim->number = quell_number_new();
-		if (!reclaim->number)
-			return;
+	if (unlikely(!reclaim->number)) {
+		quell_lazy_remove_first(mapping, folio);
+		return;
 	}
-	reclaim->unmapped = 0;
+	reclaim->unmapped = NULL;
 	reclaim->pages++;
 	quell_record(quell_key(mapping, folio->index), reclaim->number);
+}
+
+/* The same for the first of a batch. */
+static noinline void quell_lazy_remove_first(struct address_space *mapping, struct folio *folio)
+{
+	struct quell_reclaim *reclaim = current->tlb_ubc.arch.quell;
+
+	reclaim->number = quell_number_new();
+	if (reclaim->number)
+		quell_lazy_remove(mapping, folio);
 }
 
 /* Whether all of them may be parked; `owing` of them owe, which are fit for it. */
@@ -417,7 +436,7 @@ void quell_lazy_end(struct quell_reclaim *reclaim)
 		smp_store_release(&stamps[reclaim->number % QUELL_BATCHES], 0);
 	reclaim->number = 0;
 	reclaim->pages = 0;
-	reclaim->unmapped = 0;
+	reclaim->unmapped = NULL;
 	reclaim->spoilt = false;
 }
 

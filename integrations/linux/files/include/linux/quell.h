@@ -68,8 +68,6 @@ void quell_mm_flush(struct mm_struct *mm, unsigned long start,
 void quell_mm_settle(struct mm_struct *mm);
 bool quell_nmi_uaccess_okay(void);
 
-void quell_reclaim_add(struct arch_tlbflush_unmap_batch *batch,
-		       struct mm_struct *mm, unsigned long address);
 void quell_reclaim_flush(struct arch_tlbflush_unmap_batch *batch);
 bool quell_reclaim_writable(void);
 void quell_clean_folios(struct address_space *mapping,
@@ -141,9 +139,6 @@ static inline void quell_mm_flush(struct mm_struct *mm, unsigned long start,
 				  bool freed_tables) { }
 static inline void quell_mm_settle(struct mm_struct *mm) { }
 static inline bool quell_nmi_uaccess_okay(void) { return true; }
-static inline void quell_reclaim_add(struct arch_tlbflush_unmap_batch *batch,
-				     struct mm_struct *mm,
-				     unsigned long address) { }
 static inline void
 quell_reclaim_flush(struct arch_tlbflush_unmap_batch *batch) { }
 static inline bool quell_reclaim_writable(void) { return false; }

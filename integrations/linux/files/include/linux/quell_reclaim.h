@@ -11,14 +11,14 @@
 
 #include <quell/engine.h>
 
-struct folio_batch;
+struct folio;
 struct mm_struct;
 
 struct quell_reclaim {
-	/* The mm reported last if the batch flushes all of it: there is nothing to be added. Or NULL. */
+	/* The mm reported last if there is nothing to be added, as all of it is flushed; or NULL. */
 	struct mm_struct *covered;
-	/* Of S3, for mm/quell_lazy.c: the page (frame number) whose entry was reported last; 0 if it may be owed. */
-	unsigned long unmapped;
+	/* Of S3, for mm/quell_lazy.c: what was unmapped last and has not left the page cache, or NULL. */
+	struct folio *unmapped;
 	/* The number of the batch, once a page of it may be owed, and how many those are; or 0. */
 	u64 number;
 	unsigned int pages;
@@ -29,6 +29,9 @@ struct quell_reclaim {
 	struct mm_struct *mms[QUELL_BATCH_SPACES];
 	struct quell_batch batch;
 };
+
+/* An entry of an mm that is not covered was cleared, or lost rights. Under the lock of its table. */
+void quell_reclaim_add(struct mm_struct *mm, pte_t entry, unsigned long address);
 
 /* Begins a batch; NULL if there is no memory for it. Does not sleep. The caller ends it. */
 struct quell_reclaim *quell_reclaim_begin(void);
@@ -62,22 +65,29 @@ void quell_lazy_exit(void);
 bool quell_lazy_leave_out(const char *name);
 extern u32 quell_parked;
 
-/*
- * Of S3: an entry of a page was reported. A page that was unmapped and has not left the page cache as the next one is,
- * and an entry that was not clean and read-only, or that a task waits for to be written through, must not be owed.
- */
-static __always_inline void quell_lazy_unmapped(pte_t entry)
+/* Whether nothing need be reported of the mm to the batch of this task. */
+static __always_inline bool quell_reclaim_covers(struct mm_struct *mm)
 {
 	struct quell_reclaim *reclaim = current->tlb_ubc.arch.quell;
-	unsigned long page = pte_pfn(entry);
+
+	return reclaim && reclaim->covered == mm;
+}
+
+/*
+ * Of S3: an entry of the folio was reported. A folio that was unmapped and has not left the page cache as the next one
+ * is, and an entry that was not clean and read-only, or that a task waits for to be written through, must not be owed.
+ */
+static __always_inline void quell_lazy_unmapped(struct folio *folio, pte_t entry)
+{
+	struct quell_reclaim *reclaim = current->tlb_ubc.arch.quell;
 
 	/* Without a batch it was flushed at once. */
 	if (!reclaim)
 		return;
 	if (pte_dirty(entry) || pte_write(entry) || pte_uffd_wp(entry) ||
-	    (reclaim->unmapped && reclaim->unmapped != page))
+	    (reclaim->unmapped && reclaim->unmapped != folio))
 		reclaim->spoilt = true;
-	reclaim->unmapped = page;
+	reclaim->unmapped = folio;
 }
 
 /* Of mm/rmap.c: an entry was cleared, or lost rights; try_to_unmap_flush() flushes it. Under the lock of its table. */

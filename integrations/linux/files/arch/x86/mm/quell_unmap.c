@@ -12,10 +12,12 @@
 
 #include "quell.h"
 
-void quell_reclaim_add(struct arch_tlbflush_unmap_batch *batch,
-		       struct mm_struct *mm, unsigned long address)
+/* What set_tlb_ubc_flush_pending() does first, for an mm of which something has to be reported; then it goes on. */
+void quell_reclaim_add(struct mm_struct *mm, pte_t entry, unsigned long address)
 {
+	struct arch_tlbflush_unmap_batch *batch = &current->tlb_ubc.arch;
 	struct quell_reclaim *reclaim = batch->quell;
+	bool covered;
 
 	if (!reclaim) {
 		reclaim = quell_reclaim_begin();
@@ -26,9 +28,13 @@ void quell_reclaim_add(struct arch_tlbflush_unmap_batch *batch,
 		}
 		batch->quell = reclaim;
 	}
-	/* Mostly one page more of the same mm. */
-	if (reclaim->covered != mm)
-		quell_reclaim_report(reclaim, mm, address);
+	quell_reclaim_report(reclaim, mm, address);
+	covered = reclaim->covered == mm;
+	/* Of this entry nothing more need be reported. */
+	reclaim->covered = mm;
+	set_tlb_ubc_flush_pending(mm, entry, address);
+	if (!covered)
+		reclaim->covered = NULL;
 }
 
 void quell_reclaim_flush(struct arch_tlbflush_unmap_batch *batch)
