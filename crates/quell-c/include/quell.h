@@ -1018,6 +1018,16 @@ bool quell_batch_is_full(struct quell_batch *batch);
 // Context: any but an NMI.
 bool quell_batch_is_empty(struct quell_batch *batch);
 
+// Whether everything of `space` is flushed as the batch is finished, and at least as far as `scope` says (an
+// `enum quell_scope`). Then there is nothing to be added until it is finished, and further reports of the space may be
+// left out. Never true where invalidations are broadcast, nor of a space that the batch has no place for; false for
+// memory without a batch or a space, and for a batch whose flush was started.
+//
+// Context: as quell_batch_changed.
+bool quell_batch_covers(struct quell_batch *batch,
+                        struct quell_space *space,
+                        uint32_t scope);
+
 // Entries of `space` were cleared or lost rights, and no frame goes with them. `scope` is an `enum quell_scope`.
 //
 // Context: after the tables were written, under their lock. Does not wait for other CPUs. Where invalidations are

@@ -85,6 +85,29 @@ pub unsafe extern "C" fn quell_batch_is_empty(batch: *mut quell_batch) -> bool {
     }
 }
 
+/// Whether everything of `space` is flushed as the batch is finished, and at least as far as `scope` says (an
+/// `enum quell_scope`). Then there is nothing to be added until it is finished, and further reports of the space may be
+/// left out. Never true where invalidations are broadcast, nor of a space that the batch has no place for; false for
+/// memory without a batch or a space, and for a batch whose flush was started.
+///
+/// Context: as quell_batch_changed.
+///
+/// # Safety
+/// As the header says.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn quell_batch_covers(
+    batch: *mut quell_batch,
+    space: *mut quell_space,
+    scope: u32,
+) -> bool {
+    let covers = || {
+        // SAFETY: C vouches for its memory, and keeps the space until the batch is finished.
+        let (batch, space) = unsafe { (self::batch(batch)?, self::space(space)?) };
+        Ok::<_, quell_status>(batch.covers(space, self::scope(scope)?))
+    };
+    covers().unwrap_or(false)
+}
+
 /// Entries of `space` were cleared or lost rights, and no frame goes with them. `scope` is an `enum quell_scope`.
 ///
 /// Context: after the tables were written, under their lock. Does not wait for other CPUs. Where invalidations are

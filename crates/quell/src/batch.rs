@@ -175,6 +175,16 @@ where
         self.frames.is_empty() && self.unflushed.is_empty()
     }
 
+    /// Whether everything of `space` is flushed as this batch is finished, and at least as far as `scope` says. Then
+    /// there is nothing to be added until it is finished, and a caller may leave out further reports of the space.
+    /// Never `true` where invalidations are broadcast, nor of a space that the batch has no place for. Never waits.
+    pub fn covers(&self, space: &AddressSpace<H>, scope: Scope) -> bool {
+        let pending = self.unflushed.pending.as_slice();
+        pending
+            .iter()
+            .any(|entry| core::ptr::eq(&*entry.space, space) && entry.is_whole(scope))
+    }
+
     /// Entries of `space` were cleared or lost rights, and no frame goes with them.
     ///
     /// Called after the tables were written, under their lock. With [`Scope::Tables`] the flush
@@ -322,12 +332,16 @@ where
         };
         engine.count(me, Counter::DebtsTaken, 1);
         let mut cpus = CpuSet::none();
-        for entry in self.unflushed.pending.as_slice() {
+        for (number, entry) in self.unflushed.pending.as_slice().iter().enumerate() {
             // The debt first, then the set: a CPU that loads the space enters the set before it
             // reads the debt, so one of the two sees the other.
             let end = || engine.end_debt(&entry.space);
             engine.rules.owe_then_end(|| entry.space.owe(stamp), end);
-            cpus.union(&entry.space.loaded_on(engine.count));
+            match number {
+                // Mostly the only one: its set is not copied.
+                0 => entry.space.read_loaded(&mut cpus, engine.count),
+                _ => cpus.union(&entry.space.loaded_on(engine.count)),
+            }
         }
         engine
             .ledger

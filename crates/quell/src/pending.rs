@@ -58,6 +58,12 @@ impl<H: Hardware, S: Deref<Target = AddressSpace<H>>> Pending<S> {
         core::ptr::eq(&*self.space, &**space)
     }
 
+    /// Whether nothing of this scope can be added. The first change alone does not do: as long as it is the only one, the
+    /// flush relies on tables that were not written since.
+    pub(crate) fn is_whole(&self, scope: Scope) -> bool {
+        self.joins && !self.fresh && matches!(self.request, Request::Full(own) if own >= scope)
+    }
+
     /// Takes what needs no place of its own: anything if the whole space is flushed, and a range as
     /// [`Ranges::follow`](crate::request::Ranges) does. Becomes everything with more than `most` strides. `false`
     /// if it took nothing.

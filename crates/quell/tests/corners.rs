@@ -414,6 +414,43 @@ fn what_follows_a_whole_space_is_flushed() {
     assert_eq!(machine.interrupts.get(), 1, "CPU 1 runs the other space");
 }
 
+/// What the batch covers may be left out of its reports, and nothing else.
+#[test]
+fn what_a_batch_covers_is_flushed_unreported() {
+    let (machine, engine) = world(Machine::default(), Policy::ALL);
+    let (x, y) = (space(engine, 1), space(engine, 2));
+    run_on_both(machine, engine, x);
+    let page = |page| PageRange::base(Page(page), 1);
+    let mut batch: Batch<'_, '_, _, S, Frame> = engine.batch(Purpose::Reclaim);
+    // The first report alone: a flush may rely on tables that were not written since.
+    batch.changed_all(x, Scope::Leaf);
+    assert!(!batch.covers(x, Scope::Leaf));
+    batch.changed_all(x, Scope::Leaf);
+    batch.changed(y, page(5), Scope::Leaf);
+    batch.changed(y, page(7), Scope::Leaf);
+    assert!(batch.covers(x, Scope::Leaf) && !batch.covers(x, Scope::Tables));
+    assert!(!batch.covers(y, Scope::Leaf));
+    assert_eq!(batch.finish().count(), 0);
+    assert_eq!(machine.interrupts.get(), 1);
+    assert!(!batch.covers(x, Scope::Leaf));
+    // One page, and then everything.
+    batch.changed(x, page(5), Scope::Leaf);
+    batch.changed_all(x, Scope::Leaf);
+    assert!(batch.covers(x, Scope::Leaf));
+    drop(batch);
+    // Where they are broadcast each is sent.
+    let hardware = Machine {
+        global: true,
+        ..Machine::default()
+    };
+    let (_, engine) = world(hardware, Policy::ALL);
+    let x = space(engine, 1);
+    let mut batch: Batch<'_, '_, _, S, Frame> = engine.batch(Purpose::Reclaim);
+    batch.changed_all(x, Scope::Leaf);
+    batch.changed_all(x, Scope::Leaf);
+    assert!(!batch.covers(x, Scope::Leaf));
+}
+
 /// unplaced.rs: a batch interrupts no CPU for changes that it has no place for before its end, and flushes them once
 /// there.
 #[test]

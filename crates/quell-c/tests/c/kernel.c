@@ -105,8 +105,14 @@ int main(void)
     /* A flush that needs no other CPU is over at once. */
     DONE(quell_batch_begin(&engine, &batch, QUELL_PURPOSE_CALL, NULL, 0));
     DONE(quell_batch_changed(&batch, &kernel, two, QUELL_SCOPE_LEAF));
+    IS(quell_batch_covers(&batch, &kernel, QUELL_SCOPE_LEAF), 0);
+    DONE(quell_batch_changed_all(&batch, &kernel, QUELL_SCOPE_LEAF));
+    IS(quell_batch_covers(&batch, &kernel, QUELL_SCOPE_LEAF), 1);
+    IS(quell_batch_covers(&batch, &kernel, QUELL_SCOPE_TABLES), 0);
+    IS(quell_batch_covers(&batch, &user, QUELL_SCOPE_LEAF), 0);
     IS(quell_batch_poll(&batch), 1);
     DONE(quell_batch_start(&batch));
+    IS(quell_batch_covers(&batch, &kernel, QUELL_SCOPE_LEAF), 0);
     REFUSED(quell_batch_start(&batch), IN_FLIGHT);
     IS(quell_batch_poll(&batch), 1);
     DONE(quell_batch_finish(&batch, NULL));

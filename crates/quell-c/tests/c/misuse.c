@@ -291,6 +291,7 @@ static void nothings(void)
     IS(quell_batch_poll(NULL), 1);
     IS(quell_batch_poll(&no_batch), 1);
     IS(quell_batch_is_empty(&no_batch), 1);
+    IS(quell_batch_covers(&no_batch, &space, QUELL_SCOPE_LEAF), 0);
     IS(quell_batch_is_full(NULL), 1);
     IS(quell_batch_is_full(&no_batch), 1);
     REFUSED(quell_batch_begin(&engine, NULL, 0, taken, 1), NULL);

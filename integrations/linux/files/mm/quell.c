@@ -45,6 +45,8 @@ static bool quell_clean_one(struct folio *folio, struct vm_area_struct *vma,
 		set_pte_at(vma->vm_mm, pvmw.address, pvmw.pte,
 			   pte_mkclean(pte_wrprotect(entry)));
 		set_tlb_ubc_flush_pending(vma->vm_mm, entry, pvmw.address);
+		if (quell_lazy())
+			quell_lazy_spoil();
 		*cleaned = true;
 	}
 	mmu_notifier_invalidate_range_end(&range);

@@ -7,28 +7,31 @@
  * them and they are the file's. The file is long because it sees to both, from a page's last mapping to its frame's
  * next owner:
  *
- *   - The frame is parked: it has no owner, and goes to the page allocator after what is owed was paid. There are at
- *     most quell_most frames that owe; for one more, for drain_all_pages() (memory is short, or a caller wants these
- *     very frames) or after a second all are paid for, up to the number of the youngest debt, with one round of
- *     interrupts to the CPUs that have not flushed since.
- *   - What is owed for a page of a file stands in a table, by (mapping, index). A task that fills the slot of the page
- *     cache again, or changes the file's bytes without filling it, looks there and pays first.
+ *   - What a task unmaps between two flushes is a batch. All of it is owed, or all of it is flushed: it is owed if each
+ *     page that was unmapped has left the page cache and was fit for it (quell_may_owe()).
+ *   - With the first such page the batch gets a number, which the table of places notes for each of them, by (mapping,
+ *     index), before the page leaves the page cache. What has become of the batch stands under its number in stamps[]:
+ *     that it is pending, the stamp of its debt, or that it was flushed. A task that fills the slot of the page cache
+ *     again, or changes the file's bytes without filling it, looks there and pays first. As long as the batch is
+ *     pending it cannot wait for the task that has it, which may sleep: it has all CPUs flush.
+ *   - The frames are parked: they have no owner, and go to the page allocator after what is owed was paid. There are at
+ *     most quell_most that owe; for one more, for drain_all_pages() (memory is short, or a caller wants these very
+ *     frames) or after a second all are paid for, up to the youngest debt, with one round of interrupts to the CPUs
+ *     that have not flushed since.
  *   - A task that takes the mapping away finds mm->tlb_flush_batched, as for any entry that reclaim has cleared.
  *
- * One word per place of the table is enough although places are shared: it has a fingerprint of the page, and where two
- * debts that are not paid meet, none, which stands for all. A page is pending from before it leaves the page cache
- * until its batch has a number; a task that meets it so (a page that comes back within one call of reclaim)
- * has all CPUs flush.
+ * One word per place of the table is enough although pages share places: it has a fingerprint of the page, and where
+ * two batches that are not paid for meet, none, which stands for every page and every batch up to the later one.
+ *
+ * Numbers up to quell_lazy_places.paid are flushed or paid for: mostly a task that fills a slot looks no further.
  *
  * Not owed, but flushed as ever: folios of more than one page, what is not a regular file on a file system with a block
- * device of its own, a page that one mapping could be written through or that is dirty, and a page that stays in the
- * page cache after all.
+ * device of its own, a page that one mapping could be written through or that is dirty, a page that stays in the page
+ * cache after all, and what was unmapped with any of these.
  */
 #include <linux/atomic.h>
 #include <linux/delay.h>
 #include <linux/fs.h>
-#include <linux/hash.h>
-#include <linux/list.h>
 #include <linux/memcontrol.h>
 #include <linux/mm.h>
 #include <linux/page-isolation.h>
@@ -44,60 +47,40 @@
 
 #include "internal.h"
 
-/* What a task has unmapped, from shrink_folio_list() to try_to_unmap_flush(). */
-struct quell_lazy {
-	/* The entries. */
-	struct quell_reclaim *reclaim;
-	/* The folio that is being unmapped, or was and is still in the page cache. Locked by this task. */
-	struct folio *folio;
-	/* Whether entries that are cleared now are its. */
-	bool open;
-	/* Whether one was reported. */
-	bool reported;
-	/* Whether an entry was reported that must not be owed: then all are flushed. */
-	bool spoilt;
-	/* What has left the page cache since the last debt; each page is pending. */
-	struct folio_batch folios;
-	/* By keys(). */
-	u64 keys[PAGEVEC_SIZE];
-};
+/* A word of the table: the number of a batch, and below it a fingerprint of the page, or 0 for any. */
+#define QUELL_PRINT_BITS	16
+#define QUELL_PRINT		(BIT_ULL(QUELL_PRINT_BITS) - 1)
+#define QUELL_LAST_NUMBER	(U64_MAX >> QUELL_PRINT_BITS)
 
-/*
- * A place of the table. What is owed: the number of the last debt in the low 44 bits, above it a fingerprint, or 0 for
- * any. What is pending: how many pages in the low 16 bits, above it the sum of their fingerprints.
- */
-struct quell_place {
-	atomic64_t owed;
-	atomic64_t pending;
-};
-
-#define QUELL_NUMBER_BITS	44
-#define QUELL_NUMBER		(BIT_ULL(QUELL_NUMBER_BITS) - 1)
-#define QUELL_PENDING		((u64)0xffff)
+/* So many batches may be neither flushed nor paid for; for one more there is no number, and it is flushed. */
+#define QUELL_BATCHES		512
+/* In the place of a batch's stamp: it is neither flushed nor owed yet. */
+#define QUELL_PENDING		U64_MAX
 
 /* A range of more pages than this is not looked up page by page. */
 #define QUELL_LOOK_UP		16
 
-static struct quell_place *places __ro_after_init;
-static unsigned int place_bits __ro_after_init;
+struct quell_lazy_places quell_lazy_places;
 
-static DEFINE_SPINLOCK(parked_lock);
-/* Frames that owe their flush, how many there are, and the number of their youngest debt. */
-static LIST_HEAD(parked);
+/* Never taken with interrupts off. */
+static DEFINE_SPINLOCK(lazy_lock);
+
+/* Of batch n, at n % QUELL_BATCHES: the stamp of its debt, QUELL_PENDING, or 0 if it was flushed. */
+static u64 stamps[QUELL_BATCHES];
+/* The number that was given out last. */
+static u64 last_number;
+
+/*
+ * Parked frames, in lots: a ring. From lots_first to lots_paid they have been paid for and may leave; from there to
+ * lots_next they owe. Those before lots_sealed take no frame more: a task pays for them.
+ */
+static struct folio_batch *lots __ro_after_init;
+static unsigned int lots_mask __ro_after_init;
+static unsigned int lots_first, lots_paid, lots_sealed, lots_next;
+/* The youngest debt of those that owe, and how many frames these are. */
+static u64 parked_stamp;
 u32 quell_parked;
-static u64 parked_number;
-/* Frames that were paid for since, and have not been given to the page allocator yet. */
-static LIST_HEAD(paid);
-/* How often all frames were asked for. */
-static unsigned int drains;
 static u32 quell_most __ro_after_init;
-
-static atomic_t pending_pages = ATOMIC_INIT(0);
-
-static struct kmem_cache *lazy_cache __ro_after_init;
-
-/* One that is empty, with its batch, for the next task on this CPU. */
-static DEFINE_PER_CPU(struct quell_lazy *, spare_lazy);
 
 /* Rules of this file that a test leaves out. */
 
@@ -157,395 +140,304 @@ static inline bool quell_keeps(enum quell_rule rule)
 }
 #endif
 
+/* Numbers. */
+
+/* Moves the number up to which everything was flushed or paid for. Under lazy_lock. */
+static void quell_advance(void)
+{
+	u64 paid = quell_lazy_places.paid >> QUELL_PRINT_BITS;
+
+	while (paid < last_number) {
+		/* Pairs with quell_lazy_owe() and quell_lazy_end(): the batch is flushed, or its debt published. */
+		u64 stamp = smp_load_acquire(&stamps[(paid + 1) % QUELL_BATCHES]);
+
+		if (stamp == QUELL_PENDING || (stamp && !quell_debt_is_paid(stamp)))
+			break;
+		paid++;
+	}
+	/* Whoever finds a number in it sees the flushes done. */
+	smp_store_release(&quell_lazy_places.paid, (paid << QUELL_PRINT_BITS) | QUELL_PRINT);
+}
+
+/* A number for a batch that is pending; 0 if there is none. */
+static u64 quell_number_new(void)
+{
+	u64 number = 0;
+
+	spin_lock(&lazy_lock);
+	quell_advance();
+	if (last_number - (quell_lazy_places.paid >> QUELL_PRINT_BITS) < QUELL_BATCHES &&
+	    last_number < QUELL_LAST_NUMBER) {
+		number = last_number + 1;
+		WRITE_ONCE(stamps[number % QUELL_BATCHES], QUELL_PENDING);
+		/* Pairs with quell_settle_range(). */
+		smp_store_release(&last_number, number);
+	}
+	spin_unlock(&lazy_lock);
+	return number;
+}
+
+/* On return no CPU uses a translation to a page that this word stands for. Waits for other CPUs. */
+static noinline void quell_settle_word(u64 word)
+{
+	u64 last = word >> QUELL_PRINT_BITS, number = last, youngest = 0;
+	bool pending = false;
+
+	if (!(word & QUELL_PRINT))
+		number = (READ_ONCE(quell_lazy_places.paid) >> QUELL_PRINT_BITS) + 1;
+	for (; number <= last; number++) {
+		/* If the place is another batch's by now, this one was paid for: then it is one flush too many. */
+		u64 stamp = smp_load_acquire(&stamps[number % QUELL_BATCHES]);
+
+		if (stamp == QUELL_PENDING)
+			pending = true;
+		else
+			youngest = max(youngest, stamp);
+	}
+	if (pending && quell_keeps(PENDING_IS_SEEN))
+		flush_tlb_all();
+	if (youngest)
+		quell_debt_settle(youngest);
+	spin_lock(&lazy_lock);
+	quell_advance();
+	spin_unlock(&lazy_lock);
+}
+
 /* The table. */
-
-static u64 quell_key(struct address_space *mapping, pgoff_t index)
-{
-	u64 key = (u64)(unsigned long)mapping * GOLDEN_RATIO_64 + index;
-
-	key = (key ^ (key >> 32)) * GOLDEN_RATIO_64;
-	return key ^ (key >> 29);
-}
-
-static struct quell_place *quell_place(u64 key)
-{
-	return &places[key >> (64 - place_bits)];
-}
 
 static u64 quell_fingerprint(u64 key)
 {
 	/* Other bits than those that say which place, as far as there are; never 0. */
-	return ((key >> 8) & (BIT_ULL(64 - QUELL_NUMBER_BITS) - 1)) ?: 1;
+	return (key >> QUELL_LEAST_PLACE_BITS & QUELL_PRINT) | 1;
 }
 
-static u64 quell_pending_of(u64 key)
+/* The place is taken, by a page that is not paid for, or another task has just written there. */
+static noinline void quell_record_beside(u64 *place, u64 word)
 {
-	return (key << 16) | 1;
-}
-
-/* The page is about to leave the page cache unflushed. Under the locks of its slot. */
-static void quell_begin_pending(u64 key)
-{
-	atomic_inc(&pending_pages);
-	atomic64_add(quell_pending_of(key), &quell_place(key)->pending);
-}
-
-/*
- * It did not, or what it owes can be found under a number, or is flushed. The count of all pages that are pending is
- * the caller's to lower, after that.
- */
-static __always_inline void quell_end_pending(struct quell_place *place, u64 key)
-{
-	/* A value is returned, so that a CPU that sees the page no longer pending sees what was done before. */
-	atomic64_sub_return(quell_pending_of(key), &place->pending);
-}
-
-static __always_inline void quell_record(struct quell_place *place, u64 key, u64 number)
-{
-	atomic64_t *word = &place->owed;
-	u64 print = quell_fingerprint(key);
-	s64 held = atomic64_read(word);
-	u64 before, next;
+	u64 held = READ_ONCE(*place), next;
 
 	do {
-		before = held & QUELL_NUMBER;
-		next = max(before, number);
-		if (!before || (u64)held >> QUELL_NUMBER_BITS == print || quell_debt_is_paid(before))
-			next |= print << QUELL_NUMBER_BITS;
-	} while (!atomic64_try_cmpxchg(word, &held, next));
+		next = held > READ_ONCE(quell_lazy_places.paid) ? max(held, word) & ~QUELL_PRINT : word;
+	} while (!try_cmpxchg(place, &held, next));
 }
 
-/* Whether a debt that stands in a place may be this page's. */
-static __always_inline bool quell_may_be_of(u64 owed, u64 key)
+/* The page is about to leave the page cache unflushed. Before the locks of its slot are taken. */
+static __always_inline void quell_record(u64 key, u64 number)
 {
-	u64 print = owed >> QUELL_NUMBER_BITS;
+	u64 *place = quell_place(key), word = (number << QUELL_PRINT_BITS) | quell_fingerprint(key);
+	u64 held = READ_ONCE(*place);
 
-	return owed && (!print || print == quell_fingerprint(key));
+	if (likely(held <= READ_ONCE(quell_lazy_places.paid)) && likely(try_cmpxchg(place, &held, word)))
+		return;
+	quell_record_beside(place, word);
 }
 
-static noinline void quell_settle_found(struct quell_place *place, u64 key)
+/* On return no CPU uses a translation to what was the page at this place. */
+static void quell_settle_page(u64 key)
 {
-	/* Before what is owed: see quell_end_pending(). */
-	u64 waiting = atomic64_read_acquire(&place->pending), owed;
+	u64 word = READ_ONCE(*quell_place(key)), print = word & QUELL_PRINT;
 
-	if ((waiting & QUELL_PENDING) && quell_keeps(PENDING_IS_SEEN) &&
-	    ((waiting & QUELL_PENDING) > 1 || waiting == quell_pending_of(key)))
-		flush_tlb_all();
-	owed = atomic64_read(&place->owed);
-	if (quell_may_be_of(owed, key))
-		quell_debt_settle(owed & QUELL_NUMBER);
-}
-
-/*
- * On return no CPU uses a translation to what was the page at this place. Where nothing is found, which is seen in the
- * same order, its caller saves no registers for it.
- */
-static __always_inline void quell_settle_page(u64 key)
-{
-	struct quell_place *place = quell_place(key);
-
-	if ((atomic64_read_acquire(&place->pending) & QUELL_PENDING) ||
-	    quell_may_be_of(atomic64_read(&place->owed), key))
-		quell_settle_found(place, key);
+	if (word > smp_load_acquire(&quell_lazy_places.paid) && (!print || print == quell_fingerprint(key)))
+		quell_settle_word(word);
 }
 
 /* Parked frames. */
 
-/* Takes all frames that owe, and pays for them. Sleeps not, but waits for other CPUs. */
-static void quell_take_parked(struct list_head *list)
+/* Pays for all frames that owe. Sleeps not, but waits for other CPUs. */
+static void quell_pay_parked(void)
 {
-	u64 number;
+	unsigned int upto;
+	u64 stamp;
 
-	spin_lock(&parked_lock);
-	list_splice_tail_init(&parked, list);
-	number = parked_number;
-	WRITE_ONCE(quell_parked, 0);
-	spin_unlock(&parked_lock);
-	if (!list_empty(list) && quell_keeps(FRAMES_ARE_CLAIMED))
-		quell_debt_settle(number);
+	spin_lock(&lazy_lock);
+	stamp = parked_stamp;
+	upto = lots_next;
+	lots_sealed = upto;
+	spin_unlock(&lazy_lock);
+	if (quell_keeps(FRAMES_ARE_CLAIMED))
+		quell_debt_settle(stamp);
+	spin_lock(&lazy_lock);
+	/* Another task may have paid for more meanwhile. */
+	while ((int)(upto - lots_paid) > 0)
+		WRITE_ONCE(quell_parked, quell_parked - folio_batch_count(&lots[lots_paid++ & lots_mask]));
+	quell_advance();
+	spin_unlock(&lazy_lock);
 }
 
-/* Gives the frames of a list to the page allocator. */
-static void quell_free(struct list_head *list)
-{
-	struct folio_batch folios;
-	struct folio *folio, *next;
-
-	folio_batch_init(&folios);
-	list_for_each_entry_safe(folio, next, list, lru) {
-		if (!folio_batch_add(&folios, folio))
-			free_unref_folios(&folios);
-	}
-	if (folio_batch_count(&folios))
-		free_unref_folios(&folios);
-	INIT_LIST_HEAD(list);
-}
-
-/*
- * Gives all of them to the page allocator. Sleeps not, but waits for other CPUs. For those that a task is paying for it
- * does not wait: that task gives them.
- */
+/* Gives all of them to the page allocator. Sleeps not, but waits for other CPUs. */
 void quell_lazy_drain(void)
 {
-	LIST_HEAD(list);
+	struct folio_batch folios;
+	bool some;
 
-	quell_take_parked(&list);
-	spin_lock(&parked_lock);
-	drains++;
-	list_splice_init(&paid, &list);
-	spin_unlock(&parked_lock);
-	quell_free(&list);
+	quell_pay_parked();
+	do {
+		spin_lock(&lazy_lock);
+		some = lots_first != lots_paid;
+		if (some)
+			folios = lots[lots_first++ & lots_mask];
+		spin_unlock(&lazy_lock);
+		if (some)
+			free_unref_folios(&folios);
+	} while (some);
 }
 
-static void quell_drain_later(struct work_struct *unused)
+static void quell_drain_later(struct work_struct *work)
 {
 	quell_lazy_drain();
+	/* Who has parked frames meanwhile found others there. */
+	if (READ_ONCE(lots_first) != READ_ONCE(lots_next))
+		schedule_delayed_work(to_delayed_work(work), HZ);
 }
 static DECLARE_DELAYED_WORK(drain_work, quell_drain_later);
 
-static void quell_park(struct folio_batch *folios, u64 number)
+/*
+ * Takes the frames of a batch that owes, and gives frames in exchange that were paid for, or none: a lot for a lot, as
+ * all at once would not fit into the page allocator's lists of this CPU.
+ */
+static void quell_park(struct folio_batch *folios, u64 stamp)
 {
-	unsigned int i, count = folio_batch_count(folios), drained;
-	struct list_head *at;
-	LIST_HEAD(list);
-	bool full;
+	unsigned int count = folio_batch_count(folios);
+	struct folio_batch *lot = NULL;
+	bool first, full;
 
-	spin_lock(&parked_lock);
-	for (i = 0; i < count; i++)
-		list_add_tail(&folios->folios[i]->lru, &parked);
-	parked_number = max(parked_number, number);
+	spin_lock(&lazy_lock);
+	first = lots_first == lots_next;
+	if (lots_next != lots_sealed && folio_batch_space(&lots[(lots_next - 1) & lots_mask]) >= count) {
+		lot = &lots[(lots_next - 1) & lots_mask];
+	} else if (lots_next - lots_first <= lots_mask) {
+		lot = &lots[lots_next++ & lots_mask];
+		folio_batch_init(lot);
+	} else {
+		spin_unlock(&lazy_lock);
+		/* No room: the caller frees them. */
+		if (quell_keeps(FRAMES_ARE_CLAIMED))
+			quell_debt_settle(stamp);
+		return;
+	}
+	memcpy(&lot->folios[lot->nr], folios->folios, count * sizeof(struct folio *));
+	lot->nr += count;
+	parked_stamp = max(parked_stamp, stamp);
 	WRITE_ONCE(quell_parked, quell_parked + count);
 	full = quell_parked > quell_most;
-	drained = drains;
-	/* As many leave as have come: all at once they would not fit into the page allocator's lists of this CPU. */
-	at = &paid;
-	for (i = 0; i < count && !list_is_last(at, &paid); i++)
-		at = at->next;
-	list_cut_position(&list, &paid, at);
-	spin_unlock(&parked_lock);
-	folio_batch_reinit(folios);
-	quell_free(&list);
-	if (full) {
-		quell_take_parked(&list);
-		spin_lock(&parked_lock);
-		/* Who has asked for all of them meanwhile did not find these. */
-		if (drained == drains)
-			list_splice_tail_init(&list, &paid);
-		spin_unlock(&parked_lock);
-		quell_free(&list);
-	}
-	schedule_delayed_work(&drain_work, HZ);
+	if (lot->nr == count && lots_first != lots_paid)
+		*folios = lots[lots_first++ & lots_mask];
+	else
+		folio_batch_reinit(folios);
+	spin_unlock(&lazy_lock);
+	if (full)
+		quell_pay_parked();
+	if (first)
+		schedule_delayed_work(&drain_work, HZ);
 }
 
 /* A task's. */
 
-static struct quell_lazy *quell_lazy_new(void)
+/* Whether all that may change these bytes comes by here, and the folio is one that this file knows what to do with. */
+static __always_inline bool quell_may_owe(struct address_space *mapping, struct folio *folio)
 {
-	struct quell_lazy *lazy = this_cpu_xchg(spare_lazy, NULL);
+	struct inode *inode = mapping->host;
 
-	if (lazy)
-		return lazy;
-	lazy = kmem_cache_alloc(lazy_cache, GFP_NOWAIT | __GFP_NOMEMALLOC | __GFP_NOWARN);
-	if (!lazy)
-		return NULL;
-	lazy->reclaim = quell_reclaim_begin();
-	if (!lazy->reclaim) {
-		kmem_cache_free(lazy_cache, lazy);
-		return NULL;
-	}
-	lazy->folio = NULL;
-	lazy->open = false;
-	lazy->reported = false;
-	lazy->spoilt = false;
-	folio_batch_init(&lazy->folios);
-	return lazy;
+	return inode && S_ISREG(inode->i_mode) && !(inode->i_flags & (S_SWAPFILE | S_DAX)) &&
+	       /* Not of a server, in user space or elsewhere, that changes files by itself. */
+	       (inode->i_sb->s_type->fs_flags & (FS_REQUIRES_DEV | FS_HAS_SUBTYPE)) == FS_REQUIRES_DEV &&
+	       !mapping_exiting(mapping) && !folio_test_large(folio) &&
+	       /* Its frame is wanted by a caller that has drained already: alloc_contig_range(), memory that goes offline. */
+	       !is_migrate_isolate_page(&folio->page);
 }
 
-/* What this task unmaps and may owe, until try_to_unmap_flush(); NULL if there is nothing. */
-static __always_inline struct quell_lazy *quell_lazy_of_task(void)
+/* What this task unmaps next, or has unmapped, must not be owed. */
+void quell_lazy_spoil(void)
 {
 	struct quell_reclaim *reclaim = current->tlb_ubc.arch.quell;
 
-	return reclaim ? reclaim->lazy : NULL;
+	if (reclaim)
+		reclaim->spoilt = true;
 }
 
-/* The same, begun if there is nothing; NULL if there is no memory for that. */
-static struct quell_lazy *quell_lazy_begun(void)
+static void quell_lazy_remove_first(struct address_space *mapping, struct folio *folio);
+
+/*
+ * Reclaim is about to take the locked folio, which nothing maps, out of the page cache for good: from here on a task
+ * that fills its slot again finds the batch that has unmapped it. Called before the locks of the slot are taken.
+ */
+void quell_lazy_remove(struct address_space *mapping, struct folio *folio)
 {
-	struct tlbflush_unmap_batch *batch = &current->tlb_ubc;
-	struct quell_reclaim *reclaim = batch->arch.quell;
+	struct quell_reclaim *reclaim = current->tlb_ubc.arch.quell;
 
-	if (!reclaim) {
-		reclaim = quell_reclaim_begin();
-		if (!reclaim)
-			return NULL;
-		batch->arch.quell = reclaim;
-		/* So that try_to_unmap_flush() ends it. */
-		batch->flush_required = true;
-	}
-	if (!reclaim->lazy)
-		reclaim->lazy = quell_lazy_new();
-	return reclaim->lazy;
-}
-
-/* The last folio stayed in the page cache, or was not unmapped: no task would look for a debt of it. */
-static void quell_lazy_leave(struct quell_lazy *lazy)
-{
-	if (lazy->folio && lazy->reported)
-		lazy->spoilt = true;
-	lazy->folio = NULL;
-	lazy->open = false;
-	lazy->reported = false;
-}
-
-/* Owes what was unmapped, or flushes it, and lets the frames go. */
-static void quell_lazy_close(struct quell_lazy *lazy)
-{
-	unsigned int i, count = folio_batch_count(&lazy->folios);
-	u64 number = 0;
-
-	if (count)
-		quell_stay();
-	if (lazy->spoilt || !count)
-		quell_reclaim_finish(lazy->reclaim);
-	else
-		number = quell_reclaim_owe(lazy->reclaim);
-	lazy->spoilt = false;
-	if (unlikely(number > QUELL_NUMBER)) {
-		quell_debt_settle(number);
-		number = 0;
-	}
-	if (!count)
+	/* It was not mapped, or is flushed already, or will be. */
+	if (!reclaim || reclaim->unmapped != folio || reclaim->spoilt)
 		return;
-	for (i = 0; i < count; i++) {
-		u64 key = lazy->keys[i];
-		struct quell_place *place = quell_place(key);
-
-		if (number)
-			quell_record(place, key, number);
-		quell_end_pending(place, key);
-	}
-	atomic_sub_return(count, &pending_pages);
-	mem_cgroup_uncharge_folios(&lazy->folios);
-	if (number)
-		quell_park(&lazy->folios, number);
-	else
-		free_unref_folios(&lazy->folios);
-}
-
-void quell_lazy_end(struct quell_lazy *lazy)
-{
-	quell_lazy_leave(lazy);
-	quell_lazy_close(lazy);
-	lazy = this_cpu_xchg(spare_lazy, lazy);
-	if (lazy) {
-		quell_reclaim_end(lazy->reclaim);
-		kmem_cache_free(lazy_cache, lazy);
-	}
-}
-
-/* Whether all that may change these bytes comes by here, and the folio is one that this file knows what to do with. */
-static bool quell_may_owe(struct folio *folio)
-{
-	/* All at once: as many tests are as many loads. */
-	const unsigned long unfit = BIT(PG_head) | BIT(PG_swapbacked) | BIT(PG_dirty) | BIT(PG_writeback);
-	struct address_space *mapping = folio->mapping;
-	struct inode *inode;
-
-	if ((READ_ONCE(folio->flags) & unfit) || folio_test_anon(folio) || !mapping)
-		return false;
-	/* Its frame is wanted by a caller that has drained already: alloc_contig_range(), or memory that goes offline. */
-	if (is_migrate_isolate_page(&folio->page))
-		return false;
-	inode = mapping->host;
-	return inode && S_ISREG(inode->i_mode) && !IS_SWAPFILE(inode) && !IS_DAX(inode) &&
-	       /* Not of a server, in user space or elsewhere, that changes files by itself. */
-	       (inode->i_sb->s_type->fs_flags & (FS_REQUIRES_DEV | FS_HAS_SUBTYPE)) == FS_REQUIRES_DEV &&
-	       !mapping_exiting(mapping);
-}
-
-/* The folio is locked, mapped, and about to be unmapped to be reclaimed. */
-void quell_lazy_begin(struct folio *folio)
-{
-	struct quell_lazy *lazy;
-
-	if (!quell_may_owe(folio))
+	/* If it may not be owed, it stays what was unmapped last, and so the batch is flushed. */
+	if (!quell_may_owe(mapping, folio))
 		return;
-	lazy = quell_lazy_begun();
-	if (!lazy)
+	if (unlikely(!reclaim->number)) {
+		quell_lazy_remove_first(mapping, folio);
 		return;
-	quell_lazy_leave(lazy);
-	lazy->folio = folio;
-	lazy->open = true;
+	}
+	reclaim->unmapped = NULL;
+	reclaim->pages++;
+	quell_record(quell_key(mapping, folio->index), reclaim->number);
 }
 
-/* It was unmapped, or that failed. */
-void quell_lazy_unmapped(void)
+/* The same for the first of a batch. */
+static noinline void quell_lazy_remove_first(struct address_space *mapping, struct folio *folio)
 {
-	struct quell_lazy *lazy = quell_lazy_of_task();
+	struct quell_reclaim *reclaim = current->tlb_ubc.arch.quell;
 
-	if (lazy)
-		lazy->open = false;
+	reclaim->number = quell_number_new();
+	if (reclaim->number)
+		quell_lazy_remove(mapping, folio);
 }
 
-/* An entry was cleared. Under the lock of its table. */
-bool quell_lazy_takes(struct quell_lazy *lazy, struct mm_struct *mm, unsigned long address)
+/* Whether all of them may be parked; `owing` of them owe, which are fit for it. */
+static bool quell_may_park(struct folio_batch *folios, unsigned int owing)
 {
-	if (!lazy->open)
-		return false;
-	lazy->reported = true;
-	quell_reclaim_report(lazy->reclaim, mm, address);
+	unsigned int i;
+
+	if (likely(owing == folio_batch_count(folios)))
+		return true;
+	for (i = 0; i < folio_batch_count(folios); i++) {
+		struct folio *folio = folios->folios[i];
+
+		if (folio_test_large(folio) || is_migrate_isolate_page(&folio->page))
+			return false;
+	}
 	return true;
-}
-
-/* The entry that is reported next was not clean, not read-only, or a task waits for it to be written through. */
-void quell_lazy_spoil(void)
-{
-	struct quell_lazy *lazy = quell_lazy_of_task();
-
-	if (lazy && lazy->open)
-		lazy->spoilt = true;
 }
 
 /*
- * The locked folio is about to leave the page cache for good: from here on a task that fills its slot again finds it
- * pending. False if nothing of it is owed.
+ * Reclaim is about to flush, and to free these folios, of which this task has unmapped some and some perhaps were not
+ * mapped. If the flush may be owed they are parked, and what is left in their place are others to be freed.
  */
-bool quell_lazy_remove(struct address_space *mapping, struct folio *folio)
+void quell_lazy_owe(struct folio_batch *folios)
 {
-	struct quell_lazy *lazy = quell_lazy_of_task();
-	u64 key;
+	struct quell_reclaim *reclaim = current->tlb_ubc.arch.quell;
+	u64 stamp;
 
-	if (!lazy || lazy->folio != folio || !lazy->reported)
-		return false;
-	key = quell_key(mapping, folio->index);
-	lazy->keys[folio_batch_count(&lazy->folios)] = key;
-	quell_begin_pending(key);
-	return true;
+	if (!reclaim || !reclaim->number || reclaim->spoilt || reclaim->unmapped ||
+	    !quell_may_park(folios, reclaim->pages))
+		return;
+	quell_stay();
+	stamp = quell_reclaim_owe(reclaim);
+	/* Pairs with quell_advance(). */
+	smp_store_release(&stamps[reclaim->number % QUELL_BATCHES], stamp);
+	reclaim->number = 0;
+	reclaim->pages = 0;
+	if (stamp)
+		quell_park(folios, stamp);
 }
 
-/* It did not: another part of the kernel refers to it, or it is dirty after all. */
-void quell_lazy_keep(struct address_space *mapping, struct folio *folio)
+/* What this task has unmapped was flushed, or is owed. */
+void quell_lazy_end(struct quell_reclaim *reclaim)
 {
-	u64 key = quell_key(mapping, folio->index);
-
-	quell_end_pending(quell_place(key), key);
-	atomic_dec_return(&pending_pages);
-	quell_lazy_leave(quell_lazy_of_task());
-}
-
-/* The folio has left the page cache and belongs to this task alone. False: it is freed as ever. */
-bool quell_lazy_park(struct folio *folio)
-{
-	struct quell_lazy *lazy = quell_lazy_of_task();
-
-	if (!lazy || lazy->folio != folio || !lazy->reported)
-		return false;
-	lazy->folio = NULL;
-	lazy->reported = false;
-	if (!folio_batch_add(&lazy->folios, folio))
-		quell_lazy_close(lazy);
-	return true;
+	/* Pairs with quell_advance(). */
+	if (reclaim->number)
+		smp_store_release(&stamps[reclaim->number % QUELL_BATCHES], 0);
+	reclaim->number = 0;
+	reclaim->pages = 0;
+	reclaim->unmapped = NULL;
+	reclaim->spoilt = false;
 }
 
 /* Callers that change files. */
@@ -567,9 +459,10 @@ static bool quell_is_mapped(struct address_space *mapping)
 	return mapped;
 }
 
-static noinline void quell_settle_range(struct address_space *mapping, pgoff_t first, pgoff_t last)
+static void quell_settle_range(struct address_space *mapping, pgoff_t first, pgoff_t last)
 {
 	pgoff_t index;
+	u64 word;
 
 	if (last - first < QUELL_LOOK_UP) {
 		for (index = first; index <= last; index++)
@@ -578,22 +471,20 @@ static noinline void quell_settle_range(struct address_space *mapping, pgoff_t f
 	}
 	if (!quell_is_mapped(mapping))
 		return;
-	if (atomic_read_acquire(&pending_pages) && quell_keeps(PENDING_IS_SEEN))
-		flush_tlb_all();
-	quell_debts_settle();
+	/* A page that the caller has not found in the page cache had its number before it left. */
+	smp_rmb();
+	word = smp_load_acquire(&last_number) << QUELL_PRINT_BITS;
+	if (word > smp_load_acquire(&quell_lazy_places.paid))
+		quell_settle_word(word);
 }
 
 /*
  * A new folio was put into slots of the page cache. It is locked, so no task has changed it yet. What was there before
- * left without a flush, perhaps.
+ * left without a flush, perhaps: the word of the page is not paid for, or there is more than one page.
  */
-void quell_lazy_filled(struct address_space *mapping, unsigned long index, long nr)
+void quell_lazy_fill(struct address_space *mapping, unsigned long index, long nr)
 {
-	if (!quell_keeps(FILL_SETTLES))
-		return;
-	if (likely(nr == 1))
-		quell_settle_page(quell_key(mapping, index));
-	else
+	if (quell_keeps(FILL_SETTLES))
 		quell_settle_range(mapping, index, index + nr - 1);
 }
 
@@ -604,24 +495,27 @@ void quell_lazy_changed(struct address_space *mapping, unsigned long first, unsi
 		quell_settle_range(mapping, first, last);
 }
 
-void __init quell_lazy_cache_init(void)
-{
-	lazy_cache = KMEM_CACHE(quell_lazy, SLAB_PANIC);
-}
-
 bool __init quell_lazy_init(void)
 {
-	unsigned long pages = totalram_pages();
+	unsigned long pages = totalram_pages(), most_lots;
+	unsigned int bits;
 
 	/* One byte for each page of memory. */
-	place_bits = clamp(order_base_2(pages / sizeof(struct quell_place)), 10, 24);
-	places = kvcalloc(1UL << place_bits, sizeof(struct quell_place), GFP_KERNEL);
+	bits = clamp(order_base_2(pages / sizeof(u64)), QUELL_LEAST_PLACE_BITS, 24);
+	quell_lazy_places.place = kvcalloc(1UL << bits, sizeof(u64), GFP_KERNEL);
+	quell_lazy_places.mask = BIT(bits) - 1;
 	quell_most = clamp(pages / 512, 64UL, 2048UL);
-	return places != NULL;
+	/* Two lots have more frames than one has room for; as many as owe may have been paid for. */
+	most_lots = roundup_pow_of_two(4 * (quell_most / PAGEVEC_SIZE + 2));
+	lots = kvcalloc(most_lots, sizeof(struct folio_batch), GFP_KERNEL);
+	lots_mask = most_lots - 1;
+	return quell_lazy_places.place && lots;
 }
 
 void __init quell_lazy_exit(void)
 {
-	kvfree(places);
-	places = NULL;
+	kvfree(quell_lazy_places.place);
+	kvfree(lots);
+	quell_lazy_places.place = NULL;
+	lots = NULL;
 }

@@ -21,6 +21,7 @@ struct task_struct;
 
 #ifdef CONFIG_QUELL
 
+#include <linux/hash.h>
 #include <linux/jump_label.h>
 
 DECLARE_STATIC_KEY_FALSE(quell_tlb_key);
@@ -67,25 +68,53 @@ void quell_mm_flush(struct mm_struct *mm, unsigned long start,
 void quell_mm_settle(struct mm_struct *mm);
 bool quell_nmi_uaccess_okay(void);
 
-void quell_reclaim_add(struct arch_tlbflush_unmap_batch *batch,
-		       struct mm_struct *mm, unsigned long address);
 void quell_reclaim_flush(struct arch_tlbflush_unmap_batch *batch);
 bool quell_reclaim_writable(void);
 void quell_clean_folios(struct address_space *mapping,
 			struct folio_batch *folios);
 bool quell_zero_folio(struct folio *folio, unsigned long address);
 
-void quell_lazy_begin(struct folio *folio);
-void quell_lazy_unmapped(void);
 void quell_lazy_spoil(void);
-bool quell_lazy_remove(struct address_space *mapping, struct folio *folio);
-void quell_lazy_keep(struct address_space *mapping, struct folio *folio);
-bool quell_lazy_park(struct folio *folio);
+void quell_lazy_remove(struct address_space *mapping, struct folio *folio);
+void quell_lazy_owe(struct folio_batch *folios);
 void quell_lazy_drain(void);
-void quell_lazy_filled(struct address_space *mapping, unsigned long index,
-		       long nr);
+void quell_lazy_fill(struct address_space *mapping, unsigned long index,
+		     long nr);
 void quell_lazy_changed(struct address_space *mapping, unsigned long first,
 			unsigned long last);
+
+/* What mm/quell_lazy.c knows of the page that was in a slot of the page cache. Shorter tables there are none. */
+#define QUELL_LEAST_PLACE_BITS	10
+
+struct quell_lazy_places {
+	u64 *place;
+	u64 mask;
+	/* No larger word than this stands for a page that is not paid for. */
+	u64 paid;
+};
+extern struct quell_lazy_places quell_lazy_places;
+
+static __always_inline u64 quell_key(struct address_space *mapping,
+				     unsigned long index)
+{
+	/* Pages of a file follow one another in the table. */
+	return ((unsigned long)mapping * GOLDEN_RATIO_64 >> 16) + index;
+}
+
+static __always_inline u64 *quell_place(u64 key)
+{
+	return &quell_lazy_places.place[key & quell_lazy_places.mask];
+}
+
+/* A folio of so many pages was put into slots of the page cache. */
+static __always_inline void quell_lazy_filled(struct address_space *mapping,
+					      unsigned long index, long nr)
+{
+	if (unlikely(nr != 1 ||
+		     READ_ONCE(*quell_place(quell_key(mapping, index))) >
+		     smp_load_acquire(&quell_lazy_places.paid)))
+		quell_lazy_fill(mapping, index, nr);
+}
 
 /* So many pages of one call migrate_pages() unmaps before it flushes: 32 MB. */
 #define QUELL_MIGRATE_TOGETHER	8192
@@ -110,9 +139,6 @@ static inline void quell_mm_flush(struct mm_struct *mm, unsigned long start,
 				  bool freed_tables) { }
 static inline void quell_mm_settle(struct mm_struct *mm) { }
 static inline bool quell_nmi_uaccess_okay(void) { return true; }
-static inline void quell_reclaim_add(struct arch_tlbflush_unmap_batch *batch,
-				     struct mm_struct *mm,
-				     unsigned long address) { }
 static inline void
 quell_reclaim_flush(struct arch_tlbflush_unmap_batch *batch) { }
 static inline bool quell_reclaim_writable(void) { return false; }
@@ -122,17 +148,10 @@ static inline bool quell_zero_folio(struct folio *folio, unsigned long address)
 {
 	return false;
 }
-static inline void quell_lazy_begin(struct folio *folio) { }
-static inline void quell_lazy_unmapped(void) { }
 static inline void quell_lazy_spoil(void) { }
-static inline bool quell_lazy_remove(struct address_space *mapping,
-				     struct folio *folio)
-{
-	return false;
-}
-static inline void quell_lazy_keep(struct address_space *mapping,
-				   struct folio *folio) { }
-static inline bool quell_lazy_park(struct folio *folio) { return false; }
+static inline void quell_lazy_remove(struct address_space *mapping,
+				     struct folio *folio) { }
+static inline void quell_lazy_owe(struct folio_batch *folios) { }
 static inline void quell_lazy_drain(void) { }
 static inline void quell_lazy_filled(struct address_space *mapping,
 				     unsigned long index, long nr) { }

@@ -6,26 +6,37 @@
 #define _LINUX_QUELL_RECLAIM_H
 
 #include <linux/pgtable.h>
+#include <linux/sched.h>
 #include <linux/types.h>
 
 #include <quell/engine.h>
 
+struct folio;
 struct mm_struct;
-struct quell_lazy;
 
 struct quell_reclaim {
-	/* What a task unmaps while it reclaims and may owe; NULL if there is nothing. The owner is mm/quell_lazy.c. */
-	struct quell_lazy *lazy;
+	/* The mm reported last if there is nothing to be added, as all of it is flushed; or NULL. */
+	struct mm_struct *covered;
+	/* Of S3, for mm/quell_lazy.c: what was unmapped last and has not left the page cache, or NULL. */
+	struct folio *unmapped;
+	/* The number of the batch, once a page of it may be owed, and how many those are; or 0. */
+	u64 number;
+	unsigned int pages;
+	/* Whether something in it must not be owed. */
+	bool spoilt;
 	unsigned int count;
 	/* Each is referred to: its space is part of the batch. */
 	struct mm_struct *mms[QUELL_BATCH_SPACES];
 	struct quell_batch batch;
 };
 
+/* An entry of an mm that is not covered was cleared, or lost rights. Under the lock of its table. */
+void quell_reclaim_add(struct mm_struct *mm, pte_t entry, unsigned long address);
+
 /* Begins a batch; NULL if there is no memory for it. Does not sleep. The caller ends it. */
 struct quell_reclaim *quell_reclaim_begin(void);
 
-/* An entry of a page was cleared or lost rights. Under the lock of its table. */
+/* An entry of a page was cleared or lost rights, of an mm that is not covered. Under the lock of its table. */
 void quell_reclaim_report(struct quell_reclaim *reclaim, struct mm_struct *mm,
 			  unsigned long address);
 
@@ -43,22 +54,41 @@ u64 quell_reclaim_owe(struct quell_reclaim *reclaim);
 
 /* On return no CPU uses a translation whose flush was owed with this number or a smaller one. One load if it is paid. */
 void quell_debt_settle(u64 number);
-/* Whether it is so; waits only for a debt that was published after younger ones had been paid. */
+/* Whether it is so for this number; a smaller one may still be owed. */
 bool quell_debt_is_paid(u64 number);
-/* The same for every number that there is. */
-void quell_debts_settle(void);
 
 /* Of mm/quell_lazy.c, for the architecture. */
-bool quell_lazy_takes(struct quell_lazy *lazy, struct mm_struct *mm,
-		      unsigned long address);
-void quell_lazy_end(struct quell_lazy *lazy);
+void quell_lazy_end(struct quell_reclaim *reclaim);
 /* Before the engine is made: what may be refused; false if there is no memory. Taken back if there is no engine. */
 bool quell_lazy_init(void);
 void quell_lazy_exit(void);
-/* After it was made, and before the first space. */
-void quell_lazy_cache_init(void);
 bool quell_lazy_leave_out(const char *name);
 extern u32 quell_parked;
+
+/* Whether nothing need be reported of the mm to the batch of this task. */
+static __always_inline bool quell_reclaim_covers(struct mm_struct *mm)
+{
+	struct quell_reclaim *reclaim = current->tlb_ubc.arch.quell;
+
+	return reclaim && reclaim->covered == mm;
+}
+
+/*
+ * Of S3: an entry of the folio was reported. A folio that was unmapped and has not left the page cache as the next one
+ * is, and an entry that was not clean and read-only, or that a task waits for to be written through, must not be owed.
+ */
+static __always_inline void quell_lazy_unmapped(struct folio *folio, pte_t entry)
+{
+	struct quell_reclaim *reclaim = current->tlb_ubc.arch.quell;
+
+	/* Without a batch it was flushed at once. */
+	if (!reclaim)
+		return;
+	if (pte_dirty(entry) || pte_write(entry) || pte_uffd_wp(entry) ||
+	    (reclaim->unmapped && reclaim->unmapped != folio))
+		reclaim->spoilt = true;
+	reclaim->unmapped = folio;
+}
 
 /* Of mm/rmap.c: an entry was cleared, or lost rights; try_to_unmap_flush() flushes it. Under the lock of its table. */
 void set_tlb_ubc_flush_pending(struct mm_struct *mm, pte_t pteval, unsigned long uaddr);

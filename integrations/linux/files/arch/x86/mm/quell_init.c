@@ -131,8 +131,6 @@ static bool __init quell_make(struct quell_setup *setup)
 	}
 	quell_spaces_init();
 	quell_reclaim_init();
-	if (wanted & WANT_LAZY)
-		quell_lazy_cache_init();
 	return true;
 
 no_memory:

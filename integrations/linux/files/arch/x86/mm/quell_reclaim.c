@@ -55,7 +55,11 @@ struct quell_reclaim *quell_reclaim_begin(void)
 	if (!reclaim)
 		return NULL;
 	reclaim->count = 0;
-	reclaim->lazy = NULL;
+	reclaim->covered = NULL;
+	reclaim->number = 0;
+	reclaim->pages = 0;
+	reclaim->unmapped = 0;
+	reclaim->spoilt = false;
 	preempt_disable();
 	quell_check(quell_batch_begin(&quell_engine, &reclaim->batch, purpose, NULL, 0));
 	preempt_enable();
@@ -64,12 +68,15 @@ struct quell_reclaim *quell_reclaim_begin(void)
 
 static void quell_reclaim_forget(struct quell_reclaim *reclaim)
 {
+	reclaim->covered = NULL;
 	while (reclaim->count)
 		mmdrop(reclaim->mms[--reclaim->count]);
 }
 
 void quell_reclaim_finish(struct quell_reclaim *reclaim)
 {
+	if (!reclaim->count)
+		return;
 	preempt_disable();
 	this_cpu_write(quell_this.reason, TLB_LOCAL_SHOOTDOWN);
 	quell_expect(quell_batch_finish(&reclaim->batch, NULL));
@@ -95,17 +102,18 @@ u64 quell_reclaim_owe(struct quell_reclaim *reclaim)
 void quell_reclaim_end(struct quell_reclaim *reclaim)
 {
 	quell_reclaim_finish(reclaim);
-	reclaim->lazy = NULL;
+	if (quell_lazy())
+		quell_lazy_end(reclaim);
 	reclaim = this_cpu_xchg(spare_reclaim, reclaim);
 	if (reclaim)
 		kmem_cache_free(reclaim_cache, reclaim);
 }
 
 /*
- * One page is reported as what it is. With the second of an mm everything is, as Linux does it, and again with each
- * later one: mostly the engine finds that it has nothing to add. Where more batches of the mm are outstanding than it
- * counts, each report takes a generation of its own, so it must hear of each page. The mm for which a batch has no place
- * left has those before it flushed, and waits, under the lock of the page table: nobody spins for that with interrupts off.
+ * One page is reported as what it is. With the second of an mm everything is, as Linux does it: then the batch covers
+ * the mm, and there is nothing to be added. Where more batches of the mm are outstanding than the engine counts, each
+ * report takes a generation of its own, so it hears of each page. The mm for which a batch has no place left has those
+ * before it flushed, and waits, under the lock of the page table: nobody spins for that with interrupts off.
  */
 void quell_reclaim_report(struct quell_reclaim *reclaim, struct mm_struct *mm,
 			  unsigned long address)
@@ -122,6 +130,8 @@ void quell_reclaim_report(struct quell_reclaim *reclaim, struct mm_struct *mm,
 			continue;
 		preempt_disable();
 		quell_expect(quell_batch_changed_all(&reclaim->batch, mm->context.quell, QUELL_SCOPE_LEAF));
+		if (quell_batch_covers(&reclaim->batch, mm->context.quell, QUELL_SCOPE_LEAF))
+			reclaim->covered = mm;
 		preempt_enable();
 		return;
 	}
@@ -151,18 +161,5 @@ bool quell_debt_is_paid(u64 number)
 	struct quell_residue residue = { };
 
 	quell_check(quell_residue_owe(&residue, &stamp));
-	if (!quell_is_paid(&quell_engine, &residue))
-		return false;
-	/* An older one may have been published since then. One load if there is none. */
-	quell_debt_settle(number);
-	return true;
-}
-
-void quell_debts_settle(void)
-{
-	if (!quell_owes_anything(&quell_engine))
-		return;
-	preempt_disable();
-	quell_check(quell_pay_all(&quell_engine));
-	preempt_enable();
+	return quell_is_paid(&quell_engine, &residue);
 }

@@ -2,7 +2,7 @@
 /*
  * quell in Linux: what a task unmaps, from try_to_unmap_one() to try_to_unmap_flush().
  *
- * Reclaim and migration get a batch each while they unmap. What may be owed of it goes to mm/quell_lazy.c.
+ * Reclaim and migration have a batch while they unmap. Whether it is owed in the end is for mm/quell_lazy.c to say.
  */
 #include <linux/mm.h>
 #include <linux/quell_reclaim.h>
@@ -12,10 +12,12 @@
 
 #include "quell.h"
 
-void quell_reclaim_add(struct arch_tlbflush_unmap_batch *batch,
-		       struct mm_struct *mm, unsigned long address)
+/* What set_tlb_ubc_flush_pending() does first, for an mm of which something has to be reported; then it goes on. */
+void quell_reclaim_add(struct mm_struct *mm, pte_t entry, unsigned long address)
 {
+	struct arch_tlbflush_unmap_batch *batch = &current->tlb_ubc.arch;
 	struct quell_reclaim *reclaim = batch->quell;
+	bool covered;
 
 	if (!reclaim) {
 		reclaim = quell_reclaim_begin();
@@ -26,9 +28,13 @@ void quell_reclaim_add(struct arch_tlbflush_unmap_batch *batch,
 		}
 		batch->quell = reclaim;
 	}
-	if (quell_lazy() && reclaim->lazy && quell_lazy_takes(reclaim->lazy, mm, address))
-		return;
 	quell_reclaim_report(reclaim, mm, address);
+	covered = reclaim->covered == mm;
+	/* Of this entry nothing more need be reported. */
+	reclaim->covered = mm;
+	set_tlb_ubc_flush_pending(mm, entry, address);
+	if (!covered)
+		reclaim->covered = NULL;
 }
 
 void quell_reclaim_flush(struct arch_tlbflush_unmap_batch *batch)
@@ -38,9 +44,6 @@ void quell_reclaim_flush(struct arch_tlbflush_unmap_batch *batch)
 	if (!reclaim)
 		return;
 	batch->quell = NULL;
-	/* Each batch stops by itself, if there is something in it. */
-	if (reclaim->lazy)
-		quell_lazy_end(reclaim->lazy);
 	if (reclaim->count)
 		quell_stay();
 	quell_reclaim_end(reclaim);
