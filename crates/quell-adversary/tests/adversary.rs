@@ -173,7 +173,7 @@ fn is_small(case: &Case) -> bool {
             // The one that retires asks again and again until the other has left.
             | ("retire-running", _) => false,
             ("own-nmi" | "own-program" | "own-program-debt" | "lazy-late-unmap", _)
-            | ("unplaced-access" | "unplaced-tables", _) => !riscv,
+            | ("unplaced-access" | "unplaced-tables" | "lazy-late-fill", _) => !riscv,
             ("unplaced-unmap" | "unplaced-switch" | "unplaced-own", _)
             | ("lazy-late-settle", _) => broadcast,
             ("spurious", _) => !riscv,
@@ -214,7 +214,7 @@ fn small_scenarios_hold_in_every_schedule() {
     println!("{count} cases, {schedules} schedules run, {states} states for {all:.1e} or more");
     assert!(unfinished.is_empty(), "did not end: {unfinished:?}");
     // README.md says both. How many schedules are counted depends on which states the compiler leaves alike.
-    assert_eq!(count, 526, "cases are small");
+    assert_eq!(count, 524, "cases are small");
     assert!(all >= 1e15, "{all:.1e} schedules");
 }
 
