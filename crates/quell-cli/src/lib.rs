@@ -78,7 +78,6 @@ enum Command {
     /// Predict what each mechanism would save on this host, from `measure host`'s machine file
     Predict(predict::PredictArgs),
     Record(record::RecordArgs),
-    /// What shootdowns cost each process, live: a line per process, refreshed each second
     #[cfg(all(
         target_os = "linux",
         any(target_arch = "x86_64", target_arch = "aarch64")

@@ -128,14 +128,13 @@ impl<W: Whole> ResultsFile<W> {
     pub fn open(place: &Path, head: W) -> Result<Self> {
         let to = place_of(place)?;
         let none = Results::new(head)?;
-        // Until the file that takes its place is this command's alone.
-        let _before = match to.exists() {
-            true => Some(alone(File::open(&to)?, &to)?),
-            false => None,
-        };
-        let known = match to.exists() {
-            true => Part::open(place)?.read()?,
-            false => None,
+        // What was there stays this command's alone until the file that takes its place is.
+        let (known, _before) = match to.exists() {
+            true => {
+                let before = alone(File::open(&to)?, &to)?;
+                (Part::open(place)?.read()?, Some(before))
+            }
+            false => (None, None),
         };
         let results = match known {
             None => none,

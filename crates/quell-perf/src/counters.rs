@@ -94,6 +94,11 @@ impl Used {
     }
 }
 
+/// What the children have used that this process has waited for, with those that they had waited for.
+pub(crate) fn waited_for() -> Used {
+    process(std::process::id()).map_or(Used::default(), |own| own.children)
+}
+
 /// What the kernel says of a process.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Process {

@@ -1,5 +1,6 @@
 //! The lines that answer the question, and what a reader should know of the figures.
 
+use crate::advise::Advice;
 use crate::attribute::{Attribution, Evidence};
 use crate::figures::{Range, count, counted, percent, percents, time, times, was};
 use crate::report::{ProgramRow, Report, SiteRow};
@@ -11,9 +12,6 @@ const MATTERS: f64 = 0.01;
 /// Interrupts that were not timed have taken no longer than this each, in nanoseconds, their initiators' waits
 /// included: some times what the mean of timed ones was on the busiest virtual machine that was recorded.
 const LONGEST_NS: f64 = 1e6;
-
-/// How the verdict begins where interrupts cost too little to matter.
-const NOT_THE_TLB: &str = "It is not your TLB";
 
 /// What is said in place of advice where interrupts were only counted: what is not timed promises nothing by itself.
 const TOO_LITTLE: &str = "What would help cannot be told, because none of these was timed: record for longer, or allow more with --overhead.";
@@ -190,19 +188,16 @@ pub fn answer(
     lines.extend(answer.filled_again());
     lines.extend(answer.no_shootdowns());
     lines.extend(answer.sent_by_others());
-    let verdict = answer.verdict();
-    // Advice that promises more than interrupts cost is about what goes with them.
-    let beside = match verdict.starts_with(NOT_THE_TLB) {
-        true => "The same calls cost more than interrupts: their own time, and page faults. ",
-        false => "",
-    };
-    lines.push(verdict);
+    lines.push(answer.verdict());
     match report
         .advice
         .iter()
         .find(|advice| is_about(&advice.program))
     {
-        Some(advice) => lines.push(format!("{beside}Try first: {}", advice.text)),
+        Some(advice) => {
+            let beside = answer.beside(advice).unwrap_or_default();
+            lines.push(format!("{beside}Try first: {}", advice.text))
+        }
         None if !answer.are_few
             && answer.first.is_some_and(|site| {
                 site.timed == 0 || site.initiator.most + site.stolen.most == 0.0
@@ -415,6 +410,15 @@ impl Answer<'_> {
         ))
     }
 
+    /// What advice is about that promises more than all interrupts cost, where these are too cheap to matter.
+    fn beside(&self, advice: &Advice) -> Option<&'static str> {
+        let (_, lost) = self.worst?;
+        let more = advice.share.is_some_and(|won| won.most > lost.most);
+        (lost.most < MATTERS && more).then_some(
+            "The same calls cost more than interrupts: their own time, and page faults. ",
+        )
+    }
+
     /// Whether it is the TLB.
     fn verdict(&self) -> String {
         // A verdict on what was not recorded would be none.
@@ -456,7 +460,7 @@ impl Answer<'_> {
                 percents(share)
             ),
             Some((program, share)) => format!(
-                "{NOT_THE_TLB}: {} loses 1 % of its time to shootdowns ({} loses {}).",
+                "It is not your TLB: {} loses 1 % of its time to shootdowns ({} loses {}).",
                 match self.others.is_empty() {
                     true => "no program",
                     false => "nothing that was recorded",
@@ -465,15 +469,14 @@ impl Answer<'_> {
                 percent(share.most)
             ),
             None if self.all < 1.0 => {
-                format!("{NOT_THE_TLB}: there was no shootdown interrupt.")
+                "It is not your TLB: there was no shootdown interrupt.".into()
             }
             None if self.first.is_some() && self.are_few => {
-                format!("{NOT_THE_TLB}: so few interrupts take no program 1 % of its time.")
+                "It is not your TLB: so few interrupts take no program 1 % of its time.".into()
             }
             None if self.sender.is_some() && self.first.is_none() && self.is_timed() => {
-                format!(
-                    "{NOT_THE_TLB}: none of these interrupts came from or to what was recorded."
-                )
+                "It is not your TLB: none of these interrupts came from or to what was recorded."
+                    .into()
             }
             None => {
                 "What that is of each program's CPU time cannot be told from this recording.".into()

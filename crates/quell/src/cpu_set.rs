@@ -413,6 +413,16 @@ mod tests {
     }
 
     #[test]
+    fn a_cpu_beyond_the_words_that_are_looked_at_is_none_of_their_members() {
+        let shared = AtomicCpuSet::<AtomicU64>::new();
+        shared.insert(CpuId(6), Ordering::SeqCst);
+        for cpus in [64, 65] {
+            assert!(shared.is_within(CpuId(6), cpus, Ordering::SeqCst));
+            assert!(!shared.is_within(CpuId(64 + 6), cpus, Ordering::SeqCst));
+        }
+    }
+
+    #[test]
     fn atomic_set_follows_its_members() {
         let shared = AtomicCpuSet::<AtomicU64>::new();
         let last = CpuId(MAX_CPUS as u16 - 1);

@@ -108,7 +108,7 @@ pub fn run(args: ExploreArgs) -> anyhow::Result<ExitCode> {
         )));
     }
     if let Some((file, place)) = kept {
-        return search_and_keep(&args, mine, (effort, jobs), &stop, file, &place);
+        return search_and_keep(&args, mine, effort, jobs, &stop, file, &place);
     }
     let cases: Vec<_> = mine.into_iter().map(|(_, case)| case).collect();
     let results = work::explore_all(&args, &cases, effort, jobs, &stop, |_, _| {})?;
@@ -144,7 +144,8 @@ fn ended(stop: &AtomicBool, found: output::Outcome, violated: bool) -> ExitCode 
 fn search_and_keep(
     args: &ExploreArgs,
     mut cases: Vec<(usize, Case<'static>)>,
-    (effort, jobs): (Effort, usize),
+    effort: Effort,
+    jobs: usize,
     stop: &AtomicBool,
     mut file: ResultsFile<kept::Head>,
     place: &Destination,

@@ -99,7 +99,8 @@ impl LiveArgs {
             buffer: None,
         };
         let opened = Recorder::open(options, self.scope());
-        if opened.is_err() && made {
+        let ends = over.load(Ordering::Relaxed);
+        if (opened.is_err() || ends) && made {
             let _ = std::fs::remove_file(&path);
         }
         let recorder = match opened {
@@ -129,10 +130,7 @@ impl LiveArgs {
             }
             Err(error) => return Err(error.into()),
         };
-        if over.load(Ordering::Relaxed) {
-            if made {
-                let _ = std::fs::remove_file(&path);
-            }
+        if ends {
             note!("interrupted before anything was recorded");
             return Ok(Outcome::Interrupted);
         }

@@ -16,7 +16,7 @@ use super::live::{percent as percentage, seconds, told_to_end};
 use crate::output::{self, note, say};
 use crate::table::{Table, number, words};
 
-/// What TLB shootdowns cost each process, live: a line per process, refreshed each second
+/// What shootdowns cost each process, live: a line per process, refreshed each second
 ///
 /// As root or with CAP_PERFMON, on Linux. Everything that runs here is looked at; Ctrl-C ends it. Costs are shares of
 /// one CPU: what the process waited at least for CPUs that it had asked to flush, and what was taken from it to flush

@@ -59,33 +59,29 @@ fn as_line(text: &str) -> Result<(String, String), Mistake> {
     })?;
     // No word or unit has other characters, so a quoted one is TOML.
     let known = |c: char| c.is_ascii_alphanumeric() || "/-_".contains(c);
-    let (number, word) =
-        match parameter.description().unit {
-            Unit::Choice(_) => (None, value),
-            unit => {
-                let end = value.find(|c: char| !(c.is_ascii_digit() || ".+-".contains(c)));
-                let (number, written) = value.split_at(end.unwrap_or(value.len()));
-                let spellings = unit.spellings();
-                let written = match written.trim() {
-                    // A file has a word for what has no unit; here it may be left out.
-                    "" if spellings[0].0 == "1" => "1",
-                    "" => {
-                        let units: Vec<_> = spellings.iter().map(|(unit, _)| *unit).collect();
-                        return Err(refuse(format!(
-                            "the unit is missing: one of {}",
-                            units.join(", ")
-                        )));
-                    }
-                    written => written,
-                };
-                (
-                    Some(number.parse::<f64>().map_err(|_| {
-                        refuse("expected a number and its unit, as in 900ns".into())
-                    })?),
-                    written,
-                )
-            }
-        };
+    let (number, word) = match parameter.description().unit {
+        Unit::Choice(_) => (None, value),
+        unit => {
+            let end = value.find(|c: char| !(c.is_ascii_digit() || ".+-".contains(c)));
+            let (number, written) = value.split_at(end.unwrap_or(value.len()));
+            let spellings = unit.spellings();
+            let written = match written.trim() {
+                // A file has a word for what has no unit; here it may be left out.
+                "" if spellings[0].0 == "1" => "1",
+                "" => {
+                    let units: Vec<_> = spellings.iter().map(|(unit, _)| *unit).collect();
+                    return Err(refuse(format!(
+                        "the unit is missing: one of {}",
+                        units.join(", ")
+                    )));
+                }
+                written => written,
+            };
+            let number = number.parse::<f64>();
+            let wrong = |_| refuse("expected a number and its unit, as in 900ns".into());
+            (Some(number.map_err(wrong)?), written)
+        }
+    };
     if !word.chars().all(known) {
         return Err(form());
     }

@@ -32,7 +32,7 @@ mod units;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use anyhow::{Context, ensure};
+use anyhow::Context;
 use indicatif::{ProgressBar, ProgressStyle};
 use quell_threads::cores;
 
@@ -50,8 +50,8 @@ pub struct Options {
     pub seconds: u64,
     /// Only the benchmarks of these names; all if none is named.
     pub only: Vec<String>,
-    /// Directory on a disk for temporary files of up to 128 MiB; the system's unless given.
-    pub dir: Option<PathBuf>,
+    /// Directory on a disk for temporary files of up to 128 MiB; it is there.
+    pub dir: PathBuf,
     /// Where to write this host's machine file for the model.
     pub machine_file: PathBuf,
     /// Whether to write no machine file.
@@ -64,12 +64,6 @@ impl Options {
     /// # Errors
     /// If the machine cannot be looked at at all, or a system call fails that should not.
     pub fn measure(&self) -> anyhow::Result<Report> {
-        let dir = self.dir.clone().unwrap_or_else(std::env::temp_dir);
-        ensure!(
-            dir.is_dir(),
-            "{} is not a directory; name one with --dir",
-            dir.display()
-        );
         let cpus = cores::allowed().context("asking which CPUs this process may use")?;
         let host = host(&cpus);
         let chosen: Vec<_> = ALL
@@ -81,7 +75,7 @@ impl Options {
         let mut lab = Lab::new(
             Stop::on_signals().context("taking over the signals")?,
             cpus,
-            dir,
+            self.dir.clone(),
             ProgressBar::new(self.seconds * 10).with_style(style),
         );
         let flushes = FlushTracepoint::find();

@@ -32,7 +32,7 @@ pub(super) struct Budget {
     /// Since when.
     since_ns: u64,
     /// What was earned then beyond what events had cost; `None` if that is of no account any more.
-    since_left_ns: Option<f64>,
+    since_earned_ns: Option<f64>,
 }
 
 /// What may be spent before anything was earned: the shortest recordings are whole. Of one second on one CPU it is 0.3
@@ -53,7 +53,7 @@ impl Budget {
             ahead_ns: AHEAD_NS,
             phase: Phase::Window,
             since_ns: now_ns,
-            since_left_ns: None,
+            since_earned_ns: None,
         }
     }
 
@@ -78,7 +78,7 @@ impl Budget {
         let left = left.fold(f64::INFINITY, f64::min);
         let (done_ns, spent_ns) = events;
         let earned = BETWEEN * self.share * done_ns as f64 - spent_ns as f64;
-        let before = *self.since_left_ns.get_or_insert(earned);
+        let before = *self.since_earned_ns.get_or_insert(earned);
         let next = match self.phase {
             Phase::Window if left < closing_ns => Phase::Between,
             // It opens for as much as it may spend at first: a window that closes at once shows little.
@@ -93,14 +93,14 @@ impl Budget {
         if next != self.phase {
             self.phase = next;
             self.since_ns = now_ns;
-            self.since_left_ns = Some(earned);
+            self.since_earned_ns = Some(earned);
         }
         next
     }
 
     /// What was spent until now is no fault of what is recorded now.
     pub(super) fn begin_anew(&mut self) {
-        self.since_left_ns = None;
+        self.since_earned_ns = None;
     }
 }
 

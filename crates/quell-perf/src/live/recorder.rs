@@ -247,16 +247,10 @@ impl Recorder {
         let before = self.begin(&mut sink)?;
         let mut state = Running::new(self.options.overhead, spent_ns(), self.rings.len());
         let around_before = state.own_before - self.begun_ns;
-        let own = std::process::id();
-        let children = || counters::process(own).map(|process| process.children);
-        let waited_for = children().unwrap_or_default();
-        let (mut child, program) = match self.command.take() {
-            Some(command) => {
-                let program = command.get_program().to_owned();
-                (Some(self.spawn(command)?), program)
-            }
-            None => Default::default(),
-        };
+        let waited_for = counters::waited_for();
+        let command = self.command.take();
+        let program = command.as_ref().map(|of| of.get_program().to_owned());
+        let mut child = command.map(|command| self.spawn(command)).transpose()?;
         match &child {
             Some(child) => self.times.started(child.id()),
             None => {
@@ -267,10 +261,10 @@ impl Recorder {
         let ahead = Ahead::begin();
         self.frequent.begin(state.begin_ns);
         let exit = self.record(&mut sink, &mut state, &before, child.as_mut(), &mut stop)?;
-        if let (Some(_), Some(children)) = (exit, children()) {
-            let name = Path::new(&program).file_name().unwrap_or(&program);
-            self.times
-                .whole(children.minus(waited_for), &name.to_string_lossy());
+        if let (Some(_), Some(program)) = (exit, &program) {
+            let name = Path::new(program).file_name().unwrap_or(program);
+            let used = counters::waited_for().minus(waited_for);
+            self.times.whole(used, &name.to_string_lossy());
         }
         let (mut summary, output) = self.end(&before, ahead, &mut state, sink)?;
         summary.around = Duration::from_nanos(around_before + spent_ns() - state.own_before);
@@ -387,7 +381,8 @@ impl Recorder {
         let allowed = (state.busy_ns > 0).then_some(done * self.options.overhead);
         let closing = self.frequent.closing_ns(&self.price, allowed);
         let events = (machine.0, kernel + state.seen * READ_NS);
-        let next = (state.budget).turn(now, accounts, events, closing.unwrap_or(0.0));
+        let closing_ns = closing.unwrap_or(0.0);
+        let next = state.budget.turn(now, accounts, events, closing_ns);
         if next == state.phase {
             return self.close_frequent(state.phase, closing);
         }

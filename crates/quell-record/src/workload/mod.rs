@@ -61,14 +61,28 @@ const PROCESSES: usize = 8;
 /// Whether a process does as the busiest: if it makes one call for so many of that one's, or more.
 const ALIKE: u64 = 10;
 
+/// A process of a recording.
+#[derive(Clone, Debug, Default)]
+struct Known {
+    name: String,
+    threads: Threads,
+    /// How many of its interrupts are in the recording, also of the time in which no calls were recorded: by these the
+    /// busiest is told. What ran in the first moments alone was recorded whole.
+    sent: u64,
+}
+
+impl Known {
+    /// How many calls it made.
+    fn calls(&self) -> u64 {
+        self.threads.values().map(Thread::count).sum()
+    }
+}
+
 /// The calls of a recording, by process and thread; grows with the number of different calls, not of calls.
 #[derive(Debug, Default)]
 pub struct Calls {
     stacks: Stacks,
-    processes: BTreeMap<u32, (String, Threads)>,
-    /// How many interrupts of each process are in the recording, also of the time in which no calls were recorded: by
-    /// these the busiest is told. What ran in the first moments alone was recorded whole.
-    sent: BTreeMap<u32, u64>,
+    processes: BTreeMap<u32, Known>,
     lost: u64,
     /// Whether it was recorded which CPUs were interrupted. If not, a call that says that it asks others does.
     queued: bool,
@@ -84,8 +98,8 @@ impl Calls {
                 return;
             }
             Item::Window(_) => {
-                for (_, threads) in self.processes.values_mut() {
-                    threads.values_mut().for_each(Thread::interrupted);
+                for process in self.processes.values_mut() {
+                    process.threads.values_mut().for_each(Thread::interrupted);
                 }
                 return;
             }
@@ -102,22 +116,22 @@ impl Calls {
             } => self.stacks.tell(&sample.stack).cause,
             Event::Queue { function, .. } if flushes(function) => {
                 self.queued = true;
-                *self.sent.entry(sample.pid).or_default() += 1;
                 self.stacks.tell(&sample.stack).cause
-            }
-            Event::QueueBetween { function } if flushes(function) => {
-                *self.sent.entry(sample.pid).or_default() += 1;
-                None
             }
             _ => None,
         };
         let kind = kind.and_then(Kind::of_cause);
-        let (name, threads) = self.processes.entry(sample.pid).or_default();
+        let process = self.processes.entry(sample.pid).or_default();
         // A process that executes another program goes on under its name.
-        if name.is_empty() || sample.pid == sample.tid && **name != *sample.comm {
-            *name = sample.comm.to_string();
+        if process.name.is_empty() || sample.pid == sample.tid && *process.name != *sample.comm {
+            process.name = sample.comm.to_string();
         }
-        let thread = threads.entry(sample.tid).or_default();
+        if let Event::Queue { function, .. } | Event::QueueBetween { function } = event
+            && flushes(function)
+        {
+            process.sent += 1;
+        }
+        let thread = process.threads.entry(sample.tid).or_default();
         match event {
             Event::Enter {
                 call, bytes, how, ..
@@ -162,36 +176,23 @@ impl Calls {
     /// If no process made a call that a statement of a workload stands for.
     pub fn busiest(&self, only: Option<&str>) -> Result<Process, NoWorkload> {
         let (queued, lost) = (self.queued, self.lost);
-        let mut all: Vec<(&u32, (String, Threads))> = self
-            .processes
-            .iter()
-            .map(|(pid, of)| (pid, of.clone()))
-            .collect();
-        let mut calls = 0;
-        for (_, (_, threads)) in &mut all {
-            for thread in threads.values_mut() {
-                thread.end();
-                calls += thread.count();
-            }
-        }
-        let count = |threads: &Threads| threads.values().map(Thread::count).sum::<u64>();
-        all.retain(|(_, (name, threads))| {
-            only.is_none_or(|only| name == only) && count(threads) > 0
-        });
-        let sent = |pid| self.sent.get(pid).copied().unwrap_or_default();
-        all.sort_by_key(|(pid, (_, threads))| Reverse((sent(pid), count(threads))));
-        let mut all: Vec<_> = all.into_iter().map(|(_, of)| of).collect();
-        let Some((name, most)) = all.first() else {
+        let mut all = Vec::from_iter(self.processes.values().cloned());
+        let threads = all.iter_mut().flat_map(|of| of.threads.values_mut());
+        threads.for_each(Thread::end);
+        let calls: u64 = all.iter().map(Known::calls).sum();
+        all.retain(|of| only.is_none_or(|only| of.name == only) && of.calls() > 0);
+        all.sort_by_key(|of| Reverse((of.sent, of.calls())));
+        let Some(first) = all.first() else {
             return Err(NoWorkload::NoCalls(only.map(str::to_owned)));
         };
-        let (name, most) = (name.clone(), count(most));
+        let (name, most) = (first.name.clone(), first.calls());
         // A server of many processes is replayed as that, as far as they do alike.
-        all.retain(|(other, threads)| *other == name && count(threads) * ALIKE >= most);
+        all.retain(|other| other.name == name && other.calls() * ALIKE >= most);
         all.truncate(PROCESSES);
-        let elsewhere = calls - all.iter().map(|(_, threads)| count(threads)).sum::<u64>();
+        let elsewhere = calls - all.iter().map(Known::calls).sum::<u64>();
         let mut together = Vec::new();
-        for (process, (_, threads)) in all.into_iter().enumerate() {
-            together.extend(threads.into_values().map(|mut thread| {
+        for (process, of) in all.into_iter().enumerate() {
+            together.extend(of.threads.into_values().map(|mut thread| {
                 thread.process = process;
                 thread
             }));

@@ -73,7 +73,8 @@ impl HostArgs {
             }
             return Ok(ExitCode::SUCCESS);
         }
-        if let Some(dir) = self.dir.as_deref().filter(|dir| !dir.is_dir()) {
+        let dir = self.dir.unwrap_or_else(std::env::temp_dir);
+        if !dir.is_dir() {
             return Err(usage(format_args!(
                 "--dir {}: not a directory; name one that is there",
                 dir.display()
@@ -82,7 +83,7 @@ impl HostArgs {
         let report = Options {
             seconds: self.seconds,
             only: self.only,
-            dir: self.dir,
+            dir,
             machine_file: self.machine_file,
             no_machine_file: self.no_machine_file,
         }

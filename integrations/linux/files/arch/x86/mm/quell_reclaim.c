@@ -58,7 +58,7 @@ struct quell_reclaim *quell_reclaim_begin(void)
 	reclaim->covered = NULL;
 	reclaim->number = 0;
 	reclaim->pages = 0;
-	reclaim->unmapped = 0;
+	reclaim->unmapped = NULL;
 	reclaim->spoilt = false;
 	preempt_disable();
 	quell_check(quell_batch_begin(&quell_engine, &reclaim->batch, purpose, NULL, 0));
