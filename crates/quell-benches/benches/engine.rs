@@ -9,7 +9,7 @@ fn main() {
     } else {
         3
     };
-    let costs = quell_cost::measure(rounds, |_| ());
+    let costs = quell_cost::measure(rounds, &mut |_| ());
     for row in &costs.rows {
         println!(
             "{:<48} {:>8.1} ns {:>8.0} cycles   {:>8.1} ns  {}",

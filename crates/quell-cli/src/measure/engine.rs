@@ -33,7 +33,9 @@ pub fn run(args: &EngineArgs) -> Result<ExitCode> {
     bar.set_style(ProgressStyle::with_template(
         "{bar:30} round {pos} of {len}",
     )?);
-    let costs = quell_cost::measure(args.rounds as usize, |round| bar.set_position(round as u64));
+    let costs = quell_cost::measure(args.rounds as usize, &mut |round| {
+        bar.set_position(round as u64)
+    });
     bar.finish_and_clear();
     if args.json {
         say!("{}", serde_json::to_string_pretty(&document(&costs))?);
