@@ -35,6 +35,7 @@ use crate::stack::Stack;
 use crate::stats::Counter;
 use crate::unplaced::Unplaced;
 use core::marker::PhantomData;
+use core::mem::ManuallyDrop;
 use core::ops::Deref;
 
 /// Why entries change: it decides when the batch flushes.
@@ -205,42 +206,51 @@ where
     }
 
     /// An entry of `space` was cleared, and `frame` was behind it. Called as [`Batch::changed`]; waits for no CPU
-    /// either.
+    /// either. Where it panics the frame is leaked, because a CPU may still use it; a range that did not fit into the
+    /// batch is flushed with it all the same.
     ///
     /// # Panics
     /// If the batch is full. If the range is of no page: the frame would come out unflushed.
     #[inline(always)]
     pub fn unmapped(&mut self, space: S, range: PageRange, frame: F) {
-        range.assert_some();
-        self.hold(frame);
-        self.unflushed.add(space, Some(range), Scope::Leaf);
+        self.report(space, range, Scope::Leaf, frame);
     }
 
     /// A page-table page that spanned `range` was unlinked from `space`; `frame` held it. Called as [`Batch::changed`];
     /// waits for no CPU either. The flush reaches walkers, and its initiator waits until every target has flushed. If
     /// the table still mapped pages, the flush drops only those that the range's strides name, the first of each
-    /// stride: clear and report such pages by themselves, or give the range the stride of the pages.
+    /// stride: clear and report such pages by themselves, or give the range the stride of the pages. Where it panics the
+    /// frame is leaked, as by [`Batch::unmapped`].
     ///
     /// # Panics
     /// If the batch is full. If the range is of no page: the frame would come out unflushed.
     pub fn table_unlinked(&mut self, space: S, range: PageRange, frame: F) {
+        self.report(space, range, Scope::Tables, frame);
+    }
+
+    /// Reports the change before it takes the frame, which whoever unwinds must not drop: it is not flushed.
+    #[inline(always)]
+    fn report(&mut self, space: S, range: PageRange, scope: Scope, frame: F) {
+        let frame = ManuallyDrop::new(frame);
         range.assert_some();
-        self.hold(frame);
-        self.unflushed.add(space, Some(range), Scope::Tables);
+        self.unflushed.add(space, Some(range), scope);
+        self.hold(ManuallyDrop::into_inner(frame));
     }
 
     /// Takes charge of a frame whose entries were all reported with [`Batch::changed`] (a frame
     /// that several spaces mapped), or of one that nothing maps any more. Never waits.
+    /// Where it panics the frame is leaked, because a CPU may still use it.
     ///
     /// # Panics
     /// If the batch is full.
     #[inline]
     pub fn hold(&mut self, frame: F) {
+        let frame = ManuallyDrop::new(frame);
         assert!(
             !self.is_full(),
             "a batch whose list of frames is full must be finished before it takes another one"
         );
-        self.frames.push(frame);
+        self.frames.push(ManuallyDrop::into_inner(frame));
     }
 
     /// The lock is dropped under which changes were reported: with S0 off, and a purpose other than a call's, flushes

@@ -324,7 +324,8 @@ impl<W: Word> AtomicCpuSet<W> {
         self.bits[cpu.index() / 64].load(order) & (1 << (cpu.index() % 64)) != 0
     }
 
-    /// Whether no CPU of `0..cpus`, of which there is one at least, but `cpu` is a member; word by word, as a snapshot.
+    /// Whether no CPU of `0..cpus`, of which there is one at least, but `cpu` is a member; as a
+    /// [snapshot](AtomicCpuSet::snapshot), whole words are looked at.
     ///
     /// # Panics
     /// If `cpus` exceeds [`MAX_CPUS`]. If its number is not below [`MAX_CPUS`]: that of `cpu`.
@@ -356,7 +357,8 @@ impl<W: Word> AtomicCpuSet<W> {
         true
     }
 
-    /// The members among the CPUs `0..cpus`, word by word: not one moment in time.
+    /// The members among the CPUs `0..cpus`, word by word: not one moment in time. Whole words of 64 CPUs are read:
+    /// members between `cpus` and the next multiple of 64 come along, so a set has none that the machine has not.
     ///
     /// # Panics
     /// If `cpus` exceeds [`MAX_CPUS`].
@@ -378,7 +380,8 @@ impl<W: Word> AtomicCpuSet<W> {
         }
     }
 
-    /// Replaces the members; word by word, so only for a set that no other CPU changes meanwhile.
+    /// Replaces the members below the next multiple of 64 from `cpus` on; word by word, so only for a set that no other
+    /// CPU changes meanwhile.
     #[inline]
     #[track_caller]
     pub fn assign(&self, cpus: usize, members: &CpuSet, order: Ordering) {

@@ -111,13 +111,19 @@ pub(crate) struct Ledger<'m, H: Hardware> {
 impl<'m, H: Hardware> Ledger<'m, H> {
     /// `None` if another engine has one of the entries: it would pay this one's debts, on its own CPUs.
     pub(crate) fn new(entries: &'m [LedgerEntry<H>]) -> Option<Self> {
-        let takes = |entry: &LedgerEntry<H>| {
-            let (fresh, mine) = (State::FRESH.0, State::paid(0).0);
+        let (fresh, mine) = (State::FRESH.0, State::paid(0).0);
+        let is_taken = |entry: &LedgerEntry<H>| {
             // Relaxed: one of two engines takes it, and nothing else is said.
             let taken = entry.state.compare_exchange(fresh, mine, Relaxed, Relaxed);
-            taken.is_ok()
+            taken.is_err()
         };
-        entries.iter().all(takes).then(|| Ledger {
+        if let Some(foreign) = entries.iter().position(is_taken) {
+            // Relaxed: as they were taken. Whoever met them meanwhile was refused, and may ask again.
+            let unused = entries[..foreign].iter();
+            unused.for_each(|entry| entry.state.store(fresh, Relaxed));
+            return None;
+        }
+        Some(Ledger {
             clock: Line(H::Word::new(0)),
             // Where nothing is ever owed, whatever is asked for is paid: no ledger entry is looked for.
             paid_up_to: Line(H::Word::new(if entries.is_empty() { u64::MAX } else { 0 })),
