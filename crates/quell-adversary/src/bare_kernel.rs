@@ -34,8 +34,8 @@ use std::sync::atomic::Ordering::{self, Acquire, Relaxed, Release};
 
 /// Frames of the machine, page-table pages first.
 pub(crate) const FRAMES: usize = 64;
-/// Frames that may be page-table pages.
-pub(crate) const TABLES: usize = 24;
+/// Frames that may be page-table pages: the kernel's own two, and of each space a root and two tables of leaves.
+pub(crate) const TABLES: usize = 2 + 3 * SPACES;
 /// How many address spaces there are.
 pub const SPACES: usize = 8;
 /// How many debts can be owed at once, unless a program says otherwise.
@@ -104,13 +104,15 @@ fn leaf_word(frame: Frame, writable: bool) -> u64 {
     frame.0 << 12 | tables::PRESENT | tables::USER | tables::DIRTY | writable
 }
 
-fn leaf_of(space: usize, page: u64) -> Frame {
+const fn leaf_of(space: usize, page: u64) -> Frame {
     if page < SECOND {
         Frame(10 + space as u64)
     } else {
         Frame(18 + space as u64)
     }
 }
+
+const _: () = assert!(leaf_of(SPACES - 1, SECOND).0 + 1 == TABLES as u64);
 
 impl BareKernel<'_> {
     /// The address space of this number.

@@ -5,7 +5,7 @@
 use quell::Policy;
 use quell_adversary::bare_kernel::{BareProgram, frame};
 use quell_adversary::explore::POLICIES;
-use quell_adversary::mutants;
+use quell_adversary::mutants::{self, Kill};
 use quell_adversary::replay::{parse_code, replay, replay_code};
 use quell_adversary::scenario::{Scenario, Script};
 use quell_adversary::{Budget, Case, Exploration, MachineKind, Mistake, Report, Session, explore};
@@ -77,13 +77,36 @@ fn the_contract_holds_with_each_mechanism_alone_and_with_none() {
     }
 }
 
+/// And the code by which that is shown again shows it.
 #[test]
 fn every_mutant_is_killed() {
-    let survivors: Vec<_> = Mistake::all()
-        .filter(|mistake| mutants::test(*mistake, 1, |_| true).killed.is_none())
-        .map(Mistake::name)
-        .collect();
+    let mut survivors = Vec::new();
+    for mistake in Mistake::all() {
+        match mutants::test(mistake, 1, |_| true).killed {
+            None => survivors.push(mistake.name()),
+            Some(Kill::Clearing(_)) => {}
+            Some(Kill::Run(case, failure)) => {
+                let code = replay_code(&case, &failure.deviations);
+                let (case, deviations) = parse_code(&code).expect("a code of one's own");
+                let (violation, lines) = replay(case, deviations);
+                let clause = violation.map(|violation| violation.clause);
+                assert_eq!(clause, Some(failure.violation.clause), "{code}");
+                assert!(!lines.is_empty(), "{code}");
+            }
+        }
+    }
     assert_eq!(survivors, Vec::<&str>::new());
+}
+
+/// Whatever word a run may use has a name, or none, when the run is shown.
+#[test]
+fn every_case_can_be_shown() {
+    for case in cases(Policy::ALL) {
+        let (violation, lines) = replay(case, Vec::new());
+        let name = case.scenario.name;
+        assert!(violation.is_none(), "{name}: {violation:?}");
+        assert!(!lines.is_empty(), "{name}");
+    }
 }
 
 /// What mistakes break in one scenario on every machine of these.
