@@ -110,8 +110,8 @@ pub fn broken(mistake: Option<Mistake>) -> Option<&'static str> {
     if begun.clone().next().is_some() && begun.clone().any(|piece| !near(piece)) {
         return Some("the page that is read next is not cleared last");
     }
-    let slots: [AtomicU64; 8] = Default::default();
-    let pool = Pool::new(&slots, PAGE);
+    let mut slots: [AtomicU64; 8] = Default::default();
+    let pool = Pool::new(&mut slots, PAGE);
     let budget = Budget::new(1, 3 * PAGE, 1000);
     let mut frames = (0..100).map(Owned);
     let filled = pool.fill(&clearer, &budget, 1000, || frames.next(), || {});

@@ -188,7 +188,8 @@ fn is_small(case: &Case) -> bool {
     }
     case.scenario.cpus == 2
         && match (case.scenario.name, case.scenario.program) {
-            ("cross-shootdown" | "nmi-unmap" | "nmi-idle" | "reclaim-unmap" | "idle-leave", _) => {
+            ("cross-shootdown" | "nmi-unmap" | "nmi-idle" | "reclaim-unmap" | "idle-leave", _)
+            | ("idle-return", _) => {
                 broadcast
             }
             ("nmi-switch" | "rollover-switch" | "rollover-table" | "isolated-unmap", _)

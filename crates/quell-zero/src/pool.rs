@@ -121,10 +121,10 @@ const EMPTY: u64 = 0;
 
 impl<'a, W: Word, F: Pooled> Pool<'a, W, F> {
     /// An empty pool of frames of `frame_bytes` each over `slots`, which it empties (without giving
-    /// up what they may have held). A pool holds as many frames as it has slots. A few dozen are
-    /// enough: what matters is the rate at which it is filled.
-    pub fn new(slots: &'a [W], frame_bytes: u64) -> Self {
-        for slot in slots {
+    /// up what they may have held) and has for itself: what another pool put there it would take for its own. A pool
+    /// holds as many frames as it has slots. A few dozen are enough: what matters is the rate at which it is filled.
+    pub fn new(slots: &'a mut [W], frame_bytes: u64) -> Self {
+        for slot in &*slots {
             slot.store(EMPTY, Relaxed);
         }
         Pool {

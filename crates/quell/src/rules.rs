@@ -166,6 +166,11 @@ crate::rules! {
     "C1" fn resume_catches_up(missed: bool) -> bool { missed }
         or LazyResumesUnchecked { false } "A lazy CPU goes on with its space without looking what it missed.";
 
+    /// What a CPU flushes may be filled again, and changed, before it has noted the flush: it notes the generation that it
+    /// read before, and answers the request for a later one.
+    "C1" fn generation_caught_up(before: u64, after: impl FnOnce() -> u64) -> u64 { before }
+        or NotesLaterGeneration { after() } "A lazy CPU that comes back flushes, and notes the generation that it finds after that: it ignores a request that it has not answered.";
+
     /// A lazy CPU that is asked and leaves its root says that it has caught up only if it has flushed: with tags it
     /// finds its entries again.
     "C1" fn flush_what_is_kept(flush: impl FnOnce(), note: impl FnOnce()) { flush(); note(); }
@@ -314,6 +319,11 @@ crate::rules! {
     /// A batch flushes what it had no place for, too.
     "C1" fn unplaced_is_flushed() -> bool { true }
         or UnplacedUnflushed { false } "A batch gives its frames out with what it had no place for unflushed (C1).";
+
+    /// What a batch has no place for takes its generation before it looks which CPUs have the space loaded: one that
+    /// loads the space after that look compares generations.
+    "C1" fn take_generation_then_look<T>(take: impl FnOnce(), look: impl FnOnce() -> T) -> T { take(); look() }
+        or UnplacedLooksFirst { let seen = look(); take(); seen } "A batch looks which CPUs have a space loaded that it has no place for, and takes the generation of the change after that (C1).";
 
     /// A batch remembers that tables were freed of a space that it had no place for: then the initiator asks lazy CPUs,
     /// too, and receipts are not enough.

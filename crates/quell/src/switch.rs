@@ -356,19 +356,27 @@ impl<H: Hardware, R: Rules> Engine<'_, H, R> {
         // An initiator that finds this CPU in the set, where it is all the time, does not end a batch alone.
         let generation = space.flushes().generation;
         if slot.generation() < generation {
-            self.flush_missed(cpu, generation, Counter::SwitchBehind);
+            self.flush_missed(cpu, space, generation, Counter::SwitchBehind);
         } else if slot.flushed_at() < space.owed() {
-            self.flush_missed(cpu, generation, Counter::PaidBySwitch);
+            self.flush_missed(cpu, space, generation, Counter::PaidBySwitch);
         }
     }
 
-    /// Flushes what is loaded whole, for the reason that is counted, and is at this generation.
+    /// Flushes all of `space`, which is loaded, for the reason that is counted, and is at the generation that it was at
+    /// before.
     #[cold]
-    fn flush_missed(&self, cpu: &PerCpu<'_, H>, generation: u64, why: Counter) {
+    fn flush_missed(
+        &self,
+        cpu: &PerCpu<'_, H>,
+        space: &AddressSpace<H>,
+        before: u64,
+        why: Counter,
+    ) {
         cpu.stats.add(why, 1);
         let slot = cpu.slot(cpu.state.slot());
         self.flush_tag(cpu, slot);
-        slot.caught_up_with(generation);
+        let after = || space.flushes().generation;
+        slot.caught_up_with(self.rules.generation_caught_up(before, after));
     }
 
     /// No user thread of `space` will ever run again: makes every CPU leave its root. Afterwards

@@ -5,8 +5,8 @@
 //! them. The space takes a generation at once, so a CPU that loads it later flushes; and it remembers that generation
 //! ([`AddressSpace::owe_unplaced`]), so a second actor flushes all of the space before it relies on a cleared entry.
 //! The batch keeps no reference to the space. It keeps which CPUs may have had it loaded, in 64 groups, and at its end
-//! these drop whatever they have loaded. A CPU that loads the space in between sees its generation, and one that has
-//! loaded another since compares as it comes back.
+//! these drop whatever they have loaded. It looks for them after it has taken the generation: a CPU that loads the space
+//! in between, and is not among them, sees that, and one that has loaded another since compares as it comes back.
 //!
 //! The batch does not know the space any more at its end, so it leaves the debt: the next second actor flushes the
 //! space once more, perhaps for nothing (as Linux's `flush_tlb_batched_pending` does after every batch). A second actor
@@ -65,23 +65,29 @@ impl<H: Hardware, R: Rules> Engine<'_, H, R> {
         unplaced.scope = unplaced.scope.max(scope);
         unplaced.kernel |= space.id().is_kernel();
         unplaced.sender = unplaced.sender.filter(|&sender| sender == me);
-        let generation = self.take_generation(space);
-        if self.rules.unplaced_is_owed() {
-            space.owe_unplaced(generation);
-        }
+        let take = || {
+            let generation = self.take_generation(space);
+            if self.rules.unplaced_is_owed() {
+                space.owe_unplaced(generation);
+            }
+        };
+        let look = || {
+            self.broadcasts()
+                .is_none()
+                .then(|| space.loaded_on(self.count))
+        };
+        let loaded = self.rules.take_generation_then_look(take, look);
         // The space is not known any more when the batch ends.
         unplaced.told = self.start_secondary([(space, request)].into_iter());
-        if self.broadcasts().is_some() {
-            self.broadcast_early(me, space, request);
-        } else {
-            let mut loaded = space.loaded_on(self.count);
-            if space.id().is_kernel() {
-                loaded = self.without_programs(me, &loaded, scope);
-            }
-            let group = self.group();
-            let groups = loaded.iter().map(|cpu| 1u64 << (cpu.index() / group));
-            unplaced.groups = groups.fold(unplaced.groups, |all, one| all | one);
+        let Some(mut loaded) = loaded else {
+            return self.broadcast_early(me, space, request);
+        };
+        if space.id().is_kernel() {
+            loaded = self.without_programs(me, &loaded, scope);
         }
+        let group = self.group();
+        let groups = loaded.iter().map(|cpu| 1u64 << (cpu.index() / group));
+        unplaced.groups = groups.fold(unplaced.groups, |all, one| all | one);
     }
 
     /// The CPUs that may have had such a space loaded, and others.

@@ -9,6 +9,7 @@ mod cross_shootdown;
 mod execute_access;
 mod first_switch_unmap;
 mod idle_leave;
+mod idle_return;
 mod idle_table_free;
 mod idle_unmap;
 mod isolated_table;
@@ -89,6 +90,7 @@ mod tag_reuse;
 mod two_initiators;
 mod unmap_access;
 mod unplaced_access;
+mod unplaced_load;
 mod unplaced_own;
 mod unplaced_switch;
 mod unplaced_tables;
@@ -164,6 +166,7 @@ impl Scenario<'static> {
         switch_at_once::SCENARIO,
         first_switch_unmap::SCENARIO,
         idle_unmap::SCENARIO,
+        idle_return::SCENARIO,
         table_free::SCENARIO,
         idle_table_free::SCENARIO,
         idle_leave::SCENARIO,
@@ -202,6 +205,7 @@ impl Scenario<'static> {
         many_batches::SCENARIO,
         unplaced_access::SCENARIO,
         unplaced_unmap::SCENARIO,
+        unplaced_load::SCENARIO,
         unplaced_switch::SCENARIO,
         unplaced_tables::SCENARIO,
         unplaced_own::SCENARIO,

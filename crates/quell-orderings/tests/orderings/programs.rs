@@ -281,7 +281,7 @@ impl Pooled for PoolFrame {
 
 /// One CPU clears a frame and puts it in, another takes it out and uses it.
 pub fn pool() {
-    let slots: &'static [LoomWord; 1] = leak([LoomWord::new(0)]);
+    let slots: &'static mut [LoomWord; 1] = Box::leak(Box::new([LoomWord::new(0)]));
     let pool: &'static Pool<'static, LoomWord, PoolFrame> = leak(Pool::new(slots, 4096));
     let machine = leak(Machine::new(2, false));
     machine.own(0);

@@ -34,8 +34,8 @@ fn slots(n: usize) -> Vec<AtomicU64> {
 /// says what is wrong.
 fn check_pool(mutant: Option<&'static Rule>) -> Result<(), &'static str> {
     let machine = Recorder::default();
-    let slots = slots(8);
-    let pool = Pool::new(&slots, PAGE_BYTES);
+    let mut slots = slots(8);
+    let pool = Pool::new(&mut slots, PAGE_BYTES);
     let budget = Budget::new(1, 3 * PAGE_BYTES, 1000);
     let policy = ClearPolicy::default();
     let clearer = Clearer::new(&machine, &policy).with_rules(But(mutant));
@@ -69,8 +69,8 @@ fn the_pool_hands_out_zeroed_frames_within_its_budget() {
 #[test]
 fn a_full_pool_gives_frames_back_and_a_dry_source_costs_nothing() {
     let machine = Recorder::default();
-    let slots = slots(2);
-    let pool = Pool::new(&slots, PAGE_BYTES);
+    let mut slots = slots(2);
+    let pool = Pool::new(&mut slots, PAGE_BYTES);
     let policy = ClearPolicy::default();
     let clearer = Clearer::new(&machine, &policy);
     let budget = Budget::new(0, 2 * PAGE_BYTES, 0);
@@ -115,8 +115,8 @@ fn a_budget_grants_a_large_request_only_when_full_and_makes_up_for_it() {
 #[test]
 fn threads_never_lose_or_double_a_frame() {
     const THREADS: u64 = 4;
-    let slots = slots(5);
-    let pool: Pool<'_, _, Owned> = Pool::new(&slots, PAGE_BYTES);
+    let mut slots = slots(5);
+    let pool: Pool<'_, _, Owned> = Pool::new(&mut slots, PAGE_BYTES);
     // A CPU that holds a frame outside the pool sets its bit; one that is set already is a double.
     let held = AtomicU64::new(0);
     let hold = |raw: u64| assert_eq!(held.fetch_or(1 << raw, SeqCst) & 1 << raw, 0);
