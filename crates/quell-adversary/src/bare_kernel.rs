@@ -327,7 +327,8 @@ impl BareKernel<'_> {
             first: frame,
             frames: 1,
         };
-        self.hw.zero(extent, Strategy::Stores);
+        // SAFETY: nobody else has the frame: it was free.
+        unsafe { self.hw.zero(extent, Strategy::Stores) };
         self.hw.note(Event::FrameZeroed { frame, frames: 1 });
         self.map(space, page, frame, true);
     }

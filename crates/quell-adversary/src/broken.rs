@@ -227,8 +227,9 @@ unsafe impl<H: Hardware> Hardware for Broken<H> {
 }
 
 impl<H: Clear> Clear for Broken<H> {
-    fn zero(&self, extent: Extent, strategy: Strategy) {
-        self.machine.zero(extent, strategy);
+    unsafe fn zero(&self, extent: Extent, strategy: Strategy) {
+        // SAFETY: passed on to the caller.
+        unsafe { self.machine.zero(extent, strategy) };
     }
 }
 

@@ -40,7 +40,7 @@ impl Recorder {
 }
 
 impl Clear for Recorder {
-    fn zero(&self, extent: Extent, _: Strategy) {
+    unsafe fn zero(&self, extent: Extent, _: Strategy) {
         self.note(Some(extent));
     }
 }
@@ -57,7 +57,8 @@ impl Rules for But {
 
 struct Owned(u64);
 
-impl Clearable for Owned {
+// SAFETY: no memory is behind any frame.
+unsafe impl Clearable for Owned {
     fn extent(&self) -> Extent {
         Extent {
             first: Frame(self.0),
@@ -70,7 +71,7 @@ impl Pooled for Owned {
     fn into_raw(self) -> u64 {
         self.0
     }
-    fn from_raw(raw: u64) -> Self {
+    unsafe fn from_raw(raw: u64) -> Self {
         Owned(raw)
     }
 }
@@ -83,7 +84,8 @@ pub fn broken(mistake: Option<Mistake>) -> Option<&'static str> {
         ..ClearPolicy::cooperative(Plan::default())
     };
     let clearer = Clearer::new(&machine, &policy).with_rules(But(mistake));
-    clearer.extent(WHOLE, Some(FAULT), || machine.note(None));
+    // SAFETY: no memory is behind any frame.
+    unsafe { clearer.extent(WHOLE, Some(FAULT), || machine.note(None)) };
     let log = std::mem::take(
         &mut *machine
             .log

@@ -238,7 +238,7 @@ unsafe impl Hardware for Adversary {
 }
 
 impl Clear for Adversary {
-    fn zero(&self, extent: Extent, _strategy: Strategy) {
+    unsafe fn zero(&self, extent: Extent, _strategy: Strategy) {
         let at_once = !point(Op::Content {
             frame: extent.first.0 as u32,
             store: true,

@@ -56,10 +56,10 @@ unsafe fn planned<'a>(place: *const quell_zero_plan) -> Result<&'a ClearPolicy, 
 struct Mapped(*mut u8);
 
 impl Clear for Mapped {
-    fn zero(&self, extent: Extent, strategy: Strategy) {
+    unsafe fn zero(&self, extent: Extent, strategy: Strategy) {
         let start = self.0.wrapping_add(extent.first.address() as usize);
-        // SAFETY: the extent is part of what `quell_zero` was given, and the strategy is one that quell_zero_plan_new
-        // has found on this processor and that its caller lets it use.
+        // SAFETY: the caller owns the extent, and the strategy is one that quell_zero_plan_new has found on this
+        // processor and that its caller lets it use.
         unsafe { quell_arch::zero::zero(start, extent.bytes() as usize, strategy) };
     }
 }
@@ -150,12 +150,14 @@ pub unsafe extern "C" fn quell_zero(
         };
         let fault = (fault as usize).checked_sub(start as usize);
         let fault = fault.map(|offset| Frame::containing(offset as u64));
-        Clearer::new(&Mapped(start.cast()), policy).extent(extent, fault, || {
+        let preempt = || {
             if let Some(preempt) = preempt {
                 // SAFETY: C vouches for its function.
                 unsafe { preempt() };
             }
-        });
+        };
+        // SAFETY: C vouches for its memory.
+        unsafe { Clearer::new(&Mapped(start.cast()), policy).extent(extent, fault, preempt) };
         Ok(())
     })
 }

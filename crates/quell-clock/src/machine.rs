@@ -245,7 +245,7 @@ unsafe impl Hardware for Model {
 }
 
 impl Clear for Model {
-    fn zero(&self, extent: Extent, strategy: Strategy) {
+    unsafe fn zero(&self, extent: Extent, strategy: Strategy) {
         let duration = context::shared(|core| {
             core.memory.zero(extent.first, extent.frames);
             for offset in 0..extent.frames {

@@ -54,7 +54,7 @@
 //! }
 //!
 //! impl Clear for Machine {
-//!     fn zero(&self, extent: Extent, _strategy: Strategy) {
+//!     unsafe fn zero(&self, extent: Extent, _strategy: Strategy) {
 //!         let within = |frame: Frame| frame.0.wrapping_sub(extent.first.0) < extent.frames;
 //!         self.state().memory.retain(|&(frame, _), _| !within(frame));
 //!     }

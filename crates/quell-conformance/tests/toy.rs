@@ -480,7 +480,7 @@ unsafe impl<const S: bool> Hardware for Toy<S> {
 }
 
 impl<const S: bool> Clear for Toy<S> {
-    fn zero(&self, extent: Extent, _strategy: Strategy) {
+    unsafe fn zero(&self, extent: Extent, _strategy: Strategy) {
         let short = usize::from(self.wrong == Wrong::ShortZeroing);
         for frame in 0..extent.frames {
             for word in &self.frame(extent.first.plus(frame))[..512 - short] {

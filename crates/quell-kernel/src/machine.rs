@@ -151,7 +151,7 @@ unsafe impl Hardware for Kernel {
 }
 
 impl Clear for Kernel {
-    fn zero(&self, extent: Extent, strategy: Strategy) {
+    unsafe fn zero(&self, extent: Extent, strategy: Strategy) {
         // A user program's vector registers are not saved in this kernel.
         let strategy = if strategy.uses_vectors() {
             Strategy::Stores

@@ -86,8 +86,9 @@ impl Broadcast for Mistaken {
 }
 
 impl Clear for Mistaken {
-    fn zero(&self, extent: Extent, strategy: Strategy) {
-        self.0.zero(extent, strategy);
+    unsafe fn zero(&self, extent: Extent, strategy: Strategy) {
+        // SAFETY: passed on to the caller.
+        unsafe { self.0.zero(extent, strategy) };
     }
 }
 

@@ -126,7 +126,7 @@ impl Rules for Kernel {
 }
 
 impl Clear for Kernel {
-    fn zero(&self, extent: Extent, _strategy: Strategy) {
+    unsafe fn zero(&self, extent: Extent, _strategy: Strategy) {
         let frames = extent.first.0..extent.first.0 + extent.frames;
         frames
             .flat_map(|frame| self.frame(frame))

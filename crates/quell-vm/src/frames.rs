@@ -284,7 +284,8 @@ impl<M: Machine> Frames<'_, M> {
                     frames: 1 << order,
                 };
                 let near = Some(frame.plus(near));
-                self.clearer().extent(extent, near, || machine.preempt());
+                // SAFETY: nobody else has the frames, and no debt is left about them.
+                unsafe { self.clearer().extent(extent, near, || machine.preempt()) };
             }
             zeros = true;
         }
@@ -409,7 +410,8 @@ impl<M: Machine> Frames<'_, M> {
                 first: frame,
                 frames: 1,
             };
-            self.clearer().extent(extent, None, || ());
+            // SAFETY: nobody else has the frame: it is in no list.
+            unsafe { self.clearer().extent(extent, None, || ()) };
             cache.lock(machine).zeros.push(frame);
         }
     }

@@ -52,9 +52,12 @@ impl<M: Clear, R: Rules> Clearer<'_, M, R> {
     ///
     /// `fault` is the frame that is read next, if any; it and its neighbours are cleared last and hot.
     /// `preempt` is called between two pieces, never before the first or after the last; it may reschedule, and
-    /// the thread may continue on another CPU. The caller owns the extent: no CPU writes it meanwhile. The
-    /// zeros are visible to another CPU that acquires what the caller releases afterwards.
-    pub fn extent(
+    /// the thread may continue on another CPU. The zeros are visible to another CPU that acquires what the caller releases
+    /// afterwards.
+    ///
+    /// # Safety
+    /// The extent is memory of the machine and the caller's own: nobody else accesses it until the call returns.
+    pub unsafe fn extent(
         &self,
         extent: Extent,
         fault: Option<Frame>,
@@ -74,7 +77,8 @@ impl<M: Clear, R: Rules> Clearer<'_, M, R> {
             let run = self
                 .rules
                 .run(piece.extent, last, piece.temperature == Temperature::Hot);
-            self.machine.zero(run, piece.strategy);
+            // SAFETY: the run is a part of the extent, which is the caller's own.
+            unsafe { self.machine.zero(run, piece.strategy) };
             done.pieces += 1;
             let bytes = match piece.temperature {
                 Temperature::Hot => &mut done.hot_bytes,
@@ -92,7 +96,8 @@ impl<M: Clear, R: Rules> Clearer<'_, M, R> {
         fault: Option<Frame>,
         preempt: impl FnMut(),
     ) -> (Zeroed<F>, Cleared) {
-        let done = self.extent(frame.extent(), fault, preempt);
+        // SAFETY: the frame owns the memory, and is ours.
+        let done = unsafe { self.extent(frame.extent(), fault, preempt) };
         (Zeroed::unchecked(frame), done)
     }
 

@@ -28,7 +28,7 @@
 //! struct Machine(Mutex<Vec<u8>>);
 //!
 //! impl Clear for Machine {
-//!     fn zero(&self, extent: Extent, _strategy: Strategy) {
+//!     unsafe fn zero(&self, extent: Extent, _strategy: Strategy) {
 //!         let start = extent.first.address() as usize;
 //!         self.0.lock().unwrap()[start..][..extent.bytes() as usize].fill(0);
 //!     }
@@ -39,7 +39,8 @@
 //! let extent = Extent { first: Frame(4), frames: 8 };
 //!
 //! // A program has faulted on frame 6: that frame is cleared last, with two on either side.
-//! let done = Clearer::new(&machine, &policy).extent(extent, Some(Frame(6)), || ());
+//! // SAFETY: nobody else knows of the machine.
+//! let done = unsafe { Clearer::new(&machine, &policy).extent(extent, Some(Frame(6)), || ()) };
 //!
 //! assert_eq!(done.hot_bytes, 5 * PAGE_BYTES);
 //! assert_eq!(done.bypassing_bytes, 3 * PAGE_BYTES);

@@ -22,8 +22,11 @@ use quell::{Rules, Word};
 pub trait Pooled: Clearable + Sized {
     /// Gives the value up for a number below [`u64::MAX`]; ownership goes with it.
     fn into_raw(self) -> u64;
-    /// The value that was given up for `raw`. Called once for each call of [`Pooled::into_raw`].
-    fn from_raw(raw: u64) -> Self;
+    /// The value that was given up for `raw`.
+    ///
+    /// # Safety
+    /// [`Pooled::into_raw`] has returned `raw`, and the value has not been taken back since.
+    unsafe fn from_raw(raw: u64) -> Self;
 }
 
 /// A budget of memory bandwidth: so many bytes per tick, with bursts up to a limit.
@@ -180,7 +183,9 @@ impl<'a, W: Word, F: Pooled> Pool<'a, W, F> {
             // Lost without it: zeroed frames change hands.
             if held != EMPTY && slot.compare_exchange(held, EMPTY, Acquire, Relaxed).is_ok() {
                 self.cancel();
-                return Some(Zeroed::unchecked(F::from_raw(held - 1)));
+                // SAFETY: `insert` put it there, no other pool uses the slots, and the exchange lets one alone take it.
+                let frame = unsafe { F::from_raw(held - 1) };
+                return Some(Zeroed::unchecked(frame));
             }
         }
         None

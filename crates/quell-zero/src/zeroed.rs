@@ -8,15 +8,13 @@
 use quell::Extent;
 
 /// Something that owns physical memory which can be cleared.
-pub trait Clearable {
-    /// The memory. Must not change while the value exists.
+///
+/// # Safety
+/// As long as a value exists, nobody accesses the memory of its extent but whoever has the value; the extent stays the
+/// same, and is memory of the machine by which the value is cleared.
+pub unsafe trait Clearable {
+    /// The memory.
     fn extent(&self) -> Extent;
-}
-
-impl Clearable for Extent {
-    fn extent(&self) -> Extent {
-        *self
-    }
 }
 
 /// Memory that contains only zeros, owned by an `F`.

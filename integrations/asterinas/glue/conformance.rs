@@ -72,7 +72,8 @@ fn leaf_table(root: Frame, page: Page) -> Frame {
             return below(word);
         }
         let made = Cpus.take_frames(1);
-        Cpus.zero(made, Strategy::Stores);
+        // SAFETY: the frame was just taken, and nobody knows it yet.
+        unsafe { Cpus.zero(made, Strategy::Stores) };
         let link = made.first.address() | PRESENT | WRITABLE | USER;
         match entry.compare_exchange(word, link, AcqRel, Acquire) {
             Ok(_) => made.first,
@@ -90,7 +91,7 @@ fn physical(frames: Extent) -> Range<Paddr> {
 }
 
 impl Clear for Cpus {
-    fn zero(&self, extent: Extent, _: Strategy) {
+    unsafe fn zero(&self, extent: Extent, _: Strategy) {
         for frame in 0..extent.frames {
             for word in words(extent.first.plus(frame)) {
                 word.store(0, Relaxed);
@@ -122,7 +123,8 @@ unsafe impl Bench for Cpus {
 
     fn new_root(&self) -> Frame {
         let root = self.take_frames(1);
-        self.zero(root, Strategy::Stores);
+        // SAFETY: the frame was just taken, and nobody knows it yet.
+        unsafe { self.zero(root, Strategy::Stores) };
         let (kernel, _) = self.own_half().expect("the kernel's own root");
         for index in OF_USERS..ENTRIES {
             let word = words(kernel)[index].load(Acquire);

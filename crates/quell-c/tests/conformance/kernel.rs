@@ -411,7 +411,7 @@ unsafe impl Hardware for Kernel {
 }
 
 impl Clear for Kernel {
-    fn zero(&self, extent: Extent, _strategy: Strategy) {
+    unsafe fn zero(&self, extent: Extent, _strategy: Strategy) {
         for frame in 0..extent.frames {
             for word in self.frame(extent.first.0 + frame) {
                 word.store(0, SeqCst);

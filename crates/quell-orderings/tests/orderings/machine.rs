@@ -291,7 +291,7 @@ unsafe impl Hardware for Machine {
 }
 
 impl Clear for Machine {
-    fn zero(&self, extent: Extent, _: Strategy) {
+    unsafe fn zero(&self, extent: Extent, _: Strategy) {
         // SAFETY: loom reports it if another thread looks at the same time.
         self.frames[extent.first.0 as usize].with_mut(|cell| unsafe { *cell = 0 });
     }

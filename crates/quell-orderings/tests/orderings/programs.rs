@@ -261,7 +261,8 @@ pub fn free_table_there(world: &World) {
 /// The only frame of the pool: its memory is a cell.
 struct PoolFrame;
 
-impl Clearable for PoolFrame {
+// SAFETY: the program makes two, one for each CPU, and loom reports it if they are used at the same time.
+unsafe impl Clearable for PoolFrame {
     fn extent(&self) -> Extent {
         Extent {
             first: Frame(0),
@@ -274,7 +275,7 @@ impl Pooled for PoolFrame {
     fn into_raw(self) -> u64 {
         0
     }
-    fn from_raw(_: u64) -> Self {
+    unsafe fn from_raw(_: u64) -> Self {
         PoolFrame
     }
 }

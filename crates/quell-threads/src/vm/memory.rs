@@ -143,7 +143,7 @@ impl Machine {
 }
 
 impl Clear for Machine {
-    fn zero(&self, extent: Extent, _strategy: Strategy) {
+    unsafe fn zero(&self, extent: Extent, _strategy: Strategy) {
         let words = self.tables().each(extent).flatten();
         words.for_each(|word| word.store(0, Ordering::Relaxed));
     }

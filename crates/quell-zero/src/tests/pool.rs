@@ -12,7 +12,8 @@ use std::vec::Vec;
 #[derive(PartialEq, Eq, Debug)]
 struct Owned(u64);
 
-impl Clearable for Owned {
+// SAFETY: no memory is behind any frame.
+unsafe impl Clearable for Owned {
     fn extent(&self) -> Extent {
         extent(self.0, 1)
     }
@@ -21,7 +22,7 @@ impl Pooled for Owned {
     fn into_raw(self) -> u64 {
         self.0
     }
-    fn from_raw(raw: u64) -> Self {
+    unsafe fn from_raw(raw: u64) -> Self {
         Owned(raw)
     }
 }

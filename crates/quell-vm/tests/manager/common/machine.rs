@@ -288,7 +288,7 @@ impl Rules for TestMachine {
 }
 
 impl Clear for TestMachine {
-    fn zero(&self, extent: Extent, _: Strategy) {
+    unsafe fn zero(&self, extent: Extent, _: Strategy) {
         for frame in 0..extent.frames {
             self.page(extent.first.plus(frame))
                 .iter()
