@@ -107,6 +107,24 @@ fn what_the_machine_does_not_allow_is_named() {
     );
     says!(
         "x86-pcid",
+        |k| {
+            load_root(k, Tag(1));
+            k.hw.invalidate(Invalidate::Tag(Tag(1)));
+            k.hw.invalidate(Invalidate::Tag(Tag(2)));
+        },
+        Some("invalidates tag 2 while 1 is loaded")
+    );
+    says!(
+        "riscv",
+        |k| {
+            load_root(k, Tag(1));
+            k.hw.unload_root();
+            k.hw.invalidate(range(0, 1, PageSize::Base));
+        },
+        Some("invalidates tag 1 while 0 is loaded")
+    );
+    says!(
+        "x86-pcid",
         |k| load_root(k, Tag(9)),
         Some("loads a root under tag 9, which does not exist")
     );

@@ -248,12 +248,14 @@ impl<H: Hardware, R: Rules> Engine<'_, H, R> {
             }
             let slot = cpu.slot(cpu.state.slot());
             let caught_up = slot.generation();
-            if self.rules.initiator_flushes() {
-                self.invalidate_here(cpu, slot, self.limited(me, request));
-            }
-            // The flush first: a second actor that sees the debt gone relies on it. Another initiator's request
-            // that came in between stays behind, and the next one closes the gap.
-            if space.end_batch_alone() == caught_up {
+            let flush = || {
+                if self.rules.initiator_flushes() {
+                    self.invalidate_here(cpu, slot, self.limited(me, request));
+                }
+            };
+            // Another initiator's request that came in between stays behind, and the next one closes the gap.
+            let before = self.rules.flush_then_end(flush, || space.end_batch_alone());
+            if before == caught_up {
                 slot.caught_up_with(caught_up + 1);
             }
         } else {

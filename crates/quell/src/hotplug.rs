@@ -57,12 +57,14 @@ impl<H: Hardware, R: Rules> Engine<'_, H, R> {
         self.rules.open_then_flush(
             || cpu.inbox.open(),
             || {
-                let now = self.ledger.now();
                 // An initiator that found this CPU offline has changed the kernel's tables before; this is a full
                 // barrier too, so the walks that follow see that.
                 // The TLB may hold anything: at boot, the firmware's entries; later, those left behind when the
                 // CPU went offline.
-                self.hw.invalidate(Invalidate::Everything);
+                let now = self.rules.read_clock_then_flush(
+                    || self.ledger.now(),
+                    || self.hw.invalidate(Invalidate::Everything),
+                );
                 cpu.state.flushed(now);
                 cpu.state.flushed_everything(now);
             },

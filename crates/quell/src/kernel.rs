@@ -85,7 +85,8 @@ impl<H: Hardware, R: Rules> Engine<'_, H, R> {
         } else {
             self.flush_here(self.cpu(me), info);
         }
-        if marks.has(Marks::TEXT) {
+        let (text, kernel) = (marks.has(Marks::TEXT), marks.has(Marks::KERNEL));
+        if self.rules.text_is_marked(text, kernel) {
             self.hw.synchronize_text();
         }
     }

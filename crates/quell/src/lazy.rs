@@ -189,23 +189,25 @@ impl<H: Hardware, R: Rules> Engine<'_, H, R> {
                 return None;
             }
             let stamp = held >> OWED_SHIFT;
-            // Paid before it is taken: as long as the word says "owed", a refill pays or rescues.
-            if self.rules.claim_pays() {
+            let pay = || {
+                if !self.rules.claim_pays() {
+                    return;
+                }
                 let me = self.hw.this_cpu();
                 if self.ledger.is_paid(stamp) {
                     self.count(me, Counter::ClaimsFree, 1);
                 } else {
                     self.pay(me, stamp, Reason::Claim);
                 }
-            }
-            if residue
-                .word
+            };
+            let take = || {
                 // Release pairs with `rescue`, `is_clear`, `is_paid` and `settle_residue`: they find the
                 // frame claimed, and so its debt paid.
                 // Lost without it: a rescue that comes too late.
-                .compare_exchange(held, NONE, Release, Relaxed)
-                .is_ok()
-            {
+                let taken = (residue.word).compare_exchange(held, NONE, Release, Relaxed);
+                taken.is_ok()
+            };
+            if self.rules.pay_then_take(pay, take) {
                 return Some(Claimed(()));
             }
         }

@@ -49,6 +49,11 @@ crate::rules! {
     "C1" fn target_is_told() -> bool { true }
         or SkipPost { false } "No request is posted to the targets.";
 
+    /// A batch that ends alone flushes first: a second actor that sees its debt gone relies on that, and on an NMI
+    /// handler of this CPU no less than on its program.
+    "C3" fn flush_then_end<T>(flush: impl FnOnce(), end: impl FnOnce() -> T) -> T { flush(); end() }
+        or DebtEndsBeforeFlush { let ended = end(); flush(); ended } "A batch that ends alone takes its debt back and flushes after that.";
+
     /// A CPU that has a root loaded lazily uses no translation, but its walker may follow the root at any time: an
     /// initiator that freed tables asks it (bugs 10, 25).
     "C6" fn lazy_cpu_is_asked(tables: bool) -> bool { tables }
@@ -176,6 +181,11 @@ crate::rules! {
     "C1" fn flush_what_is_kept(flush: impl FnOnce(), note: impl FnOnce()) { flush(); note(); }
         or LeavesCaughtUp { note(); } "A lazy CPU that leaves its root notes a flush that it has not made, and finds its entries again.";
 
+    /// A lazy CPU that is asked flushes what it keeps while its root is loaded: an invalidation of its own reaches the tag
+    /// that is loaded, and no other.
+    "C1" fn catch_up_then_leave(catch_up: impl FnOnce(), leave: impl FnOnce()) { catch_up(); leave(); }
+        or LeavesThenCatchesUp { leave(); catch_up(); } "A lazy CPU that is asked leaves its root, and flushes under a tag that is not loaded any more.";
+
     /// NMI handlers stay away from user memory until a CPU that comes back has caught up.
     "C1" fn nmis_wait_for_resume(missed: bool) -> bool { missed }
         or ResumeLetsNmisIn { false } "A lazy CPU that comes back lets NMI handlers at user memory before it has caught up (C1).";
@@ -235,6 +245,10 @@ crate::rules! {
     /// A CPU executes what it has fetched, whatever becomes of the translation that it was fetched through.
     "C4" fn text_is_synchronized() -> bool { true }
         or TextKeptFetched { false } "Other CPUs are not told that the kernel's text has changed: they execute what they have fetched.";
+
+    /// A request for text that meets one for the kernel's mappings in an inbox is answered with it.
+    "C4" fn text_is_marked(text: bool, kernel: bool) -> bool { text }
+        or TextLostInMerge { text && !kernel } "A request for text that meets one for the kernel's mappings becomes a flush of translations alone.";
 
     // Programs that are not disturbed.
 
@@ -371,6 +385,11 @@ crate::rules! {
     /// A page takes its frame back only if no claimer was first.
     "C1" fn rescue_is_won(won: bool) -> bool { won }
         or RescueUnchecked { true } "A frame is taken back although another CPU has claimed it.";
+
+    /// A claimer pays before it takes the frame: as long as the residue says "owed", a refill of what the frame held pays
+    /// or waits for the payment.
+    "C4" fn pay_then_take(pay: impl FnOnce(), take: impl FnOnce() -> bool) -> bool { pay(); take() }
+        or ClaimTakesFirst { let taken = take(); pay(); taken } "A claimer takes the frame and pays its debt after that: what the frame held is filled again as if nothing were owed.";
 
     /// A CPU reads the flush clock before it flushes: its flush pays no debt that is taken meanwhile.
     "C1" fn read_clock_then_flush(clock: impl FnOnce() -> u64, flush: impl FnOnce()) -> u64 { let now = clock(); flush(); now }

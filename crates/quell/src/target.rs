@@ -166,8 +166,10 @@ impl<H: Hardware, R: Rules> Engine<'_, H, R> {
     /// No program here needs the space that is flushed: the CPU leaves it, and is asked no more.
     #[cold]
     fn leave_lazy(&self, cpu: &PerCpu<'_, H>, info: &FlushInfo<'_>) {
-        self.catch_up_before_leaving(cpu, info);
-        cpu.state.detach(self.hw);
+        self.rules.catch_up_then_leave(
+            || self.catch_up_before_leaving(cpu, info),
+            || cpu.state.detach(self.hw),
+        );
         cpu.stats.add(Counter::Evicted, 1);
     }
 

@@ -228,6 +228,23 @@ impl BareKernel<'_> {
         context::with(|core| core.change_text(page, true));
     }
 
+    /// Unmaps a page of the kernel's half, and replaces text while the flush of that is under way: other CPUs may find
+    /// both requests as one. The frame that was behind the page.
+    pub fn unmap_own_and_replace_text(&self, page: u64, text: u64, value: u64) -> Option<Frame> {
+        self.hw.say(|| format!("begins to unmap own {page:#x}"));
+        let mut frame = None;
+        self.clear_own(page, Purpose::Call, |batch| {
+            let flight = batch.start();
+            self.replace_text(text, value);
+            frame = flight.finish().next();
+        });
+        self.hw.note(Event::ReturnedUnmap {
+            root: OWN_ROOT,
+            range: PageRange::base(Page(page), 1),
+        });
+        frame
+    }
+
     /// Loads from the kernel's half; the value, or `None` for a fault.
     pub fn read_own(&self, page: u64) -> Option<u64> {
         self.access_own(page, AccessKind::Load)

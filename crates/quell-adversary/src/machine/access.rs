@@ -20,6 +20,7 @@ impl Core {
     pub(crate) fn invalidate(&mut self, me: usize, what: Invalidate, at_once: bool) {
         self.check_invalidation(me, what);
         self.leave_user_half(me);
+        self.check_own_tag(me, what);
         self.publish_observed();
         let sent = self.now;
         if at_once || self.kind.stores == Stores::Ordered {

@@ -80,6 +80,29 @@ impl Core {
         }
     }
 
+    /// An invalidation of one CPU alone names the tag under which that CPU has its root loaded: an instruction that takes
+    /// an address and no tag reaches no other.
+    pub(super) fn check_own_tag(&mut self, me: usize, what: Invalidate) {
+        if self.features.tagging == Tagging::None {
+            return;
+        }
+        // What was loaded last is not loaded any more where the root was left.
+        let loaded = self
+            .mmu
+            .root(me)
+            .map_or(Tag::KERNEL.0, |_| self.mmu.tag(me));
+        match what {
+            Invalidate::Range { tag, .. } | Invalidate::Tag(tag) if tag.0 != loaded => {
+                let tag = tag.0;
+                self.misuse(
+                    me,
+                    format!("invalidates tag {tag} while {loaded} is loaded"),
+                );
+            }
+            _ => {}
+        }
+    }
+
     fn has_tag(&self, tag: u16) -> bool {
         match self.features.tagging {
             Tagging::None => true,

@@ -18,6 +18,7 @@ mod isolated_unmap;
 mod late_content;
 mod lazy_background;
 mod lazy_claim;
+mod lazy_claim_refill;
 mod lazy_gap;
 mod lazy_idle;
 mod lazy_late_fill;
@@ -41,6 +42,7 @@ mod mixed_sizes;
 mod nested_alone;
 mod nested_outbox;
 mod nested_posting;
+mod nmi_alone;
 mod nmi_idle;
 mod nmi_switch;
 mod nmi_unmap;
@@ -55,6 +57,7 @@ mod own_meets_user;
 mod own_mixed_debt;
 mod own_nmi;
 mod own_online;
+mod own_online_debt;
 mod own_program;
 mod own_program_debt;
 mod own_program_nmi;
@@ -64,6 +67,7 @@ mod own_switch;
 mod own_table_free;
 mod own_table_switch;
 mod own_text;
+mod own_text_merged;
 mod own_unmap;
 mod protect_access;
 mod range_tail;
@@ -175,6 +179,7 @@ impl Scenario<'static> {
         leaf_meets_table::SCENARIO,
         cross_shootdown::SCENARIO,
         nmi_unmap::SCENARIO,
+        nmi_alone::SCENARIO,
         nmi_switch::SCENARIO,
         nmi_idle::SCENARIO,
         spurious::SCENARIO,
@@ -191,7 +196,8 @@ impl Scenario<'static> {
         tag_reuse::SCENARIO,
         rollover_unmap::SCENARIO,
         rollover_switch::SCENARIO,
-        rollover_table::SCENARIO,
+        rollover_table::TWICE,
+        rollover_table::ONCE,
         rollover_offline::SCENARIO,
         rollover_twice::SCENARIO,
         offline_shootdown::SCENARIO,
@@ -216,6 +222,7 @@ impl Scenario<'static> {
         late_content::SCENARIO,
         lazy_claim::SCENARIO,
         lazy_rewrite::SCENARIO,
+        lazy_claim_refill::SCENARIO,
         lazy_unmap_call::SCENARIO,
         lazy_late_fill::SCENARIO,
         lazy_late_settle::SCENARIO,
@@ -240,11 +247,13 @@ impl Scenario<'static> {
         own_switch::SCENARIO,
         own_leave::SCENARIO,
         own_online::SCENARIO,
+        own_online_debt::SCENARIO,
         own_reuse::SCENARIO,
         own_claim::SCENARIO,
         own_table_free::SCENARIO,
         own_table_switch::SCENARIO,
         own_text::SCENARIO,
+        own_text_merged::SCENARIO,
         own_program::SCENARIO,
         own_program_nmi::SCENARIO,
         own_program_table::SCENARIO,

@@ -32,7 +32,7 @@ pub(super) const RUNNING: Scenario = Scenario {
 };
 
 pub(super) const IDLE: Scenario = Scenario {
-    finds: &["LazySkippedForTables"],
+    finds: &["LazySkippedForTables", "LeavesThenCatchesUp"],
     must: &[(On::Interrupts, Reach::Engine(Counter::Sent))],
     ..Scenario::engine(
         "withdraw-idle",
