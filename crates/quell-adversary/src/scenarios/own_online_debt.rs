@@ -1,4 +1,4 @@
-//! CPU 1 comes online while CPU 0 unmaps a range of the kernel without a flush, and gives its address out again: what
+//! CPU 1 comes online while CPU 0 unmaps a range of the kernel without a flush, and gives its frame to a new owner: what
 //! CPU 1 flushes as it comes pays no debt that is taken meanwhile.
 
 use crate::bare_kernel::own_half::OWN;
@@ -11,12 +11,12 @@ pub(super) const SCENARIO: Scenario = Scenario {
     finds: &["ClockReadAfterFlush"],
     must: &[
         (On::Every, Reach::Engine(Counter::DebtsTaken)),
-        (On::Every, Reach::Machine(Happening::KernelAccess)),
+        (On::Every, Reach::Machine(Happening::Claimed)),
         (On::Every, Reach::Machine(Happening::Offline)),
     ],
     ..Scenario::engine(
         "own-online-debt",
-        "a CPU comes online while an address of the kernel is used again after a lazy unmap",
+        "a CPU comes online while a frame of the kernel is used again after a lazy unmap",
         2,
         start,
         body,
@@ -34,8 +34,10 @@ fn start(k: &BareKernel<'_>, cpu: usize) {
 
 fn body(k: &BareKernel<'_>, cpu: usize) {
     if cpu == 0 {
-        let (_, stamp) = k.unmap_own_lazily(OWN);
-        k.reuse_own(OWN, stamp, frame(1), 7);
+        let (freed, _) = k.unmap_own_lazily(OWN);
+        if let Some(frame) = freed {
+            k.claim(frame);
+        }
         k.tell(0);
     } else {
         k.online();
