@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     import pandas
     import polars
 
+__version__: str = _native.__version__
+
 __all__ = ["Machine", "explore", "machines", "read", "reproduce", "run", "sweep", "workloads"]
 
 Value = Union[str, int, float, bool]
@@ -115,7 +117,7 @@ def _listed(values: Any) -> list[Any]:
 
 def _within(name: str, value: Optional[int], least: int, most: int) -> Optional[int]:
     """A number that the native part takes, or none."""
-    if value is not None and not least <= value <= most:
+    if value is not None and (isinstance(value, bool) or not least <= value <= most):
         raise ValueError(f"{name} {value}: expected {least} to {most}")
     return value
 

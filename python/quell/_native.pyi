@@ -2,6 +2,8 @@
 
 from typing import Callable, Optional, TypedDict
 
+__version__: str
+
 class Machine:
     def __init__(self, name: str) -> None: ...
     @staticmethod

@@ -32,6 +32,10 @@ def of_the_model(report):
     return {key: value for key, value in report.items() if key not in OF_THE_HOST}
 
 
+def test_the_version_is_that_of_the_command():
+    assert command("--version").split() == ["quell", quell.__version__]
+
+
 @pytest.mark.parametrize("policy", ["baseline", "all", "S0+S4"])
 @pytest.mark.parametrize("machine", ["haswell-server", "kunpeng-920"])
 def test_a_run_is_what_the_command_prints(policy, machine):
@@ -186,6 +190,7 @@ def test_a_machine_is_written_and_read_again(tmp_path):
         (lambda: quell.run("dontneed", cpus=0), "cpus 0"),
         (lambda: quell.run("dontneed", cpus=1025), "cpus 1025"),
         (lambda: quell.run("dontneed", seeds=0), "seeds 0"),
+        (lambda: quell.run("dontneed", cpus=True), "cpus True"),
         (lambda: quell.run("dontneed", params={"page": 1}), "page"),
         (lambda: quell.run("dontneed", params={"pages": "many"}), "pages"),
         (lambda: quell.run("dontneed", set={"interrupt.sent": "1us"}), "interrupt.send"),

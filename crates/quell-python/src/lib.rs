@@ -238,6 +238,7 @@ fn workload_names() -> Vec<&'static str> {
 
 #[pymodule]
 fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
+    module.add("__version__", env!("CARGO_PKG_VERSION"))?;
     module.add_class::<Machine>()?;
     for function in [
         wrap_pyfunction!(run_json, module)?,
