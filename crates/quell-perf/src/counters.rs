@@ -85,6 +85,14 @@ impl Used {
         }
     }
 
+    /// The larger of each.
+    pub(crate) fn most(self, other: Used) -> Used {
+        Used {
+            user_ns: self.user_ns.max(other.user_ns),
+            kernel_ns: self.kernel_ns.max(other.kernel_ns),
+        }
+    }
+
     /// This part of both.
     pub(crate) fn part(self, part: f64) -> Used {
         Used {

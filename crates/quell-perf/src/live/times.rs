@@ -190,19 +190,41 @@ impl Times {
             if let Some(parent) = seen.parent
                 && self.seen.contains_key(&parent)
             {
-                let of = self.explained.entry(parent).or_default();
-                *of = of.plus(seen.used());
+                let below = self.explained.entry(parent).or_default();
+                *below = below.plus(seen.used(of));
             }
         }
     }
 
-    /// Of those that were seen and have ended, how much their parents have in their own accounts by now.
+    /// Of those that were seen and have ended, how much their parents have in their own accounts by now. What a process
+    /// waited for just before it ended no look has seen in its account; it is in its parent's all the same. So it goes from
+    /// the last of a line of forks to the first.
     fn all_explained(&self) -> HashMap<u32, Used> {
         let mut explained = self.explained.clone();
-        for seen in self.seen.values() {
-            if let (Some(parent), Some(_)) = (seen.parent, seen.ended) {
-                let of = explained.entry(parent).or_default();
-                *of = of.plus(seen.used());
+        let ended = |seen: &Seen| seen.parent.filter(|_| seen.ended.is_some());
+        let mut children: HashMap<u32, u32> = HashMap::new();
+        for parent in self.seen.values().filter_map(ended) {
+            *children.entry(parent).or_default() += 1;
+        }
+        let without = |pid: &&u32| !children.contains_key(pid);
+        let mut next: Vec<u32> = self.seen.keys().filter(without).copied().collect();
+        while let Some(pid) = next.pop() {
+            let Some((seen, parent)) = self
+                .seen
+                .get(&pid)
+                .and_then(|seen| Some((seen, ended(seen)?)))
+            else {
+                continue;
+            };
+            let of = explained.get(&pid).copied().unwrap_or_default();
+            let below = explained.entry(parent).or_default();
+            *below = below.plus(seen.used(of));
+            // Numbers that were used again may make a ring of parents, of which none is the last.
+            if let Some(left) = children.get_mut(&parent) {
+                *left -= 1;
+                if *left == 0 {
+                    next.push(parent);
+                }
             }
         }
         explained
@@ -247,9 +269,9 @@ impl Times {
 }
 
 impl Seen {
-    /// What it and the children that it waited for have used in their lives.
-    fn used(&self) -> Used {
-        self.last.own.plus(self.last.children)
+    /// What it and the children that it waited for have used in their lives, of which so much is known from looks at them.
+    fn used(&self, explained: Used) -> Used {
+        self.last.own.plus(self.last.children.most(explained))
     }
 }
 
@@ -384,6 +406,31 @@ mod tests {
         times.see(2, Process::default(), told("a", 2, 0));
         assert_eq!(ran(&times), [("a".to_owned(), 8, 4, 0, 6)]);
         assert_eq!(times.ns(), 12);
+    }
+
+    #[test]
+    fn what_a_grandchild_did_is_not_counted_again_in_the_account_of_who_waited_for_its_parent() {
+        // A shell runs a tool that runs a program and ends as soon as it has waited for it.
+        let name: Arc<str> = "sh".into();
+        let all = [(1, 1, 0), (2, 2, 0), (3, 500, 0)];
+        for forgotten in [false, true] {
+            let mut times = Times::default();
+            times.started(1);
+            times.change(&forked(2, 1), &name);
+            times.change(&forked(3, 2), &name);
+            for (pid, own, children) in all {
+                times.see(pid, Process::default(), told("sh", own, children));
+            }
+            times.change(&exited(3), &name);
+            if forgotten {
+                times.forget([3].into());
+            }
+            times.change(&exited(2), &name);
+            times.see(1, Process::default(), told("sh", 1, 502));
+            assert_eq!(times.ns(), 754, "{forgotten}");
+            times.forget([2].into());
+            assert_eq!(times.ns(), 754, "{forgotten}");
+        }
     }
 
     #[test]
