@@ -34,6 +34,7 @@ fn wanted(names: &[(&str, bool, Stack)]) -> Vec<Wanted> {
         counted: Counted::Yes,
         filter: None,
         stretches: Stretches::Windows,
+        every: 1,
     });
     wanted.collect()
 }

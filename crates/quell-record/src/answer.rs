@@ -16,6 +16,9 @@ const LONGEST_NS: f64 = 1e6;
 /// What is said in place of advice where interrupts were only counted: what is not timed promises nothing by itself.
 const TOO_LITTLE: &str = "What would help cannot be told, because none of these was timed: record for longer, or allow more with --overhead.";
 
+/// What is said in place of a verdict on what was not recorded.
+const MISSED: &str = "Most of what /proc/interrupts counted is not in the recording, so whether it is the TLB cannot be told from it.";
+
 /// What a reader should know of the figures.
 pub fn notes(from: &Attribution, scale: f64, report: &Report) -> Vec<String> {
     let mut notes: Vec<String> = Vec::new();
@@ -390,12 +393,15 @@ impl Answer<'_> {
         let other = most.filter(|other| other.count as f64 > self.all)?;
         let functions = other.functions.iter().take(3);
         let functions: Vec<&str> = functions.map(|(name, _)| name.as_str()).collect();
+        let took = match other.ns {
+            Some(ns) => format!("{} in all", time(ns)),
+            None => "of which none was timed".into(),
+        };
         Some(format!(
-            "More interrupts are {}'s: {} ({}), {} in all.",
+            "More interrupts are {}'s: {} ({}), {took}.",
             other.cause,
             count(other.count),
             functions.join(", "),
-            time(other.ns)
         ))
     }
 
@@ -424,7 +430,7 @@ impl Answer<'_> {
         // A verdict on what was not recorded would be none.
         let is_missed = |row: u64| row >= 50 && self.seen < 0.5 * row as f64;
         if self.row.is_some_and(is_missed) {
-            return "Most of what /proc/interrupts counted is not in the recording, so whether it is the TLB cannot be told from it.".into();
+            return MISSED.into();
         }
         if self.from.evidence() == Evidence::Nothing && !self.from.seen.flushes {
             return "Whether it is the TLB cannot be told from this recording.".into();
@@ -468,9 +474,14 @@ impl Answer<'_> {
                 program.name,
                 percent(share.most)
             ),
-            None if self.all < 1.0 => {
-                "It is not your TLB: there was no shootdown interrupt.".into()
-            }
+            None if self.all < 1.0 => match self.row.unwrap_or(0) {
+                0 => "It is not your TLB: there was no shootdown interrupt.".into(),
+                // Whosever they are.
+                row if row as f64 * LONGEST_NS < MATTERS * self.report.ns as f64 => {
+                    "It is not your TLB: so few interrupts take no program 1 % of its time.".into()
+                }
+                _ => MISSED.into(),
+            },
             None if self.first.is_some() && self.are_few => {
                 "It is not your TLB: so few interrupts take no program 1 % of its time.".into()
             }

@@ -1,7 +1,7 @@
 //! What is advised, and what it is said to be worth, on a recording that was written for the purpose.
 
 use crate::written::{number, sample, work};
-use quell_perf::{Change, Frame, Item, Prices, Ran, Sample};
+use quell_perf::{Change, Frame, Item, Prices, Ran, Sample, Statistics, When};
 use quell_record::advise::Advice;
 use quell_record::attribute::Attribution;
 use quell_record::report::Report;
@@ -78,6 +78,16 @@ fn report_with(
     protected: Option<u64>,
     filled: Filled,
 ) -> Report {
+    Report::new(recorded_with(fault_ns, busy, protected, filled), None)
+}
+
+/// The recording that it is made of.
+fn recorded_with(
+    fault_ns: Option<f64>,
+    busy: bool,
+    protected: Option<u64>,
+    filled: Filled,
+) -> Attribution {
     let round_ns = filled.round_ns;
     let mut items = Vec::new();
     items.extend(fault_ns.map(prices));
@@ -140,7 +150,35 @@ fn report_with(
     for item in items {
         all.item(item, &mut ());
     }
-    Report::new(all, None)
+    all
+}
+
+/// A program may have wanted more of the CPUs than it was given, where others wanted them, too.
+#[test]
+fn a_program_that_had_to_share_its_cpus_with_others_is_not_pinned() {
+    let pinned = |busy_ns: u64| {
+        let mut all = recorded_with(None, false, None, Filled::default());
+        let elapsed_ns = all.elapsed_ns();
+        let cpus = 2;
+        for (when, ran) in [(When::Before, 0), (When::After, busy_ns)] {
+            let idle = (u64::from(when == When::After) * cpus * elapsed_ns).saturating_sub(ran);
+            let read = Item::Statistics(Statistics {
+                when,
+                time_ns: 1 + u64::from(when == When::After) * elapsed_ns,
+                interrupts: Vec::new(),
+                vmstat: Vec::new(),
+                cpu_ns: vec![("user".into(), ran), ("idle".into(), idle)],
+            });
+            all.item(read, &mut ());
+        }
+        let (busy, whole) = (all.busy().unwrap(), (cpus * elapsed_ns) as f64);
+        assert!((busy - busy_ns as f64 / whole).abs() < 0.01, "{busy}");
+        let advice = Report::new(all, None).advice;
+        advice.iter().any(|advice| advice.kind == "pin")
+    };
+    // Of two CPUs for 40 ms.
+    assert!(pinned(40_000_000));
+    assert!(!pinned(78_000_000));
 }
 
 /// A verdict on interrupts is none on what the same calls cost beside them.

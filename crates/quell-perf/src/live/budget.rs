@@ -31,7 +31,7 @@ pub(super) struct Budget {
     phase: Phase,
     /// Since when.
     since_ns: u64,
-    /// What was earned then beyond what events had cost; `None` if that is of no account any more.
+    /// What was earned then beyond what events had cost; `None` before the first look.
     since_earned_ns: Option<f64>,
 }
 
@@ -96,11 +96,6 @@ impl Budget {
             self.since_earned_ns = Some(earned);
         }
         next
-    }
-
-    /// What was spent until now is no fault of what is recorded now.
-    pub(super) fn begin_anew(&mut self) {
-        self.since_earned_ns = None;
     }
 }
 

@@ -138,6 +138,7 @@ impl Recorder {
                     filter,
                     everywhere: wanted.everywhere,
                     stretches: wanted.stretches,
+                    every: wanted.every.max(1),
                     frequent: rings::Frequent::of(&wanted.event),
                 });
             }
@@ -367,9 +368,7 @@ impl Recorder {
         if self.frequent.is_closing() {
             return Ok(());
         }
-        if self.frequent.have_closed(now) {
-            state.budget.begin_anew();
-        }
+        self.frequent.have_closed(now);
         let (kernel, hit) = state.kernel(&self.price, &self.frequent, now);
         let spent = spent_ns() - state.own_before + kernel;
         let programs = (!self.is_about_all()).then(|| (state.used_ns.saturating_sub(hit), hit));
@@ -377,10 +376,19 @@ impl Recorder {
         let accounts = [Some(machine), programs];
         let done = accounts.iter().flatten().map(|(done, _)| *done as f64);
         let done = done.fold(f64::INFINITY, f64::min) / (now - state.begin_ns).max(1) as f64;
-        // Before the first look nothing is known of what may be spent.
-        let allowed = (state.busy_ns > 0).then_some(done * self.options.overhead);
+        // Before the first look, no more is known of what may be spent than that all CPUs may be busy.
+        let done = match state.busy_ns {
+            0 => self.rings.len() as f64,
+            _ => done,
+        };
+        let allowed = Some(done * self.options.overhead);
         let closing = self.frequent.closing_ns(&self.price, allowed);
-        let events = (machine.0, kernel + state.seen * READ_NS);
+        // What calls and page faults take more comes and goes with these events alone, whatever else is recorded.
+        let frequent = self.frequent_ns(now, state);
+        let events = (
+            machine.0,
+            kernel.saturating_sub(frequent) + state.seen * READ_NS,
+        );
         let closing_ns = closing.unwrap_or(0.0);
         let next = state.budget.turn(now, accounts, events, closing_ns);
         if next == state.phase {
@@ -397,6 +405,12 @@ impl Recorder {
             state.close(now_ns());
         }
         self.close_frequent(next, closing)
+    }
+
+    /// What all system calls and page faults took more until now.
+    fn frequent_ns(&self, now: u64, state: &Running) -> u64 {
+        let within = state.recorded_ns(now);
+        self.frequent.ns(now, &self.price, within) as u64
     }
 
     /// Begins to close the frequent events where no window needs them and they cost too much (`closing`): as a window
@@ -435,8 +449,14 @@ impl Recorder {
         let read = self.drain(u64::MAX, &mut sink, state);
         read.and_then(|()| self.missing(end_ns, &mut sink, state))
             .map_err(failed(WRITTEN))?;
-        let exact = self.counts().map_err(failed(COUNTERS))?;
+        let mut exact = self.counts().map_err(failed(COUNTERS))?;
         state.counted = exact.values().sum();
+        for ring in &mut self.rings {
+            let sampled = ring.sampled(self.frequent.points());
+            for (event, count) in sampled.map_err(failed(COUNTERS))? {
+                *exact.entry(event).or_default() += count;
+            }
+        }
         // That takes the kernel a second, in which names are looked up.
         let rings = std::mem::take(&mut self.rings);
         let closing = thread::spawn(move || drop(rings));
@@ -462,9 +482,7 @@ impl Recorder {
             recorded: Duration::from_nanos(state.recorded_ns),
             recorder: Duration::from_nanos(own),
             kernel: Duration::from_nanos(kernel),
-            frequent: Duration::from_nanos(
-                self.frequent.ns(end_ns, &self.price, state.recorded_ns) as u64,
-            ),
+            frequent: Duration::from_nanos(self.frequent_ns(end_ns, state)),
             busy: Duration::from_nanos(busy.saturating_sub(own + kernel)),
             hit: Duration::from_nanos(hit),
             used: (!self.is_about_all()).then(|| Duration::from_nanos(used.saturating_sub(hit))),
@@ -600,7 +618,7 @@ impl Recorder {
                     Entry::Sample(unread) => unread.read().and_then(|(event, sample)| {
                         let event = &mut events[event];
                         event.seen += 1;
-                        state.saw(&sample, |pid| known.is_wanted(pid));
+                        state.saw(&sample, unread.stands_for(), |pid| known.is_wanted(pid));
                         keep(
                             event,
                             &sample,

@@ -83,6 +83,8 @@ pub(super) struct Point {
     pub(super) everywhere: bool,
     /// In which stretches of time.
     pub(super) stretches: Stretches,
+    /// Every how many-th of its events is recorded.
+    pub(super) every: u64,
     /// What it is of that comes so often that it costs programs something while it is open and nobody records it.
     pub(super) frequent: Option<Frequent>,
 }
@@ -146,6 +148,11 @@ impl<'r> Unread<'r> {
         }
     }
 
+    /// For how many events it stands.
+    pub(super) fn stands_for(&self) -> u64 {
+        self.point.every
+    }
+
     /// All of it, and which event it is of; `None` if it is not understood.
     pub(super) fn read(&self) -> Option<(usize, data::Sample<'r>)> {
         let mut parser = Parser::new(self.bytes, self.layout.clone());
@@ -167,6 +174,8 @@ pub(super) struct Ring {
     has_between: bool,
     /// By the points they are opened for; the frequent ones may be closed for a while.
     recorded: Vec<Option<Counter>>,
+    /// Of which of these not every event is recorded.
+    sampled: Vec<bool>,
     /// How their records are laid out, open or not.
     layouts: Vec<ParseConfig<Native>>,
     /// What closed ones had counted.
@@ -305,6 +314,7 @@ impl Ring {
                 .iter()
                 .any(|point| point.stretches == Stretches::Between),
             recorded,
+            sampled: points.iter().map(|point| point.every > 1).collect(),
             layouts,
             closed: Happened::default(),
             counting,
@@ -382,11 +392,25 @@ impl Ring {
         Ok(each.collect())
     }
 
+    /// Which events are recorded for others, too, by their index, and how often these happened while they were.
+    pub(super) fn sampled(&mut self, points: &[Point]) -> io::Result<Vec<(usize, u64)>> {
+        let open = self.recorded.iter_mut().zip(points);
+        let sampled = open.filter_map(|(event, point)| match (event, &point.of) {
+            (Some(event), &Of::Event(index)) if point.every > 1 => Some((index, event)),
+            _ => None,
+        });
+        sampled
+            .map(|(index, event)| Ok((index, event.read_full()?.count())))
+            .collect()
+    }
+
     /// How many events happened while they were recorded and have left no record, apart from what the kernel told.
     pub(super) fn missing(&mut self) -> io::Result<Missing> {
         let mut all = self.closed;
-        let mut open = self.recorded.iter_mut().flatten();
-        open.try_for_each(|event| all.add(event))?;
+        // Those of which only some were to be recorded do not tell how many records are missing.
+        let open = self.recorded.iter_mut().zip(&self.sampled);
+        let mut open = open.filter(|(_, sampled)| !**sampled);
+        open.try_for_each(|(event, _)| event.iter_mut().try_for_each(|event| all.add(event)))?;
         Ok(Missing::of(all.count, self.seen, all.lost, self.lost))
     }
 
@@ -413,10 +437,13 @@ impl Ring {
             }
             return true;
         }
-        self.seen += 1;
         let bytes = record.to_contiguous();
         let id = bytes.first_chunk().map(|id| u64::from_ne_bytes(*id));
-        if let Some(&index) = id.and_then(|id| self.numbers.get(&id))
+        let index = id.and_then(|id| self.numbers.get(&id)).copied();
+        if !index.is_some_and(|index| self.sampled[index]) {
+            self.seen += 1;
+        }
+        if let Some(index) = index
             && let Some(point) = points.get(index)
         {
             take(Entry::Sample(Unread {
@@ -438,7 +465,7 @@ fn recording(
     tells_lost: bool,
 ) -> io::Result<Counter> {
     let mut event = on_cpu(Tracepoint::with_id(point.id), cpu);
-    sampled(&mut event, point.stack);
+    sampled(&mut event, point.stack, point.every);
     if tells_lost {
         event.read_format(ReadFormat::LOST);
     }
@@ -570,10 +597,10 @@ fn laid_out(builder: &mut Builder<'static>) {
         .sample(SampleFlag::RAW);
 }
 
-/// Has every occurrence of an event recorded, as soon as its group is started, with this stack.
-fn sampled(builder: &mut Builder<'static>, stack: Stack) {
+/// Has every how many-th occurrence of an event recorded, as soon as its group is started, with this stack.
+fn sampled(builder: &mut Builder<'static>, stack: Stack, every: u64) {
     let whole = matches!(stack, Stack::Whole | Stack::Unwound);
-    builder.sample_period(1).enabled(true);
+    builder.sample_period(every).enabled(true);
     builder
         .exclude_callchain_kernel(stack == Stack::Absent)
         .exclude_callchain_user(!whole);
@@ -593,7 +620,7 @@ fn sampled(builder: &mut Builder<'static>, stack: Stack) {
 pub(super) fn of_this_thread(id: u64, stack: Stack) -> Builder<'static> {
     let mut builder = Builder::new(Tracepoint::with_id(id));
     laid_out(&mut builder);
-    sampled(&mut builder, stack);
+    sampled(&mut builder, stack, 1);
     builder.enabled(false);
     builder
 }

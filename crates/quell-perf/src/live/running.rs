@@ -59,6 +59,8 @@ pub(super) struct Running {
     /// The same by what they cost: of all processes, and of those that the recording is about.
     events: Events,
     hitting: Events,
+    /// Events for which others were recorded: they cost as much as to be counted.
+    passed_over: u64,
     pub(super) kept: u64,
     pub(super) lost: u64,
     /// How often recording was started or stopped.
@@ -91,6 +93,7 @@ impl Running {
             recently: 0,
             events: Events::default(),
             hitting: Events::default(),
+            passed_over: 0,
             kept: 0,
             lost: 0,
             turns: 0,
@@ -113,7 +116,7 @@ impl Running {
     }
 
     /// How long windows were open until now.
-    fn recorded_ns(&self, now_ns: u64) -> u64 {
+    pub(super) fn recorded_ns(&self, now_ns: u64) -> u64 {
         let open = self.open_ns.map_or(0, |since| now_ns.saturating_sub(since));
         self.recorded_ns + open
     }
@@ -129,9 +132,15 @@ impl Running {
         }
     }
 
-    /// An event was read, of a process that the recording is about or of another.
-    pub(super) fn saw(&mut self, sample: &data::Sample<'_>, is_wanted: impl FnOnce(u32) -> bool) {
+    /// An event was read, of a process that the recording is about or of another, which stands for so many.
+    pub(super) fn saw(
+        &mut self,
+        sample: &data::Sample<'_>,
+        stands_for: u64,
+        is_wanted: impl FnOnce(u32) -> bool,
+    ) {
         self.seen += 1;
+        self.passed_over += stands_for - 1;
         self.events.count(sample);
         if sample.pid().is_none_or(is_wanted) {
             self.hitting.count(sample);
@@ -151,7 +160,8 @@ impl Running {
     pub(super) fn kernel(&self, price: &Price, frequent: &Frequent, now_ns: u64) -> (u64, u64) {
         let lost = self.lost as f64 * price.plain_ns;
         let turned = self.turns as f64 * price.turn_ns * self.other_cpus as f64;
-        let counted = (self.counted + frequent.counted()) as f64 * price.counted_ns;
+        let counted =
+            (self.counted + self.passed_over + frequent.counted()) as f64 * price.counted_ns;
         let longer = frequent.ns(now_ns, price, self.recorded_ns(now_ns));
         let of = |events: Events| (events.ns(price) + lost + counted + turned + longer) as u64;
         (of(self.events), of(self.hitting))

@@ -208,14 +208,17 @@ pub(super) fn changes(site: &Site, prices: Option<&Prices>, program: Program) ->
 }
 
 /// The changes of where a program runs, which keeps so many CPUs busy: a flush asks only those that ran the same
-/// process.
+/// process. Where all CPUs were busy, it may have wanted more of them than it was given, so it is not pinned.
 pub(super) fn placed(from: &Attribution, whole: &Site, busy: f64) -> Vec<Proposal> {
     /// A program that is pinned must not be pressed.
     const FULL: f64 = 0.8;
+    /// From this part of their time on, CPUs have no room for more.
+    const NO_ROOM: f64 = 0.9;
     let name = &whole.place.program;
     let targets = whole.interrupts as f64 / whole.remote.max(1) as f64;
     let cpus = (busy / FULL).ceil().max(1.0);
-    if cpus - 1.0 < targets * 0.9 {
+    let is_full = from.busy().is_some_and(|part| part > NO_ROOM);
+    if !is_full && cpus - 1.0 < targets * 0.9 {
         let said = format!(
             "Pin {name} to {} (taskset, a cpuset): it keeps {busy:.1} busy, and interrupts {targets:.1} others with each flush",
             if cpus == 1.0 {

@@ -73,6 +73,9 @@ pub struct Attribution {
     pub cpu_matrix: FxHashMap<(u32, u32), u64>,
     /// Work for others that was no flush, by function.
     pub functions: FxHashMap<Arc<str>, Function>,
+    /// Of that which was queued between the stretches of time in which everything is recorded, what was recorded, by
+    /// function: for more of it, as the count of `between:csd_queue_cpu` says.
+    pub functions_between: FxHashMap<Arc<str>, u64>,
     /// Function-call interrupts in all, and reschedule interrupts.
     pub call_interrupts: u64,
     /// See `call_interrupts`.
@@ -365,9 +368,12 @@ impl Attribution {
         self.seen.stacks |= !sample.stack.is_empty();
         let program = self.program(sample);
         if let Event::QueueBetween { function } = event::of(sample) {
+            self.seen.queued = true;
             if event::flushes(function) {
                 let (site, _) = self.site(sample, program);
                 self.sites[site].between += 1;
+            } else {
+                *self.functions_between.entry(function.into()).or_default() += 1;
             }
             // Nothing is known of what the thread and its CPU do.
             return;
