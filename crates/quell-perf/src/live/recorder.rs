@@ -11,8 +11,6 @@ use std::process::{Child, Command, ExitStatus};
 use std::thread;
 use std::time::Duration;
 
-use perf_event::data::Record;
-
 use super::budget::Phase;
 use super::frequent::{self, Ends, Frequent};
 use super::host::{Ahead, FileLimit, buffer_for, host, now_ns, online, spent_ns};
@@ -20,7 +18,7 @@ use super::memory::{self, Memory};
 use super::options::{BETWEEN, Counted, Filter, Options, Stretches, Wanted};
 use super::price::{self, Price};
 use super::processes::{self, Processes};
-use super::records::{Opened, change, keep};
+use super::records::{News, Opened, change, keep};
 use super::rights::Refused;
 use super::rings::{self, Entry, Missing, Of, Point, Ring};
 use super::running::Running;
@@ -630,17 +628,17 @@ impl Recorder {
                         )
                         .map(|sample| (Item::Sample(sample), true))
                     }),
-                    Entry::Other(Record::Lost(lost), _) => {
-                        state.lost += lost.lost;
+                    Entry::Other(News::Lost(count)) => {
+                        state.lost += count;
                         let lost = Lost {
                             why: Why::Full,
                             time_ns: time,
                             cpu,
-                            count: lost.lost,
+                            count,
                         };
                         Some((Item::Lost(lost), false))
                     }
-                    Entry::Other(record, exec) => change(&record, exec, time, names)
+                    Entry::Other(news) => change(&news, time, names)
                         .filter(|change| known.take(change))
                         .inspect(|change| {
                             // Of everything, the whole machine's account is enough.
@@ -663,6 +661,7 @@ impl Recorder {
             done?;
             heads.extend(ring.next_time().map(|time| Reverse((time, index))));
         }
+        known.forget(until_ns, |forgotten| unwinder.forget(&forgotten));
         state.recently = state.seen - before;
         // Windows that closed before are told behind their samples.
         while let Some(window) = state

@@ -6,21 +6,23 @@
 //! third, so that one system call for each CPU starts and ends recording. Beside those that are counted there is one that only
 //! counts and always runs. The kernel takes all of it back when the descriptors are closed, however this process ends.
 
-use std::collections::HashMap;
 use std::ffi::{CStr, CString};
 use std::io;
 use std::os::fd::{AsRawFd, RawFd};
 use std::time::{Duration, Instant};
 
+use perf_event::data;
 use perf_event::data::endian::Native;
 use perf_event::data::parse::{Parse, ParseConfig, Parser};
-use perf_event::data::{self, Record};
 use perf_event::events::{Event, Software, Tracepoint};
 use perf_event::{Builder, Clock, Counter, Group, ReadFormat, SampleFlag, Sampler};
+
+use rustc_hash::FxHashMap;
 
 use super::budget::Phase;
 use super::host::LEAST_BUFFER;
 use super::options::{Stack, Stretches};
+use super::records::News;
 use crate::sample::FAULTS;
 
 /// The kernel's number for records of events, and where in these the process and the time stand, in bytes.
@@ -30,9 +32,6 @@ const SAMPLE_TIME: usize = 16;
 
 /// How far from the end of all other records the time stands: it, the CPU and the event's number come last.
 const OTHER_TIME: usize = 24;
-
-/// A record that says that a program was loaded has this bit.
-const COMM_EXEC: u16 = 1 << 13;
 
 /// From this part of a buffer on, it is read without waiting for more.
 const AWAKE: usize = 8;
@@ -116,8 +115,8 @@ const SET_FILTER: libc::c_ulong = 0x4008_2406;
 pub(super) enum Entry<'r> {
     /// An event, of which nothing was read yet but whose it is.
     Sample(Unread<'r>),
-    /// News of a process, or of what was lost; whether the news is that a program was loaded.
-    Other(Record<'r>, bool),
+    /// News of a process, or of what was lost.
+    Other(News<'r>),
 }
 
 /// A record of an event. To read all of it takes longer than the kernel took to write it.
@@ -185,7 +184,7 @@ pub(super) struct Ring {
     /// Which event each of these is of, by the caller's index.
     counted: Vec<(usize, Counter)>,
     /// By which of those that are recorded a record was written.
-    numbers: HashMap<u64, usize>,
+    numbers: FxHashMap<u64, usize>,
     /// How many records of events were read.
     seen: u64,
     /// How many the kernel said to have lost.
@@ -278,7 +277,7 @@ impl Ring {
             .one_cpu(cpu as usize)
             .build_group()?;
         let (mut recorded, mut layouts, mut counted) = (Vec::new(), Vec::new(), Vec::new());
-        let mut numbers = HashMap::new();
+        let mut numbers = FxHashMap::default();
         for (index, point) in points.iter().enumerate() {
             let leader = match point.stretches {
                 Stretches::Windows => &mut windows,
@@ -428,16 +427,16 @@ impl Ring {
         let Some(record) = self.sampler.next_record() else {
             return false;
         };
+        let bytes = record.to_contiguous();
         if record.ty() != SAMPLE {
-            if let Ok(other) = record.parse_record() {
-                if let Record::Lost(lost) = &other {
-                    self.lost += lost.lost;
+            if let Some(news) = News::of(record.ty(), record.misc(), &bytes) {
+                if let News::Lost(count) = news {
+                    self.lost += count;
                 }
-                take(Entry::Other(other, record.misc() & COMM_EXEC != 0));
+                take(Entry::Other(news));
             }
             return true;
         }
-        let bytes = record.to_contiguous();
         let id = bytes.first_chunk().map(|id| u64::from_ne_bytes(*id));
         let index = id.and_then(|id| self.numbers.get(&id)).copied();
         if !index.is_some_and(|index| self.sampled[index]) {
@@ -649,16 +648,13 @@ fn redirect(event: &Counter, into: &Sampler) -> io::Result<()> {
 
 /// When a record was written.
 fn record_time(record: &perf_event::Record<'_>) -> u64 {
+    let bytes = record.to_contiguous();
     let at = match record.ty() {
         SAMPLE => SAMPLE_TIME,
-        _ => record.len().saturating_sub(OTHER_TIME),
+        _ => bytes.len().saturating_sub(OTHER_TIME),
     };
-    let mut bytes = record.data().iter().copied().flatten().skip(at);
-    let mut time = [0; 8];
-    for byte in &mut time {
-        *byte = bytes.next().copied().unwrap_or(0);
-    }
-    u64::from_ne_bytes(time)
+    let time = bytes.get(at..).and_then(|bytes| bytes.first_chunk());
+    time.map_or(0, |time| u64::from_ne_bytes(*time))
 }
 
 #[cfg(test)]

@@ -10,9 +10,11 @@
 //! What a process did after the last look is in no account but its parent's. Of a command that was started here, that is
 //! this process: once it has ended, the kernel says what it and all that were waited for in it have used ([`Times::whole`]).
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound::{Excluded, Unbounded};
 use std::sync::Arc;
+
+use rustc_hash::FxHashMap;
 
 use crate::counters::{Process, Used, process};
 use crate::sample::{Change, Ran};
@@ -41,7 +43,7 @@ enum Ended {
 }
 
 /// How many ended that nobody had looked at, by name, and how they lived.
-type Unseen = HashMap<(Arc<str>, Ended), u64>;
+type Unseen = FxHashMap<(Arc<str>, Ended), u64>;
 
 /// The processes that were seen.
 #[derive(Debug, Default)]
@@ -54,11 +56,11 @@ pub(super) struct Times {
     gone: BTreeSet<u32>,
     seen: BTreeMap<u32, Seen>,
     /// Those that were forked and have not ended: by whom, and whether another program was loaded.
-    forked: HashMap<u32, (u32, bool)>,
+    forked: FxHashMap<u32, (u32, bool)>,
     /// By parent.
-    unseen: HashMap<u32, Unseen>,
+    unseen: FxHashMap<u32, Unseen>,
     /// How much a process has in its own account of children that were seen and are no longer among `seen`.
-    explained: HashMap<u32, Used>,
+    explained: FxHashMap<u32, Used>,
     /// What those did that are no longer among `seen`.
     past: Sums,
     /// What all of them together did, if that is known, and by which name it goes if none was seen.
@@ -199,10 +201,10 @@ impl Times {
     /// Of those that were seen and have ended, how much their parents have in their own accounts by now. What a process
     /// waited for just before it ended no look has seen in its account; it is in its parent's all the same. So it goes from
     /// the last of a line of forks to the first.
-    fn all_explained(&self) -> HashMap<u32, Used> {
+    fn all_explained(&self) -> FxHashMap<u32, Used> {
         let mut explained = self.explained.clone();
         let ended = |seen: &Seen| seen.parent.filter(|_| seen.ended.is_some());
-        let mut children: HashMap<u32, u32> = HashMap::new();
+        let mut children: FxHashMap<u32, u32> = FxHashMap::default();
         for parent in self.seen.values().filter_map(ended) {
             *children.entry(parent).or_default() += 1;
         }
