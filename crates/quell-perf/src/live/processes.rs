@@ -285,6 +285,12 @@ impl Processes {
         self.ended.push_back((time_ns, pid, tid));
     }
 
+    /// Whether all threads of a process are known to have ended.
+    pub(super) fn has_ended(&self, pid: u32) -> bool {
+        let process = self.processes.get(&pid);
+        process.is_some_and(|of| of.ended_ns.is_some())
+    }
+
     /// Forgets what has ended so long before this that no record of it comes any more, and says what that is.
     pub(super) fn forget(&mut self, now_ns: u64, mut forgotten: impl FnMut(Forgotten)) {
         let is_over =

@@ -317,7 +317,8 @@ impl Recorder {
                 .map_err(failed(WRITTEN))?;
             if now >= state.looked_ns + LOOK_NS {
                 self.look(now, before, state).map_err(failed(COUNTERS))?;
-                if !self.is_about_all() && self.times.is_over() {
+                // A command that has ended says how, and what it used.
+                if child.is_none() && !self.is_about_all() && self.times.is_over() {
                     return Ok(None);
                 }
             }
@@ -644,7 +645,8 @@ impl Recorder {
                             // Of everything, the whole machine's account is enough.
                             if !all {
                                 let comm = known.comm(processes::process(change), names);
-                                times.change(change, &comm);
+                                let over = known.has_ended(processes::process(change));
+                                times.change(change, &comm, over);
                             }
                         })
                         .map(|change| (Item::Change(change), false)),

@@ -52,7 +52,9 @@ pub(super) struct Times {
     running: BTreeSet<u32>,
     /// Which of them was looked at last.
     looked_at: u32,
-    /// Those that were found gone by the last look. News of them and of their children may come until the next.
+    /// Those that are known to have ended since the last look.
+    over: BTreeSet<u32>,
+    /// Those that were known to be gone by the last look. News of them and of their children may come until the next.
     gone: BTreeSet<u32>,
     seen: BTreeMap<u32, Seen>,
     /// Those that were forked and have not ended: by whom, and whether another program was loaded.
@@ -90,11 +92,18 @@ impl Times {
         self.whole = Some((used, command.to_owned()));
     }
 
-    /// A process that the recording is about has changed, whose name this is.
-    pub(super) fn change(&mut self, change: &Change, comm: &Arc<str>) {
+    /// A process that the recording is about has changed, whose name this is, and which has no thread left if that is
+    /// known (`over`): it need not be looked for.
+    pub(super) fn change(&mut self, change: &Change, comm: &Arc<str>, over: bool) {
+        if let (Change::Exited { pid, .. }, true) = (change, over)
+            && self.running.remove(pid)
+        {
+            self.ended(*pid);
+            self.over.insert(*pid);
+        }
         match *change {
             Change::Forked { pid, parent, .. } if pid != parent => {
-                if self.gone.remove(&pid) {
+                if self.gone.remove(&pid) | self.over.remove(&pid) {
                     self.forget([pid].into());
                 }
                 self.running.insert(pid);
@@ -150,7 +159,7 @@ impl Times {
 
     /// Looks at so many that are there, those first whose turn it is.
     fn look_by(&mut self, most: usize, process: impl Fn(u32) -> Option<Process>) {
-        let gone = std::mem::take(&mut self.gone);
+        let gone = std::mem::replace(&mut self.gone, std::mem::take(&mut self.over));
         self.forget(gone);
         let behind = self.running.range((Excluded(self.looked_at), Unbounded));
         let before = self.running.range(..=self.looked_at);
@@ -341,6 +350,8 @@ impl Sums {
 
 #[cfg(test)]
 mod tests {
+    use std::cell::RefCell;
+
     use super::*;
 
     /// What the kernel says of a process that has used so much by itself and by its children, in the program alone.
@@ -418,16 +429,16 @@ mod tests {
         for forgotten in [false, true] {
             let mut times = Times::default();
             times.started(1);
-            times.change(&forked(2, 1), &name);
-            times.change(&forked(3, 2), &name);
+            times.change(&forked(2, 1), &name, false);
+            times.change(&forked(3, 2), &name, false);
             for (pid, own, children) in all {
                 times.see(pid, Process::default(), told("sh", own, children));
             }
-            times.change(&exited(3), &name);
+            times.change(&exited(3), &name, false);
             if forgotten {
                 times.forget([3].into());
             }
-            times.change(&exited(2), &name);
+            times.change(&exited(2), &name, false);
             times.see(1, Process::default(), told("sh", 1, 502));
             assert_eq!(times.ns(), 754, "{forgotten}");
             times.forget([2].into());
@@ -441,13 +452,13 @@ mod tests {
         let mut times = Times::default();
         times.see(1, told("server", 100, 50), told("server", 100, 50));
         for pid in 2..5 {
-            times.change(&forked(pid, 1), &server);
+            times.change(&forked(pid, 1), &server, false);
         }
-        times.change(&loaded(4, &tool), &tool);
+        times.change(&loaded(4, &tool), &tool, false);
         // One of them lives long enough to be looked at.
         times.see(2, Process::default(), told("server", 30, 0));
         for (pid, name) in [(2, &server), (3, &server), (4, &tool)] {
-            times.change(&exited(pid), name);
+            times.change(&exited(pid), name, false);
         }
         // It has used 30 until the look; the other two, together, 100.
         times.see(1, Process::default(), told("server", 100, 180));
@@ -461,13 +472,45 @@ mod tests {
     }
 
     #[test]
+    fn a_process_that_is_known_to_be_over_is_not_looked_for() {
+        let name: Arc<str> = "server".into();
+        for over in [false, true] {
+            let mut times = Times::default();
+            times.started(1);
+            let looked = RefCell::new(Vec::new());
+            let look = |times: &mut Times, waited_for| {
+                times.look_by(MOST, |pid| {
+                    looked.borrow_mut().push(pid);
+                    (pid == 1).then(|| told("server", 100, waited_for))
+                });
+                looked.take()
+            };
+            for pid in 2..5 {
+                times.change(&forked(pid, 1), &name, false);
+            }
+            times.see(2, Process::default(), told("server", 30, 0));
+            for pid in 2..5 {
+                times.change(&exited(pid), &name, over);
+            }
+            let expected: &[u32] = if over { &[1] } else { &[1, 2, 3, 4] };
+            assert_eq!(look(&mut times, 90), expected);
+            // The second's number is another's by now.
+            times.change(&forked(2, 1), &name, false);
+            look(&mut times, 90);
+            look(&mut times, 90);
+            assert!(times.gone.is_empty() && times.over.is_empty());
+            assert_eq!(ran(&times), [("server".to_owned(), 190, 95, 90, 0)]);
+        }
+    }
+
+    #[test]
     fn what_was_forked_and_still_runs_is_no_process_for_each_request() {
         let name: Arc<str> = "server".into();
         let mut times = Times::default();
-        times.change(&forked(2, 1), &name);
+        times.change(&forked(2, 1), &name, false);
         times.see(2, Process::default(), told("server", 30, 0));
         assert_eq!(times.ran()[0].forked_user_ns, 0);
-        times.change(&exited(2), &name);
+        times.change(&exited(2), &name, false);
         assert_eq!(times.ran()[0].forked_user_ns, 30);
     }
 
@@ -477,10 +520,10 @@ mod tests {
         let mut times = Times::default();
         let last = 3 * MOST as u32;
         for pid in 2..=last {
-            times.change(&forked(pid, 1), &name);
+            times.change(&forked(pid, 1), &name, false);
         }
         for pid in 2..last {
-            times.change(&exited(pid), &name);
+            times.change(&exited(pid), &name, false);
         }
         times.look_by(MOST, |pid| (pid == last).then(|| told("server", 1, 0)));
         assert!(times.seen.contains_key(&last));
@@ -510,9 +553,9 @@ mod tests {
         for build in 0..100 {
             // A shell that is looked at, and of its compilers one that is, and one that is not.
             let (parent, seen, unseen) = (10 + 3 * build, 11 + 3 * build, 12 + 3 * build);
-            times.change(&forked(parent, 1), &shell);
+            times.change(&forked(parent, 1), &shell, false);
             for child in [seen, unseen] {
-                times.change(&forked(child, parent), &compiler);
+                times.change(&forked(child, parent), &compiler, false);
             }
             times.look_by(usize::MAX, |pid| match pid {
                 1 => Some(told("make", 0, waited)),
@@ -521,14 +564,14 @@ mod tests {
                 _ => None,
             });
             for child in [seen, unseen] {
-                times.change(&exited(child), &compiler);
+                times.change(&exited(child), &compiler, false);
             }
             times.look_by(usize::MAX, |pid| match pid {
                 1 => Some(told("make", 0, waited)),
                 _ if pid == parent => Some(told("sh", 1, 5 + 7)),
                 _ => None,
             });
-            times.change(&exited(parent), &shell);
+            times.change(&exited(parent), &shell, false);
             waited += 1 + 5 + 7;
             times.look_by(usize::MAX, |pid| {
                 (pid == 1).then(|| told("make", 0, waited))
