@@ -405,3 +405,65 @@ fn a_process_that_is_not_forked_saves_at_least_its_page_faults_if_it_has_ended()
         assert!((lives - none).abs() < 1e-6, "{none} {lives}");
     }
 }
+
+/// The kinds of advice on a program that maps and unmaps 200 times, with these flags.
+fn on_unmapping(flags: u64) -> Vec<Advice> {
+    let mut all = Attribution::new();
+    let mut add = |event: &str, time_ns, fields| {
+        let sample = sample(time_ns, (7, "search"), event, fields);
+        all.item(Item::Sample(sample), &mut ());
+    };
+    // Where the kernel puts it is known from what the call returns.
+    let place = number("ret", 0x7000_0000);
+    for round in 0..200 {
+        let at = round * 200_000;
+        let asked = [("addr", 0), ("len", 1 << 16), ("prot", 1), ("flags", flags)];
+        let asked = asked.map(|(name, value)| number(name, value)).into();
+        add("syscalls:sys_enter_mmap", at, asked);
+        add("syscalls:sys_exit_mmap", at + 5_000, vec![place.clone()]);
+        for page in 0..16 {
+            let address = number("address", 0x7000_0000 + (page << 12));
+            let event = "exceptions:page_fault_user";
+            add(event, at + 10_000 + page * 2_000, vec![address]);
+        }
+        let range = vec![number("addr", 0x7000_0000), number("len", 1 << 16)];
+        add("syscalls:sys_enter_munmap", at + 100_000, range);
+        add("csd:csd_queue_cpu", at + 101_000, work());
+        add("csd:csd_function_entry", at + 103_000, work());
+        add("csd:csd_function_exit", at + 105_000, work());
+        add(
+            "syscalls:sys_exit_munmap",
+            at + 110_000,
+            vec![number("ret", 0)],
+        );
+        let next = vec![number("next_pid", 7)];
+        add("sched:sched_switch", at + 190_000, next);
+    }
+    all.item(prices(1_000.0), &mut ());
+    Report::new(all, None).advice
+}
+
+#[test]
+fn files_that_are_mapped_for_a_moment_are_to_be_read() {
+    let kinds = |flags| {
+        let advice = on_unmapping(flags).into_iter();
+        advice.map(|advice| advice.kind).collect::<Vec<_>>()
+    };
+    // MAP_PRIVATE, without and with MAP_ANONYMOUS.
+    let (file, memory) = (kinds(0x2), kinds(0x22));
+    assert!(
+        file.contains(&"read") && !file.contains(&"cache"),
+        "{file:?}"
+    );
+    assert!(
+        memory.contains(&"cache") && !memory.contains(&"read"),
+        "{memory:?}"
+    );
+    let advice = on_unmapping(0x2);
+    let read = advice.iter().find(|advice| advice.kind == "read").unwrap();
+    assert_eq!((read.interrupts, read.left), (200, (0, 0)));
+    let share = read.share.unwrap();
+    // What interrupts cost of 190 us in a round, and at most the sixteen page faults and both calls beside it.
+    assert!((0.015..0.06).contains(&share.least), "{share:?}");
+    assert!((0.08..0.25).contains(&share.most), "{share:?}");
+}

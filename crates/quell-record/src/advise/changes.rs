@@ -140,6 +140,7 @@ pub(super) fn changes(site: &Site, prices: Option<&Prices>, program: Program) ->
     let (call, at, all) = (&*site.place.call, place(site), site.interrupts as f64);
     let one = |kind, said, least, most| vec![Proposal::new(kind, said, Left { least, most })];
     match call {
+        "munmap" if site.files > site.memory => vec![read(&at)],
         "madvise" | "process_madvise" | "munmap" => {
             let all = [
                 merged(site, call, &at),
@@ -344,6 +345,27 @@ fn kept(site: &Site, call: &str, at: &str, demand: f64) -> Option<Proposal> {
             Left::of(site.interrupts, share),
         )
     })
+}
+
+/// Files that are read, not mapped: nothing is unmapped then, and no page fault brings what is read. What it takes to copy
+/// that may be as much as these.
+fn read(at: &str) -> Proposal {
+    let all = Range {
+        least: 0.0,
+        most: 1.0,
+    };
+    let said = format!(
+        "At {at}, read these files into memory that is used again (pread), instead of mapping and unmapping each"
+    );
+    let none = Left {
+        least: 0.0,
+        most: 0.0,
+    };
+    Proposal {
+        filled: all,
+        served: all,
+        ..Proposal::new("read", said, none)
+    }
 }
 
 /// Memory that the kernel takes only when it is short: it flushes as before, and what is touched before that is there.

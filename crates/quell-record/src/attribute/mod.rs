@@ -65,6 +65,8 @@ pub struct Attribution {
     in_flight: FxHashMap<(u64, u32), u64>,
     recent: VecDeque<u64>,
     discards: Discards,
+    /// Where what was mapped begins, by process: whether it is a file. Of the stretch of time that is recorded now.
+    mapped: FxHashMap<(u32, u64), bool>,
     /// Whole stacks, folded, and what they weigh.
     pub folded: FxHashMap<Arc<str>, Weight>,
     /// Interrupts by the program that sent them and the program that took them.
@@ -149,6 +151,8 @@ struct Call {
     start: u64,
     bytes: u64,
     how: u64,
+    /// Whether it maps a file, if that is told.
+    file: Option<bool>,
     site: Option<usize>,
     locked_ns: u64,
     locks: u64,
@@ -267,6 +271,7 @@ impl Attribution {
 
     /// What was given back and not touched until now can be followed no longer.
     fn stop_following_discards(&mut self, now: u64) {
+        self.mapped.clear();
         let sites = &mut self.sites;
         self.discards.stop_following(|discard| {
             let followed = now.saturating_sub(discard.time_ns);
@@ -423,6 +428,7 @@ impl Attribution {
                 start,
                 bytes,
                 how,
+                file,
             } => {
                 let call = Call {
                     name: call.into(),
@@ -431,6 +437,7 @@ impl Attribution {
                     start,
                     bytes,
                     how,
+                    file,
                     site: None,
                     locked_ns: 0,
                     locks: 0,
@@ -440,7 +447,7 @@ impl Attribution {
                 };
                 self.entered(sample, program, call)
             }
-            Event::Exit { .. } => self.returned(sample, program, observer),
+            Event::Exit { result, .. } => self.returned(sample, program, result, observer),
             Event::Lock { got } => self.lock(sample.tid, program, now, got),
             Event::Fault { address } => self.fault(sample, program, address),
             Event::Faulted => self.faulted(sample),
