@@ -389,7 +389,12 @@ impl Recorder {
             kernel.saturating_sub(frequent) + state.seen * READ_NS,
         );
         let closing_ns = closing.unwrap_or(0.0);
-        let next = state.budget.turn(now, accounts, events, closing_ns);
+        // Where nothing is recorded between windows, nothing tells.
+        let tells = state.phase == Phase::Between && self.rings.iter().any(Ring::has_between);
+        let stirring = state.is_stirring(now) || !tells;
+        let next = state
+            .budget
+            .turn(now, accounts, events, closing_ns, stirring);
         if next == state.phase {
             return self.close_frequent(state.phase, closing);
         }
@@ -618,6 +623,9 @@ impl Recorder {
                         let event = &mut events[event];
                         event.seen += 1;
                         state.saw(&sample, unread.stands_for(), |pid| known.is_wanted(pid));
+                        if unread.is_between() {
+                            state.stirs(known.is_wanted(unread.process()));
+                        }
                         keep(
                             event,
                             &sample,

@@ -147,6 +147,11 @@ impl<'r> Unread<'r> {
         }
     }
 
+    /// Whether it is of an event of which all that come between windows are recorded.
+    pub(super) fn is_between(&self) -> bool {
+        self.point.stretches == Stretches::Between && self.point.every == 1
+    }
+
     /// For how many events it stands.
     pub(super) fn stands_for(&self) -> u64 {
         self.point.every
@@ -322,6 +327,11 @@ impl Ring {
             seen: 0,
             lost: 0,
         })
+    }
+
+    /// Whether anything is recorded between windows.
+    pub(super) fn has_between(&self) -> bool {
+        self.has_between
     }
 
     /// Starts to count.

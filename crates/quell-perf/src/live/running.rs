@@ -61,6 +61,11 @@ pub(super) struct Running {
     hitting: Events,
     /// Events for which others were recorded: they cost as much as to be counted.
     passed_over: u64,
+    /// Shootdown interrupts of the processes that the recording is about which were recorded between windows: all, those of
+    /// the last round, and when that was.
+    stirred: u64,
+    stirred_before: u64,
+    round_ns: u64,
     pub(super) kept: u64,
     pub(super) lost: u64,
     /// How often recording was started or stopped.
@@ -94,6 +99,9 @@ impl Running {
             events: Events::default(),
             hitting: Events::default(),
             passed_over: 0,
+            stirred: 0,
+            stirred_before: 0,
+            round_ns: now,
             kept: 0,
             lost: 0,
             turns: 0,
@@ -147,6 +155,20 @@ impl Running {
         }
     }
 
+    /// An event between windows was read, of which all are recorded.
+    pub(super) fn stirs(&mut self, is_wanted: bool) {
+        self.stirred += u64::from(is_wanted);
+    }
+
+    /// Whether as much came since the last time that this was asked as on the average, or more.
+    pub(super) fn is_stirring(&mut self, now_ns: u64) -> bool {
+        let recently = self.stirred - self.stirred_before;
+        let within = now_ns.saturating_sub(self.round_ns) as f64;
+        let all = now_ns.saturating_sub(self.begin_ns).max(1) as f64;
+        (self.stirred_before, self.round_ns) = (self.stirred, now_ns);
+        recently > 0 && recently as f64 >= self.stirred as f64 * within / all
+    }
+
     /// An event without a stack was read, of a process that the recording is not about.
     pub(super) fn saw_elsewhere(&mut self) {
         self.seen += 1;
@@ -174,6 +196,8 @@ impl Running {
             (_, 2000..) => 1,
             (_, 100..) => 5,
             (Some(_), _) => 10,
+            // A burst may be over in a tenth of a second.
+            (None, _) if self.budget.is_armed() => 40,
             (None, _) => 100,
         })
     }
