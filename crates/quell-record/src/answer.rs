@@ -164,9 +164,7 @@ pub fn answer(
         seen: report.attributed as f64 - mappings,
         row,
         first: sites.first().copied().filter(|site| site.interrupts > 0),
-        worst: programs
-            .iter()
-            .find_map(|program| Some((*program, program.share?))),
+        worst: worst(&programs),
         are_few: !programs.iter().any(|program| may_matter(program)),
         untold: programs
             .iter()
@@ -237,6 +235,17 @@ struct Answer<'r> {
     /// Programs that it is not about, and of them the one that sent most interrupts.
     others: Vec<&'r ProgramRow>,
     sender: Option<&'r ProgramRow>,
+}
+
+/// The program that pays most, and what share that is of its time. One that sent few of all interrupts and of which too few
+/// were timed may have paid anything: it is named only if there is no other.
+fn worst<'r>(programs: &[&'r ProgramRow]) -> Option<(&'r ProgramRow, Range)> {
+    let sent: u64 = programs.iter().map(|program| program.sent).sum();
+    let is_told =
+        |program: &ProgramRow| !is_guess(program) || is_much(program.sent as f64, sent as f64);
+    let told = programs.iter().filter(|program| is_told(program));
+    told.chain(programs)
+        .find_map(|program| Some((*program, program.share?)))
 }
 
 /// Whether so few of a program's interrupts were timed that its share is a matter of luck.

@@ -208,6 +208,44 @@ fn of_a_site_that_most_come_from_and_none_was_timed_is_no_verdict() {
 }
 
 #[test]
+fn a_program_that_sent_next_to_nothing_is_not_the_one_that_pays_most_because_nothing_is_known_of_it()
+ {
+    let mut all = recorded("everything", 100, 0, true);
+    flush(&mut all, 1_000_000_000, 11, "shell", true);
+    for round in 0..2 {
+        // From another call, of which none was timed: it may have cost anything.
+        let at = 2_000_000_000 + round * 200_000;
+        let mut queued = sample(at, (11, "shell"), "between:csd_queue_cpu", work());
+        let frame = Frame {
+            address: 1,
+            kernel: true,
+            symbol: Some("__x64_sys_munmap".into()),
+            module: Some("[kernel]".into()),
+        };
+        queued.stack = [frame].into();
+        all.item(Item::Sample(queued), &mut ());
+    }
+    all.item(ran(), &mut ());
+    let shell = Ran {
+        comm: "shell".into(),
+        user_ns: 100_000_000,
+        kernel_ns: 900_000_000,
+        forked_user_ns: 0,
+        shrank_pages: 0,
+    };
+    all.item(Item::Ran(shell), &mut ());
+    let report = Report::new(all, None);
+    let most = |name| {
+        let row = report.programs.iter().find(|row| row.name == name);
+        row.map(|row| row.waited.most).unwrap()
+    };
+    assert!(most("shell") > most("server"));
+    let paid = one(&report.answer, "pays most");
+    assert!(paid.starts_with("server pays most"), "{paid}");
+    one(&report.answer, "It is not your TLB");
+}
+
+#[test]
 fn the_fewer_were_timed_of_many_the_wider_is_what_they_cost() {
     let share = |timed: u64| {
         let mut all = recorded("the command server", timed, 0, true);

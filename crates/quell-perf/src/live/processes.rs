@@ -183,15 +183,15 @@ impl Processes {
                     self.mappings_changed(pid);
                 }
                 self.begins(pid, tid, comm);
-                if pid != parent {
-                    if let Some(wanted) = &mut self.wanted {
-                        // Numbers are used again, for processes of others too.
-                        match wanted.contains(&parent) {
-                            true => _ = wanted.insert(pid),
-                            // Its begin is read after it was started.
-                            false if self.command == Some(pid) => {}
-                            false => _ = wanted.remove(&pid),
-                        }
+                if pid != parent
+                    && let Some(wanted) = &mut self.wanted
+                {
+                    // Numbers are used again, for processes of others too.
+                    match wanted.contains(&parent) {
+                        true => _ = wanted.insert(pid),
+                        // Its begin is read after it was started.
+                        false if self.command == Some(pid) => {}
+                        false => _ = wanted.remove(&pid),
                     }
                 }
             }
@@ -293,9 +293,10 @@ impl Processes {
 
     /// Forgets what has ended so long before this that no record of it comes any more, and says what that is.
     pub(super) fn forget(&mut self, now_ns: u64, mut forgotten: impl FnMut(Forgotten)) {
-        let is_over =
-            |&mut (time_ns, ..): &mut (u64, u32, u32)| time_ns.saturating_add(KEPT_NS) <= now_ns;
-        while let Some((time_ns, pid, tid)) = self.ended.pop_front_if(is_over) {
+        while let Some(&(time_ns, pid, tid)) = self.ended.front()
+            && time_ns.saturating_add(KEPT_NS) <= now_ns
+        {
+            self.ended.pop_front();
             // Its number may have become another's.
             let ended = Some(time_ns);
             if self
