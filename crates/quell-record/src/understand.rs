@@ -149,10 +149,10 @@ fn row(site: &Site, scales: Scales, cpu_ns: Option<f64>, from: &Attribution) -> 
         initiator,
         stolen,
         locked_ns: site.locked_ns as f64 * calls,
-        refaults: scaled(site.refaults, scales.faults),
+        refaults: scaled(site.refaults, scales.faults(from, &site.place.program)),
         refault_ns: site
             .refill_ns(from.prices.as_ref())
-            .map(|ns| Range::from(ns).times(scales.faults)),
+            .map(|ns| Range::from(ns).times(scales.faults(from, &site.place.program))),
         hit: site.hit.iter().map(|&hits| scaled(hits, scale)).collect(),
         share: cpu_ns
             .filter(|_| site.timed > 0)

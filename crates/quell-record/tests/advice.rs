@@ -1,7 +1,7 @@
 //! What is advised, and what it is said to be worth, on a recording that was written for the purpose.
 
 use crate::written::{number, sample, work};
-use quell_perf::{Change, Frame, Item, Prices, Ran, Sample, Statistics, When};
+use quell_perf::{Change, Count, Frame, Item, Prices, Ran, Sample, Statistics, When};
 use quell_record::advise::Advice;
 use quell_record::attribute::Attribution;
 use quell_record::report::Report;
@@ -325,6 +325,7 @@ fn on_fork_with(news: &[Item], forked_user_ns: Option<u64>, fault_ns: f64) -> Ad
                 kernel_ns: 100_000_000,
                 forked_user_ns,
                 shrank_pages: 0,
+                faults: 0,
             }),
             &mut (),
         );
@@ -466,4 +467,38 @@ fn files_that_are_mapped_for_a_moment_are_to_be_read() {
     // What interrupts cost of 190 us in a round, and at most the sixteen page faults and both calls beside it.
     assert!((0.015..0.06).contains(&share.least), "{share:?}");
     assert!((0.08..0.25).contains(&share.most), "{share:?}");
+}
+
+#[test]
+fn a_programs_page_faults_are_as_many_as_the_kernel_has_counted_of_it() {
+    // Of 4000 that were recorded, twenty in each round; all programs together had ten times as many as were recorded.
+    let refilled = |faults: Option<u64>| {
+        let mut all = recorded_with(Some(1_000.0), true, None, Filled::default());
+        let event = "exceptions:page_fault_user".into();
+        let (exact, seen, kept) = (40_000, 4_000, 4_000);
+        let count = Count {
+            event,
+            exact,
+            seen,
+            kept,
+        };
+        all.item(Item::Count(count), &mut ());
+        let ran = faults.map(|faults| Ran {
+            comm: "server".into(),
+            user_ns: 10_000_000_000,
+            kernel_ns: 1_000_000_000,
+            forked_user_ns: 0,
+            shrank_pages: 0,
+            faults,
+        });
+        if let Some(ran) = ran {
+            all.item(Item::Ran(ran), &mut ());
+        }
+        let sites = Report::new(all, None).sites;
+        sites.iter().map(|site| site.refaults).sum::<u64>()
+    };
+    let (all, own) = (refilled(None), refilled(Some(12_000)));
+    // The first round fills what nobody had given back.
+    assert!((39_000..=40_000).contains(&all), "{all}");
+    assert!((11_700..=12_000).contains(&own), "{own}");
 }

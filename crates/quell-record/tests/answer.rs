@@ -162,6 +162,7 @@ fn ran() -> Item {
         kernel_ns: 1_000_000_000,
         forked_user_ns: 0,
         shrank_pages: 0,
+        faults: 0,
     })
 }
 
@@ -232,6 +233,7 @@ fn a_program_that_sent_next_to_nothing_is_not_the_one_that_pays_most_because_not
         kernel_ns: 900_000_000,
         forked_user_ns: 0,
         shrank_pages: 0,
+        faults: 0,
     };
     all.item(Item::Ran(shell), &mut ());
     let report = Report::new(all, None);

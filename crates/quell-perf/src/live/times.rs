@@ -315,10 +315,11 @@ impl Sums {
             sum.plus(Used {
                 user_ns: ran.user_ns,
                 kernel_ns: ran.kernel_ns,
+                faults: ran.faults,
             })
         });
         let missing = whole.minus(seen);
-        if seen == Used::default() {
+        if seen.ns() == 0 {
             return self.put(command, missing, None, 0);
         }
         // Ticks may have seen a name in the kernel alone: both parts of what is missing go by all that it used.
@@ -328,6 +329,7 @@ impl Sums {
             ran.forked_user_ns += (part.user_ns as f64 * forked) as u64;
             ran.user_ns += part.user_ns;
             ran.kernel_ns += part.kernel_ns;
+            ran.faults += part.faults;
         }
     }
 
@@ -338,7 +340,9 @@ impl Sums {
             kernel_ns: 0,
             forked_user_ns: 0,
             shrank_pages: 0,
+            faults: 0,
         });
+        sum.faults += used.faults;
         sum.user_ns += used.user_ns;
         sum.kernel_ns += used.kernel_ns;
         sum.shrank_pages += shrank;
@@ -359,6 +363,7 @@ mod tests {
         let used = |user_ns| Used {
             user_ns,
             kernel_ns: user_ns / 2,
+            faults: user_ns * 3,
         };
         Process {
             comm: comm.into(),
@@ -462,6 +467,8 @@ mod tests {
         }
         // It has used 30 until the look; the other two, together, 100.
         times.see(1, Process::default(), told("server", 100, 180));
+        let faults = times.ran().into_iter().map(|ran| ran.faults);
+        assert_eq!(faults.collect::<Vec<_>>(), [240, 150]);
         assert_eq!(
             ran(&times),
             [

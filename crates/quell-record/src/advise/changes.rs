@@ -114,7 +114,7 @@ impl Program {
         let refaults: u64 = givers().map(|site| site.refaults).sum();
         // Ranges that were given back may have held nothing. What they held was filled before, or has gone from what
         // the program had.
-        let filled = faults as f64 * scales.faults;
+        let filled = faults as f64 * scales.faults(from, name);
         let held = from
             .ran(name)
             .filter(|_| filled > 0.0)
