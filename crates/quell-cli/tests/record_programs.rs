@@ -349,4 +349,5 @@ programs! {
     what_is_reclaimed_of_lmdb_beyond_its_limit_is_laid_at_the_limit: "lmdb",
     what_redis_copies_during_a_snapshot_is_laid_at_the_fork: "redis",
     what_postgres_copies_for_connections_is_laid_at_the_fork: "postgres",
+    what_a_search_maps_for_a_moment_is_laid_at_its_munmap: "ag",
 }

@@ -54,13 +54,15 @@ pub fn process_ns(pid: u32) -> Option<u64> {
     process(pid).map(|process| process.own.ns())
 }
 
-/// CPU time, in nanoseconds, by what it was spent in.
+/// CPU time, in nanoseconds, by what it was spent in, and page faults.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Used {
     /// In the program itself.
     pub(crate) user_ns: u64,
     /// In the kernel.
     pub(crate) kernel_ns: u64,
+    /// And how many page faults there were.
+    pub(crate) faults: u64,
 }
 
 impl Used {
@@ -74,6 +76,7 @@ impl Used {
         Used {
             user_ns: self.user_ns.saturating_add(other.user_ns),
             kernel_ns: self.kernel_ns.saturating_add(other.kernel_ns),
+            faults: self.faults.saturating_add(other.faults),
         }
     }
 
@@ -82,6 +85,16 @@ impl Used {
         Used {
             user_ns: self.user_ns.saturating_sub(other.user_ns),
             kernel_ns: self.kernel_ns.saturating_sub(other.kernel_ns),
+            faults: self.faults.saturating_sub(other.faults),
+        }
+    }
+
+    /// The larger of each.
+    pub(crate) fn most(self, other: Used) -> Used {
+        Used {
+            user_ns: self.user_ns.max(other.user_ns),
+            kernel_ns: self.kernel_ns.max(other.kernel_ns),
+            faults: self.faults.max(other.faults),
         }
     }
 
@@ -90,6 +103,7 @@ impl Used {
         Used {
             user_ns: (self.user_ns as f64 * part) as u64,
             kernel_ns: (self.kernel_ns as f64 * part) as u64,
+            faults: (self.faults as f64 * part) as u64,
         }
     }
 }
@@ -119,24 +133,29 @@ pub(crate) fn process(pid: u32) -> Option<Process> {
 }
 
 /// What stands in a `/proc/PID/stat`. Its second field is the name in brackets, which may hold blanks and brackets; the
-/// user's time and the system's are the eleventh and twelfth after the state, which comes next, the children's follow,
-/// and the pages are the twenty-first.
+/// user's time and the system's are the eleventh and twelfth after the state, which comes next, and the children's follow.
+/// Before them stand the page faults that needed no file, and those that did, each with the children's. The pages are the
+/// twenty-first.
 fn told(stat: &[u8]) -> Option<Process> {
     let begin = stat.iter().position(|&byte| byte == b'(')?;
     let end = stat.iter().rposition(|&byte| byte == b')')?;
     let rest = std::str::from_utf8(&stat[end + 1..]).ok()?;
-    let mut numbers = rest.split_whitespace().skip(11);
-    let mut used = || {
-        let mut time_ns = || Some(numbers.next()?.parse::<u64>().ok()?.saturating_mul(TICK_NS));
+    let mut numbers = rest.split_whitespace().skip(7);
+    let mut number = || numbers.next()?.parse::<u64>().ok();
+    let [minor, childrens_minor, major, childrens_major] =
+        [number()?, number()?, number()?, number()?];
+    let mut used = |faults| {
+        let mut time_ns = || Some(number()?.saturating_mul(TICK_NS));
         Some(Used {
             user_ns: time_ns()?,
             kernel_ns: time_ns()?,
+            faults,
         })
     };
     Some(Process {
         comm: String::from_utf8_lossy(stat.get(begin + 1..end)?).into_owned(),
-        own: used()?,
-        children: used()?,
+        own: used(minor.saturating_add(major))?,
+        children: used(childrens_minor.saturating_add(childrens_major))?,
         pages: numbers.nth(6)?.parse().ok()?,
     })
 }
@@ -259,14 +278,16 @@ mod tests {
 
     #[test]
     fn a_process_has_run_for_as_long_as_its_line_says() {
-        let line = b"7 (a) b (c) R 1 7 7 0 -1 4194304 1 0 0 0 30 12 5 6 20 0 1 0 100 1000 123 18446744073709551615 \
+        let line = b"7 (a) b (c) R 1 7 7 0 -1 4194304 8 3 2 1 30 12 5 6 20 0 1 0 100 1000 123 18446744073709551615 \
                      1 1 1 1 1 0 0 0 0 0 0 0 17 0 0 0 0 0 0 0 0 0 0 0 0 0 0\n";
         let process = told(line).expect("a line of the kernel's");
-        let used = |user, kernel| Used {
+        let used = |user, kernel, faults| Used {
             user_ns: user * TICK_NS,
             kernel_ns: kernel * TICK_NS,
+            faults,
         };
-        assert_eq!((process.own, process.children), (used(30, 12), used(5, 6)));
+        assert_eq!(process.own, used(30, 12, 10));
+        assert_eq!(process.children, used(5, 6, 4));
         assert_eq!((&*process.comm, process.pages), ("a) b (c", 123));
         assert_eq!(told(b"7 (a"), None);
         assert_eq!(told(b"7 (a) S 1"), None);

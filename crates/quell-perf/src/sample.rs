@@ -355,6 +355,8 @@ pub struct Ran {
     /// How many pages of memory fewer those that were there before the recording had at last than at first; 0 of those
     /// that began later.
     pub shrank_pages: u64,
+    /// Their page faults, all but those of threads of the kernel: known as their time is.
+    pub faults: u64,
 }
 
 impl Ran {

@@ -34,6 +34,7 @@ fn wanted(names: &[(&str, bool, Stack)]) -> Vec<Wanted> {
         counted: Counted::Yes,
         filter: None,
         stretches: Stretches::Windows,
+        every: 1,
     });
     wanted.collect()
 }
@@ -348,4 +349,38 @@ fn what_is_missing_is_said() {
     };
     eprintln!("{refused}");
     assert!(!refused.to_string().contains('\n'));
+}
+
+#[test]
+fn of_an_event_of_which_every_eighth_is_recorded_all_are_counted_and_none_is_missing() {
+    let mut events = wanted(&[
+        ("sched:sched_switch", true, Stack::Absent),
+        ("tlb:tlb_flush", true, Stack::Absent),
+    ]);
+    for event in &mut events {
+        event.counted = Counted::No;
+    }
+    events[1].stretches = Stretches::Between;
+    events[1].every = 8;
+    // So little that the window closes at once.
+    let Some(recorded) = record(20 * CALLS, 1e-6, events) else {
+        return;
+    };
+    let name = "between:tlb_flush";
+    let seen = recorded.of(name).count() as u64;
+    let exact = recorded.exact(name);
+    let calls = 20 * CALLS as u64;
+    // Even what lies between windows ends some time, because so little is allowed.
+    assert!(exact > calls / 50, "{exact} of {calls} calls");
+    // The last few of each CPU may have no record yet.
+    let cpus = u64::from(recorded.host().cpus);
+    assert!(
+        seen * 8 <= exact && exact <= (seen + cpus) * 8,
+        "{seen} of {exact}"
+    );
+    assert!(
+        recorded.summary.lost < exact / 100,
+        "{:?}",
+        recorded.summary
+    );
 }

@@ -16,6 +16,9 @@ const LONGEST_NS: f64 = 1e6;
 /// What is said in place of advice where interrupts were only counted: what is not timed promises nothing by itself.
 const TOO_LITTLE: &str = "What would help cannot be told, because none of these was timed: record for longer, or allow more with --overhead.";
 
+/// What is said in place of a verdict on what was not recorded.
+const MISSED: &str = "Most of what /proc/interrupts counted is not in the recording, so whether it is the TLB cannot be told from it.";
+
 /// What a reader should know of the figures.
 pub fn notes(from: &Attribution, scale: f64, report: &Report) -> Vec<String> {
     let mut notes: Vec<String> = Vec::new();
@@ -161,9 +164,7 @@ pub fn answer(
         seen: report.attributed as f64 - mappings,
         row,
         first: sites.first().copied().filter(|site| site.interrupts > 0),
-        worst: programs
-            .iter()
-            .find_map(|program| Some((*program, program.share?))),
+        worst: worst(&programs),
         are_few: !programs.iter().any(|program| may_matter(program)),
         untold: programs
             .iter()
@@ -234,6 +235,17 @@ struct Answer<'r> {
     /// Programs that it is not about, and of them the one that sent most interrupts.
     others: Vec<&'r ProgramRow>,
     sender: Option<&'r ProgramRow>,
+}
+
+/// The program that pays most, and what share that is of its time. One that sent few of all interrupts and of which too few
+/// were timed may have paid anything: it is named only if there is no other.
+fn worst<'r>(programs: &[&'r ProgramRow]) -> Option<(&'r ProgramRow, Range)> {
+    let sent: u64 = programs.iter().map(|program| program.sent).sum();
+    let is_told =
+        |program: &ProgramRow| !is_guess(program) || is_much(program.sent as f64, sent as f64);
+    let told = programs.iter().filter(|program| is_told(program));
+    told.chain(programs)
+        .find_map(|program| Some((*program, program.share?)))
 }
 
 /// Whether so few of a program's interrupts were timed that its share is a matter of luck.
@@ -390,12 +402,15 @@ impl Answer<'_> {
         let other = most.filter(|other| other.count as f64 > self.all)?;
         let functions = other.functions.iter().take(3);
         let functions: Vec<&str> = functions.map(|(name, _)| name.as_str()).collect();
+        let took = match other.ns {
+            Some(ns) => format!("{} in all", time(ns)),
+            None => "of which none was timed".into(),
+        };
         Some(format!(
-            "More interrupts are {}'s: {} ({}), {} in all.",
+            "More interrupts are {}'s: {} ({}), {took}.",
             other.cause,
             count(other.count),
             functions.join(", "),
-            time(other.ns)
         ))
     }
 
@@ -424,7 +439,7 @@ impl Answer<'_> {
         // A verdict on what was not recorded would be none.
         let is_missed = |row: u64| row >= 50 && self.seen < 0.5 * row as f64;
         if self.row.is_some_and(is_missed) {
-            return "Most of what /proc/interrupts counted is not in the recording, so whether it is the TLB cannot be told from it.".into();
+            return MISSED.into();
         }
         if self.from.evidence() == Evidence::Nothing && !self.from.seen.flushes {
             return "Whether it is the TLB cannot be told from this recording.".into();
@@ -468,9 +483,14 @@ impl Answer<'_> {
                 program.name,
                 percent(share.most)
             ),
-            None if self.all < 1.0 => {
-                "It is not your TLB: there was no shootdown interrupt.".into()
-            }
+            None if self.all < 1.0 => match self.row.unwrap_or(0) {
+                0 => "It is not your TLB: there was no shootdown interrupt.".into(),
+                // Whosever they are.
+                row if row as f64 * LONGEST_NS < MATTERS * self.report.ns as f64 => {
+                    "It is not your TLB: so few interrupts take no program 1 % of its time.".into()
+                }
+                _ => MISSED.into(),
+            },
             None if self.first.is_some() && self.are_few => {
                 "It is not your TLB: so few interrupts take no program 1 % of its time.".into()
             }

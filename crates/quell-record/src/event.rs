@@ -51,9 +51,11 @@ pub enum Event<'a> {
         start: u64,
         bytes: u64,
         how: u64,
+        /// Whether it maps a file, if that is told.
+        file: Option<bool>,
     },
-    /// A system call returned.
-    Exit { call: &'a str },
+    /// A system call returned, with this if that is told.
+    Exit { call: &'a str, result: Option<u64> },
     /// A thread wants `mmap_lock`, or has it.
     Lock { got: bool },
     /// A user-mode page fault began.
@@ -135,10 +137,14 @@ pub fn of(sample: &Sample) -> Event<'_> {
     }
 }
 
+/// The flag of `mmap` that says that it maps no file.
+const MAP_ANONYMOUS: u64 = 0x20;
+
 fn call<'a>(sample: &'a Sample, name: &'a str) -> Event<'a> {
     let Some(call) = name.strip_prefix("enter_") else {
         return Event::Exit {
             call: name.strip_prefix("exit_").unwrap_or(name),
+            result: sample.field("ret").and_then(bits),
         };
     };
     let first = |names: &[&str]| {
@@ -152,6 +158,10 @@ fn call<'a>(sample: &'a Sample, name: &'a str) -> Event<'a> {
         start: first(&["start", "addr"]),
         bytes: first(&["len_in", "len", "old_len"]),
         how: first(&["behavior", "prot", "flags"]),
+        file: match (call, sample.field("flags").and_then(bits)) {
+            ("mmap", Some(flags)) => Some(flags & MAP_ANONYMOUS == 0),
+            _ => None,
+        },
     }
 }
 

@@ -42,6 +42,18 @@ const SHOOTDOWN: (&str, &str) = if cfg!(target_arch = "x86_64") {
     ("cpu >= 0", "cpu < 0")
 };
 
+/// Interrupts that are no shootdowns, and that the recorder does not cause: it starts and stops events, and has the kernel's code
+/// changed for them. Where flushes take no interrupts, these are not told apart.
+const OTHERS: &str = if cfg!(target_arch = "x86_64") {
+    "func.function != flush_tlb_func && func.function != remote_function && func.function != __perf_event_read \
+     && func.function != do_sync_core"
+} else {
+    "cpu < 0"
+};
+
+/// Between windows, every so many-th of these is recorded.
+const OTHERS_EVERY: u64 = 16;
+
 /// The events of a recording, where the kernel has them.
 pub fn recorded() -> Vec<Wanted> {
     let one = |event: &str, everywhere, stack| Wanted {
@@ -54,6 +66,7 @@ pub fn recorded() -> Vec<Wanted> {
         },
         filter: None,
         stretches: Stretches::Windows,
+        every: 1,
     };
     let with = |event, stack, filter: &str, or_all| Wanted {
         filter: Some(Filter {
@@ -81,6 +94,12 @@ pub fn recorded() -> Vec<Wanted> {
             ..with(QUEUED, Stack::Whole, SHOOTDOWN.0, or_none)
         },
         with(QUEUED, Stack::Whole, SHOOTDOWN.1, or_none),
+        // So these are counted there, as far as that is paid for, and some are recorded to tell whose they are.
+        Wanted {
+            stretches: Stretches::Between,
+            every: OTHERS_EVERY,
+            ..with(QUEUED, Stack::Absent, OTHERS, or_none)
+        },
         one("csd:csd_function_entry", true, Stack::Absent),
         one("csd:csd_function_exit", true, Stack::Absent),
         one("ipi:ipi_send_cpumask", true, Stack::Whole),

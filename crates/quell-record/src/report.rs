@@ -98,8 +98,8 @@ pub struct OtherRow {
     pub functions: Vec<(String, u64)>,
     /// How often.
     pub count: u64,
-    /// How long, in nanoseconds.
-    pub ns: f64,
+    /// How long, in nanoseconds; `None` if none of some function's was recorded with its time.
+    pub ns: Option<f64>,
 }
 
 /// A recording, understood.

@@ -23,8 +23,8 @@ pub fn is_much(of: f64, all: f64) -> bool {
 pub struct Scales {
     /// Whether no more than a handful of interrupts was recorded in all.
     few: bool,
-    /// A page fault, which the kernel counts anyway.
-    pub faults: f64,
+    /// A page fault of any program, all of which the kernel counts anyway.
+    faults: f64,
     /// A call from a site with a handful of interrupts: what an interrupt is, whosever it is; or, where there is no
     /// more than a handful in all, a second.
     calls: f64,
@@ -59,7 +59,8 @@ impl Kernel {
         }
         let faults = from.programs.iter().find(|of| &*of.name == program)?.faults as f64;
         if let Some(prices) = &from.prices {
-            priced = priced.plus(Range::from(prices.fault_ns).times(faults * scales.faults));
+            let all = faults * scales.faults(from, program);
+            priced = priced.plus(Range::from(prices.fault_ns).times(all));
         }
         (ns >= RAN_NS / 10.0 && priced.least > 0.0).then(|| Kernel {
             ns,
@@ -81,6 +82,23 @@ impl Scales {
         let few = from.counted().is_some_and(|count| count.seen < ENOUGH);
         let calls = if few { time } else { scale(from) };
         Scales { few, faults, calls }
+    }
+
+    /// A page fault of this program: what its own count by the kernel says, where that is known, because it fills more or
+    /// less in the recorded stretches than at other times. Of a handful in these the ratio to all programs' says more, unless
+    /// it comes to more than there were.
+    pub fn faults(&self, from: &Attribution, program: &str) -> f64 {
+        let exact = from.ran(program).map_or(0, |ran| ran.faults);
+        let known = from.programs.iter().find(|of| &*of.name == program);
+        let seen = known.map_or(0, |program| program.faults);
+        if exact == 0 || seen == 0 {
+            return self.faults;
+        }
+        let own = (exact as f64 / seen as f64).max(1.0);
+        match seen < ENOUGH {
+            true => own.min(self.faults),
+            false => own,
+        }
     }
 
     /// A call from this site, which nothing counts outside of the recorded stretches. With enough interrupts it is what

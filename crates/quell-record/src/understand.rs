@@ -1,6 +1,7 @@
 //! From what was added up to what is said: figures made larger where only a part was recorded, the largest first.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 use crate::attribute::site::{Site, spread};
 use crate::attribute::{Attribution, Weight};
@@ -33,8 +34,14 @@ const OWNERS: &[(&str, &str)] = &[
     ("rps_trigger", "network"),
     ("retrigger_next_event", "clocks"),
     ("clock_was_set", "clocks"),
-    ("not told", "not told by the recording"),
+    (UNTOLD, "not told by the recording"),
 ];
+
+/// What stands for a function where the recording does not say which it was.
+const UNTOLD: &str = "not told";
+
+/// The event that is counted between stretches of time in which everything is recorded.
+const OTHERS_BETWEEN: &str = "between:csd_queue_cpu";
 
 /// Those that a recorder causes, too, which starts and stops events, or has the kernel's code changed for them.
 const RECORDERS: [&str; 2] = ["perf", "code patching"];
@@ -142,10 +149,10 @@ fn row(site: &Site, scales: Scales, cpu_ns: Option<f64>, from: &Attribution) -> 
         initiator,
         stolen,
         locked_ns: site.locked_ns as f64 * calls,
-        refaults: scaled(site.refaults, scales.faults),
+        refaults: scaled(site.refaults, scales.faults(from, &site.place.program)),
         refault_ns: site
             .refill_ns(from.prices.as_ref())
-            .map(|ns| Range::from(ns).times(scales.faults)),
+            .map(|ns| Range::from(ns).times(scales.faults(from, &site.place.program))),
         hit: site.hit.iter().map(|&hits| scaled(hits, scale)).collect(),
         share: cpu_ns
             .filter(|_| site.timed > 0)
@@ -253,23 +260,45 @@ impl Costs {
     }
 }
 
+/// Interrupts that were no shootdowns: those in the stretches of time in which everything was recorded, and those between,
+/// of which all were counted and some recorded. A recording that has no such count knows no better than that there were
+/// as many more as there were shootdowns (`scale`).
 fn others(from: &Attribution, scale: f64) -> Vec<OtherRow> {
     let mut by_owner: BTreeMap<&'static str, OtherRow> = BTreeMap::new();
-    for (function, of) in &from.functions {
+    let between = from.count(OTHERS_BETWEEN);
+    let each = between.map_or(0.0, |count| count.exact as f64 / count.seen.max(1) as f64);
+    let functions: BTreeSet<&Arc<str>> = from
+        .functions
+        .keys()
+        .chain(from.functions_between.keys())
+        .collect();
+    let mut add = |function: &str, count: u64, ns: Option<f64>| {
         let cause = owner(function);
-        // The recorder itself makes them where stretches begin and end, and what lies between has none of these.
-        let own = from.windows_ns.is_some() && RECORDERS.contains(&cause);
-        let scale = if own { 1.0 } else { scale };
         let row = by_owner.entry(cause).or_insert_with(|| OtherRow {
             cause,
             functions: Vec::new(),
             count: 0,
-            ns: 0.0,
+            ns: Some(0.0),
         });
-        row.functions
-            .push((function.to_string(), scaled(of.count, scale)));
-        row.count += scaled(of.count, scale);
-        row.ns += of.ns as f64 * scale;
+        row.functions.push((function.to_owned(), count));
+        row.count += count;
+        row.ns = row.ns.zip(ns).map(|(sum, ns)| sum + ns);
+    };
+    for function in functions {
+        let of = from.functions.get(function).copied().unwrap_or_default();
+        let more = from.functions_between.get(function);
+        let all = of.count as f64 + more.map_or(0.0, |&more| more as f64 * each);
+        // The recorder itself makes them where stretches begin and end, and what lies between has none of these.
+        let own = from.windows_ns.is_some() && RECORDERS.contains(&owner(function));
+        let all = match own || between.is_some() {
+            true => all,
+            false => all * scale,
+        };
+        let ns = (of.count > 0).then(|| of.ns as f64 * all / of.count as f64);
+        add(function, all.round() as u64, ns);
+    }
+    if let Some(count) = between.filter(|count| count.seen == 0 && count.exact > 0) {
+        add(UNTOLD, count.exact, None);
     }
     let mut rows: Vec<OtherRow> = by_owner.into_values().collect();
     for row in &mut rows {

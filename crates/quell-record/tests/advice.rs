@@ -1,7 +1,7 @@
 //! What is advised, and what it is said to be worth, on a recording that was written for the purpose.
 
 use crate::written::{number, sample, work};
-use quell_perf::{Change, Frame, Item, Prices, Ran, Sample};
+use quell_perf::{Change, Count, Frame, Item, Prices, Ran, Sample, Statistics, When};
 use quell_record::advise::Advice;
 use quell_record::attribute::Attribution;
 use quell_record::report::Report;
@@ -78,6 +78,16 @@ fn report_with(
     protected: Option<u64>,
     filled: Filled,
 ) -> Report {
+    Report::new(recorded_with(fault_ns, busy, protected, filled), None)
+}
+
+/// The recording that it is made of.
+fn recorded_with(
+    fault_ns: Option<f64>,
+    busy: bool,
+    protected: Option<u64>,
+    filled: Filled,
+) -> Attribution {
     let round_ns = filled.round_ns;
     let mut items = Vec::new();
     items.extend(fault_ns.map(prices));
@@ -140,7 +150,35 @@ fn report_with(
     for item in items {
         all.item(item, &mut ());
     }
-    Report::new(all, None)
+    all
+}
+
+/// A program may have wanted more of the CPUs than it was given, where others wanted them, too.
+#[test]
+fn a_program_that_had_to_share_its_cpus_with_others_is_not_pinned() {
+    let pinned = |busy_ns: u64| {
+        let mut all = recorded_with(None, false, None, Filled::default());
+        let elapsed_ns = all.elapsed_ns();
+        let cpus = 2;
+        for (when, ran) in [(When::Before, 0), (When::After, busy_ns)] {
+            let idle = (u64::from(when == When::After) * cpus * elapsed_ns).saturating_sub(ran);
+            let read = Item::Statistics(Statistics {
+                when,
+                time_ns: 1 + u64::from(when == When::After) * elapsed_ns,
+                interrupts: Vec::new(),
+                vmstat: Vec::new(),
+                cpu_ns: vec![("user".into(), ran), ("idle".into(), idle)],
+            });
+            all.item(read, &mut ());
+        }
+        let (busy, whole) = (all.busy().unwrap(), (cpus * elapsed_ns) as f64);
+        assert!((busy - busy_ns as f64 / whole).abs() < 0.01, "{busy}");
+        let advice = Report::new(all, None).advice;
+        advice.iter().any(|advice| advice.kind == "pin")
+    };
+    // Of two CPUs for 40 ms.
+    assert!(pinned(40_000_000));
+    assert!(!pinned(78_000_000));
 }
 
 /// A verdict on interrupts is none on what the same calls cost beside them.
@@ -287,6 +325,7 @@ fn on_fork_with(news: &[Item], forked_user_ns: Option<u64>, fault_ns: f64) -> Ad
                 kernel_ns: 100_000_000,
                 forked_user_ns,
                 shrank_pages: 0,
+                faults: 0,
             }),
             &mut (),
         );
@@ -366,4 +405,100 @@ fn a_process_that_is_not_forked_saves_at_least_its_page_faults_if_it_has_ended()
     ] {
         assert!((lives - none).abs() < 1e-6, "{none} {lives}");
     }
+}
+
+/// The kinds of advice on a program that maps and unmaps 200 times, with these flags.
+fn on_unmapping(flags: u64) -> Vec<Advice> {
+    let mut all = Attribution::new();
+    let mut add = |event: &str, time_ns, fields| {
+        let sample = sample(time_ns, (7, "search"), event, fields);
+        all.item(Item::Sample(sample), &mut ());
+    };
+    // Where the kernel puts it is known from what the call returns.
+    let place = number("ret", 0x7000_0000);
+    for round in 0..200 {
+        let at = round * 200_000;
+        let asked = [("addr", 0), ("len", 1 << 16), ("prot", 1), ("flags", flags)];
+        let asked = asked.map(|(name, value)| number(name, value)).into();
+        add("syscalls:sys_enter_mmap", at, asked);
+        add("syscalls:sys_exit_mmap", at + 5_000, vec![place.clone()]);
+        for page in 0..16 {
+            let address = number("address", 0x7000_0000 + (page << 12));
+            let event = "exceptions:page_fault_user";
+            add(event, at + 10_000 + page * 2_000, vec![address]);
+        }
+        let range = vec![number("addr", 0x7000_0000), number("len", 1 << 16)];
+        add("syscalls:sys_enter_munmap", at + 100_000, range);
+        add("csd:csd_queue_cpu", at + 101_000, work());
+        add("csd:csd_function_entry", at + 103_000, work());
+        add("csd:csd_function_exit", at + 105_000, work());
+        add(
+            "syscalls:sys_exit_munmap",
+            at + 110_000,
+            vec![number("ret", 0)],
+        );
+        let next = vec![number("next_pid", 7)];
+        add("sched:sched_switch", at + 190_000, next);
+    }
+    all.item(prices(1_000.0), &mut ());
+    Report::new(all, None).advice
+}
+
+#[test]
+fn files_that_are_mapped_for_a_moment_are_to_be_read() {
+    let kinds = |flags| {
+        let advice = on_unmapping(flags).into_iter();
+        advice.map(|advice| advice.kind).collect::<Vec<_>>()
+    };
+    // MAP_PRIVATE, without and with MAP_ANONYMOUS.
+    let (file, memory) = (kinds(0x2), kinds(0x22));
+    assert!(
+        file.contains(&"read") && !file.contains(&"cache"),
+        "{file:?}"
+    );
+    assert!(
+        memory.contains(&"cache") && !memory.contains(&"read"),
+        "{memory:?}"
+    );
+    let advice = on_unmapping(0x2);
+    let read = advice.iter().find(|advice| advice.kind == "read").unwrap();
+    assert_eq!((read.interrupts, read.left), (200, (0, 0)));
+    let share = read.share.unwrap();
+    // What interrupts cost of 190 us in a round, and at most the sixteen page faults and both calls beside it.
+    assert!((0.015..0.06).contains(&share.least), "{share:?}");
+    assert!((0.08..0.25).contains(&share.most), "{share:?}");
+}
+
+#[test]
+fn a_programs_page_faults_are_as_many_as_the_kernel_has_counted_of_it() {
+    // Of 4000 that were recorded, twenty in each round; all programs together had ten times as many as were recorded.
+    let refilled = |faults: Option<u64>| {
+        let mut all = recorded_with(Some(1_000.0), true, None, Filled::default());
+        let event = "exceptions:page_fault_user".into();
+        let (exact, seen, kept) = (40_000, 4_000, 4_000);
+        let count = Count {
+            event,
+            exact,
+            seen,
+            kept,
+        };
+        all.item(Item::Count(count), &mut ());
+        let ran = faults.map(|faults| Ran {
+            comm: "server".into(),
+            user_ns: 10_000_000_000,
+            kernel_ns: 1_000_000_000,
+            forked_user_ns: 0,
+            shrank_pages: 0,
+            faults,
+        });
+        if let Some(ran) = ran {
+            all.item(Item::Ran(ran), &mut ());
+        }
+        let sites = Report::new(all, None).sites;
+        sites.iter().map(|site| site.refaults).sum::<u64>()
+    };
+    let (all, own) = (refilled(None), refilled(Some(12_000)));
+    // The first round fills what nobody had given back.
+    assert!((39_000..=40_000).contains(&all), "{all}");
+    assert!((11_700..=12_000).contains(&own), "{own}");
 }

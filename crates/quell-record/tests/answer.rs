@@ -4,7 +4,9 @@
 use std::sync::Arc;
 
 use crate::written::{number, sample, work};
-use quell_perf::{Change, Count, Frame, Host, Item, Lost, Ran, Value, Why, Window};
+use quell_perf::{
+    Change, Count, Frame, Host, Interrupts, Item, Lost, Ran, Statistics, Value, When, Why, Window,
+};
 use quell_record::attribute::Attribution;
 use quell_record::report::Report;
 
@@ -160,6 +162,7 @@ fn ran() -> Item {
         kernel_ns: 1_000_000_000,
         forked_user_ns: 0,
         shrank_pages: 0,
+        faults: 0,
     })
 }
 
@@ -203,6 +206,45 @@ fn of_a_site_that_most_come_from_and_none_was_timed_is_no_verdict() {
         .map(|advice| advice.call.as_str())
         .collect();
     assert!(calls.iter().all(|call| *call == "madvise"), "{calls:?}");
+}
+
+#[test]
+fn a_program_that_sent_next_to_nothing_is_not_the_one_that_pays_most_because_nothing_is_known_of_it()
+ {
+    let mut all = recorded("everything", 100, 0, true);
+    flush(&mut all, 1_000_000_000, 11, "shell", true);
+    for round in 0..2 {
+        // From another call, of which none was timed: it may have cost anything.
+        let at = 2_000_000_000 + round * 200_000;
+        let mut queued = sample(at, (11, "shell"), "between:csd_queue_cpu", work());
+        let frame = Frame {
+            address: 1,
+            kernel: true,
+            symbol: Some("__x64_sys_munmap".into()),
+            module: Some("[kernel]".into()),
+        };
+        queued.stack = [frame].into();
+        all.item(Item::Sample(queued), &mut ());
+    }
+    all.item(ran(), &mut ());
+    let shell = Ran {
+        comm: "shell".into(),
+        user_ns: 100_000_000,
+        kernel_ns: 900_000_000,
+        forked_user_ns: 0,
+        shrank_pages: 0,
+        faults: 0,
+    };
+    all.item(Item::Ran(shell), &mut ());
+    let report = Report::new(all, None);
+    let most = |name| {
+        let row = report.programs.iter().find(|row| row.name == name);
+        row.map(|row| row.waited.most).unwrap()
+    };
+    assert!(most("shell") > most("server"));
+    let paid = one(&report.answer, "pays most");
+    assert!(paid.starts_with("server pays most"), "{paid}");
+    one(&report.answer, "It is not your TLB");
 }
 
 #[test]
@@ -347,4 +389,104 @@ fn interrupts_that_are_too_few_to_matter_need_no_timing() {
         lines.iter().all(|line| !line.contains("cannot be told")),
         "{lines:#?}"
     );
+}
+
+/// An interrupt that calls this function, queued between the stretches that are recorded.
+fn queued_between(all: &mut Attribution, function: &str) {
+    let function = ("func".into(), Value::Text(function.into()));
+    let fields = vec![number("cpu", 1), function];
+    let queued = sample(30_000_000, (9, "other"), "between:csd_queue_cpu", fields);
+    all.item(Item::Sample(queued), &mut ());
+}
+
+/// How many of these came while that was recorded, of which so many have a record.
+fn counted_between(all: &mut Attribution, exact: u64, seen: u64) {
+    let count = Count {
+        event: "between:csd_queue_cpu".into(),
+        exact,
+        seen,
+        kept: seen,
+    };
+    all.item(Item::Count(count), &mut ());
+}
+
+#[test]
+fn what_is_no_shootdown_is_counted_where_only_stretches_are_recorded() {
+    let mut all = recorded("the command server", 100, 0, true);
+    for function in ["ipi_mb", "ipi_mb", "ipi_mb", "rcu_exp_handler"] {
+        queued_between(&mut all, function);
+    }
+    // One such function was seen in a stretch, and took 2 us.
+    for (at, end) in [(0, "entry"), (2_000, "exit")] {
+        let function = ("func".into(), Value::Text("ipi_mb".into()));
+        let fields = vec![number("csd", 9), function];
+        let event = format!("csd:csd_function_{end}");
+        let worked = sample(10_000_000 + at, (7, "server"), &event, fields);
+        all.item(Item::Sample(worked), &mut ());
+    }
+    let (start_ns, end_ns) = (0, 20_000_000);
+    all.item(Item::Window(Window { start_ns, end_ns }), &mut ());
+    counted_between(&mut all, 4000, 4);
+    let report = Report::new(all, None);
+    let told = |cause| {
+        let found = report.others.iter().find(|other| other.cause == cause);
+        found.map(|other| (other.count, other.ns)).unwrap()
+    };
+    assert_eq!(told("membarrier"), (3001, Some(3001.0 * 2000.0)));
+    assert_eq!(told("RCU"), (1000, None));
+    one(
+        &report.answer,
+        ": 2.4 % of all interrupts that call functions",
+    );
+    one(
+        &report.answer,
+        "More interrupts are membarrier's: 3 001 (ipi_mb), 6.0 ms in all",
+    );
+}
+
+#[test]
+fn what_was_counted_and_nothing_recorded_of_is_told_too() {
+    let mut all = recorded("the command server", 100, 0, true);
+    counted_between(&mut all, 900, 0);
+    let report = Report::new(all, None);
+    one(
+        &report.answer,
+        ": 10 % of all interrupts that call functions",
+    );
+    one(&report.answer, "900 (not told), of which none was timed");
+}
+
+#[test]
+fn interrupts_that_nobody_was_seen_to_send_are_not_said_to_be_none() {
+    let said = |row: u64| {
+        let mut all = recorded("the command server", 0, 0, false);
+        // It flushed its own TLB while it was recorded.
+        let fields = vec![number("reason", 3), number("pages", 1)];
+        let own = sample(1_000, (7, "server"), "tlb:tlb_flush", fields);
+        all.item(Item::Sample(own), &mut ());
+        for (when, counts, time_ns) in [
+            (When::Before, vec![0, 0], 1),
+            (When::After, vec![row, 0], 4_000_000_001),
+        ] {
+            let name = "TLB".into();
+            let statistics = Statistics {
+                when,
+                time_ns,
+                interrupts: vec![Interrupts {
+                    name,
+                    counts,
+                    description: String::new(),
+                }],
+                vmstat: Vec::new(),
+                cpu_ns: Vec::new(),
+            };
+            all.item(Item::Statistics(statistics), &mut ());
+        }
+        Report::new(all, None).answer.concat()
+    };
+    assert!(said(0).contains("there was no shootdown interrupt"));
+    assert!(said(37).contains("so few interrupts take no program 1 %"));
+    for missed in [42, 400] {
+        assert!(said(missed).contains("is not in the recording"), "{missed}");
+    }
 }

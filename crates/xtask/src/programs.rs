@@ -17,8 +17,8 @@ use serde_json::Value;
 use super::{cargo, output};
 
 /// All programs that there are pages of.
-const PROGRAMS: [&str; 7] = [
-    "jemalloc", "mimalloc", "go", "wasmtime", "lmdb", "redis", "postgres",
+const PROGRAMS: [&str; 8] = [
+    "jemalloc", "mimalloc", "go", "wasmtime", "lmdb", "redis", "postgres", "ag",
 ];
 
 /// What `scripts/real-program` ends with where a program cannot be had.

@@ -141,7 +141,7 @@ pub fn others(report: &Report) -> Table {
         table.row([
             other.cause.to_owned(),
             count(other.count),
-            time(other.ns),
+            other.ns.map_or_else(|| "–".into(), time),
             functions.collect::<Vec<_>>().join(", "),
         ]);
     }

@@ -19,7 +19,7 @@ pub use read::Recording;
 pub use write::{Place, Writer};
 
 /// The first bytes of a file; the last before the line's end is the version.
-const MAGIC: &[u8; 18] = b"quell recording 2\n";
+const MAGIC: &[u8; 18] = b"quell recording 3\n";
 
 /// The last bytes of a file that was closed, behind eight that say where the names of the functions begin.
 const CLOSED: &[u8; 16] = b"quell recorded.\n";

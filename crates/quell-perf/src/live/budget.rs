@@ -31,7 +31,9 @@ pub(super) struct Budget {
     phase: Phase,
     /// Since when.
     since_ns: u64,
-    /// What was earned then beyond what events had cost; `None` if that is of no account any more.
+    /// Since when it has enough for a window that is not open, because nothing happens.
+    armed_ns: Option<u64>,
+    /// What was earned then beyond what events had cost; `None` before the first look.
     since_earned_ns: Option<f64>,
 }
 
@@ -41,6 +43,11 @@ const AHEAD_NS: f64 = 3e6;
 
 /// The part of what is earned that events between windows may cost.
 const BETWEEN: f64 = 0.5;
+
+/// A window waits for something to happen for so long. A program that flushes in bursts has paid for what was recorded
+/// between windows in each of them, so that there is enough for a window as soon as a burst is over, and none would ever show
+/// one.
+const PATIENCE_NS: u64 = 3_000_000_000;
 
 /// A phase lasts so long at least: to change it interrupts every CPU.
 const SHORTEST_NS: u64 = 5_000_000;
@@ -53,6 +60,7 @@ impl Budget {
             ahead_ns: AHEAD_NS,
             phase: Phase::Window,
             since_ns: now_ns,
+            armed_ns: None,
             since_earned_ns: None,
         }
     }
@@ -60,7 +68,7 @@ impl Budget {
     /// What to record from now on. Each account says what was done apart from the recording, and what that has cost of
     /// it, in nanoseconds of CPU time: the machine's, and that of the programs which are recorded. The one that has
     /// least left counts. The same of the machine, and what events alone have cost it, decides what is recorded between
-    /// windows. To close a window costs so much again, which must be left then; and one that is dear to close is opened
+    /// windows. A window waits for a moment in which something happens (`stirring`), though not for long. To close a window costs so much again, which must be left then; and one that is dear to close is opened
     /// for something that is worth it.
     pub(super) fn turn(
         &mut self,
@@ -68,6 +76,7 @@ impl Budget {
         accounts: [Option<(u64, u64)>; 2],
         events: (u64, u64),
         closing_ns: f64,
+        stirring: bool,
     ) -> Phase {
         if now_ns.saturating_sub(self.since_ns) < SHORTEST_NS {
             return self.phase;
@@ -82,7 +91,12 @@ impl Budget {
         let next = match self.phase {
             Phase::Window if left < closing_ns => Phase::Between,
             // It opens for as much as it may spend at first: a window that closes at once shows little.
-            Phase::Between | Phase::Counting if left > self.ahead_ns / 2.0 + 2.5 * closing_ns => {
+            Phase::Between | Phase::Counting
+                if left > self.ahead_ns / 2.0 + 2.5 * closing_ns
+                    && (stirring
+                        || now_ns.saturating_sub(*self.armed_ns.get_or_insert(now_ns))
+                            >= PATIENCE_NS) =>
+            {
                 Phase::Window
             }
             // What a window has overdrawn is paid back between windows; if it grows there, that costs more than is
@@ -93,14 +107,15 @@ impl Budget {
         if next != self.phase {
             self.phase = next;
             self.since_ns = now_ns;
+            self.armed_ns = None;
             self.since_earned_ns = Some(earned);
         }
         next
     }
 
-    /// What was spent until now is no fault of what is recorded now.
-    pub(super) fn begin_anew(&mut self) {
-        self.since_earned_ns = None;
+    /// Whether it only waits for something to happen.
+    pub(super) fn is_armed(&self) -> bool {
+        self.armed_ns.is_some()
     }
 }
 
@@ -129,7 +144,7 @@ mod tests {
             open += u64::from(phase == Phase::Window);
             recorded += u64::from(phase != Phase::Counting);
             let machine = (step * 10 * MS, spent as u64);
-            phase = budget.turn(step * 5 * MS, [Some(machine), None], machine, 0.0);
+            phase = budget.turn(step * 5 * MS, [Some(machine), None], machine, 0.0, true);
         }
         let share = |count: u64| count as f64 / steps as f64;
         (spent / (steps as f64 * 10e6), share(open), share(recorded))
@@ -159,7 +174,7 @@ mod tests {
             let program = (step * MS, spent as u64);
             let machine = (step * 10 * MS, spent as u64);
             let accounts = [Some(machine), Some(program)];
-            phase = budget.turn(step * 5 * MS, accounts, machine, 0.0);
+            phase = budget.turn(step * 5 * MS, accounts, machine, 0.0, true);
         }
         assert!(spent < 0.022 * 10_000.0 * 1e6, "{spent}");
     }
@@ -176,7 +191,7 @@ mod tests {
                 Phase::Counting => panic!("after {step} steps"),
             };
             let machine = (step * 10 * MS, spent as u64);
-            phase = budget.turn(step * 5 * MS, [Some(machine), None], machine, 0.0);
+            phase = budget.turn(step * 5 * MS, [Some(machine), None], machine, 0.0, true);
         }
         assert!(spent < 0.03 * 10_000.0 * 10e6, "{spent}");
     }
@@ -190,7 +205,7 @@ mod tests {
             open += u64::from(phase == Phase::Window);
             spent += 5e6 * if phase == Phase::Window { 0.2 } else { 0.001 };
             let machine = (step * 10 * MS, spent as u64);
-            let next = budget.turn(step * 5 * MS, [Some(machine), None], machine, closing);
+            let next = budget.turn(step * 5 * MS, [Some(machine), None], machine, closing, true);
             if phase == Phase::Window && next != Phase::Window {
                 closed += 1;
                 spent += closing;
@@ -221,9 +236,55 @@ mod tests {
         for step in 1..=10_000u64 {
             // A machine that does nothing: the recorder's own time is all that is spent.
             let machine = Some((step * 10_000, step * 50_000));
-            phase = budget.turn(step * 5 * MS, [machine, None], (step * 10_000, 0), 0.0);
+            phase = budget.turn(
+                step * 5 * MS,
+                [machine, None],
+                (step * 10_000, 0),
+                0.0,
+                true,
+            );
             assert!(phase != Phase::Counting, "after {step} steps");
         }
         assert_eq!(phase, Phase::Between);
+    }
+
+    #[test]
+    fn a_window_opens_in_the_bursts_of_a_program_and_not_only_when_they_are_over() {
+        // Of each second, 100 ms are full of events that cost more than is earned in them; a window costs a tenth of its time.
+        let mut budget = Budget::new(0.01, 0);
+        let (mut spent, mut phase, mut caught, mut quiet) = (0.0, Phase::Window, 0, 0);
+        for step in 1..=20_000u64 {
+            let burst = step % 200 < 20;
+            let of_events = if burst { 0.6e6 } else { 0.0 };
+            match phase {
+                Phase::Window => {
+                    spent += 0.5e6 + of_events;
+                    caught += u64::from(burst);
+                    quiet += u64::from(!burst);
+                }
+                Phase::Between => spent += of_events,
+                Phase::Counting => {}
+            }
+            let machine = (step * 10 * MS, spent as u64);
+            phase = budget.turn(step * 5 * MS, [Some(machine), None], machine, 0.0, burst);
+        }
+        // By chance it would be one of ten.
+        assert!(caught > quiet, "{caught} in bursts, {quiet} beside them");
+        assert!(spent < 0.011 * 20_000.0 * 10e6, "{spent}");
+    }
+
+    #[test]
+    fn a_window_does_not_wait_for_ever() {
+        let mut budget = Budget::new(0.01, 0);
+        let (mut phase, mut opened, mut spent) = (Phase::Window, 0, 0.0);
+        for step in 1..=4000u64 {
+            spent += f64::from(phase == Phase::Window) * 2e6;
+            let machine = (step * 10 * MS, spent as u64);
+            let before = phase;
+            phase = budget.turn(step * 5 * MS, [Some(machine), None], machine, 0.0, false);
+            opened += u64::from(before != Phase::Window && phase == Phase::Window);
+        }
+        // In 20 s, three and what it takes to earn a window apart.
+        assert!(opened >= 5, "{opened}");
     }
 }

@@ -51,7 +51,8 @@ impl Ends {
             && wanted.stack == Stack::Absent
             && wanted.counted == Counted::No
             && wanted.filter.is_none()
-            && wanted.stretches == Stretches::Windows;
+            && wanted.stretches == Stretches::Windows
+            && wanted.every == 1;
         if alike {
             self.0[end].push((number, event));
         }
@@ -78,6 +79,7 @@ impl Ends {
                 everywhere: false,
                 filter: CString::new(each.join(" || ")).ok(),
                 stretches: Stretches::Windows,
+                every: 1,
                 frequent: Some(rings::Frequent::Call),
             }
         })
@@ -334,6 +336,7 @@ mod tests {
             counted: Counted::No,
             filter: None,
             stretches: Stretches::Windows,
+            every: 1,
         }
     }
 
@@ -346,6 +349,7 @@ mod tests {
             everywhere: false,
             filter: None,
             stretches: Stretches::Windows,
+            every: 1,
             frequent: frequent.then_some(rings::Frequent::Call),
         }
     }

@@ -17,6 +17,9 @@ pub struct Wanted {
     pub filter: Option<Filter>,
     /// In which stretches of time it is recorded.
     pub stretches: Stretches,
+    /// Every how many-th of its events on a CPU is recorded: 1 for all. Of more, those that came while they could be
+    /// recorded are counted ([`Item::Count`](crate::sample::Item::Count), by the name of the samples), at the price of that.
+    pub every: u64,
 }
 
 /// Whether an event is counted all the time.

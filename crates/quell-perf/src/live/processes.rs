@@ -1,8 +1,10 @@
 //! What is known of the processes: names of threads, what code is mapped where, which of them the recording is about.
 
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::{BTreeMap, HashSet, VecDeque};
 use std::path::Path;
 use std::sync::Arc;
+
+use rustc_hash::FxHashMap;
 
 use crate::file::Place;
 use crate::sample::{Change, Names};
@@ -19,13 +21,41 @@ pub(super) struct Mapping {
 /// The mappings of one process by their begins.
 type Mappings = Arc<BTreeMap<u64, Mapping>>;
 
+/// A thread: its name, if that is known, and when it has ended.
+#[derive(Debug)]
+struct Thread {
+    comm: Option<Arc<str>>,
+    ended_ns: Option<u64>,
+}
+
+/// A process.
+#[derive(Debug, Default)]
+struct Process {
+    mappings: Mappings,
+    /// Which change of files it has seen last.
+    generation: u64,
+    /// How many of its threads have not ended, and when the last of them has.
+    threads: u32,
+    ended_ns: Option<u64>,
+}
+
+/// What was forgotten, because it has ended long ago.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Forgotten {
+    Thread(u32),
+    Process(u32),
+}
+
+/// Records of a thread may come behind that of its end, but not so long.
+const KEPT_NS: u64 = 2_000_000_000;
+
 /// All processes.
 #[derive(Debug, Default)]
 pub(super) struct Processes {
-    threads: HashMap<u32, Arc<str>>,
-    mappings: HashMap<u32, Mappings>,
-    /// Which change of files each process has seen last.
-    generations: HashMap<u32, u64>,
+    threads: FxHashMap<u32, Thread>,
+    processes: FxHashMap<u32, Process>,
+    /// When threads have ended, of which process, and which.
+    ended: VecDeque<(u64, u32, u32)>,
     /// How many changes there were.
     changes: u64,
     /// Those that the recording is about; `None` if about all.
@@ -94,18 +124,22 @@ impl Processes {
 
     /// A number that changes when the files do that a process has mapped.
     pub(super) fn generation(&self, pid: u32) -> u64 {
-        self.generations.get(&pid).copied().unwrap_or(0)
+        self.processes.get(&pid).map_or(0, |of| of.generation)
     }
 
     /// The mappings of a process by their begins.
     pub(super) fn mappings(&self, pid: u32) -> impl Iterator<Item = (u64, &Mapping)> {
-        let mappings = self.mappings.get(&pid).into_iter();
-        mappings.flat_map(|mappings| mappings.iter().map(|(start, mapping)| (*start, mapping)))
+        let mappings = self.processes.get(&pid).into_iter();
+        mappings.flat_map(|of| of.mappings.iter().map(|(start, mapping)| (*start, mapping)))
     }
 
     /// The name of a thread, empty if it is not known.
     pub(super) fn comm(&self, tid: u32, names: &mut Names) -> Arc<str> {
-        match self.threads.get(&tid) {
+        match self
+            .threads
+            .get(&tid)
+            .and_then(|thread| thread.comm.as_ref())
+        {
             Some(comm) => comm.clone(),
             None if tid == 0 => names.get("swapper"),
             None => names.get(""),
@@ -122,9 +156,9 @@ impl Processes {
                 exec,
                 ..
             } => {
-                self.threads.insert(tid, comm.clone());
+                self.begins(pid, tid, Some(comm.clone()));
                 if exec {
-                    self.mappings.remove(&pid);
+                    self.process(pid).mappings = Mappings::default();
                     self.mappings_changed(pid);
                 }
             }
@@ -135,27 +169,34 @@ impl Processes {
                 parent_tid,
                 ..
             } => {
-                if let Some(comm) = self.threads.get(&parent_tid).cloned() {
-                    self.threads.insert(tid, comm);
-                }
+                let comm = self.threads.get(&parent_tid);
+                let comm = comm.and_then(|thread| thread.comm.clone());
                 if pid != parent {
-                    if let Some(mappings) = self.mappings.get(&parent).cloned() {
-                        self.mappings.insert(pid, mappings);
-                        self.mappings_changed(pid);
-                    }
-                    if let Some(wanted) = &mut self.wanted {
-                        // Numbers are used again, for processes of others too.
-                        match wanted.contains(&parent) {
-                            true => _ = wanted.insert(pid),
-                            // Its begin is read after it was started.
-                            false if self.command == Some(pid) => {}
-                            false => _ = wanted.remove(&pid),
-                        }
+                    // Its number may have been another's.
+                    self.threads.remove(&tid);
+                    let mappings = self.processes.get(&parent).map(|of| of.mappings.clone());
+                    let process = Process {
+                        mappings: mappings.unwrap_or_default(),
+                        ..Process::default()
+                    };
+                    self.processes.insert(pid, process);
+                    self.mappings_changed(pid);
+                }
+                self.begins(pid, tid, comm);
+                if pid != parent
+                    && let Some(wanted) = &mut self.wanted
+                {
+                    // Numbers are used again, for processes of others too.
+                    match wanted.contains(&parent) {
+                        true => _ = wanted.insert(pid),
+                        // Its begin is read after it was started.
+                        false if self.command == Some(pid) => {}
+                        false => _ = wanted.remove(&pid),
                     }
                 }
             }
-            // Records of a thread may come behind that of its end; so what is known of it stays.
-            Change::Exited { .. } => {}
+            // Records of a thread may come behind that of its end; so what is known of it stays for a while.
+            Change::Exited { time_ns, pid, tid } => self.ends(time_ns, pid, tid),
             Change::Mapped {
                 pid,
                 start,
@@ -165,7 +206,7 @@ impl Processes {
                 ..
             } => {
                 let end = start.saturating_add(bytes);
-                let mappings = Arc::make_mut(self.mappings.entry(pid).or_default());
+                let mappings = Arc::make_mut(&mut self.process(pid).mappings);
                 let before = mappings
                     .range(..end)
                     .rev()
@@ -208,7 +249,76 @@ impl Processes {
     /// Remembers that a process has other files mapped than before.
     fn mappings_changed(&mut self, pid: u32) {
         self.changes += 1;
-        self.generations.insert(pid, self.changes);
+        self.process(pid).generation = self.changes;
+    }
+
+    fn process(&mut self, pid: u32) -> &mut Process {
+        self.processes.entry(pid).or_default()
+    }
+
+    /// A thread begins, or has another name.
+    fn begins(&mut self, pid: u32, tid: u32, comm: Option<Arc<str>>) {
+        let thread = Thread {
+            comm,
+            ended_ns: None,
+        };
+        let before = self.threads.insert(tid, thread);
+        let process = self.process(pid);
+        if before.is_none_or(|before| before.ended_ns.is_some()) {
+            process.threads += 1;
+        }
+        process.ended_ns = None;
+    }
+
+    /// A thread ends.
+    fn ends(&mut self, time_ns: u64, pid: u32, tid: u32) {
+        let Some(thread) = self.threads.get_mut(&tid) else {
+            return;
+        };
+        if thread.ended_ns.replace(time_ns).is_some() {
+            return;
+        }
+        if let Some(process) = self.processes.get_mut(&pid) {
+            process.threads = process.threads.saturating_sub(1);
+            process.ended_ns = (process.threads == 0).then_some(time_ns);
+        }
+        self.ended.push_back((time_ns, pid, tid));
+    }
+
+    /// Whether all threads of a process are known to have ended.
+    pub(super) fn has_ended(&self, pid: u32) -> bool {
+        let process = self.processes.get(&pid);
+        process.is_some_and(|of| of.ended_ns.is_some())
+    }
+
+    /// Forgets what has ended so long before this that no record of it comes any more, and says what that is.
+    pub(super) fn forget(&mut self, now_ns: u64, mut forgotten: impl FnMut(Forgotten)) {
+        while let Some(&(time_ns, pid, tid)) = self.ended.front()
+            && time_ns.saturating_add(KEPT_NS) <= now_ns
+        {
+            self.ended.pop_front();
+            // Its number may have become another's.
+            let ended = Some(time_ns);
+            if self
+                .threads
+                .get(&tid)
+                .is_some_and(|of| of.ended_ns == ended)
+            {
+                self.threads.remove(&tid);
+                forgotten(Forgotten::Thread(tid));
+            }
+            if self
+                .processes
+                .get(&pid)
+                .is_some_and(|of| of.ended_ns == ended)
+            {
+                self.processes.remove(&pid);
+                if let Some(wanted) = &mut self.wanted {
+                    wanted.remove(&pid);
+                }
+                forgotten(Forgotten::Process(pid));
+            }
+        }
     }
 
     /// The places on a stack, innermost first, from the addresses that the kernel gathered; its user part from
@@ -246,9 +356,9 @@ impl Processes {
         let found = match kernel {
             true => None,
             false => self
-                .mappings
+                .processes
                 .get(&pid)
-                .and_then(|m| m.range(..=address).next_back()),
+                .and_then(|of| of.mappings.range(..=address).next_back()),
         };
         let found = found.filter(|(_, mapping)| address < mapping.end);
         let module = found.map(|(start, m)| (m.module.clone(), m.offset + (address - start)));
@@ -362,6 +472,63 @@ mod tests {
         assert!(!processes.take(&fork(2, 3)), "the number was used again");
         processes.want_command(5);
         assert!(processes.take(&fork(5, 3)));
+    }
+
+    #[test]
+    fn what_has_ended_is_forgotten_after_a_while_unless_its_number_is_used_again() {
+        let mut names = Names::default();
+        let mut processes = Processes {
+            wanted: Some(HashSet::from([1])),
+            ..Processes::default()
+        };
+        let thread = |tid| Change::Forked {
+            time_ns: 0,
+            pid: 2,
+            tid,
+            parent: 2,
+            parent_tid: 2,
+        };
+        let exited = |time_ns, pid, tid| Change::Exited { time_ns, pid, tid };
+        let named = |pid, comm: &str| Change::Named {
+            time_ns: 0,
+            pid,
+            tid: pid,
+            comm: comm.into(),
+            exec: false,
+        };
+        for change in [
+            named(1, "server"),
+            map(1, 0x1000, 0x1000, "a"),
+            fork(2, 1),
+            thread(3),
+            fork(4, 1),
+            // The first thread of a process may end before the others.
+            exited(10, 2, 2),
+            exited(20, 4, 4),
+        ] {
+            processes.take(&change);
+        }
+        let forget = |processes: &mut Processes, now_ns| {
+            let mut all = Vec::new();
+            processes.forget(now_ns, |forgotten| all.push(forgotten));
+            all
+        };
+        assert_eq!(forget(&mut processes, KEPT_NS + 9), []);
+        assert_eq!(&*processes.comm(4, &mut names), "server");
+        let forgotten = forget(&mut processes, KEPT_NS + 20);
+        let (thread, process) = (Forgotten::Thread, Forgotten::Process);
+        assert_eq!(forgotten, [thread(2), thread(4), process(4)]);
+        assert_eq!(&*processes.comm(4, &mut names), "");
+        assert!(!processes.is_wanted(4) && processes.is_wanted(2));
+        assert_eq!(module(&processes, 2, 0x1000).unwrap().0, "a");
+        assert_eq!(module(&processes, 4, 0x1000), None);
+        // The last thread ends, and its number and its process' are another's at once.
+        processes.take(&exited(30, 2, 3));
+        processes.take(&fork(3, 1));
+        processes.take(&fork(2, 1));
+        assert_eq!(forget(&mut processes, u64::MAX), []);
+        assert_eq!(module(&processes, 2, 0x1000).unwrap().0, "a");
+        assert!(processes.is_wanted(2) && processes.is_wanted(3));
     }
 
     #[test]

@@ -11,8 +11,6 @@ use std::process::{Child, Command, ExitStatus};
 use std::thread;
 use std::time::Duration;
 
-use perf_event::data::Record;
-
 use super::budget::Phase;
 use super::frequent::{self, Ends, Frequent};
 use super::host::{Ahead, FileLimit, buffer_for, host, now_ns, online, spent_ns};
@@ -20,7 +18,7 @@ use super::memory::{self, Memory};
 use super::options::{BETWEEN, Counted, Filter, Options, Stretches, Wanted};
 use super::price::{self, Price};
 use super::processes::{self, Processes};
-use super::records::{Opened, change, keep};
+use super::records::{News, Opened, change, keep};
 use super::rights::Refused;
 use super::rings::{self, Entry, Missing, Of, Point, Ring};
 use super::running::Running;
@@ -138,6 +136,7 @@ impl Recorder {
                     filter,
                     everywhere: wanted.everywhere,
                     stretches: wanted.stretches,
+                    every: wanted.every.max(1),
                     frequent: rings::Frequent::of(&wanted.event),
                 });
             }
@@ -318,7 +317,8 @@ impl Recorder {
                 .map_err(failed(WRITTEN))?;
             if now >= state.looked_ns + LOOK_NS {
                 self.look(now, before, state).map_err(failed(COUNTERS))?;
-                if !self.is_about_all() && self.times.is_over() {
+                // A command that has ended says how, and what it used.
+                if child.is_none() && !self.is_about_all() && self.times.is_over() {
                     return Ok(None);
                 }
             }
@@ -367,9 +367,7 @@ impl Recorder {
         if self.frequent.is_closing() {
             return Ok(());
         }
-        if self.frequent.have_closed(now) {
-            state.budget.begin_anew();
-        }
+        self.frequent.have_closed(now);
         let (kernel, hit) = state.kernel(&self.price, &self.frequent, now);
         let spent = spent_ns() - state.own_before + kernel;
         let programs = (!self.is_about_all()).then(|| (state.used_ns.saturating_sub(hit), hit));
@@ -377,12 +375,26 @@ impl Recorder {
         let accounts = [Some(machine), programs];
         let done = accounts.iter().flatten().map(|(done, _)| *done as f64);
         let done = done.fold(f64::INFINITY, f64::min) / (now - state.begin_ns).max(1) as f64;
-        // Before the first look nothing is known of what may be spent.
-        let allowed = (state.busy_ns > 0).then_some(done * self.options.overhead);
+        // Before the first look, no more is known of what may be spent than that all CPUs may be busy.
+        let done = match state.busy_ns {
+            0 => self.rings.len() as f64,
+            _ => done,
+        };
+        let allowed = Some(done * self.options.overhead);
         let closing = self.frequent.closing_ns(&self.price, allowed);
-        let events = (machine.0, kernel + state.seen * READ_NS);
+        // What calls and page faults take more comes and goes with these events alone, whatever else is recorded.
+        let frequent = self.frequent_ns(now, state);
+        let events = (
+            machine.0,
+            kernel.saturating_sub(frequent) + state.seen * READ_NS,
+        );
         let closing_ns = closing.unwrap_or(0.0);
-        let next = state.budget.turn(now, accounts, events, closing_ns);
+        // Where nothing is recorded between windows, nothing tells.
+        let tells = state.phase == Phase::Between && self.rings.iter().any(Ring::has_between);
+        let stirring = state.is_stirring(now) || !tells;
+        let next = state
+            .budget
+            .turn(now, accounts, events, closing_ns, stirring);
         if next == state.phase {
             return self.close_frequent(state.phase, closing);
         }
@@ -397,6 +409,12 @@ impl Recorder {
             state.close(now_ns());
         }
         self.close_frequent(next, closing)
+    }
+
+    /// What all system calls and page faults took more until now.
+    fn frequent_ns(&self, now: u64, state: &Running) -> u64 {
+        let within = state.recorded_ns(now);
+        self.frequent.ns(now, &self.price, within) as u64
     }
 
     /// Begins to close the frequent events where no window needs them and they cost too much (`closing`): as a window
@@ -435,8 +453,14 @@ impl Recorder {
         let read = self.drain(u64::MAX, &mut sink, state);
         read.and_then(|()| self.missing(end_ns, &mut sink, state))
             .map_err(failed(WRITTEN))?;
-        let exact = self.counts().map_err(failed(COUNTERS))?;
+        let mut exact = self.counts().map_err(failed(COUNTERS))?;
         state.counted = exact.values().sum();
+        for ring in &mut self.rings {
+            let sampled = ring.sampled(self.frequent.points());
+            for (event, count) in sampled.map_err(failed(COUNTERS))? {
+                *exact.entry(event).or_default() += count;
+            }
+        }
         // That takes the kernel a second, in which names are looked up.
         let rings = std::mem::take(&mut self.rings);
         let closing = thread::spawn(move || drop(rings));
@@ -462,9 +486,7 @@ impl Recorder {
             recorded: Duration::from_nanos(state.recorded_ns),
             recorder: Duration::from_nanos(own),
             kernel: Duration::from_nanos(kernel),
-            frequent: Duration::from_nanos(
-                self.frequent.ns(end_ns, &self.price, state.recorded_ns) as u64,
-            ),
+            frequent: Duration::from_nanos(self.frequent_ns(end_ns, state)),
             busy: Duration::from_nanos(busy.saturating_sub(own + kernel)),
             hit: Duration::from_nanos(hit),
             used: (!self.is_about_all()).then(|| Duration::from_nanos(used.saturating_sub(hit))),
@@ -600,7 +622,10 @@ impl Recorder {
                     Entry::Sample(unread) => unread.read().and_then(|(event, sample)| {
                         let event = &mut events[event];
                         event.seen += 1;
-                        state.saw(&sample, |pid| known.is_wanted(pid));
+                        state.saw(&sample, unread.stands_for(), |pid| known.is_wanted(pid));
+                        if unread.is_between() {
+                            state.stirs(known.is_wanted(unread.process()));
+                        }
                         keep(
                             event,
                             &sample,
@@ -612,23 +637,24 @@ impl Recorder {
                         )
                         .map(|sample| (Item::Sample(sample), true))
                     }),
-                    Entry::Other(Record::Lost(lost), _) => {
-                        state.lost += lost.lost;
+                    Entry::Other(News::Lost(count)) => {
+                        state.lost += count;
                         let lost = Lost {
                             why: Why::Full,
                             time_ns: time,
                             cpu,
-                            count: lost.lost,
+                            count,
                         };
                         Some((Item::Lost(lost), false))
                     }
-                    Entry::Other(record, exec) => change(&record, exec, time, names)
+                    Entry::Other(news) => change(&news, time, names)
                         .filter(|change| known.take(change))
                         .inspect(|change| {
                             // Of everything, the whole machine's account is enough.
                             if !all {
                                 let comm = known.comm(processes::process(change), names);
-                                times.change(change, &comm);
+                                let over = known.has_ended(processes::process(change));
+                                times.change(change, &comm, over);
                             }
                         })
                         .map(|change| (Item::Change(change), false)),
@@ -645,6 +671,7 @@ impl Recorder {
             done?;
             heads.extend(ring.next_time().map(|time| Reverse((time, index))));
         }
+        known.forget(until_ns, |forgotten| unwinder.forget(&forgotten));
         state.recently = state.seen - before;
         // Windows that closed before are told behind their samples.
         while let Some(window) = state

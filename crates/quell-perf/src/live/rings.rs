@@ -6,21 +6,23 @@
 //! third, so that one system call for each CPU starts and ends recording. Beside those that are counted there is one that only
 //! counts and always runs. The kernel takes all of it back when the descriptors are closed, however this process ends.
 
-use std::collections::HashMap;
 use std::ffi::{CStr, CString};
 use std::io;
 use std::os::fd::{AsRawFd, RawFd};
 use std::time::{Duration, Instant};
 
+use perf_event::data;
 use perf_event::data::endian::Native;
 use perf_event::data::parse::{Parse, ParseConfig, Parser};
-use perf_event::data::{self, Record};
 use perf_event::events::{Event, Software, Tracepoint};
 use perf_event::{Builder, Clock, Counter, Group, ReadFormat, SampleFlag, Sampler};
+
+use rustc_hash::FxHashMap;
 
 use super::budget::Phase;
 use super::host::LEAST_BUFFER;
 use super::options::{Stack, Stretches};
+use super::records::News;
 use crate::sample::FAULTS;
 
 /// The kernel's number for records of events, and where in these the process and the time stand, in bytes.
@@ -30,9 +32,6 @@ const SAMPLE_TIME: usize = 16;
 
 /// How far from the end of all other records the time stands: it, the CPU and the event's number come last.
 const OTHER_TIME: usize = 24;
-
-/// A record that says that a program was loaded has this bit.
-const COMM_EXEC: u16 = 1 << 13;
 
 /// From this part of a buffer on, it is read without waiting for more.
 const AWAKE: usize = 8;
@@ -83,6 +82,8 @@ pub(super) struct Point {
     pub(super) everywhere: bool,
     /// In which stretches of time.
     pub(super) stretches: Stretches,
+    /// Every how many-th of its events is recorded.
+    pub(super) every: u64,
     /// What it is of that comes so often that it costs programs something while it is open and nobody records it.
     pub(super) frequent: Option<Frequent>,
 }
@@ -114,8 +115,8 @@ const SET_FILTER: libc::c_ulong = 0x4008_2406;
 pub(super) enum Entry<'r> {
     /// An event, of which nothing was read yet but whose it is.
     Sample(Unread<'r>),
-    /// News of a process, or of what was lost; whether the news is that a program was loaded.
-    Other(Record<'r>, bool),
+    /// News of a process, or of what was lost.
+    Other(News<'r>),
 }
 
 /// A record of an event. To read all of it takes longer than the kernel took to write it.
@@ -146,6 +147,16 @@ impl<'r> Unread<'r> {
         }
     }
 
+    /// Whether it is of an event of which all that come between windows are recorded.
+    pub(super) fn is_between(&self) -> bool {
+        self.point.stretches == Stretches::Between && self.point.every == 1
+    }
+
+    /// For how many events it stands.
+    pub(super) fn stands_for(&self) -> u64 {
+        self.point.every
+    }
+
     /// All of it, and which event it is of; `None` if it is not understood.
     pub(super) fn read(&self) -> Option<(usize, data::Sample<'r>)> {
         let mut parser = Parser::new(self.bytes, self.layout.clone());
@@ -167,6 +178,8 @@ pub(super) struct Ring {
     has_between: bool,
     /// By the points they are opened for; the frequent ones may be closed for a while.
     recorded: Vec<Option<Counter>>,
+    /// Of which of these not every event is recorded.
+    sampled: Vec<bool>,
     /// How their records are laid out, open or not.
     layouts: Vec<ParseConfig<Native>>,
     /// What closed ones had counted.
@@ -176,7 +189,7 @@ pub(super) struct Ring {
     /// Which event each of these is of, by the caller's index.
     counted: Vec<(usize, Counter)>,
     /// By which of those that are recorded a record was written.
-    numbers: HashMap<u64, usize>,
+    numbers: FxHashMap<u64, usize>,
     /// How many records of events were read.
     seen: u64,
     /// How many the kernel said to have lost.
@@ -269,7 +282,7 @@ impl Ring {
             .one_cpu(cpu as usize)
             .build_group()?;
         let (mut recorded, mut layouts, mut counted) = (Vec::new(), Vec::new(), Vec::new());
-        let mut numbers = HashMap::new();
+        let mut numbers = FxHashMap::default();
         for (index, point) in points.iter().enumerate() {
             let leader = match point.stretches {
                 Stretches::Windows => &mut windows,
@@ -305,6 +318,7 @@ impl Ring {
                 .iter()
                 .any(|point| point.stretches == Stretches::Between),
             recorded,
+            sampled: points.iter().map(|point| point.every > 1).collect(),
             layouts,
             closed: Happened::default(),
             counting,
@@ -313,6 +327,11 @@ impl Ring {
             seen: 0,
             lost: 0,
         })
+    }
+
+    /// Whether anything is recorded between windows.
+    pub(super) fn has_between(&self) -> bool {
+        self.has_between
     }
 
     /// Starts to count.
@@ -382,11 +401,25 @@ impl Ring {
         Ok(each.collect())
     }
 
+    /// Which events are recorded for others, too, by their index, and how often these happened while they were.
+    pub(super) fn sampled(&mut self, points: &[Point]) -> io::Result<Vec<(usize, u64)>> {
+        let open = self.recorded.iter_mut().zip(points);
+        let sampled = open.filter_map(|(event, point)| match (event, &point.of) {
+            (Some(event), &Of::Event(index)) if point.every > 1 => Some((index, event)),
+            _ => None,
+        });
+        sampled
+            .map(|(index, event)| Ok((index, event.read_full()?.count())))
+            .collect()
+    }
+
     /// How many events happened while they were recorded and have left no record, apart from what the kernel told.
     pub(super) fn missing(&mut self) -> io::Result<Missing> {
         let mut all = self.closed;
-        let mut open = self.recorded.iter_mut().flatten();
-        open.try_for_each(|event| all.add(event))?;
+        // Those of which only some were to be recorded do not tell how many records are missing.
+        let open = self.recorded.iter_mut().zip(&self.sampled);
+        let mut open = open.filter(|(_, sampled)| !**sampled);
+        open.try_for_each(|(event, _)| event.iter_mut().try_for_each(|event| all.add(event)))?;
         Ok(Missing::of(all.count, self.seen, all.lost, self.lost))
     }
 
@@ -404,19 +437,22 @@ impl Ring {
         let Some(record) = self.sampler.next_record() else {
             return false;
         };
+        let bytes = record.to_contiguous();
         if record.ty() != SAMPLE {
-            if let Ok(other) = record.parse_record() {
-                if let Record::Lost(lost) = &other {
-                    self.lost += lost.lost;
+            if let Some(news) = News::of(record.ty(), record.misc(), &bytes) {
+                if let News::Lost(count) = news {
+                    self.lost += count;
                 }
-                take(Entry::Other(other, record.misc() & COMM_EXEC != 0));
+                take(Entry::Other(news));
             }
             return true;
         }
-        self.seen += 1;
-        let bytes = record.to_contiguous();
         let id = bytes.first_chunk().map(|id| u64::from_ne_bytes(*id));
-        if let Some(&index) = id.and_then(|id| self.numbers.get(&id))
+        let index = id.and_then(|id| self.numbers.get(&id)).copied();
+        if !index.is_some_and(|index| self.sampled[index]) {
+            self.seen += 1;
+        }
+        if let Some(index) = index
             && let Some(point) = points.get(index)
         {
             take(Entry::Sample(Unread {
@@ -438,7 +474,7 @@ fn recording(
     tells_lost: bool,
 ) -> io::Result<Counter> {
     let mut event = on_cpu(Tracepoint::with_id(point.id), cpu);
-    sampled(&mut event, point.stack);
+    sampled(&mut event, point.stack, point.every);
     if tells_lost {
         event.read_format(ReadFormat::LOST);
     }
@@ -570,10 +606,10 @@ fn laid_out(builder: &mut Builder<'static>) {
         .sample(SampleFlag::RAW);
 }
 
-/// Has every occurrence of an event recorded, as soon as its group is started, with this stack.
-fn sampled(builder: &mut Builder<'static>, stack: Stack) {
+/// Has every how many-th occurrence of an event recorded, as soon as its group is started, with this stack.
+fn sampled(builder: &mut Builder<'static>, stack: Stack, every: u64) {
     let whole = matches!(stack, Stack::Whole | Stack::Unwound);
-    builder.sample_period(1).enabled(true);
+    builder.sample_period(every).enabled(true);
     builder
         .exclude_callchain_kernel(stack == Stack::Absent)
         .exclude_callchain_user(!whole);
@@ -593,7 +629,7 @@ fn sampled(builder: &mut Builder<'static>, stack: Stack) {
 pub(super) fn of_this_thread(id: u64, stack: Stack) -> Builder<'static> {
     let mut builder = Builder::new(Tracepoint::with_id(id));
     laid_out(&mut builder);
-    sampled(&mut builder, stack);
+    sampled(&mut builder, stack, 1);
     builder.enabled(false);
     builder
 }
@@ -622,16 +658,13 @@ fn redirect(event: &Counter, into: &Sampler) -> io::Result<()> {
 
 /// When a record was written.
 fn record_time(record: &perf_event::Record<'_>) -> u64 {
+    let bytes = record.to_contiguous();
     let at = match record.ty() {
         SAMPLE => SAMPLE_TIME,
-        _ => record.len().saturating_sub(OTHER_TIME),
+        _ => bytes.len().saturating_sub(OTHER_TIME),
     };
-    let mut bytes = record.data().iter().copied().flatten().skip(at);
-    let mut time = [0; 8];
-    for byte in &mut time {
-        *byte = bytes.next().copied().unwrap_or(0);
-    }
-    u64::from_ne_bytes(time)
+    let time = bytes.get(at..).and_then(|bytes| bytes.first_chunk());
+    time.map_or(0, |time| u64::from_ne_bytes(*time))
 }
 
 #[cfg(test)]

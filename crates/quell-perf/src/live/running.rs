@@ -59,6 +59,13 @@ pub(super) struct Running {
     /// The same by what they cost: of all processes, and of those that the recording is about.
     events: Events,
     hitting: Events,
+    /// Events for which others were recorded: they cost as much as to be counted.
+    passed_over: u64,
+    /// Shootdown interrupts of the processes that the recording is about which were recorded between windows: all, those of
+    /// the last round, and when that was.
+    stirred: u64,
+    stirred_before: u64,
+    round_ns: u64,
     pub(super) kept: u64,
     pub(super) lost: u64,
     /// How often recording was started or stopped.
@@ -91,6 +98,10 @@ impl Running {
             recently: 0,
             events: Events::default(),
             hitting: Events::default(),
+            passed_over: 0,
+            stirred: 0,
+            stirred_before: 0,
+            round_ns: now,
             kept: 0,
             lost: 0,
             turns: 0,
@@ -113,7 +124,7 @@ impl Running {
     }
 
     /// How long windows were open until now.
-    fn recorded_ns(&self, now_ns: u64) -> u64 {
+    pub(super) fn recorded_ns(&self, now_ns: u64) -> u64 {
         let open = self.open_ns.map_or(0, |since| now_ns.saturating_sub(since));
         self.recorded_ns + open
     }
@@ -129,13 +140,33 @@ impl Running {
         }
     }
 
-    /// An event was read, of a process that the recording is about or of another.
-    pub(super) fn saw(&mut self, sample: &data::Sample<'_>, is_wanted: impl FnOnce(u32) -> bool) {
+    /// An event was read, of a process that the recording is about or of another, which stands for so many.
+    pub(super) fn saw(
+        &mut self,
+        sample: &data::Sample<'_>,
+        stands_for: u64,
+        is_wanted: impl FnOnce(u32) -> bool,
+    ) {
         self.seen += 1;
+        self.passed_over += stands_for - 1;
         self.events.count(sample);
         if sample.pid().is_none_or(is_wanted) {
             self.hitting.count(sample);
         }
+    }
+
+    /// An event between windows was read, of which all are recorded.
+    pub(super) fn stirs(&mut self, is_wanted: bool) {
+        self.stirred += u64::from(is_wanted);
+    }
+
+    /// Whether as much came since the last time that this was asked as on the average, or more.
+    pub(super) fn is_stirring(&mut self, now_ns: u64) -> bool {
+        let recently = self.stirred - self.stirred_before;
+        let within = now_ns.saturating_sub(self.round_ns) as f64;
+        let all = now_ns.saturating_sub(self.begin_ns).max(1) as f64;
+        (self.stirred_before, self.round_ns) = (self.stirred, now_ns);
+        recently > 0 && recently as f64 >= self.stirred as f64 * within / all
     }
 
     /// An event without a stack was read, of a process that the recording is not about.
@@ -151,7 +182,8 @@ impl Running {
     pub(super) fn kernel(&self, price: &Price, frequent: &Frequent, now_ns: u64) -> (u64, u64) {
         let lost = self.lost as f64 * price.plain_ns;
         let turned = self.turns as f64 * price.turn_ns * self.other_cpus as f64;
-        let counted = (self.counted + frequent.counted()) as f64 * price.counted_ns;
+        let counted =
+            (self.counted + self.passed_over + frequent.counted()) as f64 * price.counted_ns;
         let longer = frequent.ns(now_ns, price, self.recorded_ns(now_ns));
         let of = |events: Events| (events.ns(price) + lost + counted + turned + longer) as u64;
         (of(self.events), of(self.hitting))
@@ -164,6 +196,8 @@ impl Running {
             (_, 2000..) => 1,
             (_, 100..) => 5,
             (Some(_), _) => 10,
+            // A burst may be over in a tenth of a second.
+            (None, _) if self.budget.is_armed() => 40,
             (None, _) => 100,
         })
     }

@@ -10,9 +10,11 @@
 //! What a process did after the last look is in no account but its parent's. Of a command that was started here, that is
 //! this process: once it has ended, the kernel says what it and all that were waited for in it have used ([`Times::whole`]).
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound::{Excluded, Unbounded};
 use std::sync::Arc;
+
+use rustc_hash::FxHashMap;
 
 use crate::counters::{Process, Used, process};
 use crate::sample::{Change, Ran};
@@ -41,7 +43,7 @@ enum Ended {
 }
 
 /// How many ended that nobody had looked at, by name, and how they lived.
-type Unseen = HashMap<(Arc<str>, Ended), u64>;
+type Unseen = FxHashMap<(Arc<str>, Ended), u64>;
 
 /// The processes that were seen.
 #[derive(Debug, Default)]
@@ -50,15 +52,17 @@ pub(super) struct Times {
     running: BTreeSet<u32>,
     /// Which of them was looked at last.
     looked_at: u32,
-    /// Those that were found gone by the last look. News of them and of their children may come until the next.
+    /// Those that are known to have ended since the last look.
+    over: BTreeSet<u32>,
+    /// Those that were known to be gone by the last look. News of them and of their children may come until the next.
     gone: BTreeSet<u32>,
     seen: BTreeMap<u32, Seen>,
     /// Those that were forked and have not ended: by whom, and whether another program was loaded.
-    forked: HashMap<u32, (u32, bool)>,
+    forked: FxHashMap<u32, (u32, bool)>,
     /// By parent.
-    unseen: HashMap<u32, Unseen>,
+    unseen: FxHashMap<u32, Unseen>,
     /// How much a process has in its own account of children that were seen and are no longer among `seen`.
-    explained: HashMap<u32, Used>,
+    explained: FxHashMap<u32, Used>,
     /// What those did that are no longer among `seen`.
     past: Sums,
     /// What all of them together did, if that is known, and by which name it goes if none was seen.
@@ -88,11 +92,18 @@ impl Times {
         self.whole = Some((used, command.to_owned()));
     }
 
-    /// A process that the recording is about has changed, whose name this is.
-    pub(super) fn change(&mut self, change: &Change, comm: &Arc<str>) {
+    /// A process that the recording is about has changed, whose name this is, and which has no thread left if that is
+    /// known (`over`): it need not be looked for.
+    pub(super) fn change(&mut self, change: &Change, comm: &Arc<str>, over: bool) {
+        if let (Change::Exited { pid, .. }, true) = (change, over)
+            && self.running.remove(pid)
+        {
+            self.ended(*pid);
+            self.over.insert(*pid);
+        }
         match *change {
             Change::Forked { pid, parent, .. } if pid != parent => {
-                if self.gone.remove(&pid) {
+                if self.gone.remove(&pid) | self.over.remove(&pid) {
                     self.forget([pid].into());
                 }
                 self.running.insert(pid);
@@ -148,7 +159,7 @@ impl Times {
 
     /// Looks at so many that are there, those first whose turn it is.
     fn look_by(&mut self, most: usize, process: impl Fn(u32) -> Option<Process>) {
-        let gone = std::mem::take(&mut self.gone);
+        let gone = std::mem::replace(&mut self.gone, std::mem::take(&mut self.over));
         self.forget(gone);
         let behind = self.running.range((Excluded(self.looked_at), Unbounded));
         let before = self.running.range(..=self.looked_at);
@@ -190,19 +201,41 @@ impl Times {
             if let Some(parent) = seen.parent
                 && self.seen.contains_key(&parent)
             {
-                let of = self.explained.entry(parent).or_default();
-                *of = of.plus(seen.used());
+                let below = self.explained.entry(parent).or_default();
+                *below = below.plus(seen.used(of));
             }
         }
     }
 
-    /// Of those that were seen and have ended, how much their parents have in their own accounts by now.
-    fn all_explained(&self) -> HashMap<u32, Used> {
+    /// Of those that were seen and have ended, how much their parents have in their own accounts by now. What a process
+    /// waited for just before it ended no look has seen in its account; it is in its parent's all the same. So it goes from
+    /// the last of a line of forks to the first.
+    fn all_explained(&self) -> FxHashMap<u32, Used> {
         let mut explained = self.explained.clone();
-        for seen in self.seen.values() {
-            if let (Some(parent), Some(_)) = (seen.parent, seen.ended) {
-                let of = explained.entry(parent).or_default();
-                *of = of.plus(seen.used());
+        let ended = |seen: &Seen| seen.parent.filter(|_| seen.ended.is_some());
+        let mut children: FxHashMap<u32, u32> = FxHashMap::default();
+        for parent in self.seen.values().filter_map(ended) {
+            *children.entry(parent).or_default() += 1;
+        }
+        let without = |pid: &&u32| !children.contains_key(pid);
+        let mut next: Vec<u32> = self.seen.keys().filter(without).copied().collect();
+        while let Some(pid) = next.pop() {
+            let Some((seen, parent)) = self
+                .seen
+                .get(&pid)
+                .and_then(|seen| Some((seen, ended(seen)?)))
+            else {
+                continue;
+            };
+            let of = explained.get(&pid).copied().unwrap_or_default();
+            let below = explained.entry(parent).or_default();
+            *below = below.plus(seen.used(of));
+            // Numbers that were used again may make a ring of parents, of which none is the last.
+            if let Some(left) = children.get_mut(&parent) {
+                *left -= 1;
+                if *left == 0 {
+                    next.push(parent);
+                }
             }
         }
         explained
@@ -247,9 +280,9 @@ impl Times {
 }
 
 impl Seen {
-    /// What it and the children that it waited for have used in their lives.
-    fn used(&self) -> Used {
-        self.last.own.plus(self.last.children)
+    /// What it and the children that it waited for have used in their lives, of which so much is known from looks at them.
+    fn used(&self, explained: Used) -> Used {
+        self.last.own.plus(self.last.children.most(explained))
     }
 }
 
@@ -282,10 +315,11 @@ impl Sums {
             sum.plus(Used {
                 user_ns: ran.user_ns,
                 kernel_ns: ran.kernel_ns,
+                faults: ran.faults,
             })
         });
         let missing = whole.minus(seen);
-        if seen == Used::default() {
+        if seen.ns() == 0 {
             return self.put(command, missing, None, 0);
         }
         // Ticks may have seen a name in the kernel alone: both parts of what is missing go by all that it used.
@@ -295,6 +329,7 @@ impl Sums {
             ran.forked_user_ns += (part.user_ns as f64 * forked) as u64;
             ran.user_ns += part.user_ns;
             ran.kernel_ns += part.kernel_ns;
+            ran.faults += part.faults;
         }
     }
 
@@ -305,7 +340,9 @@ impl Sums {
             kernel_ns: 0,
             forked_user_ns: 0,
             shrank_pages: 0,
+            faults: 0,
         });
+        sum.faults += used.faults;
         sum.user_ns += used.user_ns;
         sum.kernel_ns += used.kernel_ns;
         sum.shrank_pages += shrank;
@@ -317,6 +354,8 @@ impl Sums {
 
 #[cfg(test)]
 mod tests {
+    use std::cell::RefCell;
+
     use super::*;
 
     /// What the kernel says of a process that has used so much by itself and by its children, in the program alone.
@@ -324,6 +363,7 @@ mod tests {
         let used = |user_ns| Used {
             user_ns,
             kernel_ns: user_ns / 2,
+            faults: user_ns * 3,
         };
         Process {
             comm: comm.into(),
@@ -387,21 +427,48 @@ mod tests {
     }
 
     #[test]
+    fn what_a_grandchild_did_is_not_counted_again_in_the_account_of_who_waited_for_its_parent() {
+        // A shell runs a tool that runs a program and ends as soon as it has waited for it.
+        let name: Arc<str> = "sh".into();
+        let all = [(1, 1, 0), (2, 2, 0), (3, 500, 0)];
+        for forgotten in [false, true] {
+            let mut times = Times::default();
+            times.started(1);
+            times.change(&forked(2, 1), &name, false);
+            times.change(&forked(3, 2), &name, false);
+            for (pid, own, children) in all {
+                times.see(pid, Process::default(), told("sh", own, children));
+            }
+            times.change(&exited(3), &name, false);
+            if forgotten {
+                times.forget([3].into());
+            }
+            times.change(&exited(2), &name, false);
+            times.see(1, Process::default(), told("sh", 1, 502));
+            assert_eq!(times.ns(), 754, "{forgotten}");
+            times.forget([2].into());
+            assert_eq!(times.ns(), 754, "{forgotten}");
+        }
+    }
+
+    #[test]
     fn processes_that_nobody_looked_at_have_what_their_parent_waited_for() {
         let (server, tool): (Arc<str>, Arc<str>) = ("server".into(), "tool".into());
         let mut times = Times::default();
         times.see(1, told("server", 100, 50), told("server", 100, 50));
         for pid in 2..5 {
-            times.change(&forked(pid, 1), &server);
+            times.change(&forked(pid, 1), &server, false);
         }
-        times.change(&loaded(4, &tool), &tool);
+        times.change(&loaded(4, &tool), &tool, false);
         // One of them lives long enough to be looked at.
         times.see(2, Process::default(), told("server", 30, 0));
         for (pid, name) in [(2, &server), (3, &server), (4, &tool)] {
-            times.change(&exited(pid), name);
+            times.change(&exited(pid), name, false);
         }
         // It has used 30 until the look; the other two, together, 100.
         times.see(1, Process::default(), told("server", 100, 180));
+        let faults = times.ran().into_iter().map(|ran| ran.faults);
+        assert_eq!(faults.collect::<Vec<_>>(), [240, 150]);
         assert_eq!(
             ran(&times),
             [
@@ -412,13 +479,45 @@ mod tests {
     }
 
     #[test]
+    fn a_process_that_is_known_to_be_over_is_not_looked_for() {
+        let name: Arc<str> = "server".into();
+        for over in [false, true] {
+            let mut times = Times::default();
+            times.started(1);
+            let looked = RefCell::new(Vec::new());
+            let look = |times: &mut Times, waited_for| {
+                times.look_by(MOST, |pid| {
+                    looked.borrow_mut().push(pid);
+                    (pid == 1).then(|| told("server", 100, waited_for))
+                });
+                looked.take()
+            };
+            for pid in 2..5 {
+                times.change(&forked(pid, 1), &name, false);
+            }
+            times.see(2, Process::default(), told("server", 30, 0));
+            for pid in 2..5 {
+                times.change(&exited(pid), &name, over);
+            }
+            let expected: &[u32] = if over { &[1] } else { &[1, 2, 3, 4] };
+            assert_eq!(look(&mut times, 90), expected);
+            // The second's number is another's by now.
+            times.change(&forked(2, 1), &name, false);
+            look(&mut times, 90);
+            look(&mut times, 90);
+            assert!(times.gone.is_empty() && times.over.is_empty());
+            assert_eq!(ran(&times), [("server".to_owned(), 190, 95, 90, 0)]);
+        }
+    }
+
+    #[test]
     fn what_was_forked_and_still_runs_is_no_process_for_each_request() {
         let name: Arc<str> = "server".into();
         let mut times = Times::default();
-        times.change(&forked(2, 1), &name);
+        times.change(&forked(2, 1), &name, false);
         times.see(2, Process::default(), told("server", 30, 0));
         assert_eq!(times.ran()[0].forked_user_ns, 0);
-        times.change(&exited(2), &name);
+        times.change(&exited(2), &name, false);
         assert_eq!(times.ran()[0].forked_user_ns, 30);
     }
 
@@ -428,10 +527,10 @@ mod tests {
         let mut times = Times::default();
         let last = 3 * MOST as u32;
         for pid in 2..=last {
-            times.change(&forked(pid, 1), &name);
+            times.change(&forked(pid, 1), &name, false);
         }
         for pid in 2..last {
-            times.change(&exited(pid), &name);
+            times.change(&exited(pid), &name, false);
         }
         times.look_by(MOST, |pid| (pid == last).then(|| told("server", 1, 0)));
         assert!(times.seen.contains_key(&last));
@@ -461,9 +560,9 @@ mod tests {
         for build in 0..100 {
             // A shell that is looked at, and of its compilers one that is, and one that is not.
             let (parent, seen, unseen) = (10 + 3 * build, 11 + 3 * build, 12 + 3 * build);
-            times.change(&forked(parent, 1), &shell);
+            times.change(&forked(parent, 1), &shell, false);
             for child in [seen, unseen] {
-                times.change(&forked(child, parent), &compiler);
+                times.change(&forked(child, parent), &compiler, false);
             }
             times.look_by(usize::MAX, |pid| match pid {
                 1 => Some(told("make", 0, waited)),
@@ -472,14 +571,14 @@ mod tests {
                 _ => None,
             });
             for child in [seen, unseen] {
-                times.change(&exited(child), &compiler);
+                times.change(&exited(child), &compiler, false);
             }
             times.look_by(usize::MAX, |pid| match pid {
                 1 => Some(told("make", 0, waited)),
                 _ if pid == parent => Some(told("sh", 1, 5 + 7)),
                 _ => None,
             });
-            times.change(&exited(parent), &shell);
+            times.change(&exited(parent), &shell, false);
             waited += 1 + 5 + 7;
             times.look_by(usize::MAX, |pid| {
                 (pid == 1).then(|| told("make", 0, waited))

@@ -20,7 +20,7 @@ use object::read::ReadCache;
 use object::{Object, ObjectSection, ObjectSegment};
 use rustc_hash::FxHashMap;
 
-use super::processes::{Mapping, Processes};
+use super::processes::{Forgotten, Mapping, Processes};
 use crate::symbols;
 
 /// So many bytes of a stack are copied.
@@ -121,6 +121,14 @@ impl Unwinder {
         // Alone, the place itself is no better than the frame pointers' stack.
         let same = (last.ip, last.sp) == (ip, sp) && last.frames.len() > 1;
         same.then_some(&last.frames[..])
+    }
+
+    /// Forgets a thread or a process, of which no record comes any more.
+    pub(super) fn forget(&mut self, forgotten: &Forgotten) {
+        match forgotten {
+            Forgotten::Thread(tid) => _ = self.last.remove(tid),
+            Forgotten::Process(pid) => _ = self.processes.remove(pid),
+        }
     }
 
     /// Follows a copied stack.

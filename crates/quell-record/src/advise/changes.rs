@@ -114,7 +114,7 @@ impl Program {
         let refaults: u64 = givers().map(|site| site.refaults).sum();
         // Ranges that were given back may have held nothing. What they held was filled before, or has gone from what
         // the program had.
-        let filled = faults as f64 * scales.faults;
+        let filled = faults as f64 * scales.faults(from, name);
         let held = from
             .ran(name)
             .filter(|_| filled > 0.0)
@@ -140,6 +140,7 @@ pub(super) fn changes(site: &Site, prices: Option<&Prices>, program: Program) ->
     let (call, at, all) = (&*site.place.call, place(site), site.interrupts as f64);
     let one = |kind, said, least, most| vec![Proposal::new(kind, said, Left { least, most })];
     match call {
+        "munmap" if site.files > site.memory => vec![read(&at)],
         "madvise" | "process_madvise" | "munmap" => {
             let all = [
                 merged(site, call, &at),
@@ -208,14 +209,17 @@ pub(super) fn changes(site: &Site, prices: Option<&Prices>, program: Program) ->
 }
 
 /// The changes of where a program runs, which keeps so many CPUs busy: a flush asks only those that ran the same
-/// process.
+/// process. Where all CPUs were busy, it may have wanted more of them than it was given, so it is not pinned.
 pub(super) fn placed(from: &Attribution, whole: &Site, busy: f64) -> Vec<Proposal> {
     /// A program that is pinned must not be pressed.
     const FULL: f64 = 0.8;
+    /// From this part of their time on, CPUs have no room for more.
+    const NO_ROOM: f64 = 0.9;
     let name = &whole.place.program;
     let targets = whole.interrupts as f64 / whole.remote.max(1) as f64;
     let cpus = (busy / FULL).ceil().max(1.0);
-    if cpus - 1.0 < targets * 0.9 {
+    let is_full = from.busy().is_some_and(|part| part > NO_ROOM);
+    if !is_full && cpus - 1.0 < targets * 0.9 {
         let said = format!(
             "Pin {name} to {} (taskset, a cpuset): it keeps {busy:.1} busy, and interrupts {targets:.1} others with each flush",
             if cpus == 1.0 {
@@ -341,6 +345,27 @@ fn kept(site: &Site, call: &str, at: &str, demand: f64) -> Option<Proposal> {
             Left::of(site.interrupts, share),
         )
     })
+}
+
+/// Files that are read, not mapped: nothing is unmapped then, and no page fault brings what is read. What it takes to copy
+/// that may be as much as these.
+fn read(at: &str) -> Proposal {
+    let all = Range {
+        least: 0.0,
+        most: 1.0,
+    };
+    let said = format!(
+        "At {at}, read these files into memory that is used again (pread), instead of mapping and unmapping each"
+    );
+    let none = Left {
+        least: 0.0,
+        most: 0.0,
+    };
+    Proposal {
+        filled: all,
+        served: all,
+        ..Proposal::new("read", said, none)
+    }
 }
 
 /// Memory that the kernel takes only when it is short: it flushes as before, and what is touched before that is there.

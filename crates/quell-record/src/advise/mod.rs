@@ -41,7 +41,7 @@ pub struct Advice {
     pub call: String,
     /// The place.
     pub place: String,
-    /// The kind of change: `merge`, `keep`, `cache`, `free`, `huge`, `pin`, `shard`, `reclaim`, `numa`, `ksm`,
+    /// The kind of change: `merge`, `keep`, `cache`, `read`, `free`, `huge`, `pin`, `shard`, `reclaim`, `numa`, `ksm`,
     /// `compaction`, `fork`, `protect`, `kernel`.
     pub kind: &'static str,
     /// How many interrupts the site has now.
@@ -153,13 +153,15 @@ impl About<'_> {
             }
         };
         let cpu = (self.cpu_ns)(program);
+        let faults = scales.faults(from, program);
         let around = Rest {
             refilled,
+            faults,
             forked_faults: from
                 .programs
                 .iter()
                 .find(|of| &*of.name == program)
-                .map_or(0.0, |of| of.forked_faults as f64 * scales.faults),
+                .map_or(0.0, |of| of.forked_faults as f64 * faults),
             kernel: Kernel::of(from, scales, program),
             // How many of its threads ran at a time.
             beside: cpu.map_or(1.0, |cpu| (cpu / from.elapsed_ns().max(1) as f64).max(1.0)),
@@ -196,7 +198,7 @@ impl About<'_> {
             interrupts: now,
             left,
             share,
-            next: next(site, &proposal, prices, scales),
+            next: next(site, &proposal, prices, scales, faults),
         })
     }
 
@@ -320,6 +322,8 @@ fn programs(sites: &[&Site]) -> Vec<Site> {
 struct Rest {
     /// How many page faults may have filled what the site had given back.
     refilled: f64,
+    /// What a page fault of the program that was recorded stands for.
+    faults: f64,
     /// How many page faults processes had that were forked and have ended.
     forked_faults: f64,
     kernel: Option<Kernel>,
@@ -340,6 +344,7 @@ fn won(
     scales: Scales,
     Rest {
         refilled,
+        faults,
         forked_faults,
         kernel,
         beside,
@@ -349,7 +354,7 @@ fn won(
     let each = site.stands_for() / site.interrupts.max(1) as f64;
     let spread = Some(site.spread()).filter(|spread| spread.is_finite());
     let spread = spread.unwrap_or(0.0);
-    let fault = Range::from(site.fault_ns(prices).unwrap_or_default()).times(scales.faults);
+    let fault = Range::from(site.fault_ns(prices).unwrap_or_default()).times(faults);
     let serving = Range::from(site.serving_ns(prices)).times(scales.calls(site));
     let Proposal { filled, served, .. } = proposal;
     let interrupts = |gone: f64, cost: u64, spread: f64| gone * each * cost as f64 * spread;
@@ -409,10 +414,11 @@ fn next(
     proposal: &Proposal,
     prices: Option<&Prices>,
     scales: Scales,
+    faults: f64,
 ) -> Option<String> {
     let lock = site.locked_ns as f64 * scales.calls(site);
     let shootdown = (site.waited.least + site.stolen.least) as f64 * site.stands_for();
-    let refilling = Range::from(site.refill_ns(prices).unwrap_or_default()).times(scales.faults);
+    let refilling = Range::from(site.refill_ns(prices).unwrap_or_default()).times(faults);
     let filling = Range {
         least: refilling.least * (1.0 - proposal.filled.most),
         most: refilling.most * (1.0 - proposal.filled.least),

@@ -65,6 +65,8 @@ pub struct Attribution {
     in_flight: FxHashMap<(u64, u32), u64>,
     recent: VecDeque<u64>,
     discards: Discards,
+    /// Where what was mapped begins, by process: whether it is a file. Of the stretch of time that is recorded now.
+    mapped: FxHashMap<(u32, u64), bool>,
     /// Whole stacks, folded, and what they weigh.
     pub folded: FxHashMap<Arc<str>, Weight>,
     /// Interrupts by the program that sent them and the program that took them.
@@ -73,6 +75,9 @@ pub struct Attribution {
     pub cpu_matrix: FxHashMap<(u32, u32), u64>,
     /// Work for others that was no flush, by function.
     pub functions: FxHashMap<Arc<str>, Function>,
+    /// Of that which was queued between the stretches of time in which everything is recorded, what was recorded, by
+    /// function: for more of it, as the count of `between:csd_queue_cpu` says.
+    pub functions_between: FxHashMap<Arc<str>, u64>,
     /// Function-call interrupts in all, and reschedule interrupts.
     pub call_interrupts: u64,
     /// See `call_interrupts`.
@@ -146,6 +151,8 @@ struct Call {
     start: u64,
     bytes: u64,
     how: u64,
+    /// Whether it maps a file, if that is told.
+    file: Option<bool>,
     site: Option<usize>,
     locked_ns: u64,
     locks: u64,
@@ -264,6 +271,7 @@ impl Attribution {
 
     /// What was given back and not touched until now can be followed no longer.
     fn stop_following_discards(&mut self, now: u64) {
+        self.mapped.clear();
         let sites = &mut self.sites;
         self.discards.stop_following(|discard| {
             let followed = now.saturating_sub(discard.time_ns);
@@ -365,9 +373,12 @@ impl Attribution {
         self.seen.stacks |= !sample.stack.is_empty();
         let program = self.program(sample);
         if let Event::QueueBetween { function } = event::of(sample) {
+            self.seen.queued = true;
             if event::flushes(function) {
                 let (site, _) = self.site(sample, program);
                 self.sites[site].between += 1;
+            } else {
+                *self.functions_between.entry(function.into()).or_default() += 1;
             }
             // Nothing is known of what the thread and its CPU do.
             return;
@@ -417,6 +428,7 @@ impl Attribution {
                 start,
                 bytes,
                 how,
+                file,
             } => {
                 let call = Call {
                     name: call.into(),
@@ -425,6 +437,7 @@ impl Attribution {
                     start,
                     bytes,
                     how,
+                    file,
                     site: None,
                     locked_ns: 0,
                     locks: 0,
@@ -434,7 +447,7 @@ impl Attribution {
                 };
                 self.entered(sample, program, call)
             }
-            Event::Exit { .. } => self.returned(sample, program, observer),
+            Event::Exit { result, .. } => self.returned(sample, program, result, observer),
             Event::Lock { got } => self.lock(sample.tid, program, now, got),
             Event::Fault { address } => self.fault(sample, program, address),
             Event::Faulted => self.faulted(sample),

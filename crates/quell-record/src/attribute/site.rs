@@ -152,6 +152,10 @@ pub struct Site {
     pub how: FxHashMap<u64, u64>,
     /// Bytes of the ranges of calls.
     pub bytes: u64,
+    /// Of calls that unmapped what had been seen to be mapped: how many unmapped a file, and how many memory.
+    pub files: u64,
+    /// See `files`.
+    pub memory: u64,
 }
 
 impl Site {
@@ -192,6 +196,8 @@ impl Site {
             followed: 0,
             how: FxHashMap::default(),
             bytes: 0,
+            files: 0,
+            memory: 0,
         }
     }
 

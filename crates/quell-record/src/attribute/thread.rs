@@ -9,6 +9,9 @@ use super::bins::{self, bin};
 use super::slice::{self, Observer, Slice, Stretch};
 use super::{Attribution, Call, Fault};
 
+/// So many mappings are remembered at most.
+const MAPPED: usize = 1 << 16;
+
 impl Attribution {
     /// The site of the call that the thread is in is known now.
     pub(super) fn of_call(&mut self, tid: u32, site: usize) {
@@ -63,6 +66,7 @@ impl Attribution {
         &mut self,
         sample: &Sample,
         program: usize,
+        result: Option<u64>,
         observer: &mut dyn Observer,
     ) {
         let now = sample.time_ns;
@@ -81,6 +85,13 @@ impl Attribution {
         let Some(call) = call else {
             return;
         };
+        let unmaps = &*call.name == "munmap";
+        let was_file = unmaps.then(|| self.mapped.remove(&(sample.pid, call.start)));
+        if let (Some(file), Some(start)) = (call.file, result)
+            && self.mapped.len() < MAPPED
+        {
+            self.mapped.insert((sample.pid, start), file);
+        }
         let name = self.programs[program].name.clone();
         if let Some((sent, done, site)) = waited {
             observer.slice(&slice::of(
@@ -115,6 +126,11 @@ impl Attribution {
         of.locked_ns += call.locked_ns;
         of.locks += call.locks;
         of.bytes += call.bytes;
+        match was_file.flatten() {
+            Some(true) => of.files += 1,
+            Some(false) => of.memory += 1,
+            None => {}
+        }
         // A program may pass any number of different values.
         if of.how.len() < 64 || of.how.contains_key(&call.how) {
             *of.how.entry(call.how).or_default() += 1;

@@ -143,6 +143,15 @@ impl Attribution {
         after.checked_sub(before)
     }
 
+    /// Which part of their time all CPUs were busy, if the counters tell.
+    pub fn busy(&self) -> Option<f64> {
+        let (before, after) = (self.before.as_ref()?, self.after.as_ref()?);
+        let ns = after.time_ns.checked_sub(before.time_ns)?;
+        let busy = after.busy_ns().checked_sub(before.busy_ns())?;
+        let known = ns > 0 && !after.cpu_ns.is_empty();
+        known.then(|| busy as f64 / (ns as f64 * self.cpu_count().max(1) as f64))
+    }
+
     /// How many CPUs there were, as far as is known.
     pub fn cpu_count(&self) -> usize {
         let told = self.host.as_ref().map_or(0, |host| host.cpus as usize);

@@ -241,7 +241,7 @@ fn others(report: &Report) -> maud::Markup {
                         td { (other.cause) }
                         td { (other.functions.iter().take(4).map(|(name, _)| name.as_str()).collect::<Vec<_>>().join(", ")) }
                         td .n { (count(other.count)) }
-                        td .n { (time(other.ns)) }
+                        td .n { (other.ns.map_or_else(|| "–".into(), time)) }
                     }
                 } }
             } }
