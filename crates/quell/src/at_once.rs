@@ -10,7 +10,6 @@
 
 use crate::addr::PageRange;
 use crate::cpu::Concern;
-use crate::cpu_set::CpuId;
 use crate::engine::Engine;
 use crate::flush::{Posting, Shootdown};
 use crate::flush_info::{FlushInfo, Laid, Lone};
@@ -166,7 +165,7 @@ impl<H: Hardware, R: Rules> Engine<'_, H, R> {
         shootdown.targets.remove(me);
         shootdown.were_on = self.mask_for_shootdown();
         let laid = Laid::of(space.id(), generation, range.as_ref(), scope);
-        self.post_to_all(me, &laid, Concern::Flush(scope), &mut shootdown);
+        self.post_to_all(cpu, &laid, Concern::Flush(scope), &mut shootdown);
         self.interrupt(cpu, &shootdown);
         let idle = !shootdown.has_targets();
         cpu.stats.add(Counter::SkippedNoTarget, idle.into());
@@ -178,7 +177,13 @@ impl<H: Hardware, R: Rules> Engine<'_, H, R> {
     /// Posts a request, which lies in the targets' own lines, to those of the targets that must be asked, and takes the
     /// others out.
     #[inline(always)]
-    fn post_to_all(&self, me: CpuId, laid: &Laid<'_>, concern: Concern, shootdown: &mut Shootdown) {
+    fn post_to_all(
+        &self,
+        cpu: &PerCpu<'_, H>,
+        laid: &Laid<'_>,
+        concern: Concern,
+        shootdown: &mut Shootdown,
+    ) {
         let posting = Posting {
             post: Post::Inline(laid),
             marks: Marks::NONE,
@@ -193,7 +198,7 @@ impl<H: Hardware, R: Rules> Engine<'_, H, R> {
         } = shootdown;
         interrupts.become_same(targets);
         targets.retain(|target| {
-            let asked = self.post_to(me, target, &posting);
+            let asked = self.post_to(cpu, target, &posting);
             match asked {
                 Some(Posted::Interrupt) => *sent += 1,
                 _ => interrupts.remove(target),

@@ -376,8 +376,9 @@ impl<H: Hardware, R: Rules> Engine<'_, H, R> {
     ) {
         let laid = info.laid_out();
         let posting = self.posting(me, &laid, concern, shootdown.outbox);
+        let cpu = self.cpu(me);
         for target in cpus.iter().filter(|&target| target != me) {
-            if let Some(posted) = self.post_to(me, target, &posting) {
+            if let Some(posted) = self.post_to(cpu, target, &posting) {
                 shootdown.ask(target, posted == Posted::Interrupt);
             }
         }
@@ -419,11 +420,11 @@ impl<H: Hardware, R: Rules> Engine<'_, H, R> {
         }
     }
 
-    /// Posts to one CPU, if it must be asked; `None` if not.
+    /// Posts to one CPU, if it must be asked; `None` if not. `here` is this CPU's state.
     #[inline(always)]
     pub(crate) fn post_to(
         &self,
-        me: CpuId,
+        here: &PerCpu<'_, H>,
         target: CpuId,
         posting: &Posting<'_>,
     ) -> Option<Posted> {
@@ -435,7 +436,7 @@ impl<H: Hardware, R: Rules> Engine<'_, H, R> {
             Asked::Flushed => Some(Counter::PaidByOthers),
         };
         if let Some(counter) = skipped {
-            self.count(me, counter, 1);
+            here.stats.add(counter, 1);
             return None;
         }
         if !self.rules.target_is_told() {
@@ -443,19 +444,19 @@ impl<H: Hardware, R: Rules> Engine<'_, H, R> {
         }
         let translations = matches!(posting.concern, Concern::Flush(_) | Concern::Kernel);
         if self.rules.reentry_flush_is_enough(translations) && self.hw.flush_on_reentry(target) {
-            self.count(me, Counter::SkippedNotRunning, 1);
+            here.stats.add(Counter::SkippedNotRunning, 1);
             return None;
         }
-        let contended = || self.count(me, Counter::EscalatedContention, 1);
+        let contended = || here.stats.add(Counter::EscalatedContention, 1);
         let (post, marks) = (posting.post, posting.marks);
         let posted = cpu
             .inbox
             .post(post, marks, self.most(), &self.rules, contended);
         match posted {
             Posted::Interrupt => {}
-            Posted::Merged => self.count(me, Counter::Merged, 1),
+            Posted::Merged => here.stats.add(Counter::Merged, 1),
             Posted::Offline => {
-                self.count(me, Counter::SkippedOffline, 1);
+                here.stats.add(Counter::SkippedOffline, 1);
                 return None;
             }
         }

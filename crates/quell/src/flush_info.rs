@@ -293,6 +293,23 @@ impl<W: Word> FlushWords<W> {
         }
     }
 
+    /// Grows what the words hold to cover another request for the same space, where one of the two is for all of it: what
+    /// the other names one by one counts no more. `false`, and nothing was written, if that is not so. What
+    /// [`Taken::include`] makes of the two.
+    pub(crate) fn include_whole(&self, laid: &Laid<'_>) -> bool {
+        let meta = self.meta.load(Relaxed);
+        let space = self.space.load(Relaxed);
+        let both = meta | laid.meta;
+        if both & META_FULL == 0 || meta & META_OUTBOX != 0 || space != laid.space || space == 0 {
+            return false;
+        }
+        let (first, last) = (self.first.load(Relaxed), self.last.load(Relaxed));
+        self.first.store(first.min(laid.first), Relaxed);
+        self.last.store(last.max(laid.last), Relaxed);
+        self.meta.store(META_FULL | (both & META_TABLES), Relaxed);
+        true
+    }
+
     /// Writes that the request lies in the outbox of this CPU.
     pub(crate) fn refer_to(&self, sender: CpuId) {
         let sender = u64::from(sender.0) << META_SENDER_SHIFT;
@@ -434,6 +451,44 @@ mod tests {
                 assert_eq!(both.request, request);
             }
         }
+    }
+
+    #[test]
+    fn what_is_merged_in_the_words_is_what_is_merged_beside_them() {
+        let words = FlushWords::<AtomicU64>::new();
+        let empty = USERS.map(|space| FlushInfo::of(space, 1, &Request::Empty));
+        let requests = requests();
+        let infos: Vec<_> = infos(&requests).into_iter().chain(empty).collect();
+        let told = |info: &FlushInfo<'_>| (info.space, info.first, info.last, *info.request);
+        let mut merged = 0;
+        for one in &infos {
+            for other in &infos {
+                words.write(&one.laid_out());
+                let in_words = words.include_whole(&other.laid_out());
+                let full = |info: &FlushInfo<'_>| matches!(info.request, Request::Full(_));
+                let known = one.space == other.space && one.space.is_some();
+                assert_eq!(in_words, known && (full(one) || full(other)));
+                let mut read = Taken::new();
+                assert!(matches!(words.read(&mut read), Written::Here));
+                let mut both = Taken {
+                    space: one.space,
+                    first: one.first,
+                    last: one.last,
+                    request: *one.request,
+                };
+                if in_words {
+                    merged += 1;
+                    both.include(other, request::RANGES);
+                }
+                assert_eq!(told(&read.info()), told(&both.info()));
+            }
+        }
+        assert!(merged > 1000);
+        let whole = FlushInfo::of(USERS[0], 1, Request::full(Scope::Leaf)).laid_out();
+        words.write(&whole);
+        assert!(words.include_whole(&whole));
+        words.refer_to(CpuId(77));
+        assert!(!words.include_whole(&whole));
     }
 
     #[test]

@@ -304,8 +304,17 @@ impl<W: Word> Inbox<W> {
     }
 
     /// Merges a request into the one that is pending.
-    #[cold]
     fn merge(&self, laid: &Laid<'_>, most: Most) {
+        let words = &self.line.words;
+        // Where several CPUs flush one space, most are for all of it.
+        if !words.include_whole(laid) {
+            self.merge_any(laid, most);
+        }
+    }
+
+    /// The same for any two requests.
+    #[cold]
+    fn merge_any(&self, laid: &Laid<'_>, most: Most) {
         let words = &self.line.words;
         let mut pending = Taken::new();
         let mut request = Request::Empty;
