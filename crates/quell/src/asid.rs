@@ -294,3 +294,92 @@ fn keep_reserved<W: Word>(
     }
     found
 }
+
+#[cfg(test)]
+#[allow(unsafe_code)] // A machine that does nothing.
+mod tests {
+    use super::*;
+    use crate::cpu_set::{CpuId, CpuSet};
+    use crate::hardware::NoBroadcasts;
+    use crate::rules::AllRules;
+    use crate::{Features, Frame, Tagging};
+    use core::sync::atomic::AtomicU64;
+
+    /// Two CPUs, of which the first leaves its old root once the second waits for it.
+    struct Machine {
+        running: [RunningTag<AtomicU64>; 2],
+        waits: AtomicU64,
+    }
+
+    // SAFETY: there is no memory, and no translation of it.
+    unsafe impl Hardware for Machine {
+        type Word = AtomicU64;
+        type Broadcasts = NoBroadcasts;
+        fn this_cpu(&self) -> CpuId {
+            CpuId(1)
+        }
+        fn features(&self) -> Features {
+            Features {
+                tagging: Tagging::Global { bits: 2 },
+                broadcast: true,
+                full_above: 33,
+            }
+        }
+        fn fence(&self) {}
+        fn invalidate(&self, _: Invalidate) {}
+        unsafe fn load_root(&self, _: Frame, _: Tag, _: bool) {}
+        fn unload_root(&self) {}
+        fn interrupt(&self, _: &CpuSet) {}
+        fn mask_interrupts(&self) -> bool {
+            true
+        }
+        fn restore_interrupts(&self, _: bool) {}
+        fn relax(&self) {
+            self.waits.fetch_add(1, Relaxed);
+            self.running[0].has_left();
+        }
+    }
+
+    impl RunningTags<AtomicU64> for Machine {
+        fn all<'t>(&'t self) -> impl Iterator<Item = &'t RunningTag<AtomicU64>>
+        where
+            AtomicU64: 't,
+        {
+            self.running.iter()
+        }
+    }
+
+    /// Whether the first CPU takes its next tag under the lock or not: as long as it has not left its root, that root's
+    /// space gets no other tag.
+    #[test]
+    fn a_space_keeps_its_tag_while_a_cpu_leaves_its_root() {
+        for knows_its_tag in [false, true] {
+            let hw = Machine {
+                running: [RunningTag::new(), RunningTag::new()],
+                waits: AtomicU64::new(0),
+            };
+            let tags = GlobalTags::new(3);
+            let spaces = [(); 4].map(|()| SpaceTag::new());
+            let load = |cpu: usize, space: usize| {
+                let mine = &hw.running[cpu];
+                tags.acquire(&hw, &AllRules, &spaces[space], mine, &hw).0
+            };
+            let switch = |cpu: usize, space: usize| {
+                let tag = load(cpu, space);
+                hw.running[cpu].has_left();
+                tag
+            };
+            if knows_its_tag {
+                switch(0, 1);
+            }
+            let old = switch(0, 0);
+            switch(1, 2);
+            // On its way to another root it walks below the old one.
+            load(0, 1);
+            switch(1, 3);
+            assert_eq!(hw.waits.load(Relaxed), 0);
+            assert_ne!(switch(1, 0), old);
+            assert_eq!(hw.waits.load(Relaxed), 1, "{knows_its_tag}");
+        }
+    }
+}
