@@ -1,4 +1,5 @@
-//! The lines that answer the question, and what a reader should know of the figures.
+//! The lines that answer the question, and what a reader should know of the figures. The file is long because
+//! each line says its own and all are of one answer.
 
 use crate::advise::Advice;
 use crate::attribute::{Attribution, Evidence};

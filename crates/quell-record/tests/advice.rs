@@ -1,4 +1,5 @@
-//! What is advised, and what it is said to be worth, on a recording that was written for the purpose.
+//! What is advised, and what it is said to be worth, on a recording that was written for the purpose. The file is
+//! long because each kind of advice has a program that asks for it.
 
 use crate::written::{number, sample, work};
 use quell_perf::{Change, Count, Frame, Item, Prices, Ran, Sample, Statistics, When};

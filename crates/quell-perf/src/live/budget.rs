@@ -68,8 +68,9 @@ impl Budget {
     /// What to record from now on. Each account says what was done apart from the recording, and what that has cost of
     /// it, in nanoseconds of CPU time: the machine's, and that of the programs which are recorded. The one that has
     /// least left counts. The same of the machine, and what events alone have cost it, decides what is recorded between
-    /// windows. A window waits for a moment in which something happens (`stirring`), though not for long. To close a window costs so much again, which must be left then; and one that is dear to close is opened
-    /// for something that is worth it.
+    /// windows. A window waits for a moment in which something happens (`stirring`), though not for long. To close a window
+    /// costs so much again, which must be left then; and one that is dear to close is opened for something that is worth
+    /// it.
     pub(super) fn turn(
         &mut self,
         now_ns: u64,

@@ -1,4 +1,5 @@
 //! What is known of the processes: names of threads, what code is mapped where, which of them the recording is about.
+//! The file is long because a third of it are its tests.
 
 use std::collections::{BTreeMap, HashSet, VecDeque};
 use std::path::Path;
