@@ -5,7 +5,7 @@
 //! in another core's cache line, so that what is left is the engine. Each operation is timed beside
 //! the algorithm that it replaces, interleaved with it in the same run, and the medians are given: of the
 //! samples in which the core was the measuring thread's own, because a busy neighbour on the core's other hardware
-//! thread makes everything slower by a third or more ([`pulse`]).
+//! thread makes everything slower by a third or more ([`quell_threads::pulse`]).
 //!
 //! The [guards](Costs::guards), which close holes, are timed beside the same operation with
 //! the guard compiled away.
@@ -46,7 +46,7 @@ pub struct Costs {
     /// Operations of one CPU beside the same with a guard left out: what closing a hole costs.
     pub guards: Vec<Row>,
     /// In what part of the samples behind `rows` the core was shared with a neighbour, 0 to 1; those count only where
-    /// too few others are ([`pulse`]).
+    /// too few others are ([`quell_threads::pulse`]).
     pub shared_core: f64,
 }
 
