@@ -227,7 +227,8 @@ impl<'m, M: Machine> Files<'m, M> {
                 continue;
             };
             let mut slot = slot.lock(machine);
-            self.cache.settle_shadow(&mut slot);
+            let settle = || self.cache.settle_shadow(&mut slot);
+            machine.rules().settle_before_truncation(settle);
             if let Cached::Stale(frame) = slot.cached() {
                 // Back first: then its markers are found like any other mapping.
                 let rescued = self.cache.rescue(frame, id, page);

@@ -188,7 +188,9 @@ impl<'m, M: Machine> Migration<'m, M> {
                 }
                 // A stale translation of the old frame cannot stand for the new one.
                 EntryKind::Marker(marker) if marker == frame => {
-                    guard.take(mapping.page, EntryKind::Empty, gather);
+                    self.machine().rules().marker_does_not_move(|| {
+                        guard.take(mapping.page, EntryKind::Empty, gather);
+                    });
                     drop(guard);
                     gather.unlocked();
                 }

@@ -403,9 +403,14 @@ impl<'m, M: Machine> Mmap<'m, M> {
                     match view {
                         EntryKind::Page(_) => source.move_page(from, target, to, gather),
                         // The new place cannot stand for a stale translation of the old one.
-                        EntryKind::Marker(_) => {
-                            source.take(from, EntryKind::Empty, gather);
-                        }
+                        EntryKind::Marker(_) => self.machine().rules().marker_is_flushed(
+                            || {
+                                source.take(from, EntryKind::Empty, gather);
+                            },
+                            || {
+                                source.lift(from);
+                            },
+                        ),
                         _ => target.put(to, source.lift(from)),
                     }
                 },

@@ -261,8 +261,9 @@ impl<'m, M: Machine> PageCache<'m, M> {
         let mut state = info.state(self.machine());
         // A claimed frame may be stale again, as another page. A claim changes the owner under this
         // lock, so the two checks together are about one moment.
+        let own = state.owner() == Owner::File(file, page);
         let rescued =
-            state.owner() == Owner::File(file, page) && info.residue().rescue(self.frames.engine());
+            self.machine().rules().may_rescue(own) && info.residue().rescue(self.frames.engine());
         if rescued {
             state.set_references(1);
             self.machine().note(Event::FrameRescued { frame });

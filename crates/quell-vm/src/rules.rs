@@ -204,6 +204,46 @@ quell::rules! {
         or VmWritesShadowedPage {}
         "A page that was moved lazily is written while its old frame may still be read (L2, L3).";
 
+    /// A CPU that empties the slots beyond a file's new end settles where their pages were before, too: no mapping leads
+    /// from the new frame there.
+    "C4" fn settle_before_truncation(settle: impl FnOnce()) { settle() }
+        or VmTruncatesShadowed {}
+        "A truncation leaves alone what may still be read where a lazily moved page was before.";
+
+    /// A marker stands for a translation to the frame that a migration gives up.
+    "C1" fn marker_does_not_move(take: impl FnOnce()) { take() }
+        or VmMigratesPastMarker {}
+        "A migration flushes no marker of the page: the old frame is free while a CPU may use it.";
+
+    /// A marker stands for a translation of the place that a remap empties.
+    "C3" fn marker_is_flushed(take: impl FnOnce(), lift: impl FnOnce()) { take() }
+        or VmLiftsMarker { lift() }
+        "A remap takes a marker out without a flush: what it stands for is used at the old place.";
+
+    /// A stale frame that was claimed may be stale again, as the page of another file.
+    "C5" fn may_rescue(own: bool) -> bool { own }
+        or VmRescuesOtherPage { true }
+        "A page is brought back with a frame that has become another file's page.";
+
+    // References.
+
+    /// A CPU that goes on with a page holds it before it gives up the lock under which it found it.
+    "C1" fn hold_then_unlock(hold: impl FnOnce(), unlock: impl FnOnce()) { hold(); unlock(); }
+        or VmHoldsAfterUnlock { unlock(); hold(); }
+        "A private copy holds its original after it has given up the slot: the page is reclaimed in between.";
+
+    // What walkers record.
+
+    /// A walker may set the dirty bit of a word between a load and a store of it.
+    "C8" fn replace_in_one_step(swap: impl FnOnce() -> u64, load: impl FnOnce() -> u64, store: impl FnOnce()) -> u64 { swap() }
+        or VmReplacesInTwoSteps { let old = load(); store(); old }
+        "A word is read and then written: a dirty bit that comes between is lost, and a written page passes for zeros.";
+
+    /// The same for a word that is changed.
+    "C8" fn change_in_one_step(exchange: impl FnOnce() -> Result<u64, u64>, store: impl FnOnce() -> Result<u64, u64>) -> Result<u64, u64> { exchange() }
+        or VmChangesInTwoSteps { store() }
+        "A protection is changed by a store: a dirty bit that comes between is lost, and a written page passes for zeros.";
+
     // Zeroed memory.
 
     /// The manager zeroes memory that it hands out as zeroed, unless it is known to be zero.

@@ -115,7 +115,12 @@ impl<'v, 'm, M: Machine> TableGuard<'v, 'm, M> {
         let machine = self.frames.machine();
         let word = new.word(machine, self.level);
         let order = machine.rules().order_of_entry();
-        let old = self.word(page).swap(word, order);
+        let place = self.word(page);
+        let old = machine.rules().replace_in_one_step(
+            || place.swap(word, order),
+            || place.load(Ordering::Relaxed),
+            || place.store(word, order),
+        );
         self.info.count_word(old == 0, word == 0);
         EntryKind::of(machine, old, self.level)
     }
@@ -256,7 +261,14 @@ impl<'v, 'm, M: Machine> TableGuard<'v, 'm, M> {
                 return;
             }
             let raw = machine.encode(new, self.level);
-            match word.compare_exchange(held, raw, Ordering::Relaxed, Ordering::Relaxed) {
+            let changed = machine.rules().change_in_one_step(
+                || word.compare_exchange(held, raw, Ordering::Relaxed, Ordering::Relaxed),
+                || {
+                    word.store(raw, Ordering::Relaxed);
+                    Ok(held)
+                },
+            );
+            match changed {
                 Err(now) => held = now,
                 Ok(_) => {
                     if !new.dirty {

@@ -109,6 +109,7 @@ mod vm_copy_split;
 mod vm_discard_fault;
 mod vm_discard_refill;
 mod vm_discard_release;
+mod vm_discard_store;
 mod vm_discard_truncate;
 mod vm_discard_twice;
 mod vm_execute_sync;
@@ -119,16 +120,19 @@ mod vm_idle_unmap;
 mod vm_lazy_reclaim_discard;
 mod vm_lazy_reclaim_private;
 mod vm_lazy_reclaim_protect;
+mod vm_lazy_reclaim_remap;
 mod vm_luf_file_write;
 mod vm_luf_kernel_reuse;
 mod vm_luf_map_fixed;
 mod vm_luf_shared_write;
 mod vm_migrate_reclaim;
+mod vm_migrate_rescued;
 mod vm_migrate_write;
 mod vm_offline_unmap;
 mod vm_owed_dirty;
 mod vm_page_out_twice;
 mod vm_page_out_write;
+mod vm_private_reclaim;
 mod vm_protect_sync;
 mod vm_reclaim_call;
 mod vm_reclaim_fork;
@@ -136,6 +140,7 @@ mod vm_reclaim_fork_copy;
 mod vm_reclaim_rescued;
 mod vm_remap_truncate;
 mod vm_rescue_claim;
+mod vm_rescue_other;
 mod vm_rollover_unmap;
 mod vm_shadow_fault;
 mod vm_shadow_twice;
@@ -279,6 +284,13 @@ impl Scenario<'static> {
         vm_truncate_fault::SCENARIO,
         vm_truncate_stale::AWAY,
         vm_truncate_stale::BACK,
+        vm_truncate_stale::MOVED,
+        vm_discard_store::DISCARD,
+        vm_discard_store::PROTECT,
+        vm_rescue_other::SCENARIO,
+        vm_lazy_reclaim_remap::SCENARIO,
+        vm_migrate_rescued::SCENARIO,
+        vm_private_reclaim::SCENARIO,
         vm_truncate_write::BEYOND,
         vm_truncate_write::WITHIN,
         vm_discard_truncate::SCENARIO,

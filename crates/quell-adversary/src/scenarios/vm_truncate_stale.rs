@@ -1,5 +1,6 @@
 //! A file page was reclaimed without a flush. CPU 0 truncates the file; once that has returned, CPU 1 may not read the
-//! page through the entry that was left behind, whether the page is still away or came back into the cache meanwhile.
+//! page through the entry that was left behind, whether the page is still away or came back into the cache meanwhile. In
+//! the third program the page was moved without a flush, and may be read where it was before.
 
 use crate::coverage::{Happening, Reach};
 use crate::scenario::{On, Scenario};
@@ -28,6 +29,24 @@ pub(super) const BACK: Scenario = Scenario {
     )
 };
 
+pub(super) const MOVED: Scenario = Scenario {
+    finds: &["VmTruncatesShadowed"],
+    must: &[(On::Every, Reach::Engine(Counter::DebtsTaken))],
+    ..race(
+        "vm-truncate-shadow",
+        "truncation of what was moved lazily",
+        |k, cpu| {
+            if cpu == 0 {
+                map(k);
+            } else {
+                k.read(0);
+                k.migrate(0, 1, 1);
+            }
+        },
+    )
+    .with_memory([12, 4])
+};
+
 const fn race(
     name: &'static str,
     title: &'static str,
@@ -42,12 +61,16 @@ const fn race(
     }
 }
 
+fn map(k: &VmKernel<'_>) {
+    let file = k.create_clean(1, 1);
+    k.map_file_read(0, 1, file);
+    k.read(0);
+    k.keep_table();
+}
+
 fn start(k: &VmKernel<'_>, cpu: usize) {
     if cpu == 0 {
-        let file = k.create_clean(1, 1);
-        k.map_file_read(0, 1, file);
-        k.read(0);
-        k.keep_table();
+        map(k);
     } else {
         k.page_out(0, 1);
     }
