@@ -228,7 +228,8 @@ impl<'m, M: Machine> LargePages<'m, M> {
         for (index, word) in machine.table(table).iter().enumerate() {
             let frame = piece(index);
             let mut state = self.frames.state(frame);
-            state.begin(Owner::Anonymous, PIECE * level.0, 1, false);
+            let zeros = machine.rules().piece_is_zero();
+            state.begin(Owner::Anonymous, PIECE * level.0, 1, zeros);
             state.map(process, start.plus(index as u64 * level.pages()));
             drop(state);
             let raw = EntryKind::Page(Entry { frame, ..entry }).word(machine, level);

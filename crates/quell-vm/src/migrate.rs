@@ -161,10 +161,14 @@ impl<'m, M: Machine> Migration<'m, M> {
             frames,
         });
         machine.copy_frames(from, to, frames);
-        self.frames.state(to).set_written(match page.lock {
+        let owner = match page.lock {
             PageLock::Anonymous(_) => Owner::Anonymous,
             PageLock::File(file, index, _) => Owner::File(file, index),
-        });
+        };
+        machine.rules().copy_is_written(
+            || self.frames.state(to).set_written(owner),
+            || self.frames.state(to).set_owner(owner),
+        );
     }
 
     /// Replaces every entry of the frame by one that waits.

@@ -256,6 +256,16 @@ quell::rules! {
         or VmKeepsZeroFlag { false }
         "A page that was written is still taken for zeros when it is freed (C8).";
 
+    /// A frame into which a page was moved is not zero any more, though it was when it was taken.
+    "C8" fn copy_is_written(written: impl FnOnce(), owned: impl FnOnce()) { written() }
+        or VmMovesIntoZeros { owned() }
+        "A frame that was zero when a page was moved there is still taken for zeros when it is freed (C8).";
+
+    /// What a piece of a large page holds is not known.
+    "C8" fn piece_is_zero() -> bool { false }
+        or VmPiecesAreZero { true }
+        "The pieces of a large page that was written are taken for zeros (C8).";
+
     // Locks.
 
     /// A walk of the reverse map looks at the places that were listed as it began.

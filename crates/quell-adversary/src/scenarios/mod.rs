@@ -147,6 +147,7 @@ mod vm_shadow_twice;
 mod vm_shadow_write;
 mod vm_split_copy;
 mod vm_split_migrate;
+mod vm_split_zero;
 mod vm_swap_in_write;
 mod vm_sync_write;
 mod vm_table_free;
@@ -160,6 +161,7 @@ mod vm_unmap_reclaim;
 mod vm_unmap_sync;
 mod vm_unmap_truncate;
 mod vm_zero_ahead;
+mod vm_zero_move;
 mod withdraw;
 
 use crate::scenario::Scenario;
@@ -291,6 +293,7 @@ impl Scenario<'static> {
         vm_lazy_reclaim_remap::SCENARIO,
         vm_migrate_rescued::SCENARIO,
         vm_private_reclaim::SCENARIO,
+        vm_zero_move::SCENARIO,
         vm_truncate_write::BEYOND,
         vm_truncate_write::WITHIN,
         vm_discard_truncate::SCENARIO,
@@ -308,6 +311,7 @@ impl Scenario<'static> {
         vm_migrate_reclaim::SCENARIO,
         vm_collapse_write::SCENARIO,
         vm_split_migrate::SCENARIO,
+        vm_split_zero::SCENARIO,
         vm_copy_split::SCENARIO,
         vm_split_copy::SCENARIO,
         vm_copy_refill::SCENARIO,
