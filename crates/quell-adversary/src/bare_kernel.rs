@@ -105,11 +105,8 @@ fn leaf_word(frame: Frame, writable: bool) -> u64 {
 }
 
 const fn leaf_of(space: usize, page: u64) -> Frame {
-    if page < SECOND {
-        Frame(10 + space as u64)
-    } else {
-        Frame(18 + space as u64)
-    }
+    let first = if page < SECOND { 10 } else { 18 };
+    Frame(first + space as u64)
 }
 
 const _: () = assert!(leaf_of(SPACES - 1, SECOND).0 + 1 == TABLES as u64);

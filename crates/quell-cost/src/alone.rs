@@ -6,9 +6,8 @@ use std::sync::{Mutex, PoisonError};
 use quell::{AddressSpace, Engine, LedgerEntry, PerCpu, Policy, Residue, Stamp, TagPolicy};
 use quell_threads::pulse;
 
-use crate::Progress;
 use crate::operation::{HOLDS, LOOP, Machine, new_space, paid_debt, ping_pong, unmap};
-use crate::sample::{Row, Samples, longest_own, timed};
+use crate::sample::{Progress, Row, Samples, longest_own, timed};
 
 /// One thing to time: does it [`LOOP`] times.
 struct Contender<'a> {

@@ -20,21 +20,10 @@ mod operation;
 mod sample;
 mod two;
 
-use std::sync::Mutex;
-
 use operation::{Machine, TAGGED};
+use sample::Progress;
 pub use sample::{Cost, Row};
-
-/// The initiator's latency of one shootdown.
-#[derive(Clone, Copy, PartialEq, Debug, Default)]
-pub struct Shootdowns {
-    /// Remote first, then here: the baseline.
-    pub serial: Cost,
-    /// Here while the request travels.
-    pub concurrent: Cost,
-    /// And content with the target's receipt.
-    pub asynchronous: Cost,
-}
+pub use two::{SHOOTDOWN_PAGES, Shootdowns};
 
 /// Everything that was measured.
 #[derive(Clone, Debug)]
@@ -65,13 +54,6 @@ impl Costs {
         self.rows.iter().all(below) && self.is_in_order()
     }
 }
-
-/// Pages, not adjacent, that each measured shootdown covers.
-pub const SHOOTDOWN_PAGES: usize = 3;
-
-/// Who hears how many rounds are done. Not a generic parameter: what is timed would be compiled where it is called, as
-/// lightly as a command's printing, and be ten times as slow.
-type Progress<'a> = Mutex<&'a mut (dyn FnMut(usize) + Send)>;
 
 /// Measures everything, `rounds` times over; `progress` hears how many rounds are done.
 ///

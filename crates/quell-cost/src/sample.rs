@@ -1,7 +1,12 @@
 //! Timing, and what to make of many samples.
 
 use quell_threads::pulse;
+use std::sync::Mutex;
 use std::time::Instant;
+
+/// Who hears how many rounds are done. Not a generic parameter: what is timed would be compiled where it is called, as
+/// lightly as a command's printing, and be ten times as slow.
+pub type Progress<'a> = Mutex<&'a mut (dyn FnMut(usize) + Send)>;
 
 /// Nanoseconds and cycles of one operation.
 #[derive(Clone, Copy, PartialEq, PartialOrd, Debug, Default)]

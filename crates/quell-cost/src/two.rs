@@ -11,8 +11,21 @@ use quell::{
 use quell_threads::pulse;
 
 use crate::operation::{HOLDS, Machine, TAGGED, new_space, page, unmap};
-use crate::sample::{Cost, Row, Samples, longest_own, timed};
-use crate::{Progress, SHOOTDOWN_PAGES, Shootdowns};
+use crate::sample::{Cost, Progress, Row, Samples, longest_own, timed};
+
+/// The initiator's latency of one shootdown.
+#[derive(Clone, Copy, PartialEq, Debug, Default)]
+pub struct Shootdowns {
+    /// Remote first, then here: the baseline.
+    pub serial: Cost,
+    /// Here while the request travels.
+    pub concurrent: Cost,
+    /// And content with the target's receipt.
+    pub asynchronous: Cost,
+}
+
+/// Pages, not adjacent, that each measured shootdown covers.
+pub const SHOOTDOWN_PAGES: usize = 3;
 
 /// One shootdown between two cores under each policy, and a claim that has to pay.
 pub(crate) fn measure(rounds: usize, progress: &Progress<'_>) -> (Shootdowns, Row) {

@@ -286,9 +286,8 @@ impl<'m, M: Machine> FaultHandler<'m, M> {
             .ok_or(Fault::OutOfMemory)?;
         let write = access == Access::Write;
         if write && !shared {
-            machine
-                .rules()
-                .hold_then_unlock(|| self.frames.hold(frame), || drop(slot));
+            let hold = || self.frames.hold(frame);
+            machine.rules().hold_then_unlock(hold, || drop(slot));
             let seen = self.tables.governing(process, page).view(page);
             let range = PageRange::one(page, PageSize::Base);
             let step = match seen {

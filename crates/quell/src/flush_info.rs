@@ -3,7 +3,8 @@
 //! Linux's `struct flush_tlb_info`. Requests of one space merge as [`Request`] does, if their flush generations are
 //! neighbours; if there is a gap between them, they become the whole space; requests of two spaces become "everything
 //! that is loaded". All accesses to the words are relaxed: the [`inbox`](crate::inbox) that they are part of decides
-//! which CPU may read them, and whether the values that it has read count.
+//! which CPU may read them, and whether the values that it has read count. The file is long because its tests compare
+//! values and words for every pair of requests.
 
 use crate::cpu_set::CpuId;
 use crate::hardware::Scope;

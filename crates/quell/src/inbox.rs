@@ -1,6 +1,7 @@
 //! The inbox: how a request reaches a CPU, and how its initiator learns that it was taken and flushed.
 //!
-//! All words of this exchange are here, and both sides of each race stand next to one another.
+//! All words of this exchange are here, and both sides of each race stand next to one another: the file is long because
+//! of that.
 //!
 //! # Posting
 //!

@@ -5,9 +5,10 @@ use crate::support::{E, Machine, S, leak, run_on_both, space, world, world_of};
 use quell::cpu_set::AtomicCpuSet;
 use quell::{
     Batch, Counter, CpuId, CpuSet, Engine, Features, Frame, InPlace, Invalidate, KernelEntries,
-    Mechanism, Outcome, Page, PageRange, PageSize, PerCpu, Policy, Purpose, Request, Residue,
-    Scope, Slot, TagPolicy, Unsupported,
+    LedgerEntry, Mechanism, Outcome, Page, PageRange, PageSize, PerCpu, Policy, Purpose, Request,
+    Residue, Scope, Slot, TagPolicy, Unsupported,
 };
+use std::cell::Cell;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
 
@@ -1135,4 +1136,71 @@ fn a_handler_that_forgets_to_mask_interrupts_is_noticed() {
     let (_, engine) = world(Machine::default(), Policy::ALL);
     // SAFETY: not so: the assertion is what is tested, and ends the call before it does anything.
     unsafe { engine.on_interrupt_masked(engine.here()) };
+}
+
+/// A frame that its allocator has back when it is dropped.
+struct Owned<'a>(&'a Cell<usize>);
+
+impl Drop for Owned<'_> {
+    fn drop(&mut self) {
+        self.0.set(self.0.get() + 1);
+    }
+}
+
+/// batch.rs: "Where it panics the frame is leaked, because a CPU may still use it."
+#[test]
+fn a_frame_that_is_refused_is_not_given_back_unflushed() {
+    type Refused<'b> = fn(&mut Batch<'b, 'static, Machine, S, Owned<'b>>, S, Owned<'b>);
+    let refused: [(&str, usize, Refused<'_>); 5] = [
+        ("unmapped", 64, |batch, x, frame| {
+            batch.unmapped(x, PageRange::base(Page(7), 1), frame);
+        }),
+        ("table_unlinked", 64, |batch, x, frame| {
+            batch.table_unlinked(x, PageRange::base(Page(7), 1), frame);
+        }),
+        ("hold", 64, |batch, _, frame| batch.hold(frame)),
+        ("unmapped, of no page", 0, |batch, x, frame| {
+            batch.unmapped(x, PageRange::base(Page(7), 0), frame);
+        }),
+        ("table_unlinked, of no page", 0, |batch, x, frame| {
+            batch.table_unlinked(x, PageRange::base(Page(7), 0), frame);
+        }),
+    ];
+    for (how, before, refuse) in refused {
+        let given_back = leak(Cell::new(0));
+        let (machine, engine) = world(Machine::default(), Policy::ALL);
+        let x = space(engine, 1);
+        run_on_both(machine, engine, x);
+        let mut batch = engine.batch(Purpose::Call);
+        for _ in 0..before {
+            batch.hold(Owned(given_back));
+        }
+        let refusing = || refuse(&mut batch, x, Owned(given_back));
+        assert!(catch_unwind(AssertUnwindSafe(refusing)).is_err(), "{how}");
+        assert_eq!(given_back.get(), 0, "{how}");
+        machine.invalidated.borrow_mut().clear();
+        drop(batch);
+        assert_eq!(given_back.get(), before, "{how}");
+        // What was reported with it is flushed with the batch.
+        let reported = before != 0 && how != "hold";
+        assert_eq!(!machine.invalidated.borrow().is_empty(), reported, "{how}");
+    }
+}
+
+/// features.rs: an engine that is refused takes nothing from one that is not.
+#[test]
+fn a_ledger_that_was_refused_for_a_part_of_it_is_free_in_the_rest() {
+    let machine = leak(Machine::default());
+    let ledger: &'static [LedgerEntry<Machine>] = leak([(); 4].map(|()| LedgerEntry::new()));
+    let made = |ledger| {
+        Engine::new(
+            machine,
+            leak([PerCpu::new(), PerCpu::new()]),
+            ledger,
+            Policy::ALL,
+        )
+    };
+    assert!(made(&ledger[2..]).is_ok());
+    assert_eq!(made(ledger).err(), Some(Unsupported::LedgerInUse));
+    assert!(made(&ledger[..2]).is_ok());
 }
