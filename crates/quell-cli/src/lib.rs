@@ -42,7 +42,7 @@ static ALLOCATOR: quell_sim::LineAllocator = quell_sim::LineAllocator;
 
 /// Keeps translation caches coherent: experiments, exploration, boots and measurements.
 #[derive(Debug, Parser)]
-#[command(version, args_conflicts_with_subcommands = true)]
+#[command(name = "quell", version, args_conflicts_with_subcommands = true)]
 struct Cli {
     #[command(subcommand)]
     command: Option<Command>,
