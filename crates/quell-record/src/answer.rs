@@ -17,6 +17,9 @@ const LONGEST_NS: f64 = 1e6;
 /// What is said in place of advice where interrupts were only counted: what is not timed promises nothing by itself.
 const TOO_LITTLE: &str = "What would help cannot be told, because none of these was timed: record for longer, or allow more with --overhead.";
 
+/// The verdict where all interrupts, however long each took, are too few to matter.
+const SO_FEW: &str = "It is not your TLB: so few interrupts take no program 1 % of its time.";
+
 /// What is said in place of a verdict on what was not recorded.
 const MISSED: &str = "Most of what /proc/interrupts counted is not in the recording, so whether it is the TLB cannot be told from it.";
 
@@ -487,14 +490,10 @@ impl Answer<'_> {
             None if self.all < 1.0 => match self.row.unwrap_or(0) {
                 0 => "It is not your TLB: there was no shootdown interrupt.".into(),
                 // Whosever they are.
-                row if row as f64 * LONGEST_NS < MATTERS * self.report.ns as f64 => {
-                    "It is not your TLB: so few interrupts take no program 1 % of its time.".into()
-                }
+                row if row as f64 * LONGEST_NS < MATTERS * self.report.ns as f64 => SO_FEW.into(),
                 _ => MISSED.into(),
             },
-            None if self.first.is_some() && self.are_few => {
-                "It is not your TLB: so few interrupts take no program 1 % of its time.".into()
-            }
+            None if self.first.is_some() && self.are_few => SO_FEW.into(),
             None if self.sender.is_some() && self.first.is_none() && self.is_timed() => {
                 "It is not your TLB: none of these interrupts came from or to what was recorded."
                     .into()

@@ -126,6 +126,7 @@ fn scaled(count: u64, scale: f64) -> u64 {
 /// A site's row.
 fn row(site: &Site, scales: Scales, cpu_ns: Option<f64>, from: &Attribution) -> SiteRow {
     let (scale, calls) = (site.weight, scales.calls(site));
+    let faults = scales.faults(from, &site.place.program);
     let (remote, interrupts) = (scaled(site.remote, scale), scaled(site.interrupts, scale));
     // Calls have a scale of their own, and flushes may be lost; but one flush interrupts each other CPU once at most.
     let others = from.host.as_ref().map_or(0, |host| host.cpus).max(1) - 1;
@@ -149,10 +150,10 @@ fn row(site: &Site, scales: Scales, cpu_ns: Option<f64>, from: &Attribution) -> 
         initiator,
         stolen,
         locked_ns: site.locked_ns as f64 * calls,
-        refaults: scaled(site.refaults, scales.faults(from, &site.place.program)),
+        refaults: scaled(site.refaults, faults),
         refault_ns: site
             .refill_ns(from.prices.as_ref())
-            .map(|ns| Range::from(ns).times(scales.faults(from, &site.place.program))),
+            .map(|ns| Range::from(ns).times(faults)),
         hit: site.hit.iter().map(|&hits| scaled(hits, scale)).collect(),
         share: cpu_ns
             .filter(|_| site.timed > 0)

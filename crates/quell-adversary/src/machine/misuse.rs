@@ -9,6 +9,14 @@ use crate::mmu::Meeting;
 use quell::{CpuId, CpuSet, Frame, Invalidate, Page, Tag, Tagging};
 use quell_contract::{Clause, Violation};
 
+/// The tag that an invalidation names.
+fn named(what: Invalidate) -> Option<u16> {
+    match what {
+        Invalidate::Range { tag, .. } | Invalidate::Tag(tag) => Some(tag.0),
+        Invalidate::All | Invalidate::Kernel { .. } | Invalidate::Everything => None,
+    }
+}
+
 impl Core {
     fn misuse(&mut self, me: usize, account: impl Into<String>) {
         self.fail(Violation::new(Clause::Misuse, account).by(CpuId(me as u16)));
@@ -57,15 +65,8 @@ impl Core {
     /// A range has whole strides, at least one, and begins where an entry of that size can; a tag
     /// exists.
     pub(super) fn check_invalidation(&mut self, me: usize, what: Invalidate) {
-        let tag = match what {
-            Invalidate::Range { tag, .. } | Invalidate::Tag(tag) => tag,
-            Invalidate::All | Invalidate::Kernel { .. } | Invalidate::Everything => Tag::KERNEL,
-        };
-        if !self.has_tag(tag.0) {
-            self.misuse(
-                me,
-                format!("invalidates tag {}, which does not exist", tag.0),
-            );
+        if let Some(tag) = named(what).filter(|&tag| !self.has_tag(tag)) {
+            self.misuse(me, format!("invalidates tag {tag}, which does not exist"));
         }
         if let Invalidate::Range { range, .. } | Invalidate::Kernel { range, .. } = what {
             let stride = range.stride.pages();
@@ -91,15 +92,11 @@ impl Core {
             .mmu
             .root(me)
             .map_or(Tag::KERNEL.0, |_| self.mmu.tag(me));
-        match what {
-            Invalidate::Range { tag, .. } | Invalidate::Tag(tag) if tag.0 != loaded => {
-                let tag = tag.0;
-                self.misuse(
-                    me,
-                    format!("invalidates tag {tag} while {loaded} is loaded"),
-                );
-            }
-            _ => {}
+        if let Some(tag) = named(what).filter(|&tag| tag != loaded) {
+            self.misuse(
+                me,
+                format!("invalidates tag {tag} while {loaded} is loaded"),
+            );
         }
     }
 

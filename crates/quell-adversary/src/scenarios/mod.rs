@@ -126,7 +126,6 @@ mod vm_luf_kernel_reuse;
 mod vm_luf_map_fixed;
 mod vm_luf_shared_write;
 mod vm_migrate_reclaim;
-mod vm_migrate_rescued;
 mod vm_migrate_write;
 mod vm_offline_unmap;
 mod vm_owed_dirty;
@@ -282,7 +281,7 @@ impl Scenario<'static> {
         vm_swap_in_write::SCENARIO,
         vm_remap_truncate::SCENARIO,
         vm_unmap_truncate::SCENARIO,
-        vm_reclaim_rescued::SCENARIO,
+        vm_reclaim_rescued::RECLAIMED,
         vm_truncate_fault::SCENARIO,
         vm_truncate_stale::AWAY,
         vm_truncate_stale::BACK,
@@ -291,7 +290,7 @@ impl Scenario<'static> {
         vm_discard_store::PROTECT,
         vm_rescue_other::SCENARIO,
         vm_lazy_reclaim_remap::SCENARIO,
-        vm_migrate_rescued::SCENARIO,
+        vm_reclaim_rescued::MOVED,
         vm_private_reclaim::SCENARIO,
         vm_zero_move::SCENARIO,
         vm_truncate_write::BEYOND,

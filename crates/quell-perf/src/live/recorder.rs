@@ -609,10 +609,12 @@ impl Recorder {
             let cpu = ring.cpu;
             let mut done = Ok(());
             ring.next(frequent.points(), |entry| {
+                let is_wanted = match &entry {
+                    Entry::Sample(unread) => known.is_wanted(unread.process()),
+                    Entry::Other(_) => true,
+                };
                 let taken = match entry {
-                    Entry::Sample(unread)
-                        if !unread.matters_everywhere() && !known.is_wanted(unread.process()) =>
-                    {
+                    Entry::Sample(unread) if !unread.matters_everywhere() && !is_wanted => {
                         if let Some(event) = unread.event() {
                             events[event].seen += 1;
                         }
@@ -622,9 +624,9 @@ impl Recorder {
                     Entry::Sample(unread) => unread.read().and_then(|(event, sample)| {
                         let event = &mut events[event];
                         event.seen += 1;
-                        state.saw(&sample, unread.stands_for(), |pid| known.is_wanted(pid));
+                        state.saw(&sample, unread.stands_for(), is_wanted);
                         if unread.is_between() {
-                            state.stirs(known.is_wanted(unread.process()));
+                            state.stirs(is_wanted);
                         }
                         keep(
                             event,

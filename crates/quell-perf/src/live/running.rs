@@ -141,16 +141,11 @@ impl Running {
     }
 
     /// An event was read, of a process that the recording is about or of another, which stands for so many.
-    pub(super) fn saw(
-        &mut self,
-        sample: &data::Sample<'_>,
-        stands_for: u64,
-        is_wanted: impl FnOnce(u32) -> bool,
-    ) {
+    pub(super) fn saw(&mut self, sample: &data::Sample<'_>, stands_for: u64, is_wanted: bool) {
         self.seen += 1;
         self.passed_over += stands_for - 1;
         self.events.count(sample);
-        if sample.pid().is_none_or(is_wanted) {
+        if is_wanted {
             self.hitting.count(sample);
         }
     }
