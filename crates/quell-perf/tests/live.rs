@@ -6,12 +6,13 @@
 use std::collections::HashMap;
 use std::path::PathBuf;
 use std::process::Command;
+use std::sync::{Mutex, PoisonError};
 
 use quell_perf::file::{Recording, Writer};
 use quell_perf::live::{
     Counted, Filter, Options, Recorder, Refused, Scope, Stack, Stretches, Summary, Wanted,
 };
-use quell_perf::{Host, Item, Sample, Source, Statistics, When};
+use quell_perf::{Host, Item, Sample, Source, Statistics, When, Why};
 
 const CALLS: usize = 5_000;
 
@@ -48,8 +49,13 @@ struct Recorded {
     items: Vec<Item>,
 }
 
+/// One recording at a time: as one starts or stops, the kernel takes all events of a CPU out of their list and puts them back, and
+/// what happens on that CPU just then may pass another recording by, neither recorded nor counted.
+static ALONE: Mutex<()> = Mutex::new(());
+
 /// Records it; `None` where that is not possible.
 fn record(calls: usize, overhead: f64, wanted: Vec<Wanted>) -> Option<Recorded> {
+    let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
     let mut command = Command::new(churn());
     command.arg(calls.to_string());
     let options = Options {
@@ -237,7 +243,12 @@ fn what_fits_into_the_smallest_buffer_is_not_lost_however_late_it_is_read() {
     let Some(recorded) = record(calls, f64::INFINITY, wanted(&events)) else {
         return;
     };
-    assert_eq!(recorded.summary.lost, 0);
+    // Another program's call may be counted and not recorded: recording stops on its CPU at that moment.
+    let no_room = recorded.items.iter().find(|item| match item {
+        Item::Lost(lost) => lost.why == Why::Full,
+        _ => false,
+    });
+    assert!(no_room.is_none(), "{no_room:?}");
     let whole = recorded
         .of(madvise)
         .filter(|call| call.number("len_in") == Some(4096));
