@@ -107,9 +107,9 @@ pub struct Frame {
 pub enum Why {
     /// Their buffer was full: the kernel says so.
     Full,
-    /// They were counted, and the kernel does not say what became of them. Two reasons are known: since 2026, Linux counts an event
-    /// and then leaves it out if recording stopped on its CPU in between (`perf_swevent_event`); and some kernels of virtual machines
-    /// record nothing of the idle task of some CPUs, as `perf record` beside `perf stat` shows there.
+    /// They were counted, and the kernel does not say what became of them. Two reasons are known: since 2026, Linux counts
+    /// an event and leaves it out if recording stopped on its CPU in between (`perf_swevent_event`); and some kernels of
+    /// virtual machines record nothing of the idle task of some CPUs, as `perf record` beside `perf stat` shows there.
     Untold,
 }
 

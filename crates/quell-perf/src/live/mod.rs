@@ -9,7 +9,9 @@
 //! elsewhere. The [`Scope`] and each [`Wanted`] event decide whether the events of the processes in question are kept,
 //! or of all. Recording costs time, and is held to a share of what the machine does: see [`Options::overhead`].
 
+mod asked;
 mod budget;
+mod drain;
 mod frequent;
 mod host;
 mod memory;

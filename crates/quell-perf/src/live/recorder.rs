@@ -1,9 +1,8 @@
-//! The recorder: events opened, read in the order of time, handed to a sink. The file is long because opening and
-//! reading share what is known of each event.
+//! The recorder: events opened, read in the order of time, handed to a sink. What was asked for is looked up in
+//! [`asked`](super::asked), and records are taken in [`drain`](super::drain). The file is long because the rest is one
+//! life: open, begin, record and steer, end.
 
-use std::cmp::Reverse;
-use std::collections::{BTreeMap, BinaryHeap};
-use std::ffi::CString;
+use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::{self, BufWriter, Write};
 use std::path::Path;
@@ -11,16 +10,18 @@ use std::process::{Child, Command, ExitStatus};
 use std::thread;
 use std::time::Duration;
 
+use super::asked::Asked;
 use super::budget::Phase;
-use super::frequent::{self, Ends, Frequent};
+use super::drain::Reader;
+use super::frequent::Frequent;
 use super::host::{Ahead, FileLimit, buffer_for, host, now_ns, online, spent_ns};
 use super::memory::{self, Memory};
-use super::options::{BETWEEN, Counted, Filter, Options, Stretches, Wanted};
+use super::options::Options;
 use super::price::{self, Price};
-use super::processes::{self, Processes};
-use super::records::{News, Opened, change, keep};
+use super::processes::Processes;
+use super::records::Opened;
 use super::rights::Refused;
-use super::rings::{self, Entry, Missing, Of, Point, Ring};
+use super::rings::{self, Missing, Point, Ring};
 use super::running::Running;
 use super::scope::{Scope, resolve};
 use super::summary::Summary;
@@ -91,81 +92,13 @@ impl Recorder {
         let (pids, command) = resolve(scope, &mut host)?;
         let tracefs = Tracefs::find().map_err(Refused::Missing)?;
         let mut names = Names::default();
-        let mut events: Vec<Opened> = Vec::new();
-        let (mut points, mut notes) = (Vec::new(), Vec::new());
-        let all_calls = all_calls(&tracefs, &mut names);
-        let mut ends = Ends::default();
-        for wanted in &options.wanted {
-            let format = tracefs.format(&wanted.event, &mut names);
-            let refuse = |error| Refused::Event {
-                event: wanted.event.clone(),
-                error,
-            };
-            let Some(format) = format.map_err(refuse)? else {
-                host.missing.push(wanted.event.clone());
-                continue;
-            };
-            let text = wanted.filter.as_ref().map(|filter| filter.text.clone());
-            let filter = text.map(CString::new).transpose();
-            let mut filter = filter.map_err(|error| refuse(error.into()))?;
-            if let (Some(asked), Some(text)) = (&wanted.filter, &filter)
-                && !rings::accepts(format.id, text).map_err(refuse)?
-            {
-                let note = without_filter(wanted, asked);
-                if !notes.contains(&note) {
-                    notes.push(note);
-                }
-                if !asked.or_all {
-                    continue;
-                }
-                filter = None;
-            }
-            let counted = match wanted.counted {
-                Counted::No => false,
-                Counted::Yes => true,
-                Counted::Without(other) => {
-                    !matches!(tracefs.format(other, &mut names), Ok(Some(_)))
-                }
-            };
-            if all_calls.is_none() || !ends.take(wanted, events.len()) {
-                points.push(Point {
-                    of: Of::Event(events.len()),
-                    id: format.id,
-                    stack: wanted.stack,
-                    counted,
-                    filter,
-                    everywhere: wanted.everywhere,
-                    stretches: wanted.stretches,
-                    every: wanted.every.max(1),
-                    frequent: rings::Frequent::of(&wanted.event),
-                });
-            }
-            if !host.events.contains(&wanted.event) {
-                host.events.push(wanted.event.clone());
-            }
-            let name = match (wanted.stretches, wanted.event.split_once(':')) {
-                (Stretches::Between, Some((_, rest))) => names.get(&format!("{BETWEEN}{rest}")),
-                _ => names.get(&wanted.event),
-            };
-            events.push(Opened {
-                name,
-                everywhere: wanted.everywhere,
-                format,
-                seen: 0,
-                kept: 0,
-            });
-        }
-        if events.is_empty() {
-            let what = format!(
-                "this kernel has none of these events: {}",
-                host.missing.join(", ")
-            );
-            return Err(Refused::Missing(what));
-        }
-        if let Some(all) = all_calls {
-            // What is opened first is closed first.
-            points.splice(0..0, ends.points(all));
-        }
+        let asked = Asked::of(&options.wanted, &tracefs, &mut names, &mut host)?;
+        let Asked {
+            events,
+            points,
+            notes,
+            all_calls,
+        } = asked;
         let file_limit = FileLimit::raise();
         let cpus = online().map_err(failed("/sys/devices/system/cpu/online"))?;
         let bytes = options.buffer.unwrap_or_else(|| buffer_for(cpus.len()));
@@ -584,107 +517,16 @@ impl Recorder {
         sink: &mut S,
         state: &mut Running,
     ) -> io::Result<()> {
-        let mut heads = BinaryHeap::new();
-        for (index, ring) in self.rings.iter_mut().enumerate() {
-            heads.extend(ring.next_time().map(|time| Reverse((time, index))));
-        }
-        let Self {
-            rings,
-            events,
-            processes: known,
-            names,
-            symbols,
-            unwinder,
-            times,
-            frequent,
-            ..
-        } = self;
-        let all = known.wanted().is_none();
-        let before = state.seen;
-        while let Some(Reverse((time, index))) = heads.pop() {
-            if time > until_ns {
-                break;
-            }
-            let ring = &mut rings[index];
-            let cpu = ring.cpu;
-            let mut done = Ok(());
-            ring.next(frequent.points(), |entry| {
-                let is_wanted = match &entry {
-                    Entry::Sample(unread) => known.is_wanted(unread.process()),
-                    Entry::Other(_) => true,
-                };
-                let taken = match entry {
-                    Entry::Sample(unread) if !unread.matters_everywhere() && !is_wanted => {
-                        if let Some(event) = unread.event() {
-                            events[event].seen += 1;
-                        }
-                        state.saw_elsewhere();
-                        None
-                    }
-                    Entry::Sample(unread) => unread.read().and_then(|(event, sample)| {
-                        let event = &mut events[event];
-                        event.seen += 1;
-                        state.saw(&sample, unread.stands_for(), is_wanted);
-                        if unread.is_between() {
-                            state.stirs(is_wanted);
-                        }
-                        keep(
-                            event,
-                            &sample,
-                            known,
-                            names,
-                            symbols,
-                            unwinder,
-                            &mut state.places,
-                        )
-                        .map(|sample| (Item::Sample(sample), true))
-                    }),
-                    Entry::Other(News::Lost(count)) => {
-                        state.lost += count;
-                        let lost = Lost {
-                            why: Why::Full,
-                            time_ns: time,
-                            cpu,
-                            count,
-                        };
-                        Some((Item::Lost(lost), false))
-                    }
-                    Entry::Other(news) => change(&news, time, names)
-                        .filter(|change| known.take(change))
-                        .inspect(|change| {
-                            // Of everything, the whole machine's account is enough.
-                            if !all {
-                                let comm = known.comm(processes::process(change), names);
-                                let over = known.has_ended(processes::process(change));
-                                times.change(change, &comm, over);
-                            }
-                        })
-                        .map(|change| (Item::Change(change), false)),
-                };
-                done = match taken {
-                    Some((Item::Sample(sample), _)) => {
-                        state.kept += 1;
-                        sink.sample(&sample, &state.places, symbols)
-                    }
-                    Some((item, _)) => sink.item(&item),
-                    None => Ok(()),
-                };
-            });
-            done?;
-            heads.extend(ring.next_time().map(|time| Reverse((time, index))));
-        }
-        known.forget(until_ns, |forgotten| unwinder.forget(&forgotten));
-        state.recently = state.seen - before;
-        // Windows that closed before are told behind their samples.
-        while let Some(window) = state
-            .windows
-            .first()
-            .filter(|window| window.end_ns <= until_ns)
-        {
-            sink.item(&Item::Window(*window))?;
-            state.windows.remove(0);
-        }
-        Ok(())
+        let reader = Reader {
+            events: &mut self.events,
+            processes: &mut self.processes,
+            names: &mut self.names,
+            symbols: &mut self.symbols,
+            unwinder: &mut self.unwinder,
+            times: &mut self.times,
+            state,
+        };
+        reader.drain(&mut self.rings, self.frequent.points(), until_ns, sink)
     }
 
     /// Tells of what was lost and the kernel has not told: it does when the next record finds room.
@@ -718,30 +560,4 @@ fn failed(what: &'static str) -> impl FnOnce(io::Error) -> Refused {
         what: what.to_owned(),
         error,
     }
-}
-
-/// The numbers of the tracepoints of all system calls, if this kernel has both and takes a filter for them.
-fn all_calls(tracefs: &Tracefs, names: &mut Names) -> Option<[u64; 2]> {
-    let mut id = |event| {
-        let format = tracefs.format(event, names).ok()??;
-        rings::accepts(format.id, c"id == 0")
-            .ok()?
-            .then_some(format.id)
-    };
-    let [enter, exit] = frequent::ALL;
-    Some([id(enter)?, id(exit)?])
-}
-
-/// What is done about an event whose filter this kernel refuses, in one line.
-fn without_filter(wanted: &Wanted, asked: &Filter) -> String {
-    let Wanted { event, .. } = wanted;
-    let done = match (asked.or_all, wanted.stretches) {
-        (true, _) => "all of it is recorded, which costs more",
-        (false, Stretches::Windows) => "these are left to the other events that were asked for",
-        (false, Stretches::Between) => "between windows nothing of it is recorded",
-    };
-    format!(
-        "This kernel refuses the filter \"{}\" of {event}: {done}.",
-        asked.text
-    )
 }
