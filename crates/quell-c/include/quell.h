@@ -1156,7 +1156,7 @@ bool quell_batch_poll(struct quell_batch *batch);
 // The caller vouches that every mapping of every frame was read-only and clean, or one of the kernel's that no CPU
 // uses any more; quell checks none of that.
 //
-// Context: under those locks. May wait.
+// Context: under those locks. May wait for other CPUs if nothing can be owed, and for devices if there are any.
 QUELL_MUST_USE
 enum quell_status quell_batch_finish_owed(struct quell_batch *batch,
                                           size_t *count,

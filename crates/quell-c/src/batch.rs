@@ -443,7 +443,7 @@ unsafe fn tell(count: *mut usize, frames: usize) {
 /// The caller vouches that every mapping of every frame was read-only and clean, or one of the kernel's that no CPU
 /// uses any more; quell checks none of that.
 ///
-/// Context: under those locks. May wait.
+/// Context: under those locks. May wait for other CPUs if nothing can be owed, and for devices if there are any.
 ///
 /// # Safety
 /// As the header says.

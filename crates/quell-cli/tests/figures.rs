@@ -88,6 +88,21 @@ fn the_held_out_tables_are_what_held_out_prints() {
     holds("docs/held-out.md", &["held-out", "--markdown"]);
 }
 
+#[test]
+fn the_readme_counts_the_held_out_hits_and_misses() {
+    let table = text_of("docs/held-out.md");
+    let count = |verdict: &str| {
+        let of = |line: &&str| line.ends_with(verdict);
+        table.lines().filter(of).count()
+    };
+    let (hits, misses) = (count("| hit |"), count("| miss |"));
+    let counted = format!(
+        "{hits} of {} ratios are predicted within 15 %",
+        hits + misses
+    );
+    assert!(text_of("README.md").contains(&counted), "{counted}");
+}
+
 /// 45 CPUs demote and reclaim at once. When each took the lock of a node for every frame, a page cost 50 to 230
 /// transfers of lines, and the run time of lazy unmapping followed the queue instead of the flushes.
 #[test]

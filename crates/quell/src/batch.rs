@@ -73,7 +73,6 @@ pub struct Batch<
 > where
     S: Deref<Target = AddressSpace<H>>,
 {
-    /// Before the frames: a batch that is dropped flushes, and then drops them.
     pub(crate) unflushed: Unflushed<'e, 'm, H, S, R, N>,
     pub(crate) frames: L,
     /// An [`Owed`] has the frames, whose translations CPUs may still use. If this is still set when there is no such
@@ -89,10 +88,25 @@ where
     R: Rules,
     L: FrameList<F>,
 {
-    /// Flushes what is left, and drops the frames then.
+    /// Flushes what is left, and drops the frames then. If it panics instead of flushing, they are leaked.
     #[inline]
     fn drop(&mut self) {
         self.lose_borrowed();
+        if !self.unflushed.is_empty() {
+            let unflushed = Leaked(&mut self.frames, PhantomData);
+            self.unflushed.flush();
+            core::mem::forget(unflushed);
+        }
+    }
+}
+
+/// Frames that are leaked as this value is dropped, because CPUs may still use them.
+struct Leaked<'l, F, L: FrameList<F>>(&'l mut L, PhantomData<F>);
+
+impl<F, L: FrameList<F>> Drop for Leaked<'_, F, L> {
+    #[cold]
+    fn drop(&mut self) {
+        core::iter::from_fn(|| self.0.take()).for_each(core::mem::forget);
     }
 }
 
@@ -284,14 +298,9 @@ where
     #[inline]
     pub(crate) fn lose_borrowed(&mut self) {
         if self.borrowed {
-            self.forget_frames();
+            self.borrowed = false;
+            drop(Leaked(&mut self.frames, PhantomData));
         }
-    }
-
-    #[cold]
-    fn forget_frames(&mut self) {
-        self.borrowed = false;
-        core::iter::from_fn(|| self.frames.take()).for_each(core::mem::forget);
     }
 
     /// As [`Batch::finish`], and yields the list itself: for an owner that empties it at once, faster than frame by
@@ -304,7 +313,8 @@ where
     }
 
     /// Owes the flush until the frames are reused (S3), if policy and ledger allow it; otherwise flushes. May wait for
-    /// other CPUs if it flushes, and if the ledger is full.
+    /// other CPUs if it flushes, and if the ledger is full; and for devices, if there are any
+    /// ([`Hardware::HAS_SECONDARY`]), whose part is never owed.
     ///
     /// A batch is flushed, too, if it has an unlinked table, was told of mappings of the kernel and of a user space, or
     /// of more spaces than it has places for, or if more batches of a space are outstanding than are counted.
@@ -332,6 +342,9 @@ where
             return Outcome::Flushed(self.finish());
         }
         let me = engine.hw.this_cpu();
+        if H::HAS_SECONDARY {
+            engine.assert_may_wait();
+        }
         // Before the debt is one of CPUs alone.
         let told = engine.start_secondary(self.unflushed.requests());
         engine.wait_for_secondary(me, told);
@@ -579,17 +592,4 @@ where
     S: Deref<Target = AddressSpace<H>>,
 {
     pending.iter().map(|entry| (&*entry.space, &entry.request))
-}
-
-impl<H: Hardware, S, R: Rules, const N: usize> Drop for Unflushed<'_, '_, H, S, R, N>
-where
-    S: Deref<Target = AddressSpace<H>>,
-{
-    /// Flushes what was forgotten.
-    #[inline]
-    fn drop(&mut self) {
-        if !self.is_empty() {
-            self.flush();
-        }
-    }
 }

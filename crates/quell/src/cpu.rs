@@ -444,7 +444,7 @@ impl<W: Word> CpuState<W> {
             .store(Activity::Detached as u64, Release);
     }
 
-    /// It has flushed everything and takes part from now on, with nothing loaded.
+    /// It takes part from now on, with nothing loaded. It has yet to flush what it kept from before.
     pub(crate) fn go_online(&self) {
         self.private.space.store(NOTHING, Relaxed);
     }

@@ -1,7 +1,6 @@
 //! The engine of one machine: its memory, its policy, its counters.
 //!
-//! The protocol stands in these modules: [`flush`](crate::flush), [`switch`](crate::switch),
-//! [`batch`](crate::batch), [`lazy`](crate::lazy), [`hotplug`](crate::hotplug), [`broadcast`](crate::broadcast).
+//! The protocol stands in other modules: the crate's first page has a table of them.
 
 use crate::addr::Frame;
 use crate::asid::{GlobalTags, RunningTag, RunningTags};
@@ -279,7 +278,8 @@ impl<'m, H: Hardware, R: Rules> Engine<'m, H, R> {
     /// # Panics
     /// If the engine was made for fewer CPUs.
     pub fn here(&self) -> &'m PerCpu<'m, H> {
-        self.cpu(self.hw.this_cpu())
+        let cpu = self.known_cpu(self.hw.this_cpu());
+        cpu.expect("the engine was made for fewer CPUs")
     }
 
     /// The counters of all CPUs together. Never waits.
@@ -296,7 +296,8 @@ impl<'m, H: Hardware, R: Rules> Engine<'m, H, R> {
     /// # Panics
     /// If there is no such CPU.
     pub fn cpu_stats(&self, cpu: CpuId) -> Stats {
-        self.cpu(cpu).stats.read()
+        let known = self.known_cpu(cpu);
+        known.expect("there is no such CPU").stats.read()
     }
 
     #[inline]

@@ -330,9 +330,9 @@ pub unsafe trait Hardware: Sized + Send + Sync {
         let _ = (target, turns);
     }
 
-    /// Whether this CPU may wait for others now. Asked, in debug builds alone, by every call that is about to wait:
-    /// a batch that finishes, [`Engine::claim`](crate::Engine::claim), [`Engine::settle`](crate::Engine::settle),
-    /// [`Engine::retire`](crate::Engine::retire).
+    /// Whether this CPU may wait for others now. Asked, in debug builds alone, by every call that says that it may wait
+    /// and is about to: a batch that finishes, [`Engine::claim`](crate::Engine::claim),
+    /// [`Engine::retire`](crate::Engine::retire) and others.
     ///
     /// It may not while it holds a lock for which another CPU spins with interrupts off, unless that
     /// CPU calls [`Engine::poll`](crate::Engine::poll) in its loop: that CPU would never answer. A kernel with a lock

@@ -475,8 +475,8 @@ impl<W: Word> Inbox<W> {
         }
     }
 
-    /// The CPU is back and has flushed everything. Posts that were counted meanwhile are served next: unanswered,
-    /// it would make every later initiator believe in an interrupt that was never sent.
+    /// The CPU is back, and flushes everything next. Posts that were counted meanwhile are served then: unanswered, they
+    /// would make every later initiator believe in an interrupt that was never sent.
     pub(crate) fn open(&self) {
         // Release pairs with `post` and `flush::posting`: an initiator that finds this CPU online sees what it answered
         // on going offline, and takes no answered request for a pending one.

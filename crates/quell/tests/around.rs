@@ -236,6 +236,11 @@ fn calls_that_may_wait_are_noticed_where_they_must_not() {
             let flight = batch.start();
             forbidden(machine, || flight.finish().for_each(drop));
         }),
+        ("finish_owed, for the devices", |machine, engine, space| {
+            let mut batch = engine.batch(Purpose::Lazy);
+            batch.unmapped(space, PAGE, Frame(42));
+            forbidden(machine, || drop(batch.finish_owed()));
+        }),
         ("settle", |machine, engine, space| {
             let mut batch = engine.batch::<_, Frame>(Purpose::Call);
             batch.changed(space, PAGE, Scope::Leaf);
@@ -363,6 +368,17 @@ fn state_of_cpus_lies_where_the_kernel_keeps_it() {
     assert_eq!(machine.interrupts.get(), 1);
     assert_eq!(engine.cpu_stats(CpuId(0)).get(Counter::Sent), 1);
     assert_eq!(engine.stats().get(Counter::Sent), 1);
+
+    // The machine has a third CPU and a place for its state; the engine was made for two.
+    machine.places.borrow_mut().push(leak(Cpu::new()));
+    machine.me.set(2);
+    let panics = |call: &dyn Fn()| catch_unwind(AssertUnwindSafe(call)).is_err();
+    assert!(panics(&|| {
+        engine.cpu_stats(CpuId(2));
+    }));
+    assert!(panics(&|| {
+        engine.here();
+    }));
 }
 
 /// hardware.rs: it answers "differently for each CPU".

@@ -1187,6 +1187,23 @@ fn a_frame_that_is_refused_is_not_given_back_unflushed() {
     }
 }
 
+/// batch.rs: "If it panics instead of flushing, they are leaked."
+#[test]
+#[cfg(debug_assertions)]
+fn frames_of_a_batch_that_may_not_flush_as_it_is_dropped_are_leaked() {
+    let given_back = Cell::new(0);
+    let (machine, engine) = world(Machine::default(), Policy::ALL);
+    let x = space(engine, 1);
+    run_on_both(machine, engine, x);
+    let mut batch = engine.batch(Purpose::Call);
+    batch.unmapped(x, PageRange::base(Page(7), 1), Owned(&given_back));
+    machine.invalidated.borrow_mut().clear();
+    machine.forbidden.set(true);
+    assert!(catch_unwind(AssertUnwindSafe(|| drop(batch))).is_err());
+    assert!(machine.invalidated.borrow().is_empty());
+    assert_eq!(given_back.get(), 0, "a CPU may still use it");
+}
+
 /// features.rs: an engine that is refused takes nothing from one that is not.
 #[test]
 fn a_ledger_that_was_refused_for_a_part_of_it_is_free_in_the_rest() {
