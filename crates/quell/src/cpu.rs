@@ -410,14 +410,14 @@ impl<W: Word> CpuState<W> {
         }
         let (user, running) = (Activity::User as u64, Activity::Running as u64);
         // Relaxed: from here on it is asked, and nothing was left to it.
-        // Acquire on failure pairs with `leave_to_entry`: the flush that follows is one of the tables as they are now.
-        // Lost without it: a program enters the kernel, whose mappings change.
         let activity = &self.published.activity;
-        match activity.compare_exchange(user, running, Relaxed, Acquire) {
+        match activity.compare_exchange(user, running, Relaxed, Relaxed) {
             Ok(_) => Entry::Paid,
             Err(_) => {
-                // Relaxed: others write nothing over "owing", and make no difference between this and running.
-                activity.store(Activity::Entering as u64, Relaxed);
+                // Not a store, which reads nothing: initiators write "owing" over "owing", and the last of them counts.
+                // Acquire pairs with `leave_to_entry`: the flush that follows is one of the tables as they are now.
+                // Lost without it: a program that owes a flush enters the kernel, whose mappings change.
+                activity.swap(Activity::Entering as u64, Acquire);
                 Entry::Owing
             }
         }

@@ -12,7 +12,8 @@
 //! is in the kernel, and the initiator interrupts it as usual. The CPU replaces "in user mode" by "running", in one
 //! step; if that fails, an initiator has written "owing", and the CPU flushes. One of the two comes first, so no flush
 //! is forgotten, nor left to an entry that is over. The CPU leaves the state before it flushes: an initiator that comes
-//! then interrupts it.
+//! then interrupts it. Initiators that find "owing" write it again, and the CPU reads as it leaves the state: so it
+//! flushes after the changes of the last of them.
 //!
 //! # NMIs
 //!

@@ -86,11 +86,23 @@ pub fn enter_user(world: &World) {
     unsafe { world.engine.enter_user() };
 }
 
+/// The same, and CPU 0 has left a flush of the kernel's mappings to its entry.
+pub fn owing_there(world: &World) {
+    in_user_there(world);
+    if world.me() == 0 {
+        unmap_own_page(world, 1);
+    }
+}
+
 /// Takes a page of the kernel's own away, and gives its frame to a new owner.
 pub fn unmap_own(world: &World) {
+    unmap_own_page(world, 0);
+}
+
+fn unmap_own_page(world: &World, page: usize) {
     let mut batch = world.engine.batch(Purpose::Call);
-    let range = world.clear(0);
-    batch.unmapped(&world.own, range, 0);
+    let range = world.clear(page);
+    batch.unmapped(&world.own, range, page);
     for page in batch.finish() {
         world.hw.own(page);
     }

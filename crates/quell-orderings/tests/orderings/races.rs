@@ -47,6 +47,14 @@ pub const RACES: &[Race] = &[
         .after(in_user_there),
     ),
     race(
+        "a program that owes a flush enters the kernel, whose mappings change",
+        meet(&[unmap_own, |w| {
+            w.engine.enter_kernel();
+            w.hw.access(0);
+        }])
+        .after(owing_there),
+    ),
+    race(
         "a program is returned to while the kernel's mappings change",
         meet(&[unmap_own, |w| {
             w.hw.access(0);
