@@ -1,4 +1,4 @@
-//! Builds and boots quell's kernel on a real MMU, and compares it with a stock Linux.
+//! Builds and boots quell's kernel on the MMU of an emulator, and compares it with a stock Linux.
 //!
 //! Builds the bare-metal kernel with whatever toolchain is there ([`toolchain`]), starts it in QEMU
 //! ([`qemu`]) or Bochs ([`bochs`]) and follows its events ([`follow`]): [`prepare`], a command and

@@ -9,7 +9,9 @@ use crate::place::{
 use crate::status::{answer, quell_status};
 use crate::text::{Line, of_c};
 use core::ffi::c_char;
-use quell::{Engine, Features, Hardware, LedgerEntry, Mechanism, PerCpu, Policy, Slot, Tagging};
+use quell::{
+    Engine, Features, Hardware, LedgerEntry, Mechanism, PerCpu, Policy, Slot, Tagging, Unsupported,
+};
 
 /// The version of this interface. A header of one version does not work with a library of another, and quell_engine_new
 /// refuses it. So it does where one of the two is for more CPUs than the other, or for batches of more spaces.
@@ -84,6 +86,22 @@ pub struct quell_setup {
     pub message: *mut c_char,
     /// The bytes of `message`; 160 are enough.
     pub message_size: usize,
+}
+
+/// Whether the library was built with what the policy and the machine have.
+///
+/// # Errors
+/// Names what it was built without.
+fn is_built_in(policy: &Policy, features: &Features) -> Result<(), Unsupported> {
+    let missing =
+        |mechanism: &Mechanism| policy.has(*mechanism) && !Machine::MECHANISMS.has(*mechanism);
+    if let Some(mechanism) = Mechanism::ALL.into_iter().find(missing) {
+        return Err(Unsupported::LeftOut { mechanism });
+    }
+    if features.broadcast && !cfg!(feature = "broadcast") {
+        return Err(Unsupported::NoBroadcasts);
+    }
+    Ok(())
 }
 
 /// # Errors
@@ -252,9 +270,10 @@ pub unsafe extern "C" fn quell_engine_new(
             why.set(format_args!("{error}"));
             quell_status::Unsupported
         };
-        // Before any memory is written.
+        // All that the engine may refuse, before any memory is written.
         features
             .check(setup.cpu_count)
+            .and_then(|()| is_built_in(&policy, &features))
             .map_err(|error| unsupported(&mut why, error))?;
         let (cpus, each) = (setup.cpu_count, setup.slots_per_cpu);
         let slots = cpus.checked_mul(each).ok_or_else(|| {

@@ -1,4 +1,4 @@
-//! `quell boot`: the engine on a real MMU.
+//! `quell boot`: the engine on an emulated MMU.
 
 use std::path::PathBuf;
 use std::process::ExitCode;

@@ -71,7 +71,7 @@ enum Command {
     Explore(explore::ExploreArgs),
     /// Run one workload on threads of this host, each a CPU, with every access checked
     Stress(stress::StressArgs),
-    /// Boot the engine on a real MMU, x86-64, AArch64 and RISC-V, in an emulator
+    /// Boot the engine on the MMU of an emulator: x86-64, AArch64 and RISC-V
     Boot(boot::BootArgs),
     /// Measure this machine: zeroing, and what shootdowns cost the running kernel
     Measure(measure::MeasureArgs),

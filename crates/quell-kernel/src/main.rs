@@ -1,6 +1,6 @@
 #![no_std]
 #![no_main]
-//! A small multi-core kernel that runs the quell engine on a real MMU.
+//! A small multi-core kernel that runs the quell engine on an MMU: its tables are walked, and its TLBs hold entries that are stale.
 //!
 //! It exists to test translation coherence, so it has what that needs and nothing else: up to 64
 //! CPUs, threads that stay on their CPU, user mode with address spaces of its own, interrupts

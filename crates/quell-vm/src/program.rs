@@ -1,7 +1,7 @@
 //! A program's side: loads, stores and system calls, and how an access fails.
 //!
 //! Workload files are performed over [`User`] alone, so that the same file runs as coroutines on the
-//! machine in software and in user mode on a real MMU.
+//! machine in software and in user mode on an MMU.
 
 use crate::syscall::{Call, Error};
 

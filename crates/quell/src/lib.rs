@@ -94,7 +94,8 @@
 //!
 //! # Modules
 //!
-//! Only the module of a word writes it.
+//! Only the module of a word writes it, but for the count of flushes in flight, which is the engine's and written by
+//! `in_flight`.
 //!
 //! | module | contents |
 //! | --- | --- |

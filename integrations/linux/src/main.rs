@@ -63,7 +63,7 @@ struct Soak {
         allow_hyphen_values = true
     )]
     only: Vec<String>,
-    /// Leave out this rule of the engine, by the name of its mutant; something must fail. Of the kernel `debug`
+    /// Leave out this rule of the engine, by the name of its mutant; something must fail. Of the kernels `debug` and `mutants`
     #[arg(long, value_name = "RULE")]
     forget: Option<String>,
     /// Count instructions instead of time, and let one CPU run at a time: slower, and a run repeats itself
