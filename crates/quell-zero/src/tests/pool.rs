@@ -18,6 +18,16 @@ unsafe impl Clearable for Owned {
         extent(self.0, 1)
     }
 }
+
+/// Frames owned by the holder of the value.
+pub(super) struct Run(pub(super) Extent);
+
+// SAFETY: no memory is behind any frame.
+unsafe impl Clearable for Run {
+    fn extent(&self) -> Extent {
+        self.0
+    }
+}
 impl Pooled for Owned {
     fn into_raw(self) -> u64 {
         self.0
