@@ -52,6 +52,30 @@ fn defaults_follow_features_and_caches() {
     assert_eq!(Chooser::default().defaults(), Plan::default());
 }
 
+/// The name, whether what it clears is hot, and whether it overwrites vector registers.
+#[test]
+fn strategies_are_what_they_say() {
+    let x86 = cfg!(target_arch = "x86_64");
+    let said: Vec<_> = Strategy::ALL
+        .iter()
+        .map(|s| (s.name(), s.keeps_hot(), s.uses_vectors()))
+        .collect();
+    assert_eq!(
+        said,
+        [
+            ("stores", true, false),
+            ("rep-stosb", true, false),
+            ("rep-stosq", true, false),
+            ("clzero", false, false),
+            ("nt64", false, false),
+            ("nt128", false, x86),
+            ("nt256", false, true),
+            ("nt512", false, true),
+            ("dc-zva", true, false),
+        ]
+    );
+}
+
 /// What the rule takes where everything is there, and then without that, and so on.
 #[test]
 fn the_rule_takes_the_first_that_is_there() {
