@@ -343,12 +343,14 @@ fn bad_codes_are_refused_with_the_reason() {
 }
 
 /// Without what keeps it, break before make is broken on Arm alone: by the page that a fault puts where another frame
-/// was, by the table that it links where a large page was, and by the table of a split.
+/// or a copy was, by the table that it links where a large page was, and by the table of a split.
 #[test]
 fn the_managers_breaks_before_makes_are_judged_on_arm_alone() {
     for (mutant, scenario) in [
         ("VmRefillsUnsettled", "vm-discard-refill"),
         ("VmRefillsUnsettled", "vm-discard-refill-smaller"),
+        ("VmRefillsFileUnsettled", "vm-discard-refill-file"),
+        ("VmLinksTableUnsettled", "vm-discard-refill-table"),
         ("VmLinksBeforeFlush", "vm-split-migrate"),
     ] {
         // In some of them it takes thousands of schedules, and the search ends when it has found something.

@@ -10,6 +10,10 @@
 //!   with known values, runs the same text, and hands back all of it. The test compares what
 //!   changed with what is declared, both ways round.
 //!
+//! Blocks of the translation caches go a third way, on every host: in unit tests their functions note text and operands
+//! in place of running what is privileged, and `manual` compares what each function of the crate executes with what
+//! the architecture's manual asks for.
+//!
 //! For that, operands name their registers: text with `{}` in it would be another text in each
 //! place. A test sees to it that `asm!` stands nowhere else in the crate.
 //!
@@ -47,9 +51,12 @@
 //! SVE and SME state, RISC-V's vectors and the thread pointer are not looked at.
 
 /// Defines functions of one block of assembly each, and in tests a table of them.
+///
+/// With `TABLE of "architecture"` the functions exist in unit tests on every host. There they note their text and the
+/// values of their registers ([`recorder`]), and run nothing that is privileged or another architecture's.
 macro_rules! blocks {
     (
-        $table:ident;
+        @table $table:ident $place:tt;
         $(
             $(#[$attribute:meta])*
             $visibility:vis unsafe fn $name:ident($($argument:ident: $type:ty),* $(,)?)
@@ -64,23 +71,40 @@ macro_rules! blocks {
         )+
     ) => {
         $(
-            $(#[$attribute])*
-            #[inline]
-            $visibility unsafe fn $name($($argument: $type),*) $(-> $result)? {
-                $(let result: $result;)?
-                // SAFETY: the caller keeps what the function's documentation demands. The
-                // block declares what its text changes: tests compare the two.
-                unsafe {
-                    core::arch::asm!(
-                        $($text,)+
-                        $(in($in) $in_value,)*
-                        $(inout($inout) $inout_value => _,)*
-                        $(out($out) _,)*
-                        $(out($return) result,)?
-                        options($($option),*)
-                    );
+            blocks! {
+                @function $mode $place;
+                {
+                    $(#[$attribute])*
+                    #[inline]
+                    $visibility unsafe fn $name($($argument: $type),*) $(-> $result)?
                 }
-                $(blocks!(@result result, $return))?
+                {
+                    $(let result: $result;)?
+                    // SAFETY: the caller keeps what the function's documentation demands. The
+                    // block declares what its text changes: tests compare the two.
+                    unsafe {
+                        core::arch::asm!(
+                            $($text,)+
+                            $(in($in) $in_value,)*
+                            $(inout($inout) $inout_value => _,)*
+                            $(out($out) _,)*
+                            $(out($return) result,)?
+                            options($($option),*)
+                        );
+                    }
+                    $(blocks!(@result result, $return))?
+                }
+                {
+                    crate::block::recorder::note(
+                        stringify!($name),
+                        &[$($text),+],
+                        &[
+                            $(($in, crate::block::recorder::Operand::words($in_value)),)*
+                            $(($inout, crate::block::recorder::Operand::words($inout_value)),)*
+                        ],
+                    )
+                }
+                { $(crate::block::recorder::result($return) as $result)? }
             }
         )+
 
@@ -92,12 +116,48 @@ macro_rules! blocks {
             inputs: &[$($in,)* $($inout,)*],
             changes: &[$($inout,)* $($out,)* $($return,)?],
             options: &[$(stringify!($option)),*],
-            probe: blocks!(@probe $mode $($text),+),
+            probe: blocks!(@probe $mode $place; $($text),+),
         }),+];
     };
+    (@function $mode:ident (); { $($head:tt)+ } $body:tt $note:tt $result:tt) => {
+        $($head)+ $body
+    };
+    (@function privileged ($architecture:tt); { $($head:tt)+ } $body:tt $note:tt $result:tt) => {
+        #[cfg(not(test))]
+        $($head)+ $body
+
+        #[cfg(test)]
+        $($head)+ { $note; $result }
+    };
+    (@function user ($architecture:tt); { $($head:tt)+ } $body:tt $note:tt $result:tt) => {
+        #[cfg(not(test))]
+        $($head)+ $body
+
+        #[cfg(all(test, target_arch = $architecture))]
+        $($head)+ { $note; $body }
+
+        #[cfg(all(test, not(target_arch = $architecture)))]
+        $($head)+ { $note; $result }
+    };
     (@result $value:ident, $register:tt) => { $value };
-    (@probe privileged $($text:literal),+) => { None };
-    (@probe user $($text:literal),+) => { Some(probe!($($text),+)) };
+    (@probe privileged $place:tt; $($text:literal),+) => { None };
+    (@probe user (); $($text:literal),+) => { Some(probe!($($text),+)) };
+    (@probe user ($architecture:tt); $($text:literal),+) => {{
+        #[cfg(target_arch = $architecture)]
+        {
+            Some(probe!($($text),+))
+        }
+        #[cfg(not(target_arch = $architecture))]
+        {
+            None
+        }
+    }};
+    ($table:ident of $architecture:tt; $($blocks:tt)+) => {
+        blocks! { @table $table ($architecture); $($blocks)+ }
+    };
+    ($table:ident; $($blocks:tt)+) => {
+        blocks! { @table $table (); $($blocks)+ }
+    };
 }
 
 #[cfg(all(test, target_arch = "x86_64"))]
@@ -124,6 +184,11 @@ pub(crate) mod native;
     )
 ))]
 mod tests;
+
+#[cfg(test)]
+mod manual;
+#[cfg(test)]
+pub(crate) mod recorder;
 
 /// Pseudo-random words, or their complements: `flip` is 0 or all ones.
 #[cfg(all(

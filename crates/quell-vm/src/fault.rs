@@ -23,6 +23,7 @@ use crate::processes;
 use crate::program::{Access, Fault};
 use crate::rules::VmRules;
 use crate::swap::{Swap, SwapPage};
+use crate::table::Comes;
 use crate::tables::Tables;
 use crate::vma::{Source, Vma};
 use alloc::sync::Arc;
@@ -249,7 +250,7 @@ impl<'m, M: Machine> FaultHandler<'m, M> {
                 frame,
                 frames: size.pages(),
             });
-            guard.break_before_make(EntryKind::Empty);
+            guard.break_before_make(EntryKind::Empty, Comes::Memory);
             guard.map(
                 page,
                 Entry {
@@ -335,7 +336,7 @@ impl<'m, M: Machine> FaultHandler<'m, M> {
                     self.cache.mark_dirty(id, index, &mut slot);
                 }
                 self.frames.hold(frame);
-                guard.break_before_make(view);
+                guard.break_before_make(view, Comes::FilePage);
                 guard.map(
                     page,
                     Entry {

@@ -104,6 +104,18 @@ quell::rules! {
         or VmRefillsUnsettled {}
         "A fault fills an entry that another CPU has emptied, unflushed (break before make).";
 
+    /// The same for a page of a file, in place of which a private copy may have been.
+    "Misuse" fn flush_pending_before_file_refill(flush: impl FnOnce()) { flush() }
+        also VmRefillsUnsettled {}
+        or VmRefillsFileUnsettled {}
+        "A fault maps a file's page where another CPU has emptied the entry, unflushed (break before make).";
+
+    /// The same for a table, in place of which a large page may have been.
+    "Misuse" fn flush_pending_before_table_links(flush: impl FnOnce()) { flush() }
+        also VmRefillsUnsettled {}
+        or VmLinksTableUnsettled {}
+        "A fault links a table where another CPU has taken out a large page, unflushed (break before make).";
+
     /// Another CPU may have filled an empty entry, used it and emptied it since the fault looked at it.
     "C4" fn flush_pending_before_copy_fills(flush: impl FnOnce()) { flush() }
         or VmFillsUnsettled {}

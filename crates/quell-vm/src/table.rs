@@ -20,6 +20,17 @@ use quell::{Break, Frame, Need, Page, PageRange, PageSize, TlbRules, Word, flush
 /// How often a CPU that waits for a word looks again before it takes the lock to look.
 const PATIENCE: u32 = 64;
 
+/// What is to fill a word that a CPU has found empty ([`TableGuard::break_before_make`]).
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Comes {
+    /// New memory.
+    Memory,
+    /// A page of the page cache.
+    FilePage,
+    /// A table.
+    Table,
+}
+
 /// A table, locked.
 pub(crate) struct TableGuard<'v, 'm, M: Machine> {
     frames: &'v Frames<'m, M>,
@@ -125,18 +136,23 @@ impl<'v, 'm, M: Machine> TableGuard<'v, 'm, M> {
         EntryKind::of(machine, old, self.level)
     }
 
-    /// The caller is about to fill the word for a page, which it has found empty. Whoever emptied it may not have
-    /// flushed it yet: where no TLB may hold what was there beside what comes (break before make, Arm), the space is
-    /// flushed first. Two loads if no flush is outstanding.
+    /// The caller is about to fill the word for a page, which it has found as `found` says. Whoever emptied it may not
+    /// have flushed it yet: where no TLB may hold what was there beside what comes (break before make, Arm), the space
+    /// is flushed first. Two loads if no flush is outstanding.
     ///
     /// A CPU that has emptied the word itself, under this lock, and has flushed it does not need this; nor does one
     /// that writes a marker or the entry of a moving page again, which say what they wait for.
-    pub(crate) fn break_before_make(&self, found: EntryKind) {
+    pub(crate) fn break_before_make(&self, found: EntryKind, comes: Comes) {
         let machine = self.frames.machine();
         let must = machine.tlb_rules().break_before_make == Break::Translation;
         if must && found == EntryKind::Empty {
             let flush = || self.frames.engine().settle_deferred(self.process.space());
-            machine.rules().flush_pending_before_refill(flush);
+            let rules = machine.rules();
+            match comes {
+                Comes::Memory => rules.flush_pending_before_refill(flush),
+                Comes::FilePage => rules.flush_pending_before_file_refill(flush),
+                Comes::Table => rules.flush_pending_before_table_links(flush),
+            }
         }
     }
 

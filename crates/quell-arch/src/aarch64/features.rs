@@ -66,7 +66,7 @@ impl Features {
     ///
     /// # Safety
     /// Exception level 1 or higher.
-    #[cfg(target_arch = "aarch64")]
+    #[cfg(any(test, target_arch = "aarch64"))]
     pub unsafe fn detect() -> Self {
         // SAFETY: identification registers can be read from level 1 up, without effect.
         Self::decode(unsafe {
@@ -93,12 +93,12 @@ impl Features {
     }
 }
 
-#[cfg(target_arch = "aarch64")]
+#[cfg(any(test, target_arch = "aarch64"))]
 pub(crate) mod registers {
     //! Reads of the registers.
 
     blocks! {
-        BLOCKS;
+        BLOCKS of "aarch64";
 
         pub(super) unsafe fn mmfr0() -> u64 {
             privileged: "mrs x0, id_aa64mmfr0_el1";

@@ -142,12 +142,12 @@ pub fn operations(
     })
 }
 
-#[cfg(target_arch = "aarch64")]
+#[cfg(any(test, target_arch = "aarch64"))]
 pub(crate) mod instructions {
     use super::*;
 
     blocks! {
-        BLOCKS;
+        BLOCKS of "aarch64";
 
         unsafe fn dsb_ishst() {
             user: "dsb ishst";
@@ -406,7 +406,7 @@ pub(crate) mod instructions {
         unsafe { if broadcast { vmalle1is() } else { vmalle1() } }
     }
 }
-#[cfg(target_arch = "aarch64")]
+#[cfg(any(test, target_arch = "aarch64"))]
 pub use instructions::*;
 
 #[cfg(test)]

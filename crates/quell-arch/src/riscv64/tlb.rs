@@ -62,12 +62,12 @@ pub fn operations(range: PageRange, scope: Scope) -> impl Iterator<Item = Operat
     })
 }
 
-#[cfg(target_arch = "riscv64")]
+#[cfg(any(test, target_arch = "riscv64"))]
 pub(crate) mod instructions {
     use super::*;
 
     blocks! {
-        BLOCKS;
+        BLOCKS of "riscv64";
 
         unsafe fn sfence_page_of(address: u64, tag: u64) {
             privileged: "sfence.vma a0, a1";
@@ -214,7 +214,7 @@ pub(crate) mod instructions {
         }
     }
 }
-#[cfg(target_arch = "riscv64")]
+#[cfg(any(test, target_arch = "riscv64"))]
 pub use instructions::*;
 
 #[cfg(test)]

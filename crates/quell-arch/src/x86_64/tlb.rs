@@ -135,7 +135,7 @@ impl Broadcast {
     }
 }
 
-#[cfg(target_arch = "x86_64")]
+#[cfg(any(test, target_arch = "x86_64"))]
 pub(crate) mod instructions {
     use super::*;
 
@@ -155,7 +155,7 @@ pub(crate) mod instructions {
 
     // Intel leaves the status flags undefined after a move from or to a control register.
     blocks! {
-        BLOCKS;
+        BLOCKS of "x86_64";
 
         /// Drops the translation of `address` under the current PCID, and the walker caches of the
         /// current PCID, on this processor.
@@ -277,7 +277,7 @@ pub(crate) mod instructions {
         unsafe { mfence() }
     }
 }
-#[cfg(target_arch = "x86_64")]
+#[cfg(any(test, target_arch = "x86_64"))]
 pub use instructions::*;
 
 #[cfg(test)]

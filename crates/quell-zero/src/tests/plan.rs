@@ -52,6 +52,81 @@ fn defaults_follow_features_and_caches() {
     assert_eq!(Chooser::default().defaults(), Plan::default());
 }
 
+/// The name, whether what it clears is hot, and whether it overwrites vector registers.
+#[test]
+fn strategies_are_what_they_say() {
+    let x86 = cfg!(target_arch = "x86_64");
+    let said: Vec<_> = Strategy::ALL
+        .iter()
+        .map(|s| (s.name(), s.keeps_hot(), s.uses_vectors()))
+        .collect();
+    assert_eq!(
+        said,
+        [
+            ("stores", true, false),
+            ("rep-stosb", true, false),
+            ("rep-stosq", true, false),
+            ("clzero", false, false),
+            ("nt64", false, false),
+            ("nt128", false, x86),
+            ("nt256", false, true),
+            ("nt512", false, true),
+            ("dc-zva", true, false),
+        ]
+    );
+}
+
+/// What the rule takes where everything is there, and then without that, and so on.
+#[test]
+fn the_rule_takes_the_first_that_is_there() {
+    use Strategy::*;
+    let all = Strategy::ALL
+        .iter()
+        .fold(Available::STORES, |set, &strategy| set.with(strategy));
+    let ranks = |temperature, bytes| {
+        let mut available = all;
+        let mut ranks = Vec::new();
+        loop {
+            let caches = Caches::default();
+            let plan = Chooser { available, caches }.defaults();
+            let first = plan.strategy(temperature, bytes);
+            ranks.push(first);
+            if first == Stores {
+                return ranks;
+            }
+            available = available.without(first);
+        }
+    };
+    let through = [RepStos, RepStosq, DcZva, Stores];
+    // Where nothing goes around the caches, memory is cleared through them.
+    let around = [
+        NonTemporal512,
+        Clzero,
+        NonTemporal256,
+        DcZva,
+        NonTemporal128,
+        NonTemporal64,
+        RepStos,
+        RepStosq,
+        Stores,
+    ];
+    // Caches of unknown size keep everything.
+    for bytes in [4 << 10, 1 << 30] {
+        assert_eq!(ranks(Temperature::Hot, bytes), through);
+    }
+    assert_eq!(ranks(Temperature::Bypassing, 8 << 10), through);
+    assert_eq!(ranks(Temperature::Bypassing, 16 << 10), around);
+    // What fills the last level leaves nothing else in it.
+    let caches = Caches {
+        last: 32 << 20,
+        ..Caches::default()
+    };
+    let available = all;
+    let plan = Chooser { available, caches }.defaults();
+    assert_eq!(plan.strategy(Temperature::Hot, (32 << 20) - 4096), RepStos);
+    assert_eq!(plan.strategy(Temperature::Hot, 32 << 20), NonTemporal512);
+}
+
 #[test]
 fn lookup_takes_the_class_below() {
     let plan = two_tone();
@@ -123,6 +198,10 @@ fn calibration_needs_a_margin_and_ignores_what_cannot_be_used() {
     );
     assert_eq!(
         pick(&[held, sample(Strategy::Clzero, 65536, 0)], 65536),
+        Strategy::RepStos
+    );
+    assert_eq!(
+        pick(&[sample(Strategy::Clzero, 0, 1)], 4096),
         Strategy::RepStos
     );
     let hot = Sample {

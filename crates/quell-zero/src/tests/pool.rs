@@ -18,12 +18,32 @@ unsafe impl Clearable for Owned {
         extent(self.0, 1)
     }
 }
+
+/// Frames owned by the holder of the value.
+pub(super) struct Run(pub(super) Extent);
+
+// SAFETY: no memory is behind any frame.
+unsafe impl Clearable for Run {
+    fn extent(&self) -> Extent {
+        self.0
+    }
+}
 impl Pooled for Owned {
     fn into_raw(self) -> u64 {
         self.0
     }
     unsafe fn from_raw(raw: u64) -> Self {
         Owned(raw)
+    }
+}
+
+/// A pool of pairs.
+impl Pooled for Run {
+    fn into_raw(self) -> u64 {
+        self.0.first.0
+    }
+    unsafe fn from_raw(raw: u64) -> Self {
+        Run(extent(raw, 2))
     }
 }
 
@@ -87,6 +107,25 @@ fn a_full_pool_gives_frames_back_and_a_dry_source_costs_nothing() {
     assert_eq!(pool.put(extra).unwrap_err().into_inner(), Owned(9));
     assert_eq!(pool.take().unwrap().into_inner(), Owned(5));
     assert_eq!(pool.len(), 1);
+}
+
+#[test]
+fn a_thread_that_fills_can_be_preempted_between_pieces_and_between_frames() {
+    let machine = Recorder::default();
+    let mut slots = slots(3);
+    let pool: Pool<'_, _, Run> = Pool::new(&mut slots, 2 * PAGE_BYTES);
+    let policy = ClearPolicy {
+        cap_bytes: Some(PAGE_BYTES),
+        ..ClearPolicy::default()
+    };
+    let clearer = Clearer::new(&machine, &policy);
+    let budget = Budget::new(0, 6 * PAGE_BYTES, 0);
+    let mut next = (0..3).map(|pair| Run(extent(2 * pair, 2)));
+    let mut preempted = Vec::new();
+    let preempt = || preempted.push(machine.calls().len());
+    let filled = pool.fill(&clearer, &budget, 0, || next.next(), preempt);
+    assert_eq!((filled.frames, filled.stopped), (3, Stopped::Full));
+    assert_eq!(preempted, [1, 2, 3, 4, 5]);
 }
 
 #[test]

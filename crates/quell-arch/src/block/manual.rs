@@ -1,0 +1,33 @@
+//! What the crate's functions execute, compared with what the architectures' manuals ask for.
+//!
+//! The texts and operands here are written from the manuals, not from the crate: each table names the sections. A line
+//! is what [`recorder::note`] makes of a block. The tests run on every host.
+
+#![allow(
+    clippy::undocumented_unsafe_blocks,
+    reason = "in unit tests these functions execute nothing but barriers"
+)]
+
+use super::{Block, recorder};
+use std::collections::BTreeSet;
+use std::string::String;
+
+mod aarch64;
+mod riscv64;
+mod x86_64;
+
+/// What is to happen, what blocks return meanwhile, the call, and what it must have executed.
+type Case = (&'static str, &'static [u64], fn(), &'static [&'static str]);
+
+/// Compares each case, and sees to it that no block of `tables` is left out.
+fn compare(cases: &[Case], tables: &[&[Block]]) {
+    let mut compared = BTreeSet::<String>::new();
+    for (what, results, call, expected) in cases {
+        let (lines, functions) = recorder::record(results, call);
+        assert_eq!(lines, *expected, "{what}");
+        compared.extend(functions);
+    }
+    for block in tables.iter().copied().flatten() {
+        assert!(compared.contains(block.name), "no case has {}", block.name);
+    }
+}
