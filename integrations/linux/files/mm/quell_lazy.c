@@ -15,9 +15,10 @@
  *     again, or changes the file's bytes without filling it, looks there and pays first. As long as the batch is
  *     pending it cannot wait for the task that has it, which may sleep: it has all CPUs flush.
  *   - The frames are parked: they have no owner, and go to the page allocator after what is owed was paid. There are at
- *     most quell_most that owe; for one more, for drain_all_pages() (memory is short, or a caller wants these very
- *     frames) or after a second all are paid for, up to the youngest debt, with one round of interrupts to the CPUs
- *     that have not flushed since.
+ *     most quell_most that owe; for one more the oldest quarter is paid for, for drain_all_pages() (memory is short, or
+ *     a caller wants these very frames) and after a second all are, each time with one round of interrupts to the CPUs
+ *     that have not flushed since. A CPU that reclaims flushes by itself before its debts are so old, as it is in the
+ *     kernel anyway (quell_reclaim_owe()): CPUs that all reclaim are not interrupted for the oldest quarter.
  *   - A task that takes the mapping away finds mm->tlb_flush_batched, as for any entry that reclaim has cleared.
  *
  * One word per place of the table is enough although pages share places: it has a fingerprint of the page, and where
@@ -57,6 +58,9 @@
 /* In the place of a batch's stamp: it is neither flushed nor owed yet. */
 #define QUELL_PENDING		U64_MAX
 
+/* Where too many frames owe, one lot of so many is paid for. */
+#define QUELL_PAID_PART		4
+
 /* A range of more pages than this is not looked up page by page. */
 #define QUELL_LOOK_UP		16
 
@@ -77,8 +81,10 @@ static u64 last_number;
 static struct folio_batch *lots __ro_after_init;
 static unsigned int lots_mask __ro_after_init;
 static unsigned int lots_first, lots_paid, lots_sealed, lots_next;
-/* The youngest debt of those that owe, and how many frames these are. */
+/* Of each lot the youngest debt of its frames and of those parked before; and the youngest of all. */
+static u64 *lot_stamps __ro_after_init;
 static u64 parked_stamp;
+/* How many frames owe. */
 u32 quell_parked;
 static u32 quell_most __ro_after_init;
 
@@ -243,16 +249,21 @@ static void quell_settle_page(u64 key)
 
 /* Parked frames. */
 
-/* Pays for all frames that owe. Sleeps not, but waits for other CPUs. */
-static void quell_pay_parked(void)
+/*
+ * Pays for the oldest of the lots that owe, one of so many. The younger the debt, the more CPUs have not flushed since.
+ * Sleeps not, but waits for other CPUs.
+ */
+static void quell_pay_parked(unsigned int one_of)
 {
 	unsigned int upto;
 	u64 stamp;
 
 	spin_lock(&lazy_lock);
-	stamp = parked_stamp;
-	upto = lots_next;
-	lots_sealed = upto;
+	upto = lots_paid + DIV_ROUND_UP(lots_next - lots_paid, one_of);
+	/* The last lot is the only one that may take frames yet. */
+	if (upto == lots_next)
+		lots_sealed = upto;
+	stamp = lot_stamps[(upto - 1) & lots_mask];
 	spin_unlock(&lazy_lock);
 	if (quell_keeps(FRAMES_ARE_CLAIMED))
 		quell_debt_settle(stamp);
@@ -270,7 +281,7 @@ void quell_lazy_drain(void)
 	struct folio_batch folios;
 	bool some;
 
-	quell_pay_parked();
+	quell_pay_parked(1);
 	do {
 		spin_lock(&lazy_lock);
 		some = lots_first != lots_paid;
@@ -318,6 +329,7 @@ static void quell_park(struct folio_batch *folios, u64 stamp)
 	memcpy(&lot->folios[lot->nr], folios->folios, count * sizeof(struct folio *));
 	lot->nr += count;
 	parked_stamp = max(parked_stamp, stamp);
+	lot_stamps[lot - lots] = parked_stamp;
 	WRITE_ONCE(quell_parked, quell_parked + count);
 	full = quell_parked > quell_most;
 	if (lot->nr == count && lots_first != lots_paid)
@@ -326,7 +338,7 @@ static void quell_park(struct folio_batch *folios, u64 stamp)
 		folio_batch_reinit(folios);
 	spin_unlock(&lazy_lock);
 	if (full)
-		quell_pay_parked();
+		quell_pay_parked(QUELL_PAID_PART);
 	if (first)
 		schedule_delayed_work(&drain_work, HZ);
 }
@@ -508,14 +520,17 @@ bool __init quell_lazy_init(void)
 	/* Two lots have more frames than one has room for; as many as owe may have been paid for. */
 	most_lots = roundup_pow_of_two(4 * (quell_most / PAGEVEC_SIZE + 2));
 	lots = kvcalloc(most_lots, sizeof(struct folio_batch), GFP_KERNEL);
+	lot_stamps = kvcalloc(most_lots, sizeof(u64), GFP_KERNEL);
 	lots_mask = most_lots - 1;
-	return quell_lazy_places.place && lots;
+	return quell_lazy_places.place && lots && lot_stamps;
 }
 
 void __init quell_lazy_exit(void)
 {
 	kvfree(quell_lazy_places.place);
 	kvfree(lots);
+	kvfree(lot_stamps);
 	quell_lazy_places.place = NULL;
 	lots = NULL;
+	lot_stamps = NULL;
 }

@@ -85,7 +85,10 @@ void quell_reclaim_finish(struct quell_reclaim *reclaim)
 	quell_reclaim_forget(reclaim);
 }
 
-/* What is owed stands in the spaces and in the ledger, not in the batch: the mms may go. */
+/*
+ * What is owed stands in the spaces and in the ledger, not in the batch: the mms may go. If this CPU has not flushed for
+ * some debts it does so now, and so is not interrupted as those are paid.
+ */
 u64 quell_reclaim_owe(struct quell_reclaim *reclaim)
 {
 	struct quell_stamp stamp;
@@ -93,6 +96,7 @@ u64 quell_reclaim_owe(struct quell_reclaim *reclaim)
 	preempt_disable();
 	this_cpu_write(quell_this.reason, TLB_LOCAL_SHOOTDOWN);
 	quell_check(quell_batch_finish_owed(&reclaim->batch, NULL, &stamp));
+	quell_expect(quell_catch_up(&quell_engine));
 	this_cpu_write(quell_this.reason, TLB_LOCAL_MM_SHOOTDOWN);
 	preempt_enable();
 	quell_reclaim_forget(reclaim);
