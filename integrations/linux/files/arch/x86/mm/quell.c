@@ -24,6 +24,7 @@
 #include <linux/init.h>
 #include <linux/mm.h>
 #include <linux/mmu_notifier.h>
+#include <linux/quell_reclaim.h>
 #include <linux/slab.h>
 #include <linux/smp.h>
 #include <linux/vmstat.h>
@@ -307,7 +308,7 @@ quell_range_of(struct quell_range *range, unsigned long start, unsigned long end
 }
 
 /* Flushes on this CPU's behalf. Preemption is off. */
-static __always_inline void quell_flush(struct quell_space *space, const struct quell_range *range, u32 scope)
+static __always_inline void quell_flush_space(struct quell_space *space, const struct quell_range *range, u32 scope)
 {
 	quell_expect(quell_flush_here(&quell_engine, this_cpu_read(quell_this.cpu), space, range, scope));
 }
@@ -346,7 +347,9 @@ static noinline void quell_flush_for_all(struct quell_mm *made)
 		if (atomic64_read(&made->flushed) < mine) {
 			/* Pairs with the increment of `asked`: the flush begins after the entries of all these were written. */
 			smp_mb();
-			quell_flush(&made->space, NULL, QUELL_SCOPE_TABLES);
+			quell_flush_space(&made->space, NULL, QUELL_SCOPE_TABLES);
+			if (!quell_keeps(JOINS_WHAT_BEGINS_LATER))
+				upto = atomic64_read(&made->asked);
 			atomic64_set_release(&made->flushed, upto);
 		}
 		atomic_set_release(&made->flushing, 0);
@@ -374,7 +377,7 @@ void quell_mm_flush(struct mm_struct *mm, unsigned long start,
 			quell_flush_for_all(quell_mm_of(mm));
 		} else {
 			preempt_disable();
-			quell_flush(space, range, scope);
+			quell_flush_space(space, range, scope);
 			preempt_enable();
 		}
 	}
