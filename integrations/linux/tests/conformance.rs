@@ -106,15 +106,16 @@ fn a_rule_that_the_engine_forgets_shows() {
     }
 }
 
-/// The acts of `programs/fresh.c` that show what is stale, with lazy unmap on and perhaps a rule of it left out. The
-/// emulator counts instructions and lets one CPU run at a time, so that no work of the host's comes between two steps.
-fn stale_acts(forget: Option<&str>) -> Vec<String> {
+/// The parts of a program of ours that show what is stale, with all mechanisms on and perhaps a rule of the glue left
+/// out. The emulator counts instructions and lets one CPU run at a time, so that no work of the host's comes between two
+/// steps.
+fn stale_parts(cpus: u16, program: &str, forget: Option<&str>) -> Vec<String> {
     let request = Request {
         flavour: Flavour::Mutants,
-        cpus: 2,
+        cpus,
         mechanisms: vec!["all,lazy".into()],
         seconds: 1,
-        only: vec!["fresh 4".into()],
+        only: vec![program.into()],
         words: forgetting(forget),
         counted: true,
         limit: Duration::from_secs(1800),
@@ -126,26 +127,30 @@ fn stale_acts(forget: Option<&str>) -> Vec<String> {
     ran[0].failed.clone()
 }
 
-/// A rule of lazy unmap that the glue keeps is needed: without it one act shows what is stale, and with all of them
-/// none does.
+/// A rule that the glue keeps is needed: without it one part of a program shows what is stale, and with all of them none
+/// does.
 #[test]
 #[ignore = "boots: `cargo xtask ci linux`"]
 fn a_rule_of_lazy_unmap_that_the_glue_forgets_shows() {
+    let (fresh, joined) = ((2, "fresh 4"), (4, "joined 500"));
     let finds = [
-        ("LinuxFillUnsettled", "write"),
-        ("LinuxChangeUnsettled", "direct write"),
-        ("LinuxPendingUnseen", "write while reclaim goes on"),
-        ("LinuxFrameUnclaimed", "reuse of the frames"),
+        ("LinuxFillUnsettled", fresh, "write"),
+        ("LinuxChangeUnsettled", fresh, "direct write"),
+        ("LinuxPendingUnseen", fresh, "write while reclaim goes on"),
+        ("LinuxFrameUnclaimed", fresh, "reuse of the frames"),
+        ("LinuxJoinedLate", joined, "discard beside others"),
     ];
-    assert_eq!(finds.map(|(rule, _)| rule), RULES);
+    assert_eq!(finds.map(|(rule, ..)| rule), RULES);
     if !is_there(Flavour::Mutants) {
         return;
     }
-    assert_eq!(stale_acts(None), [""; 0]);
+    for (cpus, program) in [fresh, joined] {
+        assert_eq!(stale_parts(cpus, program, None), [""; 0]);
+    }
     let unnoticed: Vec<_> = finds
-        .map(|(rule, act)| (rule, act, stale_acts(Some(rule))))
+        .map(|(rule, (cpus, program), part)| (rule, part, stale_parts(cpus, program, Some(rule))))
         .into_iter()
-        .filter(|(_, act, stale)| !stale.iter().any(|name| name == act))
+        .filter(|(_, part, stale)| !stale.iter().any(|name| name == part))
         .collect();
     assert!(unnoticed.is_empty(), "{unnoticed:?}");
 }

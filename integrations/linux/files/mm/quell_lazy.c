@@ -15,9 +15,10 @@
  *     again, or changes the file's bytes without filling it, looks there and pays first. As long as the batch is
  *     pending it cannot wait for the task that has it, which may sleep: it has all CPUs flush.
  *   - The frames are parked: they have no owner, and go to the page allocator after what is owed was paid. There are at
- *     most quell_most that owe; for one more, for drain_all_pages() (memory is short, or a caller wants these very
- *     frames) or after a second all are paid for, up to the youngest debt, with one round of interrupts to the CPUs
- *     that have not flushed since.
+ *     most quell_most that owe; for one more the oldest eighth is paid for, for drain_all_pages() (memory is short, or
+ *     a caller wants these very frames) and after a second all are, each time with one round of interrupts to the CPUs
+ *     that have not flushed since. A CPU that reclaims or reads pages in flushes by itself before the debts are so old,
+ *     as it is in the kernel anyway (quell_lazy_catch_up()): such CPUs are not interrupted for the oldest eighth.
  *   - A task that takes the mapping away finds mm->tlb_flush_batched, as for any entry that reclaim has cleared.
  *
  * One word per place of the table is enough although pages share places: it has a fingerprint of the page, and where
@@ -57,6 +58,9 @@
 /* In the place of a batch's stamp: it is neither flushed nor owed yet. */
 #define QUELL_PENDING		U64_MAX
 
+/* Where too many frames owe, one lot of so many is paid for. */
+#define QUELL_PAID_PART		8
+
 /* A range of more pages than this is not looked up page by page. */
 #define QUELL_LOOK_UP		16
 
@@ -77,19 +81,14 @@ static u64 last_number;
 static struct folio_batch *lots __ro_after_init;
 static unsigned int lots_mask __ro_after_init;
 static unsigned int lots_first, lots_paid, lots_sealed, lots_next;
-/* The youngest debt of those that owe, and how many frames these are. */
+/* Of each lot the youngest debt of its frames and of those parked before; and the youngest of all. */
+static u64 *lot_stamps __ro_after_init;
 static u64 parked_stamp;
+/* How many frames owe. */
 u32 quell_parked;
 static u32 quell_most __ro_after_init;
 
-/* Rules of this file that a test leaves out. */
-
-enum quell_rule {
-	FILL_SETTLES,
-	CHANGE_SETTLES,
-	PENDING_IS_SEEN,
-	FRAMES_ARE_CLAIMED,
-};
+/* Rules that a test leaves out. */
 
 #ifdef CONFIG_QUELL_MUTANTS
 static const char * const mistakes[] = {
@@ -97,6 +96,7 @@ static const char * const mistakes[] = {
 	[CHANGE_SETTLES] = "LinuxChangeUnsettled",
 	[PENDING_IS_SEEN] = "LinuxPendingUnseen",
 	[FRAMES_ARE_CLAIMED] = "LinuxFrameUnclaimed",
+	[JOINS_WHAT_BEGINS_LATER] = "LinuxJoinedLate",
 };
 
 static unsigned int left_out __ro_after_init;
@@ -110,7 +110,7 @@ bool __init quell_lazy_leave_out(const char *name)
 	return rule >= 0;
 }
 
-static bool quell_keeps(enum quell_rule rule)
+bool quell_keeps(enum quell_rule rule)
 {
 	return !(left_out & BIT(rule));
 }
@@ -133,11 +133,6 @@ void quell_stay(void)
 		msleep(1);
 	atomic_dec(&quell_held);
 }
-#else
-static inline bool quell_keeps(enum quell_rule rule)
-{
-	return true;
-}
 #endif
 
 /* Numbers. */
@@ -148,7 +143,7 @@ static void quell_advance(void)
 	u64 paid = quell_lazy_places.paid >> QUELL_PRINT_BITS;
 
 	while (paid < last_number) {
-		/* Pairs with quell_lazy_owe() and quell_lazy_end(): the batch is flushed, or its debt published. */
+		/* Pairs with quell_end_owed() and quell_lazy_end(): the batch is flushed, or its debt published. */
 		u64 stamp = smp_load_acquire(&stamps[(paid + 1) % QUELL_BATCHES]);
 
 		if (stamp == QUELL_PENDING || (stamp && !quell_debt_is_paid(stamp)))
@@ -243,16 +238,21 @@ static void quell_settle_page(u64 key)
 
 /* Parked frames. */
 
-/* Pays for all frames that owe. Sleeps not, but waits for other CPUs. */
-static void quell_pay_parked(void)
+/*
+ * Pays for the oldest of the lots that owe, one of so many. The younger the debt, the more CPUs have not flushed since.
+ * Sleeps not, but waits for other CPUs.
+ */
+static void quell_pay_parked(unsigned int one_of)
 {
 	unsigned int upto;
 	u64 stamp;
 
 	spin_lock(&lazy_lock);
-	stamp = parked_stamp;
-	upto = lots_next;
-	lots_sealed = upto;
+	upto = lots_paid + DIV_ROUND_UP(lots_next - lots_paid, one_of);
+	/* The last lot is the only one that may take frames yet. */
+	if (upto == lots_next)
+		lots_sealed = upto;
+	stamp = lot_stamps[(upto - 1) & lots_mask];
 	spin_unlock(&lazy_lock);
 	if (quell_keeps(FRAMES_ARE_CLAIMED))
 		quell_debt_settle(stamp);
@@ -270,7 +270,7 @@ void quell_lazy_drain(void)
 	struct folio_batch folios;
 	bool some;
 
-	quell_pay_parked();
+	quell_pay_parked(1);
 	do {
 		spin_lock(&lazy_lock);
 		some = lots_first != lots_paid;
@@ -318,6 +318,7 @@ static void quell_park(struct folio_batch *folios, u64 stamp)
 	memcpy(&lot->folios[lot->nr], folios->folios, count * sizeof(struct folio *));
 	lot->nr += count;
 	parked_stamp = max(parked_stamp, stamp);
+	lot_stamps[lot - lots] = parked_stamp;
 	WRITE_ONCE(quell_parked, quell_parked + count);
 	full = quell_parked > quell_most;
 	if (lot->nr == count && lots_first != lots_paid)
@@ -326,7 +327,7 @@ static void quell_park(struct folio_batch *folios, u64 stamp)
 		folio_batch_reinit(folios);
 	spin_unlock(&lazy_lock);
 	if (full)
-		quell_pay_parked();
+		quell_pay_parked(QUELL_PAID_PART);
 	if (first)
 		schedule_delayed_work(&drain_work, HZ);
 }
@@ -406,31 +407,92 @@ static bool quell_may_park(struct folio_batch *folios, unsigned int owing)
 	return true;
 }
 
-/*
- * Reclaim is about to flush, and to free these folios, of which this task has unmapped some and some perhaps were not
- * mapped. If the flush may be owed they are parked, and what is left in their place are others to be freed.
- */
-void quell_lazy_owe(struct folio_batch *folios)
+/* Whether what this task has unmapped may be owed; and something was. */
+static bool quell_may_end_owed(struct quell_reclaim *reclaim)
 {
-	struct quell_reclaim *reclaim = current->tlb_ubc.arch.quell;
+	return reclaim && reclaim->number && !reclaim->spoilt && !reclaim->unmapped;
+}
+
+/*
+ * Owes the flush of what this task has unmapped and parks the frames that wait for it, and those of `folios`, in whose
+ * place there may be others, to be freed.
+ */
+static void quell_end_owed(struct quell_reclaim *reclaim, struct folio_batch *folios)
+{
+	struct folio_batch *lot;
 	u64 stamp;
 
-	if (!reclaim || !reclaim->number || reclaim->spoilt || reclaim->unmapped ||
-	    !quell_may_park(folios, reclaim->pages))
-		return;
 	quell_stay();
 	stamp = quell_reclaim_owe(reclaim);
 	/* Pairs with quell_advance(). */
 	smp_store_release(&stamps[reclaim->number % QUELL_BATCHES], stamp);
 	reclaim->number = 0;
 	reclaim->pages = 0;
-	if (stamp)
+	for (lot = reclaim->waiting; lot < reclaim->waiting + QUELL_WAITING && folio_batch_count(lot); lot++) {
+		if (stamp)
+			quell_park(lot, stamp);
+		free_unref_folios(lot);
+	}
+	if (stamp && folios)
 		quell_park(folios, stamp);
+}
+
+/* Has these folios wait for the end of the batch; false if there is no room. */
+static bool quell_keep_waiting(struct quell_reclaim *reclaim, struct folio_batch *folios)
+{
+	unsigned int count = folio_batch_count(folios);
+	struct folio_batch *lot;
+
+	for (lot = reclaim->waiting; lot < reclaim->waiting + QUELL_WAITING; lot++) {
+		if (folio_batch_space(lot) < count)
+			continue;
+		memcpy(&lot->folios[lot->nr], folios->folios, count * sizeof(struct folio *));
+		lot->nr += count;
+		folio_batch_reinit(folios);
+		reclaim->pages = 0;
+		return true;
+	}
+	return false;
+}
+
+/*
+ * Reclaim is about to flush, and to free these folios, of which this task has unmapped some and some perhaps were not
+ * mapped. If the flush may be owed it is true, and there is nothing to be flushed: the folios wait for the end of the
+ * batch, and that is where this call of reclaim ends, as quell_lazy_close() says; or it is here, if no more may wait, or
+ * there is no such call (MADV_PAGEOUT). Then these are parked, too, and what is left in their place are others to be
+ * freed.
+ */
+bool quell_lazy_owe(struct folio_batch *folios)
+{
+	struct quell_reclaim *reclaim = current->tlb_ubc.arch.quell;
+
+	if (!quell_may_end_owed(reclaim) || !quell_may_park(folios, reclaim->pages))
+		return false;
+	if (!current->reclaim_state) {
+		quell_end_owed(reclaim, folios);
+		/* What is flushed is nothing; the batch ends. */
+		return false;
+	}
+	if (!quell_keep_waiting(reclaim, folios))
+		quell_end_owed(reclaim, folios);
+	return true;
+}
+
+/* A call of reclaim ends. */
+void quell_lazy_close(void)
+{
+	struct quell_reclaim *reclaim = current->tlb_ubc.arch.quell;
+
+	if (quell_may_end_owed(reclaim))
+		quell_end_owed(reclaim, NULL);
+	try_to_unmap_flush();
 }
 
 /* What this task has unmapped was flushed, or is owed. */
 void quell_lazy_end(struct quell_reclaim *reclaim)
 {
+	struct folio_batch *lot;
+
 	/* Pairs with quell_advance(). */
 	if (reclaim->number)
 		smp_store_release(&stamps[reclaim->number % QUELL_BATCHES], 0);
@@ -438,6 +500,8 @@ void quell_lazy_end(struct quell_reclaim *reclaim)
 	reclaim->pages = 0;
 	reclaim->unmapped = NULL;
 	reclaim->spoilt = false;
+	for (lot = reclaim->waiting; lot < reclaim->waiting + QUELL_WAITING && folio_batch_count(lot); lot++)
+		free_unref_folios(lot);
 }
 
 /* Callers that change files. */
@@ -508,14 +572,17 @@ bool __init quell_lazy_init(void)
 	/* Two lots have more frames than one has room for; as many as owe may have been paid for. */
 	most_lots = roundup_pow_of_two(4 * (quell_most / PAGEVEC_SIZE + 2));
 	lots = kvcalloc(most_lots, sizeof(struct folio_batch), GFP_KERNEL);
+	lot_stamps = kvcalloc(most_lots, sizeof(u64), GFP_KERNEL);
 	lots_mask = most_lots - 1;
-	return quell_lazy_places.place && lots;
+	return quell_lazy_places.place && lots && lot_stamps;
 }
 
 void __init quell_lazy_exit(void)
 {
 	kvfree(quell_lazy_places.place);
 	kvfree(lots);
+	kvfree(lot_stamps);
 	quell_lazy_places.place = NULL;
 	lots = NULL;
+	lot_stamps = NULL;
 }

@@ -5,6 +5,7 @@
 #ifndef _LINUX_QUELL_RECLAIM_H
 #define _LINUX_QUELL_RECLAIM_H
 
+#include <linux/pagevec.h>
 #include <linux/pgtable.h>
 #include <linux/sched.h>
 #include <linux/types.h>
@@ -14,14 +15,19 @@
 struct folio;
 struct mm_struct;
 
+/* So many lots of frames wait for the end of a batch. A call of reclaim mostly has some 50. */
+#define QUELL_WAITING	2
+
 struct quell_reclaim {
 	/* The mm reported last if there is nothing to be added, as all of it is flushed; or NULL. */
 	struct mm_struct *covered;
 	/* Of S3, for mm/quell_lazy.c: what was unmapped last and has not left the page cache, or NULL. */
 	struct folio *unmapped;
-	/* The number of the batch, once a page of it may be owed, and how many those are; or 0. */
+	/* The number of the batch, once a page of it may be owed, or 0; and how many those are since frames last waited. */
 	u64 number;
 	unsigned int pages;
+	/* Frames that nothing maps any more, which wait for the end of the batch. */
+	struct folio_batch waiting[QUELL_WAITING];
 	/* Whether something in it must not be owed. */
 	bool spoilt;
 	unsigned int count;
@@ -93,12 +99,23 @@ static __always_inline void quell_lazy_unmapped(struct folio *folio, pte_t entry
 /* Of mm/rmap.c: an entry was cleared, or lost rights; try_to_unmap_flush() flushes it. Under the lock of its table. */
 void set_tlb_ubc_flush_pending(struct mm_struct *mm, pte_t pteval, unsigned long uaddr);
 
+/* Rules of the glue that a test leaves out: of mm/quell_lazy.c, and the last of quell_flush_for_all(). */
+enum quell_rule {
+	FILL_SETTLES,
+	CHANGE_SETTLES,
+	PENDING_IS_SEEN,
+	FRAMES_ARE_CLAIMED,
+	JOINS_WHAT_BEGINS_LATER,
+};
+
 #ifdef CONFIG_QUELL_MUTANTS
+bool quell_keeps(enum quell_rule rule);
 /* Of mm/quell_lazy.c: what a test sets and asks. */
 extern u32 quell_hold;
 extern atomic_t quell_held;
 void quell_stay(void);
 #else
+static inline bool quell_keeps(enum quell_rule rule) { return true; }
 static inline void quell_stay(void) { }
 #endif
 

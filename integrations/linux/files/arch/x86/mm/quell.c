@@ -24,6 +24,7 @@
 #include <linux/init.h>
 #include <linux/mm.h>
 #include <linux/mmu_notifier.h>
+#include <linux/quell_reclaim.h>
 #include <linux/slab.h>
 #include <linux/smp.h>
 #include <linux/vmstat.h>
@@ -49,7 +50,17 @@ DEFINE_PER_CPU(struct quell_this_cpu, quell_this) = {
 
 struct quell_engine quell_engine;
 struct quell_zero_plan quell_zero_plan __ro_after_init;
-static struct kmem_cache *space_cache __ro_after_init;
+
+/* What is kept of an mm. */
+struct quell_mm {
+	struct quell_space space;
+	/* Flushes of all of it that tasks have asked for, and up to which of them all are done: see quell_flush_for_all(). */
+	atomic64_t asked;
+	atomic64_t flushed;
+	/* Whether a task is making one. */
+	atomic_t flushing;
+};
+static struct kmem_cache *mm_cache __ro_after_init;
 
 /* The machine. What touches CR3 is in quell_tlb.h. */
 
@@ -186,21 +197,31 @@ void quell_cpu_up(struct mm_struct *mm)
 
 void __init quell_spaces_init(void)
 {
-	space_cache = KMEM_CACHE(quell_space, SLAB_PANIC);
+	mm_cache = KMEM_CACHE(quell_mm, SLAB_PANIC);
 }
 
-static bool quell_space_make(struct mm_struct *mm, struct quell_space *space)
+static struct quell_mm *quell_mm_of(struct mm_struct *mm)
 {
-	quell_check(quell_space_new(&quell_engine, space, __pa(mm->pgd) >> PAGE_SHIFT));
-	mm->context.quell = space;
-	return true;
+	return container_of(mm->context.quell, struct quell_mm, space);
+}
+
+static void quell_space_make(struct mm_struct *mm, struct quell_mm *made)
+{
+	quell_check(quell_space_new(&quell_engine, &made->space, __pa(mm->pgd) >> PAGE_SHIFT));
+	atomic64_set(&made->asked, 0);
+	atomic64_set(&made->flushed, 0);
+	atomic_set(&made->flushing, 0);
+	mm->context.quell = &made->space;
 }
 
 bool quell_mm_new(struct mm_struct *mm)
 {
-	struct quell_space *space = kmem_cache_alloc(space_cache, GFP_KERNEL_ACCOUNT);
+	struct quell_mm *made = kmem_cache_alloc(mm_cache, GFP_KERNEL_ACCOUNT);
 
-	return space && quell_space_make(mm, space);
+	if (!made)
+		return false;
+	quell_space_make(mm, made);
+	return true;
 }
 
 /*
@@ -216,19 +237,19 @@ void quell_mm_retire(struct mm_struct *mm)
 
 void quell_mm_free(struct mm_struct *mm)
 {
-	kmem_cache_free(space_cache, mm->context.quell);
+	kmem_cache_free(mm_cache, quell_mm_of(mm));
 }
 
 /* An mm that was made by hand and is never freed, like that of the firmware's calls, gets its space when it is loaded. */
 void quell_space_of_static(struct mm_struct *mm)
 {
-	static struct quell_space spaces[4];
+	static struct quell_mm made[4];
 	static atomic_t used = ATOMIC_INIT(0);
 	unsigned int n = atomic_fetch_inc(&used);
 
-	if (n >= ARRAY_SIZE(spaces))
+	if (n >= ARRAY_SIZE(made))
 		panic("quell: an mm without init_new_context()");
-	quell_space_make(mm, &spaces[n]);
+	quell_space_make(mm, &made[n]);
 }
 
 void quell_come_back(struct mm_struct *mm)
@@ -286,6 +307,56 @@ quell_range_of(struct quell_range *range, unsigned long start, unsigned long end
 	return range;
 }
 
+/* Flushes on this CPU's behalf. Preemption is off. */
+static __always_inline void quell_flush_space(struct quell_space *space, const struct quell_range *range, u32 scope)
+{
+	quell_expect(quell_flush_here(&quell_engine, this_cpu_read(quell_this.cpu), space, range, scope));
+}
+
+/*
+ * Whether a flush of everything may be made for this task by another one. With two CPUs there is nothing to be gained.
+ * A task waits for the other as it would wait for its targets; an interrupt handler must not, as it may have
+ * interrupted the one that it would wait for.
+ */
+static __always_inline bool quell_may_join(struct mm_struct *mm)
+{
+	return num_online_cpus() > 2 && atomic_read(&mm->mm_users) > 1 && in_task() && !irqs_disabled();
+}
+
+/*
+ * Flushes all of an mm, tables included, for all tasks that ask for that by now. Where several threads take away what
+ * they had mapped at the same time, mmu_gather has each flush everything. One task at a time makes the flush, and those
+ * that asked before it began have theirs, too; their own CPUs are among those that flush. So n tasks interrupt the
+ * CPUs once or twice, not n times.
+ */
+static noinline void quell_flush_for_all(struct quell_mm *made)
+{
+	s64 mine, upto;
+
+	preempt_disable();
+	/* A full barrier: the entries were written before, and whoever finds the number flushes after. */
+	mine = atomic64_inc_return(&made->asked);
+	/* Pairs with the release of `flushed`: the flush is done. */
+	while (atomic64_read_acquire(&made->flushed) < mine) {
+		if (atomic_read(&made->flushing) || atomic_cmpxchg(&made->flushing, 0, 1)) {
+			cpu_relax();
+			continue;
+		}
+		upto = atomic64_read(&made->asked);
+		/* Another may have made it between the two looks. */
+		if (atomic64_read(&made->flushed) < mine) {
+			/* Pairs with the increment of `asked`: the flush begins after the entries of all these were written. */
+			smp_mb();
+			quell_flush_space(&made->space, NULL, QUELL_SCOPE_TABLES);
+			if (!quell_keeps(JOINS_WHAT_BEGINS_LATER))
+				upto = atomic64_read(&made->asked);
+			atomic64_set_release(&made->flushed, upto);
+		}
+		atomic_set_release(&made->flushing, 0);
+	}
+	preempt_enable();
+}
+
 /*
  * The engine hears of a change when it is flushed, not before: mm_tlb_flush_pending() is for those who meet the entry
  * meanwhile.
@@ -296,14 +367,19 @@ void quell_mm_flush(struct mm_struct *mm, unsigned long start,
 {
 	u32 scope = freed_tables ? QUELL_SCOPE_TABLES : QUELL_SCOPE_LEAF;
 	struct quell_space *space = mm->context.quell;
-	struct quell_range range __uninitialized;
+	struct quell_range buffer __uninitialized;
+	const struct quell_range *range;
 
 	/* Without one it was never loaded. */
 	if (likely(space)) {
-		preempt_disable();
-		quell_expect(quell_flush_here(&quell_engine, this_cpu_read(quell_this.cpu), space,
-					      quell_range_of(&range, start, end, stride_shift), scope));
-		preempt_enable();
+		range = quell_range_of(&buffer, start, end, stride_shift);
+		if (!range && freed_tables && quell_may_join(mm)) {
+			quell_flush_for_all(quell_mm_of(mm));
+		} else {
+			preempt_disable();
+			quell_flush_space(space, range, scope);
+			preempt_enable();
+		}
 	}
 	mmu_notifier_arch_invalidate_secondary_tlbs(mm, start, end);
 }

@@ -17,8 +17,12 @@
 #include "mm_internal.h"
 #include "quell.h"
 
-/* So many batches can be owed at once; one more pays for the others first. 48 KB. */
-#define QUELL_LEDGER	256
+/*
+ * So many batches can be owed at once; one more pays for the others first. A CPU that is a sixteenth of them behind
+ * flushes by itself (quell_catch_up()), so it is a few batches long: then those of CPUs that reclaim have flushed long
+ * before the frames are wanted. 12 KB.
+ */
+#define QUELL_LEDGER	64
 
 /* The command line. */
 

@@ -47,6 +47,7 @@ struct quell_reclaim *quell_reclaim_begin(void)
 {
 	u32 purpose = quell_batch() ? QUELL_PURPOSE_RECLAIM : QUELL_PURPOSE_CALL;
 	struct quell_reclaim *reclaim = this_cpu_xchg(spare_reclaim, NULL);
+	unsigned int i;
 
 	if (reclaim)
 		return reclaim;
@@ -60,6 +61,8 @@ struct quell_reclaim *quell_reclaim_begin(void)
 	reclaim->pages = 0;
 	reclaim->unmapped = NULL;
 	reclaim->spoilt = false;
+	for (i = 0; i < QUELL_WAITING; i++)
+		folio_batch_init(&reclaim->waiting[i]);
 	preempt_disable();
 	quell_check(quell_batch_begin(&quell_engine, &reclaim->batch, purpose, NULL, 0));
 	preempt_enable();
@@ -93,6 +96,7 @@ u64 quell_reclaim_owe(struct quell_reclaim *reclaim)
 	preempt_disable();
 	this_cpu_write(quell_this.reason, TLB_LOCAL_SHOOTDOWN);
 	quell_check(quell_batch_finish_owed(&reclaim->batch, NULL, &stamp));
+	quell_expect(quell_catch_up(&quell_engine));
 	this_cpu_write(quell_this.reason, TLB_LOCAL_MM_SHOOTDOWN);
 	preempt_enable();
 	quell_reclaim_forget(reclaim);
@@ -145,6 +149,19 @@ void quell_reclaim_report(struct quell_reclaim *reclaim, struct mm_struct *mm,
 }
 
 /* Debts. */
+
+DEFINE_PER_CPU(unsigned int, quell_fills);
+
+/*
+ * This CPU is in the kernel, where it waits for a page or reclaims: if it has not flushed for some debts it does so now,
+ * and so is not interrupted as those are paid.
+ */
+void quell_lazy_catch_up(void)
+{
+	preempt_disable();
+	quell_expect(quell_catch_up(&quell_engine));
+	preempt_enable();
+}
 
 void quell_debt_settle(u64 number)
 {
