@@ -91,11 +91,13 @@ void quell_reclaim_finish(struct quell_reclaim *reclaim)
 /* What is owed stands in the spaces and in the ledger, not in the batch: the mms may go. */
 u64 quell_reclaim_owe(struct quell_reclaim *reclaim)
 {
-	struct quell_stamp stamp;
+	struct quell_stamp stamp = { };
 
 	preempt_disable();
 	this_cpu_write(quell_this.reason, TLB_LOCAL_SHOOTDOWN);
-	quell_check(quell_batch_finish_owed(&reclaim->batch, NULL, &stamp));
+	/* A stamp of zero says that nothing is owed. */
+	if (quell_check(quell_batch_finish_owed(&reclaim->batch, NULL, &stamp)))
+		quell_check(quell_batch_finish(&reclaim->batch, NULL));
 	quell_expect(quell_catch_up(&quell_engine));
 	this_cpu_write(quell_this.reason, TLB_LOCAL_MM_SHOOTDOWN);
 	preempt_enable();
@@ -117,7 +119,9 @@ void quell_reclaim_end(struct quell_reclaim *reclaim)
  * One page is reported as what it is. With the second of an mm everything is, as Linux does it: then the batch covers
  * the mm, and there is nothing to be added. Where more batches of the mm are outstanding than the engine counts, each
  * report takes a generation of its own, so it hears of each page. The mm for which a batch has no place left has those
- * before it flushed, and waits, under the lock of the page table: nobody spins for that with interrupts off.
+ * before it flushed, and waits, under the lock of the page table: nobody spins for that with interrupts off. The last
+ * reference to one of those may go there, and takes pgd_lock: this lock is the page table's own, never the mm's
+ * (SPLIT_PTE_PTLOCKS), which is taken inside of pgd_lock.
  */
 void quell_reclaim_report(struct quell_reclaim *reclaim, struct mm_struct *mm,
 			  unsigned long address)

@@ -81,7 +81,10 @@ void quell_hw_load_root(uint64_t root, uint16_t tag, bool keep)
 		quell_load_untagged(next, root << PAGE_SHIFT);
 }
 
-/* In quell_mm_switch(), in the handler on a lazy CPU, or as the CPU goes offline. */
+/*
+ * In quell_mm_switch(), in the handler on a lazy CPU, or as the CPU goes offline. What the kernel's own tag holds is kept:
+ * Linux flushes the kernel's mappings by itself, and the engine, which has no kernel space here, relies on nothing of it.
+ */
 void quell_hw_unload_root(void)
 {
 	if (this_cpu_read(cpu_tlbstate.loaded_mm) == &init_mm)
