@@ -246,8 +246,16 @@ fn steps_of_xtask_that_are_mentioned_exist() {
 }
 
 #[test]
-fn the_list_of_mutants_is_complete() {
-    let text = read("docs/mutants.md");
+fn the_lists_of_mutants_are_complete() {
+    the_list_is_complete("docs/mutants.md", "explore --mutants --markdown");
+    the_list_is_complete(
+        "docs/survival.md",
+        "explore --generate --mutants --minutes 10 --markdown",
+    );
+}
+
+fn the_list_is_complete(document: &str, command: &str) {
+    let text = read(document);
     let cell = |line: &str| Some(line.strip_prefix("| `")?.split_once("` |")?.0.to_owned());
     let listed: BTreeSet<String> = text.lines().filter_map(cell).collect();
     let missing = Mistake::all()
@@ -259,7 +267,7 @@ fn the_list_of_mutants_is_complete() {
         .map(|name| format!("{name} is no mutant"));
     let wrong: Vec<_> = missing.chain(strange).collect();
     none(
-        "docs/mutants.md is behind: `quell explore --mutants --markdown` prints it",
+        &format!("{document} is behind: `quell {command}` prints it"),
         &wrong,
     );
 }
