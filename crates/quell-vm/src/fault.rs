@@ -5,8 +5,7 @@
 //! the fault starts anew. In between a reference keeps the frame that was looked at from becoming something else.
 //!
 //! A page that is *replaced* (copy-on-write) is taken out, flushed, and only then is the copy put in, all under the table's lock:
-//! another CPU must not read the old page after this one has written the new (C4), and machines may not see two frames behind
-//! one address.
+//! another CPU must not read the old page after this one has written the new (C4), nor may a TLB have two frames for one address.
 //!
 //! A *new* page goes where an entry is empty, also if a discard on another CPU has emptied it and has still to flush, as in
 //! Linux; on Arm the fault flushes first (`TableGuard::break_before_make`). Swap gives back what was there, or what was flushed.
