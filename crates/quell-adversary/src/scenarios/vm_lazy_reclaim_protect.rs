@@ -21,9 +21,7 @@ pub(super) const SCENARIO: Scenario = Scenario {
 
 fn start(k: &VmKernel<'_>, cpu: usize) {
     if cpu == 0 {
-        let file = k.create_clean(1, 1);
-        k.map_file_read(0, 1, file);
-        k.read(0);
+        k.read_clean_file(0);
         k.keep_table();
     }
 }

@@ -18,9 +18,7 @@ pub(super) const SCENARIO: Scenario = Scenario {
 
 fn start(k: &VmKernel<'_>, cpu: usize) {
     if cpu == 0 {
-        let file = k.create_clean(1, 1);
-        k.map_file_read(0, 1, file);
-        k.read(0);
+        k.read_clean_file(0);
         k.map(1, 3);
     } else if cpu == 1 {
         k.page_out(0, 1);

@@ -27,9 +27,7 @@ const PAGES: u64 = 3;
 
 fn start(k: &VmKernel<'_>, cpu: usize) {
     if cpu == 0 {
-        let file = k.create_clean(1, 1);
-        k.map_file_read(0, 1, file);
-        k.read(0);
+        k.read_clean_file(0);
         k.page_out(0, 1);
         // Nothing else is free for the last.
         let other = k.create_clean(PAGES, 2);

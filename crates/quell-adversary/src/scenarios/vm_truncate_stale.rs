@@ -62,9 +62,7 @@ const fn race(
 }
 
 fn map(k: &VmKernel<'_>) {
-    let file = k.create_clean(1, 1);
-    k.map_file_read(0, 1, file);
-    k.read(0);
+    k.read_clean_file(0);
     k.keep_table();
 }
 

@@ -42,6 +42,13 @@ impl VmKernel<'_> {
         self.map_backed(page, pages, Protection::READ_WRITE, backing);
     }
 
+    /// Makes a file of one page, whose first word is 1, maps it, shared, to read only, and reads it: the page is clean.
+    pub fn read_clean_file(&self, page: u64) {
+        let file = self.create_clean(1, 1);
+        self.map_file_read(page, 1, file);
+        self.read(page);
+    }
+
     /// Maps something in place of what was there.
     pub fn map_backed(&self, page: u64, pages: u64, protection: Protection, backing: Backing) {
         self.call(Call::Map {
