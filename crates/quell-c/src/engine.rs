@@ -93,9 +93,7 @@ pub struct quell_setup {
 /// # Errors
 /// Names what it was built without.
 fn is_built_in(policy: &Policy, features: &Features) -> Result<(), Unsupported> {
-    let missing =
-        |mechanism: &Mechanism| policy.has(*mechanism) && !Machine::MECHANISMS.has(*mechanism);
-    if let Some(mechanism) = Mechanism::ALL.into_iter().find(missing) {
+    if let Some(mechanism) = Machine::MECHANISMS.lacks(policy) {
         return Err(Unsupported::LeftOut { mechanism });
     }
     if features.broadcast && !cfg!(feature = "broadcast") {

@@ -105,6 +105,20 @@ fn the_embedder_chooses_how_much_a_batch_and_a_request_hold() {
 }
 
 #[test]
+fn what_a_library_was_built_without_is_refused_before_any_memory_is_written() {
+    let Some(library) = kernel_library_with("batch") else {
+        return;
+    };
+    let directory = tempfile::tempdir().expect("a directory");
+    let file = "tests/c/left_out.c";
+    let Some(mut command) = program(directory.path(), file, &library, &[]) else {
+        return;
+    };
+    let (ok, output) = run(&mut command);
+    assert!(ok && output.contains("answers were right"), "{output}");
+}
+
+#[test]
 fn a_library_that_takes_its_callers_word_refuses_no_misuse() {
     for (unchecked, flags) in [("", &["-DREFUSES"][..]), ("1", &[])] {
         let Some(library) = kernel_library_of(&[("QUELL_UNCHECKED", unchecked)]) else {

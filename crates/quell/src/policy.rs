@@ -162,7 +162,7 @@ impl Policy {
 
     /// The first mechanism that `other` has, at least a part of, and this policy has not.
     #[inline(always)]
-    pub(crate) fn lacks(&self, other: &Policy) -> Option<Mechanism> {
+    pub fn lacks(&self, other: &Policy) -> Option<Mechanism> {
         Mechanism::ALL
             .into_iter()
             .find(|mechanism| !self.has(*mechanism) && other.has(*mechanism))
