@@ -143,7 +143,7 @@ static void quell_advance(void)
 	u64 paid = quell_lazy_places.paid >> QUELL_PRINT_BITS;
 
 	while (paid < last_number) {
-		/* Pairs with quell_end_owed() and quell_lazy_end(): the batch is flushed, or its debt published. */
+		/* Pairs with quell_end(): the batch is flushed, or its debt published. */
 		u64 stamp = smp_load_acquire(&stamps[(paid + 1) % QUELL_BATCHES]);
 
 		if (stamp == QUELL_PENDING || (stamp && !quell_debt_is_paid(stamp)))
@@ -414,18 +414,16 @@ static bool quell_may_end_owed(struct quell_reclaim *reclaim)
 }
 
 /*
- * Owes the flush of what this task has unmapped and parks the frames that wait for it, and those of `folios`, in whose
- * place there may be others, to be freed.
+ * What this task has unmapped is owed with this stamp, or flushed if it is 0: says so under the number of the batch, which
+ * has none after that, and parks or frees the frames that wait for it.
  */
-static void quell_end_owed(struct quell_reclaim *reclaim, struct folio_batch *folios)
+static void quell_end(struct quell_reclaim *reclaim, u64 stamp)
 {
 	struct folio_batch *lot;
-	u64 stamp;
 
-	quell_stay();
-	stamp = quell_reclaim_owe(reclaim);
 	/* Pairs with quell_advance(). */
-	smp_store_release(&stamps[reclaim->number % QUELL_BATCHES], stamp);
+	if (reclaim->number)
+		smp_store_release(&stamps[reclaim->number % QUELL_BATCHES], stamp);
 	reclaim->number = 0;
 	reclaim->pages = 0;
 	for (lot = reclaim->waiting; lot < reclaim->waiting + QUELL_WAITING && folio_batch_count(lot); lot++) {
@@ -433,6 +431,19 @@ static void quell_end_owed(struct quell_reclaim *reclaim, struct folio_batch *fo
 			quell_park(lot, stamp);
 		free_unref_folios(lot);
 	}
+}
+
+/*
+ * Owes the flush of what this task has unmapped and parks the frames that wait for it, and those of `folios`, in whose
+ * place there may be others, to be freed.
+ */
+static void quell_end_owed(struct quell_reclaim *reclaim, struct folio_batch *folios)
+{
+	u64 stamp;
+
+	quell_stay();
+	stamp = quell_reclaim_owe(reclaim);
+	quell_end(reclaim, stamp);
 	if (stamp && folios)
 		quell_park(folios, stamp);
 }
@@ -488,20 +499,12 @@ void quell_lazy_close(void)
 	try_to_unmap_flush();
 }
 
-/* What this task has unmapped was flushed, or is owed. */
+/* What this task has unmapped was flushed, or was owed before; the next batch begins. */
 void quell_lazy_end(struct quell_reclaim *reclaim)
 {
-	struct folio_batch *lot;
-
-	/* Pairs with quell_advance(). */
-	if (reclaim->number)
-		smp_store_release(&stamps[reclaim->number % QUELL_BATCHES], 0);
-	reclaim->number = 0;
-	reclaim->pages = 0;
+	quell_end(reclaim, 0);
 	reclaim->unmapped = NULL;
 	reclaim->spoilt = false;
-	for (lot = reclaim->waiting; lot < reclaim->waiting + QUELL_WAITING && folio_batch_count(lot); lot++)
-		free_unref_folios(lot);
 }
 
 /* Callers that change files. */
