@@ -104,9 +104,11 @@ void quell_hw_interrupt(const struct quell_cpu_set *targets)
 
 	count_vm_tlb_event(NR_TLB_REMOTE_FLUSH);
 	trace_tlb_flush(TLB_REMOTE_SEND_IPI, TLB_FLUSH_ALL);
-	/* One CPU needs no walk over the others. */
+	/* One CPU needs no walk over the others, and neither do all of them. */
 	if (cpumask_next(first, mask) >= nr_cpu_ids)
 		__apic_send_IPI(first, QUELL_VECTOR);
+	else if (cpumask_or_equal(mask, cpumask_of(raw_smp_processor_id()), cpu_online_mask))
+		apic_send_IPI_allbutself(QUELL_VECTOR);
 	else
 		__apic_send_IPI_mask(mask, QUELL_VECTOR);
 }
@@ -388,6 +390,8 @@ void quell_mm_flush(struct mm_struct *mm, unsigned long start,
 void quell_mm_settle(struct mm_struct *mm)
 {
 	preempt_disable();
+	if (quell_reclaim_is_alone(mm))
+		quell_flush_space(mm->context.quell, NULL, QUELL_SCOPE_LEAF);
 	quell_check(quell_settle(&quell_engine, mm->context.quell));
 	preempt_enable();
 }
