@@ -88,6 +88,10 @@ fn record(calls: usize, overhead: f64, wanted: Vec<Wanted>) -> Option<Recorded> 
             item => items.push(item),
         }
     }
+    assert!(
+        samples.is_sorted_by_key(|sample| sample.time_ns),
+        "the buffers of the CPUs are merged by time"
+    );
     let (before, after) = (before.unwrap(), after.unwrap());
     Some(Recorded {
         summary,

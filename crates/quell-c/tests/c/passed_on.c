@@ -35,6 +35,7 @@ void quell_hw_interrupt(const struct quell_cpu_set *targets)
 /* Every CPU that was interrupted answers, as a kernel's handler does. */
 void quell_hw_relax(void)
 {
+    static unsigned turns;
     uint32_t me = this_cpu;
     bool on = interrupts_on;
     interrupts_on = false;
@@ -43,6 +44,10 @@ void quell_hw_relax(void)
             DONE(quell_on_interrupt_masked(&engine, &cpus[this_cpu]));
             answers++;
         }
+    if (++turns > 100000) {
+        puts("a flush waits for CPUs that have answered");
+        exit(1);
+    }
     memset(&waiting, 0, sizeof waiting);
     interrupts_on = on;
     this_cpu = me;

@@ -310,6 +310,15 @@ impl Attribution {
         }
     }
 
+    /// In whose memory an address of this sample lies: its process', or, where a text does not say which threads are of
+    /// one process, its program's.
+    fn owner(&self, sample: &Sample, program: usize) -> u64 {
+        match self.processes_known {
+            true => sample.pid.into(),
+            false => (1 << 32) + program as u64,
+        }
+    }
+
     /// Whether several threads were seen to be of one process.
     pub fn processes_known(&self) -> bool {
         self.processes_known
