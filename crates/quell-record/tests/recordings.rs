@@ -354,6 +354,7 @@ fn what_is_no_recording_is_refused_with_the_way_out() {
             },
         }
     };
+    assert!(refused(b"quell recording 3\n\0\x01").contains("give it as a file"));
     assert!(refused(b"PERFILE2\0\0\0").contains("perf script"));
     assert!(refused(b"\x17\x08\x44tracing6").contains("trace-cmd report"));
     let empty = refused(b"");

@@ -103,6 +103,11 @@ impl Import {
                 "this is empty, so whatever was to write it has failed or still runs: record again, as docs/record.md says".into(),
             ));
         }
+        if start.starts_with(b"quell recording ") {
+            return Err(wrong(
+                "this is a recording of quell, whose end is read first: give it as a file, not through a pipe".into(),
+            ));
+        }
         if start.starts_with(b"PERFILE2") || start.starts_with(b"2ELIFREP") {
             return Err(wrong(format!(
                 "this is perf's own file; `perf script -F +pid -i {name} > FILE` writes the text that is read here"
