@@ -325,7 +325,19 @@ pub fn told_to_end() -> std::io::Result<Arc<AtomicBool>> {
     for signal in signal_hook::consts::TERM_SIGNALS {
         signal_hook::flag::register(*signal, told.clone())?;
     }
+    // A terminal that goes ends what was recorded in it as Ctrl-C does, unless that was to outlive it.
+    if !is_ignored(signal_hook::consts::SIGHUP) {
+        signal_hook::flag::register(signal_hook::consts::SIGHUP, told.clone())?;
+    }
     Ok(told)
+}
+
+/// Whether whoever started this process had it ignore this signal, as `nohup` does.
+fn is_ignored(signal: i32) -> bool {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
+    let mask = mask.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok());
+    mask.is_some_and(|mask| mask >> (signal - 1) & 1 == 1)
 }
 
 /// Seconds, with a fraction or without.
