@@ -303,3 +303,39 @@ fn a_terminal_that_goes_ends_a_recording_well_unless_that_was_to_outlive_it() {
             .success();
     }
 }
+
+#[test]
+fn what_a_command_leaves_running_is_recorded_for_the_time_that_was_named() {
+    let folder = tempfile::tempdir().unwrap();
+    let (file, left) = (folder.path().join("recording"), folder.path().join("left"));
+    let command = format!("sleep 60 >/dev/null 2>&1 & echo $! >'{}'", left.display());
+    for seconds in [Some("2"), None] {
+        let named = seconds.map(|seconds| ["--seconds", seconds]);
+        let mut recorder = quell(&["-o", file.to_str().unwrap()]);
+        recorder.args(named.iter().flatten());
+        let output = recorder
+            .args(["--", "sh", "-c", &command])
+            .output()
+            .unwrap();
+        let pid = std::fs::read_to_string(&left).unwrap_or_default();
+        if let Some(pid) = pid
+            .trim()
+            .parse()
+            .ok()
+            .and_then(rustix::process::Pid::from_raw)
+        {
+            let _ = rustix::process::kill_process(pid, rustix::process::Signal::KILL);
+        }
+        let errors = String::from_utf8_lossy(&output.stderr);
+        if cannot(&errors) {
+            return;
+        }
+        assert!(output.status.success(), "{errors}");
+        assert_eq!(errors.contains("in 2.0 s"), seconds.is_some(), "{errors}");
+        assert_eq!(
+            errors.contains("what it started still runs"),
+            seconds.is_none(),
+            "{errors}"
+        );
+    }
+}

@@ -35,7 +35,8 @@ pub struct LiveArgs {
     /// Record the processes of this control group (a directory in /sys/fs/cgroup: a container, a service)
     #[arg(long, value_name = "DIRECTORY", conflicts_with = "command")]
     cgroup: Option<PathBuf>,
-    /// For how long; otherwise until Ctrl-C, or until what is recorded has ended
+    /// For how long; otherwise until Ctrl-C, or until what is recorded has ended: of a COMMAND, until that has, though
+    /// what it started may still run
     #[arg(long, value_name = "N", value_parser = seconds)]
     seconds: Option<Duration>,
     /// Keep the recording in this file; `--import` reads it again
@@ -96,6 +97,7 @@ impl LiveArgs {
         let options = Options {
             wanted: events::recorded(),
             overhead: self.overhead / 100.0,
+            outlives: self.seconds.is_some(),
             buffer: None,
         };
         let opened = Recorder::open(options, self.scope());
@@ -272,6 +274,11 @@ fn told(summary: &Summary, kept: Option<&String>, command: bool) {
     );
     match summary.exit {
         Some(exit) if !exit.success() => note!("the command ended with {exit}"),
+        Some(_) if summary.outlived => {
+            note!(
+                "the command ended, and what it started still runs: --seconds N records that, too"
+            );
+        }
         None if command => note!("the command still runs"),
         _ => {}
     }
