@@ -61,6 +61,7 @@ fn record(calls: usize, overhead: f64, wanted: Vec<Wanted>) -> Option<Recorded> 
     let options = Options {
         wanted,
         overhead,
+        outlives: false,
         buffer: None,
     };
     let recorder = match Recorder::open(options, Scope::Command(command)) {

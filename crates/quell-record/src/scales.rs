@@ -105,7 +105,7 @@ impl Scales {
     /// one of these is: the program does more of everything while it is not recorded. A handful of interrupts says
     /// nothing of the others, so then it is what a recorded second stands for.
     pub fn calls(&self, site: &Site) -> f64 {
-        match self.few || site.timed < ENOUGH {
+        match self.few || site.whole < ENOUGH {
             true => site.weight.min(self.calls),
             false => site.weight,
         }

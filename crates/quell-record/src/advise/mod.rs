@@ -185,8 +185,13 @@ impl About<'_> {
             format!(", {} of the CPU time of {program}", percents(share))
         });
         let others = with_others(whole(along.interrupts.least), whole(along.interrupts.most));
-        let few = match site.stands_for() > 1.0 && (site.timed as f64) < LEAST {
-            true => recorded_for_that(site.timed),
+        // How calls follow each other is known of those that were recorded whole, and what they cost of more.
+        let recorded = match proposal.kind {
+            "merge" | "protect" | "shard" => site.whole,
+            _ => site.timed,
+        };
+        let few = match site.estimate() > recorded as f64 && (recorded as f64) < LEAST {
+            true => recorded_for_that(recorded),
             false => String::new(),
         };
         Some(Advice {
