@@ -202,7 +202,7 @@ impl ShowArgs {
             let told = replayed.as_ref().map(|replayed| match replayed {
                 Ok(replayed) => replayed.told(),
                 Err(why) => page::Findings {
-                    before: vec![nothing(why)],
+                    before: vec![replay::nothing(why)],
                     ..page::Findings::default()
                 },
             });
@@ -257,11 +257,6 @@ fn open(path: &Path) -> anyhow::Result<(Box<dyn Source>, String)> {
         false => Box::new(Import::open(path).map_err(usage)?),
     };
     Ok((source, path.display().to_string()))
-}
-
-/// That a recording could not be replayed, and why.
-fn nothing(why: &anyhow::Error) -> String {
-    format!("Nothing is predicted: {why}.")
 }
 
 /// How far reading is; nothing where standard error is no terminal.

@@ -45,11 +45,16 @@ impl ReplayArgs {
     }
 }
 
+/// That a recording could not be replayed, and why.
+pub fn nothing(why: &anyhow::Error) -> String {
+    format!("Nothing is predicted: {why}.")
+}
+
 /// Prints what a replay came to, if one was wanted, or why there is none.
 pub fn print(replayed: Option<&anyhow::Result<Replayed>>) {
     match replayed {
         Some(Ok(replayed)) => show(replayed),
-        Some(Err(why)) => paragraph(format_args!("\n{}", super::nothing(why))),
+        Some(Err(why)) => paragraph(format_args!("\n{}", nothing(why))),
         None => {}
     }
 }

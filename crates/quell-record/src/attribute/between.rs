@@ -1,80 +1,23 @@
-//! What is known of interrupts between the windows in which everything is recorded: who sent each, and of some when their work
-//! was done.
+//! What is known of interrupts between the windows in which everything is recorded: who sent each, and of some when
+//! their work was done.
 //!
-//! A CPU asks all targets of a flush, in the order of their numbers, before it asks any for another. So a flush ends where the
-//! next target is not behind the last one, or another thread asks, or time has passed. The initiator has waited until the last target was done; of
-//! which not all need be known, so each that is stands for its part of the flush, and all together for what was waited at
-//! least. The initiator goes on as soon as it sees that the last one is done.
+//! A CPU asks all targets of a flush, in the order of their numbers, before it asks any for another. So a flush ends
+//! where the next target is not behind the last one, or another thread asks, or time has passed. The initiator has
+//! waited until the last target was done. Not all of them need be known, so each that is stands for its part of the
+//! flush, and all together for what was waited at least. The initiator goes on as soon as it sees that the last one is
+//! done.
 
 use quell_perf::Sample;
-use rustc_hash::FxHashMap;
 
 use super::Attribution;
+use super::aside::Flush;
 use crate::event;
-
-/// By how much longer than until a target was done an initiator may have waited for it.
-const AFTER: f64 = 1.25;
 
 /// CPUs are asked for the same flush within this time of each other. To wait for one, and to begin another, takes longer.
 const TOGETHER_NS: u64 = 4_000;
 
 /// A flush is not waited for longer than this, 100 ms: what seems to be was another's, whose beginning was lost.
 const LONGEST_NS: u64 = 100_000_000;
-
-/// Flushes between windows that may be under way.
-#[derive(Debug, Default)]
-pub(super) struct Between {
-    /// By the initiator's CPU.
-    flushes: FxHashMap<u32, Flush>,
-    /// By the work and its target: on which CPU the initiator is, and when the flush began.
-    queued: FxHashMap<(u64, u32), (u32, u64)>,
-}
-
-/// A flush that asks others.
-#[derive(Clone, Copy, Debug)]
-struct Flush {
-    site: usize,
-    tid: u32,
-    began: u64,
-    /// The last target, and when it was asked.
-    last: (u32, u64),
-    targets: u32,
-}
-
-/// What was timed of a site's interrupts between windows.
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub struct Aside {
-    /// How many flushes were seen to begin.
-    pub flushes: u64,
-    /// How many interrupts were timed.
-    pub timed: u64,
-    /// How long initiators waited for these at least, in nanoseconds: of a flush that asks several CPUs, a part for each.
-    pub waited_ns: f64,
-}
-
-impl Aside {
-    /// How long initiators waited at most.
-    pub fn most_ns(self) -> f64 {
-        self.waited_ns * AFTER
-    }
-
-    /// Adds another site's.
-    pub fn add(&mut self, other: Aside) {
-        self.flushes += other.flushes;
-        self.timed += other.timed;
-        self.waited_ns += other.waited_ns;
-    }
-
-    /// A part of it.
-    pub fn part(self, part: f64) -> Aside {
-        let whole = |count: u64| (count as f64 * part).round() as u64;
-        Aside {
-            flushes: whole(self.flushes),
-            timed: whole(self.timed),
-            waited_ns: self.waited_ns * part,
-        }
-    }
-}
 
 impl Attribution {
     /// Work was queued for another CPU, between windows.

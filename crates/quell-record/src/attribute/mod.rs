@@ -12,6 +12,7 @@
 //! flush on the stack are counted; where these are missing, too, flushes on targets (`tlb_flush` with reason 1) are
 //! laid at the initiator that last asked for as many pages in the same process. The [`Evidence`] says which it was.
 
+mod aside;
 mod between;
 pub mod bins;
 mod discard;
@@ -33,7 +34,7 @@ use rustc_hash::FxHashMap;
 
 use crate::event::{self, Event};
 use crate::stack::{Stacks, Told};
-use between::Between;
+use aside::Between;
 use discard::Discards;
 use request::Requests;
 use site::{Events, Place, Site};
