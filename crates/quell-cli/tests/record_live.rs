@@ -279,6 +279,7 @@ fn a_terminal_that_goes_ends_a_recording_well_unless_that_was_to_outlive_it() {
             }
             if since.elapsed().as_secs() > 20 {
                 let _ = recorder.kill();
+                let _ = recorder.wait();
                 return eprintln!("NOT RUN: nothing can be recorded here");
             }
             std::thread::sleep(std::time::Duration::from_millis(20));
