@@ -58,9 +58,10 @@ const OTHERS_EVERY: u64 = 16;
 /// no interrupts, kernels have no such function and refuse the filter.
 const DONE: (&str, &str) = ("csd:csd_function_exit", "func.function == flush_tlb_func");
 
-/// Between windows, every so many-th of these is recorded on each CPU. An odd number: programs often do two things by
-/// turns.
-const DONE_EVERY: u64 = 3;
+/// Between windows, every so many-th of these is recorded on each CPU: enough for a program that interrupts a few hundred times,
+/// and a tenth of what it costs to record who sends them where there are many. An odd number: programs often do two things
+/// by turns.
+const DONE_EVERY: u64 = 7;
 
 /// The events of a recording, where the kernel has them.
 pub fn recorded() -> Vec<Wanted> {

@@ -3,6 +3,7 @@
 use quell_perf::{Frame, Item, Value};
 use quell_record::report::Report;
 
+use crate::advice::{Filled, recorded_with};
 use crate::answer::{one, ran, recorded};
 use crate::written::{sample, work};
 
@@ -113,4 +114,34 @@ fn of_a_handful_of_interrupts_nobody_may_have_lost_all_its_time() {
     let share = report.programs[0].share.unwrap();
     assert!((0.0009..0.001).contains(&share.most), "{share:?}");
     one(&report.answer, "It is not your TLB");
+}
+
+#[test]
+fn memory_that_is_kept_may_be_what_others_were_seen_to_protect_between_windows() {
+    let of = |call: &str, name: &str| {
+        let mut all = recorded_with(None, true, None, Filled::default());
+        for round in 0..300 {
+            let at = 1_000_000_000 + round * 200_000;
+            let mut queued = sample(at, (7, name), "between:csd_queue_cpu", work());
+            let frame = Frame {
+                address: 1,
+                kernel: true,
+                symbol: Some(format!("__x64_sys_{call}").into()),
+                module: Some("[kernel]".into()),
+            };
+            queued.stack = [frame].into();
+            (queued.pid, queued.tid) = (8, 8);
+            all.item(Item::Sample(queued), &mut ());
+        }
+        let report = Report::new(all, None);
+        let kept = report
+            .advice
+            .into_iter()
+            .find(|advice| advice.kind == "keep");
+        kept.map(|advice| (advice.interrupts, advice.left)).unwrap()
+    };
+    assert_eq!(of("mprotect", "server"), (500, (0, 300)));
+    // Another program's memory, or what is given back elsewhere, is not that.
+    assert_eq!(of("mprotect", "other"), (200, (0, 0)));
+    assert_eq!(of("munmap", "server"), (200, (0, 0)));
 }
