@@ -49,7 +49,7 @@ impl ReplayArgs {
 pub fn print(replayed: Option<&anyhow::Result<Replayed>>) {
     match replayed {
         Some(Ok(replayed)) => show(replayed),
-        Some(Err(why)) => paragraph(format_args!("\n{}", super::nothing(why))),
+        Some(Err(why)) => paragraph(format_args!("\n{}", nothing(why))),
         None => {}
     }
 }
@@ -89,4 +89,9 @@ fn show(replayed: &Replayed) {
         say!("{table}");
     }
     told.after.iter().for_each(paragraph);
+}
+
+/// That a recording could not be replayed, and why.
+pub fn nothing(why: &anyhow::Error) -> String {
+    format!("Nothing is predicted: {why}.")
 }

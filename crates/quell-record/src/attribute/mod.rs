@@ -38,7 +38,7 @@ use discard::Discards;
 use request::Requests;
 use site::{Events, Place, Site};
 pub use slice::{Observer, Slice, Stretch};
-pub use totals::{Evidence, Function, Program, Seen, Weight};
+pub use totals::{ENOUGH, Evidence, Function, Program, Seen, Weight};
 
 /// How many different whole stacks are kept for flame graphs; what comes later is counted as "(other stacks)".
 const FOLDED: usize = 1 << 17;
