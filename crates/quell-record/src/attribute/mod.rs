@@ -12,6 +12,7 @@
 //! flush on the stack are counted; where these are missing, too, flushes on targets (`tlb_flush` with reason 1) are
 //! laid at the initiator that last asked for as many pages in the same process. The [`Evidence`] says which it was.
 
+pub mod aside;
 mod between;
 pub mod bins;
 mod discard;

@@ -7,7 +7,7 @@ use rustc_hash::FxHashMap;
 
 use quell_perf::{Prices, Sample};
 
-use super::between::Aside;
+use super::aside::Aside;
 use super::bins::Bins;
 use super::reuse::Reuse;
 use crate::stack::Told;

@@ -7,7 +7,7 @@ use quell_perf::{Count, Interrupts, Ran, Statistics};
 use rustc_hash::FxHashMap;
 
 use super::Attribution;
-use super::between::Aside;
+use super::aside::Aside;
 use super::site::Site;
 use super::totals::{ENOUGH, Evidence, Program};
 
