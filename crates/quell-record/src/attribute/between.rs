@@ -7,9 +7,9 @@
 //! together for what was waited at least. The initiator goes on as soon as it sees that the last one is done.
 
 use quell_perf::Sample;
-use rustc_hash::FxHashMap;
 
 use super::Attribution;
+use super::aside::Flush;
 use crate::event;
 
 /// CPUs are asked for the same flush within this time of each other. To wait for one, and to begin another, takes longer.
@@ -17,26 +17,6 @@ const TOGETHER_NS: u64 = 4_000;
 
 /// A flush is not waited for longer than this, 100 ms: what seems to be was another's, whose beginning was lost.
 const LONGEST_NS: u64 = 100_000_000;
-
-/// Flushes between windows that may be under way.
-#[derive(Debug, Default)]
-pub(super) struct Between {
-    /// By the initiator's CPU.
-    flushes: FxHashMap<u32, Flush>,
-    /// By the work and its target: on which CPU the initiator is, and when the flush began.
-    queued: FxHashMap<(u64, u32), (u32, u64)>,
-}
-
-/// A flush that asks others.
-#[derive(Clone, Copy, Debug)]
-struct Flush {
-    site: usize,
-    tid: u32,
-    began: u64,
-    /// The last target, and when it was asked.
-    last: (u32, u64),
-    targets: u32,
-}
 
 impl Attribution {
     /// Work was queued for another CPU, between windows.

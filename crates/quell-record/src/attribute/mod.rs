@@ -34,7 +34,7 @@ use rustc_hash::FxHashMap;
 
 use crate::event::{self, Event};
 use crate::stack::{Stacks, Told};
-use between::Between;
+use aside::Between;
 use discard::Discards;
 use request::Requests;
 use site::{Events, Place, Site};
