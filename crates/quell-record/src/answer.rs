@@ -2,10 +2,10 @@
 //! each line says its own and all are of one answer.
 
 use crate::advise::Advice;
-use crate::attribute::{Attribution, Evidence};
+use crate::attribute::{Attribution, ENOUGH, Evidence};
 use crate::figures::{Range, count, counted, percent, percents, time, times, was};
 use crate::report::{ProgramRow, Report, SiteRow};
-use crate::scales::{ENOUGH, is_much};
+use crate::scales::is_much;
 
 /// Below this share of interrupts and of time it is not the TLB.
 const MATTERS: f64 = 0.01;

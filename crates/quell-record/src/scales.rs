@@ -3,12 +3,9 @@
 
 use quell_perf::FAULTS;
 
-use crate::attribute::Attribution;
 use crate::attribute::site::Site;
+use crate::attribute::{Attribution, ENOUGH};
 use crate::figures::Range;
-
-/// From so many recorded interrupts on, their number tells of what else happened.
-pub const ENOUGH: u64 = 50;
 
 /// From so much CPU time on, the kernel's account in hundredths of a second tells how much there was.
 pub const RAN_NS: f64 = 2e8;

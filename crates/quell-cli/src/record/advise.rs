@@ -8,7 +8,8 @@ use quell_host::predict::recorded::replay_busiest;
 use quell_record::report::Report;
 use serde_json::json;
 
-use super::{analysed, open, replay, show};
+use super::read::{analysed, open};
+use super::{replay, show};
 use crate::output::{paragraph, say};
 
 /// What would remove the shootdowns of a recording, and by how much

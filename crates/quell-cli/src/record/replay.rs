@@ -95,3 +95,8 @@ fn show(replayed: &Replayed) {
     }
     told.after.iter().for_each(paragraph);
 }
+
+/// That a recording could not be replayed, and why.
+pub fn nothing(why: &anyhow::Error) -> String {
+    format!("Nothing is predicted: {why}.")
+}

@@ -1,11 +1,10 @@
-//! What is known of interrupts between the windows in which everything is recorded: who sent each, and of some when
-//! their work was done.
+//! What is known of interrupts between the windows in which everything is recorded: who sent each, and of some when their work
+//! was done.
 //!
-//! A CPU asks all targets of a flush, in the order of their numbers, before it asks any for another. So a flush ends
-//! where the next target is not behind the last one, or another thread asks, or time has passed. The initiator has
-//! waited until the last target was done. Not all of them need be known, so each that is stands for its part of the
-//! flush, and all together for what was waited at least. The initiator goes on as soon as it sees that the last one is
-//! done.
+//! A CPU asks all targets of a flush, in the order of their numbers, before it asks any for another. So a flush ends where
+//! the next target is not behind the last one, or another thread asks, or time has passed. The initiator has waited until
+//! the last target was done; of which not all need be known, so each that is stands for its part of the flush, and all
+//! together for what was waited at least. The initiator goes on as soon as it sees that the last one is done.
 
 use quell_perf::Sample;
 

@@ -12,7 +12,7 @@
 //! flush on the stack are counted; where these are missing, too, flushes on targets (`tlb_flush` with reason 1) are
 //! laid at the initiator that last asked for as many pages in the same process. The [`Evidence`] says which it was.
 
-mod aside;
+pub mod aside;
 mod between;
 pub mod bins;
 mod discard;
@@ -39,7 +39,7 @@ use discard::Discards;
 use request::Requests;
 use site::{Events, Place, Site};
 pub use slice::{Observer, Slice, Stretch};
-pub use totals::{Evidence, Function, Program, Seen, Weight};
+pub use totals::{ENOUGH, Evidence, Function, Program, Seen, Weight};
 
 /// How many different whole stacks are kept for flame graphs; what comes later is counted as "(other stacks)".
 const FOLDED: usize = 1 << 17;

@@ -9,8 +9,7 @@ use rustc_hash::FxHashMap;
 use super::Attribution;
 use super::aside::Aside;
 use super::site::Site;
-use super::totals::{Evidence, Program};
-use crate::scales::ENOUGH;
+use super::totals::{ENOUGH, Evidence, Program};
 
 /// Interrupts that are known of a call of a program.
 #[derive(Clone, Copy, Default)]
