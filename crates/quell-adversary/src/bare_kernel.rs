@@ -1,5 +1,6 @@
 //! The smallest kernel that can use the engine: a few address spaces with a root and two leaf tables each, and
-//! the steps that programs of the engine's own scenarios are made of.
+//! the steps that programs of the engine's own scenarios are made of. The file is long because a step is a few lines and there
+//! are many.
 //!
 //! It takes the rules of the engine's documentation literally and does nothing else, so that what
 //! goes wrong in such a scenario goes wrong in the engine.
@@ -23,8 +24,8 @@ use crate::op::{AccessKind, Op};
 use crate::stage::Hw;
 use crate::tables;
 use quell::{
-    AddressSpace, Batch, Engine, Extent, Frame, Hardware, Page, PageRange, PageSize, Purpose,
-    Residue, Rules, Scope, Word,
+    AddressSpace, Batch, Engine, Extent, Frame, Hardware, JoinedFlushes, Page, PageRange, PageSize,
+    Purpose, Residue, Rules, Scope, Word,
 };
 use quell_vm::machine::{Event, Machine};
 use quell_zero::{Clear, Strategy};
@@ -78,6 +79,8 @@ pub struct BareKernel<'m> {
     flags: ManuallyDrop<[AdversaryWord; 4]>,
     current: [Cell<Option<usize>>; MAX_CPUS],
     preempts: fn(&BareKernel<'_>, usize),
+    /// What tasks share, of each space.
+    joined: ManuallyDrop<[JoinedFlushes<Hw>; SPACES]>,
 }
 
 /// The first frame that holds data.

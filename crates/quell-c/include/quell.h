@@ -16,9 +16,9 @@
  *     NULL, memory holds nothing of its kind, or this CPU has no number or is not online. Refused are still all
  *     that quell_engine_new refuses, a CPU that comes online twice, a space that ends while it is used, and a frame for a
  *     batch that is full; and quell_is_online says false on a CPU that is not online.
- *   - Engines, spaces and residues stay where they are, and so does a batch whose flush was started. A space outlives the
- *     batches that were told of it, and is passed to no function during quell_space_retire or after it. Objects of two
- *     engines are never mixed.
+ *   - Engines, spaces, residues and joined flushes stay where they are, and so does a batch whose flush was started.
+ *     A space outlives the batches that were told of it, and is passed to no function during quell_space_retire or after
+ *     it. Objects of two engines are never mixed.
  *   - One CPU at a time uses a batch, or initialises an object. Everything else may be called on any CPU at any time.
  *   - The caller stays on its CPU until the call returns.
  *
@@ -118,13 +118,16 @@
 // Bytes of a `struct quell_residue`.
 #define QUELL_RESIDUE_SIZE 8
 
+// Bytes of a `struct quell_joined`.
+#define QUELL_JOINED_SIZE 16
+
 // Bytes of a `struct quell_stamp`.
 #define QUELL_STAMP_SIZE 8
 
 // The alignment of what CPUs share, a cache line: engine, CPU, slot, ledger entry and space.
 #define QUELL_LINE_ALIGN 64
 
-// The alignment of batch, residue, stamp and plan.
+// The alignment of batch, residue, joined flushes, stamp and plan.
 #define QUELL_WORD_ALIGN 8
 
 #if !defined(QUELL_CPUS_8192)
@@ -163,7 +166,7 @@
 #define QUELL_POLICY_LENGTH 255
 
 // How many counters there are.
-#define QUELL_COUNTERS 39
+#define QUELL_COUNTERS 40
 
 // Bytes of a `struct quell_zero_plan`.
 #define QUELL_ZERO_PLAN_SIZE 72
@@ -361,6 +364,8 @@ enum quell_counter {
     QUELL_COUNTER_RESCUED,
     // Targets left out because they are virtual CPUs that do not run.
     QUELL_COUNTER_SKIPPED_NOT_RUNNING,
+    // Flushes of everything that another task has made for this one.
+    QUELL_COUNTER_JOINED,
 };
 
 // What TLBs keep of the entries of a kernel space.
@@ -567,6 +572,12 @@ struct QUELL_ALIGNED(8) quell_batch {
 // later debt of an engine. Zero is no such moment.
 struct QUELL_ALIGNED(8) quell_stamp {
     uint8_t opaque[QUELL_STAMP_SIZE];
+};
+
+// The flushes of one space that tasks share, beside that space and for it alone. Zeroed memory is one that nobody has
+// asked yet.
+struct QUELL_ALIGNED(8) quell_joined {
+    uint8_t opaque[QUELL_JOINED_SIZE];
 };
 
 // What the TLBs of a machine may keep, and what it forbids. Each but the last is 0 or 1.
@@ -1098,33 +1109,6 @@ QUELL_MUST_USE
 enum quell_status quell_batch_finish(struct quell_batch *batch,
                                      size_t *count);
 
-// Entries of `space` in `*range` changed, or anywhere if that is NULL: flushes at once, without a batch. On return no
-// CPU uses a translation that the change took away, in any later user access. `scope` is an `enum quell_scope`.
-//
-// It does in fewer steps what a batch of this one change does; but quell_settle does not know of it before it is
-// flushed. So it is called under the lock of the table, or where a second actor that meets the entry hears of the
-// flush in another way (Linux's mm_tlb_flush_pending), or relies on nothing.
-//
-// Context: after the tables were written, interrupts on or off. May wait.
-QUELL_MUST_USE
-enum quell_status quell_flush(struct quell_engine *engine,
-                              struct quell_space *space,
-                              const struct quell_range *range,
-                              uint32_t scope);
-
-// quell_flush for a kernel that knows where the engine's state of each CPU is: `here` is that of this CPU, one of
-// `quell_setup.cpus` or `cpu_places`.
-//
-// Refuses the state of another CPU.
-//
-// Context: as quell_flush.
-QUELL_MUST_USE
-enum quell_status quell_flush_here(struct quell_engine *engine,
-                                   struct quell_cpu *here,
-                                   struct quell_space *space,
-                                   const struct quell_range *range,
-                                   uint32_t scope);
-
 // Begins to flush, and waits for no CPU: what quell_batch_finish does without the wait. The flush goes on by itself;
 // quell_batch_poll says when it is over; quell_batch_finish ends it and yields the frames. Until then the
 // batch takes nothing more, and its array and spaces stay.
@@ -1161,6 +1145,57 @@ QUELL_MUST_USE
 enum quell_status quell_batch_finish_owed(struct quell_batch *batch,
                                           size_t *count,
                                           struct quell_stamp *stamp);
+
+// Entries of `space` in `*range` changed, or anywhere if that is NULL: flushes at once, without a batch. On return no
+// CPU uses a translation that the change took away, in any later user access. `scope` is an `enum quell_scope`.
+//
+// It does in fewer steps what a batch of this one change does; but quell_settle does not know of it before it is
+// flushed. So it is called under the lock of the table, or where a second actor that meets the entry hears of the
+// flush in another way (Linux's mm_tlb_flush_pending), or relies on nothing.
+//
+// Context: after the tables were written, interrupts on or off. May wait.
+QUELL_MUST_USE
+enum quell_status quell_flush(struct quell_engine *engine,
+                              struct quell_space *space,
+                              const struct quell_range *range,
+                              uint32_t scope);
+
+// quell_flush for a kernel that knows where the engine's state of each CPU is: `here` is that of this CPU, one of
+// `quell_setup.cpus` or `cpu_places`.
+//
+// Refuses the state of another CPU.
+//
+// Context: as quell_flush.
+QUELL_MUST_USE
+enum quell_status quell_flush_here(struct quell_engine *engine,
+                                   struct quell_cpu *here,
+                                   struct quell_space *space,
+                                   const struct quell_range *range,
+                                   uint32_t scope);
+
+// Entries of `space` changed anywhere, page tables may be free: flushes everything, as quell_flush with
+// QUELL_SCOPE_TABLES, or lets a flush of another task do that begins after this call has. Worth it where several
+// threads change one space at the same time and more than two CPUs have it loaded. `joined` is that space's, in all such
+// calls.
+//
+// Context: as quell_flush, but not from an interrupt handler, and the kernel does not preempt the task meanwhile by one
+// that shares a flush of the same space: it would wait for what it has interrupted. May wait, for that task too.
+QUELL_MUST_USE
+enum quell_status quell_flush_joined(struct quell_engine *engine,
+                                     struct quell_space *space,
+                                     struct quell_joined *joined);
+
+// quell_flush_joined for a kernel that knows where the engine's state of each CPU is: `here` is that of this CPU, one
+// of `quell_setup.cpus` or `cpu_places`.
+//
+// Refuses the state of another CPU.
+//
+// Context: as quell_flush_joined.
+QUELL_MUST_USE
+enum quell_status quell_flush_joined_here(struct quell_engine *engine,
+                                          struct quell_cpu *here,
+                                          struct quell_space *space,
+                                          struct quell_joined *joined);
 
 // What the TLBs of an architecture (an `enum quell_architecture`) may keep, of the least that it promises: a kernel
 // that knows more of its machine (RISC-V's Svvptc, Arm's FEAT_BBML1), or never touches user memory in place, changes

@@ -4,14 +4,11 @@
 //! out what was flushed, here the array counts.
 
 use crate::held::{BatchPlace, CBatch, Frames, Held, batch, held};
-use crate::place::{
-    engine_here, made_here, quell_batch, quell_cpu, quell_engine, quell_space, quell_stamp, reject,
-    room, space,
-};
+use crate::place::{engine_here, quell_batch, quell_engine, quell_space, quell_stamp, room, space};
 use crate::status::{answer, quell_status};
 use crate::values::{purpose, quell_range, scope};
 use core::ffi::c_void;
-use quell::{Outcome, PageRange, Scope};
+use quell::{Outcome, Scope};
 
 /// Begins a batch for a purpose (`enum quell_purpose`), in memory of any content. `frames` is an array for the names of
 /// `room` frames, which belongs to the batch until that is finished; NULL if `room` is 0. A full batch must be
@@ -289,90 +286,6 @@ pub unsafe extern "C" fn quell_batch_finish(
         unsafe { tell(count, frames) };
         Ok(())
     })
-}
-
-/// Entries of `space` in `*range` changed, or anywhere if that is NULL: flushes at once, without a batch. On return no
-/// CPU uses a translation that the change took away, in any later user access. `scope` is an `enum quell_scope`.
-///
-/// It does in fewer steps what a batch of this one change does; but quell_settle does not know of it before it is
-/// flushed. So it is called under the lock of the table, or where a second actor that meets the entry hears of the
-/// flush in another way (Linux's mm_tlb_flush_pending), or relies on nothing.
-///
-/// Context: after the tables were written, interrupts on or off. May wait.
-///
-/// # Safety
-/// As the header says.
-#[unsafe(no_mangle)]
-#[must_use]
-pub unsafe extern "C" fn quell_flush(
-    engine: *mut quell_engine,
-    space: *mut quell_space,
-    range: *const quell_range,
-    scope: u32,
-) -> quell_status {
-    answer(|| {
-        // SAFETY: C vouches for its memory, and keeps the space.
-        let (engine, space, range) = unsafe {
-            (
-                engine_here(engine)?,
-                self::space(space)?,
-                range_if_any(range)?,
-            )
-        };
-        engine.flush_at_once(space, range, self::scope(scope)?);
-        Ok(())
-    })
-}
-
-/// quell_flush for a kernel that knows where the engine's state of each CPU is: `here` is that of this CPU, one of
-/// `quell_setup.cpus` or `cpu_places`.
-///
-/// Refuses the state of another CPU.
-///
-/// Context: as quell_flush.
-///
-/// # Safety
-/// As the header says.
-#[unsafe(no_mangle)]
-#[must_use]
-pub unsafe extern "C" fn quell_flush_here(
-    engine: *mut quell_engine,
-    here: *mut quell_cpu,
-    space: *mut quell_space,
-    range: *const quell_range,
-    scope: u32,
-) -> quell_status {
-    answer(|| {
-        // SAFETY: C vouches for its memory, and keeps the space.
-        let ((made, here), space, range) = unsafe {
-            (
-                made_here(engine, here)?,
-                self::space(space)?,
-                range_if_any(range)?,
-            )
-        };
-        let scope = self::scope(scope)?;
-        // SAFETY: looked for above, or C vouches for it.
-        unsafe { made.engine().flush_at_once_here(here, space, range, scope) };
-        Ok(())
-    })
-}
-
-/// The range, if the pointer is not NULL.
-///
-/// # Errors
-/// If the pointer is refused, or if it is no range of whole strides.
-///
-/// # Safety
-/// It is NULL, or C has initialised what it points to.
-#[inline]
-unsafe fn range_if_any(range: *const quell_range) -> Result<Option<PageRange>, quell_status> {
-    if range.is_null() {
-        return Ok(None);
-    }
-    reject(range)?;
-    // SAFETY: it is not NULL, so C has initialised it.
-    Ok(Some(unsafe { *range }.checked()?))
 }
 
 /// Begins to flush, and waits for no CPU: what quell_batch_finish does without the wait. The flush goes on by itself;

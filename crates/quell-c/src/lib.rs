@@ -46,6 +46,7 @@ pub mod capacity;
 pub mod change;
 pub mod cpu;
 pub mod engine;
+pub mod flush;
 mod held;
 pub mod lazy;
 pub mod machine;

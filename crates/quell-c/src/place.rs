@@ -1,5 +1,6 @@
 //! The memory that the embedder places: its types as C sees them, their sizes, and the way from a pointer to what
-//! lies there. Every pointer to such memory is converted here.
+//! lies there. Every pointer to such memory is converted here: the file is long because each type has a declaration, a size
+//! and a way in.
 //!
 //! The sizes are those of the engine's types on a 64-bit machine. Each is asserted where its type is declared: what
 //! does not fit does not compile.
@@ -14,7 +15,9 @@ use crate::mistakes::Kept;
 use crate::status::{quell_status, refuse};
 use core::mem::{MaybeUninit, align_of, size_of};
 use core::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
-use quell::{AddressSpace, Engine, Hardware, LedgerEntry, PerCpu, Residue, Slot, Stamp};
+use quell::{
+    AddressSpace, Engine, Hardware, JoinedFlushes, LedgerEntry, PerCpu, Residue, Slot, Stamp,
+};
 
 /// Bytes of a `struct quell_engine`.
 pub const QUELL_ENGINE_SIZE: usize = 512;
@@ -44,11 +47,13 @@ pub const QUELL_BATCH_SIZE: usize = 280 + QUELL_BATCH_SPACES * QUELL_BATCH_SPACE
 pub const QUELL_BATCH_SIZE: usize = 1176 + QUELL_BATCH_SPACES * QUELL_BATCH_SPACE_SIZE;
 /// Bytes of a `struct quell_residue`.
 pub const QUELL_RESIDUE_SIZE: usize = 8;
+/// Bytes of a `struct quell_joined`.
+pub const QUELL_JOINED_SIZE: usize = 16;
 /// Bytes of a `struct quell_stamp`.
 pub const QUELL_STAMP_SIZE: usize = 8;
 /// The alignment of what CPUs share, a cache line: engine, CPU, slot, ledger entry and space.
 pub const QUELL_LINE_ALIGN: usize = 64;
-/// The alignment of batch, residue, stamp and plan.
+/// The alignment of batch, residue, joined flushes, stamp and plan.
 pub const QUELL_WORD_ALIGN: usize = 8;
 
 /// The engine of a machine. Place it zeroed; quell_engine_new makes it. It stays where it is.
@@ -95,6 +100,13 @@ pub struct quell_residue {
     opaque: [u8; QUELL_RESIDUE_SIZE],
 }
 
+/// The flushes of one space that tasks share, beside that space and for it alone. Zeroed memory is one that nobody has
+/// asked yet.
+#[repr(C, align(8))]
+pub struct quell_joined {
+    opaque: [u8; QUELL_JOINED_SIZE],
+}
+
 /// When the flush of a batch began to be owed: a number of 64 bits in the machine's order of bytes, larger for each
 /// later debt of an engine. Zero is no such moment.
 #[repr(C, align(8))]
@@ -133,6 +145,9 @@ impl Place for quell_space {
 impl Place for quell_residue {
     type Content = Residue<Machine>;
 }
+impl Place for quell_joined {
+    type Content = JoinedFlushes<Machine>;
+}
 impl Place for quell_stamp {
     type Content = Stamp;
 }
@@ -157,6 +172,7 @@ sized! {
     quell_ledger_entry = QUELL_LEDGER_ENTRY_SIZE / QUELL_LINE_ALIGN,
     quell_space = QUELL_SPACE_SIZE / QUELL_LINE_ALIGN,
     quell_residue = QUELL_RESIDUE_SIZE / QUELL_WORD_ALIGN,
+    quell_joined = QUELL_JOINED_SIZE / QUELL_WORD_ALIGN,
     quell_stamp = QUELL_STAMP_SIZE / QUELL_WORD_ALIGN
 }
 
@@ -456,6 +472,22 @@ pub(crate) unsafe fn residue<'a>(
     place: *const quell_residue,
 ) -> Result<&'a Residue<Machine>, quell_status> {
     // SAFETY: a residue is one word, for which every pattern of bits is a value.
+    unsafe { content(place) }
+}
+
+/// The flushes that tasks share in this memory.
+///
+/// # Errors
+/// If the pointer is refused.
+///
+/// # Safety
+/// The memory is initialised and stays; or, in a library that looks for misuse, the
+/// pointer is NULL.
+#[inline]
+pub(crate) unsafe fn joined<'a>(
+    place: *const quell_joined,
+) -> Result<&'a JoinedFlushes<Machine>, quell_status> {
+    // SAFETY: they are two words, for which every pattern of bits is a value.
     unsafe { content(place) }
 }
 

@@ -7,7 +7,7 @@ use core::ffi::c_char;
 use quell::{Counter, CpuId, Stats};
 
 /// How many counters there are.
-pub const QUELL_COUNTERS: usize = 39;
+pub const QUELL_COUNTERS: usize = 40;
 
 /// What is counted, each on its own CPU: a sum of CPUs is not one moment in time.
 #[repr(C)]
@@ -91,6 +91,8 @@ pub enum quell_counter {
     Rescued,
     /// Targets left out because they are virtual CPUs that do not run.
     SkippedNotRunning,
+    /// Flushes of everything that another task has made for this one.
+    Joined,
 }
 
 macro_rules! same {
@@ -142,6 +144,7 @@ same! {
     CaughtUp
     Rescued
     SkippedNotRunning
+    Joined
 }
 
 /// Texts of the counters, ended with zero bytes.

@@ -61,6 +61,14 @@ fn the_kernels_own_mappings_reach_the_machine() {
 }
 
 #[test]
+fn what_c_says_reaches_the_engine_as_it_was_said() {
+    with_libraries("tests/c/passed_on.c", &[], |_, command| {
+        let (ok, output) = run(command);
+        assert!(ok && output.contains("answers were right"), "{output}");
+    });
+}
+
+#[test]
 fn changes_of_entries_need_what_the_rules_say() {
     with_libraries("tests/c/change.c", &[], |_, command| {
         let (ok, output) = run(command);

@@ -78,6 +78,7 @@ enum Command {
     /// Predict what each mechanism would save on this host, from `measure host`'s machine file
     Predict(predict::PredictArgs),
     Record(record::RecordArgs),
+    Advise(record::advise::AdviseArgs),
     #[cfg(all(
         target_os = "linux",
         any(target_arch = "x86_64", target_arch = "aarch64")
@@ -117,6 +118,7 @@ fn execute(cli: Cli) -> anyhow::Result<ExitCode> {
         Some(Command::Measure(args)) => measure::run(args),
         Some(Command::Predict(args)) => predict::run(&args),
         Some(Command::Record(args)) => record::run(&args),
+        Some(Command::Advise(args)) => record::advise::run(&args),
         #[cfg(all(
             target_os = "linux",
             any(target_arch = "x86_64", target_arch = "aarch64")

@@ -246,3 +246,97 @@ fn top_names_what_it_cannot_do() {
         .code(2)
         .stderr(contains("more than 0"));
 }
+
+#[test]
+fn a_terminal_that_goes_ends_a_recording_well_unless_that_was_to_outlive_it() {
+    use rustix::process::{Pid, Signal, kill_process};
+    let folder = tempfile::tempdir().unwrap();
+    for (ignores, seconds) in [(false, "60"), (true, "3")] {
+        let (file, begun) = (folder.path().join("recording"), folder.path().join("begun"));
+        let _ = std::fs::remove_file(&begun);
+        // The command ignores it in either case, so that it is not what ends.
+        let command = format!(
+            "trap '' HUP; echo $$ >'{}'; exec sleep 60 >/dev/null 2>&1",
+            begun.display()
+        );
+        let script = format!(
+            "{} exec '{}' record -o '{}' --seconds {seconds} -- sh -c \"$0\"",
+            if ignores { "trap '' HUP;" } else { "" },
+            env!("CARGO_BIN_EXE_quell"),
+            file.display(),
+        );
+        let mut recorder = std::process::Command::new("sh")
+            .args(["-c", &script, &command])
+            .stdout(std::process::Stdio::null())
+            .stderr(std::process::Stdio::piped())
+            .spawn()
+            .unwrap();
+        let since = std::time::Instant::now();
+        let sleeper = loop {
+            let told = std::fs::read_to_string(&begun).unwrap_or_default();
+            if let Ok(pid) = told.trim().parse() {
+                break Pid::from_raw(pid);
+            }
+            if since.elapsed().as_secs() > 20 {
+                let _ = recorder.kill();
+                let _ = recorder.wait();
+                return eprintln!("NOT RUN: nothing can be recorded here");
+            }
+            std::thread::sleep(std::time::Duration::from_millis(20));
+        };
+        let recorder_pid = Pid::from_child(&recorder);
+        kill_process(recorder_pid, Signal::HUP).unwrap();
+        let output = recorder.wait_with_output().unwrap();
+        let _ = sleeper.map(|pid| kill_process(pid, Signal::KILL));
+        let errors = String::from_utf8_lossy(&output.stderr);
+        if cannot(&errors) {
+            return;
+        }
+        assert!(output.status.success(), "{errors}");
+        assert!(errors.contains("the command still runs"), "{errors}");
+        let length = errors
+            .split_once(" in ")
+            .and_then(|(_, rest)| rest.split_once(" s into"));
+        let length: f64 = length.unwrap().0.parse().unwrap();
+        assert_eq!(length >= 3.0, ignores, "{errors}");
+        quell(&["--import", file.to_str().unwrap()])
+            .assert()
+            .success();
+    }
+}
+
+#[test]
+fn what_a_command_leaves_running_is_recorded_for_the_time_that_was_named() {
+    let folder = tempfile::tempdir().unwrap();
+    let (file, left) = (folder.path().join("recording"), folder.path().join("left"));
+    let command = format!("sleep 60 >/dev/null 2>&1 & echo $! >'{}'", left.display());
+    for seconds in [Some("2"), None] {
+        let named = seconds.map(|seconds| ["--seconds", seconds]);
+        let mut recorder = quell(&["-o", file.to_str().unwrap()]);
+        recorder.args(named.iter().flatten());
+        let output = recorder
+            .args(["--", "sh", "-c", &command])
+            .output()
+            .unwrap();
+        let pid = std::fs::read_to_string(&left).unwrap_or_default();
+        if let Some(pid) = pid
+            .trim()
+            .parse()
+            .ok()
+            .and_then(rustix::process::Pid::from_raw)
+        {
+            let _ = rustix::process::kill_process(pid, rustix::process::Signal::KILL);
+        }
+        let errors = String::from_utf8_lossy(&output.stderr);
+        if cannot(&errors) {
+            return;
+        }
+        assert!(output.status.success(), "{errors}");
+        assert_eq!(errors.contains("in 2.0 s"), seconds.is_some(), "{errors}");
+        assert_eq!(
+            errors.contains("what it started still runs"),
+            seconds.is_none(),
+            "{errors}"
+        );
+    }
+}

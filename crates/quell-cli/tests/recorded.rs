@@ -397,3 +397,35 @@ proptest! {
         }
     }
 }
+
+#[test]
+fn advice_alone_is_what_the_whole_report_advises() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("recording.txt");
+    std::fs::write(&file, PERF).unwrap();
+    let name = text(&file);
+    let whole = document(&["record", "--json", "--import", name]);
+    let alone = document(&["advise", "--json", name]);
+    assert!(!whole["advice"].as_array().unwrap().is_empty());
+    assert_eq!(alone, serde_json::json!({"advice": whole["advice"]}));
+    let output = quell(&["advise", name]).output().unwrap();
+    let shown = String::from_utf8(output.stdout).unwrap();
+    // Before and after of each, beneath the answer, and no other table.
+    let first = &whole["advice"][0];
+    let row = shown
+        .lines()
+        .find(|line| line.contains(first["kind"].as_str().unwrap()));
+    assert!(
+        row.is_some_and(|row| row.contains(&first["interrupts"].to_string())),
+        "{shown}"
+    );
+    assert!(
+        shown.contains("Try first") && !shown.contains("Who pays"),
+        "{shown}"
+    );
+    quell(&["advise"]).assert().code(2).stderr(contains("FILE"));
+    quell(&["advise", "/nonexistent"])
+        .assert()
+        .failure()
+        .stderr(contains("/nonexistent"));
+}

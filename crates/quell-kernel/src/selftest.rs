@@ -18,7 +18,7 @@ use alloc::vec::Vec;
 use bare::{ADDRESS, Outcome, check, marked, space};
 use core::sync::atomic::{AtomicU64, Ordering::SeqCst};
 use quell::{CpuId, CpuSet, Hardware, Invalidate, Tag};
-use stale::{flush_works, global_pages, stale_shows};
+use stale::{flush_works, global_pages, stale_shows, whole_ranges};
 
 /// Waits for a CPU that has interrupts masked for ever, and serves others meanwhile: the watchdog
 /// must end the run.
@@ -63,7 +63,7 @@ pub fn lose_interrupt() -> bool {
 /// Runs all tests; whether all passed.
 pub fn run() -> bool {
     type Test = (&'static str, fn() -> Outcome);
-    let tests: [Test; 11] = [
+    let tests: [Test; 12] = [
         ("interrupts_reach_every_cpu", interrupts),
         ("idle_cpus_halt_and_wake", idle),
         ("timer_interrupts_user_mode", timer),
@@ -75,6 +75,7 @@ pub fn run() -> bool {
         ("stale_translations_show", stale_shows),
         ("flushes_end_staleness", flush_works),
         ("flushes_end_global_pages", global_pages),
+        ("flushes_reach_whole_ranges", whole_ranges),
     ];
     let mut passed = true;
     for (name, test) in tests {

@@ -61,6 +61,7 @@ fn record(calls: usize, overhead: f64, wanted: Vec<Wanted>) -> Option<Recorded> 
     let options = Options {
         wanted,
         overhead,
+        outlives: false,
         buffer: None,
     };
     let recorder = match Recorder::open(options, Scope::Command(command)) {
@@ -88,6 +89,10 @@ fn record(calls: usize, overhead: f64, wanted: Vec<Wanted>) -> Option<Recorded> 
             item => items.push(item),
         }
     }
+    assert!(
+        samples.is_sorted_by_key(|sample| sample.time_ns),
+        "the buffers of the CPUs are merged by time"
+    );
     let (before, after) = (before.unwrap(), after.unwrap());
     Some(Recorded {
         summary,

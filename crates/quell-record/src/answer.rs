@@ -2,20 +2,23 @@
 //! each line says its own and all are of one answer.
 
 use crate::advise::Advice;
-use crate::attribute::{Attribution, Evidence};
+use crate::attribute::{Attribution, ENOUGH, Evidence};
 use crate::figures::{Range, count, counted, percent, percents, time, times, was};
 use crate::report::{ProgramRow, Report, SiteRow};
-use crate::scales::{ENOUGH, is_much};
+use crate::scales::is_much;
 
 /// Below this share of interrupts and of time it is not the TLB.
 const MATTERS: f64 = 0.01;
 
 /// Interrupts that were not timed have taken no longer than this each, in nanoseconds, their initiators' waits
 /// included: some times what the mean of timed ones was on the busiest virtual machine that was recorded.
-const LONGEST_NS: f64 = 1e6;
+pub const LONGEST_NS: f64 = 1e6;
 
 /// What is said in place of advice where interrupts were only counted: what is not timed promises nothing by itself.
 const TOO_LITTLE: &str = "What would help cannot be told, because none of these was timed: record for longer, or allow more with --overhead.";
+
+/// The same where they were timed, and what came before and after them is not known.
+const NOT_WHOLE: &str = "What would help cannot be told, because none of these was recorded with what led to it: record for longer, or allow more with --overhead.";
 
 /// The verdict where all interrupts, however long each took, are too few to matter.
 const SO_FEW: &str = "It is not your TLB: so few interrupts take no program 1 % of its time.";
@@ -209,6 +212,12 @@ pub fn answer(
             }) =>
         {
             lines.push(TOO_LITTLE.into())
+        }
+        None if !answer.are_few
+            && answer.worst.is_none_or(|(_, share)| share.most >= MATTERS)
+            && answer.first.is_some_and(|site| site.whole == 0) =>
+        {
+            lines.push(NOT_WHOLE.into())
         }
         None if only.is_some() || answer.first.is_some() => {
             lines.push("No change promises more than the noise of this recording.".into())

@@ -32,7 +32,13 @@ pub enum Event<'a> {
         work: u64,
     },
     /// The same outside of the stretches of time in which everything is recorded.
-    QueueBetween { function: &'a str },
+    QueueBetween {
+        target: u32,
+        function: &'a str,
+        work: u64,
+    },
+    /// There, some of that work was done, on the CPU that it was queued for.
+    EndBetween { function: &'a str, work: u64 },
     /// `ipi:ipi_send_cpu`; a reschedule interrupt has no callback.
     Send { target: u32, call: bool },
     /// `ipi:ipi_send_cpumask`.
@@ -89,8 +95,15 @@ pub fn of(sample: &Sample) -> Event<'_> {
             },
             None => Event::Other,
         },
+        // Without its target it still tells whose it is.
         "between:csd_queue_cpu" => Event::QueueBetween {
+            target: cpu("cpu").unwrap_or(u32::MAX),
             function: text("func"),
+            work: bits("csd"),
+        },
+        "between:csd_function_exit" => Event::EndBetween {
+            function: text("func"),
+            work: bits("csd"),
         },
         "csd:csd_function_entry" => Event::Begin {
             function: text("func"),

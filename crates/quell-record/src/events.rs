@@ -54,6 +54,15 @@ const OTHERS: &str = if cfg!(target_arch = "x86_64") {
 /// Between windows, every so many-th of these is recorded.
 const OTHERS_EVERY: u64 = 16;
 
+/// The event that tells when the work of an interrupt is done, and which of that the row `TLB` counts. Where flushes take
+/// no interrupts, kernels have no such function and refuse the filter.
+const DONE: (&str, &str) = ("csd:csd_function_exit", "func.function == flush_tlb_func");
+
+/// Between windows, every so many-th of these is recorded on each CPU: enough for a program that interrupts a few hundred times,
+/// and a tenth of what it costs to record who sends them where there are many. An odd number: programs often do two things
+/// by turns.
+const DONE_EVERY: u64 = 7;
+
 /// The events of a recording, where the kernel has them.
 pub fn recorded() -> Vec<Wanted> {
     let one = |event: &str, everywhere, stack| Wanted {
@@ -92,6 +101,13 @@ pub fn recorded() -> Vec<Wanted> {
         Wanted {
             stretches: Stretches::Between,
             ..with(QUEUED, Stack::Whole, SHOOTDOWN.0, or_none)
+        },
+        // When some of these were done tells what they cost, in programs that fill so much memory that windows are short,
+        // and in those that flush in bursts which are over before one opens.
+        Wanted {
+            stretches: Stretches::Between,
+            every: DONE_EVERY,
+            ..with(DONE.0, Stack::Absent, DONE.1, or_none)
         },
         with(QUEUED, Stack::Whole, SHOOTDOWN.1, or_none),
         // So these are counted there, as far as that is paid for, and some are recorded to tell whose they are.

@@ -34,6 +34,8 @@ pub struct SiteRow {
     pub interrupts: u64,
     /// How many of these were recorded with what they cost: what initiators waited and targets lost is known from them.
     pub timed: u64,
+    /// Of these, those that were recorded with all that happened around them: what would help is known from them.
+    pub whole: u64,
     /// Pages of flushes that named them.
     pub pages: u64,
     /// Flushes of everything.

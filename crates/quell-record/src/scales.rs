@@ -3,12 +3,9 @@
 
 use quell_perf::FAULTS;
 
-use crate::attribute::Attribution;
 use crate::attribute::site::Site;
+use crate::attribute::{Attribution, ENOUGH};
 use crate::figures::Range;
-
-/// From so many recorded interrupts on, their number tells of what else happened.
-pub const ENOUGH: u64 = 50;
 
 /// From so much CPU time on, the kernel's account in hundredths of a second tells how much there was.
 pub const RAN_NS: f64 = 2e8;
@@ -105,7 +102,7 @@ impl Scales {
     /// one of these is: the program does more of everything while it is not recorded. A handful of interrupts says
     /// nothing of the others, so then it is what a recorded second stands for.
     pub fn calls(&self, site: &Site) -> f64 {
-        match self.few || site.timed < ENOUGH {
+        match self.few || site.whole < ENOUGH {
             true => site.weight.min(self.calls),
             false => site.weight,
         }

@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
+use crate::answer::LONGEST_NS;
 use crate::attribute::site::{Site, spread};
 use crate::attribute::{Attribution, Weight};
 use crate::figures::Range;
@@ -145,6 +146,7 @@ fn row(site: &Site, scales: Scales, cpu_ns: Option<f64>, from: &Attribution) -> 
         remote,
         interrupts,
         timed: site.timed,
+        whole: site.whole,
         pages: scaled(site.pages, calls),
         full: scaled(site.full, calls),
         initiator,
@@ -246,7 +248,8 @@ impl Costs {
     }
 
     /// What it waited. Interrupts from sites of which none was timed are taken to cost at most what the others do, if
-    /// they are few. Else they may have cost anything, up to `all`: an initiator waits in the kernel.
+    /// they are few. Else they may have cost anything, up to [`LONGEST_NS`] each and to `all` together: an initiator waits
+    /// in the kernel.
     fn waited(self, all: Option<f64>) -> Range {
         if self.timed == 0 {
             return Range::default();
@@ -256,7 +259,9 @@ impl Costs {
         let anything = all.filter(|_| is_much(self.untimed, self.sent));
         Range {
             least: (self.waited.least - self.deviation.least.sqrt()).max(0.0),
-            most: anything.map_or(alike, |all| all.max(alike)),
+            most: anything.map_or(alike, |all| {
+                all.min(most + self.untimed * LONGEST_NS).max(alike)
+            }),
         }
     }
 }

@@ -31,7 +31,7 @@ fn advised(
 
 /// Which pages a program fills in each round.
 #[derive(Clone, Copy)]
-struct Filled {
+pub(crate) struct Filled {
     /// How many.
     all: u64,
     /// The first so many of them are others, which no call gave back.
@@ -83,7 +83,7 @@ fn report_with(
 }
 
 /// The recording that it is made of.
-fn recorded_with(
+pub(crate) fn recorded_with(
     fault_ns: Option<f64>,
     busy: bool,
     protected: Option<u64>,

@@ -2,6 +2,7 @@
 
 mod advice;
 mod answer;
+mod between;
 mod browser;
 mod live;
 mod page;

@@ -49,7 +49,7 @@ fn report(scope: &str, server: u64, other: u64, timed: bool) -> Report {
 }
 
 /// The recording itself.
-fn recorded(scope: &str, server: u64, other: u64, timed: bool) -> Attribution {
+pub(crate) fn recorded(scope: &str, server: u64, other: u64, timed: bool) -> Attribution {
     let mut all = Attribution::new();
     all.item(
         Item::Host(Host {
@@ -80,7 +80,7 @@ fn recorded(scope: &str, server: u64, other: u64, timed: bool) -> Attribution {
     all
 }
 
-fn one<'a>(lines: &'a [String], word: &str) -> &'a str {
+pub(crate) fn one<'a>(lines: &'a [String], word: &str) -> &'a str {
     let found = lines.iter().find(|line| line.contains(word));
     found.unwrap_or_else(|| panic!("no line says {word}: {lines:#?}"))
 }
@@ -155,7 +155,7 @@ fn interrupts_that_were_only_counted_are_no_verdict() {
 }
 
 /// The server has used so much CPU time by the kernel's account.
-fn ran() -> Item {
+pub(crate) fn ran() -> Item {
     Item::Ran(Ran {
         comm: "server".into(),
         user_ns: 10_000_000_000,

@@ -125,6 +125,69 @@ fn the_json_has_the_keys_that_were_promised() {
     );
 }
 
+/// Two initiators whose flushes a target makes in one interrupt: what is around both is shared, not charged twice.
+#[test]
+fn an_interrupt_that_does_two_works_is_charged_once() {
+    let line = |who: &str, cpu: u32, ns: u64, event: &str| {
+        format!("{who} [{cpu:03}] 100.{ns:09}: {event}\n")
+    };
+    let queued = |csd: &str| {
+        format!(
+            "csd:csd_queue_cpu: cpu=1 callsite=smp_call_function_many_cond+0x1 func=flush_tlb_func csd={csd}"
+        )
+    };
+    let mut text = String::new();
+    for (who, cpu, at, call, csd) in [
+        (
+            "a 10/10",
+            0,
+            1000,
+            "madvise: start: 0x1000, len_in: 0x1000, behavior: 0x00000004",
+            "0x10",
+        ),
+        (
+            "b 20/20",
+            2,
+            2200,
+            "munmap: addr: 0x5000, len: 0x1000",
+            "0x20",
+        ),
+    ] {
+        text += &line(who, cpu, at, &format!("syscalls:sys_enter_{call}"));
+        text += &line(
+            who,
+            cpu,
+            at + 100,
+            "tlb:tlb_flush: pages:1 reason:remote ipi send (4)",
+        );
+        text += &line(who, cpu, at + 200, &queued(csd));
+    }
+    text += &line(
+        "c 30/30",
+        1,
+        3000,
+        "irq_vectors:call_function_entry: vector=252",
+    );
+    for (csd, at) in [("0x10", 4000), ("0x20", 4200)] {
+        for (what, at) in [("entry", at), ("exit", at + 100)] {
+            let event = format!("csd:csd_function_{what}: func=flush_tlb_func csd={csd}");
+            text += &line("c 30/30", 1, at, &event);
+        }
+    }
+    text += &line(
+        "c 30/30",
+        1,
+        9000,
+        "irq_vectors:call_function_exit: vector=252",
+    );
+    text += &line("a 10/10", 0, 9500, "syscalls:sys_exit_madvise: 0x0");
+    text += &line("b 20/20", 2, 9600, "syscalls:sys_exit_munmap: 0x0");
+    let report = Report::new(analysed(&text), None);
+    let stolen: Vec<f64> = report.sites.iter().map(|site| site.stolen.most).collect();
+    // The interrupt took 6 microseconds.
+    assert_eq!(stolen, [3000.0, 3000.0], "{:?}", report.sites);
+}
+
 #[test]
 fn calls_that_could_be_one_are_advised_to_be_one() {
     let report = Report::new(analysed(PERF), None);
@@ -291,6 +354,7 @@ fn what_is_no_recording_is_refused_with_the_way_out() {
             },
         }
     };
+    assert!(refused(b"quell recording 3\n\0\x01").contains("give it as a file"));
     assert!(refused(b"PERFILE2\0\0\0").contains("perf script"));
     assert!(refused(b"\x17\x08\x44tracing6").contains("trace-cmd report"));
     let empty = refused(b"");

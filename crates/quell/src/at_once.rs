@@ -7,6 +7,8 @@
 //! The rest is what mostly is so, and stands in front: no other CPU has the space loaded, or every one that has is
 //! asked and interrupted; the request is a short range, and this CPU's next step. A policy without S4, a machine that
 //! broadcasts and a space of the kernel's mappings take the general way.
+//!
+//! Tasks that flush everything of one space at the same time may share such flushes: [`joined`](crate::joined).
 
 use crate::addr::PageRange;
 use crate::cpu::Concern;
@@ -15,6 +17,7 @@ use crate::flush::{Posting, Shootdown};
 use crate::flush_info::{FlushInfo, Laid, Lone};
 use crate::hardware::{Hardware, Scope};
 use crate::inbox::{Marks, Post, Posted};
+use crate::joined::JoinedFlushes;
 use crate::per_cpu::PerCpu;
 use crate::request::{MAX_PACKED_STRIDES, Request, pack, unpack};
 use crate::rules::{EngineRules, Rules};
@@ -54,6 +57,76 @@ impl<H: Hardware, R: Rules> Engine<'_, H, R> {
     ) {
         self.assert_here(here);
         self.flush_from(here, space, range, scope);
+    }
+
+    /// Entries of `space` changed anywhere, page-table pages may be free: flushes everything, as
+    /// [`Engine::flush_at_once`] does with [`Scope::Tables`], or lets a flush of another task do that begins after this
+    /// call has. `joined` is that space's, in all such calls. When it returns, no CPU uses a translation that the change
+    /// took away, in any later user access, and none walks the freed tables (C1, C3, C6). May wait for other CPUs, and
+    /// for the task that makes the flush.
+    ///
+    /// It raises no debt, as [`Engine::flush_at_once`]. Worth it where several threads change one space at the same
+    /// time and more than two CPUs have it loaded; a lone task pays for two words that it writes.
+    ///
+    /// The CPU that makes the flush is named to [`Hardware::waits_long`] by those that wait for it. So a task must not
+    /// be preempted here by one that shares a flush of the same space; nor may an interrupt handler call it, which may
+    /// have interrupted the one that it would wait for. Both call [`Engine::flush_at_once`].
+    ///
+    /// # Panics
+    /// In debug builds, if this CPU is making a shared flush of this space already: it would wait for itself.
+    pub fn flush_joined(&self, space: &AddressSpace<H>, joined: &JoinedFlushes<H>) {
+        self.flush_joined_from(self.here(), space, joined);
+    }
+
+    /// [`Engine::flush_joined`] where the kernel knows the engine's state of the CPU that it runs on (`here`). May wait
+    /// for other CPUs, and for the task that makes the flush.
+    ///
+    /// # Safety
+    /// `here` is this engine's state of the CPU that executes the call, which stays on it until it returns.
+    ///
+    /// # Panics
+    /// In debug builds, if `here` is another CPU's state. In debug builds, if this CPU is making a shared flush of this
+    /// space already.
+    #[allow(unsafe_code)] // A declaration: there is nothing unsafe in here.
+    pub unsafe fn flush_joined_here(
+        &self,
+        here: &PerCpu<'_, H>,
+        space: &AddressSpace<H>,
+        joined: &JoinedFlushes<H>,
+    ) {
+        self.assert_here(here);
+        self.flush_joined_from(here, space, joined);
+    }
+
+    fn flush_joined_from(
+        &self,
+        cpu: &PerCpu<'_, H>,
+        space: &AddressSpace<H>,
+        joined: &JoinedFlushes<H>,
+    ) {
+        self.assert_may_wait();
+        let me = cpu.id();
+        let mine = joined.ask();
+        let mut turns = 0;
+        loop {
+            let served = joined.served();
+            let done = served.up_to >= mine;
+            if self.rules.joined_flush_is_over(done, served.by.is_some()) {
+                cpu.stats.add(Counter::Joined, 1);
+                return;
+            }
+            match served.by {
+                Some(other) => {
+                    debug_assert!(other != me, "a CPU waits for a flush that it makes itself");
+                    self.wait_a_turn_for(me, cpu, other, &mut turns);
+                }
+                None if joined.begin(served, me) => break,
+                None => {}
+            }
+        }
+        let before = joined.asked();
+        self.flush_from(cpu, space, None, Scope::Tables);
+        joined.end(self.rules.flush_serves(before, || joined.asked()));
     }
 
     /// Flushes what a batch knows of one space: mostly one range, or everything.

@@ -111,6 +111,7 @@
 //! | [`in_flight`] | flushes that were started and are not waited for |
 //! | [`flush`] | the shootdown: generation, post, interrupt, local flush, wait (S4) |
 //! | [`at_once`] | the same for one change, without a batch |
+//! | [`joined`] | which flush of everything serves which tasks that share it |
 //! | [`inbox`], [`flush_info`] | how a request reaches a CPU and is acknowledged |
 //! | [`cpu`] | what a CPU is doing, and whether it must be interrupted |
 //! | [`broadcast`] | flushes on machines whose invalidations reach every CPU |
@@ -129,7 +130,7 @@
 //!
 //! Imports go one way, downwards in this order: `in_flight`; `at_once`, `batch`, `lazy`, `switch`, `user_mode`,
 //! `hotplug`; `unplaced`; `secondary`, `flush`, `broadcast`, `kernel`, `target`; `engine`, `per_cpu`; `inbox`, `cpu`,
-//! `asid`, `tags`, `ledger`, `space`; `request`, `rules`, `hardware`, `features` and what those stand on.
+//! `asid`, `tags`, `ledger`, `space`, `joined`; `request`, `rules`, `hardware`, `features` and what those stand on.
 //!
 //! # Panics
 //!
@@ -155,7 +156,9 @@
 //! * In debug builds, if this CPU is not online: [`Engine::switch_masked`]
 //! * In debug builds, if a space is one of the kernel's mappings: [`Engine::switch_masked`]
 //! * In debug builds, if `here` is another CPU's state: [`Engine::switch_masked`], [`Engine::enter_lazy_here`],
-//!   [`Engine::on_interrupt_masked`], [`Engine::flush_at_once_here`]
+//!   [`Engine::on_interrupt_masked`], [`Engine::flush_at_once_here`], [`Engine::flush_joined_here`]
+//! * In debug builds, if this CPU is making a shared flush of this space already: [`Engine::flush_joined`],
+//!   [`Engine::flush_joined_here`]
 //! * In debug builds, if interrupts are not masked: [`Engine::switch_masked`], [`Engine::on_interrupt_masked`]
 //! * In debug builds, if `to` was retired: [`Engine::switch_to`], [`Engine::switch_masked`], [`Engine::try_switch_to`]
 //! * In debug builds, if a device still uses the space ([`Hardware::secondary_is_attached`]): [`Engine::retire`]
@@ -202,6 +205,7 @@ pub mod hardware;
 mod hotplug;
 pub mod in_flight;
 mod inbox;
+pub mod joined;
 pub mod kernel;
 pub mod language;
 pub mod lazy;
@@ -236,6 +240,7 @@ pub use flushed::{Flushed, Outcome, Owed};
 pub use frames::{FrameList, InPlace};
 pub use hardware::{Broadcast, Hardware, Invalidate, NoBroadcasts, PlaceOf, Scope, Tag};
 pub use in_flight::InFlight;
+pub use joined::JoinedFlushes;
 pub use language::PolicyError;
 pub use lazy::{Claimed, Residue};
 pub use ledger::{LedgerEntry, Stamp};

@@ -64,6 +64,15 @@ crate::rules! {
     "C7" fn posting_is_masked() -> bool { true }
         or PostingPreempted { false } "A flush is preempted by another between a post and its interrupt (C7).";
 
+    /// A flush that tasks share serves those that had changed their entries before it began: a CPU may have flushed and
+    /// walked the tables again before a later one.
+    "C1" fn flush_serves(before: u64, after: impl FnOnce() -> u64) -> u64 { before }
+        or JoinedLate { after() } "A task shares a flush that began before it had changed its entries.";
+
+    /// A task that shares a flush waits until that is over.
+    "C1" fn joined_flush_is_over(done: bool, begun: bool) -> bool { done }
+        or JoinerSkipsWait { done || begun } "A task that shares a flush returns while it is being made.";
+
     /// A flush that preempts one that waits leaves its outbox alone: targets have yet to read it.
     "C1" fn outbox_is_free(free: bool) -> bool { free }
         or OutboxOverwritten { true } "A flush that preempts another writes its request over one that targets have yet to read (C1).";

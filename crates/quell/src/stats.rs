@@ -109,6 +109,8 @@ counters! {
     Rescued = "rescued",
     /// Targets left out because they are virtual CPUs that do not run.
     SkippedNotRunning = "skipped_not_running",
+    /// Flushes of everything that another task has made for this one.
+    Joined = "joined",
 }
 
 const COUNTERS: usize = Counter::ALL.len();

@@ -3,8 +3,8 @@
 
 use crate::support::{E, Machine, S, leak, space, world};
 use quell::{
-    AddressSpace, Batch, Counter, CpuId, Frame, Invalidate, KernelEntries, Page, PageRange,
-    PageSize, Policy, Purpose, Scope,
+    AddressSpace, Batch, Counter, CpuId, Frame, Invalidate, JoinedFlushes, KernelEntries, Page,
+    PageRange, PageSize, Policy, Purpose, Scope,
 };
 
 /// The longest range, in entries, that the engine keeps as a range.
@@ -179,6 +179,15 @@ fn a_flush_at_once_does_what_one_change_in_a_batch_does() {
                                 }
                                 assert_eq!(batch.finish().count(), 0);
                             });
+                            if range.is_none() && scope == Scope::Tables {
+                                let joined = came_of(machine(), policy, loaded, |engine, space| {
+                                    engine.flush_joined(space, &JoinedFlushes::new());
+                                });
+                                assert_eq!(
+                                    joined, at_once,
+                                    "machine {which}, {policy}, {loaded:?}, alone"
+                                );
+                            }
                             assert_eq!(
                                 at_once, batched,
                                 "machine {which}, {policy}, {loaded:?}, {range:?}, {scope:?}, full above {full_above}"

@@ -19,8 +19,8 @@ use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 
 use quell::{
     AddressSpace, Batch, Counter, CpuId, CpuSet, Engine, Features, Frame, Hardware, InFlight,
-    Invalidate, LedgerEntry, NoBroadcasts, Outcome, Page, PageRange, PerCpu, Policy, Purpose,
-    Residue, Tag, TagPolicy, Tagging,
+    Invalidate, JoinedFlushes, LedgerEntry, NoBroadcasts, Outcome, Page, PageRange, PerCpu, Policy,
+    Purpose, Residue, Tag, TagPolicy, Tagging,
 };
 
 use crate::support::word::{Around, Surrounded};
@@ -252,6 +252,7 @@ struct World {
     y: S,
     /// Of the frame of page [`OWED`], which two may want.
     residue: &'static Residue<Machine>,
+    joined: &'static JoinedFlushes<Machine>,
     takers: Cell<usize>,
     /// How many debts there is room for.
     room: usize,
@@ -294,6 +295,7 @@ impl World {
             x: space(1),
             y: space(2),
             residue: leak(Residue::new()),
+            joined: leak(JoinedFlushes::new()),
             takers: Cell::new(0),
             room: if policy.lazy_unmap { entries } else { 0 },
             given_out: Default::default(),
@@ -494,7 +496,7 @@ const fn by_thread(name: &'static str, act: fn(&'static World)) -> Call {
     }
 }
 
-const CALLS: [Call; 22] = [
+const CALLS: [Call; 23] = [
     by_scheduler(
         "switches to the space",
         |world| world.go(world.y),
@@ -525,6 +527,17 @@ const CALLS: [Call; 22] = [
         |world| world.engine.on_interrupt(),
     ),
     by_scheduler("goes offline", |_| {}, |world| world.go_offline()),
+    // Not by another thread on the same CPU: it would wait for the one that it has preempted.
+    by_scheduler(
+        "shares a flush of everything",
+        |_| {},
+        |world| {
+            let (page, root) = (world.page(), world.x.root().0);
+            world.machine.clear(root as usize, page);
+            world.engine.flush_joined(world.x, world.joined);
+            world.give_out([frame(root, page)].into_iter());
+        },
+    ),
     by_scheduler(
         "goes offline, lazily",
         |world| world.engine.enter_lazy(),

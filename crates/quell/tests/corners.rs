@@ -4,9 +4,9 @@
 use crate::support::{E, Machine, S, leak, run_on_both, space, world, world_of};
 use quell::cpu_set::AtomicCpuSet;
 use quell::{
-    Batch, Counter, CpuId, CpuSet, Engine, Features, Frame, InPlace, Invalidate, KernelEntries,
-    LedgerEntry, Mechanism, Outcome, Page, PageRange, PageSize, PerCpu, Policy, Purpose, Request,
-    Residue, Scope, Slot, TagPolicy, Unsupported,
+    Batch, Counter, CpuId, CpuSet, Engine, Features, Frame, InPlace, Invalidate, JoinedFlushes,
+    KernelEntries, LedgerEntry, Mechanism, Outcome, Page, PageRange, PageSize, PerCpu, Policy,
+    Purpose, Request, Residue, Scope, Slot, TagPolicy, Unsupported,
 };
 use std::cell::Cell;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -1092,7 +1092,10 @@ fn what_is_called_with_interrupts_masked_does_all_the_same_and_leaves_them_maske
     machine.invalidated.borrow_mut().clear();
     // SAFETY: the state is this CPU's.
     unsafe { engine.flush_at_once_here(engine.here(), y, None, Scope::Leaf) };
-    assert!(!machine.invalidated.borrow().is_empty() && machine.masked.get());
+    assert!(!machine.invalidated.take().is_empty() && machine.masked.get());
+    // SAFETY: the state is this CPU's.
+    unsafe { engine.flush_joined_here(engine.here(), y, &JoinedFlushes::new()) };
+    assert!(!machine.invalidated.take().is_empty() && machine.masked.get());
 }
 
 #[test]
@@ -1112,12 +1115,13 @@ fn a_call_with_the_state_of_another_cpu_is_noticed() {
     machine.me.set(1);
     machine.masked.set(true);
     // SAFETY: not so: the assertions are what is tested, and end the calls before they do anything.
-    let calls: [&dyn Fn(); 4] = unsafe {
+    let calls: [&dyn Fn(); 5] = unsafe {
         [
             &|| engine.switch_masked(elsewhere, None, x),
             &|| engine.on_interrupt_masked(elsewhere),
             &|| engine.enter_lazy_here(elsewhere),
             &|| engine.flush_at_once_here(elsewhere, x, None, Scope::Leaf),
+            &|| engine.flush_joined_here(elsewhere, x, &JoinedFlushes::new()),
         ]
     };
     for (number, call) in calls.into_iter().enumerate() {

@@ -5,7 +5,7 @@
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use crate::support::{Breach, E, Machine, S, run_on_both, space, world};
-use quell::{Batch, Engine, Frame, Page, PageRange, PerCpu, Policy, Purpose};
+use quell::{Batch, Engine, Frame, JoinedFlushes, Page, PageRange, PerCpu, Policy, Purpose};
 
 /// What the engine says when the machine does this, and both CPUs run a space.
 fn said(breach: Option<Breach>, call: fn(&Machine, E, S)) -> Option<String> {
@@ -72,6 +72,20 @@ fn features_that_change_are_noticed() {
             machine.me.set(1);
             engine.cpu_offline(Some(x));
             engine.cpu_online();
+        },
+    );
+}
+
+/// at_once.rs, of a shared flush: "nor may an interrupt handler call it".
+#[test]
+fn a_handler_that_shares_the_flush_that_it_has_interrupted_is_noticed() {
+    notices(
+        Breach::HandlerJoins,
+        "a CPU waits for a flush that it makes itself",
+        |machine, engine, x| {
+            let joined: &JoinedFlushes<_> = Box::leak(Box::default());
+            machine.joins.set(Some((x, joined)));
+            engine.flush_joined(x, joined);
         },
     );
 }

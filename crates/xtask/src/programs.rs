@@ -17,8 +17,16 @@ use serde_json::Value;
 use super::{cargo, output};
 
 /// All programs that there are pages of.
-const PROGRAMS: [&str; 8] = [
-    "jemalloc", "mimalloc", "go", "wasmtime", "lmdb", "redis", "postgres", "ag",
+const PROGRAMS: [&str; 9] = [
+    "jemalloc",
+    "mimalloc",
+    "go",
+    "go-collect",
+    "wasmtime",
+    "lmdb",
+    "redis",
+    "postgres",
+    "ag",
 ];
 
 /// What `scripts/real-program` ends with where a program cannot be had.
@@ -297,7 +305,7 @@ impl Program {
         }
         let counted = number(&json["interrupts"]);
         Said {
-            interrupts,
+            interrupts: Range(interrupts.0.min(1.0), interrupts.1.min(1.0)),
             cpu: Range(cpu.0.min(1.0), cpu.1.min(1.0)),
             attributed: (number(&json["attributed"]) - mappings) / counted.max(1.0),
             overhead: String::new(),

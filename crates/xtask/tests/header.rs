@@ -5,8 +5,8 @@
 
 /// The files in the order in which the header tells of them.
 const FILES: &[&str] = &[
-    "status", "place", "values", "machine", "panic", "engine", "cpu", "space", "batch", "change",
-    "lazy", "stats", "zero", "mistakes",
+    "status", "place", "values", "machine", "panic", "engine", "cpu", "space", "batch", "flush",
+    "change", "lazy", "stats", "zero", "mistakes",
 ];
 
 /// A file of the crate that has the header.

@@ -22,12 +22,11 @@ const TOOLS: [(&str, &str); 8] = [
 ];
 
 /// The rules of the glue that the kernels `debug` and `mutants` can leave out, as `mm/quell_lazy.c` names the mistakes.
-pub const RULES: [&str; 5] = [
+pub const RULES: [&str; 4] = [
     "LinuxFillUnsettled",
     "LinuxChangeUnsettled",
     "LinuxPendingUnseen",
     "LinuxFrameUnclaimed",
-    "LinuxJoinedLate",
 ];
 
 /// A kernel to build.

@@ -138,9 +138,10 @@ fn a_rule_of_lazy_unmap_that_the_glue_forgets_shows() {
         ("LinuxChangeUnsettled", fresh, "direct write"),
         ("LinuxPendingUnseen", fresh, "write while reclaim goes on"),
         ("LinuxFrameUnclaimed", fresh, "reuse of the frames"),
-        ("LinuxJoinedLate", joined, "discard beside others"),
+        // The engine's, which shares flushes for the glue.
+        ("JoinedLate", joined, "discard beside others"),
     ];
-    assert_eq!(finds.map(|(rule, ..)| rule), RULES);
+    assert_eq!(finds.map(|(rule, ..)| rule)[..RULES.len()], RULES);
     if !is_there(Flavour::Mutants) {
         return;
     }

@@ -47,6 +47,20 @@ impl BareKernel<'_> {
         frame
     }
 
+    /// As [`BareKernel::unmap`], with a flush of everything, after the lock, that tasks share.
+    pub fn unmap_joined(&self, space: usize, page: u64) -> Option<Frame> {
+        self.hw
+            .say(|| format!("unmap({space}, {page:#x}), with others"));
+        let range = PageRange::base(Page(page), 1);
+        self.lock(space);
+        let frame = self.clear(space, page);
+        self.unlock(space);
+        let joined = &self.joined[space];
+        self.engine.flush_joined(&self.spaces[space], joined);
+        self.returned_unmap(space, range);
+        frame
+    }
+
     /// As [`BareKernel::unmap`], without waiting for the flush: the kernel is told when a target has answered, and
     /// looks then.
     pub fn unmap_started(&self, space: usize, page: u64) -> Option<Frame> {

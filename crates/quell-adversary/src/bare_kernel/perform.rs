@@ -12,7 +12,10 @@ use crate::hardware::{Adversary, RunRules};
 use crate::names::Address;
 use crate::stage::{Hw, Stage};
 use crate::timeline;
-use quell::{Engine, Extent, Frame, Hardware, KernelEntries, LedgerEntry, PerCpu, Residue, Word};
+use quell::{
+    Engine, Extent, Frame, Hardware, JoinedFlushes, KernelEntries, LedgerEntry, PerCpu, Residue,
+    Word,
+};
 use quell_contract::timeline::Line;
 use quell_sim::heap;
 use quell_vm::machine::{Machine, MemoryMap};
@@ -95,6 +98,7 @@ impl BareProgram {
             flags: ManuallyDrop::new(std::array::from_fn(|_| AdversaryWord::new(0))),
             current: Default::default(),
             preempts: self.preempts,
+            joined: ManuallyDrop::new(std::array::from_fn(|_| JoinedFlushes::new())),
             engine,
         });
         for space in 0..SPACES {
@@ -154,6 +158,7 @@ impl BareKernel<'_> {
             })
             .or_else(|| at.numbered("lock of the tables of space", &self.locks[..]))
             .or_else(|| at.numbered("flag", &self.flags[..]))
+            .or_else(|| at.numbered("shared flushes of space", &self.joined[..]))
             .or_else(|| {
                 let index = self.residues.iter().position(|one| at.lies_in(one))?;
                 Some(format!("residue of frame {:#x}", FIRST + index as u64))

@@ -15,6 +15,7 @@ mod idle_unmap;
 mod isolated_table;
 mod isolated_tag;
 mod isolated_unmap;
+mod joined_unmap;
 mod late_content;
 mod lazy_background;
 mod lazy_claim;
@@ -182,6 +183,7 @@ impl Scenario<'static> {
         idle_leave::SCENARIO,
         table_move::SCENARIO,
         two_initiators::SCENARIO,
+        joined_unmap::SCENARIO,
         leaf_meets_table::SCENARIO,
         cross_shootdown::SCENARIO,
         nmi_unmap::SCENARIO,

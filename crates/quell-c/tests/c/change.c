@@ -68,6 +68,40 @@ int main(void)
     DONE(quell_flush_needed(&rules, &old, &new, &need));
     needs(QUELL_NEED_KIND_NOTHING, QUELL_SCOPE_LEAF, false, false);
 
+    /* Every field of a word comes across, and of an entry. */
+    DONE(quell_entry_of(x86, 0, 0x50ff | 9ull << 59, 0, &old));
+    IS(old.memory, 7);
+    IS(old.key, 9);
+    DONE(quell_entry_of(arm, 0, 1ull << 52 | 0x5443, 0, &old));
+    IS(old.flags & QUELL_ENTRY_FLAG_CONTIGUOUS, QUELL_ENTRY_FLAG_CONTIGUOUS);
+    DONE(quell_entry_of(arm, 0, 1ull << 50 | 0x5747, 0, &old));
+    IS(old.memory, 1);
+    IS(old.special != 0, 1);
+    DONE(quell_entry_of(riscv, 0, 2ull << 61 | 0x14df, 0, &old));
+    IS(old.memory, 2);
+    const struct quell_entry plain = {.frame = 7, .flags = QUELL_ENTRY_FLAG_PRESENT};
+    for (uint32_t flag = QUELL_ENTRY_FLAG_TABLE; flag <= QUELL_ENTRY_FLAG_ENCRYPTED; flag *= 2) {
+        old = plain, new = plain;
+        old.flags |= flag;
+        DONE(quell_flush_needed(&rules, &old, &new, &need));
+        needs(flag == QUELL_ENTRY_FLAG_ACCESSED ? QUELL_NEED_KIND_NOTHING : QUELL_NEED_KIND_FLUSH,
+              flag == QUELL_ENTRY_FLAG_TABLE ? QUELL_SCOPE_TABLES : QUELL_SCOPE_LEAF, flag == QUELL_ENTRY_FLAG_GLOBAL, false);
+    }
+    for (unsigned field = 0; field < 4; field++) {
+        old = plain, new = plain;
+        new.frame += field == 0, new.memory = field == 1, new.key = field == 2, new.special = field == 3;
+        DONE(quell_flush_needed(&rules, &old, &new, &need));
+        needs(QUELL_NEED_KIND_FLUSH, QUELL_SCOPE_LEAF, false, false);
+    }
+    /* A page that user mode gains is lost to the kernel, where that rule holds. */
+    for (rules.user_excludes_kernel = 0; rules.user_excludes_kernel < 2; rules.user_excludes_kernel++) {
+        old = plain, new = plain;
+        new.flags |= QUELL_ENTRY_FLAG_USER;
+        DONE(quell_flush_needed(&rules, &old, &new, &need));
+        needs(rules.user_excludes_kernel ? QUELL_NEED_KIND_FLUSH : QUELL_NEED_KIND_LOCAL, QUELL_SCOPE_LEAF, false, false);
+    }
+    rules.user_excludes_kernel = 1;
+
     /* A format of the kernel's own. */
     struct quell_entry page = {.frame = 7, .flags = QUELL_ENTRY_FLAG_PRESENT, .key = 3};
     struct quell_entry other = page;

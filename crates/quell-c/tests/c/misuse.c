@@ -13,6 +13,7 @@ static struct quell_slot slots[CPUS * 2];
 static struct quell_ledger_entry ledger[4];
 static struct quell_space space, other, no_space;
 static struct quell_residue residue;
+static struct quell_joined joined;
 static char why[160];
 static int frames[201];
 
@@ -265,6 +266,8 @@ static void nothings(void)
     SPACE_REFUSED(quell_space_retire(e, s));
     SPACE_REFUSED(quell_refresh(e, s, one));
     SPACE_REFUSED(quell_settle(e, s));
+    SPACE_REFUSED(quell_flush_joined_here(e, &cpus[0], s, &joined));
+    SPACE_REFUSED(quell_flush_joined(e, s, &joined));
     SPACE_REFUSED(quell_flush(e, s, &one, 0));
     SPACE_REFUSED(quell_flush(e, s, NULL, 0));
     SPACE_REFUSED(quell_settle_deferred(e, s));
@@ -341,6 +344,8 @@ static void nowhere(uint32_t cpu)
     REFUSED(quell_on_interrupt_masked(&engine, &cpus[0]), CPU);
     REFUSED(quell_flush_here(&engine, &cpus[0], &space, NULL, 0), CPU);
     REFUSED(quell_flush(&engine, &space, NULL, 0), CPU);
+    REFUSED(quell_flush_joined_here(&engine, &cpus[0], &space, &joined), CPU);
+    REFUSED(quell_flush_joined(&engine, &space, &joined), CPU);
     REFUSED(quell_enter_lazy(&engine), CPU);
     REFUSED(quell_leave(&engine, &space), CPU);
     REFUSED(quell_enter_user(&engine), CPU);
@@ -428,6 +433,9 @@ static void order(void)
     REFUSED(quell_on_interrupt_masked(&engine, &cpus[1]), CPU);
     REFUSED(quell_flush_here(&engine, &cpus[1], &space, NULL, 0), CPU);
     REFUSED(quell_flush_here(&engine, &cpus[0], &no_space, NULL, 0), NO_SPACE);
+    REFUSED(quell_flush_joined_here(&engine, &cpus[1], &space, &joined), CPU);
+    REFUSED(quell_flush_joined_here(&engine, &cpus[0], &no_space, &joined), NO_SPACE);
+    REFUSED(quell_flush_joined(&engine, &no_space, &joined), NO_SPACE);
     REFUSED(quell_flush_here(&engine, &cpus[0], &space, NULL, 2), VALUE);
     interrupts_on = 0;
     DONE(quell_on_interrupt_masked(&engine, &cpus[0]));
@@ -442,6 +450,11 @@ static void order(void)
     IS(quell_user_access_allowed(&engine), 1);
     interrupts_on = 1;
     DONE(quell_flush_here(&engine, &cpus[0], &space, NULL, 0));
+    DONE(quell_flush_joined_here(&engine, &cpus[0], &space, &joined));
+    DONE(quell_flush_joined(&engine, &space, &joined));
+    REFUSED(quell_flush_joined_here(&engine, &cpus[0], &space, NULL), NULL);
+    REFUSED(quell_flush_joined(&engine, &space, NULL), NULL);
+    REFUSED(quell_flush_joined(&engine, &space, (struct quell_joined *)((char *)&joined + 1)), MISALIGNED);
     IS(invalidated.kind, QUELL_INVALIDATE_KIND_TAG);
     IS(quell_space_id(&other) != id, 1);
     IS(interrupts_on, 1);

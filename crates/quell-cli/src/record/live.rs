@@ -35,7 +35,8 @@ pub struct LiveArgs {
     /// Record the processes of this control group (a directory in /sys/fs/cgroup: a container, a service)
     #[arg(long, value_name = "DIRECTORY", conflicts_with = "command")]
     cgroup: Option<PathBuf>,
-    /// For how long; otherwise until Ctrl-C, or until what is recorded has ended
+    /// For how long; otherwise until Ctrl-C, or until what is recorded has ended: of a COMMAND, until that has, though
+    /// what it started may still run
     #[arg(long, value_name = "N", value_parser = seconds)]
     seconds: Option<Duration>,
     /// Keep the recording in this file; `--import` reads it again
@@ -96,6 +97,7 @@ impl LiveArgs {
         let options = Options {
             wanted: events::recorded(),
             overhead: self.overhead / 100.0,
+            outlives: self.seconds.is_some(),
             buffer: None,
         };
         let opened = Recorder::open(options, self.scope());
@@ -272,6 +274,11 @@ fn told(summary: &Summary, kept: Option<&String>, command: bool) {
     );
     match summary.exit {
         Some(exit) if !exit.success() => note!("the command ended with {exit}"),
+        Some(_) if summary.outlived => {
+            note!(
+                "the command ended, and what it started still runs: --seconds N records that, too"
+            );
+        }
         None if command => note!("the command still runs"),
         _ => {}
     }
@@ -325,7 +332,19 @@ pub fn told_to_end() -> std::io::Result<Arc<AtomicBool>> {
     for signal in signal_hook::consts::TERM_SIGNALS {
         signal_hook::flag::register(*signal, told.clone())?;
     }
+    // A terminal that goes ends what was recorded in it as Ctrl-C does, unless that was to outlive it.
+    if !is_ignored(signal_hook::consts::SIGHUP) {
+        signal_hook::flag::register(signal_hook::consts::SIGHUP, told.clone())?;
+    }
     Ok(told)
+}
+
+/// Whether whoever started this process had it ignore this signal, as `nohup` does.
+fn is_ignored(signal: i32) -> bool {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
+    let mask = mask.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok());
+    mask.is_some_and(|mask| mask >> (signal - 1) & 1 == 1)
 }
 
 /// Seconds, with a fraction or without.

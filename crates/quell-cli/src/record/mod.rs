@@ -1,10 +1,12 @@
 //! `quell record`: what TLB shootdowns cost the programs that run here, or ran where a recording was made.
 
+pub mod advise;
 #[cfg(all(
     target_os = "linux",
     any(target_arch = "x86_64", target_arch = "aarch64")
 ))]
 mod live;
+mod read;
 mod replay;
 mod show;
 #[cfg(all(
@@ -20,21 +22,18 @@ use std::process::ExitCode;
 
 use anyhow::Context;
 use clap::{Args, ValueEnum};
-use indicatif::{ProgressBar, ProgressStyle};
 use quell_clock::MachineFile;
 use quell_host::predict::recorded::replay_busiest;
 use quell_perf::Source;
-use quell_perf::file::Recording;
-use quell_record::import::Import;
 use quell_record::report::Report;
 use quell_record::show::folded::By;
 use quell_record::show::perfetto::Perfetto;
 use quell_record::show::timeline::Timeline;
 use quell_record::show::{folded, page};
-use quell_record::workload::Listening;
 
-use crate::output::{Destination, INTERRUPTED, paragraph};
+use crate::output::{Destination, INTERRUPTED};
 use crate::usage::usage;
+use read::{analysed, open};
 
 /// What shootdowns cost a program: which calls cause them, who pays, what would remove them
 ///
@@ -99,13 +98,8 @@ enum Weigh {
 /// If it cannot be recorded or read, or what was asked for cannot be written.
 pub fn run(args: &RecordArgs) -> anyhow::Result<ExitCode> {
     if let Some(path) = &args.import {
-        let name = path.display().to_string();
-        if Recording::is_one(path) {
-            let mut recording = Recording::open(path)?;
-            return args.show.of(&mut recording, &name, args.show.places()?);
-        }
-        let mut source = Import::open(path).map_err(usage)?;
-        return args.show.of(&mut source, &name, args.show.places()?);
+        let (mut source, name) = open(path)?;
+        return args.show.of(&mut *source, &name, args.show.places()?);
     }
     #[cfg(all(
         target_os = "linux",
@@ -179,19 +173,8 @@ impl ShowArgs {
         };
         let timeline = html.is_some().then(Timeline::default);
         let mut observer = (perfetto, timeline);
-        let bar = bar();
-        let mut heard = Listening::new(source);
-        let all = quell_record::analyse(&mut heard, &mut observer, &mut |share, events| {
-            if let Some(share) = share {
-                bar.set_position((share * 1000.0) as u64);
-            }
-            bar.set_message(format!("{events} events"));
-            true
-        });
-        bar.finish_and_clear();
+        let (all, calls) = analysed(source, &mut observer)?;
         let (perfetto, timeline) = observer;
-        let calls = heard.calls;
-        let all = all?;
         let host = all.host.clone();
         let report = Report::new(all, self.program.as_deref());
         if let Some(workload) = &workload {
@@ -216,20 +199,14 @@ impl ShowArgs {
             let told = replayed.as_ref().map(|replayed| match replayed {
                 Ok(replayed) => replayed.told(),
                 Err(why) => page::Findings {
-                    before: vec![nothing(why)],
+                    before: vec![replay::nothing(why)],
                     ..page::Findings::default()
                 },
             });
             html.write(&page::page(&report, &slices, told.as_ref(), &title))?;
         }
         if self.json {
-            let mut json = report.json();
-            match &replayed {
-                Some(Ok(replayed)) => json["replay"] = serde_json::to_value(&replayed.replay)?,
-                Some(Err(why)) => json["replay"] = serde_json::json!({"refused": why.to_string()}),
-                None => {}
-            }
-            crate::output::say!("{}", serde_json::to_string_pretty(&json)?);
+            replay::print_json(report.json(), replayed.as_ref())?;
         } else if let Some(weigh) = self.folded {
             let by = match weigh {
                 Weigh::Interrupts => By::Interrupts,
@@ -241,11 +218,7 @@ impl ShowArgs {
             crate::output::write(&String::from_utf8_lossy(&text));
         } else {
             show::report(&report);
-            match &replayed {
-                Some(Ok(replayed)) => replay::show(replayed),
-                Some(Err(why)) => paragraph(format_args!("\n{}", nothing(why))),
-                None => {}
-            }
+            replay::print(replayed.as_ref());
             for (what, place) in [("page", html), ("trace", trace), ("workload", workload)] {
                 if let Some(place) = place {
                     crate::output::say!("The {what} is {}.", place.shown());
@@ -254,18 +227,4 @@ impl ShowArgs {
         }
         Ok(ExitCode::SUCCESS)
     }
-}
-
-/// That a recording could not be replayed, and why.
-fn nothing(why: &anyhow::Error) -> String {
-    format!("Nothing is predicted: {why}.")
-}
-
-/// How far reading is; nothing where standard error is no terminal.
-fn bar() -> ProgressBar {
-    let bar = ProgressBar::new(1000);
-    if let Ok(style) = ProgressStyle::with_template("reading {bar:30} {percent} % {msg}") {
-        bar.set_style(style);
-    }
-    bar
 }

@@ -45,8 +45,39 @@ impl ReplayArgs {
     }
 }
 
+/// That a recording could not be replayed, and why.
+pub fn nothing(why: &anyhow::Error) -> String {
+    format!("Nothing is predicted: {why}.")
+}
+
+/// Prints what a replay came to, if one was wanted, or why there is none.
+pub fn print(replayed: Option<&anyhow::Result<Replayed>>) {
+    match replayed {
+        Some(Ok(replayed)) => show(replayed),
+        Some(Err(why)) => paragraph(format_args!("\n{}", nothing(why))),
+        None => {}
+    }
+}
+
+/// Prints an object of JSON, with what a replay came to as its key `replay`, if one was wanted.
+///
+/// # Errors
+/// If it cannot be written as JSON.
+pub fn print_json(
+    mut json: serde_json::Value,
+    replayed: Option<&anyhow::Result<Replayed>>,
+) -> anyhow::Result<()> {
+    match replayed {
+        Some(Ok(replayed)) => json["replay"] = serde_json::to_value(&replayed.replay)?,
+        Some(Err(why)) => json["replay"] = serde_json::json!({"refused": why.to_string()}),
+        None => {}
+    }
+    say!("{}", serde_json::to_string_pretty(&json)?);
+    Ok(())
+}
+
 /// Prints what a replay came to.
-pub fn show(replayed: &Replayed) {
+fn show(replayed: &Replayed) {
     let told = replayed.told();
     say!("\nWhat a change would do");
     told.before.iter().for_each(paragraph);
@@ -63,4 +94,9 @@ pub fn show(replayed: &Replayed) {
         say!("{table}");
     }
     told.after.iter().for_each(paragraph);
+}
+
+/// That a recording could not be replayed, and why.
+pub fn nothing(why: &anyhow::Error) -> String {
+    format!("Nothing is predicted: {why}.")
 }

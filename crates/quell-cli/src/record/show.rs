@@ -1,5 +1,6 @@
 //! A report in a terminal: the answer, then tables.
 
+use quell_record::advise::Advice;
 use quell_record::figures::{Range, count, percents, short, time, times};
 use quell_record::report::Report;
 
@@ -8,6 +9,9 @@ use crate::table::{Table, number, words};
 
 /// How many rows a table has; files and `--json` have all.
 const ROWS: usize = 12;
+
+/// How many pieces of advice stand among other tables.
+const MOST_ADVICE: usize = 6;
 
 /// Prints the report.
 pub fn report(report: &Report) {
@@ -40,11 +44,7 @@ pub fn report(report: &Report) {
     }
     if !report.advice.is_empty() {
         say!("\nWhat would help");
-        for advice in report.advice.iter().take(6) {
-            let next = advice.next.as_ref();
-            let next = next.map_or_else(String::new, |next| format!(" What limits next: {next}."));
-            paragraph(format!("- {}{next}", advice.text));
-        }
+        advice(report.advice.iter().take(MOST_ADVICE));
     }
     if !report.notes.is_empty() {
         say!("\nWhat to know of these figures");
@@ -52,6 +52,40 @@ pub fn report(report: &Report) {
             paragraph(format!("- {note}"));
         }
     }
+}
+
+/// Prints pieces of advice, a paragraph each.
+pub fn advice<'a>(all: impl Iterator<Item = &'a Advice>) {
+    for advice in all {
+        let next = advice.next.as_ref();
+        let next = next.map_or_else(String::new, |next| format!(" What limits next: {next}."));
+        paragraph(format!("- {}{next}", advice.text));
+    }
+}
+
+/// Each piece of advice before and after.
+pub fn before_and_after(report: &Report) -> Table {
+    let mut table = Table::new([
+        words("site"),
+        words("change"),
+        number("interrupts"),
+        number("become"),
+        number("CPU time won"),
+    ]);
+    for advice in &report.advice {
+        let (least, most) = advice.left;
+        table.row([
+            format!("{}: {}", short(&advice.program), short(&advice.place)),
+            advice.kind.into(),
+            count(advice.interrupts),
+            match least == most {
+                true => count(most),
+                false => format!("{} to {}", count(least), count(most)),
+            },
+            advice.share.map_or_else(|| "–".into(), percents),
+        ]);
+    }
+    table
 }
 
 /// Sites that interrupted others.

@@ -47,6 +47,7 @@ pub fn run(args: &TopArgs) -> anyhow::Result<ExitCode> {
     let options = Options {
         wanted: events::flushes(),
         overhead: args.overhead / 100.0,
+        outlives: false,
         buffer: None,
     };
     if let Some(pid) = args.pids.iter().find(|pid| !is_running(**pid)) {

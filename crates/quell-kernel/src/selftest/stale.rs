@@ -4,7 +4,7 @@ use super::bare::{ADDRESS, Barrier, Outcome, check, leaf, marked, space, space_o
 use crate::machine::Kernel;
 use crate::program::Puppet;
 use crate::sched::on_every_cpu;
-use crate::{arch, cpu, sched, tables, trap};
+use crate::{accessors, arch, cpu, sched, tables, trap};
 use alloc::format;
 use alloc::string::String;
 use alloc::vec::Vec;
@@ -154,4 +154,71 @@ pub fn global_pages() -> Outcome {
         "{kept} of {} CPUs kept them across a load",
         cpu::count()
     ))
+}
+
+/// This CPU reads each page of a range, of a program's and of the kernel's own half, maps other frames there, and flushes
+/// the range in one piece: no page of it may be forgotten.
+pub fn whole_ranges() -> Outcome {
+    const OLD: u64 = 0xaaaa;
+    const NEW: u64 = 0xbbbb;
+    let first = Page::containing(ADDRESS);
+    let root = space(marked(OLD), true);
+    let pages = [0, 1, 2].map(|nth| first.plus(nth));
+    for page in &pages[1..] {
+        tables::set(root, *page, Some(leaf(marked(OLD), true)));
+    }
+    Kernel.fence();
+    // SAFETY: made by `tables::new_root` above, and not freed before the thread has left it.
+    unsafe { sched::enter_space(root, Tag(1)) };
+    let mut puppet = Puppet::new(0);
+    let mut read = || pages.map(|page| puppet.load(page.address()).ok());
+    let before = read();
+    for page in pages {
+        tables::set(root, page, Some(leaf(marked(NEW), true)));
+    }
+    Kernel.fence();
+    Kernel.invalidate(Invalidate::Range {
+        tag: Tag(1),
+        range: PageRange::base(first, pages.len() as u64),
+        scope: Scope::Leaf,
+    });
+    let after = read();
+    sched::leave_space();
+    check(before == [Some(OLD); 3] && after == [Some(NEW); 3], || {
+        format!("a program's range: {before:x?}, after the flush {after:x?}")
+    })?;
+
+    let pages = [0, 1].map(|nth| tables::TEST_PAGE.plus(nth));
+    let map = |value: Option<u64>| {
+        for page in pages {
+            let leaf = value.map(|value| Entry {
+                present: true,
+                frame: marked(value),
+                global: true,
+                accessed: true,
+                ..Entry::ABSENT
+            });
+            tables::set_own(arch::paging::kernel_root(), page, leaf);
+        }
+        Kernel.fence();
+    };
+    let flush = || {
+        Kernel.invalidate(Invalidate::Kernel {
+            range: PageRange::base(pages[0], pages.len() as u64),
+            scope: Scope::Leaf,
+        });
+    };
+    let read = || pages.map(|page| accessors::load_own(page.address()));
+    map(Some(OLD));
+    flush();
+    let before = read();
+    map(Some(NEW));
+    flush();
+    let after = read();
+    map(None);
+    flush();
+    check(before == [Some(OLD); 2] && after == [Some(NEW); 2], || {
+        format!("the kernel's range: {before:x?}, after the flush {after:x?}")
+    })?;
+    Ok(String::from("of a program and of the kernel"))
 }

@@ -8,8 +8,8 @@ use loom::sync::{Mutex, MutexGuard};
 use loom::thread;
 use quell::{
     AddressSpace, Broadcast, CpuId, CpuSet, Engine, Extent, Features, Frame, Hardware, Invalidate,
-    KernelEntries, LedgerEntry, Outcome, Page, PageRange, PerCpu, Policy, Purpose, Residue, Scope,
-    Tag, Tagging,
+    JoinedFlushes, KernelEntries, LedgerEntry, Outcome, Page, PageRange, PerCpu, Policy, Purpose,
+    Residue, Scope, Tag, Tagging,
 };
 use quell_zero::{Clear, Strategy};
 use std::cell::{Cell, RefCell};
@@ -308,6 +308,7 @@ pub struct World {
     /// The kernel's own mappings: the same pages, for a program that is the kernel.
     pub own: AddressSpace<Machine>,
     pub residue: Residue<Machine>,
+    pub joined: JoinedFlushes<Machine>,
 }
 
 pub fn leak<T>(value: T) -> &'static T {
@@ -339,6 +340,7 @@ impl World {
             // SAFETY: in this machine in software a root is a number, and every number will do.
             own: unsafe { engine.new_kernel_space(Frame(ROOT), KernelEntries::Global) },
             residue: Residue::new(),
+            joined: JoinedFlushes::new(),
             engine,
         });
         for cpu in (0..cpus as u16).rev() {

@@ -74,6 +74,12 @@ pub fn unmap_one_by_one(world: &World) {
 }
 
 /// CPU 1 runs its program, and does not want to be disturbed.
+pub fn unmap_joined(world: &World, page: usize) {
+    world.clear(page);
+    world.engine.flush_joined(&world.space, &world.joined);
+    world.hw.own(page);
+}
+
 pub fn in_user_there(world: &World) {
     run_there(world);
     if world.me() == 1 {

@@ -39,6 +39,18 @@ pub const RACES: &[Race] = &[
         meet(&[owe_and_claim, resume]).after(idle_there),
     ),
     race(
+        "two tasks share a flush",
+        meet(&[
+            |w| unmap_joined(w, 0),
+            |w| {
+                w.hw.access(0);
+                unmap_joined(w, 1);
+                w.hw.access(0);
+            },
+        ])
+        .after(run_both_pages_there),
+    ),
+    race(
         "a program enters the kernel, whose mappings change",
         meet(&[unmap_own, |w| {
             w.engine.enter_kernel();

@@ -45,8 +45,11 @@ pub struct Recording {
 }
 
 impl Recording {
-    /// Whether a file begins as a recording does, of whichever version.
+    /// Whether a file begins as a recording does, of whichever version. `false` for a pipe, of which nothing is taken.
     pub fn is_one(path: &Path) -> bool {
+        if !path.is_file() {
+            return false;
+        }
         let mut begin = [0; MAGIC.len() - 2];
         let read = File::open(path).and_then(|mut file| file.read_exact(&mut begin));
         read.is_ok() && begin == MAGIC[..begin.len()]

@@ -81,6 +81,9 @@ pub struct Options {
     /// ([`Item::Window`](crate::sample::Item::Window)). Counting ([`Wanted::counted`]) cannot be held back.
     /// `f64::INFINITY` records everything.
     pub overhead: f64,
+    /// Whether recording goes on after its command has ended, while anything runs that this has started: a program that
+    /// goes to the background ends what was called.
+    pub outlives: bool,
     /// The buffer of each CPU, in bytes; `None` for as much as suits the machine.
     pub buffer: Option<usize>,
 }
@@ -92,6 +95,7 @@ impl Default for Options {
         Self {
             wanted: Vec::new(),
             overhead: 0.01,
+            outlives: false,
             buffer: None,
         }
     }

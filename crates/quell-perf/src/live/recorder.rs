@@ -193,6 +193,7 @@ impl Recorder {
         let ahead = Ahead::begin();
         self.frequent.begin(state.begin_ns);
         let exit = self.record(&mut sink, &mut state, &before, child.as_mut(), &mut stop)?;
+        let outlived = exit.is_some() && !self.options.outlives && !self.times.is_over();
         if let (Some(_), Some(program)) = (exit, &program) {
             let name = Path::new(program).file_name().unwrap_or(program);
             let used = counters::waited_for().minus(waited_for);
@@ -201,6 +202,7 @@ impl Recorder {
         let (mut summary, output) = self.end(&before, ahead, &mut state, sink)?;
         summary.around = Duration::from_nanos(around_before + spent_ns() - state.own_before);
         summary.around -= summary.recorder;
+        summary.outlived = outlived;
         // A command that was interrupted with us, or is to be stopped with us, has ended or ends by itself.
         summary.exit = match (exit, child) {
             (None, Some(mut child)) => child.try_wait().ok().flatten(),
@@ -244,6 +246,7 @@ impl Recorder {
         mut child: Option<&mut Child>,
         stop: &mut impl FnMut(Progress) -> bool,
     ) -> Result<Option<ExitStatus>, Refused> {
+        let mut ended = None;
         loop {
             let now = now_ns();
             self.drain(now.saturating_sub(HELD_NS), sink, state)
@@ -252,7 +255,7 @@ impl Recorder {
                 self.look(now, before, state).map_err(failed(COUNTERS))?;
                 // A command that has ended says how, and what it used.
                 if child.is_none() && !self.is_about_all() && self.times.is_over() {
-                    return Ok(None);
+                    return Ok(ended);
                 }
             }
             if now >= state.told_ns + SECOND_NS {
@@ -265,13 +268,20 @@ impl Recorder {
             steered
                 .and_then(|()| self.frequent.look(&self.rings, now_ns(), is_window))
                 .map_err(failed(SWITCHED))?;
-            if let Some(child) = &mut child
-                && let Ok(Some(status)) = child.try_wait()
+            if let Some(running) = &mut child
+                && let Ok(Some(status)) = running.try_wait()
             {
-                return Ok(Some(status));
+                // What it has started is told in records that are held back yet.
+                thread::sleep(Duration::from_nanos(HELD_NS));
+                self.drain(now_ns().saturating_sub(HELD_NS), sink, state)
+                    .map_err(failed(WRITTEN))?;
+                if !self.options.outlives || self.times.is_over() {
+                    return Ok(Some(status));
+                }
+                (ended, child) = (Some(status), None);
             }
             if stop(state.progress(now, sink.written())) {
-                return Ok(None);
+                return Ok(ended);
             }
             rings::wait(&self.rings, state.pause());
         }
@@ -427,6 +437,7 @@ impl Recorder {
             around: Duration::ZERO,
             price: self.price,
             exit: None,
+            outlived: false,
         };
         let notes = std::mem::take(&mut self.notes).into_iter();
         items.extend(

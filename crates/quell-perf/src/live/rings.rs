@@ -526,7 +526,8 @@ fn wait_for(descriptors: impl Iterator<Item = RawFd>, most: Duration) {
 /// its interrupt takes to arrive included; 0 where there is no other. The CPU that the thread is on is left out, because nothing
 /// interrupts it. Leaves recording stopped.
 pub(super) fn turn_ns(rings: &mut [Ring]) -> io::Result<f64> {
-    const ROUNDS: usize = 3;
+    // On a busy host most of these are interrupted.
+    const ROUNDS: usize = 12;
     let mut quickest = f64::INFINITY;
     for ring in rings.iter_mut() {
         for _ in 0..ROUNDS {

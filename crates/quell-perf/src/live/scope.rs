@@ -18,7 +18,8 @@ pub enum Scope {
     /// Those that are in this control group or below it as the recording begins (a directory of cgroup v2, or of a
     /// hierarchy of v1), and what they start.
     Cgroup(PathBuf),
-    /// A command that is started for it, and what it starts. The recording ends when the command has ended.
+    /// A command that is started for it, and what it starts. The recording ends when the command has ended, unless
+    /// [`outlives`](super::Options::outlives) says otherwise.
     Command(Command),
 }
 

@@ -40,6 +40,8 @@ pub struct Summary {
     pub price: Price,
     /// How the command ended, if one was recorded.
     pub exit: Option<ExitStatus>,
+    /// Whether the recording ended with its command, while something still ran that this had started.
+    pub outlived: bool,
 }
 
 impl Summary {

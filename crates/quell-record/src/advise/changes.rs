@@ -240,7 +240,8 @@ pub(super) fn placed(from: &Attribution, whole: &Site, busy: f64) -> Vec<Proposa
         (is(sender) && is(target)).then_some(*count)
     };
     let own: u64 = from.matrix.iter().filter_map(own).sum();
-    if own * 2 < whole.timed {
+    // Whom interrupts hit is known of those that were recorded whole.
+    if whole.whole == 0 || own * 2 < whole.whole {
         return Vec::new();
     }
     let said = format!(
@@ -248,7 +249,7 @@ pub(super) fn placed(from: &Attribution, whole: &Site, busy: f64) -> Vec<Proposa
          CPUs do not do it, because Linux asks every CPU that runs the process)"
     );
     let gone = Range {
-        least: (own as f64 / whole.timed as f64).min(1.0),
+        least: (own as f64 / whole.whole as f64).min(1.0),
         most: 1.0,
     };
     vec![Proposal::new(

@@ -185,8 +185,13 @@ impl About<'_> {
             format!(", {} of the CPU time of {program}", percents(share))
         });
         let others = with_others(whole(along.interrupts.least), whole(along.interrupts.most));
-        let few = match site.stands_for() > 1.0 && (site.timed as f64) < LEAST {
-            true => recorded_for_that(site.timed),
+        // How calls follow each other is known of those that were recorded whole, and what they cost of more.
+        let recorded = match proposal.kind {
+            "merge" | "protect" | "shard" => site.whole,
+            _ => site.timed,
+        };
+        let few = match site.estimate() > recorded as f64 && (recorded as f64) < LEAST {
+            true => recorded_for_that(recorded),
             false => String::new(),
         };
         Some(Advice {
@@ -249,7 +254,7 @@ fn recorded_for_that(interrupts: u64) -> String {
 
 /// What other sites flush for memory that a site has given back, made larger as theirs is: what is known to be for such
 /// memory, at least, and at most also what is for memory of which nobody knows who gave it back, because nothing was
-/// recorded then.
+/// recorded then: so it is, too, where of all that protects memory nothing was recorded but who sent it.
 #[derive(Clone, Copy, Default)]
 struct Along {
     interrupts: Range,
@@ -263,6 +268,13 @@ impl Along {
         let mut all = Along::default();
         for site in &from.sites {
             let Some(&given) = number.and_then(|giver| site.given.get(&giver)) else {
+                if site.whole == 0 && protects(site) && site.place.program == giver.place.program {
+                    let most = |most| Range { least: 0.0, most };
+                    let cost = Range::of(site.waited, site.weight)
+                        .plus(Range::of(site.stolen, site.weight));
+                    all.interrupts = all.interrupts.plus(most(site.estimate()));
+                    all.ns = all.ns.plus(most(cost.most));
+                }
                 continue;
             };
             let known: u64 = site.given.values().sum();
@@ -282,6 +294,11 @@ impl Along {
         }
         all
     }
+}
+
+/// Whether a site's flushes change what may be done with memory that stays.
+fn protects(site: &Site) -> bool {
+    ["mprotect", "pkey_mprotect"].contains(&&*site.place.call)
 }
 
 /// What is advised on: each site; but what the kernel does for one reason to one program is one, because one change

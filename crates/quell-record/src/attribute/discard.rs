@@ -4,13 +4,13 @@ use std::collections::BTreeMap;
 
 use rustc_hash::FxHashMap;
 
-/// How many ranges are remembered in all; beyond that they are forgotten and begun anew.
-const RANGES: usize = 1 << 20;
+/// So many calls are remembered in all. If there are more, those go of whose ranges nothing is left; if half of them
+/// would stay, all are forgotten.
+const CALLS: usize = 1 << 20;
 
 /// A range that a call gave back.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Discard {
-    end: u64,
     /// The site of the call.
     pub site: usize,
     /// When it returned.
@@ -23,22 +23,33 @@ pub struct Discard {
     pub followed: bool,
 }
 
-/// The ranges that were given back, by program.
+/// What is left of a range after later calls gave parts of it back again.
+#[derive(Clone, Copy, Debug)]
+struct Part {
+    end: u64,
+    /// Where the call stands among all.
+    of: usize,
+}
+
+/// The ranges that were given back, by the memory that they lie in: a process', or, where processes are not known, a
+/// program's.
 #[derive(Debug, Default)]
 pub struct Discards {
-    ranges: FxHashMap<usize, BTreeMap<u64, Discard>>,
-    count: usize,
-    /// Where those are that came since the last stretch of time ended.
-    recent: Vec<(usize, u64)>,
+    /// By owner and start; no two of an owner overlap.
+    parts: FxHashMap<u64, BTreeMap<u64, Part>>,
+    calls: Vec<Discard>,
+    /// Those before were followed to their end, or their stretch of time has ended.
+    recent: usize,
     /// How often everything was forgotten.
     pub forgotten: u64,
 }
 
 impl Discards {
-    /// A call gave this range back; what was known of the same range before, if it was not followed to its end.
+    /// A call of `owner` gave this range back, and what lies in it no earlier one; what was known of the call that
+    /// began at the same address, if it was not followed to its end.
     pub fn add(
         &mut self,
-        program: usize,
+        owner: u64,
         start: u64,
         bytes: u64,
         site: usize,
@@ -48,37 +59,83 @@ impl Discards {
         if bytes == 0 {
             return None;
         }
-        if self.count >= RANGES {
-            self.ranges.clear();
-            self.recent.clear();
-            self.count = 0;
-            self.forgotten += 1;
+        if self.calls.len() >= CALLS {
+            self.make_room(CALLS / 2);
         }
-        let discard = Discard {
-            end: start.saturating_add(bytes),
+        let end = start.saturating_add(bytes);
+        let parts = self.parts.entry(owner).or_default();
+        let before = parts.get(&start).map(|part| part.of);
+        // What began before it, and may go on behind it.
+        if let Some((&first, part)) = parts.range_mut(..start).next_back()
+            && part.end > start
+        {
+            let behind = *part;
+            part.end = start;
+            debug_assert!(first < start);
+            if behind.end > end {
+                parts.insert(end, behind);
+            }
+        }
+        // What began in it.
+        while let Some((&first, &part)) = parts.range(start..end).next() {
+            parts.remove(&first);
+            if part.end > end {
+                parts.insert(end, part);
+            }
+        }
+        let of = self.calls.len();
+        parts.insert(start, Part { end, of });
+        self.calls.push(Discard {
             site,
             time_ns,
             interrupts: sent.0,
             gap: sent.1,
             followed: false,
-        };
-        let before = self
-            .ranges
-            .entry(program)
-            .or_default()
-            .insert(start, discard);
-        self.count += usize::from(before.is_none());
-        self.recent.push((program, start));
-        before.filter(|before| !before.followed)
+        });
+        let before = &mut self.calls[before?];
+        (!std::mem::replace(&mut before.followed, true)).then_some(*before)
+    }
+
+    /// Drops the calls of which nothing is left and nothing is to be told; or all, if more than `most` would stay.
+    fn make_room(&mut self, most: usize) {
+        const GONE: usize = usize::MAX;
+        let mut places = vec![GONE; self.calls.len()];
+        let parts = || self.parts.values().flat_map(BTreeMap::values);
+        parts().for_each(|part| places[part.of] = 0);
+        for (index, call) in self.calls.iter().enumerate().skip(self.recent) {
+            if !call.followed {
+                places[index] = 0;
+            }
+        }
+        let stay = places.iter().filter(|&&place| place != GONE).count();
+        if stay > most {
+            *self = Discards {
+                forgotten: self.forgotten + 1,
+                ..Discards::default()
+            };
+            return;
+        }
+        let mut next = 0;
+        let mut recent = 0;
+        for (index, place) in places.iter_mut().enumerate() {
+            if *place != GONE {
+                *place = next;
+                self.calls[next] = self.calls[index];
+                next += 1;
+                recent += usize::from(index < self.recent);
+            }
+        }
+        self.calls.truncate(next);
+        self.recent = recent;
+        for part in self.parts.values_mut().flat_map(BTreeMap::values_mut) {
+            part.of = places[part.of];
+        }
     }
 
     /// What follows was not recorded: calls `each` with what was not touched until now, and follows it no longer.
     pub fn stop_following(&mut self, mut each: impl FnMut(&Discard)) {
-        for (program, start) in std::mem::take(&mut self.recent) {
-            let ranges = self.ranges.get_mut(&program);
-            let Some(discard) = ranges.and_then(|ranges| ranges.get_mut(&start)) else {
-                continue;
-            };
+        let recent = std::mem::replace(&mut self.recent, self.calls.len());
+        for discard in &mut self.calls[recent..] {
             if !std::mem::replace(&mut discard.followed, true) {
                 each(discard);
             }
@@ -86,10 +143,11 @@ impl Discards {
     }
 
     /// The call that gave back what is touched now, if one did.
-    pub fn find(&mut self, program: usize, address: u64) -> Option<&mut Discard> {
-        let ranges = self.ranges.get_mut(&program)?;
-        let (_, found) = ranges.range_mut(..=address).next_back()?;
-        (address < found.end).then_some(found)
+    pub fn find(&mut self, owner: u64, address: u64) -> Option<&mut Discard> {
+        let parts = self.parts.get(&owner)?;
+        let (_, part) = parts.range(..=address).next_back()?;
+        let known = self.calls.get_mut(part.of)?;
+        (address < part.end).then_some(known)
     }
 }
 
@@ -107,10 +165,78 @@ mod tests {
         assert!(discards.find(2, 0x1000).is_none());
         discards.add(1, 0x1000, 0x1000, 8, 6, (0, 0));
         assert_eq!(discards.find(1, 0x1fff).map(|found| found.site), Some(8));
-        assert!(
-            discards.find(1, 0x2fff).is_none(),
-            "the later call says what is given back"
+        assert_eq!(
+            discards.find(1, 0x2fff).map(|found| found.site),
+            Some(7),
+            "the later call has not given that back"
         );
+    }
+
+    /// Each page is of the last call that gave it back, whatever the ranges were.
+    #[test]
+    fn ranges_that_overlap_are_told_apart_page_by_page() {
+        let mut state = 1u64;
+        let mut random = |below: u64| {
+            state = state
+                .wrapping_mul(6364136223846793005)
+                .wrapping_add(1442695040888963407);
+            (state >> 33) % below
+        };
+        for _ in 0..200 {
+            let mut discards = Discards::default();
+            let mut pages = [None; 32];
+            for site in 0..12 {
+                let start = random(32);
+                let count = 1 + random(32 - start);
+                discards.add(1, start << 12, count << 12, site, 0, (0, 0));
+                pages[start as usize..(start + count) as usize].fill(Some(site));
+                for (page, &last) in pages.iter().enumerate() {
+                    for address in [page << 12, (page << 12) + 4095] {
+                        let found = discards.find(1, address as u64);
+                        assert_eq!(found.map(|found| found.site), last, "{address:#x}");
+                    }
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn calls_of_which_nothing_is_left_make_room() {
+        let mut discards = Discards::default();
+        discards.add(1, 0x1000, 0x1000, 1, 0, (1, 0));
+        discards.add(1, 0x5000, 0x1000, 2, 0, (2, 0));
+        discards.add(1, 0x1000, 0x1000, 3, 0, (4, 0));
+        discards.stop_following(|_| {});
+        discards.add(1, 0x8000, 0x1000, 4, 0, (8, 0));
+        discards.add(1, 0x7000, 0x3000, 5, 0, (16, 0));
+        discards.make_room(4);
+        let sites: Vec<_> = discards.calls.iter().map(|call| call.site).collect();
+        assert_eq!(sites, [2, 3, 4, 5]);
+        for (address, site) in [(0x1000, 3), (0x5000, 2), (0x8000, 5)] {
+            assert_eq!(
+                discards.find(1, address).map(|found| found.site),
+                Some(site)
+            );
+        }
+        let mut ended = Vec::new();
+        discards.stop_following(|discard| ended.push(discard.interrupts));
+        assert_eq!(ended, [8, 16]);
+        discards.make_room(3);
+        assert_eq!((discards.calls.len(), discards.forgotten), (3, 0));
+        discards.make_room(2);
+        assert!(discards.calls.is_empty() && discards.find(1, 0x1000).is_none());
+        assert_eq!(discards.forgotten, 1);
+    }
+
+    #[test]
+    fn a_range_that_was_cut_is_followed_once() {
+        let mut discards = Discards::default();
+        discards.add(1, 0x1000, 0x8000, 7, 5, (1, 0));
+        assert!(discards.add(1, 0x3000, 0x1000, 8, 6, (2, 0)).is_none());
+        discards.find(1, 0x7000).unwrap().followed = true;
+        let mut ended = Vec::new();
+        discards.stop_following(|discard| ended.push(discard.interrupts));
+        assert_eq!(ended, [2]);
     }
 
     #[test]

@@ -109,6 +109,7 @@ impl Attribution {
 
     /// An interrupt from this site may be for memory that another has given back: it would not be, were that kept.
     fn concerns_what_was_given_back(&mut self, sample: &Sample, program: usize, site: usize) {
+        let owner = self.owner(sample, program);
         let Some(thread) = self.threads.get(&sample.tid) else {
             return;
         };
@@ -116,7 +117,7 @@ impl Attribution {
             ("copy-on-write", _, Some(fault)) => fault.site,
             ("mprotect" | "pkey_mprotect", Some(call), _) => self
                 .discards
-                .find(program, call.start)
+                .find(owner, call.start)
                 .map(|discard| discard.site),
             _ => None,
         };

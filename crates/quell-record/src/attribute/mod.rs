@@ -12,6 +12,8 @@
 //! flush on the stack are counted; where these are missing, too, flushes on targets (`tlb_flush` with reason 1) are
 //! laid at the initiator that last asked for as many pages in the same process. The [`Evidence`] says which it was.
 
+pub mod aside;
+mod between;
 pub mod bins;
 mod discard;
 mod initiator;
@@ -32,11 +34,12 @@ use rustc_hash::FxHashMap;
 
 use crate::event::{self, Event};
 use crate::stack::{Stacks, Told};
+use aside::Between;
 use discard::Discards;
 use request::Requests;
 use site::{Events, Place, Site};
 pub use slice::{Observer, Slice, Stretch};
-pub use totals::{Evidence, Function, Program, Seen, Weight};
+pub use totals::{ENOUGH, Evidence, Function, Program, Seen, Weight};
 
 /// How many different whole stacks are kept for flame graphs; what comes later is counted as "(other stacks)".
 const FOLDED: usize = 1 << 17;
@@ -64,6 +67,7 @@ pub struct Attribution {
     requests: Requests,
     in_flight: FxHashMap<(u64, u32), u64>,
     recent: VecDeque<u64>,
+    between: Between,
     discards: Discards,
     /// Where what was mapped begins, by process: whether it is a file. Of the stretch of time that is recorded now.
     mapped: FxHashMap<(u32, u64), bool>,
@@ -266,6 +270,7 @@ impl Attribution {
         }
         self.threads.clear();
         self.in_flight.clear();
+        self.between = Between::default();
         self.stop_following_discards(end_ns);
     }
 
@@ -307,6 +312,15 @@ impl Attribution {
                 self.program_of_process.insert(sample.pid, program);
                 program
             }
+        }
+    }
+
+    /// In whose memory an address of this sample lies: its process', or, where a text does not say which threads are of
+    /// one process, its program's.
+    fn owner(&self, sample: &Sample, program: usize) -> u64 {
+        match self.processes_known {
+            true => sample.pid.into(),
+            false => (1 << 32) + program as u64,
         }
     }
 
@@ -372,16 +386,22 @@ impl Attribution {
         self.times = Some((first.min(now), last.max(now)));
         self.seen.stacks |= !sample.stack.is_empty();
         let program = self.program(sample);
-        if let Event::QueueBetween { function } = event::of(sample) {
-            self.seen.queued = true;
-            if event::flushes(function) {
-                let (site, _) = self.site(sample, program);
-                self.sites[site].between += 1;
-            } else {
-                *self.functions_between.entry(function.into()).or_default() += 1;
+        // Between windows nothing is known of what the thread and its CPU do.
+        match event::of(sample) {
+            Event::QueueBetween {
+                target,
+                function,
+                work,
+            } => {
+                return self.queued_between(sample, program, target, function, work);
             }
-            // Nothing is known of what the thread and its CPU do.
-            return;
+            Event::EndBetween { function, work } => {
+                if event::flushes(function) {
+                    self.ended_between(sample, work);
+                }
+                return;
+            }
+            _ => {}
         }
         self.programs[program].events.count(sample);
         match event::of(sample) {
@@ -413,7 +433,8 @@ impl Attribution {
             Event::Begin { .. }
             | Event::End { .. }
             | Event::Reschedule
-            | Event::QueueBetween { .. } => {}
+            | Event::QueueBetween { .. }
+            | Event::EndBetween { .. } => {}
             Event::Interrupt { begin: true } => {
                 self.seen.interrupts = true;
                 self.call_interrupts += 1;

@@ -7,6 +7,7 @@ use rustc_hash::FxHashMap;
 
 use quell_perf::{Prices, Sample};
 
+use super::aside::Aside;
 use super::bins::Bins;
 use super::reuse::Reuse;
 use crate::stack::Told;
@@ -99,8 +100,12 @@ pub struct Site {
     pub pages: u64,
     /// Other CPUs that were asked: one for each and flush.
     pub interrupts: u64,
-    /// Of these, those that were recorded with what they cost; the others, only who sent them.
+    /// Of these, those that were recorded with all that happened around them.
+    pub whole: u64,
+    /// Those that were recorded with what they cost; of the others, only who sent them.
     pub timed: u64,
+    /// For how many of them what they cost is added up here, in as far as what the timed ones say stands for these.
+    pub costed: u64,
     /// Where several sites are taken as one: how many are of those of which none was timed.
     pub untimed: f64,
     /// What a recorded interrupt from here stands for, and whatever else was recorded with it.
@@ -108,6 +113,8 @@ pub struct Site {
     /// Interrupts from here that were recorded between the stretches of time in which everything is; until they are
     /// spread over the sites of the same call.
     pub between: u64,
+    /// What was timed of these.
+    pub aside: Aside,
     /// The same as `interrupts`, counted by the interrupts that carried a flush's stack, and by flushes seen on
     /// targets.
     pub by_interrupt: u64,
@@ -171,10 +178,13 @@ impl Site {
             full: 0,
             pages: 0,
             interrupts: 0,
+            whole: 0,
             timed: 0,
+            costed: 0,
             untimed: 0.0,
             weight: 1.0,
             between: 0,
+            aside: Aside::default(),
             by_interrupt: 0,
             by_target: 0,
             hit: Vec::new(),
@@ -210,10 +220,34 @@ impl Site {
         self.requests += other.requests;
         self.remote += other.remote;
         self.interrupts += other.interrupts;
+        self.whole += other.whole;
         self.timed += other.timed;
+        self.costed += other.costed;
         self.stolen.add(other.stolen.least, other.stolen.most);
         self.waited.add(other.waited.least, other.waited.most);
         self.locked_ns += other.locked_ns;
+    }
+
+    /// Takes in what was timed between windows of interrupts like its own: a wait is then as long as those that were timed
+    /// anywhere are on the average. Of targets that says only that they lost no more than `each`, or than the initiator
+    /// waited.
+    pub(crate) fn time_aside(&mut self, aside: Aside, each: Option<f64>) {
+        if aside.timed == 0 {
+            return;
+        }
+        let timed = self.whole + aside.timed;
+        let of_all = |sum: f64| (sum * self.interrupts as f64 / timed as f64) as u64;
+        let waited = Span {
+            least: of_all(self.waited.least as f64 + aside.waited_ns),
+            most: of_all(self.waited.most as f64 + aside.most_ns()),
+        };
+        self.waited = waited;
+        if self.whole == 0 {
+            let each = each.map_or(f64::INFINITY, |each| each * timed as f64);
+            self.stolen.most = of_all(aside.most_ns().min(each));
+        }
+        self.timed = timed;
+        self.costed = self.interrupts;
     }
 
     /// How many interrupts those that were recorded stand for.
@@ -221,12 +255,12 @@ impl Site {
         self.interrupts as f64 * self.weight
     }
 
-    /// What its interrupts cost initiators and targets, of those that were timed, stands for what all did that there
-    /// were: so many times as much. 0 where none was timed.
+    /// What its interrupts cost initiators and targets, as it is added up, stands for what all did that there were: so
+    /// many times as much. 0 where none was timed.
     pub fn stands_for(&self) -> f64 {
-        match self.timed {
+        match self.costed {
             0 => 0.0,
-            timed => self.estimate() / timed as f64,
+            costed => self.estimate() / costed as f64,
         }
     }
 

@@ -137,9 +137,10 @@ impl Attribution {
         }
         if discards(&call) {
             let sent = (call.interrupts, call.gap.unwrap_or(bins::BINS.len()));
+            let owner = self.owner(sample, program);
             let before = self
                 .discards
-                .add(program, call.start, call.bytes, site, now, sent);
+                .add(owner, call.start, call.bytes, site, now, sent);
             if let Some(before) = before {
                 let followed = now.saturating_sub(before.time_ns);
                 self.sites[before.site]
@@ -177,7 +178,8 @@ impl Attribution {
             *faults += 1;
         }
         let mut of = None;
-        if let Some(discard) = self.discards.find(program, address) {
+        let owner = self.owner(sample, program);
+        if let Some(discard) = self.discards.find(owner, address) {
             let site = &mut self.sites[discard.site];
             of = Some(discard.site);
             site.refaults += 1;

@@ -5,6 +5,9 @@ use std::sync::Arc;
 
 use super::site::{Events, Span};
 
+/// From so many recorded interrupts on, their number tells of what else happened.
+pub const ENOUGH: u64 = 50;
+
 /// How interrupts were told to be shootdowns.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Evidence {

@@ -1,5 +1,5 @@
 //! Recordings that were made where quell is not installed: the text of `perf script`, of `trace-cmd report`, and of the
-//! kernel's own `trace` file.
+//! kernel's own `trace` file. It is long because each of them is told apart, and refused, with a sentence of its own.
 //!
 //! A reader goes through the text line by line, keeps one event at a time (of each CPU where stacks come as lines of
 //! their own), and hands it on. Nothing is guessed: what cannot be read is counted, and said at the end with the first
@@ -101,6 +101,11 @@ impl Import {
         if start.is_empty() {
             return Err(wrong(
                 "this is empty, so whatever was to write it has failed or still runs: record again, as docs/record.md says".into(),
+            ));
+        }
+        if start.starts_with(b"quell recording ") {
+            return Err(wrong(
+                "this is a recording of quell, whose end is read first: give it as a file, not through a pipe".into(),
             ));
         }
         if start.starts_with(b"PERFILE2") || start.starts_with(b"2ELIFREP") {

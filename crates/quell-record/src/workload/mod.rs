@@ -126,7 +126,7 @@ impl Calls {
         if process.name.is_empty() || sample.pid == sample.tid && *process.name != *sample.comm {
             process.name = sample.comm.to_string();
         }
-        if let Event::Queue { function, .. } | Event::QueueBetween { function } = event
+        if let Event::Queue { function, .. } | Event::QueueBetween { function, .. } = event
             && flushes(function)
         {
             process.sent += 1;

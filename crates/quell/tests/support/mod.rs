@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use quell::{
     AddressSpace, Broadcast, CpuId, CpuSet, Engine, Features, Frame, Hardware, Invalidate,
-    LedgerEntry, PageRange, PerCpu, Policy, Scope, Tag, Tagging,
+    JoinedFlushes, LedgerEntry, PageRange, PerCpu, Policy, Scope, Tag, Tagging,
 };
 
 #[derive(Default)]
@@ -55,6 +55,8 @@ pub struct Machine {
     pub broadcast: Broadcasts,
     /// What it does not do as it must.
     pub breach: Cell<Option<Breach>>,
+    /// The space of which a handler shares a flush.
+    pub joins: Cell<Option<(S, &'static JoinedFlushes<Machine>)>>,
     pub engine: OnceCell<&'static Engine<'static, Machine>>,
 }
 // SAFETY: each test has its machine to itself, on one thread.
@@ -73,6 +75,8 @@ pub enum Breach {
     InterruptsTheSwitch,
     /// A device goes on with a space that ends.
     DeviceStays,
+    /// An interrupt handler that comes as a CPU waits shares the flush that it has interrupted.
+    HandlerJoins,
 }
 
 /// What was broadcast, and with `None` where the end of it was waited for.
@@ -197,6 +201,12 @@ unsafe impl Hardware for Machine {
             let me = self.me.replace(other);
             self.engine.get().expect("an engine").on_interrupt();
             self.me.set(me);
+        }
+        if self.breach.get() == Some(Breach::HandlerJoins)
+            && let Some((space, joined)) = self.joins.get()
+        {
+            let engine = self.engine.get().expect("an engine");
+            engine.flush_joined(space, joined);
         }
         if self.breach.get() == Some(Breach::MovesAsItWaits) {
             self.me.set(other);

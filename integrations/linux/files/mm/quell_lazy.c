@@ -96,7 +96,6 @@ static const char * const mistakes[] = {
 	[CHANGE_SETTLES] = "LinuxChangeUnsettled",
 	[PENDING_IS_SEEN] = "LinuxPendingUnseen",
 	[FRAMES_ARE_CLAIMED] = "LinuxFrameUnclaimed",
-	[JOINS_WHAT_BEGINS_LATER] = "LinuxJoinedLate",
 };
 
 static unsigned int left_out __ro_after_init;

@@ -102,8 +102,6 @@ pub unsafe fn init_cpu() {
 /// field by field with reads in between, which takes longer than the interrupt.
 fn send(to: usize, vector: u8) {
     let id = crate::cpu::cpu(to).hardware_id.load(Relaxed);
-    // In x2APIC mode the sending store is not ordered after earlier stores by itself.
-    quell_arch::x86_64::tlb::fence();
     if super::processor::features().x2apic {
         send_x2apic(id, vector.into());
         return;
@@ -111,9 +109,14 @@ fn send(to: usize, vector: u8) {
     command((id as u32) << 24, vector.into());
 }
 
-/// Gives this CPU's local APIC a command, in x2APIC mode.
+/// Gives this CPU's local APIC a command, in x2APIC mode, where it is written to a register: that waits for no earlier
+/// store. `mfence` has those seen, and `lfence` has the register written after that (Intel SDM volume 3, on accesses to
+/// the registers of x2APIC mode).
 fn send_x2apic(destination: u64, what: u32) {
     const COMMAND: u32 = 0x830;
+    quell_arch::x86_64::tlb::fence();
+    // SAFETY: it does nothing but wait.
+    unsafe { core::arch::x86_64::_mm_lfence() };
     // SAFETY: what is sent has a handler on every CPU.
     unsafe {
         x86_64::registers::model_specific::Msr::new(COMMAND)

@@ -104,13 +104,12 @@ static __always_inline void quell_lazy_unmapped(struct folio *folio, pte_t entry
 /* Of mm/rmap.c: an entry was cleared, or lost rights; try_to_unmap_flush() flushes it. Under the lock of its table. */
 void set_tlb_ubc_flush_pending(struct mm_struct *mm, pte_t pteval, unsigned long uaddr);
 
-/* Rules of the glue that a test leaves out: of mm/quell_lazy.c, and the last of quell_flush_for_all(). */
+/* Rules of the glue that a test leaves out: of mm/quell_lazy.c. */
 enum quell_rule {
 	FILL_SETTLES,
 	CHANGE_SETTLES,
 	PENDING_IS_SEEN,
 	FRAMES_ARE_CLAIMED,
-	JOINS_WHAT_BEGINS_LATER,
 };
 
 #ifdef CONFIG_QUELL_MUTANTS

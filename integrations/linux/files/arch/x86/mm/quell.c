@@ -54,11 +54,7 @@ struct quell_zero_plan quell_zero_plan __ro_after_init;
 /* What is kept of an mm. */
 struct quell_mm {
 	struct quell_space space;
-	/* Flushes of all of it that tasks have asked for, and up to which of them all are done: see quell_flush_for_all(). */
-	atomic64_t asked;
-	atomic64_t flushed;
-	/* Whether a task is making one. */
-	atomic_t flushing;
+	struct quell_joined joined;
 };
 static struct kmem_cache *mm_cache __ro_after_init;
 
@@ -210,9 +206,7 @@ static struct quell_mm *quell_mm_of(struct mm_struct *mm)
 static void quell_space_make(struct mm_struct *mm, struct quell_mm *made)
 {
 	quell_check(quell_space_new(&quell_engine, &made->space, __pa(mm->pgd) >> PAGE_SHIFT));
-	atomic64_set(&made->asked, 0);
-	atomic64_set(&made->flushed, 0);
-	atomic_set(&made->flushing, 0);
+	memset(&made->joined, 0, sizeof(made->joined));
 	mm->context.quell = &made->space;
 }
 
@@ -316,47 +310,14 @@ static __always_inline void quell_flush_space(struct quell_space *space, const s
 }
 
 /*
- * Whether a flush of everything may be made for this task by another one. With two CPUs there is nothing to be gained.
- * A task waits for the other as it would wait for its targets; an interrupt handler must not, as it may have
- * interrupted the one that it would wait for.
+ * Whether this task may share a flush of everything with others: where several threads take away what they had mapped
+ * at the same time, mmu_gather has each flush everything. With two CPUs there is nothing to be gained. A task waits for
+ * the other as it would wait for its targets; an interrupt handler must not, as it may have interrupted the one that it
+ * would wait for.
  */
 static __always_inline bool quell_may_join(struct mm_struct *mm)
 {
 	return num_online_cpus() > 2 && atomic_read(&mm->mm_users) > 1 && in_task() && !irqs_disabled();
-}
-
-/*
- * Flushes all of an mm, tables included, for all tasks that ask for that by now. Where several threads take away what
- * they had mapped at the same time, mmu_gather has each flush everything. One task at a time makes the flush, and those
- * that asked before it began have theirs, too; their own CPUs are among those that flush. So n tasks interrupt the
- * CPUs once or twice, not n times.
- */
-static noinline void quell_flush_for_all(struct quell_mm *made)
-{
-	s64 mine, upto;
-
-	preempt_disable();
-	/* A full barrier: the entries were written before, and whoever finds the number flushes after. */
-	mine = atomic64_inc_return(&made->asked);
-	/* Pairs with the release of `flushed`: the flush is done. */
-	while (atomic64_read_acquire(&made->flushed) < mine) {
-		if (atomic_read(&made->flushing) || atomic_cmpxchg(&made->flushing, 0, 1)) {
-			cpu_relax();
-			continue;
-		}
-		upto = atomic64_read(&made->asked);
-		/* Another may have made it between the two looks. */
-		if (atomic64_read(&made->flushed) < mine) {
-			/* Pairs with the increment of `asked`: the flush begins after the entries of all these were written. */
-			smp_mb();
-			quell_flush_space(&made->space, NULL, QUELL_SCOPE_TABLES);
-			if (!quell_keeps(JOINS_WHAT_BEGINS_LATER))
-				upto = atomic64_read(&made->asked);
-			atomic64_set_release(&made->flushed, upto);
-		}
-		atomic_set_release(&made->flushing, 0);
-	}
-	preempt_enable();
 }
 
 /*
@@ -375,13 +336,13 @@ void quell_mm_flush(struct mm_struct *mm, unsigned long start,
 	/* Without one it was never loaded. */
 	if (likely(space)) {
 		range = quell_range_of(&buffer, start, end, stride_shift);
-		if (!range && freed_tables && quell_may_join(mm)) {
-			quell_flush_for_all(quell_mm_of(mm));
-		} else {
-			preempt_disable();
+		preempt_disable();
+		if (!range && freed_tables && quell_may_join(mm))
+			quell_expect(quell_flush_joined_here(&quell_engine, this_cpu_read(quell_this.cpu), space,
+						     &quell_mm_of(mm)->joined));
+		else
 			quell_flush_space(space, range, scope);
-			preempt_enable();
-		}
+		preempt_enable();
 	}
 	mmu_notifier_arch_invalidate_secondary_tlbs(mm, start, end);
 }

@@ -1,0 +1,62 @@
+//! `quell advise`: of a recording, what would remove its interrupts, and nothing else.
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use clap::Args;
+use quell_host::predict::recorded::replay_busiest;
+use quell_record::report::Report;
+use serde_json::json;
+
+use super::read::{analysed, open};
+use super::{replay, show};
+use crate::output::{paragraph, say};
+
+/// What would remove the shootdowns of a recording, and by how much
+///
+/// Reads a recording that `quell record -o FILE` kept, or the text of `perf script` or `trace-cmd report`. Prints the
+/// answer, each change before and after, and what limits next. `quell record` says the same beside its tables. Exit
+/// codes: 0 analysed, 1 it cannot be read, 2 bad arguments.
+#[derive(Debug, Args)]
+pub struct AdviseArgs {
+    /// The recording; `-` is text on standard input
+    #[arg(value_name = "FILE")]
+    recording: PathBuf,
+    /// Advise on this program alone
+    #[arg(long, value_name = "NAME")]
+    program: Option<String>,
+    /// Print one JSON object with the key `advice` (docs/record.md), and `replay` with --replay
+    #[arg(long)]
+    json: bool,
+    #[command(flatten)]
+    replay: replay::ReplayArgs,
+}
+
+/// Reads a recording, and advises.
+///
+/// # Errors
+/// If it cannot be read, or there is no such machine.
+pub fn run(args: &AdviseArgs) -> anyhow::Result<ExitCode> {
+    let machine = args.replay.machine()?;
+    let (mut source, _) = open(&args.recording)?;
+    let (all, calls) = analysed(&mut *source, &mut ())?;
+    let host = all.host.clone();
+    let only = args.program.as_deref();
+    let report = Report::new(all, only);
+    let replayed =
+        machine.map(|machine| replay_busiest(&calls, only, &machine, host.as_ref(), &report));
+    if args.json {
+        let advice = json!({"advice": report.json()["advice"]});
+        replay::print_json(advice, replayed.as_ref())?;
+        return Ok(ExitCode::SUCCESS);
+    }
+    report.answer.iter().for_each(paragraph);
+    if !report.advice.is_empty() {
+        say!("\nBefore and after");
+        say!("{}", show::before_and_after(&report));
+        say!("\nWhat would help");
+        show::advice(report.advice.iter());
+    }
+    replay::print(replayed.as_ref());
+    Ok(ExitCode::SUCCESS)
+}

@@ -1,0 +1,48 @@
+//! A recording that is opened and read to its end.
+
+use std::path::Path;
+
+use indicatif::{ProgressBar, ProgressStyle};
+use quell_perf::Source;
+use quell_perf::file::Recording;
+use quell_record::attribute::{Attribution, Observer};
+use quell_record::import::Import;
+use quell_record::workload::{Calls, Listening};
+
+use crate::usage::usage;
+
+/// Reads a recording to its end, and says how far it is; what it comes to, and the calls in it.
+pub fn analysed(
+    source: &mut dyn Source,
+    observer: &mut dyn Observer,
+) -> anyhow::Result<(Attribution, Calls)> {
+    let bar = bar();
+    let mut heard = Listening::new(source);
+    let all = quell_record::analyse(&mut heard, observer, &mut |share, events| {
+        if let Some(share) = share {
+            bar.set_position((share * 1000.0) as u64);
+        }
+        bar.set_message(format!("{events} events"));
+        true
+    });
+    bar.finish_and_clear();
+    Ok((all?, heard.calls))
+}
+
+/// Opens a recording: one that `-o` kept, or text of other recorders; and how it is called.
+pub fn open(path: &Path) -> anyhow::Result<(Box<dyn Source>, String)> {
+    let source: Box<dyn Source> = match Recording::is_one(path) {
+        true => Box::new(Recording::open(path)?),
+        false => Box::new(Import::open(path).map_err(usage)?),
+    };
+    Ok((source, path.display().to_string()))
+}
+
+/// How far reading is; nothing where standard error is no terminal.
+fn bar() -> ProgressBar {
+    let bar = ProgressBar::new(1000);
+    if let Ok(style) = ProgressStyle::with_template("reading {bar:30} {percent} % {msg}") {
+        bar.set_style(style);
+    }
+    bar
+}
