@@ -500,8 +500,8 @@ static bool quell_keep_waiting(struct quell_reclaim *reclaim, struct folio_batch
  * Reclaim is about to flush, and to free these folios, of which this task has unmapped some and some perhaps were not
  * mapped. If the flush may be owed it is true, and there is nothing to be flushed: the folios wait for the end of the
  * batch, and that is where this call of reclaim ends, as quell_lazy_close() says; or it is here, if no more may wait, or
- * there is no such call (reclaim_clean_pages_from_list()). Then these are parked, too, and what is left in their place
- * are others to be freed.
+ * there is no such call (MADV_PAGEOUT). Then these are parked, too, and what is left in their place are others to be
+ * freed.
  */
 bool quell_lazy_owe(struct folio_batch *folios)
 {

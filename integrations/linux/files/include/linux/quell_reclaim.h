@@ -18,16 +18,12 @@ struct mm_struct;
 /* So many lots of frames wait for the end of a batch. A call of reclaim mostly has some 50. */
 #define QUELL_WAITING	2
 
-#define QUELL_NO_PAGE	(~0UL)
-
 /* In the place of what was unmapped last: something in the batch must not be owed. */
 #define QUELL_SPOILT	((struct folio *)1)
 
 struct quell_reclaim {
 	/* The mm reported last if there is nothing to be added, as all of it is flushed; or NULL. */
 	struct mm_struct *covered;
-	/* The one page that is in it, if the engine has not heard of that yet, or QUELL_NO_PAGE. */
-	unsigned long alone;
 	/* Of S3, for mm/quell_lazy.c: what was unmapped last and has not left the page cache, or NULL; or QUELL_SPOILT. */
 	struct folio *unmapped;
 	/* The number of the batch, once a page of it may be owed, or 0; and how many those are since frames last waited. */

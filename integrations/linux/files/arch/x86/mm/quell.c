@@ -351,8 +351,6 @@ void quell_mm_flush(struct mm_struct *mm, unsigned long start,
 void quell_mm_settle(struct mm_struct *mm)
 {
 	preempt_disable();
-	if (quell_reclaim_is_alone(mm))
-		quell_flush_space(mm->context.quell, NULL, QUELL_SCOPE_LEAF);
 	quell_check(quell_settle(&quell_engine, mm->context.quell));
 	preempt_enable();
 }

@@ -56,9 +56,6 @@ struct quell_this_cpu {
 };
 DECLARE_PER_CPU(struct quell_this_cpu, quell_this);
 
-/* Of quell_reclaim.c, for quell_mm_settle(). */
-bool quell_reclaim_is_alone(struct mm_struct *mm);
-
 /* The space of an mm that was made by hand. */
 void quell_space_of_static(struct mm_struct *mm);
 /* Back to the space that was kept lazily. Interrupts are off. */

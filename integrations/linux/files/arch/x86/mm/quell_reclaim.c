@@ -4,11 +4,7 @@
  *
  * A batch (struct quell_reclaim) holds a reference to each mm that it was told of: a space outlives the batches that
  * name it. It ends with a flush, or, if everything in it was clean and read-only, with a debt (S3), which has a number.
- *
- * Many batches are of one page, as of one that moves. So the engine hears of the first page with the second, or as it is
- * owed; if there is none it is a flush of that page, and not a batch. Until then others hear of it here: alone[].
  */
-#include <linux/hash.h>
 #include <linux/mm.h>
 #include <linux/quell_reclaim.h>
 #include <linux/sched.h>
@@ -23,10 +19,6 @@ static struct kmem_cache *reclaim_cache __ro_after_init;
 
 /* A batch that was begun and is empty, for the next task on this CPU: each call of reclaim needs one. */
 static DEFINE_PER_CPU(struct quell_reclaim *, spare_reclaim);
-
-/* How many batches are of one page of an mm of which the engine has not heard. Some mms share a place. */
-#define QUELL_ALONE_BITS	6
-static atomic_t alone[1 << QUELL_ALONE_BITS];
 
 static_assert(sizeof(struct quell_stamp) == sizeof(u64));
 
@@ -65,7 +57,6 @@ struct quell_reclaim *quell_reclaim_begin(void)
 		return NULL;
 	reclaim->count = 0;
 	reclaim->covered = NULL;
-	reclaim->alone = QUELL_NO_PAGE;
 	reclaim->number = 0;
 	reclaim->pages = 0;
 	reclaim->unmapped = NULL;
@@ -75,48 +66,6 @@ struct quell_reclaim *quell_reclaim_begin(void)
 	quell_check(quell_batch_begin(&quell_engine, &reclaim->batch, purpose, NULL, 0));
 	preempt_enable();
 	return reclaim;
-}
-
-static __always_inline atomic_t *quell_alone(struct mm_struct *mm)
-{
-	return &alone[hash_ptr(mm, QUELL_ALONE_BITS)];
-}
-
-static __always_inline struct quell_range quell_page(unsigned long page)
-{
-	return (struct quell_range) { .start = page, .pages = 1, .stride = QUELL_STRIDE_BASE };
-}
-
-/* Whether a task has unmapped a page of this mm of which the engine does not know. Under the lock of the page's table. */
-bool quell_reclaim_is_alone(struct mm_struct *mm)
-{
-	/* Pairs with the decrements: it was flushed, or the engine has heard of it. */
-	return atomic_read_acquire(quell_alone(mm));
-}
-
-/* The engine hears of the page. Preemption is off. */
-static void quell_reclaim_report_alone(struct quell_reclaim *reclaim)
-{
-	struct mm_struct *mm = reclaim->mms[0];
-
-	quell_expect(quell_batch_changed(&reclaim->batch, mm->context.quell, quell_page(reclaim->alone),
-					 QUELL_SCOPE_LEAF));
-	reclaim->alone = QUELL_NO_PAGE;
-	/* Pairs with quell_reclaim_is_alone(). */
-	atomic_dec_return_release(quell_alone(mm));
-}
-
-/* The page is flushed. Preemption is off. */
-static __always_inline void quell_reclaim_flush_alone(struct quell_reclaim *reclaim)
-{
-	struct mm_struct *mm = reclaim->mms[0];
-	struct quell_range page = quell_page(reclaim->alone);
-
-	quell_expect(quell_flush_here(&quell_engine, this_cpu_read(quell_this.cpu), mm->context.quell, &page,
-				      QUELL_SCOPE_LEAF));
-	reclaim->alone = QUELL_NO_PAGE;
-	/* Pairs with quell_reclaim_is_alone(). */
-	atomic_dec_return_release(quell_alone(mm));
 }
 
 static void quell_reclaim_forget(struct quell_reclaim *reclaim)
@@ -132,10 +81,7 @@ void quell_reclaim_finish(struct quell_reclaim *reclaim)
 		return;
 	preempt_disable();
 	this_cpu_write(quell_this.reason, TLB_LOCAL_SHOOTDOWN);
-	if (reclaim->alone != QUELL_NO_PAGE)
-		quell_reclaim_flush_alone(reclaim);
-	else
-		quell_expect(quell_batch_finish(&reclaim->batch, NULL));
+	quell_expect(quell_batch_finish(&reclaim->batch, NULL));
 	this_cpu_write(quell_this.reason, TLB_LOCAL_MM_SHOOTDOWN);
 	preempt_enable();
 	quell_reclaim_forget(reclaim);
@@ -148,8 +94,6 @@ u64 quell_reclaim_owe(struct quell_reclaim *reclaim)
 
 	preempt_disable();
 	this_cpu_write(quell_this.reason, TLB_LOCAL_SHOOTDOWN);
-	if (reclaim->alone != QUELL_NO_PAGE)
-		quell_reclaim_report_alone(reclaim);
 	/* A stamp of zero says that nothing is owed. */
 	if (quell_check(quell_batch_finish_owed(&reclaim->batch, NULL, &stamp)))
 		quell_check(quell_batch_finish(&reclaim->batch, NULL));
@@ -171,31 +115,23 @@ void quell_reclaim_end(struct quell_reclaim *reclaim)
 }
 
 /*
- * One page is reported as what it is, with the second of the batch. With the second of an mm everything is, as Linux does
- * it: then the batch covers the mm, and there is nothing to be added. Where more batches of the mm are outstanding than
- * the engine counts, each report takes a generation of its own, so it hears of each page. The mm for which a batch has no
- * place left has those before it flushed, and waits, under the lock of the page table: nobody spins for that with
- * interrupts off. The last reference to one of those may go there, and takes pgd_lock: this lock is the page table's own,
- * never the mm's (SPLIT_PTE_PTLOCKS), which is taken inside of pgd_lock.
+ * One page is reported as what it is. With the second of an mm everything is, as Linux does it: then the batch covers
+ * the mm, and there is nothing to be added. Where more batches of the mm are outstanding than the engine counts, each
+ * report takes a generation of its own, so it hears of each page. The mm for which a batch has no place left has those
+ * before it flushed, and waits, under the lock of the page table: nobody spins for that with interrupts off. The last
+ * reference to one of those may go there, and takes pgd_lock: this lock is the page table's own, never the mm's
+ * (SPLIT_PTE_PTLOCKS), which is taken inside of pgd_lock.
  */
 void quell_reclaim_report(struct quell_reclaim *reclaim, struct mm_struct *mm,
 			  unsigned long address)
 {
+	struct quell_range page = {
+		.start = address >> PAGE_SHIFT,
+		.pages = 1,
+		.stride = QUELL_STRIDE_BASE,
+	};
 	unsigned int i;
 
-	if (!reclaim->count) {
-		mmgrab(mm);
-		reclaim->mms[reclaim->count++] = mm;
-		reclaim->alone = address >> PAGE_SHIFT;
-		/* The entry was cleared before: who finds it so is behind this one under the lock. */
-		atomic_inc(quell_alone(mm));
-		return;
-	}
-	if (reclaim->alone != QUELL_NO_PAGE) {
-		preempt_disable();
-		quell_reclaim_report_alone(reclaim);
-		preempt_enable();
-	}
 	for (i = 0; i < reclaim->count; i++) {
 		if (reclaim->mms[i] != mm)
 			continue;
@@ -211,8 +147,7 @@ void quell_reclaim_report(struct quell_reclaim *reclaim, struct mm_struct *mm,
 	mmgrab(mm);
 	reclaim->mms[reclaim->count++] = mm;
 	preempt_disable();
-	quell_expect(quell_batch_changed(&reclaim->batch, mm->context.quell, quell_page(address >> PAGE_SHIFT),
-					 QUELL_SCOPE_LEAF));
+	quell_expect(quell_batch_changed(&reclaim->batch, mm->context.quell, page, QUELL_SCOPE_LEAF));
 	preempt_enable();
 }
 
