@@ -45,11 +45,6 @@ impl ReplayArgs {
     }
 }
 
-/// That a recording could not be replayed, and why.
-pub fn nothing(why: &anyhow::Error) -> String {
-    format!("Nothing is predicted: {why}.")
-}
-
 /// Prints what a replay came to, if one was wanted, or why there is none.
 pub fn print(replayed: Option<&anyhow::Result<Replayed>>) {
     match replayed {
