@@ -45,8 +45,8 @@ struct LinuxArgs {
     /// it. Compare it with the one that `build stock` makes, which has the same configuration (--kernel)
     #[arg(long, value_name = "FILE")]
     on_quell: Option<PathBuf>,
-    /// What is on of the engine in that Linux: all, off, or some of batch, extents, tags and remote, separated by
-    /// commas
+    /// What is on of the engine in that Linux: all, off, or some of batch, extents, tags, lazy and remote, separated
+    /// by commas
     #[arg(
         long,
         value_name = "LIST",

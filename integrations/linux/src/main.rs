@@ -48,8 +48,9 @@ struct Soak {
     /// On so many CPUs
     #[arg(long, value_name = "N", default_value_t = 2, value_parser = value_parser!(u16).range(1..=64))]
     cpus: u16,
-    /// What is on of the engine: all, or some of batch, extents, tags, remote and lazy, separated by commas. Given
-    /// several times, each is run and compared with the engine off
+    /// What is on of the engine: all, or some of batch, extents, tags, lazy and remote, separated by commas. Given
+    /// several times, each is run and compared with the engine off: `all` with `batch,extents,tags,remote` says what is
+    /// due to lazy unmap
     #[arg(long, value_name = "LIST", default_value = "all")]
     mechanisms: Vec<String>,
     /// How long each stressor runs, in seconds
@@ -135,7 +136,7 @@ struct Conformance {
     #[arg(long, value_name = "LIST", value_delimiter = ',', default_value = "1,2,4,8",
           value_parser = value_parser!(u16).range(1..=64))]
     cpus: Vec<u16>,
-    /// What is on of the engine: all, off, or some of batch, extents, tags, remote and lazy, separated by commas
+    /// What is on of the engine: all, off, or some of batch, extents, tags, lazy and remote, separated by commas
     #[arg(long, value_name = "LIST", default_value = "all")]
     mechanisms: String,
     /// So many rounds of every operation at random follow, of a thousand operations on each CPU

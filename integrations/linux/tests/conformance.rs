@@ -113,7 +113,7 @@ fn stale_parts(cpus: u16, program: &str, forget: Option<&str>) -> Vec<String> {
     let request = Request {
         flavour: Flavour::Mutants,
         cpus,
-        mechanisms: vec!["all,lazy".into()],
+        mechanisms: vec!["all".into()],
         seconds: 1,
         only: vec![program.into()],
         words: forgetting(forget),

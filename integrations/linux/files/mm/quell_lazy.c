@@ -8,7 +8,7 @@
  * next owner:
  *
  *   - What a task unmaps between two flushes is a batch. All of it is owed, or all of it is flushed: it is owed if each
- *     page that was unmapped has left the page cache and was fit for it (quell_may_owe()).
+ *     page that was unmapped has left the page cache and was fit for it (quell_lazy_remove()).
  *   - With the first such page the batch gets a number, which the table of places notes for each of them, by (mapping,
  *     index), before the page leaves the page cache. What has become of the batch stands under its number in stamps[]:
  *     that it is pending, the stamp of its debt, or that it was flushed. A task that fills the slot of the page cache
@@ -142,7 +142,7 @@ static void quell_advance(void)
 	u64 paid = quell_lazy_places.paid >> QUELL_PRINT_BITS;
 
 	while (paid < last_number) {
-		/* Pairs with quell_end_owed() and quell_lazy_end(): the batch is flushed, or its debt published. */
+		/* Pairs with quell_end(): the batch is flushed, or its debt published. */
 		u64 stamp = smp_load_acquire(&stamps[(paid + 1) % QUELL_BATCHES]);
 
 		if (stamp == QUELL_PENDING || (stamp && !quell_debt_is_paid(stamp)))
@@ -333,15 +333,40 @@ static void quell_park(struct folio_batch *folios, u64 stamp)
 
 /* A task's. */
 
-/* Whether all that may change these bytes comes by here, and the folio is one that this file knows what to do with. */
-static __always_inline bool quell_may_owe(struct address_space *mapping, struct folio *folio)
+/* A flag of a file's mapping, beside Linux's own: quell_is_fit() has found it fit. */
+#define QUELL_AS_FIT		30
+static_assert(QUELL_AS_FIT >= AS_FOLIO_ORDER_MAX + AS_FOLIO_ORDER_BITS);
+
+/* Whether all that may change the bytes of this file comes by here; then it is noted. */
+static bool quell_is_fit(struct address_space *mapping)
 {
 	struct inode *inode = mapping->host;
 
-	return inode && S_ISREG(inode->i_mode) && !(inode->i_flags & (S_SWAPFILE | S_DAX)) &&
-	       /* Not of a server, in user space or elsewhere, that changes files by itself. */
-	       (inode->i_sb->s_type->fs_flags & (FS_REQUIRES_DEV | FS_HAS_SUBTYPE)) == FS_REQUIRES_DEV &&
-	       !mapping_exiting(mapping) && !folio_test_large(folio) &&
+	if (!inode || !S_ISREG(inode->i_mode) || mapping_exiting(mapping) ||
+	    /* Not of a server, in user space or elsewhere, that changes files by itself. */
+	    (inode->i_sb->s_type->fs_flags & (FS_REQUIRES_DEV | FS_HAS_SUBTYPE)) != FS_REQUIRES_DEV)
+		return false;
+	set_bit(QUELL_AS_FIT, &mapping->flags);
+	/* Pairs with quell_lazy_unfit(). */
+	smp_mb__after_atomic();
+	if (!(READ_ONCE(inode->i_flags) & (S_SWAPFILE | S_DAX)))
+		return true;
+	clear_bit(QUELL_AS_FIT, &mapping->flags);
+	return false;
+}
+
+/* The file has become a swap file, as its flags say. */
+void quell_lazy_unfit(struct address_space *mapping)
+{
+	/* Pairs with quell_is_fit(): it sees the flags, or its note is taken away here. */
+	smp_mb();
+	clear_bit(QUELL_AS_FIT, &mapping->flags);
+}
+
+/* Whether the folio is one that this file knows what to do with, if it is a fit file's. */
+static __always_inline bool quell_is_plain(struct folio *folio)
+{
+	return !folio_test_large(folio) &&
 	       /* Its frame is wanted by a caller that has drained already: alloc_contig_range(), memory that goes offline. */
 	       !is_migrate_isolate_page(&folio->page);
 }
@@ -352,10 +377,29 @@ void quell_lazy_spoil(void)
 	struct quell_reclaim *reclaim = current->tlb_ubc.arch.quell;
 
 	if (reclaim)
-		reclaim->spoilt = true;
+		reclaim->unmapped = QUELL_SPOILT;
 }
 
-static void quell_lazy_remove_first(struct address_space *mapping, struct folio *folio);
+static __always_inline void quell_note(struct quell_reclaim *reclaim, struct address_space *mapping, struct folio *folio)
+{
+	reclaim->unmapped = NULL;
+	reclaim->pages++;
+	quell_record(quell_key(mapping, folio->index), reclaim->number);
+}
+
+/* The same as below, for the first page of a batch, and the first of a file. */
+static noinline void quell_lazy_remove_first(struct address_space *mapping, struct folio *folio)
+{
+	struct quell_reclaim *reclaim = current->tlb_ubc.arch.quell;
+
+	/* If it may not be owed, it stays what was unmapped last, and so the batch is flushed. */
+	if (!quell_is_plain(folio) || !quell_is_fit(mapping))
+		return;
+	if (!reclaim->number)
+		reclaim->number = quell_number_new();
+	if (reclaim->number)
+		quell_note(reclaim, mapping, folio);
+}
 
 /*
  * Reclaim is about to take the locked folio, which nothing maps, out of the page cache for good: from here on a task
@@ -364,30 +408,17 @@ static void quell_lazy_remove_first(struct address_space *mapping, struct folio 
 void quell_lazy_remove(struct address_space *mapping, struct folio *folio)
 {
 	struct quell_reclaim *reclaim = current->tlb_ubc.arch.quell;
+	unsigned long fit = BIT(QUELL_AS_FIT);
 
 	/* It was not mapped, or is flushed already, or will be. */
-	if (!reclaim || reclaim->unmapped != folio || reclaim->spoilt)
+	if (!reclaim || reclaim->unmapped != folio)
 		return;
-	/* If it may not be owed, it stays what was unmapped last, and so the batch is flushed. */
-	if (!quell_may_owe(mapping, folio))
-		return;
-	if (unlikely(!reclaim->number)) {
+	if (unlikely(!reclaim->number || (READ_ONCE(mapping->flags) & (fit | BIT(AS_EXITING))) != fit)) {
 		quell_lazy_remove_first(mapping, folio);
 		return;
 	}
-	reclaim->unmapped = NULL;
-	reclaim->pages++;
-	quell_record(quell_key(mapping, folio->index), reclaim->number);
-}
-
-/* The same for the first of a batch. */
-static noinline void quell_lazy_remove_first(struct address_space *mapping, struct folio *folio)
-{
-	struct quell_reclaim *reclaim = current->tlb_ubc.arch.quell;
-
-	reclaim->number = quell_number_new();
-	if (reclaim->number)
-		quell_lazy_remove(mapping, folio);
+	if (quell_is_plain(folio))
+		quell_note(reclaim, mapping, folio);
 }
 
 /* Whether all of them may be parked; `owing` of them owe, which are fit for it. */
@@ -400,7 +431,7 @@ static bool quell_may_park(struct folio_batch *folios, unsigned int owing)
 	for (i = 0; i < folio_batch_count(folios); i++) {
 		struct folio *folio = folios->folios[i];
 
-		if (folio_test_large(folio) || is_migrate_isolate_page(&folio->page))
+		if (!quell_is_plain(folio))
 			return false;
 	}
 	return true;
@@ -409,7 +440,27 @@ static bool quell_may_park(struct folio_batch *folios, unsigned int owing)
 /* Whether what this task has unmapped may be owed; and something was. */
 static bool quell_may_end_owed(struct quell_reclaim *reclaim)
 {
-	return reclaim && reclaim->number && !reclaim->spoilt && !reclaim->unmapped;
+	return reclaim && reclaim->number && !reclaim->unmapped;
+}
+
+/*
+ * What this task has unmapped is owed with this stamp, or flushed if it is 0: says so under the number of the batch, which
+ * has none after that, and parks or frees the frames that wait for it.
+ */
+static void quell_end(struct quell_reclaim *reclaim, u64 stamp)
+{
+	struct folio_batch *lot;
+
+	/* Pairs with quell_advance(). */
+	if (reclaim->number)
+		smp_store_release(&stamps[reclaim->number % QUELL_BATCHES], stamp);
+	reclaim->number = 0;
+	reclaim->pages = 0;
+	for (lot = reclaim->waiting; lot < reclaim->waiting + QUELL_WAITING && folio_batch_count(lot); lot++) {
+		if (stamp)
+			quell_park(lot, stamp);
+		free_unref_folios(lot);
+	}
 }
 
 /*
@@ -418,20 +469,11 @@ static bool quell_may_end_owed(struct quell_reclaim *reclaim)
  */
 static void quell_end_owed(struct quell_reclaim *reclaim, struct folio_batch *folios)
 {
-	struct folio_batch *lot;
 	u64 stamp;
 
 	quell_stay();
 	stamp = quell_reclaim_owe(reclaim);
-	/* Pairs with quell_advance(). */
-	smp_store_release(&stamps[reclaim->number % QUELL_BATCHES], stamp);
-	reclaim->number = 0;
-	reclaim->pages = 0;
-	for (lot = reclaim->waiting; lot < reclaim->waiting + QUELL_WAITING && folio_batch_count(lot); lot++) {
-		if (stamp)
-			quell_park(lot, stamp);
-		free_unref_folios(lot);
-	}
+	quell_end(reclaim, stamp);
 	if (stamp && folios)
 		quell_park(folios, stamp);
 }
@@ -487,20 +529,11 @@ void quell_lazy_close(void)
 	try_to_unmap_flush();
 }
 
-/* What this task has unmapped was flushed, or is owed. */
+/* What this task has unmapped was flushed, or was owed before; the next batch begins. */
 void quell_lazy_end(struct quell_reclaim *reclaim)
 {
-	struct folio_batch *lot;
-
-	/* Pairs with quell_advance(). */
-	if (reclaim->number)
-		smp_store_release(&stamps[reclaim->number % QUELL_BATCHES], 0);
-	reclaim->number = 0;
-	reclaim->pages = 0;
+	quell_end(reclaim, 0);
 	reclaim->unmapped = NULL;
-	reclaim->spoilt = false;
-	for (lot = reclaim->waiting; lot < reclaim->waiting + QUELL_WAITING && folio_batch_count(lot); lot++)
-		free_unref_folios(lot);
 }
 
 /* Callers that change files. */
@@ -567,7 +600,7 @@ bool __init quell_lazy_init(void)
 	bits = clamp(order_base_2(pages / sizeof(u64)), QUELL_LEAST_PLACE_BITS, 24);
 	quell_lazy_places.place = kvcalloc(1UL << bits, sizeof(u64), GFP_KERNEL);
 	quell_lazy_places.mask = BIT(bits) - 1;
-	quell_most = clamp(pages / 512, 64UL, 2048UL);
+	quell_most = clamp(pages / 256, 64UL, 2048UL);
 	/* Two lots have more frames than one has room for; as many as owe may have been paid for. */
 	most_lots = roundup_pow_of_two(4 * (quell_most / PAGEVEC_SIZE + 2));
 	lots = kvcalloc(most_lots, sizeof(struct folio_batch), GFP_KERNEL);

@@ -24,8 +24,6 @@ struct task_struct;
 #include <linux/hash.h>
 #include <linux/jump_label.h>
 
-#include <asm/percpu.h>
-
 DECLARE_STATIC_KEY_FALSE(quell_tlb_key);
 DECLARE_STATIC_KEY_FALSE(quell_batch_key);
 DECLARE_STATIC_KEY_FALSE(quell_extents_key);
@@ -78,6 +76,7 @@ bool quell_zero_folio(struct folio *folio, unsigned long address);
 
 void quell_lazy_spoil(void);
 void quell_lazy_remove(struct address_space *mapping, struct folio *folio);
+void quell_lazy_unfit(struct address_space *mapping);
 bool quell_lazy_owe(struct folio_batch *folios);
 void quell_lazy_close(void);
 void quell_lazy_drain(void);
@@ -110,15 +109,14 @@ static __always_inline u64 *quell_place(u64 key)
 	return &quell_lazy_places.place[key & quell_lazy_places.mask];
 }
 
-/* How many folios a CPU has put into the page cache; after so many it looks whether it is behind with what is owed. */
-DECLARE_PER_CPU(unsigned int, quell_fills);
+/* A CPU that fills the slot of one page of so many of a file looks whether it is behind with what is owed. */
 #define QUELL_FILLS_TOGETHER	16
 
 /* A folio of so many pages was put into slots of the page cache. */
 static __always_inline void quell_lazy_filled(struct address_space *mapping,
 					      unsigned long index, long nr)
 {
-	if (unlikely(!(this_cpu_inc_return(quell_fills) % QUELL_FILLS_TOGETHER)))
+	if (unlikely(!(index % QUELL_FILLS_TOGETHER)))
 		quell_lazy_catch_up();
 	if (unlikely(nr != 1 ||
 		     READ_ONCE(*quell_place(quell_key(mapping, index))) >
@@ -161,6 +159,7 @@ static inline bool quell_zero_folio(struct folio *folio, unsigned long address)
 static inline void quell_lazy_spoil(void) { }
 static inline void quell_lazy_remove(struct address_space *mapping,
 				     struct folio *folio) { }
+static inline void quell_lazy_unfit(struct address_space *mapping) { }
 static inline bool quell_lazy_owe(struct folio_batch *folios) { return false; }
 static inline void quell_lazy_close(void) { }
 static inline void quell_lazy_drain(void) { }

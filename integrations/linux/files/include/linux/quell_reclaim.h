@@ -18,18 +18,19 @@ struct mm_struct;
 /* So many lots of frames wait for the end of a batch. A call of reclaim mostly has some 50. */
 #define QUELL_WAITING	2
 
+/* In the place of what was unmapped last: something in the batch must not be owed. */
+#define QUELL_SPOILT	((struct folio *)1)
+
 struct quell_reclaim {
 	/* The mm reported last if there is nothing to be added, as all of it is flushed; or NULL. */
 	struct mm_struct *covered;
-	/* Of S3, for mm/quell_lazy.c: what was unmapped last and has not left the page cache, or NULL. */
+	/* Of S3, for mm/quell_lazy.c: what was unmapped last and has not left the page cache, or NULL; or QUELL_SPOILT. */
 	struct folio *unmapped;
 	/* The number of the batch, once a page of it may be owed, or 0; and how many those are since frames last waited. */
 	u64 number;
 	unsigned int pages;
 	/* Frames that nothing maps any more, which wait for the end of the batch. */
 	struct folio_batch waiting[QUELL_WAITING];
-	/* Whether something in it must not be owed. */
-	bool spoilt;
 	unsigned int count;
 	/* Each is referred to: its space is part of the batch. */
 	struct mm_struct *mms[QUELL_BATCH_SPACES];
@@ -92,7 +93,7 @@ static __always_inline void quell_lazy_unmapped(struct folio *folio, pte_t entry
 		return;
 	if (pte_dirty(entry) || pte_write(entry) || pte_uffd_wp(entry) ||
 	    (reclaim->unmapped && reclaim->unmapped != folio))
-		reclaim->spoilt = true;
+		folio = QUELL_SPOILT;
 	reclaim->unmapped = folio;
 }
 

@@ -100,9 +100,11 @@ void quell_hw_interrupt(const struct quell_cpu_set *targets)
 
 	count_vm_tlb_event(NR_TLB_REMOTE_FLUSH);
 	trace_tlb_flush(TLB_REMOTE_SEND_IPI, TLB_FLUSH_ALL);
-	/* One CPU needs no walk over the others. */
+	/* One CPU needs no walk over the others, and neither do all of them. */
 	if (cpumask_next(first, mask) >= nr_cpu_ids)
 		__apic_send_IPI(first, QUELL_VECTOR);
+	else if (cpumask_or_equal(mask, cpumask_of(raw_smp_processor_id()), cpu_online_mask))
+		apic_send_IPI_allbutself(QUELL_VECTOR);
 	else
 		__apic_send_IPI_mask(mask, QUELL_VECTOR);
 }

@@ -26,7 +26,7 @@
 
 /* The command line. */
 
-enum { WANT_BATCH = 1, WANT_EXTENTS = 2, WANT_TAGS = 4, WANT_REMOTE = 8, WANT_LAZY = 16 };
+enum { WANT_BATCH = 1, WANT_EXTENTS = 2, WANT_TAGS = 4, WANT_LAZY = 8, WANT_REMOTE = 16, WANT_ALL = 31 };
 
 static const struct {
 	const char *name;
@@ -36,9 +36,8 @@ static const struct {
 	{ "batch", "+S0", WANT_BATCH },
 	{ "extents", "+S1", WANT_EXTENTS },
 	{ "tags", "+S2", WANT_TAGS },
-	{ "remote", "+S4", WANT_REMOTE },
-	/* Asked for by name alone: see README.md, "What it does not do". */
 	{ "lazy", "+S3", WANT_LAZY },
+	{ "remote", "+S4", WANT_REMOTE },
 };
 
 static unsigned int wanted __initdata;
@@ -54,7 +53,7 @@ static int __init quell_setup(char *text)
 			continue;
 		}
 		if (!strcmp(word, "all")) {
-			wanted |= WANT_BATCH | WANT_EXTENTS | WANT_TAGS | WANT_REMOTE;
+			wanted |= WANT_ALL;
 			continue;
 		}
 		for (i = 0; i < ARRAY_SIZE(mechanisms); i++) {
@@ -64,7 +63,7 @@ static int __init quell_setup(char *text)
 			}
 		}
 		if (i == ARRAY_SIZE(mechanisms))
-			pr_warn("there is no \"%s\": quell= takes off, all, batch, extents, tags, remote, lazy\n", word);
+			pr_warn("there is no \"%s\": quell= takes off, all, batch, extents, tags, lazy, remote\n", word);
 	}
 	return 0;
 }

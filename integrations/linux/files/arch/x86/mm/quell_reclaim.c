@@ -60,7 +60,6 @@ struct quell_reclaim *quell_reclaim_begin(void)
 	reclaim->number = 0;
 	reclaim->pages = 0;
 	reclaim->unmapped = NULL;
-	reclaim->spoilt = false;
 	for (i = 0; i < QUELL_WAITING; i++)
 		folio_batch_init(&reclaim->waiting[i]);
 	preempt_disable();
@@ -153,8 +152,6 @@ void quell_reclaim_report(struct quell_reclaim *reclaim, struct mm_struct *mm,
 }
 
 /* Debts. */
-
-DEFINE_PER_CPU(unsigned int, quell_fills);
 
 /*
  * This CPU is in the kernel, where it waits for a page or reclaims: if it has not flushed for some debts it does so now,
