@@ -3,9 +3,9 @@
 
 use std::sync::Arc;
 
-use crate::written::{number, sample, work};
+use crate::written::{asked_between, number, sample, work};
 use quell_perf::{
-    Change, Count, Frame, Host, Interrupts, Item, Lost, Ran, Statistics, Value, When, Why, Window,
+    Change, Count, Host, Interrupts, Item, Lost, Ran, Statistics, Value, When, Why, Window,
 };
 use quell_record::attribute::Attribution;
 use quell_record::report::Report;
@@ -172,15 +172,7 @@ fn of_a_site_that_most_come_from_and_none_was_timed_is_no_verdict() {
     let mut all = recorded("the command server", 60, 0, true);
     for round in 0..600 {
         let at = 1_000_000_000 + round * 200_000;
-        let fields = work();
-        let mut queued = sample(at, (7, "server"), "between:csd_queue_cpu", fields);
-        let frame = Frame {
-            address: 1,
-            kernel: true,
-            symbol: Some("__x64_sys_munmap".into()),
-            module: Some("[kernel]".into()),
-        };
-        queued.stack = [frame].into();
+        let queued = asked_between(at, (7, "server"), "munmap");
         all.item(Item::Sample(queued), &mut ());
     }
     all.item(ran(), &mut ());
@@ -216,15 +208,10 @@ fn a_program_that_sent_next_to_nothing_is_not_the_one_that_pays_most_because_not
     for round in 0..2 {
         // From another call, of which none was timed: it may have cost anything.
         let at = 2_000_000_000 + round * 200_000;
-        let mut queued = sample(at, (11, "shell"), "between:csd_queue_cpu", work());
-        let frame = Frame {
-            address: 1,
-            kernel: true,
-            symbol: Some("__x64_sys_munmap".into()),
-            module: Some("[kernel]".into()),
-        };
-        queued.stack = [frame].into();
-        all.item(Item::Sample(queued), &mut ());
+        all.item(
+            Item::Sample(asked_between(at, (11, "shell"), "munmap")),
+            &mut (),
+        );
     }
     all.item(ran(), &mut ());
     let shell = Ran {

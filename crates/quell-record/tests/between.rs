@@ -1,11 +1,11 @@
 //! What is known of interrupts between windows: who sent each, and of some how long their initiators waited.
 
-use quell_perf::{Frame, Item, Value};
+use quell_perf::{Item, Value};
 use quell_record::report::Report;
 
 use crate::advice::{Filled, recorded_with};
 use crate::answer::{one, ran, recorded};
-use crate::written::{sample, work};
+use crate::written::{asked_between, sample, work};
 
 /// Flushes of the server that were recorded between windows alone, one each 200 us: from its CPU 0 these targets are asked, a
 /// microsecond apart, and 30 us after the first was asked the one with this number says that it is done, in each third flush.
@@ -98,15 +98,10 @@ fn of_a_handful_of_interrupts_nobody_may_have_lost_all_its_time() {
     let mut all = recorded("the command server", 2, 0, true);
     for round in 0..10 {
         let at = 1_000_000_000 + round * 200_000;
-        let mut queued = sample(at, (7, "server"), "between:csd_queue_cpu", work());
-        let frame = Frame {
-            address: 1,
-            kernel: true,
-            symbol: Some("__x64_sys_munmap".into()),
-            module: Some("[kernel]".into()),
-        };
-        queued.stack = [frame].into();
-        all.item(Item::Sample(queued), &mut ());
+        all.item(
+            Item::Sample(asked_between(at, (7, "server"), "munmap")),
+            &mut (),
+        );
     }
     all.item(ran(), &mut ());
     let report = Report::new(all, None);
@@ -122,15 +117,7 @@ fn memory_that_is_kept_may_be_what_others_were_seen_to_protect_between_windows()
         let mut all = recorded_with(None, true, None, Filled::default());
         for round in 0..300 {
             let at = 1_000_000_000 + round * 200_000;
-            let mut queued = sample(at, (7, name), "between:csd_queue_cpu", work());
-            let frame = Frame {
-                address: 1,
-                kernel: true,
-                symbol: Some(format!("__x64_sys_{call}").into()),
-                module: Some("[kernel]".into()),
-            };
-            queued.stack = [frame].into();
-            (queued.pid, queued.tid) = (8, 8);
+            let queued = asked_between(at, (8, name), call);
             all.item(Item::Sample(queued), &mut ());
         }
         let report = Report::new(all, None);

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use quell_perf::{Sample, Value};
+use quell_perf::{Frame, Sample, Value};
 
 /// The fields of an event.
 pub(crate) type Fields = Vec<(Arc<str>, Value)>;
@@ -34,5 +34,19 @@ pub(crate) fn sample(
         event: event.into(),
         fields,
         stack: [].into(),
+    }
+}
+
+/// A flush that this process asks CPU 1 for from a system call, between windows.
+pub(crate) fn asked_between(time_ns: u64, process: (u32, &str), call: &str) -> Sample {
+    let frame = Frame {
+        address: 1,
+        kernel: true,
+        symbol: Some(format!("__x64_sys_{call}").into()),
+        module: Some("[kernel]".into()),
+    };
+    Sample {
+        stack: [frame].into(),
+        ..sample(time_ns, process, "between:csd_queue_cpu", work())
     }
 }

@@ -10,13 +10,11 @@ use quell_perf::Sample;
 
 use super::Attribution;
 use super::aside::Flush;
+use super::target::ANSWER_NS;
 use crate::event;
 
 /// CPUs are asked for the same flush within this time of each other. To wait for one, and to begin another, takes longer.
 const TOGETHER_NS: u64 = 4_000;
-
-/// A flush is not waited for longer than this, 100 ms: what seems to be was another's, whose beginning was lost.
-const LONGEST_NS: u64 = 100_000_000;
 
 impl Attribution {
     /// Work was queued for another CPU, between windows.
@@ -69,9 +67,10 @@ impl Attribution {
         let Some((cpu, began)) = self.between.queued.remove(&(work, sample.cpu)) else {
             return;
         };
+        // What seems to be longer was another flush, whose beginning was lost.
         let waited = sample.time_ns.saturating_sub(began);
         let flush = self.between.flushes.get(&cpu);
-        if let Some(flush) = flush.filter(|flush| flush.began == began && waited < LONGEST_NS) {
+        if let Some(flush) = flush.filter(|flush| flush.began == began && waited < ANSWER_NS) {
             let aside = &mut self.sites[flush.site].aside;
             aside.timed += 1;
             aside.waited_ns += waited as f64 / f64::from(flush.targets);

@@ -11,6 +11,7 @@ const CALLS: usize = 1 << 20;
 /// A range that a call gave back.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Discard {
+    start: u64,
     /// The site of the call.
     pub site: usize,
     /// When it returned.
@@ -44,6 +45,17 @@ pub struct Discards {
     pub forgotten: u64,
 }
 
+/// Makes two of a part that goes on across this address.
+fn cut(parts: &mut BTreeMap<u64, Part>, at: u64) {
+    if let Some((_, part)) = parts.range_mut(..at).next_back()
+        && part.end > at
+    {
+        let behind = *part;
+        part.end = at;
+        parts.insert(at, behind);
+    }
+}
+
 impl Discards {
     /// A call of `owner` gave this range back, and what lies in it no earlier one; what was known of the call that
     /// began at the same address, if it was not followed to its end.
@@ -65,27 +77,15 @@ impl Discards {
         let end = start.saturating_add(bytes);
         let parts = self.parts.entry(owner).or_default();
         let before = parts.get(&start).map(|part| part.of);
-        // What began before it, and may go on behind it.
-        if let Some((&first, part)) = parts.range_mut(..start).next_back()
-            && part.end > start
-        {
-            let behind = *part;
-            part.end = start;
-            debug_assert!(first < start);
-            if behind.end > end {
-                parts.insert(end, behind);
-            }
-        }
-        // What began in it.
-        while let Some((&first, &part)) = parts.range(start..end).next() {
+        cut(parts, start);
+        cut(parts, end);
+        while let Some((&first, _)) = parts.range(start..end).next() {
             parts.remove(&first);
-            if part.end > end {
-                parts.insert(end, part);
-            }
         }
         let of = self.calls.len();
         parts.insert(start, Part { end, of });
         self.calls.push(Discard {
+            start,
             site,
             time_ns,
             interrupts: sent.0,
@@ -93,7 +93,8 @@ impl Discards {
             followed: false,
         });
         let before = &mut self.calls[before?];
-        (!std::mem::replace(&mut before.followed, true)).then_some(*before)
+        let ends = before.start == start && !std::mem::replace(&mut before.followed, true);
+        ends.then_some(*before)
     }
 
     /// Drops the calls of which nothing is left and nothing is to be told; or all, if more than `most` would stay.
@@ -237,6 +238,12 @@ mod tests {
         let mut ended = Vec::new();
         discards.stop_following(|discard| ended.push(discard.interrupts));
         assert_eq!(ended, [2]);
+        // What is left of a call behind another does not begin there.
+        discards.add(1, 0x10000, 0x8000, 7, 7, (4, 0));
+        discards.add(1, 0x12000, 0x1000, 8, 8, (8, 0));
+        assert!(discards.add(1, 0x13000, 0x1000, 8, 9, (16, 0)).is_none());
+        discards.stop_following(|discard| ended.push(discard.interrupts));
+        assert_eq!(ended, [2, 4, 8, 16]);
     }
 
     #[test]
