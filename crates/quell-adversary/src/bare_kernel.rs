@@ -13,6 +13,7 @@ mod perform;
 mod presence;
 mod reclaim;
 mod slot;
+pub mod starts;
 mod withdraw;
 
 use crate::action::MAX_CPUS;

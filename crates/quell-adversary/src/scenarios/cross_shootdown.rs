@@ -1,6 +1,7 @@
 //! Two CPUs shoot at each other, both with interrupts off.
 
-use crate::bare_kernel::{BareKernel, frame};
+use crate::bare_kernel::BareKernel;
+use crate::bare_kernel::starts::two_pages;
 use crate::coverage::Reach;
 use crate::scenario::{On, Scenario};
 use quell::{Counter, Hardware};
@@ -13,18 +14,10 @@ pub(super) const SCENARIO: Scenario = Scenario {
         "cross-shootdown",
         "two waiters with interrupts off",
         2,
-        start,
+        two_pages,
         body,
     )
 };
-
-fn start(k: &BareKernel<'_>, cpu: usize) {
-    if cpu == 0 {
-        k.map(0, 0, frame(0), true);
-        k.map(0, 1, frame(1), true);
-    }
-    k.switch(0);
-}
 
 fn body(k: &BareKernel<'_>, cpu: usize) {
     let were_on = k.hw.mask_interrupts();

@@ -1,7 +1,8 @@
 //! CPU 1 has left its root to be idle for long, and comes back, twice; CPU 0 unmaps a page and frees a table, and
 //! interrupts it for neither while it is away.
 
-use crate::bare_kernel::{BareKernel, frame};
+use crate::bare_kernel::BareKernel;
+use crate::bare_kernel::starts::two_pages;
 use crate::coverage::{Happening, Reach};
 use crate::scenario::{On, Scenario};
 use quell::Counter;
@@ -16,18 +17,10 @@ pub(super) const SCENARIO: Scenario = Scenario {
         "idle-leave",
         "a CPU leaves its root of its own accord while tables are freed",
         2,
-        start,
+        two_pages,
         body,
     )
 };
-
-fn start(k: &BareKernel<'_>, cpu: usize) {
-    if cpu == 0 {
-        k.map(0, 0, frame(0), true);
-        k.map(0, 1, frame(1), true);
-    }
-    k.switch(0);
-}
 
 fn body(k: &BareKernel<'_>, cpu: usize) {
     if cpu == 0 {

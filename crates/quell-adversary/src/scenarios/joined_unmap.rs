@@ -1,6 +1,7 @@
 //! CPUs 0 and 2 unmap different pages, flush everything, and share the flushes; CPU 1 uses both pages.
 
-use crate::bare_kernel::{BareKernel, frame};
+use crate::bare_kernel::BareKernel;
+use crate::bare_kernel::starts::two_pages;
 use crate::coverage::Reach;
 use crate::scenario::{On, Scenario};
 use quell::Counter;
@@ -11,18 +12,10 @@ pub(super) const SCENARIO: Scenario = Scenario {
         "joined-unmap",
         "two tasks share a flush of everything",
         3,
-        start,
+        two_pages,
         body,
     )
 };
-
-fn start(k: &BareKernel<'_>, cpu: usize) {
-    if cpu == 0 {
-        k.map(0, 0, frame(0), true);
-        k.map(0, 1, frame(1), true);
-    }
-    k.switch(0);
-}
 
 fn body(k: &BareKernel<'_>, cpu: usize) {
     match cpu {

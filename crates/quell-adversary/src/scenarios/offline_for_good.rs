@@ -1,7 +1,8 @@
 //! CPU 1 goes offline for good while two initiators write to its inbox: what the one counts after the
 //! other was answered stays without an answer.
 
-use crate::bare_kernel::{BareKernel, frame};
+use crate::bare_kernel::BareKernel;
+use crate::bare_kernel::starts::two_pages;
 use crate::coverage::{Happening, Reach};
 use crate::scenario::{On, Scenario};
 use quell::Counter;
@@ -16,18 +17,10 @@ pub(super) const SCENARIO: Scenario = Scenario {
         "offline-for-good",
         "an inbox that closes while it is written, and stays closed",
         3,
-        start,
+        two_pages,
         body,
     )
 };
-
-fn start(k: &BareKernel<'_>, cpu: usize) {
-    if cpu == 0 {
-        k.map(0, 0, frame(0), true);
-        k.map(0, 1, frame(1), true);
-    }
-    k.switch(0);
-}
 
 fn body(k: &BareKernel<'_>, cpu: usize) {
     match cpu {

@@ -1,6 +1,7 @@
 //! CPU 1 goes offline while two initiators write to its inbox, and is shot at again when it is back.
 
-use crate::bare_kernel::{BareKernel, frame};
+use crate::bare_kernel::BareKernel;
+use crate::bare_kernel::starts::two_pages;
 use crate::coverage::{Happening, Reach};
 use crate::scenario::{On, Scenario};
 use quell::Counter;
@@ -15,18 +16,10 @@ pub(super) const SCENARIO: Scenario = Scenario {
         "offline-two",
         "an inbox that closes while it is written",
         3,
-        start,
+        two_pages,
         body,
     )
 };
-
-fn start(k: &BareKernel<'_>, cpu: usize) {
-    if cpu == 0 {
-        k.map(0, 0, frame(0), true);
-        k.map(0, 1, frame(1), true);
-    }
-    k.switch(0);
-}
 
 fn body(k: &BareKernel<'_>, cpu: usize) {
     match cpu {

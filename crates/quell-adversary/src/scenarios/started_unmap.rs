@@ -1,7 +1,8 @@
 //! CPU 0 starts a flush and goes on; it is told when CPU 1, which reads or is idle, has answered. CPU 2 flushes all the
 //! time.
 
-use crate::bare_kernel::{BareKernel, frame};
+use crate::bare_kernel::BareKernel;
+use crate::bare_kernel::starts::two_pages;
 use crate::coverage::Reach;
 use crate::scenario::{On, Scenario};
 use quell::Counter;
@@ -14,18 +15,10 @@ pub(super) const SCENARIO: Scenario = Scenario {
         "started-unmap",
         "a flush that is started, and not waited for",
         3,
-        start,
+        two_pages,
         body,
     )
 };
-
-fn start(k: &BareKernel<'_>, cpu: usize) {
-    if cpu == 0 {
-        k.map(0, 0, frame(0), true);
-        k.map(0, 1, frame(1), true);
-    }
-    k.switch(0);
-}
 
 fn body(k: &BareKernel<'_>, cpu: usize) {
     match cpu {
