@@ -132,6 +132,7 @@ mod tests {
             around: ms(0),
             price: Price::assumed(),
             exit: None,
+            outlived: false,
         };
         assert_eq!(summary(0, 0).overhead_percent(), "0.20 %");
         assert_eq!(summary(1, 10).overhead_percent(), "10.00 %");
