@@ -137,6 +137,31 @@ fn what_cannot_be_written_is_told_before_anything_is_recorded() {
 }
 
 #[test]
+fn a_recording_for_which_the_room_runs_out_says_where_its_begin_is() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("recording");
+    let name = file.to_str().unwrap();
+    let quell = env!("CARGO_BIN_EXE_quell");
+    // Of programs that begin and end there is something to write all the time.
+    let busy = "for i in $(seq 2000); do /bin/true; done";
+    let script =
+        format!("trap '' XFSZ; ulimit -f 64; exec '{quell}' record -o '{name}' -- sh -c '{busy}'");
+    let output = Command::new("sh").args(["-c", &script]).output().unwrap();
+    let errors = String::from_utf8(output.stderr).unwrap();
+    if cannot(&errors) {
+        return;
+    }
+    assert_eq!(output.status.code(), Some(1), "{errors}");
+    for said in ["cannot be written", "left running", "record --import"] {
+        assert!(errors.contains(said), "{said} is missing: {errors}");
+    }
+    Command::new(quell)
+        .args(["record", "--json", "--import", name])
+        .assert()
+        .success();
+}
+
+#[test]
 fn the_command_is_given_its_arguments_and_limits_as_they_are() {
     let quell = env!("CARGO_BIN_EXE_quell");
     let script =

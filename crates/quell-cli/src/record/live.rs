@@ -148,12 +148,37 @@ impl LiveArgs {
             over.load(Ordering::Relaxed)
                 || self.seconds.is_some_and(|limit| progress.elapsed >= limit)
         });
-        let summary = summary.with_context(|| name.clone())?;
         bar.finish_and_clear();
+        let summary = match summary {
+            Ok(summary) => summary,
+            Err(refused) => {
+                self.broken_off(&refused, &name);
+                return Err(refused).context(name);
+            }
+        };
         let kept = self.output.is_some().then_some(&name);
         told(&summary, kept, !self.command.is_empty());
         let recording = Recording::open(&path)?;
         Ok(Outcome::Recorded(Box::new(recording), self.title()))
+    }
+
+    /// Says what is left of a recording that could not go on.
+    fn broken_off(&self, why: &Refused, name: &str) {
+        if let Refused::Command { .. } = why {
+            return;
+        }
+        if !self.command.is_empty() {
+            note!("the command is not recorded any more, and was left running");
+        }
+        match self.output {
+            Some(_) => note!(
+                "what was recorded until then is in {name}: `quell record --import {name}` shows it"
+            ),
+            None => note!(
+                "recordings without --output are in {}: TMPDIR names another place",
+                std::env::temp_dir().display()
+            ),
+        }
     }
 
     /// What is recorded.
