@@ -65,6 +65,43 @@ fn flushes_without_a_batch_and_cpus_that_come_back_are_in_the_grammar() {
     needs(AT_ONCE, "LazySkippedForTables");
 }
 
+/// Two CPUs take pages of a third's away, and share the flushes.
+const JOINED: &str = r#"
+machine = "x86"
+policy = "all"
+[program.engine.shape]
+spaces = 1
+[[program.engine.cpu]]
+start = [{ do = "map", space = 0, page = 0, write = true }]
+run = [{ do = "unmap-joined", space = 0, page = 0 }]
+[[program.engine.cpu]]
+start = [{ do = "switch", space = 0 }]
+run = [
+    { do = "read", page = 1 }, { do = "read", page = 0 }, { do = "read", page = 1 },
+    { do = "read", page = 0 }, { do = "read", page = 1 },
+]
+[[program.engine.cpu]]
+start = [{ do = "map", space = 0, page = 1, write = true }]
+run = [{ do = "unmap-joined", space = 0, page = 1 }]
+"#;
+
+#[test]
+fn flushes_that_tasks_share_are_in_the_grammar() {
+    needs(JOINED, "JoinedLate");
+    needs(JOINED, "JoinerSkipsWait");
+}
+
+/// A page is mapped anew where the flush of the one that went from there is shared, and is not done yet.
+#[test]
+fn who_takes_the_lock_while_a_shared_flush_is_outstanding_flushes_first() {
+    let again = JOINED.replace(
+        r#"run = [{ do = "unmap-joined", space = 0, page = 1 }]"#,
+        r#"run = [{ do = "confirm", space = 0, page = 0, pages = 1 }]"#,
+    );
+    assert_ne!(again, JOINED);
+    holds(&again, 300);
+}
+
 /// A CPU goes idle, and is not run by its hypervisor, before its stores are visible: what it says of itself last is
 /// what is seen last.
 const LEFT_BUFFERED: &str = r#"

@@ -142,6 +142,8 @@ pub enum EngineOp {
     Unlink { batch: u8, space: u8, window: u8 },
     /// Unmaps a page and flushes at once, that page or the whole space, without a batch.
     UnmapAtOnce { space: u8, page: u64, whole: bool },
+    /// Unmaps a page; the flush of everything that comes after is one that tasks share.
+    UnmapJoined { space: u8, page: u64 },
     /// Unmaps a leaf table that maps nothing, and flushes at once.
     UnlinkAtOnce { space: u8, window: u8, whole: bool },
     /// Flushes a batch: its frames are free, the calls that it was for return.
@@ -632,6 +634,7 @@ impl EngineOp {
             }
             | MapBlock { space: s, page: p }
             | Withdraw { space: s, page: p }
+            | UnmapJoined { space: s, page: p }
             | UnmapAtOnce {
                 space: s, page: p, ..
             }

@@ -76,7 +76,9 @@ impl Kind {
                 Right::Execute => Kind::Code,
             },
             EngineOp::Unlink { .. } => Kind::Unlink,
-            EngineOp::UnmapAtOnce { .. } | EngineOp::UnlinkAtOnce { .. } => Kind::AtOnce,
+            EngineOp::UnmapAtOnce { .. }
+            | EngineOp::UnlinkAtOnce { .. }
+            | EngineOp::UnmapJoined { .. } => Kind::AtOnce,
             EngineOp::Start { .. } => Kind::Start,
             EngineOp::Confirm { .. } => Kind::Confirm,
             EngineOp::Unprotect { .. } => Kind::Unprotect,

@@ -352,13 +352,14 @@ impl Phrase<'_> {
     fn flush_at_once(&mut self, rng: &mut Rng) {
         let (space, page, window) = (self.space, self.page, self.window);
         let whole = rng.one_in(4);
-        self.put(match rng.one_in(3) {
-            true => EngineOp::UnlinkAtOnce {
+        self.put(match rng.below(4) {
+            0 => EngineOp::UnlinkAtOnce {
                 space,
                 window,
                 whole,
             },
-            false => EngineOp::UnmapAtOnce { space, page, whole },
+            1 => EngineOp::UnmapAtOnce { space, page, whole },
+            _ => EngineOp::UnmapJoined { space, page },
         });
     }
 

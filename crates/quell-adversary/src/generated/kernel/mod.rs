@@ -15,6 +15,7 @@
 //! * a frame is free when the batch that holds it gives it out; the kernel owns it from that moment, so
 //!   that any use of an old translation is one of a frame with a new owner (C1);
 //! * a block of contiguous entries is taken apart before one of its entries changes, unless all of them go;
+//! * a flush that tasks share raises no debt: whoever takes the space's lock while one is outstanding flushes first;
 //! * a frame that bears no speculation goes after [`Engine::quiesce`];
 //! * content is captured after the flush, under the lock, while the entry is still protected;
 //! * a space ends when no CPU runs it; an idle CPU does not count;
@@ -30,6 +31,7 @@
 //! | [`spaces`] | running, idling, accesses; spaces that end and begin anew |
 //! | [`mapping`] | mapping, and moving what is mapped |
 //! | [`contiguous`] | blocks of contiguous entries |
+//! | [`joined`] | pages that go with a flush that tasks share |
 //! | [`withdrawn`] | frames that bear no speculation |
 //! | [`postconditions`] | what calls promise when they return |
 //! | [`own_half`] | the kernel's own mappings: taken away, used again, and its text |
@@ -47,6 +49,7 @@
 mod batches;
 mod contiguous;
 mod files;
+mod joined;
 mod layout;
 mod mapping;
 mod operations;

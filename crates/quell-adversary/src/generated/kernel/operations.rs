@@ -86,6 +86,7 @@ impl<'k, 'm> Desk<'k, 'm> {
             EngineOp::UnmapAtOnce { space, page, whole } => {
                 kernel.unmap_at_once(space.into(), page, whole);
             }
+            EngineOp::UnmapJoined { space, page } => kernel.unmap_joined(space.into(), page),
             EngineOp::UnlinkAtOnce {
                 space,
                 window,

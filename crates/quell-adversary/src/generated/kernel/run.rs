@@ -14,8 +14,8 @@ use crate::hardware::{Adversary, RunRules};
 use crate::names::Address;
 use crate::stage::{Hw, Stage};
 use quell::{
-    Batch, Engine, Extent, Frame, KernelEntries, LedgerEntry, Page, PageRange, PerCpu, Purpose,
-    Residue, Scope, TagPolicy, Word,
+    Batch, Engine, Extent, Frame, JoinedFlushes, KernelEntries, LedgerEntry, Page, PageRange,
+    PerCpu, Purpose, Residue, Scope, TagPolicy, Word,
 };
 use quell_contract::timeline::Line;
 use quell_vm::machine::{Machine, MemoryMap, Node};
@@ -85,6 +85,10 @@ pub(in crate::generated) fn perform(
         spaces: std::array::from_fn(|slot| std::array::from_fn(|_| space(slot))),
         lives: std::array::from_fn(|slot| word(u64::from(slot < usize::from(shape.spaces)))),
         locks: std::array::from_fn(|_| word(0)),
+        joined: ManuallyDrop::new(std::array::from_fn(|_| {
+            std::array::from_fn(|_| JoinedFlushes::new())
+        })),
+        sharing: std::array::from_fn(|_| word(0)),
         file_locks: std::array::from_fn(|_| word(0)),
         slots: std::array::from_fn(|_| word(0)),
         disks: std::array::from_fn(|file| word(file as u64 + 1)),
@@ -165,6 +169,7 @@ impl Kernel<'_> {
                 own.then(|| "lock of the kernel's own half".into())
             })
             .or_else(|| at.numbered("lock of space", &self.locks[..]))
+            .or_else(|| at.numbered("shared flushes of space", &self.joined[..]))
             .or_else(|| at.numbered("life of space", &self.lives[..]))
             .or_else(|| at.numbered("lock of file", &self.file_locks[..]))
             .or_else(|| at.numbered("flag", &self.told[..]))

@@ -12,11 +12,13 @@ use crate::hardware::RunRules;
 use crate::stage::Hw;
 use crate::tables;
 use quell::{
-    AddressSpace, Batch, Break, Engine, Extent, Frame, Hardware, InPlace, Purpose, Residue, Word,
+    AddressSpace, Batch, Break, Engine, Extent, Frame, Hardware, InPlace, JoinedFlushes, Purpose,
+    Residue, Word,
 };
 use quell_vm::machine::{Event, Level, Machine};
 use quell_zero::Clear;
 use std::cell::Cell;
+use std::mem::ManuallyDrop;
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 
 /// How often a space number can be used.
@@ -58,6 +60,10 @@ pub(super) struct Kernel<'m> {
     /// Of each space number: how many CPUs run it, which of its lives it is in, and whether it lives.
     pub(super) lives: [AdversaryWord; SPACES],
     pub(super) locks: [AdversaryWord; SPACES],
+    /// What tasks that share flushes of a space ask, of each of its lives.
+    pub(super) joined: ManuallyDrop<[[JoinedFlushes<Hw>; LIVES]; SPACES]>,
+    /// How many of these are outstanding. Under the space's lock, but for the end of one.
+    pub(super) sharing: [AdversaryWord; SPACES],
     pub(super) file_locks: [AdversaryWord; FILES],
     /// The frame that holds a file's page; 0 if it is not in memory. Under the file's lock.
     pub(super) slots: [AdversaryWord; FILES],
@@ -177,8 +183,16 @@ impl<'m> Kernel<'m> {
         }
     }
 
-    /// Takes the lock of a space that lives; its life, or `None`, and the lock is not taken.
+    /// Takes the lock of a space that lives, and makes the flushes that others share and have not seen done; the space,
+    /// or `None`, and the lock is not taken.
     pub(super) fn lock(&self, slot: usize) -> Option<&Space> {
+        let space = self.lock_to_share(slot)?;
+        self.settle_shared(slot, space);
+        Some(space)
+    }
+
+    /// The same without those flushes.
+    pub(super) fn lock_to_share(&self, slot: usize) -> Option<&Space> {
         if slot >= usize::from(self.shape.spaces) {
             return None;
         }
