@@ -1,9 +1,9 @@
-//! The lines that answer the question, and what a reader should know of the figures. The file is long because
-//! each line says its own and all are of one answer.
+//! The lines that answer the question. The file is long because each line says its own and all are of one answer.
 
 use crate::advise::Advice;
 use crate::attribute::{Attribution, ENOUGH, Evidence};
-use crate::figures::{Range, count, counted, percent, percents, time, times, was};
+use crate::figures::{Range, count, counted, percent, percents, span, time};
+use crate::line::Line;
 use crate::report::{ProgramRow, Report, SiteRow};
 use crate::scales::is_much;
 
@@ -14,137 +14,27 @@ const MATTERS: f64 = 0.01;
 /// included: some times what the mean of timed ones was on the busiest virtual machine that was recorded.
 pub const LONGEST_NS: f64 = 1e6;
 
+/// How many lines the answer has at most.
+const LINES: usize = 10;
+
 /// What is said in place of advice where interrupts were only counted: what is not timed promises nothing by itself.
-const TOO_LITTLE: &str = "What would help cannot be told, because none of these was timed: record for longer, or allow more with --overhead.";
+const TOO_LITTLE: &str = "cannot be told, because none of these was timed:";
 
 /// The same where they were timed, and what came before and after them is not known.
-const NOT_WHOLE: &str = "What would help cannot be told, because none of these was recorded with what led to it: record for longer, or allow more with --overhead.";
+const NOT_WHOLE: &str = "cannot be told, because none was recorded with what led to it:";
+
+/// And what to do then.
+const RECORD_MORE: &str = "record for longer, or allow more with --overhead";
 
 /// The verdict where all interrupts, however long each took, are too few to matter.
-const SO_FEW: &str = "It is not your TLB: so few interrupts take no program 1 % of its time.";
+const SO_FEW: &str = "It is not your TLB: so few interrupts take no program 1 % of its time";
 
 /// What is said in place of a verdict on what was not recorded.
-const MISSED: &str = "Most of what /proc/interrupts counted is not in the recording, so whether it is the TLB cannot be told from it.";
+const MISSED: &str = "It cannot be told: most of /proc/interrupts is not in the recording";
 
-/// What a reader should know of the figures.
-pub fn notes(from: &Attribution, scale: f64, report: &Report) -> Vec<String> {
-    let mut notes: Vec<String> = Vec::new();
-    match from.evidence() {
-        Evidence::Queued => {}
-        Evidence::Sent => notes.push("This recording has no csd:csd_queue_cpu, which Linux has since 6.4: interrupts are those that were sent with a flush on the stack.".into()),
-        Evidence::Received => notes.push("This recording has neither csd:* nor ipi:* of flushes, which Linux has since 6.4: interrupts are flushes seen on targets, laid at the caller that had last asked for as many pages.".into()),
-        Evidence::Nothing if from.seen.flushes => {}
-        Evidence::Nothing => notes.push("This recording has neither tlb:tlb_flush nor csd:csd_queue_cpu: without them nothing can be said of shootdowns. docs/record.md says what to record.".into()),
-    }
-    if from.asked > 0 && report.attributed < from.asked / 2 {
-        notes.push(format!(
-            "{} times a CPU was about to ask others to flush (\"remote IPI send\"), which is no count of interrupts: lazy CPUs and CPUs that run another address space are left out after it.",
-            count(from.asked)
-        ));
-    }
-    if !from.seen.stacks && from.samples > 0 {
-        notes.push(
-            "No stacks were recorded: sites are calls and programs. `perf record -g` records them."
-                .into(),
-        );
-    }
-    let broken: u64 = from
-        .sites
-        .iter()
-        .filter(|site| {
-            site.place
-                .frames
-                .last()
-                .is_some_and(|last| &**last == "[unknown]")
-        })
-        .map(|site| site.interrupts)
-        .sum();
-    let all: u64 = from.sites.iter().map(|site| site.interrupts).sum();
-    if from.seen.stacks && broken * 5 > all && all > 0 {
-        notes.push(format!(
-            "{} of the interrupts come from stacks that break off before a frame of the program's own, mostly for want of frame pointers: build with -fno-omit-frame-pointer, or record with --call-graph dwarf.",
-            percent(broken as f64 / all as f64)
-        ));
-    }
-    if !from.seen.switches {
-        notes.push("No sched:sched_switch was recorded: shares of CPU time are not known.".into());
-    }
-    if !from.processes_known() && from.samples > 0 {
-        notes.push("Lines do not say which process a thread belongs to (`perf script -F +pid` does): threads with names of their own count as programs.".into());
-    }
-    if all > 0 && !from.seen.interrupts && !from.seen.functions {
-        notes.push("Neither irq_vectors:call_function* nor csd:csd_function_* was recorded: what targets lost is not known.".into());
-    }
-    if scale > 1.0 {
-        notes.push(format!("One of {scale:.1} events was recorded and all were counted: figures are what that stands for."));
-    }
-    if from.lost > 0 {
-        let full = from.lost - from.untold;
-        let why = match (full, from.untold) {
-            (_, 0) => "lost while their buffer was full".to_owned(),
-            (0, _) => "lost, and the kernel does not say why".to_owned(),
-            (_, untold) => format!(
-                "lost, {} while their buffer was full and {} for a reason that the kernel does not give",
-                count(full),
-                count(untold)
-            ),
-        };
-        notes.push(format!(
-            "{} {why}; together that is {} of those that came while everything was recorded. Flushes, page faults, pages, waits and \
-             times are told without them. {}",
-            match from.lost {
-                1 => "1 event was".to_owned(),
-                lost => format!("{} were", counted(lost, "event")),
-            },
-            percent(from.lost as f64 / (from.lost + from.samples) as f64),
-            match from.counted() {
-                Some(_) => "Interrupts are counted apart from that, and are not affected.",
-                None => "Interrupts are, too.",
-            }
-        ));
-    }
-    if from.host.as_ref().and_then(|host| host.virtual_machine) == Some(true) {
-        notes.push(guest(from));
-    }
-    if from
-        .host
-        .as_ref()
-        .is_some_and(|host| host.processor.to_lowercase().contains("aarch64"))
-    {
-        notes.push(
-            "This is an Arm machine, whose processors flush one another's TLBs without interrupts."
-                .into(),
-        );
-    }
-    notes.extend(from.notes.iter().map(ToString::to_string));
-    notes
-}
-
-/// What cannot be seen in a virtual machine.
-fn guest(from: &Attribution) -> String {
-    let stolen = |statistics: &quell_perf::Statistics| {
-        let found = statistics.cpu_ns.iter().find(|(name, _)| name == "steal");
-        found.map(|(_, ns)| *ns)
-    };
-    let grew = from
-        .before
-        .as_ref()
-        .and_then(stolen)
-        .zip(from.after.as_ref().and_then(stolen));
-    let steal = match grew {
-        Some((before, after)) => format!(
-            " The hypervisor ran others for {} of this guest's time meanwhile; an initiator whose target is not running then waits that long.",
-            time(after.saturating_sub(before) as f64)
-        ),
-        None => " Steal time would tell how long it ran others; the recording has none.".into(),
-    };
-    format!(
-        "This is a virtual machine: what the hypervisor does to deliver an interrupt lies between its sending and the target's first event, so it is in the initiator's wait, and in no target's time.{steal}"
-    )
-}
-
-/// The lines that answer the question: ten at most. `all` is how many interrupts there were, `mappings` how many of them flushed
-/// mappings of the kernel, which the row TLB (`row`) does not count; `only` is the program that was asked for.
+/// The lines that answer the question: [`LINES`] at most, of [`COLUMNS`](crate::line::COLUMNS) columns. `all` is how many
+/// interrupts there were, `mappings` how many of them flushed mappings of the kernel, which the row TLB (`row`) does not
+/// count; `only` is the program that was asked for.
 pub fn answer(
     from: &Attribution,
     report: &Report,
@@ -189,42 +79,50 @@ pub fn answer(
         others,
         sites,
     };
-    let mut lines = vec![answer.how_many(), answer.attributed()];
-    lines.extend(answer.most_come_from());
-    lines.extend(answer.each_takes());
-    lines.extend(answer.pays_most());
-    lines.extend(answer.filled_again());
-    lines.extend(answer.no_shootdowns());
-    lines.extend(answer.sent_by_others());
-    lines.push(answer.verdict());
-    match report
+    let advice = report
         .advice
         .iter()
-        .find(|advice| is_about(&advice.program))
-    {
-        Some(advice) => {
-            let beside = answer.beside(advice).unwrap_or_default();
-            lines.push(format!("{beside}Try first: {}", advice.text))
+        .find(|advice| is_about(&advice.program));
+    let verdict = answer.verdict();
+    let tried = match advice {
+        Some(advice) => answer.tried(advice, verdict.shares),
+        None => answer.nothing_to_try(only.is_some()),
+    };
+    let mut lines = vec![verdict.line];
+    lines.extend(tried);
+    lines.extend([answer.how_many(), answer.attributed()]);
+    lines.extend(answer.most_come_from());
+    let (flushes, each) = (answer.flushes(), answer.each_takes());
+    let paid = answer.pays_most(verdict.shares);
+    let aside = [
+        answer.filled_again(),
+        answer.no_shootdowns(),
+        answer.sent_by_others(),
+    ];
+    let room = LINES - lines.len() - each.iter().chain(aside.iter().flatten()).count();
+    // What the tables say, too, gives way to what they do not.
+    let flushes = flushes.filter(|_| room > usize::from(paid.is_some()));
+    lines.extend(flushes.into_iter().chain(each));
+    lines.extend(paid.filter(|_| room > 0));
+    lines.extend(aside.into_iter().flatten());
+    lines.into_iter().map(String::from).collect()
+}
+
+/// Whether it is the TLB.
+struct Verdict {
+    line: Line,
+    /// Whether it says what share of its time the program loses that pays most.
+    shares: bool,
+}
+
+impl Verdict {
+    /// One that names nobody.
+    fn of(text: &str) -> Verdict {
+        Verdict {
+            line: Line::new("Verdict").text(text),
+            shares: false,
         }
-        None if !answer.are_few
-            && answer.first.is_some_and(|site| {
-                site.timed == 0 || site.initiator.most + site.stolen.most == 0.0
-            }) =>
-        {
-            lines.push(TOO_LITTLE.into())
-        }
-        None if !answer.are_few
-            && answer.worst.is_none_or(|(_, share)| share.most >= MATTERS)
-            && answer.first.is_some_and(|site| site.whole == 0) =>
-        {
-            lines.push(NOT_WHOLE.into())
-        }
-        None if only.is_some() || answer.first.is_some() => {
-            lines.push("No change promises more than the noise of this recording.".into())
-        }
-        None => {}
     }
-    lines
 }
 
 /// What the lines are made from, each by a function of its own.
@@ -279,7 +177,7 @@ impl Answer<'_> {
         timed >= ENOUGH.min(self.all as u64)
     }
 
-    fn how_many(&self) -> String {
+    fn how_many(&self) -> Line {
         let seconds = self.report.ns as f64 / 1e9;
         let other: u64 = self.report.others.iter().map(|row| row.count).sum();
         // Where most were not recorded, the kernel's count is the better one.
@@ -289,227 +187,332 @@ impl Answer<'_> {
         };
         let total = all + other as f64;
         let part = |of: f64| if of > 0.0 { all / of } else { 0.0 };
-        format!(
-            "{} in {} on {} ({} a second): {} of all interrupts that call functions.",
-            counted(all.round() as u64, "TLB shootdown interrupt"),
-            time(self.report.ns as f64),
-            counted(self.report.cpus as u64, "CPU"),
-            count(part(seconds).round() as u64),
-            percent(part(total))
-        )
+        let rate = count(part(seconds).round() as u64);
+        let cpus = counted(self.report.cpus as u64, "CPU");
+        Line::new("Interrupts")
+            .text(count(all.round() as u64))
+            .text(format!(" in {}", time(self.report.ns as f64)))
+            .remark(format!(" ({rate} a second)"))
+            .remark(format!(" on {cpus}"))
+            .text(format!(", {} of all", percent(part(total))))
+            .text(" that call functions")
     }
 
-    fn attributed(&self) -> String {
-        let attributed = count(self.report.attributed);
+    fn attributed(&self) -> Line {
+        let line = Line::new("Attributed").remark("to a call or a reason: ");
+        let line = line.text(count(self.report.attributed));
         let Some(row) = self.row else {
-            return format!(
-                "Laid at a call or a reason: {attributed} of {}. Not held against /proc/interrupts, which the recording does not have.",
-                count(self.all.round() as u64)
-            );
+            let all = count(self.all.round() as u64);
+            return line.text(format!(" of {all}; /proc/interrupts is not recorded"));
         };
         let share = if row > 0 { self.seen / row as f64 } else { 1.0 };
-        let more = match share > 1.05 {
-            true => {
-                "; more than all, so more was recorded than lies between the two times at which it was read"
-            }
-            false => "",
-        };
-        format!(
-            "Laid at a call or a reason: {attributed}. /proc/interrupts counted {} (row TLB): {}{more}.",
-            count(row),
-            percent(share)
+        let (counted, share_of) = (count(row), percent(share));
+        line.text("; /proc/interrupts")
+            .remark(" has")
+            .text(format!(" {counted}: {share_of}"))
+            .text(match share > 1.05 {
+                // More was recorded than lies between the two times at which it was read.
+                true => ", read for less time",
+                false => "",
+            })
+    }
+
+    /// What begins a line on what was recorded, if others sent or took interrupts, too.
+    fn labelled(&self, label: &'static str, said: &str) -> Line {
+        match self.others.is_empty() {
+            true => Line::new(label),
+            false => Line::new("Recorded").text(said),
+        }
+    }
+
+    fn most_come_from(&self) -> Option<Line> {
+        let site = self.first?;
+        let share = percent(site.interrupts as f64 / self.all.max(1.0));
+        Some(
+            self.labelled("Most from", "most from ")
+                .name(&site.program)
+                .text(", ")
+                .name(&site.call)
+                .text(" at ")
+                .name(site.place())
+                .text(format!(": {} ({share})", count(site.interrupts))),
         )
     }
 
-    fn most_come_from(&self) -> Option<String> {
+    fn flushes(&self) -> Option<Line> {
         let site = self.first?;
-        let most_come = match self.others.is_empty() {
-            true => "Most come",
-            false => "Of what was recorded, most come",
-        };
         let everything = match site.full {
             0 => String::new(),
-            full => format!(" and {} everything", counted(full, "time")),
+            full => format!(", {} everything", counted(full, "time")),
         };
-        Some(format!(
-            "{most_come} from {}, {} at {}: {} ({}), {}, {}{everything}.",
-            site.program,
-            site.call,
-            site.place(),
-            counted(site.interrupts, "interrupt"),
-            percent(site.interrupts as f64 / self.all.max(1.0)),
-            counted(site.requests, "flush"),
-            counted(site.pages, "page"),
-        ))
+        let (flushes, pages) = (counted(site.requests, "flush"), counted(site.pages, "page"));
+        Some(
+            Line::new("")
+                .remark("with ")
+                .text(format!("{flushes}: {pages}"))
+                .text(everything),
+        )
     }
 
-    fn each_takes(&self) -> Option<String> {
+    fn each_takes(&self) -> Option<Line> {
         let site = self.first?;
-        let each = |range: Range, of: u64, untold: &str| match range.most > 0.0 {
-            true => times(range.times(1.0 / of.max(1) as f64)),
-            false => untold.into(),
+        let each = |range: Range, of: u64| match range.most > 0.0 {
+            true => span(range.times(1.0 / of.max(1) as f64)),
+            false => "(not told)".into(),
         };
         let few = match site.timed {
             timed if timed > 0 && timed < ENOUGH.min(site.interrupts) => {
-                format!(" ({} {} timed)", count(timed), was(timed))
+                format!(" ({} timed)", count(timed))
             }
             _ => String::new(),
         };
-        Some(format!(
-            "Each of these flushes lets its initiator wait {}, and takes {} from each target{few}.",
-            each(site.initiator, site.remote, "for a time that is not told"),
-            each(site.stolen, site.interrupts, "a time that is not told")
-        ))
+        Some(
+            Line::new("Each flush")
+                .text("costs ")
+                .remark("its ")
+                .text(format!("initiator {}, ", each(site.initiator, site.remote)))
+                .remark("each ")
+                .text(format!(
+                    "target {}{few}",
+                    each(site.stolen, site.interrupts)
+                )),
+        )
     }
 
-    fn pays_most(&self) -> Option<String> {
+    /// Who pays most: with the share, if the verdict does not say it.
+    fn pays_most(&self, said: bool) -> Option<Line> {
         let (program, share) = self.worst?;
-        let among = match self.others.is_empty() {
-            true => "",
-            false => "Of what was recorded, ",
+        let (line, pays) = match self.others.is_empty() {
+            true => (Line::new("Pays most"), ""),
+            false => (Line::new("Recorded"), " pays most"),
         };
-        Some(format!(
-            "{among}{} pays most: {} of its CPU time ({}): {} waiting, {} taken away.",
-            program.name,
-            percents(share),
-            time(program.cpu_ns.unwrap_or(0.0)),
-            times(program.waited),
-            times(program.stolen)
-        ))
+        let line = line.name(&program.name).remark(pays);
+        let share = format!(": {}", percents(share));
+        let (waited, stolen) = (span(program.waited), span(program.stolen));
+        let (waited, stolen) = (format!(": waits {waited}"), format!(", loses {stolen}"));
+        let line = match said {
+            true => line.remark(share).text(waited).text(stolen),
+            false => line.text(share).remark(waited).remark(stolen),
+        };
+        Some(line.remark(match program.cpu_ns {
+            Some(cpu) => format!(", of {}", time(cpu)),
+            None => String::new(),
+        }))
     }
 
-    fn filled_again(&self) -> Option<String> {
+    fn filled_again(&self) -> Option<Line> {
         let locked: f64 = self.sites.iter().map(|site| site.locked_ns).sum();
         let refaults: u64 = self.sites.iter().map(|site| site.refaults).sum();
         if locked <= 0.0 && refaults == 0 {
             return None;
         }
+        let line = Line::new("Besides");
+        if refaults == 0 {
+            return Some(line.text(format!("these calls waited {} for mmap_lock", time(locked))));
+        }
         let known = self.sites.iter().filter_map(|site| site.refault_ns);
         let refault_ns = known.fold(Range::default(), Range::plus);
         let took = if refault_ns.least > 0.0 {
-            format!(" ({})", times(refault_ns))
+            format!(" ({})", span(refault_ns))
         } else if refault_ns.most > 0.0 {
             format!(" (at most {})", time(refault_ns.most))
         } else {
             String::new()
         };
-        Some(match (refaults, self.from.seen.locks) {
-            (0, _) => format!(
-                "Beside that, these calls waited {} for mmap_lock.",
-                time(locked)
-            ),
-            (_, true) => format!(
-                "Beside that, {} filled again what these calls had given back{took}, and they waited {} for mmap_lock.",
-                counted(refaults, "page fault"),
-                time(locked)
-            ),
-            (_, false) => format!(
-                "Beside that, {} filled again what these calls had given back{took}.",
-                counted(refaults, "page fault")
-            ),
-        })
-    }
-
-    fn no_shootdowns(&self) -> Option<String> {
-        let most = self.report.others.first();
-        let other = most.filter(|other| other.count as f64 > self.all)?;
-        let functions = other.functions.iter().take(3);
-        let functions: Vec<&str> = functions.map(|(name, _)| name.as_str()).collect();
-        let took = match other.ns {
-            Some(ns) => format!("{} in all", time(ns)),
-            None => "of which none was timed".into(),
-        };
-        Some(format!(
-            "More interrupts are {}'s: {} ({}), {took}.",
-            other.cause,
-            count(other.count),
-            functions.join(", "),
-        ))
-    }
-
-    fn sent_by_others(&self) -> Option<String> {
-        let most = self.sender?;
-        let all: u64 = self.others.iter().map(|program| program.sent).sum();
-        Some(format!(
-            "Others on this machine, which the recording is not about, sent {} of these interrupts, most of them by {}: {}.",
-            count(all),
-            most.name,
-            count(most.sent)
-        ))
-    }
-
-    /// What advice is about that promises more than all interrupts cost, where these are too cheap to matter.
-    fn beside(&self, advice: &Advice) -> Option<&'static str> {
-        let (_, lost) = self.worst?;
-        let more = advice.share.is_some_and(|won| won.most > lost.most);
-        (lost.most < MATTERS && more).then_some(
-            "The same calls cost more than interrupts: their own time, and page faults. ",
+        let faults = if refaults == 1 { " fault" } else { " faults" };
+        Some(
+            line.text(count(refaults))
+                .remark(" page")
+                .text(format!("{faults} filled again"))
+                .remark(" what these calls had given back")
+                .text(took)
+                .text(match self.from.seen.locks {
+                    true => format!("; mmap_lock {}", time(locked)),
+                    false => String::new(),
+                }),
         )
     }
 
-    /// Whether it is the TLB.
-    fn verdict(&self) -> String {
-        // A verdict on what was not recorded would be none.
-        let is_missed = |row: u64| row >= 50 && self.seen < 0.5 * row as f64;
-        if self.row.is_some_and(is_missed) {
-            return MISSED.into();
+    fn no_shootdowns(&self) -> Option<Line> {
+        let most = self.report.others.first();
+        let other = most.filter(|other| other.count as f64 > self.all)?;
+        let mut functions = other.functions.iter().take(3).map(|(name, _)| name);
+        let mut line = Line::new("Not TLB")
+            .text(format!("more are {}'s: ", other.cause))
+            .text(format!("{} (", count(other.count)))
+            .name(functions.next().map_or("", String::as_str));
+        for function in functions {
+            line = line.remark(format!(", {function}"));
         }
-        if self.from.evidence() == Evidence::Nothing && !self.from.seen.flushes {
-            return "Whether it is the TLB cannot be told from this recording.".into();
+        Some(match other.ns {
+            Some(ns) => line.text(format!("), {}", time(ns))).remark(" in all"),
+            None => line.text("), none timed"),
+        })
+    }
+
+    fn sent_by_others(&self) -> Option<Line> {
+        let most = self.sender?;
+        let all: u64 = self.others.iter().map(|program| program.sent).sum();
+        Some(
+            Line::new("Not about")
+                .remark("others here, which ")
+                .text(format!("sent {}", count(all)))
+                .remark(" of these interrupts")
+                .text(", most by ")
+                .name(&most.name)
+                .text(format!(": {}", count(most.sent))),
+        )
+    }
+
+    /// What to try first: the change, and what it would bring. The share is of the program that the verdict has named, if
+    /// it has (`said`) and the advice is on that.
+    fn tried(&self, advice: &Advice, said: bool) -> Vec<Line> {
+        let change = Line::new("Try first").then(advice.brief.clone());
+        let named = self.worst.filter(|_| said);
+        let is_named = named.is_some_and(|(program, _)| program.name == advice.program);
+        let mut line = Line::new("");
+        if let Some(share) = advice.share {
+            line = line.text(format!("{} of ", percents(share)));
+            line = match is_named {
+                true => line.text("its "),
+                false => line.name(&advice.program).text("'s "),
+            };
+            line = line.remark("CPU ").text("time");
         }
-        if let Some(program) = self.untold {
-            return format!(
-                "Whether it is the TLB cannot be told: {} sent {}, of which none was timed.",
-                program.name,
-                counted(program.sent, "interrupt")
-            );
-        }
-        match self.worst {
-            Some((program, share))
-                if share.least < MATTERS && share.most >= MATTERS && is_guess(program) =>
-            {
-                format!(
-                    "Whether it is the TLB cannot be told: of {} of {}, {} {} timed, so it may be {} of its time.",
-                    counted(program.sent, "interrupt"),
-                    program.name,
-                    count(program.timed),
-                    was(program.timed),
-                    percents(share)
-                )
+        let seen = match advice.recorded {
+            Some(recorded) => Line::new("").text(format!(" ({} seen)", count(recorded))),
+            None => Line::new(""),
+        };
+        let counts = counts(advice.interrupts, advice.left);
+        // Where it promises more than all interrupts cost, and these are too cheap to matter, it is about something else.
+        let line = match (advice.share, self.is_beside(advice)) {
+            (Some(_), true) => line
+                .text(": these calls cost more")
+                .remark(" than interrupts")
+                .then(seen),
+            (Some(_), false) => {
+                let whole = line.clone().text("; ").then(counts).then(seen.clone());
+                whole.or(line.then(seen))
             }
-            Some((program, share)) if share.most >= MATTERS => format!(
-                "It {} the TLB, as far as {} is concerned: {} is what can be won at most.",
-                if share.least >= MATTERS {
-                    "is"
-                } else {
-                    "may be"
-                },
-                program.name,
-                percents(share)
-            ),
-            Some((program, share)) => format!(
-                "It is not your TLB: {} loses 1 % of its time to shootdowns ({} loses {}).",
-                match self.others.is_empty() {
-                    true => "no program",
-                    false => "nothing that was recorded",
-                },
-                program.name,
-                percent(share.most)
-            ),
-            None if self.all < 1.0 => match self.row.unwrap_or(0) {
-                0 => "It is not your TLB: there was no shootdown interrupt.".into(),
-                // Whosever they are.
-                row if row as f64 * LONGEST_NS < MATTERS * self.report.ns as f64 => SO_FEW.into(),
-                _ => MISSED.into(),
-            },
-            None if self.first.is_some() && self.are_few => SO_FEW.into(),
-            None if self.sender.is_some() && self.first.is_none() && self.is_timed() => {
-                "It is not your TLB: none of these interrupts came from or to what was recorded."
-                    .into()
-            }
-            None => {
-                "What that is of each program's CPU time cannot be told from this recording.".into()
+            (None, _) => line.then(counts).then(seen),
+        };
+        vec![change, line]
+    }
+
+    /// Whether advice promises more than all interrupts cost, where these are too cheap to matter.
+    fn is_beside(&self, advice: &Advice) -> bool {
+        self.worst.is_some_and(|(_, lost)| {
+            lost.most < MATTERS && advice.share.is_some_and(|won| won.most > lost.most)
+        })
+    }
+
+    /// What is said where there is no advice: why, if it is for want of evidence. Somebody who `asked` for a program
+    /// is told that there is none.
+    fn nothing_to_try(&self, asked: bool) -> Vec<Line> {
+        let line = Line::new("Try first");
+        let unknown = |why| vec![line.clone().text(why), Line::new("").text(RECORD_MORE)];
+        let untimed =
+            |site: &SiteRow| site.timed == 0 || site.initiator.most + site.stolen.most == 0.0;
+        let may_pay = self.worst.is_none_or(|(_, share)| share.most >= MATTERS);
+        match self.first {
+            Some(site) if !self.are_few && untimed(site) => unknown(TOO_LITTLE),
+            Some(site) if !self.are_few && may_pay && site.whole == 0 => unknown(NOT_WHOLE),
+            None if !asked => Vec::new(),
+            _ => {
+                vec![line.text("nothing: no change promises more than the noise of this recording")]
             }
         }
     }
+
+    /// Whether it is the TLB.
+    fn verdict(&self) -> Verdict {
+        let line = Line::new("Verdict");
+        // A verdict on what was not recorded would be none.
+        let is_missed = |row: u64| row >= 50 && self.seen < 0.5 * row as f64;
+        if self.row.is_some_and(is_missed) {
+            return Verdict::of(MISSED);
+        }
+        if self.from.evidence() == Evidence::Nothing && !self.from.seen.flushes {
+            return Verdict::of("It cannot be told: this recording has no events of shootdowns");
+        }
+        if let Some(program) = self.untold {
+            return Verdict {
+                line: line
+                    .text("It cannot be told: none of ")
+                    .name(&program.name)
+                    .text(format!("'s {}", counted(program.sent, "interrupt")))
+                    .text(" was timed"),
+                shares: false,
+            };
+        }
+        let Some((program, share)) = self.worst else {
+            return Verdict::of(match self.row.unwrap_or(0) {
+                0 if self.all < 1.0 => "It is not your TLB: there was no shootdown interrupt",
+                // Whosever they are.
+                row if self.all < 1.0
+                    && row as f64 * LONGEST_NS < MATTERS * self.report.ns as f64 =>
+                {
+                    SO_FEW
+                }
+                _ if self.all < 1.0 => MISSED,
+                _ if self.first.is_some() && self.are_few => SO_FEW,
+                _ if self.sender.is_some() && self.first.is_none() && self.is_timed() => {
+                    "It is not your TLB: none of these came from or to what was recorded"
+                }
+                _ => "It cannot be told what that is of any program's CPU time",
+            });
+        };
+        let is_guessed = share.least < MATTERS && is_guess(program);
+        let line = if share.most < MATTERS {
+            line.text("It is not your TLB: ")
+                .text(match self.others.is_empty() {
+                    true => "no program loses 1 %",
+                    false => "nothing recorded loses 1 %",
+                })
+                .remark(" of its time")
+                .text(" (")
+                .name(&program.name)
+                .text(format!(" {})", percent(share.most)))
+        } else if is_guessed {
+            line.text(format!("It cannot be told: {} of ", count(program.timed)))
+                .name(&program.name)
+                .text(format!("'s {} ", count(program.sent)))
+                .text("timed")
+                .remark(format!(", so {}", percents(share)))
+                .remark(" of its time")
+        } else {
+            line.text(match share.least >= MATTERS {
+                true => "It is the TLB: ",
+                false => "It may be the TLB: ",
+            })
+            .name(&program.name)
+            .text(format!(" loses {} of its ", percents(share)))
+            .remark("CPU ")
+            .text("time")
+            .remark(" to it")
+        };
+        Verdict {
+            line,
+            shares: share.most < MATTERS || !is_guessed,
+        }
+    }
 }
+
+/// How many interrupts there are, and how many a change leaves, at least and at most.
+fn counts(now: u64, (least, most): (u64, u64)) -> Line {
+    let (interrupts, verb, stays) = match now {
+        1 => (" interrupt", " becomes ", " stays"),
+        _ => (" interrupts", " become ", " stay"),
+    };
+    let line = Line::new("").text(count(now)).remark(interrupts);
+    if least >= now {
+        return line.text(stays);
+    }
+    line.text(verb).text(match least == most {
+        true => count(most),
+        false => format!("{} to {}", count(least), count(most)),
+    })
+}
+
+#[cfg(test)]
+mod tests;

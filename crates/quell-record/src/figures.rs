@@ -94,6 +94,17 @@ pub fn times(range: Range) -> String {
     }
 }
 
+/// The same with its unit once, where both have the same.
+pub fn span(range: Range) -> String {
+    let (least, most) = (time(range.least), time(range.most));
+    match (least.split_once(' '), most.split_once(' ')) {
+        _ if least == most => most,
+        (Some(("0", _)), _) => format!("0 to {most}"),
+        (Some((number, unit)), Some((_, other))) if unit == other => format!("{number} to {most}"),
+        _ => format!("{least} to {most}"),
+    }
+}
+
 /// A share for people.
 pub fn percent(share: f64) -> String {
     match share * 100.0 {
@@ -215,6 +226,11 @@ mod tests {
             }),
             "1.0 ms to 2.5 ms"
         );
+        let spanned = |least, most| span(Range { least, most });
+        assert_eq!(spanned(1e6, 2.5e6), "1.0 to 2.5 ms");
+        assert_eq!(spanned(9e5, 2.5e6), "900 us to 2.5 ms");
+        assert_eq!(spanned(0.0, 2.5e6), "0 to 2.5 ms");
+        assert_eq!(spanned(2e3, 2e3), "2.0 us");
         assert_eq!(
             percents(Range {
                 least: 0.031,

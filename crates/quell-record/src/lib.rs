@@ -22,6 +22,8 @@ mod event;
 pub mod events;
 pub mod figures;
 pub mod import;
+pub mod line;
+mod notes;
 pub mod report;
 mod scales;
 pub mod show;

@@ -9,7 +9,7 @@ use crate::attribute::{Attribution, Weight};
 use crate::figures::Range;
 use crate::report::{OtherRow, ProgramRow, Report, SiteRow};
 use crate::scales::{RAN_NS, Scales, is_much, scale};
-use crate::{advise, answer};
+use crate::{advise, answer, notes};
 
 /// Which functions are whose, beside flushes.
 const OWNERS: &[(&str, &str)] = &[
@@ -114,7 +114,7 @@ impl Report {
             fault_ns: from.prices.map(|prices| Range::from(prices.fault_ns)),
             notes: Vec::new(),
         };
-        report.notes = answer::notes(&from, scale, &report);
+        report.notes = notes::notes(&from, scale, &report);
         report.answer = answer::answer(&from, &report, all, mappings, row, only);
         report
     }

@@ -55,12 +55,9 @@ fn what_was_done_of_some_interrupts_between_windows_tells_what_all_of_them_cost(
         (0.0, site.initiator.most)
     );
     // 180 ms of 11 s are more than 1 %.
-    one(
-        &report.answer,
-        "It is the TLB, as far as server is concerned",
-    );
+    one(&report.answer, "It is the TLB: server loses");
     // How calls follow each other, and what is touched again, nothing says.
-    one(&report.answer, "What would help cannot be told");
+    one(&report.answer, "Try first  cannot be told");
     // A hundredth of that is no matter, and needs no advice.
     let report = between(300, &[1], 1);
     one(

@@ -10,6 +10,7 @@ use quell_record::attribute::{Attribution, Evidence};
 use quell_record::import::Import;
 use quell_record::report::{Report, SiteRow};
 use quell_record::workload::Calls;
+use unicode_width::UnicodeWidthStr;
 
 use crate::written::{number, sample, work};
 
@@ -78,7 +79,7 @@ fn every_interrupt_that_the_kernel_counted_is_laid_at_a_call() {
         report
             .answer
             .iter()
-            .any(|line| line.starts_with("It is the TLB")),
+            .any(|line| line.starts_with("Verdict    It is the TLB")),
         "{:#?}",
         report.answer
     );
@@ -297,7 +298,7 @@ fn what_is_no_shootdown_is_told_apart() {
         !report
             .answer
             .iter()
-            .any(|line| line.starts_with("It is the TLB")),
+            .any(|line| line.contains("It is the TLB")),
         "{:#?}",
         report.answer
     );
@@ -309,10 +310,10 @@ fn there_is_no_verdict_on_what_was_not_recorded() {
     assert_ne!(part, PERF);
     let report = Report::new(analysed(&part), None);
     assert_eq!((report.interrupts, report.attributed), (10_097, 97));
-    let verdict = |begin: &str| report.answer.iter().any(|line| line.starts_with(begin));
+    let verdict = |begin: &str| report.answer.iter().any(|line| line.contains(begin));
     assert!(!verdict("It is"), "{:#?}", report.answer);
     assert!(
-        verdict("Most of what /proc/interrupts counted"),
+        verdict("Verdict    It cannot be told: most of /proc/interrupts is not in the recording"),
         "{:#?}",
         report.answer
     );
@@ -435,6 +436,8 @@ proptest! {
         prop_assert_eq!(all.samples, samples);
         let report = Report::new(all, None);
         prop_assert!(report.answer.len() <= 10);
+        let longest = report.answer.iter().map(|line| line.width()).max();
+        prop_assert!(longest <= Some(80), "{:#?}", report.answer);
         let shares = report.sites.iter().filter_map(|site| site.share);
         for share in shares {
             prop_assert!(share.least.is_finite() && share.most <= 1.0);

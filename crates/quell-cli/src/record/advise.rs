@@ -10,7 +10,7 @@ use serde_json::json;
 
 use super::read::{analysed, open};
 use super::{replay, show};
-use crate::output::{paragraph, say};
+use crate::output::say;
 
 /// What would remove the shootdowns of a recording, and by how much
 ///
@@ -50,7 +50,7 @@ pub fn run(args: &AdviseArgs) -> anyhow::Result<ExitCode> {
         replay::print_json(advice, replayed.as_ref())?;
         return Ok(ExitCode::SUCCESS);
     }
-    report.answer.iter().for_each(paragraph);
+    show::answer(&report);
     if !report.advice.is_empty() {
         say!("\nBefore and after");
         say!("{}", show::before_and_after(&report));

@@ -2,9 +2,10 @@
 
 use quell_record::advise::Advice;
 use quell_record::figures::{Range, count, percents, short, time, times};
+use quell_record::line::{COLUMNS, LABEL, parted};
 use quell_record::report::Report;
 
-use crate::output::{paragraph, say};
+use crate::output::{filled, paragraph, say, width};
 use crate::table::{Table, number, words};
 
 /// How many rows a table has; files and `--json` have all.
@@ -15,9 +16,7 @@ const MOST_ADVICE: usize = 6;
 
 /// Prints the report.
 pub fn report(report: &Report) {
-    for line in &report.answer {
-        paragraph(line);
-    }
+    answer(report);
     let shown = report
         .sites
         .iter()
@@ -50,6 +49,22 @@ pub fn report(report: &Report) {
         say!("\nWhat to know of these figures");
         for note in &report.notes {
             paragraph(format!("- {note}"));
+        }
+    }
+}
+
+/// Prints the lines that answer the question. Where a terminal is too narrow for them, they go on behind their labels.
+pub fn answer(report: &Report) {
+    match width().filter(|width| (2 * LABEL..COLUMNS).contains(width)) {
+        None => report.answer.iter().for_each(|line| say!("{line}")),
+        Some(width) => {
+            for (label, said) in report.answer.iter().map(|line| parted(line)) {
+                let mut label = label;
+                for part in filled(said, Some(width - LABEL)).lines() {
+                    say!("{label:LABEL$}{part}");
+                    label = "";
+                }
+            }
         }
     }
 }

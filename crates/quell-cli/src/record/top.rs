@@ -87,8 +87,8 @@ pub fn run(args: &TopArgs) -> anyhow::Result<ExitCode> {
 /// The last second is told a little after its end.
 const GRACE: Duration = Duration::from_millis(50);
 
-/// Lines that are not of the table: what the second was, the headings, the rule, and one for the cursor.
-const AROUND: usize = 5;
+/// Lines below the table: how many processes more there are, and one for the cursor.
+const BELOW: usize = 2;
 
 fn show(second: &Second, json: bool) -> io::Result<()> {
     if json {
@@ -97,10 +97,40 @@ fn show(second: &Second, json: bool) -> io::Result<()> {
     }
     let terminal = Term::stdout();
     let attended = output::width().is_some();
-    let room = match attended {
-        true => usize::from(terminal.size().0).saturating_sub(AROUND),
+    let height = match attended {
+        true => usize::from(terminal.size().0),
         false => usize::MAX,
     };
+    let heading = output::filled(&heading(second), output::width());
+    // As many rows as there is room for, beside what else there is to say.
+    let mut room = second.processes.len();
+    let mut table = table(second, room);
+    loop {
+        let lines = heading.lines().count() + table.to_string().lines().count() + BELOW;
+        if lines <= height || room == 0 {
+            break;
+        }
+        room = room.saturating_sub(lines - height);
+        table = self::table(second, room);
+    }
+    if attended {
+        terminal.clear_screen()?;
+    }
+    say!("{heading}");
+    if !second.processes.is_empty() {
+        say!("{table}");
+    }
+    let left = second.processes.len().saturating_sub(room);
+    if left > 0 {
+        say!("and {left} more");
+    } else if !attended {
+        say!("");
+    }
+    Ok(())
+}
+
+/// The first processes of a second, so many of them.
+fn table(second: &Second, room: usize) -> Table {
     let mut table = Table::new([
         number("PID"),
         words("program"),
@@ -114,20 +144,7 @@ fn show(second: &Second, json: bool) -> io::Result<()> {
     for row in second.processes.iter().take(room) {
         table.row(cells(row));
     }
-    if attended {
-        terminal.clear_screen()?;
-    }
-    say!("{}", heading(second));
-    if !second.processes.is_empty() {
-        say!("{table}");
-    }
-    let left = second.processes.len().saturating_sub(room);
-    if left > 0 {
-        say!("and {left} more");
-    } else if !attended {
-        say!("");
-    }
-    Ok(())
+    table
 }
 
 fn heading(second: &Second) -> String {

@@ -1,5 +1,5 @@
 //! Which changes could be made at a site or to a program, and what each leaves: arithmetic on what was seen of it
-//! alone, without what anything is worth.
+//! alone, without what anything is worth. The file is long because each change is said in full and in a few words.
 
 use quell_perf::Prices;
 
@@ -7,6 +7,7 @@ use crate::attribute::Attribution;
 use crate::attribute::bins::{BINS, bin, within};
 use crate::attribute::site::Site;
 use crate::figures::{self, Range, time};
+use crate::line::Line;
 use crate::scales::Scales;
 
 /// Fewer interrupts than this are no pattern: of those that happened, not of those that were recorded.
@@ -53,6 +54,8 @@ pub(super) enum Around {
 pub(super) struct Proposal {
     pub(super) kind: &'static str,
     pub(super) said: String,
+    /// The same in a few words.
+    pub(super) brief: Line,
     pub(super) left: Left,
     /// The share of filling memory again that goes, too.
     pub(super) filled: Range,
@@ -66,10 +69,11 @@ pub(super) struct Proposal {
 
 impl Proposal {
     /// One that takes interrupts away and nothing else.
-    fn new(kind: &'static str, said: String, left: Left) -> Self {
+    fn new(kind: &'static str, said: String, brief: Line, left: Left) -> Self {
         Proposal {
             kind,
             said,
+            brief,
             left,
             filled: Range::default(),
             served: Range::default(),
@@ -82,6 +86,16 @@ impl Proposal {
     fn with(self, around: Around) -> Self {
         Proposal { around, ..self }
     }
+}
+
+/// A change in a few words.
+fn few(words: &str) -> Line {
+    Line::new("").text(words)
+}
+
+/// The same at a place of the program.
+fn few_at(words: &str, more: &str, at: &str) -> Line {
+    few(words).remark(more).text(", at ").name(at)
 }
 
 pub(super) fn place(site: &Site) -> String {
@@ -138,7 +152,9 @@ impl Program {
 /// The changes that could be made at a site.
 pub(super) fn changes(site: &Site, prices: Option<&Prices>, program: Program) -> Vec<Proposal> {
     let (call, at, all) = (&*site.place.call, place(site), site.interrupts as f64);
-    let one = |kind, said, least, most| vec![Proposal::new(kind, said, Left { least, most })];
+    let one = |kind, said, brief, least, most| {
+        vec![Proposal::new(kind, said, brief, Left { least, most })]
+    };
     match call {
         "munmap" if site.files > site.memory => vec![read(&at)],
         "madvise" | "process_madvise" | "munmap" => {
@@ -154,7 +170,12 @@ pub(super) fn changes(site: &Site, prices: Option<&Prices>, program: Program) ->
             let left = all - site.followed.min(site.interrupts) as f64 / 2.0;
             let what = "give pages that change between writable and not a second, writable mapping, or memory protection \
                         keys, instead of mprotect";
-            one("protect", format!("At {at}, {what}"), 0.0, left)
+            let brief = few_at(
+                "map it twice, or use protection keys",
+                " (no mprotect)",
+                &at,
+            );
+            one("protect", format!("At {at}, {what}"), brief, 0.0, left)
         }
         // Pages are copied for other reasons, too: the first write to a file that is mapped privately, or to a page of
         // zeros.
@@ -167,24 +188,30 @@ pub(super) fn changes(site: &Site, prices: Option<&Prices>, program: Program) ->
                 least: 0.0,
                 most: all / 2.0,
             };
-            vec![Proposal::new("fork", said, left).with(Around::Forked)]
+            let brief = few("fork more seldom, or write less between fork and the child's exit");
+            vec![Proposal::new("fork", said, brief, left).with(Around::Forked)]
         }
         "NUMA balancing" => {
             let said = format!(
                 "Bind {} to a node, or set kernel.numa_balancing=0",
                 site.place.program
             );
-            one("numa", said, 0.0, 0.0)
+            let brief = few("bind ")
+                .name(&site.place.program)
+                .text(" to a node, or set kernel.numa_balancing=0");
+            one("numa", said, brief, 0.0, 0.0)
         }
         "KSM" => {
             let said = "Stop KSM (echo 2 > /sys/kernel/mm/ksm/run), or exempt the process";
-            one("ksm", said.into(), 0.0, 0.0)
+            let brief = few("stop KSM (2 in /sys/kernel/mm/ksm/run), or exempt the process");
+            one("ksm", said.into(), brief, 0.0, 0.0)
         }
         "compaction" | "migration" | "huge pages (khugepaged)" => {
             let said = format!(
                 "Against {call}: set transparent_hugepage/defrag to defer or madvise, and vm.compaction_proactiveness=0"
             );
-            one("compaction", said, 0.0, all / 2.0)
+            let brief = few("transparent_hugepage/defrag=defer, vm.compaction_proactiveness=0");
+            one("compaction", said, brief, 0.0, all / 2.0)
         }
         call if call.starts_with("reclaim") => {
             // One flush for each batch of clean pages is what kernels do at best today.
@@ -195,13 +222,15 @@ pub(super) fn changes(site: &Site, prices: Option<&Prices>, program: Program) ->
             let kernel = format!(
                 "A kernel that puts flushes of {call} off until reuse (S3), or batches them (S0)"
             );
+            let more = few("raise the memory limit, or read files (pread), not map them");
+            let other = few("a kernel that puts such flushes off (S3), or batches them (S0)");
             let left = Left {
                 least: 0.0,
                 most: batched as f64,
             };
             vec![
-                Proposal::new("reclaim", limit, left).with(Around::Kernel),
-                Proposal::new("kernel", kernel, left),
+                Proposal::new("reclaim", limit, more, left).with(Around::Kernel),
+                Proposal::new("kernel", kernel, other, left),
             ]
         }
         _ => Vec::new(),
@@ -220,20 +249,24 @@ pub(super) fn placed(from: &Attribution, whole: &Site, busy: f64) -> Vec<Proposa
     let cpus = (busy / FULL).ceil().max(1.0);
     let is_full = from.busy().is_some_and(|part| part > NO_ROOM);
     if !is_full && cpus - 1.0 < targets * 0.9 {
+        let on = match cpus == 1.0 {
+            true => "one CPU".into(),
+            false => format!("{cpus} CPUs"),
+        };
         let said = format!(
-            "Pin {name} to {} (taskset, a cpuset): it keeps {busy:.1} busy, and interrupts {targets:.1} others with each flush",
-            if cpus == 1.0 {
-                "one CPU".into()
-            } else {
-                format!("{cpus} CPUs")
-            },
+            "Pin {name} to {on} (taskset, a cpuset): it keeps {busy:.1} busy, and interrupts {targets:.1} others with each flush"
         );
+        let brief = few("pin ")
+            .name(name)
+            .text(format!(" to {on} (taskset, a cpuset)"));
+        let brief = brief.remark(format!(": {busy:.1} are busy"));
         let gone = 1.0 - (cpus - 1.0) / targets;
         let gone = Range {
             least: gone,
             most: gone,
         };
-        return vec![Proposal::new("pin", said, Left::of(whole.interrupts, gone))];
+        let left = Left::of(whole.interrupts, gone);
+        return vec![Proposal::new("pin", said, brief, left)];
     }
     let own = |(&(sender, target), count): (&(usize, usize), &u64)| {
         let is = |program: usize| from.programs[program].name == *name;
@@ -255,6 +288,9 @@ pub(super) fn placed(from: &Attribution, whole: &Site, busy: f64) -> Vec<Proposa
     vec![Proposal::new(
         "shard",
         said,
+        few("make of the threads of ")
+            .name(name)
+            .text(" processes, one for each CPU"),
         Left::of(whole.interrupts, gone),
     )]
 }
@@ -271,17 +307,24 @@ fn merged(site: &Site, call: &str, at: &str) -> Option<Proposal> {
     let merged = within(&site.gaps, chosen);
     let hasty = within(&site.hasty, chosen).min(merged);
     let left = |merged: u64| (site.interrupts - merged + merged.div_ceil(BATCH)) as f64;
-    let how = match call {
+    let (how, one) = match call {
         _ if site.followed > 0 && site.adjacent * 2 >= site.followed => {
-            "one call over the whole span"
+            ("one call over the whole span", "one over the whole span")
         }
-        "munmap" => {
-            "one call over a span that is kept together, or leave unmapping to a thread that collects"
-        }
-        _ => {
-            "one process_madvise with a list of ranges (which flushes once for all of them since Linux 6.16)"
-        }
+        "munmap" => (
+            "one call over a span that is kept together, or leave unmapping to a thread that collects",
+            "one, or collect them",
+        ),
+        _ => (
+            "one process_madvise with a list of ranges (which flushes once for all of them since Linux 6.16)",
+            "one process_madvise",
+        ),
     };
+    let brief = few("merge ")
+        .name(call)
+        .text(format!(" calls into {one}"))
+        .text(", at ")
+        .name(at);
     let text = format!(
         "At {at}, merge {call} calls that follow each other within {} into {how}",
         time(BINS[chosen] as f64)
@@ -289,6 +332,7 @@ fn merged(site: &Site, call: &str, at: &str) -> Option<Proposal> {
     Some(Proposal::new(
         "merge",
         text,
+        brief,
         Left {
             least: left(merged),
             most: left(merged - hasty),
@@ -323,16 +367,26 @@ fn kept(site: &Site, call: &str, at: &str, demand: f64) -> Option<Proposal> {
     let (chosen, mut share) = touched(site)?;
     share.most = share.most.max(demand);
     let keeps = time(BINS[chosen + 1] as f64);
-    let (kind, what) = match call {
+    let (kind, what, brief) = match call {
         "munmap" => (
             "cache",
             format!(
                 "keep unmapped memory for reuse for {keeps} (a cache of mappings, a larger mmap threshold)"
             ),
+            few_at(
+                &format!("keep unmapped memory for {keeps}"),
+                " for reuse",
+                at,
+            ),
         ),
         _ => (
             "keep",
             format!("keep memory for {keeps} before giving it back (a larger decay)"),
+            few_at(
+                &format!("keep memory for {keeps} before giving it back"),
+                " (decay)",
+                at,
+            ),
         ),
     };
     Some(Proposal {
@@ -343,6 +397,7 @@ fn kept(site: &Site, call: &str, at: &str, demand: f64) -> Option<Proposal> {
         ..Proposal::new(
             kind,
             format!("At {at}, {what}"),
+            brief,
             Left::of(site.interrupts, share),
         )
     })
@@ -358,6 +413,7 @@ fn read(at: &str) -> Proposal {
     let said = format!(
         "At {at}, read these files into memory that is used again (pread), instead of mapping and unmapping each"
     );
+    let brief = few_at("read these files (pread), not map them", "", at);
     let none = Left {
         least: 0.0,
         most: 0.0,
@@ -365,7 +421,7 @@ fn read(at: &str) -> Proposal {
     Proposal {
         filled: all,
         served: all,
-        ..Proposal::new("read", said, none)
+        ..Proposal::new("read", said, brief, none)
     }
 }
 
@@ -386,6 +442,7 @@ fn freed(site: &Site, at: &str) -> Option<Proposal> {
         ..Proposal::new(
             "free",
             said,
+            few_at("MADV_FREE instead of MADV_DONTNEED", "", at),
             Left {
                 least: all,
                 most: all,
@@ -417,6 +474,7 @@ fn huge(site: &Site, at: &str, prices: Option<&Prices>) -> Option<Proposal> {
         ..Proposal::new(
             "huge",
             said,
+            few_at("huge pages for this memory", " (MADV_HUGEPAGE)", at),
             Left {
                 least: all,
                 most: all,

@@ -23,6 +23,7 @@ use changes::{Around, LEAST, Program, Proposal, changes, place, placed};
 use crate::attribute::Attribution;
 use crate::attribute::site::Site;
 use crate::figures::{Range, count, counted, percents, time, was};
+use crate::line::Line;
 use crate::scales::{Kernel, Scales, is_much};
 
 /// The share of a program's CPU time below which nothing is advised.
@@ -52,6 +53,12 @@ pub struct Advice {
     pub share: Option<Range>,
     /// What limits next.
     pub next: Option<String>,
+    /// The change in a few words, without what it would bring.
+    #[serde(skip)]
+    pub brief: Line,
+    /// How many interrupts were recorded for that, if these are so few that it is said.
+    #[serde(skip)]
+    pub recorded: Option<u64>,
 }
 
 /// Advice for these sites, that which promises most first; but what only another program could do comes last.
@@ -190,10 +197,9 @@ impl About<'_> {
             "merge" | "protect" | "shard" => site.whole,
             _ => site.timed,
         };
-        let few = match site.estimate() > recorded as f64 && (recorded as f64) < LEAST {
-            true => recorded_for_that(recorded),
-            false => String::new(),
-        };
+        let is_few = site.estimate() > recorded as f64 && (recorded as f64) < LEAST;
+        let recorded = is_few.then_some(recorded);
+        let few = recorded.map_or_else(String::new, recorded_for_that);
         Some(Advice {
             text: format!("{}: {counts}{others}{gain}{few}.", proposal.said),
             program: program.to_owned(),
@@ -204,6 +210,8 @@ impl About<'_> {
             left,
             share,
             next: next(site, &proposal, prices, scales, faults),
+            brief: proposal.brief,
+            recorded,
         })
     }
 
@@ -465,6 +473,8 @@ mod tests {
             left: (0, 0),
             share: Some(Range { least, most }),
             next: None,
+            brief: Line::new(""),
+            recorded: None,
         }
     }
 

@@ -12,6 +12,7 @@ use serde_json::{Value, json};
 
 use super::timeline::Kept;
 use crate::figures::{count, percents, time, times};
+use crate::line::parted;
 use crate::report::{Report, SiteRow};
 
 const LOOK: Look = Look {
@@ -60,7 +61,7 @@ pub fn page(
     let data = data.to_string().replace('<', "\\u003c");
     let content = html! {
         h1 { (title) }
-        ul #answer { @for line in &report.answer { li { (line) } } }
+        (answer(report))
         (advice(report))
         @if let Some(replayed) = replayed { (changes(replayed)) }
         h2 { "Where interrupts come from" }
@@ -95,6 +96,22 @@ pub fn page(
         script { (PreEscaped(SCRIPT)) }
     };
     quell_pages::page(title, &LOOK, &content, &scripts).into_string()
+}
+
+/// The answer: an item for each label, with all lines that are said under it.
+fn answer(report: &Report) -> maud::Markup {
+    let mut items: Vec<(&str, Vec<&str>)> = Vec::new();
+    for (label, said) in report.answer.iter().map(|line| parted(line)) {
+        match items.last_mut() {
+            Some((_, all)) if label.is_empty() => all.push(said),
+            _ => items.push((label, vec![said])),
+        }
+    }
+    html! {
+        ul #answer { @for (label, all) in &items {
+            li { strong { (label) } @for said in all { " " (said) br; } }
+        } }
+    }
 }
 
 fn advice(report: &Report) -> maud::Markup {

@@ -1,0 +1,154 @@
+//! The answer has room on a terminal, whatever was recorded, and what it says is whole.
+
+use proptest::prelude::*;
+use quell_perf::Host;
+use unicode_width::UnicodeWidthStr;
+
+use super::*;
+use crate::line::COLUMNS;
+use crate::report::OtherRow;
+
+const NAMES: [&str; 6] = [
+    "ag",
+    "allocator",
+    "a_long_name_by_",
+    "kworker/u16:3+e",
+    "<wasmtime::runtime::vm::instance::allocator::pooling::decommit_queue::DecommitQueue>::flush",
+    "runtime.(*pageAlloc).scavenge.func1.of.a.package.that.has.no.other.functions.at.all",
+];
+
+const CAUSES: [&str; 3] = [
+    "membarrier",
+    "other parts of the kernel",
+    "not told by the recording",
+];
+
+const KINDS: [&str; 4] = ["keep", "fork", "merge", "reclaim"];
+
+fn name() -> impl Strategy<Value = String> {
+    prop_oneof![
+        8 => prop::sample::select(&NAMES[..]).prop_map(str::to_owned),
+        1 => ".{0,90}",
+    ]
+}
+
+/// A count: none, a few, many.
+fn number() -> impl Strategy<Value = u64> {
+    prop_oneof![Just(0), 1..60u64, 60..100_000_000u64]
+}
+
+fn range(most: f64) -> impl Strategy<Value = Range> {
+    let edge = (0.0..1.0f64, 0..12).prop_map(move |(part, by)| most * part * 0.1f64.powi(by));
+    (edge.clone(), edge).prop_map(|(one, other)| Range {
+        least: one.min(other),
+        most: one.max(other),
+    })
+}
+
+prop_compose! {
+    fn site()(
+        program in name(), call in name(), place in name(),
+        (interrupts, timed, whole) in (number(), number(), number()),
+        (requests, pages, full, refaults) in (number(), number(), number(), number()),
+        (initiator, stolen) in (range(1e12), range(1e12)),
+        locked_ns in prop_oneof![Just(0.0), 0.0..1e12],
+        refault_ns in prop::option::of(range(1e12)),
+    ) -> SiteRow {
+        SiteRow {
+            program, call, frames: vec![place], calls: requests, requests, remote: requests, interrupts,
+            timed: timed.min(interrupts), whole: whole.min(timed).min(interrupts), pages, full, initiator, stolen,
+            locked_ns, refaults, refault_ns, hit: Vec::new(), share: None, kernel: false,
+        }
+    }
+}
+
+prop_compose! {
+    fn program()(
+        name in name(), cpu_ns in prop::option::of(0.0..1e12), (sent, timed, untimed) in (number(), number(), number()),
+        waited in range(1e12), stolen in range(1e12), share in prop::option::of(range(1.0)),
+    ) -> ProgramRow {
+        ProgramRow {
+            name, cpu_ns, sent, timed: timed.min(sent), untimed: untimed.min(sent), taken: 1, waited, stolen, share,
+        }
+    }
+}
+
+prop_compose! {
+    fn other()(
+        cause in prop::sample::select(&CAUSES[..]), functions in prop::collection::vec((name(), number()), 1..5),
+        count in number(), ns in prop::option::of(0.0..1e12),
+    ) -> OtherRow {
+        OtherRow { cause, functions, count, ns }
+    }
+}
+
+prop_compose! {
+    fn advice()(
+        program in name(), place in name(), kind in prop::sample::select(&KINDS[..]), interrupts in number(),
+        left in (number(), number()), share in prop::option::of(range(1.0)), recorded in prop::option::of(0..50u64),
+    ) -> Advice {
+        let brief = match kind {
+            "keep" => Line::new("").text("keep memory for 100 ms before giving it back").remark(" (decay)"),
+            "fork" => Line::new("").text("fork more seldom, or write less between fork and the child's exit"),
+            "merge" => Line::new("").text("merge ").name(&program).text(" calls into one over the whole span"),
+            _ => Line::new("").text("raise the memory limit, or read files (pread), not map them"),
+        };
+        let brief = match kind {
+            "keep" | "merge" => brief.text(", at ").name(&place),
+            _ => brief,
+        };
+        let left = (left.0.min(interrupts), left.1.min(interrupts));
+        Advice {
+            text: String::new(), program, call: String::new(), place, kind, interrupts,
+            left: (left.0.min(left.1), left.0.max(left.1)), share, next: None, brief, recorded,
+        }
+    }
+}
+
+prop_compose! {
+    fn report()(
+        sites in prop::collection::vec(site(), 0..3), programs in prop::collection::vec(program(), 0..4),
+        others in prop::collection::vec(other(), 0..3), advice in prop::collection::vec(advice(), 0..2),
+        (attributed, ns) in (number(), number()), cpus in 1..512usize,
+    ) -> Report {
+        Report {
+            answer: Vec::new(), sites, programs, others, matrix: Vec::new(), cpu_matrix: Vec::new(), advice,
+            folded: Default::default(), interrupts: 0, attributed, lost: 0, samples: 0, cpus, ns: ns * 1000, pace: 1.0,
+            fault_ns: None, notes: Vec::new(),
+        }
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(4000))]
+
+    /// Of all reports that a recording of some hours could be: no more lines than ten, none wider than a terminal, and
+    /// none is cut. The verdict comes first.
+    #[test]
+    fn the_answer_is_ten_lines_of_a_terminal(
+        mut report in report(),
+        all in prop_oneof![Just(0.0), 1.0..100_000_000.0f64],
+        row in prop::option::of(number()),
+        about in any::<bool>(), everything in any::<bool>(), queued in any::<bool>(), locks in any::<bool>(),
+    ) {
+        let mut from = Attribution::new();
+        from.host = Some(Host {
+            scope: if everything { "everything" } else { "the command server" }.into(),
+            ..Host::default()
+        });
+        (from.seen.queued, from.seen.locks) = (queued, locks);
+        let mut first = report.programs.first().map(|program| program.name.clone());
+        if let Some(advice) = report.advice.first_mut().filter(|_| about) {
+            advice.program = first.take().unwrap_or_default();
+        }
+        let only = about.then_some("server");
+        let lines = answer(&from, &report, all, 0.0, row, only);
+        prop_assert!(lines.len() <= LINES, "{lines:#?}");
+        prop_assert!(lines[0].starts_with("Verdict    It "), "{lines:#?}");
+        for line in &lines {
+            prop_assert!(line.width() <= COLUMNS, "{}: {lines:#?}", line.width());
+            prop_assert!(!line.ends_with('…'), "{lines:#?}");
+            prop_assert!(!line.chars().any(char::is_control), "{lines:#?}");
+        }
+    }
+}
