@@ -1,11 +1,13 @@
 //! The answer has room on a terminal, whatever was recorded, and what it says is whole.
 
 use proptest::prelude::*;
-use quell_perf::Host;
+use proptest::strategy::ValueTree;
+use proptest::test_runner::TestRunner;
+use quell_perf::{Change, Host, Item};
 use unicode_width::UnicodeWidthStr;
 
 use super::*;
-use crate::line::COLUMNS;
+use crate::line::{COLUMNS, parted};
 use crate::report::OtherRow;
 
 const NAMES: [&str; 6] = [
@@ -119,6 +121,87 @@ prop_compose! {
     }
 }
 
+/// A recording with that scope, which is about this program.
+fn of(scope: &str, own: &str) -> Attribution {
+    let mut from = Attribution::new();
+    let scope = scope.into();
+    let started = Change::Named {
+        time_ns: 0,
+        pid: 7,
+        tid: 7,
+        comm: own.into(),
+        exec: true,
+    };
+    from.item(
+        Item::Host(Host {
+            scope,
+            ..Host::default()
+        }),
+        &mut (),
+    );
+    from.item(Item::Change(started), &mut ());
+    from
+}
+
+#[test]
+fn all_that_there_may_be_to_say_is_ten_lines_and_what_tables_say_too_is_left_to_them() {
+    let mut runner = TestRunner::deterministic();
+    let mut any = |name: &str| {
+        let mut program = program().new_tree(&mut runner).unwrap().current();
+        let range = Range {
+            least: 0.2,
+            most: 0.3,
+        };
+        (program.name, program.share) = (name.into(), Some(range));
+        (program.sent, program.timed, program.untimed) = (900, 900, 0);
+        program
+    };
+    let programs = vec![any("server"), any("compiler")];
+    let mut report = report().new_tree(&mut runner).unwrap().current();
+    let mut site = site().new_tree(&mut runner).unwrap().current();
+    (site.program, site.interrupts, site.refaults) = ("server".into(), 900, 5);
+    let mut advice = advice().new_tree(&mut runner).unwrap().current();
+    advice.program = "server".into();
+    let mut other = other().new_tree(&mut runner).unwrap().current();
+    other.count = 5_000;
+    (report.programs, report.sites) = (programs, vec![site]);
+    (report.advice, report.others) = (vec![advice], vec![other]);
+    let labels = |report: &Report| {
+        let mut from = of("the command server", "server");
+        from.seen.queued = true;
+        let lines = answer(&from, report, 1800.0, 0.0, Some(1800), None);
+        let labels: Vec<String> = lines.iter().map(|line| parted(line).0.into()).collect();
+        labels
+    };
+    report.attributed = 1800;
+    assert_eq!(
+        labels(&report),
+        [
+            "Verdict",
+            "Try first",
+            "",
+            "Interrupts",
+            "Attributed",
+            "Recorded",
+            "Each flush",
+            "Besides",
+            "Not TLB",
+            "Not about"
+        ]
+    );
+    // Where there is room for one more, it is who pays most; then what is flushed.
+    report.others.clear();
+    assert_eq!(
+        labels(&report)[5..],
+        ["Recorded", "Each flush", "Recorded", "Besides", "Not about"]
+    );
+    report.programs.truncate(1);
+    assert_eq!(
+        labels(&report)[5..],
+        ["Most from", "", "Each flush", "Pays most", "Besides"]
+    );
+}
+
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(4000))]
 
@@ -129,17 +212,17 @@ proptest! {
         mut report in report(),
         all in prop_oneof![Just(0.0), 1.0..100_000_000.0f64],
         row in prop::option::of(number()),
-        about in any::<bool>(), everything in any::<bool>(), queued in any::<bool>(), locks in any::<bool>(),
+        (about, at_home) in (any::<bool>(), any::<bool>()), everything in any::<bool>(), queued in any::<bool>(), locks in any::<bool>(),
     ) {
-        let mut from = Attribution::new();
-        from.host = Some(Host {
-            scope: if everything { "everything" } else { "the command server" }.into(),
-            ..Host::default()
-        });
+        let scope = if everything { "everything" } else { "the command server" };
+        let own = report.programs.first().map_or("", |program| &program.name).to_owned();
+        let mut from = of(scope, &own);
         (from.seen.queued, from.seen.locks) = (queued, locks);
-        let mut first = report.programs.first().map(|program| program.name.clone());
-        if let Some(advice) = report.advice.first_mut().filter(|_| about) {
-            advice.program = first.take().unwrap_or_default();
+        if let (Some(site), true) = (report.sites.first_mut(), at_home) {
+            site.program.clone_from(&own);
+        }
+        if let (Some(advice), true) = (report.advice.first_mut(), at_home) {
+            advice.program.clone_from(&own);
         }
         let only = about.then_some("server");
         let lines = answer(&from, &report, all, 0.0, row, only);
