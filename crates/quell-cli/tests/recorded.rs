@@ -412,7 +412,8 @@ fn advice_alone_is_what_the_whole_report_advises() {
     let shown = String::from_utf8(output.stdout).unwrap();
     // Before and after of each, beneath the answer, and no other table.
     let first = &whole["advice"][0];
-    let row = shown
+    let (_, table) = shown.split_once("Before and after").unwrap();
+    let row = table
         .lines()
         .find(|line| line.contains(first["kind"].as_str().unwrap()));
     assert!(
