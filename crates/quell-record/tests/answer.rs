@@ -476,3 +476,25 @@ fn interrupts_that_nobody_was_seen_to_send_are_not_said_to_be_none() {
         assert!(said(missed).contains("is not in the recording"), "{missed}");
     }
 }
+
+#[test]
+fn an_initiator_that_returns_before_its_target_is_seen_to_be_done_has_waited_for_it() {
+    let mut all = recorded("the command server", 0, 0, true);
+    for round in 0..100 {
+        let at = round * 200_000;
+        let mut add = |event: &str, after: u64, fields| {
+            let sample = sample(at + after, (7, "server"), event, fields);
+            all.item(Item::Sample(sample), &mut ());
+        };
+        add("syscalls:sys_enter_madvise", 0, vec![]);
+        add("csd:csd_queue_cpu", 1_000, work());
+        add("csd:csd_function_entry", 3_000, work());
+        add("syscalls:sys_exit_madvise", 4_000, vec![]);
+        // The target answers before its function is over.
+        add("csd:csd_function_exit", 5_000, work());
+    }
+    let report = Report::new(all, None);
+    let waited = report.sites[0].initiator;
+    assert_eq!(report.sites[0].timed, 100);
+    assert_eq!((waited.least, waited.most), (300_000.0, 300_000.0));
+}
