@@ -498,3 +498,40 @@ fn an_initiator_that_returns_before_its_target_is_seen_to_be_done_has_waited_for
     assert_eq!(report.sites[0].timed, 100);
     assert_eq!((waited.least, waited.most), (300_000.0, 300_000.0));
 }
+
+#[test]
+fn what_begins_in_one_window_and_ends_in_another_is_not_put_together() {
+    // The last so many of the events of one flush are in the second window.
+    let stolen = |later: usize| {
+        let mut all = recorded("the command server", 0, 0, true);
+        let events = [
+            ("syscalls:sys_enter_madvise", vec![]),
+            ("csd:csd_queue_cpu", work()),
+            ("csd:csd_function_entry", work()),
+            ("csd:csd_function_exit", work()),
+            ("syscalls:sys_exit_madvise", vec![]),
+        ];
+        let second = events.len() - later;
+        for (number, (event, fields)) in events.into_iter().enumerate() {
+            let at = number as u64 * 1_000;
+            if number == second {
+                let (start_ns, end_ns) = (0, at);
+                all.item(Item::Window(Window { start_ns, end_ns }), &mut ());
+            }
+            let at = at + if number >= second { 5_000_000 } else { 0 };
+            let sample = sample(at, (7, "server"), event, fields);
+            all.item(Item::Sample(sample), &mut ());
+        }
+        let (start_ns, end_ns) = (5_000_000, 6_000_000);
+        all.item(Item::Window(Window { start_ns, end_ns }), &mut ());
+        let site = Report::new(all, None).sites.remove(0);
+        (site.stolen.most, site.initiator.least, site.initiator.most)
+    };
+    assert_eq!(stolen(0), (1_000.0, 2_000.0, 3_000.0));
+    assert_eq!(stolen(1), (1_000.0, 2_000.0, 3_000.0));
+    for later in [2, 3] {
+        let (stolen, least, most) = stolen(later);
+        assert_eq!((stolen, least), (0.0, 0.0), "{later}");
+        assert!(most <= 3_000.0, "{later}: {most}");
+    }
+}
