@@ -1,5 +1,5 @@
 //! The lines that answer the question, on recordings that were written for the purpose: of a server, beside which
-//! another program flushes more.
+//! another program flushes more. The file is long because every test writes a recording of its own.
 
 use std::sync::Arc;
 
@@ -534,4 +534,25 @@ fn what_begins_in_one_window_and_ends_in_another_is_not_put_together() {
         assert_eq!((stolen, least), (0.0, 0.0), "{later}");
         assert!(most <= 3_000.0, "{later}: {most}");
     }
+}
+
+#[test]
+fn no_cpu_interrupts_itself_where_targets_alone_tell_of_flushes() {
+    let mut all = recorded("the command server", 0, 0, true);
+    let mut add = |time_ns, cpu, event: &str, reason| {
+        let fields = vec![number("reason", reason), number("pages", 1)];
+        let flushed = sample(time_ns, (7, "server"), event, fields);
+        let flushed = quell_perf::Sample { cpu, ..flushed };
+        all.item(Item::Sample(flushed), &mut ());
+    };
+    // CPU 0 asks; then it and another flush because they were asked.
+    add(1_000, 0, "syscalls:sys_enter_madvise", 0);
+    add(2_000, 0, "tlb:tlb_flush", 4);
+    add(3_000, 0, "tlb:tlb_flush", 1);
+    add(4_000, 1, "tlb:tlb_flush", 1);
+    add(5_000, 0, "syscalls:sys_exit_madvise", 0);
+    assert_eq!((all.received, all.unmatched), (2, 1));
+    let report = Report::new(all, None);
+    assert_eq!(report.cpu_matrix, [(0, 1, 1)]);
+    assert_eq!(report.sites[0].hit.iter().sum::<u64>(), 1);
 }
