@@ -174,6 +174,7 @@ impl Report {
                     "requests": site.requests,
                     "interrupts": site.interrupts,
                     "pages": site.pages,
+                    "full": site.full,
                     "initiator_ns": told(waited),
                     "stolen_ns": told(site.stolen.most),
                 })

@@ -111,6 +111,7 @@ fn the_json_has_the_keys_that_were_promised() {
         keys(&json["sites"][0]),
         [
             "call",
+            "full",
             "initiator_ns",
             "interrupts",
             "pages",
