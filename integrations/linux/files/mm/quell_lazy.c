@@ -159,7 +159,9 @@ static u64 quell_number_new(void)
 	u64 number = 0;
 
 	spin_lock(&lazy_lock);
-	quell_advance();
+	/* Who pays moves it, too; here it is what was flushed. */
+	if (last_number - (quell_lazy_places.paid >> QUELL_PRINT_BITS) >= QUELL_BATCHES)
+		quell_advance();
 	if (last_number - (quell_lazy_places.paid >> QUELL_PRINT_BITS) < QUELL_BATCHES &&
 	    last_number < QUELL_LAST_NUMBER) {
 		number = last_number + 1;
@@ -263,6 +265,22 @@ static void quell_pay_parked(unsigned int one_of)
 	spin_unlock(&lazy_lock);
 }
 
+/*
+ * Takes the first lot out of the ring, in the reverse order. The page allocator gives out first what it got last, so pages
+ * that are read in one after the other get their frames in the order of those that were reclaimed one after the other: as
+ * they mostly lay side by side, requests to devices have fewer pieces. Under lazy_lock; it was paid for.
+ */
+static void quell_take_lot(struct folio_batch *folios)
+{
+	struct folio_batch *lot = &lots[lots_first++ & lots_mask];
+	unsigned int count = folio_batch_count(lot), i;
+
+	folio_batch_init(folios);
+	folios->nr = count;
+	for (i = 0; i < count; i++)
+		folios->folios[i] = lot->folios[count - 1 - i];
+}
+
 /* Gives all of them to the page allocator. Sleeps not, but waits for other CPUs. */
 void quell_lazy_drain(void)
 {
@@ -274,7 +292,7 @@ void quell_lazy_drain(void)
 		spin_lock(&lazy_lock);
 		some = lots_first != lots_paid;
 		if (some)
-			folios = lots[lots_first++ & lots_mask];
+			quell_take_lot(&folios);
 		spin_unlock(&lazy_lock);
 		if (some)
 			free_unref_folios(&folios);
@@ -321,7 +339,7 @@ static void quell_park(struct folio_batch *folios, u64 stamp)
 	WRITE_ONCE(quell_parked, quell_parked + count);
 	full = quell_parked > quell_most;
 	if (lot->nr == count && lots_first != lots_paid)
-		*folios = lots[lots_first++ & lots_mask];
+		quell_take_lot(folios);
 	else
 		folio_batch_reinit(folios);
 	spin_unlock(&lazy_lock);
@@ -529,11 +547,10 @@ void quell_lazy_close(void)
 	try_to_unmap_flush();
 }
 
-/* What this task has unmapped was flushed, or was owed before; the next batch begins. */
-void quell_lazy_end(struct quell_reclaim *reclaim)
+/* What was noted and what waits, at the end of a batch that was flushed. */
+void quell_lazy_end_flushed(struct quell_reclaim *reclaim)
 {
 	quell_end(reclaim, 0);
-	reclaim->unmapped = NULL;
 }
 
 /* Callers that change files. */

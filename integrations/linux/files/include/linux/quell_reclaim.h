@@ -5,6 +5,7 @@
 #ifndef _LINUX_QUELL_RECLAIM_H
 #define _LINUX_QUELL_RECLAIM_H
 
+#include <linux/mmu_notifier.h>
 #include <linux/pagevec.h>
 #include <linux/pgtable.h>
 #include <linux/sched.h>
@@ -37,8 +38,11 @@ struct quell_reclaim {
 	struct quell_batch batch;
 };
 
-/* An entry of an mm that is not covered was cleared, or lost rights. Under the lock of its table. */
-void quell_reclaim_add(struct mm_struct *mm, pte_t entry, unsigned long address);
+/*
+ * What set_tlb_ubc_flush_pending() does: an entry of an mm that is not covered was cleared, or lost rights, and could be
+ * written through. Under the lock of its table.
+ */
+void quell_reclaim_add(struct mm_struct *mm, bool writable, unsigned long address);
 
 /* Begins a batch; NULL if there is no memory for it. Does not sleep. The caller ends it. */
 struct quell_reclaim *quell_reclaim_begin(void);
@@ -65,7 +69,7 @@ void quell_debt_settle(u64 number);
 bool quell_debt_is_paid(u64 number);
 
 /* Of mm/quell_lazy.c, for the architecture. */
-void quell_lazy_end(struct quell_reclaim *reclaim);
+void quell_lazy_end_flushed(struct quell_reclaim *reclaim);
 /* Before the engine is made: what may be refused; false if there is no memory. Taken back if there is no engine. */
 bool quell_lazy_init(void);
 void quell_lazy_exit(void);
@@ -78,6 +82,23 @@ static __always_inline bool quell_reclaim_covers(struct mm_struct *mm)
 	struct quell_reclaim *reclaim = current->tlb_ubc.arch.quell;
 
 	return reclaim && reclaim->covered == mm;
+}
+
+/* What is done for an entry of an mm that is covered, or was reported. Devices are told as it is cleared. */
+static __always_inline void quell_reclaim_added(struct mm_struct *mm, bool writable)
+{
+	mmu_notifier_arch_invalidate_secondary_tlbs(mm, 0, -1UL);
+	if (writable)
+		current->tlb_ubc.writable = true;
+}
+
+/* What this task has unmapped was flushed, or was owed before; the next batch begins. */
+static __always_inline void quell_lazy_end(struct quell_reclaim *reclaim)
+{
+	/* Without a number there is no page that may be owed, and so no frame that waits. */
+	if (reclaim->number)
+		quell_lazy_end_flushed(reclaim);
+	reclaim->unmapped = NULL;
 }
 
 /*

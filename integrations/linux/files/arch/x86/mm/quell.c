@@ -208,6 +208,8 @@ static void quell_space_make(struct mm_struct *mm, struct quell_mm *made)
 	quell_check(quell_space_new(&quell_engine, &made->space, __pa(mm->pgd) >> PAGE_SHIFT));
 	memset(&made->joined, 0, sizeof(made->joined));
 	mm->context.quell = &made->space;
+	/* A child's is a copy of its parent's, and nothing of the child was ever reclaimed. */
+	atomic_set(&mm->tlb_flush_batched, 0);
 }
 
 bool quell_mm_new(struct mm_struct *mm)

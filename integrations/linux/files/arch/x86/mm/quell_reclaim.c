@@ -68,7 +68,7 @@ struct quell_reclaim *quell_reclaim_begin(void)
 	return reclaim;
 }
 
-static void quell_reclaim_forget(struct quell_reclaim *reclaim)
+static __always_inline void quell_reclaim_forget(struct quell_reclaim *reclaim)
 {
 	reclaim->covered = NULL;
 	while (reclaim->count)

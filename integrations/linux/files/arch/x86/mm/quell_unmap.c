@@ -12,29 +12,27 @@
 
 #include "quell.h"
 
-/* What set_tlb_ubc_flush_pending() does first, for an mm of which something has to be reported; then it goes on. */
-void quell_reclaim_add(struct mm_struct *mm, pte_t entry, unsigned long address)
+/*
+ * From the first entry of an mm on, every second actor in it asks the engine, which knows what is outstanding: the count of
+ * what is pending in the mm is not 0, and what is flushed is not counted there.
+ */
+void quell_reclaim_add(struct mm_struct *mm, bool writable, unsigned long address)
 {
-	struct arch_tlbflush_unmap_batch *batch = &current->tlb_ubc.arch;
-	struct quell_reclaim *reclaim = batch->quell;
-	bool covered;
+	struct tlbflush_unmap_batch *unflushed = &current->tlb_ubc;
 
-	if (!reclaim) {
-		reclaim = quell_reclaim_begin();
-		if (!reclaim) {
+	if (!unflushed->arch.quell) {
+		unflushed->arch.quell = quell_reclaim_begin();
+		if (!unflushed->arch.quell) {
 			address &= PAGE_MASK;
 			quell_mm_flush(mm, address, address + PAGE_SIZE, PAGE_SHIFT, false);
 			return;
 		}
-		batch->quell = reclaim;
 	}
-	quell_reclaim_report(reclaim, mm, address);
-	covered = reclaim->covered == mm;
-	/* Of this entry nothing more need be reported. */
-	reclaim->covered = mm;
-	set_tlb_ubc_flush_pending(mm, entry, address);
-	if (!covered)
-		reclaim->covered = NULL;
+	quell_reclaim_report(unflushed->arch.quell, mm, address);
+	unflushed->flush_required = true;
+	if (!atomic_read(&mm->tlb_flush_batched))
+		atomic_set(&mm->tlb_flush_batched, 1);
+	quell_reclaim_added(mm, writable);
 }
 
 void quell_reclaim_flush(struct arch_tlbflush_unmap_batch *batch)
