@@ -290,8 +290,9 @@ fn a_terminal_that_goes_ends_a_recording_well_unless_that_was_to_outlive_it() {
             env!("CARGO_BIN_EXE_quell"),
             file.display(),
         );
-        let mut recorder = std::process::Command::new("sh")
-            .args(["-c", &script, &command])
+        // Where tests run under `nohup`, those that they start ignore it, too, unless that is taken back.
+        let mut recorder = std::process::Command::new("env")
+            .args(["--default-signal=HUP", "sh", "-c", &script, &command])
             .stdout(std::process::Stdio::null())
             .stderr(std::process::Stdio::piped())
             .spawn()
