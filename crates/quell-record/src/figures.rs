@@ -182,10 +182,26 @@ pub fn place<'a>(frames: impl DoubleEndedIterator<Item = &'a str> + Clone) -> &'
     said.unwrap_or(none)
 }
 
+/// What a column has room for.
+const ROOM: usize = 36;
+
 /// A function's name short enough for a table: without what stands in angle brackets, and of a long path the end.
 pub fn short(function: &str) -> String {
-    /// What a column has room for.
-    const ROOM: usize = 36;
+    let ended = ended(function);
+    match ended.chars().count() <= ROOM {
+        true => ended,
+        false => ended.chars().take(ROOM - 3).chain("...".chars()).collect(),
+    }
+}
+
+/// The same, if it is short enough without being cut.
+pub fn uncut(function: &str) -> Option<String> {
+    let ended = ended(function);
+    (ended.chars().count() <= ROOM).then_some(ended)
+}
+
+/// A function's name without what stands in angle brackets, and of a long path the end.
+fn ended(function: &str) -> String {
     let mut plain = String::new();
     let mut depth = 0usize;
     // `<T as Trait>::call` begins with a bracket: what is in it is what there is to know.
@@ -203,11 +219,7 @@ pub fn short(function: &str) -> String {
         return plain;
     }
     let parts: Vec<&str> = plain.split("::").filter(|part| !part.is_empty()).collect();
-    let ended = parts[parts.len().saturating_sub(2)..].join("::");
-    match ended.chars().count() <= ROOM {
-        true => ended,
-        false => ended.chars().take(ROOM - 3).chain("...".chars()).collect(),
-    }
+    parts[parts.len().saturating_sub(2)..].join("::")
 }
 
 #[cfg(test)]

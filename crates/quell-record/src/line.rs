@@ -5,9 +5,9 @@
 //! then names are shortened in the middle, because their beginnings and their ends tell most; and at last the line is
 //! cut. Tables, `--json` and the page have names whole.
 
-use unicode_width::{UnicodeWidthChar, UnicodeWidthStr};
+use unicode_width::UnicodeWidthStr;
 
-use crate::figures::short;
+use crate::figures::uncut;
 
 /// How many columns a line of the answer has at most.
 pub const COLUMNS: usize = 80;
@@ -94,6 +94,16 @@ impl Line {
         self
     }
 
+    /// What its parts take, each by itself.
+    fn taken(&self) -> usize {
+        self.parts.iter().map(|part| part.text().width()).sum()
+    }
+
+    /// What all of them say.
+    fn said(&self) -> String {
+        self.parts.iter().map(Part::text).collect()
+    }
+
     /// Takes out what has no room, until names would have what most names take.
     fn leave_out(&mut self, room: usize) {
         loop {
@@ -110,7 +120,7 @@ impl Line {
 
     /// Makes names shorter, the longest first, down to `least` columns each.
     fn shorten(&mut self, room: usize, least: usize) {
-        let mut taken: usize = self.parts.iter().map(|part| part.text().width()).sum();
+        let mut taken = self.taken();
         let mut names: Vec<&mut String> = Vec::new();
         for part in &mut self.parts {
             if let Part::Name(name) = part {
@@ -134,19 +144,22 @@ impl Line {
 impl From<Line> for String {
     fn from(mut line: Line) -> String {
         let room = COLUMNS - LABEL;
-        let all: usize = line.parts.iter().map(|part| part.text().width()).sum();
-        if all > room {
+        if line.taken() > room {
             for part in &mut line.parts {
-                if let Part::Name(name) = part {
-                    *name = brief(name);
+                if let Part::Name(name) = part
+                    && let Some(uncut) = uncut(name)
+                {
+                    *name = uncut;
                 }
             }
         }
         line.leave_out(room);
+        // What characters of two parts take beside one another, names must leave.
+        let beside = line.said().width().saturating_sub(line.taken());
+        let room = room.saturating_sub(beside);
         line.shorten(room, NAME);
         line.shorten(room, LEAST);
-        let mut text = format!("{:LABEL$}", line.label);
-        text.extend(line.parts.iter().map(Part::text));
+        let text = format!("{:LABEL$}{}", line.label, line.said());
         let text = text.replace(char::is_control, "\u{fffd}");
         let text = text.trim_end();
         match text.width() > COLUMNS {
@@ -170,50 +183,34 @@ fn least(part: &Part) -> usize {
     }
 }
 
-/// A function's name as tables have it, but not cut at its end.
-fn brief(name: &str) -> String {
-    let short = short(name);
-    match short.ends_with("...") {
-        true => name.to_owned(),
-        false => short,
-    }
-}
-
 /// The beginning and the end of a name, in so many columns.
 fn middle(name: &str, columns: usize) -> String {
     if name.width() <= columns {
         return name.to_owned();
     }
     let kept = columns.saturating_sub(1);
-    let head = beginning(name.chars(), kept.div_ceil(2));
-    let tail = beginning(name.chars().rev(), kept - kept.div_ceil(2));
-    let mut shortened: String = head.into_iter().collect();
-    shortened.push(LEFT_OUT);
-    shortened.extend(tail.iter().rev());
-    shortened
+    let head = beginning(name, kept.div_ceil(2));
+    format!("{head}{LEFT_OUT}{}", ending(name, kept / 2))
 }
 
 /// The beginning of a line, in so many columns, and a mark that it goes on.
 fn cut(text: &str, columns: usize) -> String {
-    let mut kept = beginning(text.chars(), columns.saturating_sub(1));
-    loop {
-        let text: String = kept.iter().chain([&LEFT_OUT]).collect();
-        // Some characters take more beside others.
-        if text.width() <= columns || kept.pop().is_none() {
-            return text;
-        }
-    }
+    format!("{}{LEFT_OUT}", beginning(text, columns.saturating_sub(1)))
 }
 
-/// As many of these characters as so many columns have room for.
-fn beginning(characters: impl Iterator<Item = char>, columns: usize) -> Vec<char> {
-    let mut left = columns;
-    let fits = |character: &char| {
-        let rest = left.checked_sub(character.width().unwrap_or(1));
-        left = rest.unwrap_or(left);
-        rest.is_some()
-    };
-    characters.take_while(fits).collect()
+/// As much of the beginning as so many columns have room for. Some characters take more, or less, beside others: so it is
+/// the text that is measured, and not each of them.
+fn beginning(text: &str, columns: usize) -> &str {
+    let ends = text.char_indices().map(|(at, one)| at + one.len_utf8());
+    let fitting = ends.take_while(|&end| text[..end].width() <= columns);
+    &text[..fitting.last().unwrap_or(0)]
+}
+
+/// The same of the end.
+fn ending(text: &str, columns: usize) -> &str {
+    let begins = text.char_indices().rev().map(|(at, _)| at);
+    let fitting = begins.take_while(|&begin| text[begin..].width() <= columns);
+    &text[fitting.last().unwrap_or(text.len())..]
 }
 
 #[cfg(test)]
