@@ -282,11 +282,12 @@ impl Answer<'_> {
     /// Who pays most: with the share, if the verdict does not say it.
     fn pays_most(&self, said: bool) -> Option<Line> {
         let (program, share) = self.worst?;
-        let (line, pays) = match self.others.is_empty() {
-            true => (Line::new("Pays most"), ""),
-            false => (Line::new("Recorded"), " pays most"),
+        let pays = match self.others.is_empty() {
+            true => "",
+            false => " pays most",
         };
-        let line = line.name(&program.name).remark(pays);
+        let line = self.labelled("Pays most", "").name(&program.name);
+        let line = line.remark(pays);
         let share = format!(": {}", percents(share));
         let (waited, stolen) = (span(program.waited), span(program.stolen));
         let (waited, stolen) = (format!(": waits {waited}"), format!(", loses {stolen}"));
@@ -424,6 +425,25 @@ impl Answer<'_> {
         }
     }
 
+    /// Whether it is the TLB, where no program's share of its time is known.
+    fn shareless(&self) -> &'static str {
+        if self.all < 1.0 {
+            return match self.row.unwrap_or(0) {
+                0 => "It is not your TLB: there was no shootdown interrupt",
+                // Whosever they are.
+                row if row as f64 * LONGEST_NS < MATTERS * self.report.ns as f64 => SO_FEW,
+                _ => MISSED,
+            };
+        }
+        match self.first {
+            Some(_) if self.are_few => SO_FEW,
+            None if self.sender.is_some() && self.is_timed() => {
+                "It is not your TLB: none of these came from or to what was recorded"
+            }
+            _ => "It cannot be told what that is of any program's CPU time",
+        }
+    }
+
     /// Whether it is the TLB.
     fn verdict(&self) -> Verdict {
         let line = Line::new("Verdict");
@@ -446,21 +466,7 @@ impl Answer<'_> {
             };
         }
         let Some((program, share)) = self.worst else {
-            return Verdict::of(match self.row.unwrap_or(0) {
-                0 if self.all < 1.0 => "It is not your TLB: there was no shootdown interrupt",
-                // Whosever they are.
-                row if self.all < 1.0
-                    && row as f64 * LONGEST_NS < MATTERS * self.report.ns as f64 =>
-                {
-                    SO_FEW
-                }
-                _ if self.all < 1.0 => MISSED,
-                _ if self.first.is_some() && self.are_few => SO_FEW,
-                _ if self.sender.is_some() && self.first.is_none() && self.is_timed() => {
-                    "It is not your TLB: none of these came from or to what was recorded"
-                }
-                _ => "It cannot be told what that is of any program's CPU time",
-            });
+            return Verdict::of(self.shareless());
         };
         let is_guessed = share.least < MATTERS && is_guess(program);
         let line = if share.most < MATTERS {

@@ -104,14 +104,14 @@ fn show(second: &Second, json: bool) -> io::Result<()> {
     let heading = output::filled(&heading(second), output::width());
     // As many rows as there is room for, beside what else there is to say.
     let mut room = second.processes.len();
-    let mut table = table(second, room);
+    let mut table = first(second, room);
     loop {
         let lines = heading.lines().count() + table.to_string().lines().count() + BELOW;
         if lines <= height || room == 0 {
             break;
         }
         room = room.saturating_sub(lines - height);
-        table = self::table(second, room);
+        table = first(second, room);
     }
     if attended {
         terminal.clear_screen()?;
@@ -130,7 +130,7 @@ fn show(second: &Second, json: bool) -> io::Result<()> {
 }
 
 /// The first processes of a second, so many of them.
-fn table(second: &Second, room: usize) -> Table {
+fn first(second: &Second, room: usize) -> Table {
     let mut table = Table::new([
         number("PID"),
         words("program"),
