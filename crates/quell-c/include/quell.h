@@ -324,8 +324,8 @@ enum quell_counter {
     QUELL_COUNTER_WAITED,
     // Of these, waits that were content with the receipt.
     QUELL_COUNTER_WAITED_RECEIPT,
-    // Own requests served while waiting.
-    QUELL_COUNTER_SERVED_WAITING,
+    // Own requests served before their interrupt came: in a wait, or as the handler looked again.
+    QUELL_COUNTER_SERVED_EARLY,
     // Broadcast invalidations sent.
     QUELL_COUNTER_BROADCASTS,
     // Waits for the completion of broadcasts.

@@ -51,8 +51,8 @@ pub enum quell_counter {
     Waited,
     /// Of these, waits that were content with the receipt.
     WaitedReceipt,
-    /// Own requests served while waiting.
-    ServedWaiting,
+    /// Own requests served before their interrupt came: in a wait, or as the handler looked again.
+    ServedEarly,
     /// Broadcast invalidations sent.
     Broadcasts,
     /// Waits for the completion of broadcasts.
@@ -124,7 +124,7 @@ same! {
     EscalatedBatch
     Waited
     WaitedReceipt
-    ServedWaiting
+    ServedEarly
     Broadcasts
     Barriers
     Switches

@@ -102,7 +102,7 @@ fn everything_on_holds_the_contract() {
             EscalatedLength,
             EscalatedGap,
             WaitedReceipt,
-            ServedWaiting,
+            ServedEarly,
             SwitchKept,
             SwitchBehind,
             SwitchTagTaken,

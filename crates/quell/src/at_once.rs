@@ -12,6 +12,7 @@
 
 use crate::addr::PageRange;
 use crate::cpu::Concern;
+use crate::cpu_set::CpuId;
 use crate::engine::Engine;
 use crate::flush::{Posting, Shootdown};
 use crate::flush_info::{FlushInfo, Laid, Lone};
@@ -19,8 +20,9 @@ use crate::hardware::{Hardware, Scope};
 use crate::inbox::{Marks, Post, Posted};
 use crate::joined::JoinedFlushes;
 use crate::per_cpu::PerCpu;
-use crate::request::{MAX_PACKED_STRIDES, Request, pack, unpack};
+use crate::request::{MAX_PACKED_STRIDES, Request, pack, strides, unpack};
 use crate::rules::{EngineRules, Rules};
+use crate::secondary::Mark;
 use crate::space::{AddressSpace, SpaceId};
 use crate::stats::Counter;
 
@@ -129,12 +131,20 @@ impl<H: Hardware, R: Rules> Engine<'_, H, R> {
         joined.end(self.rules.flush_serves(before, || joined.asked()));
     }
 
-    /// Flushes what a batch knows of one space: mostly one range, or everything.
+    /// Flushes on this CPU (`me`) and others what a batch knows of one space: mostly one range, or everything.
     #[inline]
-    pub(crate) fn flush_one(&self, space: &AddressSpace<H>, request: &Request) {
+    pub(crate) fn flush_one(&self, me: CpuId, space: &AddressSpace<H>, request: &Request) {
         match request.lone() {
-            Some(range) => self.flush_at_once(space, range, request.scope()),
-            None => self.flush([(space, request)].into_iter()),
+            Some(range) if self.flushes_at_once() && !space.id().is_kernel() => {
+                let cpu = self.cpu(me);
+                let short = range.filter(|&word| strides(word) <= self.features.full_above);
+                let long = range.is_some() && short.is_none();
+                cpu.stats.add(Counter::EscalatedLength, long.into());
+                self.assert_may_wait();
+                let told = self.start_secondary([(space, request)].into_iter());
+                self.flush_told(cpu, space, short, request.scope(), told);
+            }
+            _ => self.flush([(space, request)].into_iter()),
         }
     }
 
@@ -167,6 +177,20 @@ impl<H: Hardware, R: Rules> Engine<'_, H, R> {
         }
         self.assert_may_wait();
         let told = self.start_secondary([(space, &Request::of(range, scope))].into_iter());
+        self.flush_told(cpu, space, strides, scope, told);
+    }
+
+    /// Flushes what devices were told of: a packed range that is not too long to be flushed by its strides, or
+    /// everything.
+    #[inline(always)]
+    fn flush_told(
+        &self,
+        cpu: &PerCpu<'_, H>,
+        space: &AddressSpace<H>,
+        strides: Option<u64>,
+        scope: Scope,
+        told: Mark,
+    ) {
         cpu.stats.add(Counter::Requested, 1);
         let generation = self.take_generation(space);
         // A CPU that loads the space later finds the generation.

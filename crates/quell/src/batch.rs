@@ -514,11 +514,11 @@ where
         }
         let me = engine.hw.this_cpu();
         match self.pending.as_slice() {
-            [only]
-                if only.fresh
-                    && self.unplaced.is_none()
-                    && engine.flush_alone(me, &only.space, &only.request) =>
-            {
+            [only] if self.unplaced.is_none() && engine.broadcasts().is_none() => {
+                if !only.fresh || !engine.flush_alone(me, &only.space, &only.request) {
+                    engine.flush_one(me, &only.space, &only.request);
+                    engine.end_debt(&only.space);
+                }
                 self.pending.clear();
             }
             _ => self.flush_everywhere(me),
@@ -546,12 +546,8 @@ where
             let told = engine.start_secondary(self.requests());
             self.complete_broadcasts(me);
             engine.wait_for_secondary(me, told);
-        } else {
-            match self.pending.as_slice() {
-                [] => {}
-                [only] => engine.flush_one(&only.space, &only.request),
-                _ => engine.flush(self.requests()),
-            }
+        } else if !self.pending.as_slice().is_empty() {
+            engine.flush(self.requests());
         }
         if let Some(unplaced) = self.unplaced.take() {
             engine.flush_unplaced(me, &unplaced);

@@ -217,7 +217,7 @@ impl<H: Hardware, R: Rules> Engine<'_, H, R> {
     /// No table was written since the debt was raised. It, the set and a CPU that loads the space
     /// are as in [`Engine::flush`], with the debt in the generation's place: see
     /// [`crate::space`].
-    #[inline]
+    #[inline(always)]
     pub(crate) fn flush_alone(
         &self,
         me: CpuId,
@@ -229,9 +229,17 @@ impl<H: Hardware, R: Rules> Engine<'_, H, R> {
         let alone = self.broadcasts().is_none()
             && !space.id().is_kernel()
             && space.is_loaded_only_on(cpu.seat(), self.count);
-        if !self.rules.may_end_alone(alone) {
-            return false;
-        }
+        self.rules.may_end_alone(alone) && self.end_alone(me, cpu, space, request)
+    }
+
+    /// The same where no other CPU had the space loaded; `cpu` is this CPU's state.
+    fn end_alone(
+        &self,
+        me: CpuId,
+        cpu: &PerCpu<'_, H>,
+        space: &AddressSpace<H>,
+        request: &Request,
+    ) -> bool {
         // Before interrupts are masked: what others hold may take long.
         let told = self.start_secondary([(space, request)].into_iter());
         self.wait_for_secondary(me, told);
@@ -589,7 +597,7 @@ impl<H: Hardware, R: Rules> Engine<'_, H, R> {
     /// One turn of a wait: serves what others want of this CPU meanwhile.
     pub(crate) fn wait_a_turn(&self, me: CpuId, cpu: &PerCpu<'_, H>) {
         if self.rules.waiter_serves(cpu.inbox.has_request()) {
-            cpu.stats.add(Counter::ServedWaiting, 1);
+            cpu.stats.add(Counter::ServedEarly, 1);
             self.on_interrupt();
         } else {
             self.hw.relax();

@@ -370,16 +370,18 @@ impl<W: Word> Inbox<W> {
         self.acks.received.load(Relaxed) != self.acks.done.load(Relaxed)
     }
 
-    /// Takes what is in the inbox and acknowledges it, before and after it was flushed. Mostly that is a request for
-    /// one range of a space or for all of it, and without marks, which `flush_next` does, or says no; `flush_any` does
-    /// all others, as of this state, with [`Inbox::read_any`]. Called by its own CPU with interrupts masked.
+    /// Takes what is in the inbox and acknowledges it, before and after it was flushed, until nothing is in it; returns how
+    /// many times. Mostly that is a request for one range of a space or for all of it, and without marks, which
+    /// `flush_next` does, or says no; `flush_any` does all others, as of this state, with [`Inbox::read_any`]. Called by
+    /// its own CPU with interrupts masked.
     #[inline]
     pub(crate) fn serve(
         &self,
         rules: &impl Rules,
         flush_next: impl Fn(&Lone) -> bool,
         flush_any: impl Fn(Seen),
-    ) {
+    ) -> u64 {
+        let mut times = 0;
         loop {
             // SeqCst pairs with `post`: the target has stored its last receipt before it looks here, so it
             // sees a post, or the initiator of that post sees the receipt and sends an interrupt.
@@ -387,8 +389,9 @@ impl<W: Word> Inbox<W> {
             let seen = self.line.state.load(SeqCst);
             let done = self.acks.done.load(Relaxed);
             let Some(number) = rules.unanswered(posted(seen), done) else {
-                break;
+                return times;
             };
+            times += 1;
             // SeqCst pairs with `post` and `has_reached`: this CPU looks for posts again after it has stored
             // the receipt; and its accesses are over for an initiator that waits for the receipt alone.
             // Lost without it: a request comes while another is taken.

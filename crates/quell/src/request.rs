@@ -127,13 +127,13 @@ impl Request {
         }
     }
 
-    /// The one range that this is, `None` in it for everything; `None` if it is nothing, or several ranges.
+    /// The one range that this is, packed, `None` in it for everything; `None` if it is nothing, or several ranges.
     #[inline]
-    pub(crate) fn lone(&self) -> Option<Option<PageRange>> {
+    pub(crate) fn lone(&self) -> Option<Option<u64>> {
         match self {
             Request::Full(_) => Some(None),
             Request::Ranges(ranges, _) => match ranges.packed() {
-                [word] => Some(Some(unpack(*word))),
+                [word] => Some(Some(*word)),
                 _ => None,
             },
             Request::Empty => None,
@@ -312,7 +312,7 @@ pub(crate) fn pack(range: PageRange) -> u64 {
 
 /// How many strides a packed range has.
 #[inline]
-fn strides(word: u64) -> u64 {
+pub(crate) fn strides(word: u64) -> u64 {
     word >> PAGE_BITS & MAX_PACKED_STRIDES
 }
 

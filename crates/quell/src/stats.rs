@@ -69,8 +69,8 @@ counters! {
     Waited = "waited",
     /// Of these, waits that were content with the receipt.
     WaitedReceipt = "waited_receipt",
-    /// Own requests served while waiting.
-    ServedWaiting = "served_waiting",
+    /// Own requests served before their interrupt came: in a wait, or as the handler looked again.
+    ServedEarly = "served_early",
     /// Broadcast invalidations sent.
     Broadcasts = "broadcasts",
     /// Waits for the completion of broadcasts.

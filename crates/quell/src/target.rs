@@ -55,7 +55,10 @@ impl<H: Hardware, R: Rules> Engine<'_, H, R> {
     fn serve_requests(&self, cpu: &PerCpu<'_, H>) {
         let next = |lone: &Lone| self.flush_next(cpu, lone);
         let any = |seen: Seen| self.serve_any(cpu, seen);
-        cpu.inbox.serve(&self.rules, next, any);
+        let times = cpu.inbox.serve(&self.rules, next, any);
+        if times > 1 {
+            cpu.stats.add(Counter::ServedEarly, times - 1);
+        }
         self.tell_starters();
     }
 

@@ -9,7 +9,7 @@ use quell::{Counter, Hardware};
 pub(super) const SCENARIO: Scenario = Scenario {
     bugs: &["32"],
     finds: &["WaiterSkipsInbox"],
-    must: &[(On::Interrupts, Reach::Engine(Counter::ServedWaiting))],
+    must: &[(On::Interrupts, Reach::Engine(Counter::ServedEarly))],
     ..Scenario::engine(
         "cross-shootdown",
         "two waiters with interrupts off",

@@ -13,7 +13,7 @@ pub(super) const SCENARIO: Scenario = Scenario {
         (On::Interrupts, Reach::Engine(Counter::EscalatedContention)),
         (On::Interrupts, Reach::Engine(Counter::IgnoredGeneration)),
         (On::Interrupts, Reach::Engine(Counter::EscalatedGap)),
-        (On::Interrupts, Reach::Engine(Counter::ServedWaiting)),
+        (On::Interrupts, Reach::Engine(Counter::ServedEarly)),
     ],
     ..Scenario::engine(
         "two-initiators",

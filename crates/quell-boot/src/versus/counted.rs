@@ -20,14 +20,15 @@ impl Counted {
     }
 
     /// Whether both agree: Linux counts an interrupt as it comes in, the engine before it goes out, and where one comes
-    /// while another to the same CPU is still under way, the two come as one. So Linux's count is not above the
-    /// engine's, and below it by no more than the times that a CPU served its requests while it waited itself.
+    /// while another to the same CPU is still under way, the two come as one. That needs a request that was served before
+    /// its interrupt came, for otherwise the next one is merged into it and no interrupt is sent. So Linux's count is not
+    /// above the engine's, and below it by no more than the requests that were served early.
     ///
     /// # Errors
     /// What differs.
     pub fn agree(&self) -> Result<(), String> {
         let ([before, after], sent) = (self.interrupts, self.get("sent"));
-        let early = self.get("served_waiting");
+        let early = self.get("served_early");
         if before > sent {
             return Err(format!(
                 "Linux has counted {before} interrupts, the engine has sent {sent}"
@@ -102,7 +103,7 @@ mod tests {
     fn counts_that_differ_are_named() {
         let counted = |interrupts, sent: u64, served: u64| Counted {
             interrupts,
-            engine: vec![("sent".into(), sent), ("served_waiting".into(), served)],
+            engine: vec![("sent".into(), sent), ("served_early".into(), served)],
         };
         assert!(counted([3, 3], 3, 0).agree().is_ok());
         assert!(counted([3, 3], 4, 1).agree().is_ok());

@@ -89,7 +89,8 @@ fn add(plain: Workload, cpus: u16, scale: Scale, rows: &mut Rows) -> anyhow::Res
         1 => &[("alone", &[])],
         _ => &[
             ("others busy", &[]),
-            ("others asleep", &["idle=yes", "spin=1ms"]),
+            // Longer than any window: none wakes up in it to look whether all is over.
+            ("others asleep", &["idle=yes", "spin=1s"]),
         ],
     };
     // A file of one's own may have the name of another.
@@ -166,6 +167,8 @@ fn add(plain: Workload, cpus: u16, scale: Scale, rows: &mut Rows) -> anyhow::Res
                     "fast=56M".to_string(),
                     "slow=0".to_string(),
                     "ahead=2800".to_string(),
+                    // Or one thread is so far ahead that it finds what another has read, or not: that decides the row.
+                    "together=yes".to_string(),
                     format!("passes={}", scale.of(1)),
                     // All CPUs' instructions are counted: computing would only hide the rest.
                     "compute=0".to_string(),
@@ -180,15 +183,16 @@ fn add(plain: Workload, cpus: u16, scale: Scale, rows: &mut Rows) -> anyhow::Res
             }
         }
         "promote" => {
-            // A reader that meets a page on its way sleeps until the emulator comes to its CPU again, which may be as
-            // late as the next tick of the timer: some 200 moves. Of so many moves that decides the row.
+            // A reader that meets a page on its way sleeps until the emulator comes to its CPU again. Without a rest of
+            // the first CPU's after each move, in which it does, that may be as late as the next tick of the timer, some
+            // 200 moves, in which nobody is to be interrupted.
             let much = format!("moves={}", scale.of(40_000));
             let variant = if cpus == 1 {
                 "alone"
             } else {
                 "others read them"
             };
-            case(variant, cpus, &[&much], usual)?;
+            case(variant, cpus, &[&much, "rest=100ns"], usual)?;
         }
         _ => match plain.check(usize::from(cpus)) {
             Ok(()) => case("as in its file", cpus, &[], usual)?,
