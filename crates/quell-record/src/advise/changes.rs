@@ -5,6 +5,7 @@ use quell_perf::Prices;
 
 use crate::attribute::Attribution;
 use crate::attribute::bins::{BINS, bin, within};
+use crate::attribute::reuse::Reuse;
 use crate::attribute::site::Site;
 use crate::figures::{self, Range, time};
 use crate::line::Line;
@@ -349,15 +350,30 @@ fn touched(site: &Site) -> Option<(usize, Range)> {
         return None;
     }
     let chosen = (0..=last).find(|&bin| within[bin] >= 0.95 * within[last])?;
-    let untouched = (1.0 - within[chosen + 1]) * site.reuse.followed(chosen + 1);
-    // Two standard deviations of a share of so many.
-    let spread = |share: f64| 2.0 * (share * (1.0 - share) / site.reuse.known() as f64).sqrt();
-    let (least, most) = (within[chosen], 1.0 - untouched);
-    let share = Range {
-        least: (least - spread(least)).max(0.0),
-        most: (most + spread(most)).min(1.0),
-    };
+    let missed = 1.0 - site.whole as f64 / site.estimate().max(1.0);
+    let share = share_touched(&site.reuse, missed.max(0.0), chosen);
     Some((chosen, share))
+}
+
+/// Which share is touched again within the time that is chosen, at least, and within ten times as long, at most: two
+/// standard deviations to each side, both of a plain share of so many and of what could be followed so long.
+/// The recording has `missed` this share of all.
+fn share_touched(reuse: &Reuse, missed: f64, chosen: usize) -> Range {
+    const DEVIATIONS: f64 = 2.0;
+    let within = reuse.within();
+    let followed = reuse.followed(chosen + 1);
+    // Of what could not be followed any may be touched.
+    let touched = |share: f64| 1.0 - (1.0 - share) * followed;
+    let (least, most) = (within[chosen], touched(within[chosen + 1]));
+    let known = reuse.known() as f64;
+    let spread = |share: f64| DEVIATIONS * (share * (1.0 - share) / known).sqrt();
+    let between = reuse.between(DEVIATIONS, missed);
+    Range {
+        least: (least - spread(least)).min(between[chosen].0).max(0.0),
+        most: (most + spread(most))
+            .max(touched(between[chosen + 1].1))
+            .min(1.0),
+    }
 }
 
 /// Memory that is not given back because it is needed again soon.
@@ -485,7 +501,10 @@ fn huge(site: &Site, at: &str, prices: Option<&Prices>) -> Option<Proposal> {
 
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
+
     use super::*;
+    use crate::attribute::reuse::tests::{holds, ranges, seen};
     use crate::attribute::site::Place;
     use crate::stack::Stacks;
 
@@ -514,5 +533,50 @@ mod tests {
         assert_eq!(refilled(0.5, &site), 70.0);
         site.refaults = 300;
         assert_eq!(refilled(0.5, &site), 300.0);
+    }
+
+    /// What is said of ranges seen so often each.
+    fn said(ranges: &[(bool, usize, u64)], times: u64, chosen: usize) -> Range {
+        let reuse = seen(ranges, times);
+        share_touched(&reuse, 1.0, chosen)
+    }
+
+    #[test]
+    fn that_all_of_a_few_were_touched_again_does_not_say_that_all_are() {
+        let all = |times| said(&[(true, 2, 0)], times, 2);
+        assert!((all(20).least - 0.85).abs() < 1e-9 && (all(3000).least - 0.999).abs() < 1e-9);
+        assert_eq!((all(3).least, all(3).most), (0.0, 1.0));
+        // Nor that none is, of a few of which many were.
+        let half = said(&[(true, 2, 0), (false, 7, 0)], 6, 2);
+        assert!(half.least < 0.23 && half.most > 0.77, "{half:?}");
+        // One range that interrupted sixty others is one, whatever the hundred did that interrupted none.
+        let mut ranges = vec![(false, 7, 0); 100];
+        ranges.push((true, 2, 60));
+        let one = said(&ranges, 1, 2);
+        assert!(one.least < 0.15 && one.most > 0.7, "{one:?}");
+    }
+
+    fn ends(range: Range) -> (f64, f64) {
+        (range.least, range.most)
+    }
+
+    proptest! {
+        #[test]
+        fn fewer_ranges_never_say_more_of_how_much_is_touched(ranges in ranges(), times in 2..9u64, chosen in 0..BINS.len() - 1) {
+            let reuse = seen(&ranges, 1);
+            prop_assume!(reuse.known() > 0);
+            let (few, many) = (said(&ranges, 1, chosen), said(&ranges, times, chosen));
+            prop_assert!(holds(ends(few), ends(many)), "{few:?} {many:?}");
+            // A plain share of so many says no less.
+            let within = reuse.within();
+            let untouched = (1.0 - within[chosen + 1]) * reuse.followed(chosen + 1);
+            let spread = |share: f64| 2.0 * (share * (1.0 - share) / reuse.known() as f64).sqrt();
+            let (least, most) = (within[chosen], 1.0 - untouched);
+            let plain = Range {
+                least: (least - spread(least)).max(0.0),
+                most: (most + spread(most)).min(1.0),
+            };
+            prop_assert!(holds(ends(few), ends(plain)), "{few:?} {plain:?}");
+        }
     }
 }
