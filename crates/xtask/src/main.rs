@@ -9,6 +9,7 @@
 mod api;
 mod cargo;
 mod lanes;
+mod lints;
 mod mutate;
 mod output;
 mod overhead;
@@ -28,6 +29,8 @@ cargo xtask ci [--without-emulators] [STEP ...]
     runs all steps, or the named ones, two at a time where they can
 cargo xtask list
     says what the steps are
+cargo xtask lints
+    runs clippy on everything, with all unit tests
 cargo xtask orderings
     prints docs/orderings.md, from the comments at the orderings
 cargo xtask api [--accept]
@@ -50,6 +53,7 @@ cargo xtask mutate --markdown
 /// What was asked for.
 enum Asked {
     List,
+    Lints,
     Orderings,
     Package,
     Python,
@@ -65,6 +69,7 @@ enum Asked {
 fn asked(arguments: &[String]) -> Result<Asked, String> {
     match arguments.split_first() {
         Some((first, [])) if first == "list" => Ok(Asked::List),
+        Some((first, [])) if first == "lints" => Ok(Asked::Lints),
         Some((first, [])) if first == "orderings" => Ok(Asked::Orderings),
         Some((first, [])) if first == "package" => Ok(Asked::Package),
         Some((first, [])) if first == "python" => Ok(Asked::Python),
@@ -147,6 +152,7 @@ fn main() -> ExitCode {
             }
             return ExitCode::SUCCESS;
         }
+        Ok(Asked::Lints) => return told(lints::run(root())),
         Ok(Asked::Orderings) => return orderings(),
         Ok(Asked::Api { accept }) => return told(api::run(root(), accept)),
         Ok(Asked::Mutate(asked)) => return told(mutate::run(root(), &asked)),
