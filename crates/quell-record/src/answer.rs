@@ -1,18 +1,15 @@
-//! The lines that answer the question. The file is long because each line says its own and all are of one answer.
+//! The lines that answer the question.
+
+mod judged;
+mod verdict;
 
 use crate::advise::Advice;
-use crate::attribute::{Attribution, ENOUGH, Evidence};
+use crate::attribute::{Attribution, ENOUGH};
 use crate::figures::{Range, count, counted, percent, percents, span, time};
 use crate::line::Line;
 use crate::report::{ProgramRow, Report, SiteRow};
-use crate::scales::is_much;
-
-/// Below this share of interrupts and of time it is not the TLB.
-const MATTERS: f64 = 0.01;
-
-/// Interrupts that were not timed have taken no longer than this each, in nanoseconds, their initiators' waits
-/// included: some times what the mean of timed ones was on the busiest virtual machine that was recorded.
-pub const LONGEST_NS: f64 = 1e6;
+pub use judged::LONGEST_NS;
+use judged::{Judged, MATTERS};
 
 /// How many lines the answer has at most.
 const LINES: usize = 10;
@@ -25,12 +22,6 @@ const NOT_WHOLE: &str = "cannot be told, because none was recorded with what led
 
 /// And what to do then.
 const RECORD_MORE: &str = "record for longer, or allow more with --overhead";
-
-/// The verdict where all interrupts, however long each took, are too few to matter.
-const SO_FEW: &str = "It is not your TLB: so few interrupts take no program 1 % of its time";
-
-/// What is said in place of a verdict on what was not recorded.
-const MISSED: &str = "It cannot be told: most of /proc/interrupts is not in the recording";
 
 /// The lines that answer the question: [`LINES`] at most, of [`COLUMNS`](crate::line::COLUMNS) columns. `all` is how many
 /// interrupts there were, `mappings` how many of them flushed mappings of the kernel, which the row TLB (`row`) does not
@@ -54,6 +45,9 @@ pub fn answer(
         .iter()
         .filter(|site| is_about(&site.program))
         .collect();
+    let ran = |program: &str| only.map_or_else(|| is_about(program), |only| program == only);
+    let ran = from.ran.iter().filter(|of| ran(&of.comm));
+    let judged = Judged::new(programs, ran.map(|ran| ran.ns() as f64).sum());
     let answer = Answer {
         from,
         report,
@@ -61,16 +55,8 @@ pub fn answer(
         seen: report.attributed as f64 - mappings,
         row,
         first: sites.first().copied().filter(|site| site.interrupts > 0),
-        worst: worst(&programs),
-        are_few: !programs.iter().any(|program| may_matter(program)),
-        untold: programs
-            .iter()
-            .copied()
-            .filter(|program| program.timed == 0 && may_matter(program))
-            .find(|program| {
-                let sent: u64 = programs.iter().map(|program| program.sent).sum();
-                is_much(program.sent as f64, sent as f64)
-            }),
+        worst: judged.worst(),
+        judged,
         sender: others
             .iter()
             .copied()
@@ -108,23 +94,6 @@ pub fn answer(
     lines.into_iter().map(String::from).collect()
 }
 
-/// Whether it is the TLB.
-struct Verdict {
-    line: Line,
-    /// Whether it says what share of its time the program loses that pays most.
-    shares: bool,
-}
-
-impl Verdict {
-    /// One that names nobody.
-    fn of(text: &str) -> Verdict {
-        Verdict {
-            line: Line::new("Verdict").text(text),
-            shares: false,
-        }
-    }
-}
-
 /// What the lines are made from, each by a function of its own.
 struct Answer<'r> {
     from: &'r Attribution,
@@ -139,35 +108,11 @@ struct Answer<'r> {
     first: Option<&'r SiteRow>,
     /// The program that it is about and that pays most.
     worst: Option<(&'r ProgramRow, Range)>,
-    /// Whether no program that it is about has sent so many that they may matter.
-    are_few: bool,
-    /// One that it is about, of whose interrupts, which are many, none was timed.
-    untold: Option<&'r ProgramRow>,
+    /// Those that it is about.
+    judged: Judged<'r>,
     /// Programs that it is not about, and of them the one that sent most interrupts.
     others: Vec<&'r ProgramRow>,
     sender: Option<&'r ProgramRow>,
-}
-
-/// The program that pays most, and what share that is of its time. One that sent few of all interrupts and of which too few
-/// were timed may have paid anything: it is named only if there is no other.
-fn worst<'r>(programs: &[&'r ProgramRow]) -> Option<(&'r ProgramRow, Range)> {
-    let sent: u64 = programs.iter().map(|program| program.sent).sum();
-    let is_told =
-        |program: &ProgramRow| !is_guess(program) || is_much(program.sent as f64, sent as f64);
-    let told = programs.iter().filter(|program| is_told(program));
-    told.chain(programs)
-        .find_map(|program| Some((*program, program.share?)))
-}
-
-/// Whether so few of a program's interrupts were timed that its share is a matter of luck.
-fn is_guess(program: &ProgramRow) -> bool {
-    program.timed < ENOUGH.min(program.sent) || is_much(program.untimed as f64, program.sent as f64)
-}
-
-/// Whether the interrupts that a program sent may take enough of its time to matter, whatever each took.
-fn may_matter(program: &ProgramRow) -> bool {
-    let enough = |cpu_ns: f64| program.sent as f64 * LONGEST_NS >= MATTERS * cpu_ns;
-    program.cpu_ns.is_none_or(enough)
 }
 
 impl Answer<'_> {
@@ -416,90 +361,14 @@ impl Answer<'_> {
             |site: &SiteRow| site.timed == 0 || site.initiator.most + site.stolen.most == 0.0;
         let may_pay = self.worst.is_none_or(|(_, share)| share.most >= MATTERS);
         match self.first {
-            Some(site) if !self.are_few && untimed(site) => unknown(TOO_LITTLE),
-            Some(site) if !self.are_few && may_pay && site.whole == 0 => unknown(NOT_WHOLE),
+            Some(site) if !self.judged.are_few() && untimed(site) => unknown(TOO_LITTLE),
+            Some(site) if !self.judged.are_few() && may_pay && site.whole == 0 => {
+                unknown(NOT_WHOLE)
+            }
             None if !asked => Vec::new(),
             _ => {
                 vec![line.text("nothing: no change promises more than the noise of this recording")]
             }
-        }
-    }
-
-    /// Whether it is the TLB, where no program's share of its time is known.
-    fn shareless(&self) -> &'static str {
-        if self.all < 1.0 {
-            return match self.row.unwrap_or(0) {
-                0 => "It is not your TLB: there was no shootdown interrupt",
-                // Whosever they are.
-                row if row as f64 * LONGEST_NS < MATTERS * self.report.ns as f64 => SO_FEW,
-                _ => MISSED,
-            };
-        }
-        match self.first {
-            Some(_) if self.are_few => SO_FEW,
-            None if self.sender.is_some() && self.is_timed() => {
-                "It is not your TLB: none of these came from or to what was recorded"
-            }
-            _ => "It cannot be told what that is of any program's CPU time",
-        }
-    }
-
-    /// Whether it is the TLB.
-    fn verdict(&self) -> Verdict {
-        let line = Line::new("Verdict");
-        // A verdict on what was not recorded would be none.
-        let is_missed = |row: u64| row >= 50 && self.seen < 0.5 * row as f64;
-        if self.row.is_some_and(is_missed) {
-            return Verdict::of(MISSED);
-        }
-        if self.from.evidence() == Evidence::Nothing && !self.from.seen.flushes {
-            return Verdict::of("It cannot be told: this recording has no events of shootdowns");
-        }
-        if let Some(program) = self.untold {
-            return Verdict {
-                line: line
-                    .text("It cannot be told: none of ")
-                    .name(&program.name)
-                    .text(format!("'s {}", counted(program.sent, "interrupt")))
-                    .text(" was timed"),
-                shares: false,
-            };
-        }
-        let Some((program, share)) = self.worst else {
-            return Verdict::of(self.shareless());
-        };
-        let is_guessed = share.least < MATTERS && is_guess(program);
-        let line = if share.most < MATTERS {
-            line.text("It is not your TLB: ")
-                .text(match self.others.is_empty() {
-                    true => "no program loses 1 %",
-                    false => "nothing recorded loses 1 %",
-                })
-                .remark(" of its time")
-                .text(" (")
-                .name(&program.name)
-                .text(format!(" {})", percent(share.most)))
-        } else if is_guessed {
-            line.text(format!("It cannot be told: {} of ", count(program.timed)))
-                .name(&program.name)
-                .text(format!("'s {} ", count(program.sent)))
-                .text("timed")
-                .remark(format!(", so {}", percents(share)))
-                .remark(" of its time")
-        } else {
-            line.text(match share.least >= MATTERS {
-                true => "It is the TLB: ",
-                false => "It may be the TLB: ",
-            })
-            .name(&program.name)
-            .text(format!(" loses {} of its ", percents(share)))
-            .remark("CPU ")
-            .text("time")
-            .remark(" to it")
-        };
-        Verdict {
-            line,
-            shares: share.most < MATTERS || !is_guessed,
         }
     }
 }

@@ -556,3 +556,130 @@ fn no_cpu_interrupts_itself_where_targets_alone_tell_of_flushes() {
     assert_eq!(report.cpu_matrix, [(0, 1, 1)]);
     assert_eq!(report.sites[0].hit.iter().sum::<u64>(), 1);
 }
+
+/// The shell has used so much CPU time by the kernel's account.
+fn ran_shell(kernel_ns: u64) -> Item {
+    Item::Ran(Ran {
+        comm: "shell".into(),
+        user_ns: 0,
+        kernel_ns,
+        forked_user_ns: 0,
+        shrank_pages: 0,
+        faults: 0,
+    })
+}
+
+/// What is said if the server flushes so often, and a shell that starts it so often and none of that is timed; for which
+/// the shell needs so much CPU time by the kernel's account, if that is known.
+fn said_beside_a_shell(server: (u64, bool), shell: u64, cpu_ns: Option<u64>) -> Vec<String> {
+    let mut all = recorded("everything", server.0, 0, server.1);
+    for round in 0..shell {
+        let asked = asked_between(1_000_000_000 + round * 200_000, (11, "shell"), "execve");
+        all.item(Item::Sample(asked), &mut ());
+    }
+    all.item(ran(), &mut ());
+    if let Some(cpu_ns) = cpu_ns {
+        all.item(ran_shell(cpu_ns), &mut ());
+    }
+    Report::new(all, None).answer
+}
+
+#[test]
+fn a_program_that_sent_a_handful_beside_another_takes_no_verdict_away_and_is_named() {
+    let verdict = |server, shell, cpu_ns| said_beside_a_shell(server, shell, cpu_ns).swap_remove(0);
+    let lost = "Verdict    It is not your TLB: server loses under 0.1 %; shell not timed";
+    // More than a tenth of all.
+    assert_eq!(verdict((60, true), 7, None), lost);
+    assert_eq!(verdict((60, true), 30, None), lost);
+    // Less than that.
+    assert_eq!(verdict((600, true), 7, None), lost);
+    // It is known that this takes no hundredth of its time.
+    assert_eq!(
+        verdict((60, true), 7, Some(2_000_000_000)),
+        "Verdict    It is not your TLB: no program loses 1 % (server under 0.1 %)"
+    );
+    // What sent more than half as many, or more than a handful, has a part in the verdict.
+    for shell in [31, 50, 600] {
+        let untold =
+            format!("Verdict    It cannot be told: none of shell's {shell} interrupts was timed");
+        assert_eq!(verdict((60, true), shell, None), untold);
+    }
+    assert_eq!(
+        verdict((600, true), 200, None),
+        "Verdict    It cannot be told: none of shell's 200 interrupts was timed"
+    );
+    // Sixty that were not timed take no hundredth of the server's eleven seconds.
+    assert_eq!(
+        verdict((60, false), 7, None),
+        "Verdict    It is not your TLB: server sent too few; shell not timed"
+    );
+}
+
+#[test]
+fn a_handful_in_all_that_matters_to_none_but_to_a_small_program_is_not_the_tlb() {
+    let lines = said_beside_a_shell((0, true), 1, None);
+    assert_eq!(
+        lines[0],
+        "Verdict    It is not your TLB: so few interrupts take under 1 %; shell not timed"
+    );
+    assert!(
+        lines.iter().all(|line| !line.contains("cannot be told")),
+        "{lines:#?}"
+    );
+    // No more, if they are no handful.
+    let lines = said_beside_a_shell((0, true), 50, None);
+    assert!(
+        lines[0].contains("none of shell's 50 interrupts was timed"),
+        "{lines:#?}"
+    );
+}
+
+#[test]
+fn a_handful_of_which_one_was_timed_takes_no_verdict_away_either() {
+    let verdict = |server: u64, timed: bool| {
+        let mut all = recorded("everything", server, 0, timed);
+        flush(&mut all, 1_000_000_000, 11, "shell", true);
+        for round in 0..6 {
+            let asked = asked_between(2_000_000_000 + round * 200_000, (11, "shell"), "execve");
+            all.item(Item::Sample(asked), &mut ());
+        }
+        all.item(ran(), &mut ());
+        all.item(ran_shell(250_000_000), &mut ());
+        Report::new(all, None).answer.swap_remove(0)
+    };
+    let told = verdict(60, true);
+    assert!(
+        told.ends_with("server loses under 0.1 %; shell hardly timed"),
+        "{told}"
+    );
+    let told = verdict(60, false);
+    assert!(
+        told.ends_with("server sent too few; shell hardly timed"),
+        "{told}"
+    );
+    // Where there is no other, the verdict is on it.
+    let told = verdict(0, true);
+    assert!(
+        told.contains("so few take under 1 %; shell hardly timed"),
+        "{told}"
+    );
+}
+
+#[test]
+fn a_program_of_which_few_were_timed_and_that_loses_little_at_most_is_not_left_out() {
+    let mut all = recorded("everything", 60, 0, true);
+    for at in [1_000_000_000, 2_000_000_000] {
+        flush(&mut all, at, 11, "shell", true);
+    }
+    let count = Count {
+        event: "csd:csd_queue_cpu".into(),
+        exact: 310,
+        seen: 62,
+        kept: 62,
+    };
+    all.item(Item::Count(count), &mut ());
+    all.item(ran(), &mut ());
+    all.item(ran_shell(250_000_000), &mut ());
+    let lines = Report::new(all, None).answer;
+    assert!(lines[0].contains("no program loses 1 %"), "{lines:#?}");
+}

@@ -1,0 +1,158 @@
+//! Whether it is the TLB: what the verdict says.
+
+use super::Answer;
+use super::judged::{LONGEST_NS, MATTERS, is_guess};
+use crate::attribute::Evidence;
+use crate::figures::{count, counted, percent, percents};
+use crate::line::Line;
+use crate::report::ProgramRow;
+
+/// The verdict where all interrupts, however long each took, are too few to matter.
+const SO_FEW: &str = "It is not your TLB: so few interrupts take no program 1 % of its time";
+
+/// What is said in place of a verdict on what was not recorded.
+const MISSED: &str = "It cannot be told: most of /proc/interrupts is not in the recording";
+
+/// Whether it is the TLB.
+pub(super) struct Verdict {
+    pub(super) line: Line,
+    /// Whether it says what share of its time the program loses that pays most.
+    pub(super) shares: bool,
+}
+
+impl Verdict {
+    /// One that says no share.
+    fn of(line: Line) -> Verdict {
+        let shares = false;
+        Verdict { line, shares }
+    }
+}
+
+/// A verdict that says this and names nobody.
+fn said(text: &str) -> Line {
+    Line::new("Verdict").text(text)
+}
+
+/// A verdict on others, and that this program is left out, if there is room for that.
+fn but_for(line: Line, program: &ProgramRow) -> Line {
+    let named = line.clone().text("; ").name(&program.name);
+    let named = named.text(match program.timed {
+        0 => " not timed",
+        _ => " hardly timed",
+    });
+    named.or(line)
+}
+
+impl Answer<'_> {
+    /// Whether it is the TLB, where no program's share of its time is known.
+    fn shareless(&self) -> Line {
+        if self.all < 1.0 {
+            return said(match self.row.unwrap_or(0) {
+                0 => "It is not your TLB: there was no shootdown interrupt",
+                // Whosever they are.
+                row if row as f64 * LONGEST_NS < MATTERS * self.report.ns as f64 => SO_FEW,
+                _ => MISSED,
+            });
+        }
+        match self.first {
+            Some(_) if self.judged.are_few() => self.too_few(),
+            None if self.sender.is_some() && self.is_timed() => {
+                said("It is not your TLB: none of these came from or to what was recorded")
+            }
+            _ => said("It cannot be told what that is of any program's CPU time"),
+        }
+    }
+
+    /// That interrupts are too few to matter.
+    fn too_few(&self) -> Line {
+        let judged = &self.judged;
+        let Some(left_out) = judged.left_out() else {
+            return said(SO_FEW);
+        };
+        let line = said("It is not your TLB: ");
+        let most = judged
+            .programs
+            .iter()
+            .find(|program| program.sent == judged.most);
+        let line = match most.filter(|_| !judged.few) {
+            Some(most) => line
+                .name(&most.name)
+                .text(" sent too few")
+                .remark(" to lose 1 % of its time"),
+            None => line
+                .text("so few")
+                .remark(" interrupts")
+                .text(" take under 1 %")
+                .remark(" of all CPU time"),
+        };
+        but_for(line, left_out)
+    }
+
+    /// Whether it is the TLB.
+    pub(super) fn verdict(&self) -> Verdict {
+        // A verdict on what was not recorded would be none.
+        let is_missed = |row: u64| row >= 50 && self.seen < 0.5 * row as f64;
+        if self.row.is_some_and(is_missed) {
+            return Verdict::of(said(MISSED));
+        }
+        if self.from.evidence() == Evidence::Nothing && !self.from.seen.flushes {
+            return Verdict::of(said(
+                "It cannot be told: this recording has no events of shootdowns",
+            ));
+        }
+        if let Some(program) = self.judged.untold() {
+            return Verdict::of(
+                said("It cannot be told: none of ")
+                    .name(&program.name)
+                    .text(format!("'s {}", counted(program.sent, "interrupt")))
+                    .text(" was timed"),
+            );
+        }
+        let is_few = |program| self.judged.are_few() && self.judged.is_left_out(program);
+        let Some((program, share)) = self.worst.filter(|(program, _)| !is_few(program)) else {
+            return Verdict::of(self.shareless());
+        };
+        let is_guessed = share.least < MATTERS && is_guess(program);
+        let line = if share.most < MATTERS {
+            self.lost_little(program, share.most)
+        } else if is_guessed {
+            said(&format!("It cannot be told: {} of ", count(program.timed)))
+                .name(&program.name)
+                .text(format!("'s {} ", count(program.sent)))
+                .text("timed")
+                .remark(format!(", so {}", percents(share)))
+                .remark(" of its time")
+        } else {
+            said(match share.least >= MATTERS {
+                true => "It is the TLB: ",
+                false => "It may be the TLB: ",
+            })
+            .name(&program.name)
+            .text(format!(" loses {} of its ", percents(share)))
+            .remark("CPU ")
+            .text("time")
+            .remark(" to it")
+        };
+        Verdict {
+            line,
+            shares: share.most < MATTERS || !is_guessed,
+        }
+    }
+
+    /// That the program which loses most loses so little.
+    fn lost_little(&self, program: &ProgramRow, share: f64) -> Line {
+        let (line, share) = (said("It is not your TLB: "), percent(share));
+        if let Some(left_out) = self.judged.left_out() {
+            let line = line.name(&program.name).text(format!(" loses {share}"));
+            return but_for(line.remark(" of its time"), left_out);
+        }
+        line.text(match self.others.is_empty() {
+            true => "no program loses 1 %",
+            false => "nothing recorded loses 1 %",
+        })
+        .remark(" of its time")
+        .text(" (")
+        .name(&program.name)
+        .text(format!(" {share})"))
+    }
+}
