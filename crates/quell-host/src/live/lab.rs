@@ -123,6 +123,15 @@ impl Spinners {
             .filter_map(|t| thread_cpu_time(t).ok())
             .collect()
     }
+
+    /// The part of the time since then that the one which ran least had a CPU.
+    fn least_share(&self, then: Vec<Duration>, wall: Duration) -> Option<f64> {
+        self.cpu_times()
+            .into_iter()
+            .zip(then)
+            .map(|(now, then)| (now - then).as_secs_f64() / wall.as_secs_f64())
+            .min_by(f64::total_cmp)
+    }
 }
 
 impl Drop for Spinners {
@@ -342,15 +351,8 @@ impl Lab {
         }
         let hardware_after = self.hardware.read()?;
         let wall = begin.elapsed();
-        let spinner_share = plan.spinners.and_then(|spinners| {
-            let shares = spinners
-                .cpu_times()
-                .into_iter()
-                .zip(spun_before.into_iter().flatten());
-            shares
-                .map(|(now, then)| (now - then).as_secs_f64() / wall.as_secs_f64())
-                .min_by(f64::total_cmp)
-        });
+        let spun = plan.spinners.zip(spun_before);
+        let spinner_share = spun.and_then(|(spinners, then)| spinners.least_share(then, wall));
         let sharing = Some(company.end(children())?);
         let (flush_events_per_op, flush_ops) = self.count_flushes(&mut prepare, &mut op)?;
         let per_op = |n: u64| n as f64 / ops as f64;

@@ -62,7 +62,8 @@ fn out_all(map: &Mapping) -> io::Result<u64> {
     Ok(PAGES as u64)
 }
 
-fn anonymous(lab: &mut Lab) -> Result<(), Halt> {
+/// A swap device of compressed memory, to which pages go; or says why there is none.
+fn swap_device(lab: &mut Lab) -> Option<ZramSwap> {
     let swap = match ZramSwap::create(ZRAM_BYTES) {
         Ok(swap) => swap,
         Err(error) => {
@@ -75,7 +76,7 @@ fn anonymous(lab: &mut Lab) -> Result<(), Halt> {
                 "no zram swap device can be made ({error}), and without one MADV_PAGEOUT pages nothing out"
             );
             lab.refuse_row("anonymous", why, Some(remedy));
-            return Ok(());
+            return None;
         }
     };
     if let Some(algorithm) = swap.algorithm() {
@@ -83,6 +84,13 @@ fn anonymous(lab: &mut Lab) -> Result<(), Halt> {
             "anonymous rows include compression with {algorithm}, usually most of the time"
         ));
     }
+    Some(swap)
+}
+
+fn anonymous(lab: &mut Lab) -> Result<(), Halt> {
+    let Some(_swap) = swap_device(lab) else {
+        return Ok(());
+    };
     let page = page_size();
     // Dropped before the swap device, so that swapoff has nothing to read back.
     let map = Mapping::anonymous(PAGES * page)?;
