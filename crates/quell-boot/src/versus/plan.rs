@@ -138,7 +138,7 @@ fn add(plain: Workload, cpus: u16, scale: Scale, rows: &mut Rows) -> anyhow::Res
             case("2 MB pages", cpus, &[&much, "page=2M"], usual)?;
         }
         "pingpong" => {
-            let much = format!("switches={}", scale.of(2_000));
+            let much = format!("switches={}", scale.of(20_000));
             case("sched_yield", 1, &[&much], Handover::Yield)?;
             case("eventfd", 1, &[&much], Handover::Eventfd)?;
         }
