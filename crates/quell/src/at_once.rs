@@ -131,8 +131,9 @@ impl<H: Hardware, R: Rules> Engine<'_, H, R> {
         joined.end(self.rules.flush_serves(before, || joined.asked()));
     }
 
-    /// Flushes on this CPU (`me`) and others what a batch knows of one space: mostly one range, or everything.
-    #[inline]
+    /// Flushes on this CPU (`me`) and others what a batch knows of one space: mostly one range, or everything. The batch
+    /// has asked whether it may wait.
+    #[inline(never)]
     pub(crate) fn flush_one(&self, me: CpuId, space: &AddressSpace<H>, request: &Request) {
         match request.lone() {
             Some(range) if self.flushes_at_once() && !space.id().is_kernel() => {
@@ -140,7 +141,6 @@ impl<H: Hardware, R: Rules> Engine<'_, H, R> {
                 let short = range.filter(|&word| strides(word) <= self.features.full_above);
                 let long = range.is_some() && short.is_none();
                 cpu.stats.add(Counter::EscalatedLength, long.into());
-                self.assert_may_wait();
                 let told = self.start_secondary([(space, request)].into_iter());
                 self.flush_told(cpu, space, short, request.scope(), told);
             }

@@ -501,7 +501,7 @@ where
     }
 
     /// Flushes what is outstanding; the frames stay.
-    #[inline]
+    #[inline(always)]
     fn flush(&mut self) {
         let engine = self.engine;
         if !engine.rules.finish_flushes() {

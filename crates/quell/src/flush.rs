@@ -233,6 +233,7 @@ impl<H: Hardware, R: Rules> Engine<'_, H, R> {
     }
 
     /// The same where no other CPU had the space loaded; `cpu` is this CPU's state.
+    #[inline(always)]
     fn end_alone(
         &self,
         me: CpuId,

@@ -56,6 +56,7 @@ impl<H: Hardware, R: Rules> Engine<'_, H, R> {
         let next = |lone: &Lone| self.flush_next(cpu, lone);
         let any = |seen: Seen| self.serve_any(cpu, seen);
         let times = cpu.inbox.serve(&self.rules, next, any);
+        // For each of the others an interrupt was sent, too, which comes to an empty inbox.
         if times > 1 {
             cpu.stats.add(Counter::ServedEarly, times - 1);
         }

@@ -83,7 +83,7 @@ macro_rules! rules {
                 $(#[doc = $reason])+
                 #[doc = ""]
                 #[doc = concat!("Keeps ", $clause, ".")]
-                #[inline]
+                #[inline(always)]
                 #[allow(unused_variables)]
                 fn $method $(<$($generic),+>)? (&self, $($arg: $type),*) $(-> $out)? {
                     $(
