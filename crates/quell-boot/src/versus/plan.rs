@@ -101,7 +101,7 @@ fn add(plain: Workload, cpus: u16, scale: Scale, rows: &mut Rows) -> anyhow::Res
     };
     match name {
         "dontneed" => {
-            let much = format!("iterations={}", scale.of(500));
+            let much = format!("iterations={}", scale.of(5_000));
             for (variant, parameters) in others {
                 case(
                     variant,
