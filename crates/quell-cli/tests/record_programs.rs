@@ -305,7 +305,15 @@ fn what_a_program_sends_by_membarrier_is_told_apart_from_shootdowns() {
         return skipped(what, "there is no Python with ctypes, or no membarrier");
     }
     let command = ["python3", program, "3"].map(str::to_owned);
-    let recorded = match recorded_once(&command, "100") {
+    // It sends hundreds of thousands a second. On a busy host the recorder may not get to run in between, and loses most.
+    let mut recorded = Err("no try".to_owned());
+    for _ in 0..3 {
+        recorded = recorded_once(&command, "100");
+        if !matches!(&recorded, Ok(recorded) if recorded.json["lost"].as_f64() > Some(MANY)) {
+            break;
+        }
+    }
+    let recorded = match recorded {
         Ok(recorded) => recorded,
         Err(why) => return skipped(what, &why),
     };
