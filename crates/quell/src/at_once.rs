@@ -137,12 +137,8 @@ impl<H: Hardware, R: Rules> Engine<'_, H, R> {
     pub(crate) fn flush_one(&self, me: CpuId, space: &AddressSpace<H>, request: &Request) {
         match request.lone() {
             Some(range) if self.flushes_at_once() && !space.id().is_kernel() => {
-                let cpu = self.cpu(me);
-                let short = range.filter(|&word| strides(word) <= self.features.full_above);
-                let long = range.is_some() && short.is_none();
-                cpu.stats.add(Counter::EscalatedLength, long.into());
                 let told = self.start_secondary([(space, request)].into_iter());
-                self.flush_told(cpu, space, short, request.scope(), told);
+                self.flush_told(self.cpu(me), space, range, request.scope(), told);
             }
             _ => self.flush([(space, request)].into_iter()),
         }
@@ -162,45 +158,44 @@ impl<H: Hardware, R: Rules> Engine<'_, H, R> {
                 _ => self.flush([(space, &Request::of(range, scope))].into_iter()),
             };
         }
-        let mut strides = None;
-        if let Some(range) = range {
-            let most = self.features.full_above.min(MAX_PACKED_STRIDES);
-            match range.strides() {
-                // One word stays in a register.
-                count if count.wrapping_sub(1) < most => strides = Some(pack(range)),
-                0 => return,
-                count => {
-                    let counts = count <= MAX_PACKED_STRIDES;
-                    cpu.stats.add(Counter::EscalatedLength, counts.into());
-                }
-            }
-        }
+        // One word stays in a register.
+        let packed = match range {
+            Some(range) if range.pages == 0 => return,
+            Some(range) if range.strides() <= MAX_PACKED_STRIDES => Some(pack(range)),
+            _ => None,
+        };
         self.assert_may_wait();
         let told = self.start_secondary([(space, &Request::of(range, scope))].into_iter());
-        self.flush_told(cpu, space, strides, scope, told);
+        self.flush_told(cpu, space, packed, scope, told);
     }
 
-    /// Flushes what devices were told of: a packed range that is not too long to be flushed by its strides, or
-    /// everything.
+    /// Flushes what devices were told of: a packed range, by its strides unless these are too many, or everything.
     #[inline(always)]
     fn flush_told(
         &self,
         cpu: &PerCpu<'_, H>,
         space: &AddressSpace<H>,
-        strides: Option<u64>,
+        range: Option<u64>,
         scope: Scope,
         told: Mark,
     ) {
+        let range = match range {
+            Some(word) if strides(word) > self.features.full_above => {
+                cpu.stats.add(Counter::EscalatedLength, 1);
+                None
+            }
+            range => range,
+        };
         cpu.stats.add(Counter::Requested, 1);
         let generation = self.take_generation(space);
         // A CPU that loads the space later finds the generation.
         if space.is_loaded_only_on(cpu.seat(), self.count) {
             cpu.stats.add(Counter::SkippedNoTarget, 1);
             let were_on = self.hw.mask_interrupts();
-            self.flush_mine(cpu, space.id(), generation, strides, scope);
+            self.flush_mine(cpu, space.id(), generation, range, scope);
             self.hw.restore_interrupts(were_on);
         } else {
-            self.flush_beside(cpu, space, generation, strides, scope);
+            self.flush_beside(cpu, space, generation, range, scope);
         }
         if H::HAS_SECONDARY {
             self.wait_for_secondary(cpu.id(), told);
