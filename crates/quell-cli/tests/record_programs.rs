@@ -306,16 +306,14 @@ fn what_a_program_sends_by_membarrier_is_told_apart_from_shootdowns() {
     }
     let command = ["python3", program, "3"].map(str::to_owned);
     // It sends hundreds of thousands a second. On a busy host the recorder may not get to run in between, and loses most.
-    let mut recorded = Err("no try".to_owned());
-    for _ in 0..3 {
-        recorded = recorded_once(&command, "100");
-        if !matches!(&recorded, Ok(recorded) if recorded.json["lost"].as_f64() > Some(MANY)) {
-            break;
+    let mut tries = 0..3;
+    let recorded = loop {
+        match recorded_once(&command, "100") {
+            Ok(recorded)
+                if recorded.json["lost"].as_f64() > Some(MANY) && tries.next().is_some() => {}
+            Ok(recorded) => break recorded,
+            Err(why) => return skipped(what, &why),
         }
-    }
-    let recorded = match recorded {
-        Ok(recorded) => recorded,
-        Err(why) => return skipped(what, &why),
     };
     let most = &recorded.json["others"][0];
     assert_eq!(most["cause"], "membarrier", "{}", recorded.json);
