@@ -20,6 +20,9 @@ RETRIES = 10
 CANCELS = 100
 """How often a part that goes on is cancelled, once a second."""
 
+INTERRUPTS = 30
+"""How often it is only interrupted. After that its worker is ended."""
+
 
 def part_of(function: str, asked: dict[str, Any], arguments: tuple[Any, ...], part: str) -> list[Any]:
     """One part, on one thread: what a worker does."""
@@ -81,10 +84,11 @@ def work(
 
 def end(ray: Any, parts: list[Any]) -> None:
     """Ends parts that are under way. Ray interrupts the Python that a worker runs at that moment, which need not be in
-    the part yet, and on a busy host is not for a long time: so the parts that go on are told again, for a while."""
-    for _ in range(CANCELS):
+    the part yet, and on a busy host is not for a long time: so the parts that go on are told again, for a while. One that
+    goes on after that would keep its CPU from all others for good: its worker is ended."""
+    for told in range(CANCELS):
         for part in parts:
-            ray.cancel(part)
+            ray.cancel(part, force=told >= INTERRUPTS)
         if not parts:
             return
         _, parts = ray.wait(parts, num_returns=len(parts), timeout=1)

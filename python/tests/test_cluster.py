@@ -54,6 +54,14 @@ def lossy(monkeypatch, tmp_path):
     return arrange
 
 
+def all_workers_are_free():
+    """Whether they are in the end; a worker that was told so ends its part when it comes to it."""
+    ends = time.monotonic() + 600
+    while ray.available_resources().get("CPU", 0) < WORKERS and time.monotonic() < ends:
+        time.sleep(0.2)
+    return ray.available_resources().get("CPU", 0) == WORKERS
+
+
 def test_a_sweep_comes_to_the_same_though_a_worker_is_killed(lossy):
     count = lossy(times=1)
     here = quell.sweep("dontneed", **GRID)
@@ -121,10 +129,28 @@ def test_a_call_that_ends_early_leaves_the_workers_to_others():
     with pytest.raises(LookupError, match="broken.toml"):
         quell.explore([BROKEN, "unmap-access"], machine="x86", schedules=10**12, on="ray", found=enough)
     assert len(quell.sweep("dontneed", on="ray", **GRID)) == 48
-    ends = time.monotonic() + 600
-    while ray.available_resources().get("CPU", 0) < WORKERS and time.monotonic() < ends:
-        time.sleep(0.2)
-    assert ray.available_resources().get("CPU", 0) == WORKERS
+    assert all_workers_are_free()
+
+
+def test_a_part_that_no_interrupt_ends_is_ended_with_its_worker(monkeypatch):
+    real = _cluster.part_of
+
+    def part_of(function, asked, arguments, part):
+        while part.startswith("2/"):
+            try:
+                time.sleep(3600)
+            except KeyboardInterrupt:
+                pass
+        return real(function, asked, arguments, part)
+
+    def enough(record):
+        raise LookupError(record["index"])
+
+    monkeypatch.setattr(_cluster, "part_of", part_of)
+    monkeypatch.setattr(_cluster, "INTERRUPTS", 2)
+    with pytest.raises(LookupError):
+        quell.sweep("dontneed", on="ray", found=enough, **GRID)
+    assert all_workers_are_free()
 
 
 def test_what_is_wrong_is_told_before_anything_is_sent(monkeypatch):
