@@ -156,7 +156,7 @@ def test_published_figures_stand_beside_the_models():
         quell.reproduce("S9")
 
 
-RECORDINGS = Path(__file__).parents[2] / "crates/quell-record/tests/recordings"
+RECORDINGS = Path(__file__).parents[2] / "profiler/record/tests/recordings"
 
 
 @pytest.mark.parametrize("name", ["perf.txt", "trace-cmd.txt", "trace.txt"])

@@ -1,0 +1,208 @@
+//! `quell versus linux`: the same workloads on stock Linux and on quell's kernel, in one emulator.
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::time::Duration;
+
+use clap::{Args, Subcommand};
+use quell::Policy;
+use quell_boot::versus::report::{Beside, Report};
+use quell_boot::versus::{Comparison, Options, Scale};
+use quell_experiments::workloads;
+
+use crate::boot::mistaken;
+use crate::output::{paragraph, say};
+use crate::table::{Table, number, words};
+use crate::usage::usage;
+
+/// What `quell versus` takes.
+#[derive(Debug, Args)]
+pub struct VersusArgs {
+    #[command(subcommand)]
+    other: Other,
+}
+
+/// Whom to compare with.
+#[derive(Debug, Subcommand)]
+enum Other {
+    /// Stock Linux, in the same emulator, instruction by instruction
+    Linux(LinuxArgs),
+}
+
+/// What `quell versus linux` takes.
+#[derive(Debug, Args)]
+struct LinuxArgs {
+    /// A Linux kernel image for x86-64, such as /boot/vmlinuz-6.12.0-cloud-amd64
+    #[arg(long, value_name = "FILE", conflicts_with = "fetch")]
+    kernel: Option<PathBuf>,
+    /// The kernel's modules; found by themselves where a package has put them
+    #[arg(long, value_name = "DIR", requires = "kernel")]
+    modules: Option<PathBuf>,
+    /// Get Debian's 6.12 cloud kernel with apt-get download (35 MB) and keep it for later runs
+    #[arg(long)]
+    fetch: bool,
+    /// Another column: the image of a Linux with quell's engine in it, as `kernels/linux/run build quell` makes
+    /// it. Compare it with the one that `build stock` makes, which has the same configuration (--kernel)
+    #[arg(long, value_name = "FILE")]
+    on_quell: Option<PathBuf>,
+    /// What is on of the engine in that Linux: all, off, or some of batch, extents, tags, lazy and remote, separated
+    /// by commas
+    #[arg(
+        long,
+        value_name = "LIST",
+        default_value = "all",
+        requires = "on_quell"
+    )]
+    mechanisms: String,
+    /// Which workloads, or paths of workload files, separated by commas; all built-in ones unless told otherwise
+    #[arg(long, value_name = "LIST", value_delimiter = ',')]
+    workload: Vec<String>,
+    /// How many CPUs, separated by commas
+    #[arg(long, value_name = "LIST", value_delimiter = ',', default_value = "1,2,4,8",
+          value_parser = clap::value_parser!(u16).range(1..=64))]
+    cpus: Vec<u16>,
+    /// What quell's engine may do: all, baseline, S0+S4, all-S3 … (`quell list policies`)
+    #[arg(long, default_value = "all")]
+    policy: Policy,
+    /// How many times as much to do in each workload
+    #[arg(long, default_value_t = 1, value_name = "N", conflicts_with = "quick",
+          value_parser = clap::value_parser!(u64).range(1..=1000))]
+    rounds: u64,
+    /// Do a fifth of the work: the same shape, less exact
+    #[arg(long)]
+    quick: bool,
+    /// Boot each Linux so often, each time beginning at another point between two ticks of its timer: rows are medians,
+    /// with the least and the most
+    #[arg(long, default_value_t = 1, value_name = "N",
+          value_parser = clap::value_parser!(u16).range(1..=99))]
+    boots: u16,
+    /// Words to add to Linux's command line, such as mitigations=auto
+    #[arg(long = "linux-option", value_name = "WORD")]
+    linux_options: Vec<String>,
+    /// Print the rows as JSON
+    #[arg(long)]
+    json: bool,
+    /// Print them as a table in Markdown, with the command that made it
+    #[arg(long, conflicts_with = "json")]
+    markdown: bool,
+    /// Build what is needed, print QEMU's command lines, and run none
+    #[arg(long)]
+    print_command: bool,
+    /// Only say whether everything needed is here
+    #[arg(long, conflicts_with_all = ["json", "markdown"])]
+    check: bool,
+    /// Seconds that an emulator may run without a word before the boot is examined and ended: of its own
+    /// processor time, not of the clock
+    #[arg(long, default_value_t = 1800, value_name = "SECONDS")]
+    timeout: u64,
+    /// Show every line of the serial consoles
+    #[arg(long, short)]
+    verbose: bool,
+}
+
+/// Runs the command.
+///
+/// # Errors
+/// If something needed is missing or broken. A workload that fails on one side is no error but
+/// exit code 1, and its row says why.
+pub fn run(args: VersusArgs) -> anyhow::Result<ExitCode> {
+    let Other::Linux(args) = args.other;
+    let workloads: Vec<_> = args
+        .workload
+        .iter()
+        .map(|name| workloads::find(name).map_err(usage))
+        .collect::<Result<_, _>>()?;
+    let comparison = Comparison::plan(Options {
+        kernel: args.kernel,
+        modules: args.modules,
+        fetch: args.fetch,
+        on_quell: args.on_quell,
+        mechanisms: args.mechanisms,
+        workloads,
+        cpus: args.cpus,
+        policy: args.policy,
+        scale: if args.quick {
+            Scale::Quick
+        } else {
+            Scale::Times(args.rounds)
+        },
+        linux_options: args.linux_options,
+        boots: args.boots,
+        limit: Duration::from_secs(args.timeout),
+        verbose: args.verbose,
+    })
+    .map_err(mistaken)?;
+    if args.check {
+        say!("{}", comparison.found()?);
+        return Ok(ExitCode::SUCCESS);
+    }
+    if args.print_command {
+        for command in comparison.commands()? {
+            say!("{command}");
+        }
+        return Ok(ExitCode::SUCCESS);
+    }
+    let report = comparison.run()?;
+    if args.json {
+        say!("{}", report.json()?);
+    } else if args.markdown {
+        let words: Vec<String> = std::env::args().skip(1).collect();
+        say!("{}", report.markdown(&format!("quell {}", words.join(" "))));
+    } else {
+        print(&report);
+    }
+    Ok(if report.complete() {
+        ExitCode::SUCCESS
+    } else {
+        ExitCode::FAILURE
+    })
+}
+
+/// Prints the comparison for a person.
+fn print(report: &Report) {
+    say!(
+        "Linux {} and quell (policy {}), counts per operation{}\n",
+        report.linux,
+        report.policy,
+        report.said_of_boots()
+    );
+    say!("{}", comparison_table(report, Beside::Quell));
+    if let Some(which) = &report.linux_on_quell {
+        say!("Linux with the engine in it ({which}) beside the same Linux without\n");
+        say!("{}", comparison_table(report, Beside::LinuxOnQuell));
+    }
+    for why in &report.without_rows {
+        paragraph(format_args!("! no row: {why}"));
+    }
+    for remark in report.remarks() {
+        paragraph(format_args!("! {remark}"));
+    }
+    say!();
+    for note in report.notes {
+        paragraph(format_args!("* {note}"));
+    }
+}
+
+/// Linux and another side, one row for each workload in each variant.
+pub fn comparison_table(report: &Report, beside: Beside) -> Table {
+    let name = beside.name();
+    let of = |what: &str| format!("{what}, {name}");
+    let mut table = Table::new([
+        words("workload"),
+        words("variant"),
+        number("CPUs"),
+        number("interrupts, Linux"),
+        number(of("interrupts")),
+        number("ratio"),
+        number("invalidations, Linux").spare(),
+        number(of("invalidations")).spare(),
+        number("ratio").spare(),
+        number("instructions, Linux"),
+        number(of("instructions")),
+        number("ratio"),
+    ]);
+    for row in &report.rows {
+        table.row(row.cells(beside));
+    }
+    table
+}

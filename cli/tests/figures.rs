@@ -1,0 +1,124 @@
+//! The figures that the documents show are those that the command prints.
+//!
+//! They are the same on every host. The command that prints them is the optimised one, so that they do not take
+//! minutes: `cargo xtask ci figures`.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("..")
+}
+
+/// What the command prints.
+fn printed(arguments: &[&str]) -> String {
+    let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
+    let command = Command::new(cargo)
+        .args(["run", "--release", "--quiet", "--"])
+        .args(arguments)
+        .current_dir(root())
+        .output()
+        .expect("the command runs");
+    let errors = String::from_utf8_lossy(&command.stderr);
+    assert!(command.status.success(), "{arguments:?}: {errors}");
+    String::from_utf8(command.stdout).expect("text")
+}
+
+fn text_of(document: &str) -> String {
+    std::fs::read_to_string(root().join(document)).expect("the document")
+}
+
+/// Those of the lines that are none of the text's.
+fn missing<'l>(lines: impl Iterator<Item = &'l str>, text: &str) -> Vec<&'l str> {
+    lines
+        .filter(|line| !text.lines().any(|there| there == *line))
+        .collect()
+}
+
+/// Fails unless the document holds all of what the command prints.
+#[track_caller]
+fn holds(document: &str, arguments: &[&str]) {
+    let text = text_of(document);
+    let printed = printed(arguments);
+    assert!(printed.lines().count() > 5, "{printed}");
+    let missing = missing(printed.lines(), &text);
+    assert!(
+        missing.is_empty() && text.contains(printed.trim_end()),
+        "{document} does not hold what `quell {}` prints; not there:\n{}",
+        arguments.join(" "),
+        missing.join("\n")
+    );
+}
+
+#[test]
+#[ignore = "builds the optimised command: cargo xtask ci figures"]
+fn the_headlines_are_what_reproduce_prints() {
+    holds("docs/headlines.md", &["reproduce", "--markdown"]);
+}
+
+#[test]
+#[ignore = "builds the optimised command: cargo xtask ci figures"]
+fn the_readme_shows_the_row_of_each_mechanism() {
+    let printed = printed(&["reproduce", "--no-report"]);
+    let rows = || printed.lines().filter(|line| line.contains(" hit"));
+    assert_eq!(rows().count(), 5, "{printed}");
+    let missing = missing(rows().map(str::trim_end), &text_of("README.md"));
+    assert!(
+        missing.is_empty(),
+        "not in README.md:\n{}",
+        missing.join("\n")
+    );
+}
+
+#[test]
+#[ignore = "builds the optimised command: cargo xtask ci figures"]
+fn the_guards_cost_what_reproduce_prints() {
+    holds("docs/guards.md", &["reproduce", "--guards", "--markdown"]);
+}
+
+#[test]
+#[ignore = "builds the optimised command: cargo xtask ci figures"]
+fn the_mutants_die_as_explore_prints() {
+    holds("docs/mutants.md", &["explore", "--mutants", "--markdown"]);
+}
+
+#[test]
+#[ignore = "builds the optimised command: cargo xtask ci figures"]
+fn the_held_out_tables_are_what_held_out_prints() {
+    holds("docs/held-out.md", &["held-out", "--markdown"]);
+}
+
+#[test]
+fn the_readme_counts_the_held_out_hits_and_misses() {
+    let table = text_of("docs/held-out.md");
+    let count = |verdict: &str| {
+        let of = |line: &&str| line.ends_with(verdict);
+        table.lines().filter(of).count()
+    };
+    let (hits, misses) = (count("| hit |"), count("| miss |"));
+    let counted = format!(
+        "{hits} of {} ratios are predicted within 15 %",
+        hits + misses
+    );
+    assert!(text_of("README.md").contains(&counted), "{counted}");
+}
+
+/// 45 CPUs demote and reclaim at once. When each took the lock of a node for every frame, a page cost 50 to 230
+/// transfers of lines, and the run time of lazy unmapping followed the queue instead of the flushes.
+#[test]
+#[ignore = "builds the optimised command: cargo xtask ci figures"]
+fn readers_that_compute_little_do_not_queue_for_locks() {
+    for policy in ["all", "all-S3"] {
+        for compute in ["compute=70us", "compute=20us", "compute=5us"] {
+            let run = ["run", "readers", "--machine", "xeon-6430-cxl", "--json"];
+            let printed = printed(&[&run[..], &["--policy", policy, "--param", compute]].concat());
+            let run: serde_json::Value = serde_json::from_str(&printed).expect("JSON");
+            let count = |key: &str| run["machine_counts"][key].as_f64().expect(key);
+            let transfers = count("transfers") / count("faults");
+            assert!(
+                transfers < 45.0,
+                "{policy}, {compute}: {transfers:.0} transfers of lines a page"
+            );
+        }
+    }
+}

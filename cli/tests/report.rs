@@ -1,0 +1,94 @@
+//! The report in a browser: nothing is wider than the window, on a laptop and on a phone, and its figures are those
+//! of the JSON.
+//!
+//! Needs Chromium. Where there is none the test says `SKIPPED`, past the test harness, and passes, unless
+//! `QUELL_REQUIRE_BROWSER` is set: then it fails.
+
+#[path = "../../profiler/record/tests/browser/mod.rs"]
+mod browser;
+
+use std::process::Command;
+
+use browser::Browser;
+use serde_json::Value;
+
+/// Measures the report.
+const MEASURE: &str = r##"
+  const room = page.documentElement.clientWidth;
+  const wide = [...page.querySelectorAll("main *")].filter(one => {
+    // A drawing may be moved in its frame on a phone; what it is in may not stick out.
+    if (one.closest("svg")) return false;
+    return one.getBoundingClientRect().right > room + 1;
+  }).map(one => one.tagName + " " + one.textContent.slice(0, 60));
+  const text = one => one.innerText.trim();
+  const rows = [...page.querySelectorAll("#figures tr")]
+    .map(row => [...row.querySelectorAll("td.n")].map(text)).filter(row => row.length > 0);
+  return { room, scroll: page.documentElement.scrollWidth, wide, rows,
+                   drawings: page.querySelectorAll("svg").length };
+"##;
+
+/// As the page and the command write figures.
+fn digits(value: &Value) -> String {
+    let Some(value) = value.as_f64() else {
+        return "–".into();
+    };
+    match value.abs() {
+        v if v >= 1000.0 => format!("{value:.0}"),
+        v if v >= 100.0 => format!("{value:.1}"),
+        v if v >= 10.0 => format!("{value:.2}"),
+        _ => format!("{value:.3}"),
+    }
+}
+
+#[test]
+fn the_report_fits_its_window_and_says_what_the_json_says() {
+    let Some(browser) = Browser::find("the report") else {
+        return;
+    };
+    let path = browser.folder().join("report.html");
+    let output = Command::new(env!("CARGO_BIN_EXE_quell"))
+        .args(["reproduce", "--only", "dontneed", "--json", "--report"])
+        .arg(&path)
+        .output()
+        .unwrap();
+    assert!(output.status.success(), "{output:?}");
+    let json: Value = serde_json::from_slice(&output.stdout).unwrap();
+    let expected: Vec<Vec<String>> = json["rows"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|row| {
+            let percent = |key: &str| format!("{:+.1}", 100.0 * row[key].as_f64().unwrap());
+            vec![
+                digits(&row["published_before"]),
+                digits(&row["published_after"]),
+                digits(&row["model_before"]),
+                digits(&row["model_after"]),
+                percent("change_published"),
+                percent("change_predicted"),
+                digits(&row["all_on"]),
+            ]
+        })
+        .collect();
+    let report = std::fs::read_to_string(&path).unwrap();
+    for width in [390, 768, 1280] {
+        let found = browser.ask(&report, width, MEASURE);
+        assert_eq!(found["room"], width, "{found}");
+        assert_eq!(
+            found["wide"].as_array().unwrap().len(),
+            0,
+            "at {width}: {found}"
+        );
+        assert!(
+            found["scroll"].as_u64() <= Some(u64::from(width)),
+            "at {width}: {found}"
+        );
+        assert!(found["drawings"].as_u64() > Some(3), "{found}");
+        let rows: Vec<Vec<String>> = serde_json::from_value(found["rows"].clone()).unwrap();
+        assert_eq!(rows, expected, "at {width}");
+    }
+    // The test sees what it is there to see.
+    let wide = report.replace("<h2>", "<div style=\"width:1500px\">too wide</div><h2>");
+    let found = browser.ask(&wide, 1280, MEASURE);
+    assert!(!found["wide"].as_array().unwrap().is_empty(), "{found}");
+}

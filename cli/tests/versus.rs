@@ -1,0 +1,259 @@
+//! Compares with Linux in the emulator.
+//!
+//! Where the emulator, a Linux kernel or a toolchain for bare metal is missing, a test says
+//! `SKIPPED` and why, and passes, unless `QUELL_REQUIRE_LINUX` (or
+//! `QUELL_REQUIRE_LINUX_BUILD`, for a Linux with the engine) is set: then it fails. The kernel is
+//! one that `quell versus linux --fetch` has fetched, or the one that `QUELL_LINUX` names.
+
+use quell_linux::make::Flavour;
+use serde_json::Value;
+use std::process::{Command, Output};
+
+fn quell(arguments: &[&str]) -> Output {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_quell"));
+    command.args(["versus", "linux"]).args(arguments);
+    if let Some(kernel) = std::env::var_os("QUELL_LINUX") {
+        command.arg("--kernel").arg(kernel);
+    }
+    command.output().expect("quell starts")
+}
+
+/// Whether the comparison can run here; says so loudly if not.
+fn can_compare() -> bool {
+    let check = quell(&["--check"]);
+    if check.status.success() {
+        return true;
+    }
+    let why = String::from_utf8_lossy(&check.stderr).into_owned();
+    assert!(
+        std::env::var_os("QUELL_REQUIRE_LINUX").is_none(),
+        "the comparison must run here: {why}"
+    );
+    eprintln!("SKIPPED: comparing with Linux: {why}");
+    false
+}
+
+fn compare(arguments: &[&str]) -> Value {
+    let output = quell(&[arguments, &["--json"]].concat());
+    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    let errors = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(output.status.success(), "{arguments:?}\n{text}\n{errors}");
+    serde_json::from_str(&text).expect("a JSON document")
+}
+
+#[test]
+#[ignore = "boots: `cargo xtask ci linux`"]
+fn linux_and_quell_are_compared_by_the_same_counts_each_time() {
+    if !can_compare() {
+        return;
+    }
+    let arguments = ["--quick", "--workload", "dontneed", "--cpus", "2"];
+    let first = compare(&arguments);
+    let row = |variant: &str| {
+        let rows = first["rows"].as_array().expect("rows");
+        rows.iter()
+            .find(|row| row["variant"] == variant)
+            .unwrap_or_else(|| panic!("no row {variant} in {first}"))
+    };
+    let count = |variant: &str, side: &str, key: &str| {
+        row(variant)[side][key]
+            .as_f64()
+            .unwrap_or_else(|| panic!("no {key} of {side} in {first}"))
+    };
+    // The other CPU runs the process, so each page discarded interrupts it, and it invalidates.
+    for side in ["linux", "quell"] {
+        let interrupts = count("others busy", side, "interrupts");
+        assert!((0.98..1.02).contains(&interrupts), "{side}: {interrupts}");
+        let remote = count("others busy", side, "remote_invalidations");
+        assert!((0.98..1.02).contains(&remote), "{side}: {remote}");
+        // It sleeps, so it is left alone.
+        assert!(count("others asleep", side, "interrupts") < 0.2, "{side}");
+        assert!(
+            count("others busy", side, "instructions") > 1_000.0,
+            "{side}"
+        );
+    }
+    // Counted instructions make a run repeat itself.
+    assert_eq!(compare(&arguments), first);
+}
+
+/// A file of one's own, and one that was written from a recording, are compared as built-in workloads are.
+#[test]
+#[ignore = "boots: `cargo xtask ci linux`"]
+fn a_workload_file_and_a_recording_run_on_both_sides() {
+    if !can_compare() {
+        return;
+    }
+    let folder = tempfile::tempdir().expect("a folder");
+    let place = |name: &str| folder.path().join(name).to_string_lossy().into_owned();
+    // The example of the documents, which one file is enough to describe.
+    let document = include_str!("../../docs/workloads.md");
+    let mine = document.split("```toml\n").nth(1).expect("an example");
+    let mine = mine.split("```").next().expect("its end");
+    std::fs::write(place("mine.toml"), mine).expect("a file");
+    let perf = include_str!("../../profiler/record/tests/recordings/perf.txt");
+    std::fs::write(place("perf.txt"), perf).expect("a file");
+    let recorded = Command::new(env!("CARGO_BIN_EXE_quell"))
+        .args(["record", "--import", &place("perf.txt")])
+        .args(["--program", "churn", "--workload", &place("recorded.toml")])
+        .output()
+        .expect("quell starts");
+    assert!(recorded.status.success(), "{recorded:?}");
+    let files = format!("{},{}", place("mine.toml"), place("recorded.toml"));
+    let result = compare(&["--quick", "--cpus", "2", "--workload", &files]);
+    let rows = result["rows"].as_array().expect("rows");
+    assert_eq!(rows.len(), 2, "{result}");
+    // In the first an operation is a page, of which sixteen go with one call; in the second a call, and some ask
+    // nobody.
+    for (row, name, interrupts) in [
+        (&rows[0], "mine", 0.06..0.07),
+        (&rows[1], "recorded", 0.8..0.95),
+    ] {
+        assert_eq!(row["workload"], name);
+        for side in ["linux", "quell"] {
+            let count = row[side]["interrupts"].as_f64().expect("a count");
+            assert!(interrupts.contains(&count), "{side}: {row}");
+            let instructions = row[side]["instructions"].as_f64().expect("a count");
+            assert!(instructions > 1_000.0, "{side}: {row}");
+        }
+    }
+}
+
+/// Quell's count as a part of Linux's; nothing is none of nothing too.
+fn ratio(row: &Value, key: &str) -> f64 {
+    let count = |side: &str| {
+        row[side][key]
+            .as_f64()
+            .unwrap_or_else(|| panic!("no {key} of {side} in {row}"))
+    };
+    match (count("quell"), count("linux")) {
+        (0.0, _) => 0.0,
+        (quell, linux) => quell / linux,
+    }
+}
+
+#[test]
+#[ignore = "boots: `cargo xtask ci linux`"]
+fn quell_takes_a_tenth_of_the_interrupts_and_fewer_instructions() {
+    if !can_compare() {
+        return;
+    }
+    let workloads = "dontneed,swap,migrate,pingpong,fileio,readers";
+    // On two CPUs Linux's readers take so few that one more or less of quell's decides.
+    let result = compare(&["--quick", "--cpus", "4", "--workload", workloads]);
+    let rows = result["rows"].as_array().expect("rows");
+    let mut seen = std::collections::BTreeSet::new();
+    for row in rows {
+        let workload = row["workload"].as_str().expect("a workload");
+        seen.insert(workload);
+        let most = match (workload, row["variant"].as_str().expect("a variant")) {
+            // Some ten on Linux's side, two on quell's: one more or less decides.
+            ("migrate", "others read it") => 0.5,
+            ("swap" | "migrate" | "readers", _) => 0.1,
+            ("fileio", _) => 0.5,
+            _ => 1.0,
+        };
+        let interrupts = ratio(row, "interrupts");
+        assert!(interrupts <= most, "interrupts, {interrupts}: {row}");
+        // On quell's side of `pingpong` a file is performed, on Linux's a program in Rust: their instructions say
+        // nothing.
+        if matches!(workload, "dontneed" | "swap") {
+            let instructions = ratio(row, "instructions");
+            assert!(instructions < 1.0, "instructions, {instructions}: {row}");
+        }
+    }
+    assert_eq!(seen.len(), workloads.split(',').count(), "{seen:?}");
+}
+
+#[test]
+fn a_mistake_is_named_before_anything_is_built_or_booted() {
+    let output = quell(&["--workload", "dontned"]);
+    assert_eq!(output.status.code(), Some(2));
+    let errors = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(
+        errors.contains("dontned") && errors.contains("dontneed"),
+        "{errors}"
+    );
+
+    let output = Command::new(env!("CARGO_BIN_EXE_quell"))
+        .args(["versus", "linux", "--kernel", env!("CARGO_BIN_EXE_quell")])
+        .output()
+        .expect("quell starts");
+    assert!(!output.status.success());
+    let errors = String::from_utf8_lossy(&output.stderr).into_owned();
+    // Without the emulator, that is said first.
+    let known = ["no image of a Linux kernel", "is not installed"];
+    assert!(known.iter().any(|known| errors.contains(known)), "{errors}");
+}
+
+/// The two kernels that `kernels/linux/run both` builds, if they are there; says so loudly if not.
+fn kernels() -> Option<[String; 2]> {
+    let images = [Flavour::Stock, Flavour::Quell].map(Flavour::image);
+    if let Some(missing) = images.iter().find(|image| !image.is_file()) {
+        let missing = missing.display();
+        assert!(
+            std::env::var_os("QUELL_REQUIRE_LINUX_BUILD").is_none(),
+            "{missing} must be here: kernels/linux/run both"
+        );
+        eprintln!(
+            "SKIPPED: Linux with the engine: there is no {missing}: kernels/linux/run both makes it"
+        );
+        return None;
+    }
+    Some(images.map(|image| image.to_string_lossy().into_owned()))
+}
+
+/// Linux on quell swaps dirty pages out with a tenth of the interrupts, and every run counts the same.
+#[test]
+#[ignore = "boots: `cargo xtask ci linux`"]
+fn linux_on_quell_interrupts_less_each_time() {
+    let Some([stock, on_quell]) = kernels() else {
+        return;
+    };
+    let run = || {
+        let output = Command::new(env!("CARGO_BIN_EXE_quell"))
+            .args([
+                "versus",
+                "linux",
+                "--kernel",
+                &stock,
+                "--on-quell",
+                &on_quell,
+            ])
+            .args([
+                "--quick",
+                "--workload",
+                "dontneed,swap",
+                "--cpus",
+                "2",
+                "--json",
+            ])
+            .output()
+            .expect("quell starts");
+        let errors = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert!(output.status.success(), "{errors}");
+        output.stdout
+    };
+    let first = run();
+    let report: Value = serde_json::from_slice(&first).expect("a JSON document");
+    let count = |workload: &str, variant: &str, side: &str| {
+        let rows = report["rows"].as_array().expect("rows");
+        let row = rows
+            .iter()
+            .find(|row| row["workload"] == workload && row["variant"] == variant);
+        row.and_then(|row| row[side]["interrupts"].as_f64())
+            .unwrap_or_else(|| panic!("no {workload} ({variant}) of {side} in {report}"))
+    };
+    let dirty = |side| count("swap", "dirty, others busy", side);
+    assert!(dirty("linux") > 0.5, "{report}");
+    assert!(dirty("linux_on_quell") <= dirty("linux") / 10.0, "{report}");
+    // One page at a time has nothing to gather.
+    let one = |side| count("dontneed", "others busy", side);
+    assert!(one("linux_on_quell") <= one("linux") * 1.05, "{report}");
+    // QEMU delivers timers of idle CPUs from a thread of its own: where the host gives that no time, a run may differ.
+    let second = run();
+    assert!(
+        second == first || [first, second].contains(&run()),
+        "three runs differ"
+    );
+}

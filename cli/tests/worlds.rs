@@ -1,0 +1,204 @@
+//! Every workload file that lies in the repository runs in every world that is cheap: under the clock, under the
+//! adversary and on threads.
+//!
+//! The files are those of the folders, so that a new one is tried without being named here. Each has parameters as
+//! small as it takes: a schedule of the adversary's is to be short. With their own parameters the files run on
+//! threads in `quell-threads`, and in the kernel that boots and beside Linux where those are tested.
+
+use quell::Policy;
+use quell_adversary::rehearsal::rehearse;
+use quell_adversary::workload::Performance as Schedules;
+use quell_adversary::{Budget, Case, Exploration, MachineKind, Session, explore};
+use quell_clock::built_in;
+use quell_experiments::machines;
+use quell_experiments::trial::{Trial, TrialError};
+use quell_threads::vm::Performance as OnThreads;
+use quell_workloads::{Unit, Workload};
+use rayon::prelude::*;
+use std::fs;
+use std::iter;
+use std::path::{Path, PathBuf};
+
+/// The files below the root's folders of workloads, and of published tables, that are workloads.
+fn files() -> Vec<PathBuf> {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
+    let mut folders = vec![root.join("workloads"), root.join("held-out")];
+    let mut files = Vec::new();
+    while let Some(folder) = folders.pop() {
+        for entry in fs::read_dir(&folder).expect("a folder") {
+            let path = entry.expect("an entry").path();
+            if path.is_dir() {
+                folders.push(path);
+            } else if path
+                .extension()
+                .is_some_and(|extension| extension == "toml")
+            {
+                let text = fs::read_to_string(&path).expect("a file of text");
+                // Beside the published tables there are machines, and the tables.
+                if text.contains("\n[[threads]]") {
+                    files.push(path);
+                }
+            }
+        }
+    }
+    files.sort();
+    files
+}
+
+/// The workload of a file on so many CPUs, with parameters as small as it takes.
+fn small(path: &Path, cpus: usize) -> Workload {
+    let text = fs::read_to_string(path).expect("a file of text");
+    let workload = Workload::parse(&path.display().to_string(), &text);
+    let mut small = workload.unwrap_or_else(|wrong| panic!("{wrong}"));
+    // One parameter may stand in the way of another: what is refused at first is tried again.
+    for _ in 0..2 {
+        for parameter in small.parameters() {
+            let few = match parameter.unit {
+                Unit::Count => 2,
+                Unit::Bytes => 8 << 10,
+                _ => continue,
+            };
+            let now = small.get(parameter.name).expect("one of its parameters");
+            let few = few.clamp(parameter.least, parameter.most).max(1);
+            let less = iter::successors(Some(few), |value| value.checked_mul(2));
+            let accepted = less.take_while(|&value| value < now).find_map(|value| {
+                let mut smaller = small;
+                let pair = format!("{}={value}", parameter.name);
+                smaller.set(&pair).expect("a value in its range");
+                smaller.fitted(cpus).ok()
+            });
+            small = accepted.unwrap_or(small);
+        }
+    }
+    small
+        .fitted(cpus)
+        .unwrap_or_else(|why| panic!("{}: {why}", path.display()))
+}
+
+#[test]
+fn every_file_runs_under_the_clock() {
+    for path in files() {
+        let workload = small(&path, 2);
+        let mut lacking = None;
+        let outcome = machines::names().find_map(|name| {
+            let machine = built_in(name).expect("a built-in machine");
+            let trial = Trial {
+                machine: &machine,
+                workload,
+                policy: Policy::ALL,
+                cpus: 2,
+                seed: 1,
+                trace: 0,
+            };
+            match trial.run() {
+                Err(error @ TrialError::Memory { .. }) => {
+                    lacking = Some(error);
+                    None
+                }
+                outcome => Some(outcome),
+            }
+        });
+        let outcome = outcome.unwrap_or_else(|| panic!("no machine for it: {lacking:?}"));
+        let outcome = outcome.unwrap_or_else(|error| panic!("{workload:?}: {error}"));
+        assert_eq!(outcome.breaches, [] as [String; 0], "{workload:?}");
+        assert!(
+            outcome.window_nanoseconds > 0.0,
+            "{workload:?}: nothing was measured"
+        );
+    }
+}
+
+#[test]
+#[ignore = "seconds: `cargo xtask ci figures`"]
+fn every_file_runs_under_the_adversary() {
+    // On every core: together they are the longest of this program's tests.
+    files().par_iter().for_each(|path| {
+        let workload = small(path, 2);
+        let schedules =
+            Schedules::new(workload, 2).unwrap_or_else(|why| panic!("{workload:?}: {why}"));
+        let scenario = match rehearse(&schedules, workload.name()) {
+            Ok(scenario) => scenario,
+            // A published table's sizes are its own; those of the built-in workloads can be made small.
+            Err(why) if !workload.is_built_in() && why.ends_with("let it do less") => {
+                println!("{workload:?}: {why}");
+                return;
+            }
+            Err(why) => panic!("{workload:?}: {why}"),
+        };
+        let case = Case {
+            scenario: &scenario,
+            kind: MachineKind::ALL[0],
+            policy: Policy::ALL,
+            mistake: None,
+        };
+        let exploration = Exploration {
+            case,
+            budget: Budget::Schedules(20),
+            seed: 1,
+            depth: 1,
+        };
+        let report = explore(&mut Session::new(case), &exploration, |_, _| true);
+        if let Some(failure) = report.failure {
+            panic!("{workload:?}: {}", failure.violation);
+        }
+        assert_eq!(report.schedules, 20, "{workload:?}");
+    });
+}
+
+#[test]
+fn every_file_runs_on_threads() {
+    for path in files() {
+        let workload = small(&path, 2);
+        let performance = OnThreads {
+            workload,
+            cpus: 2,
+            policy: Policy::ALL,
+            seed: 1,
+            without: None,
+        };
+        let report = performance.run();
+        let report = report.unwrap_or_else(|error| panic!("{workload:?}: {error}"));
+        assert_eq!(report.violation, None, "{workload:?}");
+        assert!(report.operations > 0, "{workload:?}: nothing was measured");
+    }
+}
+
+#[test]
+fn a_window_that_nobody_can_close_is_told_with_its_line_in_each_world() {
+    let text = fs::read_to_string(
+        Path::new(env!("CARGO_MANIFEST_DIR")).join("../testbed/workloads/workloads/munmap.toml"),
+    );
+    let text = text.expect("a file of text");
+    assert!(text.contains("{ close = true }"));
+    let text = text.replace("{ close = true }", "{ nothing = true }");
+    let line = text.lines().position(|line| line.contains("{ bystand"));
+    let line = 1 + line.expect("the others stand by");
+    let parsed = Workload::parse("open.toml", &text);
+    let mut workload = parsed.unwrap_or_else(|wrong| panic!("{wrong}"));
+    workload.set("iterations=1").expect("one of its parameters");
+    let expected = format!("line {line}: bystand: no CPU closes the window any more");
+    let machine = built_in("haswell-server").expect("a built-in machine");
+    let trial = Trial {
+        machine: &machine,
+        workload,
+        policy: Policy::ALL,
+        cpus: 2,
+        seed: 1,
+        trace: 0,
+    };
+    let clock = trial.run().expect_err("it does not end").to_string();
+    assert!(clock.contains(&expected), "{clock}");
+    let schedules = Schedules::new(workload, 2).unwrap_or_else(|why| panic!("{why}"));
+    let adversary = rehearse(&schedules, workload.name()).err();
+    let adversary = adversary.expect("it does not end");
+    assert!(adversary.contains(&expected), "{adversary}");
+    let threads = OnThreads {
+        workload,
+        cpus: 2,
+        policy: Policy::ALL,
+        seed: 1,
+        without: None,
+    };
+    let threads = threads.run().expect_err("it does not end").to_string();
+    assert!(threads.contains(&expected), "{threads}");
+}

@@ -1,0 +1,310 @@
+//! The two kernels: fetched, edited, built.
+
+use anyhow::{Context, bail};
+use elf::{ElfBytes, endian::LittleEndian};
+use quell_boot::Arch;
+use quell_boot::toolchain::{self, Toolchain};
+use quell_edits::{Edits, files, write};
+use serde_json::Value;
+use similar::{ChangeTag, TextDiff};
+use std::path::{Path, PathBuf};
+
+/// Which flusher a kernel has.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Flusher {
+    /// ostd's own.
+    Ostd,
+    /// quell.
+    Quell,
+}
+
+impl Flusher {
+    /// Both, the reference first.
+    pub const BOTH: [Flusher; 2] = [Flusher::Ostd, Flusher::Quell];
+
+    /// Its name.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Flusher::Ostd => "ostd",
+            Flusher::Quell => "quell",
+        }
+    }
+
+    /// The lists of edits that make the kernel of the sources as they are delivered.
+    const fn lists(self) -> &'static [&'static str] {
+        match self {
+            Flusher::Ostd => &["measure.toml"],
+            Flusher::Quell => &["measure.toml", "port.toml"],
+        }
+    }
+}
+
+/// What is built on ostd.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Kernel {
+    /// The kernel that is measured.
+    Trial,
+    /// The one that runs ostd's own unit tests.
+    Unit,
+    /// The first one again, which runs quell's conformance suite instead of measuring.
+    Conformance,
+}
+
+impl Kernel {
+    /// The name of its folder and of its package.
+    const fn name(self) -> &'static str {
+        match self {
+            Kernel::Trial | Kernel::Conformance => "trial",
+            Kernel::Unit => "unit",
+        }
+    }
+
+    /// What the folder of its sources is told apart by from the first kernel's.
+    const fn suffix(self) -> &'static str {
+        match self {
+            Kernel::Trial => "",
+            Kernel::Unit => "-unit",
+            Kernel::Conformance => "-conformance",
+        }
+    }
+
+    /// The flags that it is compiled with besides [`FLAGS`]. Tests that are to panic do, and the runner catches that.
+    const fn flags(self) -> &'static str {
+        match self {
+            Kernel::Trial => "",
+            Kernel::Unit => " --cfg=ktest -Cpanic=unwind",
+            Kernel::Conformance => "",
+        }
+    }
+
+    /// What cargo is told besides. The library that is delivered cannot be unwound through.
+    const fn arguments(self) -> &'static [&'static str] {
+        match self {
+            Kernel::Trial => &[],
+            Kernel::Unit => &[
+                "-Zbuild-std=core,alloc,compiler_builtins",
+                "-Zbuild-std-features=compiler-builtins-mem",
+            ],
+            Kernel::Conformance => &["--features=conformance"],
+        }
+    }
+
+    /// Where it is built: those that share what they stand on share a folder.
+    const fn place(self) -> &'static str {
+        match self {
+            Kernel::Trial | Kernel::Conformance => "build",
+            Kernel::Unit => "build-unit",
+        }
+    }
+}
+
+/// How much text the port adds to ostd and takes from it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, serde::Serialize)]
+pub struct Size {
+    /// Lines added, those of our files too.
+    pub added: usize,
+    /// Lines taken away.
+    pub removed: usize,
+}
+
+/// The flags that a kernel on ostd is compiled with: it is linked where it runs, and interrupts use its stack.
+const FLAGS: &str = "-Crelocation-model=static -Crelro-level=off -Cforce-unwind-tables=yes -Cno-redzone=y \
+                     --check-cfg=cfg(ktest)";
+
+/// Where the parts of a kernel lie: the same for both kernels.
+const SCRIPT: &str = "x86_64.ld";
+
+/// This folder: our files, the lists of edits, the trial kernel.
+///
+/// # Errors
+/// If the checkout is not where this was built.
+pub fn home() -> anyhow::Result<PathBuf> {
+    toolchain::source(".")
+}
+
+fn read(path: &Path) -> anyhow::Result<String> {
+    std::fs::read_to_string(path).with_context(|| format!("reading {}", path.display()))
+}
+
+/// Where the package client has put the sources of ostd, fetched if need be.
+///
+/// # Errors
+/// If they are not there and cannot be fetched.
+pub fn fetch(toolchain: &Toolchain) -> anyhow::Result<PathBuf> {
+    let trial = home()?.join("trial");
+    let output = toolchain
+        .cargo()
+        .current_dir(&trial)
+        .args(["metadata", "--format-version", "1", "--locked"])
+        .stdout(std::process::Stdio::piped())
+        .output()
+        .context("asking cargo for the sources of ostd")?;
+    if !output.status.success() {
+        bail!(
+            "cargo cannot fetch ostd and what it stands on: {}",
+            String::from_utf8_lossy(&output.stderr).trim()
+        );
+    }
+    let metadata: Value =
+        serde_json::from_slice(&output.stdout).context("what cargo says of packages")?;
+    let packages = metadata["packages"].as_array().into_iter().flatten();
+    let manifest = packages
+        .filter(|package| package["name"] == "ostd")
+        .find_map(|package| package["manifest_path"].as_str())
+        .context("cargo names no sources of ostd")?;
+    Ok(Path::new(manifest)
+        .parent()
+        .unwrap_or(Path::new(""))
+        .to_path_buf())
+}
+
+/// Writes the sources of a kernel beside the build; what did not change keeps its age.
+///
+/// # Errors
+/// If an edit finds no anchor, or a file cannot be written.
+pub fn sources(kernel: Kernel, flusher: Flusher, delivered: &Path) -> anyhow::Result<PathBuf> {
+    let home = home()?;
+    let name = [flusher.name(), kernel.suffix()].concat();
+    let folder = toolchain::target_directory("asterinas").join(name);
+    let (edited, fresh) = (folder.join("ostd"), folder.join("fresh"));
+    copy(delivered, &fresh)?;
+    let engine = home.join("../../engine/quell");
+    let engine = engine.canonicalize().context("the engine's sources")?;
+    let names = [("QUELL", engine.to_str().context("a path that is text")?)];
+    let suite: &[&str] = match kernel {
+        Kernel::Conformance => &["conformance.toml"],
+        Kernel::Trial | Kernel::Unit => &[],
+    };
+    for list in flusher.lists().iter().chain(suite) {
+        Edits::read(&home.join(list), &names)?.apply(&fresh, &home)?;
+    }
+    copy(&fresh, &edited)?;
+    std::fs::remove_dir_all(&fresh).with_context(|| format!("removing {}", fresh.display()))?;
+    let own = home.join(kernel.name());
+    for file in files(&own)? {
+        if !file.starts_with("target")
+            && file != Path::new("Cargo.toml")
+            && file != Path::new("Cargo.lock")
+        {
+            write(&folder.join(&file), &read(&own.join(&file))?)?;
+        }
+    }
+    write(
+        &folder.join(SCRIPT),
+        &read(&home.join("trial").join(SCRIPT))?,
+    )?;
+    let patched = "\n[patch.crates-io]\nostd = { path = \"ostd\" }\n";
+    let manifest = read(&own.join("Cargo.toml"))? + patched;
+    write(&folder.join("Cargo.toml"), &manifest)?;
+    // Cargo adds what is patched to the versions that are locked.
+    if !folder.join("Cargo.lock").exists() {
+        write(&folder.join("Cargo.lock"), &read(&own.join("Cargo.lock"))?)?;
+    }
+    Ok(folder)
+}
+
+fn copy(from: &Path, to: &Path) -> anyhow::Result<()> {
+    let wanted = files(from)?;
+    for file in &wanted {
+        // Cargo's own note of a package that it has unpacked is no source.
+        if file != Path::new(".cargo-ok") {
+            write(&to.join(file), &read(&from.join(file))?)?;
+        }
+    }
+    for file in files(to)? {
+        if !wanted.contains(&file) {
+            std::fs::remove_file(to.join(&file))
+                .with_context(|| format!("removing {}", file.display()))?;
+        }
+    }
+    Ok(())
+}
+
+/// Builds a kernel and returns its image.
+///
+/// # Errors
+/// If the build fails.
+pub fn build(
+    kernel: Kernel,
+    flusher: Flusher,
+    toolchain: &Toolchain,
+    folder: &Path,
+) -> anyhow::Result<PathBuf> {
+    let script = folder.join(SCRIPT);
+    let flags = format!(
+        "{FLAGS}{} -Clink-arg=-T{}",
+        kernel.flags(),
+        script.display()
+    );
+    let target = toolchain::target_directory("asterinas").join(kernel.place());
+    let mut cargo = toolchain.build(Arch::X86_64, folder, &target, &flags);
+    cargo.args(kernel.arguments());
+    // ostd needs features that are not stable.
+    let status = cargo
+        .env("RUSTC_BOOTSTRAP", "1")
+        .status()
+        .context("starting cargo")?;
+    if !status.success() {
+        bail!(
+            "building the kernel with the flusher of {} with {toolchain} failed",
+            flusher.name()
+        );
+    }
+    let built = target
+        .join("x86_64-unknown-none/release")
+        .join(kernel.name());
+    let mut image =
+        std::fs::read(&built).with_context(|| format!("reading {}", built.display()))?;
+    // The emulator loads a multiboot image only if it says that it is one for 32 bits.
+    const MACHINE: usize = 18;
+    const EM_386: [u8; 2] = [3, 0];
+    let machine = image.get_mut(MACHINE..MACHINE + EM_386.len());
+    machine
+        .context("an image with a header")?
+        .copy_from_slice(&EM_386);
+    let path = folder.join("kernel.elf");
+    std::fs::write(&path, image).with_context(|| format!("writing {}", path.display()))?;
+    Ok(path)
+}
+
+/// How many bytes of instructions a kernel's image has.
+///
+/// # Errors
+/// If it cannot be read, or is no image with sections.
+pub fn instructions(image: &Path) -> anyhow::Result<u64> {
+    let bytes = std::fs::read(image).with_context(|| format!("reading {}", image.display()))?;
+    let elf = ElfBytes::<LittleEndian>::minimal_parse(&bytes)
+        .with_context(|| format!("{}: no ELF file", image.display()))?;
+    let text = elf.section_header_by_name(".text")?;
+    Ok(text
+        .context("an image without a section of instructions")?
+        .sh_size)
+}
+
+/// How many lines the port adds and takes away, comparing the sources that [`sources`] wrote for both.
+///
+/// # Errors
+/// If they cannot be read.
+pub fn size(ostd: &Path, quell: &Path) -> anyhow::Result<Size> {
+    let (ostd, quell) = (ostd.join("ostd"), quell.join("ostd"));
+    let mut names = files(&ostd)?;
+    names.extend(files(&quell)?);
+    names.sort();
+    names.dedup();
+    let mut size = Size::default();
+    for name in names {
+        let text = |folder: &Path| match std::fs::read_to_string(folder.join(&name)) {
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(String::new()),
+            read => read.with_context(|| format!("reading {}", name.display())),
+        };
+        let (before, after) = (text(&ostd)?, text(&quell)?);
+        for change in TextDiff::from_lines(&before, &after).iter_all_changes() {
+            match change.tag() {
+                ChangeTag::Insert => size.added += 1,
+                ChangeTag::Delete => size.removed += 1,
+                ChangeTag::Equal => {}
+            }
+        }
+    }
+    Ok(size)
+}

@@ -1,0 +1,42 @@
+//! Builds and boots quell's kernel on the MMU of an emulator, and compares it with a stock Linux.
+//!
+//! Builds the bare-metal kernel with whatever toolchain is there ([`toolchain`]), starts it in QEMU
+//! ([`qemu`]) or Bochs ([`bochs`]) and follows its events ([`follow`]): [`prepare`], a command and
+//! [`follow::run`] are the three steps of each boot. [`versus`] takes them for quell's kernel and for Linux.
+
+/// Writes a line to standard error if that is possible; a reader that has gone is no reason to end.
+macro_rules! remark {
+    ($($text:tt)*) => {{
+        use std::io::Write as _;
+        let line = format!($($text)*) + "\n";
+        let _ = std::io::stderr().write_all(line.as_bytes());
+    }};
+}
+
+mod arch;
+#[allow(dead_code)] // The kernel reads what the host writes.
+#[path = "../../quell/src/attached.rs"]
+mod attached;
+pub mod bochs;
+#[cfg(unix)]
+mod ending;
+#[cfg(not(unix))]
+#[path = "ending_elsewhere.rs"]
+mod ending;
+pub mod files;
+pub mod follow;
+mod images;
+#[path = "../../quell/src/options.rs"]
+mod options;
+mod patience;
+pub mod qemu;
+pub mod refused;
+pub mod toolchain;
+mod usage;
+pub mod versus;
+
+pub use arch::Arch;
+pub use ending::told_to_end;
+pub use images::{Images, prepare};
+pub use options::{OptionError, Options};
+pub use usage::UsageError;

@@ -1,0 +1,236 @@
+//! Building the kernel with whatever can compile for bare metal.
+//!
+//! In this order: a toolchain that has the target installed (`rustup target add`), then one that has
+//! the library's source and can build it for the target (`rustup component add rust-src`, or
+//! Debian's `rust-web-src`). Building the library is an unstable feature of Cargo, so those
+//! compilers are told to accept unstable features, for this build alone.
+
+use crate::arch::Arch;
+use anyhow::{Context, bail};
+use std::fmt;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+/// The one command that installs what is missing.
+pub const SETUP: &str = "scripts/setup-boot";
+
+/// The target's name for the compiler.
+const fn target(arch: Arch) -> &'static str {
+    match arch {
+        Arch::X86_64 => "x86_64-unknown-none",
+        Arch::Aarch64 => "aarch64-unknown-none-softfloat",
+        Arch::Riscv64 => "riscv64imac-unknown-none-elf",
+    }
+}
+
+/// A compiler that can build for a target.
+#[derive(Clone, Debug)]
+pub struct Toolchain {
+    rustc: PathBuf,
+    cargo: PathBuf,
+    version: String,
+    /// The library must be built too.
+    builds_library: bool,
+    /// The linker, where it is not the target's own.
+    linker: Option<PathBuf>,
+}
+
+impl fmt::Display for Toolchain {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let how = if self.builds_library {
+            ", building the library from its source"
+        } else {
+            ""
+        };
+        write!(f, "{} ({}){how}", self.version, self.rustc.display())
+    }
+}
+
+/// A program in `PATH`.
+pub fn which(name: &str) -> Option<PathBuf> {
+    let path = std::env::var_os("PATH")?;
+    std::env::split_paths(&path)
+        .map(|directory| directory.join(name))
+        .find(|file| file.is_file())
+}
+
+fn ask(rustc: &Path, arguments: &[&str]) -> Option<String> {
+    let output = Command::new(rustc).args(arguments).output().ok()?;
+    let text = String::from_utf8(output.stdout).ok()?;
+    (output.status.success()).then(|| text.trim().to_string())
+}
+
+/// Finds a toolchain that can build the kernel.
+///
+/// # Errors
+/// If there is none: what was looked at, and the command that installs one.
+pub fn find(arch: Arch) -> anyhow::Result<Toolchain> {
+    let target = target(arch);
+    let mut candidates: Vec<(PathBuf, PathBuf)> = Vec::new();
+    if let (Some(rustc), Some(cargo)) = (which("rustc"), which("cargo")) {
+        candidates.push((rustc, cargo));
+    }
+    candidates.push(("/usr/bin/rustc".into(), "/usr/bin/cargo".into()));
+    candidates.dedup();
+    let mut seen = Vec::new();
+    let mut with_source = None;
+    for (rustc, cargo) in candidates {
+        let (Some(version), Some(sysroot)) = (
+            ask(&rustc, &["--version"]),
+            ask(&rustc, &["--print", "sysroot"]),
+        ) else {
+            continue;
+        };
+        if !cargo.is_file() {
+            continue;
+        }
+        let library = Path::new(&sysroot).join("lib/rustlib");
+        let toolchain = |builds_library, linker| Toolchain {
+            rustc: rustc.clone(),
+            cargo: cargo.clone(),
+            version: version.clone(),
+            builds_library,
+            linker,
+        };
+        if library.join(target).join("lib").is_dir() {
+            return Ok(toolchain(false, None));
+        }
+        let host = ask(&rustc, &["-vV"]).unwrap_or_default();
+        let host = host
+            .lines()
+            .find_map(|line| line.strip_prefix("host: "))
+            .unwrap_or_default();
+        let linker = which("ld.lld").or_else(|| {
+            Some(library.join(host).join("bin/rust-lld")).filter(|file| file.is_file())
+        });
+        let has_source = library.join("src/rust/library/core").is_dir();
+        seen.push(format!(
+            "{version} ({}): no target {target}{}{}",
+            rustc.display(),
+            if has_source {
+                ""
+            } else {
+                ", no library source"
+            },
+            if linker.is_some() {
+                ""
+            } else {
+                ", no linker (ld.lld)"
+            },
+        ));
+        if has_source && linker.is_some() && with_source.is_none() {
+            with_source = Some(toolchain(true, linker));
+        }
+    }
+    match with_source {
+        Some(toolchain) => Ok(toolchain),
+        None => bail!(
+            "no compiler here can build for {target}\n  {}\nrun {SETUP} to install one",
+            if seen.is_empty() {
+                "no rustc was found".into()
+            } else {
+                seen.join("\n  ")
+            }
+        ),
+    }
+}
+
+/// The source of something to build, at a place relative to the source of this program.
+///
+/// # Errors
+/// If it is not there.
+pub fn source(place: &str) -> anyhow::Result<PathBuf> {
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join(place);
+    source.canonicalize().with_context(|| {
+        format!(
+            "the source is not at {} any more: run this from a checkout",
+            source.display()
+        )
+    })
+}
+
+/// Where something is built or kept: beside the host's own build.
+pub fn target_directory(name: &str) -> PathBuf {
+    match std::env::var_os("CARGO_TARGET_DIR") {
+        Some(directory) => PathBuf::from(directory).join(name),
+        None => Path::new(env!("CARGO_MANIFEST_DIR"))
+            .join("../../target")
+            .join(name),
+    }
+}
+
+/// A build by `cargo` that settings for the host's build do not reach.
+pub fn command(cargo: &Path) -> Command {
+    let mut command = Command::new(cargo);
+    for name in [
+        "RUSTFLAGS",
+        "CARGO_ENCODED_RUSTFLAGS",
+        "RUSTC_WRAPPER",
+        "RUSTC_WORKSPACE_WRAPPER",
+        "CARGO_BUILD_TARGET",
+    ] {
+        command.env_remove(name);
+    }
+    // Tests and scripts read what is printed; only a person needs to see a build that goes well.
+    if !std::io::IsTerminal::is_terminal(&std::io::stderr()) {
+        command.arg("--quiet");
+    }
+    command.stdout(std::process::Stdio::null());
+    command
+}
+
+impl Toolchain {
+    /// Its `cargo`, which settings for the host's build do not reach.
+    pub fn cargo(&self) -> Command {
+        let mut cargo = command(&self.cargo);
+        cargo.env("RUSTC", &self.rustc);
+        cargo
+    }
+
+    /// A release build of the package in `source` for bare metal, to below `target`, with flags for the compiler.
+    pub fn build(&self, arch: Arch, source: &Path, target: &Path, flags: &str) -> Command {
+        let mut cargo = self.cargo();
+        cargo
+            .current_dir(source)
+            .args(["build", "--release", "--target", self::target(arch)])
+            .arg("--target-dir")
+            .arg(target);
+        let mut flags = flags.to_string();
+        if self.builds_library {
+            cargo.env("RUSTC_BOOTSTRAP", "1").args([
+                "-Zbuild-std=core,alloc,compiler_builtins",
+                "-Zbuild-std-features=compiler-builtins-mem",
+            ]);
+        }
+        if let Some(linker) = &self.linker {
+            flags += &format!(" -Clinker={} -Clinker-flavor=ld.lld", linker.display());
+        }
+        if !flags.is_empty() {
+            cargo.env("RUSTFLAGS", flags);
+        }
+        cargo
+    }
+}
+
+/// Builds the kernel, with or without the questions that let it make mistakes on purpose; returns
+/// the directory of the results. Cargo shows its own progress.
+///
+/// # Errors
+/// If no toolchain can, or the build fails.
+pub fn build(arch: Arch, mutants: bool) -> anyhow::Result<PathBuf> {
+    let toolchain = find(arch)?;
+    let source = source("../quell")?;
+    // Beside each other, so that neither build undoes the other.
+    let directory = target_directory(if mutants { "boot-mutants" } else { "boot" });
+    let mut cargo = toolchain.build(arch, &source, &directory, "");
+    if mutants {
+        cargo.args(["--features", "mutants"]);
+    }
+    let status = cargo
+        .status()
+        .with_context(|| format!("starting {}", toolchain.cargo.display()))?;
+    if !status.success() {
+        bail!("building the kernel for {arch} with {toolchain} failed");
+    }
+    Ok(directory.join(target(arch)).join("release"))
+}

@@ -1,0 +1,293 @@
+//! What `kernels/linux/run` runs: gets Linux's source, configures and builds it with and without the engine.
+
+use anyhow::bail;
+use clap::{Args, Parser, Subcommand, ValueEnum, value_parser};
+use quell_boot::versus::Programs;
+use quell_linux::make::{self, Flavour};
+use quell_linux::soak::{Outcome, Request};
+use quell_linux::tree::{self, Lock};
+use std::process::ExitCode;
+use std::time::Duration;
+
+/// Builds Linux 6.12, stock and with quell's engine in it.
+#[derive(Parser)]
+#[command(name = "kernels/linux/run")]
+struct Arguments {
+    #[command(subcommand)]
+    step: Step,
+}
+
+#[derive(Subcommand)]
+enum Step {
+    /// Get Debian's source package and unpack it below target/linux
+    Fetch,
+    /// Say whether every edit still fits the source
+    Check,
+    /// Build the engine as an object that Linux links
+    Engine,
+    /// Make the configuration
+    Configure { kernel: Kernel },
+    /// All of this, and build the kernel; prints where its image is
+    Build { kernel: Kernel },
+    /// Build the stock kernel and the one with the engine; where the source or a tool is missing, say so and end well,
+    /// unless QUELL_REQUIRE_LINUX_BUILD is set
+    Both,
+    /// Boot a kernel that was built, and run the programs of the conformance suite on it
+    Conformance(Conformance),
+    /// Run Linux's self-tests of memory management and stress-ng's stressors on a kernel with the engine on, and what
+    /// does not simply pass also with it off, and say what fails or what the kernel complains of with it and not
+    /// without. Minutes to hours
+    Soak(Soak),
+}
+
+#[derive(Args)]
+struct Soak {
+    /// Which kernel: one with the engine in it
+    #[arg(default_value = "debug")]
+    kernel: Kernel,
+    /// On so many CPUs
+    #[arg(long, value_name = "N", default_value_t = 2, value_parser = value_parser!(u16).range(1..=64))]
+    cpus: u16,
+    /// What is on of the engine: all, or some of batch, extents, tags, lazy and remote, separated by commas. Given
+    /// several times, each is run and compared with the engine off: `all` with `batch,extents,tags,remote` says what is
+    /// due to lazy unmap
+    #[arg(long, value_name = "LIST", default_value = "all")]
+    mechanisms: Vec<String>,
+    /// How long each stressor runs, in seconds
+    #[arg(long, value_name = "N", default_value_t = 10)]
+    seconds: u64,
+    /// Only programs that have one of these texts in their name: `--only cow,--mremap`
+    #[arg(
+        long,
+        value_name = "TEXTS",
+        value_delimiter = ',',
+        allow_hyphen_values = true
+    )]
+    only: Vec<String>,
+    /// Leave out this rule of the engine, by the name of its mutant; something must fail. Of the kernels `debug` and `mutants`
+    #[arg(long, value_name = "RULE")]
+    forget: Option<String>,
+    /// Count instructions instead of time, and let one CPU run at a time: slower, and a run repeats itself
+    #[arg(long)]
+    counted: bool,
+    /// How many minutes a machine may be silent before it is ended
+    #[arg(long, value_name = "N", default_value_t = 15)]
+    minutes: u64,
+    /// Print JSON instead of a table
+    #[arg(long)]
+    json: bool,
+    /// Show every line of the serial console
+    #[arg(long)]
+    verbose: bool,
+}
+
+impl Soak {
+    /// Whether nothing is worse with the engine.
+    fn run(self) -> anyhow::Result<bool> {
+        let flavour = Flavour::from(self.kernel);
+        let request = Request {
+            flavour,
+            cpus: self.cpus,
+            mechanisms: self.mechanisms,
+            seconds: self.seconds,
+            only: self.only,
+            words: forget(self.forget.as_deref(), flavour)?
+                .into_iter()
+                .collect(),
+            counted: self.counted,
+            limit: Duration::from_secs(60 * self.minutes),
+            verbose: self.verbose,
+        };
+        let outcomes = request.run()?;
+        if self.json {
+            let json: Vec<_> = outcomes.iter().map(Outcome::json).collect();
+            println!("{:#}", serde_json::Value::from(json));
+        } else {
+            outcomes.iter().for_each(Outcome::print);
+        }
+        Ok(outcomes.iter().all(Outcome::holds))
+    }
+}
+
+/// The word for Linux's command line that leaves out a rule of the engine.
+fn forget(rule: Option<&str>, flavour: Flavour) -> anyhow::Result<Option<String>> {
+    let Some(rule) = rule else {
+        return Ok(None);
+    };
+    if !flavour.forgets() {
+        bail!(
+            "--forget needs the kernel `debug` or `mutants`: the others have all rules compiled in"
+        );
+    }
+    if !quell::rules::ALL.iter().any(|known| known.name == rule) && !make::RULES.contains(&rule) {
+        bail!(
+            "there is no rule {rule}: `quell explore --list` names the engine's, and those of the glue are {}",
+            make::RULES.join(", ")
+        );
+    }
+    Ok(Some(format!("quell_forget={rule}")))
+}
+
+#[derive(Args)]
+struct Conformance {
+    /// Which kernel
+    kernel: Kernel,
+    /// On so many CPUs, one boot for each
+    #[arg(long, value_name = "LIST", value_delimiter = ',', default_value = "1,2,4,8",
+          value_parser = value_parser!(u16).range(1..=64))]
+    cpus: Vec<u16>,
+    /// What is on of the engine: all, off, or some of batch, extents, tags, lazy and remote, separated by commas
+    #[arg(long, value_name = "LIST", default_value = "all")]
+    mechanisms: String,
+    /// So many rounds of every operation at random follow, of a thousand operations on each CPU
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    rounds: u64,
+    /// The seed: what is drawn from it is the same on every host. Here those operations
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    seed: u64,
+    /// Leave out this rule of the engine, by the name of its mutant; the programs must notice. Of the kernel `debug`
+    #[arg(long, value_name = "RULE")]
+    forget: Option<String>,
+    /// How many minutes a boot may take
+    #[arg(long, value_name = "N", default_value_t = 10)]
+    minutes: u64,
+    /// Show every line of the serial console
+    #[arg(long)]
+    verbose: bool,
+}
+
+impl Conformance {
+    /// Whether every check passed.
+    fn run(self) -> anyhow::Result<bool> {
+        let flavour = Flavour::from(self.kernel);
+        let image = flavour.image();
+        if !image.is_file() {
+            let name = flavour.name();
+            bail!("{} is not there: `build {name}` makes it", image.display());
+        }
+        let forget = forget(self.forget.as_deref(), flavour)?;
+        let mechanisms = (flavour != Flavour::Stock).then_some(self.mechanisms);
+        let programs = Programs {
+            kernel: image,
+            mechanisms,
+            words: forget.into_iter().collect(),
+            cpus: self.cpus,
+            rounds: self.rounds,
+            seed: self.seed,
+            limit: Duration::from_secs(60 * self.minutes),
+            verbose: self.verbose,
+        };
+        let checked = programs.run(|check| {
+            let (cpus, name, saw) = (check.cpus, &check.name, &check.saw);
+            match (check.failures, saw.as_str()) {
+                (0, "") => println!("{cpus} CPUs  ok      {name}"),
+                (0, done) => println!("{cpus} CPUs  ok      {name}: {done}"),
+                (failures, saw) => println!("{cpus} CPUs  FAILED  {name}, on {failures}: {saw}"),
+            }
+        })?;
+        let mut failed = checked
+            .checks
+            .iter()
+            .filter(|check| check.failures > 0)
+            .count();
+        println!("{} checks, {failed} failed", checked.checks.len());
+        for (cpus, splat) in &checked.splats {
+            println!("{cpus} CPUs  FAILED  Linux complains:");
+            splat.iter().for_each(|line| println!("    {line}"));
+            failed += 1;
+        }
+        for (cpus, counted) in &checked.counted {
+            println!("{cpus} CPUs  {counted}");
+            if let Err(why) = counted.agree() {
+                println!("{cpus} CPUs  FAILED  {why}");
+                failed += 1;
+            }
+        }
+        Ok(failed == 0)
+    }
+}
+
+#[derive(Clone, Copy, ValueEnum)]
+enum Kernel {
+    /// As the source is
+    Stock,
+    /// With the engine in it
+    Quell,
+    /// With the engine in it, and with Linux's own checks of memory management and locks
+    Debug,
+    /// With the engine in it, of which rules can be left out
+    Mutants,
+    /// With the engine in it, and with Linux's check of each access to its own memory (KASAN)
+    Kasan,
+}
+
+impl From<Kernel> for Flavour {
+    fn from(kernel: Kernel) -> Flavour {
+        match kernel {
+            Kernel::Stock => Flavour::Stock,
+            Kernel::Quell => Flavour::Quell,
+            Kernel::Debug => Flavour::Debug,
+            Kernel::Mutants => Flavour::Mutants,
+            Kernel::Kasan => Flavour::Kasan,
+        }
+    }
+}
+
+/// Whether what was to be shown is so.
+fn run(step: Step) -> anyhow::Result<bool> {
+    match step {
+        Step::Fetch => println!("{}", tree::fetch(&Lock::take()?)?.display()),
+        Step::Check => {
+            let files = tree::changed(&tree::fetch(&Lock::take()?)?)?;
+            println!("every edit fits: {} files", files.len());
+        }
+        Step::Engine => println!(
+            "{}",
+            make::engine(&Lock::take()?, Flavour::Quell)?.display()
+        ),
+        Step::Configure { kernel } => println!(
+            "{}",
+            make::configure(&Lock::take()?, kernel.into())?.1.display()
+        ),
+        Step::Build { kernel } => {
+            println!("{}", make::build(&Lock::take()?, kernel.into())?.display())
+        }
+        Step::Both => {
+            let required = std::env::var_os("QUELL_REQUIRE_LINUX_BUILD").is_some();
+            let lock = Lock::take()?;
+            let source = match tree::fetch(&lock) {
+                Err(error) if !required => {
+                    eprintln!("SKIPPED: Linux's source is not here: {error:#}");
+                    return Ok(true);
+                }
+                source => source?,
+            };
+            // The edits need the source alone.
+            println!("every edit fits: {} files", tree::changed(&source)?.len());
+            if let Err(error) = make::check_tools() {
+                if required {
+                    return Err(error);
+                }
+                eprintln!("SKIPPED: building Linux: {error:#}");
+                return Ok(true);
+            }
+            for kernel in [Flavour::Stock, Flavour::Quell] {
+                println!("{}", make::build(&lock, kernel)?.display());
+            }
+        }
+        Step::Conformance(conformance) => return conformance.run(),
+        Step::Soak(soak) => return soak.run(),
+    }
+    Ok(true)
+}
+
+fn main() -> ExitCode {
+    match run(Arguments::parse().step) {
+        Ok(true) => ExitCode::SUCCESS,
+        Ok(false) => ExitCode::FAILURE,
+        Err(error) => {
+            eprintln!("{error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}

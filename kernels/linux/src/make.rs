@@ -1,0 +1,378 @@
+//! The engine as an object that Linux links, and the two kernels: stock, and with the engine.
+//!
+//! Both are built from the same source, with the same configuration but for `CONFIG_QUELL`, as of the same moment, so
+//! that what is built twice is the same twice.
+
+use crate::tree::{self, Lock, directory, integration, run};
+use anyhow::{Context, bail};
+use quell_boot::toolchain::which;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+/// What is needed beside a compiler, with the Debian package that has it.
+const TOOLS: [(&str, &str); 8] = [
+    ("make", "make"),
+    ("gcc", "gcc"),
+    ("bc", "bc"),
+    ("flex", "flex"),
+    ("bison", "bison"),
+    ("cpio", "cpio"),
+    ("xz", "xz-utils"),
+    ("objcopy", "binutils"),
+];
+
+/// The rules of the glue that the kernels `debug` and `mutants` can leave out, as `mm/quell_lazy.c` names the mistakes.
+pub const RULES: [&str; 4] = [
+    "LinuxFillUnsettled",
+    "LinuxChangeUnsettled",
+    "LinuxPendingUnseen",
+    "LinuxFrameUnclaimed",
+];
+
+/// A kernel to build.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Flavour {
+    /// As the source is.
+    Stock,
+    /// With the engine in it.
+    Quell,
+    /// With the engine in it, and with the kernel's own checks: of its memory management, of its locks.
+    Debug,
+    /// With the engine in it, whose rules can be left out, and nothing else: what shows that is a program.
+    Mutants,
+    /// With the engine in it, and with the kernel's check of each access to its own memory (KASAN).
+    Kasan,
+}
+
+impl Flavour {
+    /// Its name: that of the folder where it is built.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Flavour::Stock => "stock",
+            Flavour::Quell => "quell",
+            Flavour::Debug => "debug",
+            Flavour::Mutants => "mutants",
+            Flavour::Kasan => "kasan",
+        }
+    }
+
+    /// Whether rules of the engine and of the glue can be left out of it.
+    pub const fn forgets(self) -> bool {
+        matches!(self, Flavour::Debug | Flavour::Mutants)
+    }
+
+    /// Where its image is, once it was built.
+    pub fn image(self) -> PathBuf {
+        directory().join(self.name()).join("arch/x86/boot/bzImage")
+    }
+
+    /// What is merged into the smallest configuration.
+    fn fragments(self) -> &'static [&'static str] {
+        match self {
+            Flavour::Stock => &["kernel.config"],
+            Flavour::Quell => &["kernel.config", "quell.config"],
+            Flavour::Mutants => &["kernel.config", "quell.config", "mutants.config"],
+            Flavour::Debug => &[
+                "kernel.config",
+                "quell.config",
+                "debug.config",
+                "soak.config",
+            ],
+            Flavour::Kasan => &[
+                "kernel.config",
+                "quell.config",
+                "kasan.config",
+                "soak.config",
+            ],
+        }
+    }
+}
+
+/// # Errors
+/// If something that the build needs is not there: what, and what installs it.
+pub fn check_tools() -> anyhow::Result<()> {
+    let missing: Vec<&str> = TOOLS
+        .into_iter()
+        .filter(|(program, _)| which(program).is_none())
+        .map(|(_, package)| package)
+        .chain(
+            [
+                ("/usr/include/libelf.h", "libelf-dev"),
+                ("/usr/include/openssl/ssl.h", "libssl-dev"),
+            ]
+            .into_iter()
+            .filter(|(file, _)| !Path::new(file).exists())
+            .map(|(_, package)| package),
+        )
+        .collect();
+    if !missing.is_empty() {
+        bail!(
+            "building Linux needs what these Debian packages have: {} (scripts/setup-boot --linux installs them)",
+            missing.join(" ")
+        );
+    }
+    Ok(())
+}
+
+/// Builds the engine for a kernel, with what the integration has of its mechanisms; returns the object. Where
+/// [`Flavour::forgets`] says so its rules can be left out. In `quell` it takes the glue's word for all that it can; in
+/// the kernels that are for trying the glue it looks for misuse.
+///
+/// # Errors
+/// If no toolchain can.
+pub fn engine(_: &Lock, flavour: Flavour) -> anyhow::Result<PathBuf> {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../integrations");
+    let output = Command::new(root.join("scripts/build-c"))
+        // Beside the libraries that tests build with other flags.
+        .env("CARGO_TARGET_DIR", directory())
+        .env("QUELL_BUILD_STD", "1")
+        .env(
+            "QUELL_FEATURES",
+            if flavour.forgets() {
+                "batch,extents,tags,lazy,remote,mutants"
+            } else {
+                "batch,extents,tags,lazy,remote"
+            },
+        )
+        .env(
+            "QUELL_UNCHECKED",
+            if flavour == Flavour::Quell { "1" } else { "" },
+        )
+        .env(
+            "RUSTFLAGS",
+            "-C relocation-model=static -C code-model=kernel -C no-redzone=yes -Zplt=yes \
+             -Zdirect-access-external-data=yes -C force-unwind-tables=no",
+        )
+        .stderr(std::process::Stdio::inherit())
+        .output()
+        .context("starting scripts/build-c")?;
+    if !output.status.success() {
+        bail!("scripts/build-c failed: scripts/setup-boot installs a compiler that can");
+    }
+    let folder = directory();
+    std::fs::create_dir_all(&folder)?;
+    let (library, object) = (folder.join("engine.a"), folder.join("engine.o"));
+    std::fs::copy(String::from_utf8(output.stdout)?.trim(), &library)?;
+    // Linux has functions of its own for memory, and for what the compiler asks for.
+    let members = Command::new("ar")
+        .arg("t")
+        .arg(&library)
+        .output()
+        .context("starting ar")?;
+    let members = String::from_utf8(members.stdout)?;
+    run(Command::new("ar").arg("d").arg(&library).args(
+        members
+            .lines()
+            .filter(|name| name.starts_with("compiler_builtins")),
+    ))?;
+    let mut link = Command::new("ld");
+    link.args(["-r", "--gc-sections", "-T"])
+        .arg(integration().join("engine.lds"))
+        .arg("-o")
+        .arg(&object);
+    for function in used()? {
+        link.arg("-u").arg(&function).arg("-e").arg(function);
+    }
+    run(link.arg(&library))?;
+    // Without it the linker would take the object for one that needs an executable stack.
+    run(Command::new("objcopy")
+        .args([
+            "-R",
+            ".note.GNU-stack",
+            "--add-section",
+            ".note.GNU-stack=/dev/null",
+        ])
+        .args([
+            "--redefine-sym",
+            "memcpy=quell_copy",
+            "--redefine-sym",
+            "memset=quell_fill",
+        ])
+        .arg(&object))?;
+    Ok(object)
+}
+
+/// The functions of the header that our files for Linux call: what the object is made of.
+fn used() -> anyhow::Result<Vec<String>> {
+    let folder = integration().join("files/arch/x86/mm");
+    let mut text = String::new();
+    for file in std::fs::read_dir(&folder)? {
+        text.push_str(&std::fs::read_to_string(file?.path())?);
+    }
+    let header = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../engine/quell-c/include/quell.h");
+    Ok(called(&std::fs::read_to_string(header)?, &text))
+}
+
+/// The functions that a header declares, those of the machine aside, and a text calls.
+fn called(header: &str, text: &str) -> Vec<String> {
+    let mut names: Vec<String> = header
+        .lines()
+        .filter(|line| !line.starts_with("//") && !line.starts_with("extern"))
+        .filter_map(|line| {
+            let (before, _) = line.split_once('(')?;
+            let name = before.rsplit([' ', '*']).next()?;
+            (name.starts_with("quell_") && before.contains(' ')).then(|| name.to_string())
+        })
+        .filter(|name| text.contains(&format!("{name}(")))
+        .collect();
+    names.sort();
+    names.dedup();
+    names
+}
+
+/// A build of Linux: reproducible, and beside its source.
+fn make(source: &Path, build: &Path) -> Command {
+    let mut command = Command::new("make");
+    command
+        .current_dir(source)
+        .env("KBUILD_BUILD_TIMESTAMP", "2026-01-01")
+        .env("KBUILD_BUILD_USER", "quell")
+        .env("KBUILD_BUILD_HOST", "quell")
+        .env_remove("MAKEFLAGS")
+        .args(["-s", "ARCH=x86_64"])
+        .arg(format!("O={}", build.display()));
+    command
+}
+
+/// What a Linux of this source shows of itself to programs; returns the folder of the headers.
+///
+/// # Errors
+/// If they cannot be made.
+pub fn headers(_: &Lock, source: &Path) -> anyhow::Result<PathBuf> {
+    let build = directory().join("headers");
+    std::fs::create_dir_all(&build)?;
+    let build = build.canonicalize()?;
+    run(make(source, &build).arg("headers")).context("the headers of Linux")?;
+    Ok(build.join("usr/include"))
+}
+
+/// Configures a kernel, if its configuration is another one than it was; returns where it is built and from what.
+///
+/// # Errors
+/// If Linux refuses an option that was asked for, or something cannot be run.
+pub fn configure(lock: &Lock, flavour: Flavour) -> anyhow::Result<(PathBuf, PathBuf)> {
+    check_tools()?;
+    let source = tree::fetch(lock)?;
+    let source = match flavour {
+        Flavour::Stock => source,
+        Flavour::Quell | Flavour::Debug | Flavour::Mutants | Flavour::Kasan => {
+            tree::with_engine(lock, &source, &engine(lock, flavour)?)?
+        }
+    };
+    let source = source.canonicalize()?;
+    let build = directory().join(flavour.name());
+    std::fs::create_dir_all(&build)?;
+    let build = build.canonicalize()?;
+    let mut wanted = String::new();
+    for fragment in flavour.fragments() {
+        let path = integration().join(fragment);
+        wanted += &std::fs::read_to_string(&path)
+            .with_context(|| format!("reading {}", path.display()))?;
+    }
+    let merged = build.join("wanted.config");
+    let same = std::fs::read_to_string(&merged).is_ok_and(|now| now == wanted);
+    if same && build.join(".config").is_file() {
+        return Ok((source, build));
+    }
+    run(make(&source, &build).arg("tinyconfig"))?;
+    std::fs::write(build.join("fragment"), &wanted)?;
+    run(Command::new("scripts/kconfig/merge_config.sh")
+        .current_dir(&source)
+        .args(["-m", "-O"])
+        .arg(&build)
+        .arg(build.join(".config"))
+        .arg(build.join("fragment"))
+        .stdout(std::process::Stdio::null()))?;
+    run(make(&source, &build).arg("olddefconfig"))?;
+    let config = std::fs::read_to_string(build.join(".config"))?;
+    let lost = lost(&wanted, &config);
+    if !lost.is_empty() {
+        bail!(
+            "Linux does not take {}: is this Linux 6.12?",
+            lost.join(", ")
+        );
+    }
+    std::fs::rename(build.join("fragment"), &merged)?;
+    Ok((source, build))
+}
+
+/// The options that were asked for and are not in a configuration, and those that are in it and were to be left out.
+fn lost<'w>(wanted: &'w str, config: &str) -> Vec<&'w str> {
+    let left_out = |line: &'w str| line.strip_prefix("# ")?.strip_suffix(" is not set");
+    let is_lost = |line: &&'w str| match left_out(line) {
+        Some(option) => {
+            let mut set = config.lines().filter_map(|line| line.split_once('='));
+            set.any(|(name, _)| name == option)
+        }
+        None => line.starts_with("CONFIG_") && !config.lines().any(|has| has == *line),
+    };
+    wanted.lines().filter(is_lost).collect()
+}
+
+/// Builds a kernel; returns its image.
+///
+/// # Errors
+/// If something is missing or does not compile.
+pub fn build(lock: &Lock, flavour: Flavour) -> anyhow::Result<PathBuf> {
+    let (source, build) = configure(lock, flavour)?;
+    let jobs = std::thread::available_parallelism().map_or(1, usize::from);
+    run(make(&source, &build)
+        .arg(format!("-j{jobs}"))
+        .arg("bzImage"))
+    .with_context(|| format!("building Linux ({})", flavour.name()))?;
+    Ok(flavour.image())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn functions_that_are_called_are_found() {
+        let header = "// quell_not(this)\nextern void quell_hw_relax(void);\nenum quell_status quell_one(int);\n\
+                      const char *quell_two(void);\nvoid quell_three(void);\n";
+        let text = "x = quell_one(1); quell_two();";
+        assert_eq!(called(header, text), ["quell_one", "quell_two"]);
+    }
+
+    #[test]
+    fn an_option_that_linux_refuses_is_named() {
+        let wanted =
+            "# a comment\nCONFIG_A=y\nCONFIG_B=7\n# CONFIG_C is not set\n# CONFIG_D is not set\n";
+        let config = "CONFIG_A=y\nCONFIG_B=8\n# CONFIG_C is not set\nCONFIG_D=y\nCONFIG_CC=y\n";
+        let lost = lost(wanted, config);
+        assert_eq!(lost, ["CONFIG_B=7", "# CONFIG_D is not set"]);
+    }
+
+    #[test]
+    fn the_rules_of_the_glue_are_those_that_it_can_leave_out() {
+        let file = integration().join("files/mm/quell_lazy.c");
+        let text = std::fs::read_to_string(file).unwrap();
+        let mut names: Vec<&str> = text
+            .lines()
+            .filter_map(|line| line.split_once("] = \"Linux"))
+            .filter_map(|(_, rest)| rest.strip_suffix("\","))
+            .collect();
+        names.sort();
+        let mut known: Vec<&str> = RULES.iter().map(|name| &name["Linux".len()..]).collect();
+        known.sort();
+        assert_eq!(names, known);
+    }
+
+    #[test]
+    fn the_glue_calls_the_engine() {
+        let used = used().unwrap();
+        for name in [
+            "quell_switch_masked",
+            "quell_batch_finish",
+            "quell_on_interrupt_masked",
+            "quell_zero",
+        ] {
+            assert!(
+                used.iter().any(|used| used == name),
+                "{name} is not in {used:?}"
+            );
+        }
+        assert!(used.iter().all(|name| !name.starts_with("quell_hw_")));
+    }
+}

@@ -1,0 +1,241 @@
+//! Linux's sources: as Debian gives them, and with the engine in them.
+//!
+//! Both lie outside the sources of this project, below `target/linux`. Debian's sources are never touched. The tree
+//! with the engine shares its files with it (hard links), but for those that are edited or ours: these are written
+//! anew, and only if they differ from what is there, so that a build after a change compiles what has changed.
+
+use anyhow::{Context, bail};
+use quell_boot::toolchain::{target_directory, which};
+use quell_edits::{Edits, write};
+use rustix::fs::{FlockOperation, flock};
+use rustix::io::Errno;
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+/// Debian's package of the source.
+pub const PACKAGE: &str = "linux-source-6.12";
+
+/// Where everything of Linux is kept.
+pub fn directory() -> PathBuf {
+    target_directory("linux")
+}
+
+/// Where the integration's own files are.
+pub fn integration() -> PathBuf {
+    PathBuf::from(env!("CARGO_MANIFEST_DIR"))
+}
+
+/// The right to change what is below [`directory`]: one process has it at a time, until it drops this or ends. Kernels
+/// of all flavours share their sources and the engine's object, so that two builds at once would break each other.
+pub struct Lock {
+    _file: File,
+}
+
+impl Lock {
+    /// Waits until no other process has it, and says so if one does.
+    ///
+    /// # Errors
+    /// If there is no such folder and it cannot be made, or if it has no locks.
+    pub fn take() -> anyhow::Result<Self> {
+        Self::take_in(&directory())
+    }
+
+    fn take_in(folder: &Path) -> anyhow::Result<Self> {
+        let place = folder.join("lock");
+        std::fs::create_dir_all(folder).with_context(|| format!("making {}", folder.display()))?;
+        let file = File::create(&place).with_context(|| format!("opening {}", place.display()))?;
+        let mut taken = flock(&file, FlockOperation::NonBlockingLockExclusive);
+        if taken == Err(Errno::WOULDBLOCK) {
+            eprintln!(
+                "waiting for another build of Linux, which has {}",
+                place.display()
+            );
+            taken = flock(&file, FlockOperation::LockExclusive);
+        }
+        taken.with_context(|| format!("locking {}", place.display()))?;
+        Ok(Lock { _file: file })
+    }
+}
+
+/// Runs a command to its end.
+///
+/// # Errors
+/// If it does not start, or fails.
+pub fn run(command: &mut Command) -> anyhow::Result<()> {
+    let name = command.get_program().to_string_lossy().into_owned();
+    let status = command
+        .status()
+        .with_context(|| format!("starting {name}"))?;
+    if !status.success() {
+        bail!("{name} failed ({status})");
+    }
+    Ok(())
+}
+
+/// The source as Debian gives it, fetched with the package client if it is not there.
+///
+/// # Errors
+/// If it is neither there nor to be had.
+pub fn fetch(_: &Lock) -> anyhow::Result<PathBuf> {
+    let source = directory().join("source");
+    if source.join("Makefile").is_file() {
+        return Ok(source);
+    }
+    let partial = directory().join("source.partial");
+    // Unpacked beside its place first, so that an interrupted run leaves nothing half done there.
+    let _ = std::fs::remove_dir_all(&partial);
+    std::fs::create_dir_all(&partial).with_context(|| format!("making {}", partial.display()))?;
+    let installed = Path::new("/usr/src").join(format!("{PACKAGE}.tar.xz"));
+    let archive = if installed.is_file() {
+        installed
+    } else {
+        for program in ["apt-get", "dpkg"] {
+            which(program).with_context(|| {
+                format!(
+                    "{program} is not here: install {PACKAGE}, or unpack Linux 6.12 to {}",
+                    source.display()
+                )
+            })?;
+        }
+        eprintln!("fetching {PACKAGE}");
+        run(Command::new("apt-get")
+            .args(["-q", "download", PACKAGE])
+            .current_dir(&partial))
+        .context("apt-get update may help")?;
+        let package = std::fs::read_dir(&partial)?
+            .filter_map(|entry| Some(entry.ok()?.path()))
+            .find(|path| path.extension().is_some_and(|kind| kind == "deb"))
+            .context("apt-get download left no package")?;
+        run(Command::new("dpkg").arg("-x").arg(&package).arg(&partial))?;
+        partial.join(format!("usr/src/{PACKAGE}.tar.xz"))
+    };
+    eprintln!("unpacking {}", archive.display());
+    let unpacked = partial.join("tree");
+    std::fs::create_dir(&unpacked)?;
+    run(Command::new("tar")
+        .arg("-xf")
+        .arg(&archive)
+        .args(["--strip-components=1", "-C"])
+        .arg(&unpacked))?;
+    std::fs::rename(&unpacked, &source)?;
+    std::fs::remove_dir_all(&partial)?;
+    Ok(source)
+}
+
+/// The tree with the engine in it, brought up to date with the edits and files of the integration. `object` is the
+/// engine.
+///
+/// # Errors
+/// If an edit does not fit, or a file cannot be read or written.
+pub fn with_engine(_: &Lock, source: &Path, object: &Path) -> anyhow::Result<PathBuf> {
+    let tree = directory().join("tree");
+    let files = changed(source)?;
+    if !tree.join("Makefile").is_file() {
+        eprintln!("copying the source");
+        let partial = directory().join("tree.partial");
+        let _ = std::fs::remove_dir_all(&partial);
+        // Hard links: the copy takes no room.
+        run(Command::new("cp").arg("-al").arg(source).arg(&partial))?;
+        std::fs::rename(&partial, &tree)?;
+    }
+    for (file, content) in &files {
+        write(&tree.join(file), content)?;
+    }
+    // Files that an edit has changed and no longer does.
+    let marker = directory().join("edited");
+    for file in std::fs::read_to_string(&marker).unwrap_or_default().lines() {
+        if files.contains_key(Path::new(file)) {
+            continue;
+        }
+        match std::fs::read(source.join(file)) {
+            Ok(content) => write(&tree.join(file), &content)?,
+            Err(_) => std::fs::remove_file(tree.join(file))?,
+        }
+    }
+    let names: Vec<_> = files.keys().map(|name| name.to_string_lossy()).collect();
+    std::fs::write(&marker, names.join("\n"))?;
+    write(
+        &tree.join("arch/x86/mm/quell_engine.o_shipped"),
+        std::fs::read(object).with_context(|| format!("reading {}", object.display()))?,
+    )?;
+    Ok(tree)
+}
+
+/// The list of what is changed in Linux.
+///
+/// # Errors
+/// If it cannot be read.
+pub fn edits() -> anyhow::Result<Edits> {
+    Ok(Edits::read(&integration().join("edits.toml"), &[])?)
+}
+
+/// The files that are edited or ours, with their contents.
+///
+/// # Errors
+/// If an edit does not fit, or a file cannot be read.
+pub fn changed(source: &Path) -> anyhow::Result<BTreeMap<PathBuf, Vec<u8>>> {
+    let (edits, here) = (edits()?, integration());
+    let added = edits.added(&here)?;
+    if let Some((_, name)) = added.iter().find(|(_, name)| source.join(name).exists()) {
+        bail!(
+            "{} is a file of Linux's: ours needs another name",
+            name.display()
+        );
+    }
+    edits
+        .changed(source, &here)
+        .context("kernels/linux/edits.toml")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Each edit of the real list can be read, and does something.
+    #[test]
+    fn the_list_of_the_integration_is_one() {
+        let list = edits().unwrap();
+        assert!(list.edit.len() > 20);
+        for edit in &list.edit {
+            assert!(!edit.why.is_empty(), "{edit:?}");
+            assert_eq!(edit.at, edit.at.trim(), "{}", edit.file.display());
+            for lines in [&edit.before, &edit.after].into_iter().flatten() {
+                assert!(lines.ends_with('\n'), "{edit:?}");
+            }
+            let stand_in = [edit.within.as_deref().unwrap_or_default(), &edit.at].join("\n");
+            assert_ne!(edit.apply(&stand_in).unwrap(), stand_in, "{edit:?}");
+        }
+    }
+
+    #[test]
+    fn one_build_waits_for_another() {
+        let folder = tempfile::tempdir().unwrap();
+        let held = Lock::take_in(folder.path()).unwrap();
+        std::thread::scope(|threads| {
+            let (told, tells) = std::sync::mpsc::channel();
+            let folder = folder.path();
+            let other = threads.spawn(move || {
+                let held = Lock::take_in(folder).unwrap();
+                told.send(()).unwrap();
+                drop(held);
+            });
+            // It does not get it as long as this one has it, however long that is.
+            let soon = std::time::Duration::from_millis(100);
+            assert!(tells.recv_timeout(soon).is_err());
+            drop(held);
+            tells.recv().unwrap();
+            other.join().unwrap();
+        });
+    }
+
+    #[test]
+    fn the_files_of_the_integration_are_added() {
+        let added = edits().unwrap().added(&integration()).unwrap();
+        for name in ["arch/x86/mm/quell.c", "include/quell/engine.h"] {
+            let found = added.iter().find(|(_, to)| to == Path::new(name));
+            assert!(found.is_some_and(|(from, _)| from.is_file()), "{added:?}");
+        }
+    }
+}

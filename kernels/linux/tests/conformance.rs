@@ -1,0 +1,157 @@
+//! The programs of the conformance suite on the kernels that were built, and on one whose engine has forgotten a rule.
+//!
+//! Where a kernel is not there, a test says `SKIPPED` and how it is made, and passes, unless
+//! `QUELL_REQUIRE_LINUX_BUILD` is set: then it fails. `debug` and `mutants` are built apart, and never required.
+
+use quell_boot::versus::{Checked, Programs};
+use quell_linux::make::{Flavour, RULES};
+use quell_linux::soak::Request;
+use std::time::Duration;
+
+/// Whether there is such a kernel. Where there is none, this is said aloud.
+fn is_there(flavour: Flavour) -> bool {
+    let image = flavour.image();
+    if image.is_file() {
+        return true;
+    }
+    let (image, name) = (image.display(), flavour.name());
+    let what = format!("there is no {image}: kernels/linux/run build {name} makes it");
+    let required = std::env::var_os("QUELL_REQUIRE_LINUX_BUILD").is_some();
+    assert!(
+        !required || !matches!(flavour, Flavour::Stock | Flavour::Quell),
+        "{what}"
+    );
+    eprintln!("SKIPPED: Linux {name}: {what}");
+    false
+}
+
+/// The word for Linux's command line that leaves a rule out.
+fn forgetting(rule: Option<&str>) -> Vec<String> {
+    rule.map(|rule| format!("quell_forget={rule}"))
+        .into_iter()
+        .collect()
+}
+
+/// Runs the programs on two CPUs, with one round of the stress; `None` where there is no such kernel.
+fn run(flavour: Flavour, forget: Option<&str>) -> Option<anyhow::Result<Checked>> {
+    if !is_there(flavour) {
+        return None;
+    }
+    let programs = Programs {
+        kernel: flavour.image(),
+        mechanisms: (flavour != Flavour::Stock).then(|| "all".into()),
+        words: forgetting(forget),
+        cpus: vec![2],
+        rounds: 1,
+        seed: 1,
+        limit: Duration::from_secs(1800),
+        verbose: false,
+    };
+    Some(programs.run(|_| {}))
+}
+
+fn holds(flavour: Flavour) {
+    let Some(checks) = run(flavour, None) else {
+        return;
+    };
+    let Checked {
+        checks,
+        counted,
+        splats,
+    } = checks.expect("Linux runs to its end");
+    assert!(splats.is_empty(), "{splats:?}");
+    assert_eq!(checks.len(), 13, "{checks:?}");
+    let failed: Vec<_> = checks.iter().filter(|check| check.failures > 0).collect();
+    assert!(failed.is_empty(), "{failed:?}");
+    // Only an engine that is on has counters, and they say what Linux's say.
+    assert_eq!(counted.is_empty(), flavour == Flavour::Stock);
+    for (_, counted) in counted {
+        assert!(counted.get("sent") > 0, "{counted}");
+        counted
+            .agree()
+            .unwrap_or_else(|why| panic!("{why}: {counted}"));
+    }
+}
+
+#[test]
+#[ignore = "boots: `cargo xtask ci linux`"]
+fn the_contract_holds_on_stock_linux() {
+    holds(Flavour::Stock);
+}
+
+#[test]
+#[ignore = "boots: `cargo xtask ci linux`"]
+fn the_contract_holds_on_linux_with_the_engine() {
+    holds(Flavour::Quell);
+}
+
+#[test]
+#[ignore = "boots: `cargo xtask ci linux`"]
+fn the_contract_holds_where_linux_checks_itself() {
+    holds(Flavour::Debug);
+}
+
+/// A rule that is left out shows: in a check, or because Linux does not get to its end.
+#[test]
+#[ignore = "boots: `cargo xtask ci linux`"]
+fn a_rule_that_the_engine_forgets_shows() {
+    for rule in ["SkipPost", "SkipLocalFlush"] {
+        let Some(checks) = run(Flavour::Debug, Some(rule)) else {
+            return;
+        };
+        let noticed = checks.map_or(true, |checked| {
+            checked.checks.iter().any(|check| check.failures > 0)
+        });
+        assert!(noticed, "{rule} was not noticed");
+    }
+}
+
+/// The parts of a program of ours that show what is stale, with all mechanisms on and perhaps a rule of the glue left
+/// out. The emulator counts instructions and lets one CPU run at a time, so that no work of the host's comes between two
+/// steps.
+fn stale_parts(cpus: u16, program: &str, forget: Option<&str>) -> Vec<String> {
+    let request = Request {
+        flavour: Flavour::Mutants,
+        cpus,
+        mechanisms: vec!["all".into()],
+        seconds: 1,
+        only: vec![program.into()],
+        words: forgetting(forget),
+        counted: true,
+        limit: Duration::from_secs(1800),
+        verbose: false,
+    };
+    let ran = request.with_engine().expect("Linux runs to its end");
+    assert_eq!(ran.len(), 1, "{ran:?}");
+    assert!(ran[0].passed > 0, "{ran:?}");
+    ran[0].failed.clone()
+}
+
+/// A rule that the glue keeps is needed: without it one part of a program shows what is stale, and with all of them none
+/// does.
+#[test]
+#[ignore = "boots: `cargo xtask ci linux`"]
+fn a_rule_of_lazy_unmap_that_the_glue_forgets_shows() {
+    let (fresh, joined) = ((2, "fresh 4"), (4, "joined 500"));
+    let finds = [
+        ("LinuxFillUnsettled", fresh, "write"),
+        ("LinuxChangeUnsettled", fresh, "direct write"),
+        ("LinuxPendingUnseen", fresh, "write while reclaim goes on"),
+        ("LinuxFrameUnclaimed", fresh, "reuse of the frames"),
+        // The engine's, which shares flushes for the glue.
+        ("JoinedLate", joined, "discard beside others"),
+    ];
+    assert_eq!(finds.map(|(rule, ..)| rule)[..RULES.len()], RULES);
+    if !is_there(Flavour::Mutants) {
+        return;
+    }
+    for (cpus, program) in [fresh, joined] {
+        assert_eq!(stale_parts(cpus, program, None), [""; 0]);
+    }
+    let unnoticed: Vec<_> = finds
+        .map(|(rule, (cpus, program), part)| (rule, part, stale_parts(cpus, program, Some(rule))))
+        .into_iter()
+        .filter(|(_, part, stale)| !stale.iter().any(|name| name == part))
+        .collect();
+    assert!(unnoticed.is_empty(), "{unnoticed:?}");
+}

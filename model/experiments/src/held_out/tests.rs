@@ -1,0 +1,145 @@
+use super::*;
+
+fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../held-out")
+}
+
+/// A table whose two sides differ in what the second drops with a call.
+fn made_up(name: &str, figure: &str) -> Result<Table, ReadError> {
+    let folder = std::env::temp_dir().join(format!("quell-held-out-{}-{name}", std::process::id()));
+    fs::create_dir_all(&folder).unwrap();
+    let file = folder.join(FILE);
+    let text = format!(
+        "name = \"made-up\"\ntitle = \"t\"\nsource = \"s\"\nseen = \"r\"\nworkload = \"dontneed\"\n\
+         machine = \"haswell-server\"\nparameters = [\"iterations=20\"]\n\
+         [before]\nlabel = \"b\"\npolicy = \"baseline\"\n\
+         [after]\nlabel = \"a\"\npolicy = \"S4\"\n{figure}"
+    );
+    fs::write(&file, text).unwrap();
+    let table = find(&folder).map(|mut tables| tables.remove(0));
+    fs::remove_dir_all(&folder).unwrap();
+    table
+}
+
+#[test]
+fn every_table_can_be_read() {
+    let tables = find(&root()).unwrap_or_else(|error| panic!("{error}"));
+    let names: Vec<_> = tables.iter().map(|table| table.name.as_str()).collect();
+    assert!(names.len() >= 6, "{names:?}");
+    assert!(names.is_sorted_by(|a, b| a < b), "{names:?}");
+    for table in &tables {
+        let folder = root().join(&table.name);
+        assert!(folder.is_dir(), "{}: not its folder's name", table.name);
+    }
+}
+
+#[test]
+fn a_prediction_is_the_ratio_of_two_runs() {
+    let table = made_up(
+        "ratio",
+        "[[figure]]\ncase = \"c\"\ncpus = 2\nchange = -50\n",
+    )
+    .unwrap();
+    let mut results = Results::default();
+    results.run("test", table.jobs());
+    let rows = table.rows(&results);
+    let [row] = &rows[..] else {
+        panic!("{rows:?}");
+    };
+    let job = |side: usize| &table.figures[0].sides[side][0];
+    assert_ne!(job(0).policy, job(1).policy);
+    let ratio = row.model_after.unwrap() / row.model_before.unwrap();
+    assert!(ratio < 1.0, "S4 saves something: {ratio}");
+    assert_eq!(row.change_predicted, Some(ratio - 1.0));
+    assert_eq!(row.off, Some(ratio / 0.5 - 1.0));
+    assert_eq!(row.violations, 0);
+}
+
+#[test]
+fn what_clearing_whole_pages_gains_depends_on_the_loop_of_the_machine_after_the_change() {
+    let table = Table::read(&root().join("zeroing").join(FILE)).unwrap();
+    let mut results = Results::default();
+    results.run("test", table.jobs());
+    let rows = table.rows(&results);
+    let [strings, clzero, movnti] = &rows[..] else {
+        panic!("{rows:?}");
+    };
+    let [strings, clzero, movnti] = [strings, clzero, movnti].map(|row| {
+        assert_eq!(row.model_before, rows[0].model_before, "{row:?}");
+        row.model_after.unwrap()
+    });
+    assert!(
+        1.2 * strings < movnti && 1.2 * movnti < clzero,
+        "{strings}, {movnti} and {clzero} GB/s"
+    );
+}
+
+#[test]
+fn a_difference_is_compared_in_the_published_unit() {
+    let figure = "[[figure]]\ncase = \"c\"\ncpus = 2\ncompare = \"difference\"\npublished = [1500, 1000]\nunit = \"ns\"\n";
+    let table = made_up("difference", figure).unwrap();
+    let mut results = Results::default();
+    results.run("test", table.jobs());
+    let row = table.rows(&results).remove(0);
+    let saved = row.model_before.unwrap() - row.model_after.unwrap();
+    assert!(
+        (row.off.unwrap() - (saved / 500.0 - 1.0)).abs() < 1e-9,
+        "{row:?}"
+    );
+    let refused = made_up(
+        "alone",
+        "[[figure]]\ncase = \"c\"\ncompare = \"difference\"\nchange = 5\n",
+    );
+    assert!(
+        refused
+            .unwrap_err()
+            .to_string()
+            .contains("only with the former")
+    );
+}
+
+#[test]
+fn too_small_by_a_factor_is_as_far_as_too_large() {
+    assert!(near(0.0) && near(0.149) && near(1.0 / 1.149 - 1.0));
+    assert!(!near(0.151) && !near(1.0 / 1.151 - 1.0));
+    assert!(!near(-1.0) && !near(-2.0), "of another sign");
+}
+
+#[test]
+fn a_mistake_names_the_file_and_what_is_wrong() {
+    let cases = [
+        ("", "figure"),
+        ("[[figure]]\ncase = \"c\"\n", "c: expected either"),
+        (
+            "[[figure]]\ncase = \"c\"\nchange = -100\n",
+            "c: expected either",
+        ),
+        (
+            "[[figure]]\ncase = \"c\"\npublished = [0, 1]\nunit = \"s\"\n",
+            "c: expected either",
+        ),
+        (
+            "[[figure]]\ncase = \"c\"\nchange = 1\nparameters = [\"speed=3\"]\n",
+            "parameter speed=3",
+        ),
+        (
+            "[[figure]]\ncase = \"c\"\nchange = 1\nmachine = \"none.toml\"\n",
+            "none.toml",
+        ),
+        (
+            "[[figure]]\ncase = \"c\"\nchange = 1\nreads = \"luck\"\n",
+            "luck",
+        ),
+        ("[[figure]]\ncase = \"c\"\nchanged = 1\n", "changed"),
+    ];
+    for (index, (figure, expected)) in cases.into_iter().enumerate() {
+        let error = made_up(&format!("wrong-{index}"), figure).unwrap_err();
+        let said = error.to_string();
+        assert!(
+            said.contains(FILE) && said.contains(expected),
+            "{figure}: {said}"
+        );
+    }
+    let nowhere = find(Path::new("no/such/folder")).unwrap_err().to_string();
+    assert!(nowhere.contains("held-out in a checkout"), "{nowhere}");
+}

@@ -1,0 +1,255 @@
+//! Mistakes that are made on purpose: a search that does not find one of them has proved nothing.
+//!
+//! A mistake is one of three. A *rule* of the engine, of the memory manager or of zeroing is not kept: the code decides
+//! otherwise at that line. Something goes wrong at the *boundary* to the machine: an interrupt is not sent, an
+//! invalidation reaches less than it should ([`broken`](crate::broken)). Or an *ordering* is weaker than the code says:
+//! that of the stores to one word, or of one kind of operation in one file of the engine ([`Weakened`]).
+//!
+//! Scenarios, replay codes and `docs/mutants.md` name a mistake by its name, which never changes.
+
+use crate::broken::Boundary;
+use crate::kind::{MachineKind, Stores};
+use quell::Rule;
+use std::sync::atomic::Ordering::{self, AcqRel, Acquire, Relaxed, Release, SeqCst};
+
+/// An operation that is ordered.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Ordered {
+    /// A load, and an exchange that fails.
+    Load,
+    /// A store.
+    Store,
+    /// An exchange, or what else reads and writes at once.
+    Modify,
+    /// A fence of the memory model.
+    Fence,
+}
+
+/// What is ordered less than the code says.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Weak {
+    /// Stores to this word, as the engine names it ([`PerCpu::word_name`](quell::PerCpu::word_name)): they are
+    /// relaxed.
+    Stores(&'static str),
+    /// Operations of this kind and ordering in a file of the source: they are a step weaker, a sequentially
+    /// consistent one as acquire and release, others as relaxed. A fence goes.
+    In(&'static str, Ordered, Ordering),
+}
+
+/// An ordering that is weakened.
+#[derive(Debug)]
+pub struct Weakened {
+    /// Its name.
+    pub name: &'static str,
+    /// Which it is.
+    pub what: Weak,
+    /// What that means.
+    pub mistake: &'static str,
+}
+
+impl Weakened {
+    /// Whether some run on such a machine may differ for it: elsewhere the machine gives the operation more order than
+    /// it asks for.
+    fn shows_on(&self, kind: &MachineKind) -> bool {
+        match self.what {
+            Weak::In(_, Ordered::Store | Ordered::Fence, SeqCst) => true,
+            Weak::Stores(_) | Weak::In(_, Ordered::Store | Ordered::Fence, _) => {
+                kind.stores == Stores::Unordered
+            }
+            Weak::In(_, Ordered::Load, SeqCst) | Weak::In(_, Ordered::Modify, Release | AcqRel) => {
+                kind.stores == Stores::Unordered
+            }
+            Weak::In(_, Ordered::Load | Ordered::Modify, _) => kind.reorders,
+        }
+    }
+
+    /// The ordering of an operation with this mistake made.
+    #[inline]
+    pub(crate) fn order(&self, file: &str, operation: Ordered, order: Ordering) -> Ordering {
+        match self.what {
+            Weak::In(in_file, kind, weakened)
+                if kind == operation && weakened == order && file.ends_with(in_file) =>
+            {
+                match (order, operation) {
+                    (SeqCst, Ordered::Load) => Acquire,
+                    (SeqCst, Ordered::Store) => Release,
+                    (SeqCst, Ordered::Modify) => AcqRel,
+                    _ => Relaxed,
+                }
+            }
+            _ => order,
+        }
+    }
+}
+
+/// The orderings that are weakened, one at a time. Every one of them in the source has its mutant under
+/// another tool (`docs/orderings.md`); here are some that show as a breach of the contract.
+pub static WEAKENED: &[Weakened] = &[
+    Weakened {
+        name: "RelaxedDone",
+        what: Weak::Stores("done"),
+        mistake: "The acknowledgement is stored relaxed.",
+    },
+    Weakened {
+        name: "RelaxedLeaveLazy",
+        what: Weak::Stores("state"),
+        mistake: "A lazy CPU declares itself running with a relaxed store (bug 34).",
+    },
+    Weakened {
+        name: "InboxLooksCross",
+        what: Weak::In("engine/quell/src/inbox.rs", Ordered::Load, SeqCst),
+        mistake: "Initiator and target look at each other's count before their own is seen.",
+    },
+    Weakened {
+        name: "InboxPostsCross",
+        what: Weak::In("engine/quell/src/inbox.rs", Ordered::Modify, SeqCst),
+        mistake: "Posts and receipts are not sequentially consistent.",
+    },
+    Weakened {
+        name: "SpaceReadEarly",
+        what: Weak::In("engine/quell/src/space.rs", Ordered::Load, SeqCst),
+        mistake: "The generation of a space, and the CPUs that have it loaded, are read before what was announced is seen.",
+    },
+    Weakened {
+        name: "SpaceAnnouncesLate",
+        what: Weak::In("engine/quell/src/space.rs", Ordered::Modify, SeqCst),
+        mistake: "Generations, batches and CPUs that enter a space are counted, not announced.",
+    },
+    Weakened {
+        name: "LedgerReadRelaxed",
+        what: Weak::In("engine/quell/src/ledger.rs", Ordered::Load, Acquire),
+        mistake: "The flush clock, and what is paid, are read relaxed.",
+    },
+    Weakened {
+        name: "TagLockTakenRelaxed",
+        what: Weak::In("engine/quell/src/asid.rs", Ordered::Modify, Acquire),
+        mistake: "The lock of the system-wide tags is taken relaxed.",
+    },
+    Weakened {
+        name: "VmLockTakenRelaxed",
+        what: Weak::In("testbed/vm/src/lock.rs", Ordered::Modify, Acquire),
+        mistake: "The manager's locks are taken relaxed.",
+    },
+];
+
+/// A mistake.
+#[derive(Clone, Copy, Debug)]
+pub enum Mistake {
+    /// A rule is not kept.
+    Rule(&'static Rule),
+    /// Something goes wrong at the boundary to the machine.
+    Boundary(Boundary),
+    /// An ordering is weaker than the code says.
+    Ordering(&'static Weakened),
+}
+
+impl PartialEq for Mistake {
+    fn eq(&self, other: &Mistake) -> bool {
+        self.name() == other.name()
+    }
+}
+
+impl Eq for Mistake {}
+
+impl Mistake {
+    /// Every mistake.
+    pub fn all() -> impl Iterator<Item = Mistake> {
+        let rules = [
+            quell::rules::ALL,
+            quell_zero::rules::zero::ALL,
+            quell_vm::rules::ALL,
+            crate::isolation::ALL,
+            crate::blocks::ALL,
+        ];
+        let rules = rules.into_iter().flatten().copied().map(Mistake::Rule);
+        let boundary = Boundary::ALL.iter().copied().map(Mistake::Boundary);
+        let orderings = WEAKENED.iter().map(Mistake::Ordering);
+        rules.chain(boundary).chain(orderings)
+    }
+
+    /// The mistake of this name.
+    pub fn named(name: &str) -> Option<Mistake> {
+        Mistake::all().find(|mistake| mistake.name() == name)
+    }
+
+    /// Its name.
+    pub fn name(self) -> &'static str {
+        match self {
+            Mistake::Rule(rule) => rule.name,
+            Mistake::Boundary(boundary) => boundary.name(),
+            Mistake::Ordering(weakened) => weakened.name,
+        }
+    }
+
+    /// What is done wrong, in a sentence that ends with the numbers of known bugs, if there are any.
+    pub fn account(self) -> &'static str {
+        let account = match self {
+            Mistake::Rule(rule) => rule.mistake,
+            Mistake::Boundary(boundary) => boundary.account(),
+            Mistake::Ordering(weakened) => weakened.mistake,
+        };
+        account.trim()
+    }
+
+    /// The numbers of the known bugs that it stands for, as its account names them.
+    pub fn bugs(self) -> String {
+        let Some((_, tail)) = self.account().rsplit_once('(') else {
+            return String::new();
+        };
+        let inside = tail.split(')').next().unwrap_or_default();
+        let inside = inside
+            .trim_start_matches("bugs ")
+            .trim_start_matches("bug ");
+        let known = |word: &str| {
+            let digits = word.trim_start_matches('L');
+            !digits.is_empty() && digits.chars().all(|c| c.is_ascii_digit())
+        };
+        let list: Vec<&str> = inside.split(", ").filter(|word| known(word)).collect();
+        list.join(", ")
+    }
+
+    /// Whether some run on such a machine may differ for it.
+    pub(crate) fn shows_on(self, kind: &MachineKind) -> bool {
+        match self {
+            Mistake::Ordering(weakened) => weakened.shows_on(kind),
+            Mistake::Rule(_) | Mistake::Boundary(_) => true,
+        }
+    }
+
+    /// Whether it is one of the memory manager's.
+    pub fn is_the_managers(self) -> bool {
+        self.name().starts_with("Vm")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::scenario::Scenario;
+
+    fn bugs(name: &str) -> String {
+        Mistake::named(name).expect(name).bugs()
+    }
+
+    #[test]
+    fn bugs_are_read_from_the_accounts() {
+        assert_eq!(bugs("SwitchPublishesLate"), "8");
+        assert_eq!(bugs("SettleSkipped"), "3, 6, 19");
+        assert_eq!(bugs("RefillSkipsDebt"), "L1, L2, L3");
+        assert_eq!(bugs("WaiterSkipsInbox"), "");
+    }
+
+    #[test]
+    fn names_are_told_apart_and_scenarios_name_what_there_is() {
+        let mut names: Vec<_> = Mistake::all().map(Mistake::name).collect();
+        let count = names.len();
+        names.sort_unstable();
+        names.dedup();
+        assert_eq!(names.len(), count);
+        for scenario in Scenario::ALL {
+            for name in scenario.finds {
+                assert!(names.contains(name), "{}: {name}", scenario.name);
+            }
+        }
+    }
+}

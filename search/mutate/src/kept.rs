@@ -1,0 +1,183 @@
+//! Survivors that were judged, each with its reason: `search/mutate/kept.toml`.
+//!
+//! An entry names mutants by where they stand and what they do, not by lines, and says why nothing kills them. The list
+//! can only tell the truth: one that dies, or that is no mutant any more, must leave it, and one that lives and is not
+//! in it fails the command.
+
+use crate::sources::{Mutant, Name};
+use serde::Deserialize;
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::{fs, io};
+
+/// Why a mutant may live.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Kind {
+    /// No run can tell it from the engine as it is.
+    Equivalent,
+    /// It keeps the contract, and flushes, interrupts or waits more than it must.
+    Slower,
+    /// It keeps the contract, and keeps it in another way that costs no more.
+    Allowed,
+    /// It leaves out a fence of the memory model, which no test here can miss: under loom its race is lost.
+    Fence,
+    /// It dies with `--thorough`, by what the reason names; less may not find it.
+    Deep,
+}
+
+/// Some survivors that live for one reason.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Entry {
+    /// The file, below `engine/quell/src`.
+    pub file: String,
+    /// The function, behind its type.
+    pub function: String,
+    /// What is mutated.
+    pub text: String,
+    /// What is done to it: one or several mutants.
+    pub changes: Vec<String>,
+    /// Which one, from 1, of several that would be named the same; 0 is all of them.
+    #[serde(default)]
+    pub nth: usize,
+    /// What kind of reason it is.
+    pub kind: Kind,
+    /// Why it may live.
+    pub reason: String,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct List {
+    kept: Vec<Entry>,
+}
+
+/// Where the list is.
+pub const PLACE: &str = "search/mutate/kept.toml";
+
+/// Reads the list.
+///
+/// # Errors
+/// If it cannot be read.
+pub fn read(root: &Path) -> io::Result<Vec<Entry>> {
+    let text = fs::read_to_string(root.join(PLACE))?;
+    let list: List =
+        toml::from_str(&text).map_err(|error| io::Error::other(format!("{PLACE}: {error}")))?;
+    Ok(list.kept)
+}
+
+impl Entry {
+    /// Whether it names this mutant.
+    pub fn names(&self, name: &Name) -> bool {
+        self.file == name.file
+            && self.function == name.function
+            && self.text == name.text
+            && self.changes.contains(&name.change)
+            && (self.nth == 0 || self.nth == name.nth)
+    }
+}
+
+/// The numbers of the mutants that the list names, each with its entry.
+///
+/// # Errors
+/// What the list names and is none, or names twice.
+pub fn numbers<'k>(
+    kept: &'k [Entry],
+    mutants: &[Mutant],
+) -> Result<BTreeMap<u32, &'k Entry>, Vec<String>> {
+    let mut numbers = BTreeMap::new();
+    let mut wrong = Vec::new();
+    for entry in kept {
+        for change in &entry.changes {
+            let named = |mutant: &&(usize, &Mutant)| {
+                entry.names(&mutant.1.name) && mutant.1.name.change == *change
+            };
+            let all: Vec<_> = mutants.iter().enumerate().collect();
+            let found: Vec<_> = all.iter().filter(named).collect();
+            if found.is_empty() {
+                wrong.push(format!(
+                    "{PLACE} names what is no mutant: {}, {}, `{}`, {change}",
+                    entry.file, entry.function, entry.text
+                ));
+            }
+            for (index, _) in found {
+                if numbers.insert(*index as u32 + 1, entry).is_some() {
+                    wrong.push(format!(
+                        "{PLACE} names twice: {}, {}, `{}`, {change}",
+                        entry.file, entry.function, entry.text
+                    ));
+                }
+            }
+        }
+    }
+    if wrong.is_empty() {
+        Ok(numbers)
+    } else {
+        Err(wrong)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn mutant(text: &str, change: &str, nth: usize) -> Mutant {
+        let [file, function] = ["a.rs", "A::f"].map(String::from);
+        Mutant {
+            name: Name {
+                file,
+                function,
+                text: text.into(),
+                change: change.into(),
+                nth,
+            },
+            line: 1,
+        }
+    }
+
+    fn entry(text: &str, changes: &[&str], nth: usize) -> Entry {
+        let [file, function] = ["a.rs", "A::f"].map(String::from);
+        let changes = changes.iter().map(|change| (*change).to_string()).collect();
+        Entry {
+            file,
+            function,
+            text: text.into(),
+            changes,
+            nth,
+            kind: Kind::Slower,
+            reason: String::new(),
+        }
+    }
+
+    #[test]
+    fn entries_name_what_is_there_and_each_once() {
+        let mutants = [
+            mutant("x", "true", 1),
+            mutant("x", "true", 2),
+            mutant("x", "false", 1),
+        ];
+        let found = |kept: &[Entry]| {
+            numbers(kept, &mutants).map(|numbers| numbers.into_keys().collect::<Vec<_>>())
+        };
+        assert_eq!(found(&[entry("x", &["true"], 2)]), Ok(vec![2]));
+        assert_eq!(
+            found(&[entry("x", &["true", "false"], 0)]),
+            Ok(vec![1, 2, 3])
+        );
+        assert_eq!(
+            found(&[entry("x", &["false"], 2)])
+                .expect_err("there is one")
+                .len(),
+            1
+        );
+        assert_eq!(
+            found(&[entry("y", &["true"], 0)])
+                .expect_err("there is none")
+                .len(),
+            1
+        );
+        let twice = [entry("x", &["true"], 0), entry("x", &["true"], 1)];
+        assert_eq!(found(&twice).expect_err("one is named twice").len(), 1);
+    }
+}

@@ -1,0 +1,891 @@
+//! Where a source file can be mutated, and the text that holds all of its mutants.
+//!
+//! A file is read as Rust; each place where it can be mutated becomes a [`Point`] with one or more mutants, and text
+//! that is inserted around it: calls of the [selector](crate::selector), which get the number of the point's first
+//! mutant. No expression is written twice, so the file grows with the number of points, however they are nested, and no
+//! line is added, so that lines stay what they are in the source. This file is long because one visitor knows every
+//! kind of place.
+//!
+//! Not looked at: tests, constants and `const fn`, macros (assertions among them), what only formats or counts, and the
+//! conditions that [rules](../../../engine/quell/src/rules.rs) decide, whose mutants are written by hand.
+
+use proc_macro2::Span;
+use std::collections::{BTreeMap, HashSet};
+use std::ops::Range;
+use syn::spanned::Spanned;
+use syn::visit::{self, Visit};
+use syn::{BinOp, Block, Expr, ImplItem, Item, Lit, Pat, ReturnType, Stmt, Type, UnOp};
+
+/// A place of a file that can be mutated.
+#[derive(Clone, Debug)]
+pub struct Point {
+    /// The function that it stands in, behind its type.
+    pub function: String,
+    /// What is mutated, as it stands in the source, on one line.
+    pub text: String,
+    /// The line, from 1.
+    pub line: usize,
+    /// What each mutant does to it.
+    pub changes: Vec<String>,
+    /// What is inserted where; the number of the first mutant comes into the hole `{n}`, of the second into `{m}`.
+    edits: Vec<Edit>,
+}
+
+impl Point {
+    /// Whether it keeps control from leaving: what follows then sees values that were moved or borrowed.
+    pub fn stays(&self) -> bool {
+        let leaves = ["return", "break", "continue"]
+            .iter()
+            .any(|word| self.text.starts_with(word));
+        leaves && self.changes == ["left out"]
+    }
+}
+
+#[derive(Clone, Debug)]
+struct Edit {
+    /// What is replaced; empty if something is inserted.
+    at: Range<usize>,
+    text: String,
+    /// Whether it belongs to what ends here and not to what begins here.
+    closes: bool,
+    /// What the point is, which tells outer from inner ones.
+    whole: Range<usize>,
+    /// Of points that are the same expression, the outer one has the lower number.
+    order: usize,
+}
+
+/// Where a piece of a mutated text came from.
+#[derive(Clone, Debug)]
+pub struct Piece {
+    /// The place in the mutated text.
+    pub at: Range<usize>,
+    /// Which point.
+    pub point: usize,
+    /// Whether it is what was inserted, and not the point as a whole.
+    pub inserted: bool,
+}
+
+/// The points of a file.
+///
+/// # Errors
+/// If it is not Rust.
+pub fn of_file(source: &str) -> Result<Vec<Point>, syn::Error> {
+    let file = syn::parse_file(source)?;
+    let mut enums = Enums::default();
+    enums.visit_file(&file);
+    Ok(of_parsed(source, &file, &enums.0))
+}
+
+/// Enumerations whose variants have no fields: the variants of each.
+pub type Variants = BTreeMap<String, Vec<String>>;
+
+/// Finds enumerations.
+#[derive(Default)]
+pub struct Enums(pub Variants);
+
+impl<'a> Visit<'a> for Enums {
+    fn visit_item_enum(&mut self, item: &'a syn::ItemEnum) {
+        if item
+            .variants
+            .iter()
+            .all(|variant| variant.fields.is_empty())
+            && item.variants.len() <= 4
+        {
+            let names = item
+                .variants
+                .iter()
+                .map(|variant| variant.ident.to_string());
+            self.0.insert(item.ident.to_string(), names.collect());
+        }
+    }
+}
+
+/// The points of a file that was read; `enums` are the enumerations that it uses.
+pub fn of_parsed(source: &str, file: &syn::File, enums: &Variants) -> Vec<Point> {
+    let mut finder = Finder {
+        source,
+        enums,
+        owner: String::new(),
+        function: None,
+        decided: HashSet::new(),
+        walked: HashSet::new(),
+        points: Vec::new(),
+        order: 0,
+    };
+    finder.visit_file(file);
+    finder.points
+}
+
+/// The file with the mutants of these points in it; with each comes the number of its first mutant.
+pub fn mutated(source: &str, points: &[(&Point, u32)]) -> (String, Vec<Piece>) {
+    let mut edits: Vec<(usize, &Edit, u32)> = Vec::new();
+    for (index, (point, number)) in points.iter().enumerate() {
+        edits.extend(point.edits.iter().map(|edit| (index, edit, *number)));
+    }
+    // At one place, what ends there comes first, inner before outer; then what begins, outer before inner.
+    edits.sort_by_key(|(_, edit, _)| {
+        let (start, end, order) = (
+            edit.whole.start as isize,
+            edit.whole.end as isize,
+            edit.order as isize,
+        );
+        let inside = match edit.closes {
+            true => [-start, end, -order],
+            false => [-end, start, order],
+        };
+        (edit.at.start, !edit.closes, inside)
+    });
+    let mut text = String::new();
+    let mut pieces: Vec<Piece> = Vec::new();
+    let mut whole: Vec<Option<Range<usize>>> = vec![None; points.len()];
+    let mut done = 0;
+    for (point, edit, number) in edits {
+        text.push_str(&source[done..edit.at.start]);
+        let from = text.len();
+        let numbered = edit.text.replace("{n}", &number.to_string());
+        text.push_str(&numbered.replace("{m}", &(number + 1).to_string()));
+        done = edit.at.end;
+        pieces.push(Piece {
+            at: from..text.len(),
+            point,
+            inserted: true,
+        });
+        let whole = &mut whole[point];
+        whole.get_or_insert(from..from).end = text.len();
+    }
+    text.push_str(&source[done..]);
+    let wholes = whole.into_iter().enumerate();
+    pieces.extend(wholes.filter_map(|(point, at)| {
+        Some(Piece {
+            at: at?,
+            point,
+            inserted: false,
+        })
+    }));
+    (text, pieces)
+}
+
+/// In front of the functions of the selector.
+const SELECTOR: &str = "crate::selector::";
+
+struct Finder<'a> {
+    source: &'a str,
+    enums: &'a Variants,
+    /// The type or module whose functions are looked at.
+    owner: String,
+    /// The function; none outside, where nothing is mutated.
+    function: Option<String>,
+    /// Expressions, by their places, whose truth is mutated by a point around them.
+    decided: HashSet<(usize, usize)>,
+    /// Blocks, by their places, whose statements were looked at.
+    walked: HashSet<usize>,
+    points: Vec<Point>,
+    order: usize,
+}
+
+impl Finder<'_> {
+    fn add(
+        &mut self,
+        span: Range<usize>,
+        line: usize,
+        changes: &[&str],
+        edits: Vec<(Range<usize>, String, bool)>,
+    ) {
+        let Some(function) = &self.function else {
+            return;
+        };
+        self.order += 1;
+        let words: Vec<&str> = self.source[span.clone()].split_whitespace().collect();
+        let edits = edits.into_iter().map(|(at, text, closes)| Edit {
+            at,
+            text,
+            closes,
+            whole: span.clone(),
+            order: self.order,
+        });
+        self.points.push(Point {
+            function: function.clone(),
+            text: words.join(" "),
+            line,
+            changes: changes.iter().map(|change| (*change).to_string()).collect(),
+            edits: edits.collect(),
+        });
+    }
+
+    /// A point that is an expression, with text before and behind it.
+    fn around(&mut self, span: Span, changes: &[&str], before: &str, behind: &str) {
+        let at = span.byte_range();
+        let edits = vec![
+            (at.start..at.start, before.to_string(), false),
+            (at.end..at.end, behind.to_string(), true),
+        ];
+        self.add(at, span.start().line, changes, edits);
+    }
+
+    /// A call of the selector around an expression.
+    fn call(&mut self, span: Span, changes: &[&str], name: &str) {
+        self.around(span, changes, &format!("{SELECTOR}{name}({{n}}, "), ")");
+    }
+
+    /// An operator that becomes a call of the selector, with both operands, perhaps by reference.
+    fn operator(
+        &mut self,
+        whole: Span,
+        operator: Span,
+        changes: &[&str],
+        name: &str,
+        sigils: [&str; 2],
+    ) {
+        let (at, operator) = (whole.byte_range(), operator.byte_range());
+        let edits = vec![
+            (
+                at.start..at.start,
+                format!("{SELECTOR}{name}({{n}}, {}(", sigils[0]),
+                false,
+            ),
+            (operator.clone(), format!("), {}(", sigils[1]), true),
+            (at.end..at.end, "))".to_string(), true),
+        ];
+        self.add(at, whole.start().line, changes, edits);
+    }
+
+    /// What a condition can become.
+    fn condition(&mut self, expr: &Expr, truth: bool, falsity: bool) {
+        match expr {
+            Expr::Let(_) => return,
+            Expr::Paren(inner) => return self.condition(&inner.expr, truth, falsity),
+            _ => {}
+        }
+        let place = expr.span().byte_range();
+        self.decided.insert((place.start, place.end));
+        if chains_let(expr) || is_rule(expr) || matches!(expr, Expr::Lit(_)) {
+            return self.operands(expr);
+        }
+        match (truth, falsity) {
+            (true, true) => self.call(expr.span(), &["true", "false"], "or_forced"),
+            (true, false) => self.call(expr.span(), &["true"], "or_true"),
+            (false, true) => self.call(expr.span(), &["false"], "or_false"),
+            (false, false) => {}
+        }
+        self.operands(expr);
+    }
+
+    /// Each operand of "and" can be left out, and of "or".
+    fn operands(&mut self, expr: &Expr) {
+        let Expr::Binary(binary) = expr else { return };
+        let and = match binary.op {
+            BinOp::And(_) => true,
+            BinOp::Or(_) => false,
+            _ => return,
+        };
+        for operand in [&*binary.left, &*binary.right] {
+            self.condition(operand, and, !and);
+        }
+    }
+
+    /// What the statements of a block can become; `unit` says whether its value is `()`.
+    fn statements(&mut self, block: &Block, unit: bool) {
+        if !self
+            .walked
+            .insert(block.brace_token.span.open().byte_range().start)
+        {
+            return;
+        }
+        for (index, statement) in block.stmts.iter().enumerate() {
+            let last = index + 1 == block.stmts.len();
+            let Stmt::Expr(expr, semicolon) = statement else {
+                continue;
+            };
+            if is_statistics(expr) || is_rule(expr) {
+                continue;
+            }
+            let ends = semicolon.is_some() || !last || unit;
+            match expr {
+                Expr::Call(_) | Expr::MethodCall(_) if ends => self.left_out(statement, expr),
+                Expr::Assign(_) | Expr::Return(_) | Expr::Break(_) | Expr::Continue(_) => {
+                    self.left_out(statement, expr)
+                }
+                Expr::Binary(binary) if is_assigning(&binary.op) => self.left_out(statement, expr),
+                Expr::ForLoop(_) if ends => self.left_out(statement, expr),
+                Expr::If(_) | Expr::Match(_) | Expr::Block(_) | Expr::Unsafe(_) if ends => {
+                    self.unit_value(expr)
+                }
+                _ => {}
+            }
+        }
+    }
+
+    /// An expression that must not come to an end: what leaves it stays.
+    fn diverges(&mut self, expr: &Expr) {
+        let block = match expr {
+            Expr::Block(block) => &block.block,
+            Expr::If(branch) => {
+                if let Some((_, other)) = &branch.else_branch {
+                    self.diverges(other);
+                }
+                &branch.then_branch
+            }
+            _ => return,
+        };
+        self.walked
+            .insert(block.brace_token.span.open().byte_range().start);
+        if let Some(Stmt::Expr(last, _)) = block.stmts.last() {
+            self.diverges(last);
+        }
+    }
+
+    /// A statement that is left out. The text behind a semicolon stays where it is.
+    fn left_out(&mut self, statement: &Stmt, expr: &Expr) {
+        let attributed = matches!(expr, Expr::Call(call) if !call.attrs.is_empty())
+            || matches!(expr, Expr::MethodCall(call) if !call.attrs.is_empty());
+        if attributed {
+            return;
+        }
+        let before = format!("if !{SELECTOR}on({{n}}) {{ ");
+        let semicolon = matches!(statement, Stmt::Expr(_, Some(_)));
+        self.around(
+            statement.span(),
+            &["left out"],
+            &before,
+            if semicolon { " }" } else { "; }" },
+        );
+    }
+
+    /// An expression whose value is `()`: its branches are blocks of statements.
+    fn unit_value(&mut self, expr: &Expr) {
+        match expr {
+            Expr::If(branch) if decides_otherwise(branch) => {}
+            Expr::If(branch) => {
+                self.statements(&branch.then_branch, true);
+                if let Some((_, other)) = &branch.else_branch {
+                    self.unit_value(other);
+                }
+            }
+            Expr::Match(choice) => {
+                for arm in &choice.arms {
+                    match &*arm.body {
+                        body @ (Expr::Call(_) | Expr::MethodCall(_))
+                            if !is_statistics(body) && !is_rule(body) =>
+                        {
+                            let before = format!("if !{SELECTOR}on({{n}}) {{ ");
+                            self.around(body.span(), &["left out"], &before, "; }");
+                        }
+                        body => self.unit_value(body),
+                    }
+                }
+            }
+            Expr::Block(block) => self.statements(&block.block, true),
+            Expr::Unsafe(block) => self.statements(&block.block, true),
+            _ => {}
+        }
+    }
+
+    fn function(&mut self, attrs: &[syn::Attribute], sig: &syn::Signature, block: &Block) {
+        let idle = block
+            .stmts
+            .iter()
+            .all(|statement| matches!(statement, Stmt::Local(_)));
+        let names = NAMES.iter().any(|name| sig.ident == name);
+        if is_test(attrs) || sig.constness.is_some() || self.function.is_some() || idle || names {
+            return;
+        }
+        let name = match &*self.owner {
+            "" => sig.ident.to_string(),
+            owner => format!("{owner}::{}", sig.ident),
+        };
+        self.function = Some(name);
+        let results = results_of(&sig.output);
+        let open = block.brace_token.span.open().byte_range().end;
+        let line = sig.ident.span().start().line;
+        let name = sig.ident.span().byte_range();
+        for result in &results {
+            let text = match *result {
+                "()" => format!(" if {SELECTOR}on({{n}}) {{ return; }}"),
+                value => format!(" if {SELECTOR}on({{n}}) {{ return {value}; }}"),
+            };
+            let change = format!("returns {result}");
+            self.add(
+                name.clone(),
+                line,
+                &[&change],
+                vec![(open..open, text, true)],
+            );
+        }
+        let unit = matches!(sig.output, ReturnType::Default);
+        let single = unit
+            && block.stmts.len() == 1
+            && matches!(
+                block.stmts[0],
+                Stmt::Expr(Expr::Call(_) | Expr::MethodCall(_) | Expr::Assign(_), _)
+            );
+        if single {
+            self.walked
+                .insert(block.brace_token.span.open().byte_range().start);
+        }
+        self.statements(block, unit);
+        visit::visit_block(self, block);
+        self.function = None;
+    }
+
+    fn binary(&mut self, binary: &syn::ExprBinary) {
+        use BinOp::*;
+        let (whole, operator) = (binary.span(), binary.op.span());
+        let by_reference = ["&", "&"];
+        let by_value = ["", ""];
+        match binary.op {
+            And(_) | Or(_) if !chains_let(&binary.left) && !chains_let(&binary.right) => {
+                let (at, operator) = (whole.byte_range(), operator.byte_range());
+                let (change, choice) = match binary.op {
+                    And(_) => ("`||` for `&&`", "^"),
+                    _ => ("`&&` for `||`", "=="),
+                };
+                let edits = vec![
+                    (at.start..at.start, "({ let decided = (".to_string(), false),
+                    (
+                        operator,
+                        format!("); if decided {choice} {SELECTOR}on({{n}}) {{ "),
+                        true,
+                    ),
+                    (at.end..at.end, " } else { decided } })".to_string(), true),
+                ];
+                self.add(at, whole.start().line, &[change], edits);
+            }
+            Lt(_) => self.operator(whole, operator, &["`<=` for `<`"], "less", by_reference),
+            Le(_) => self.operator(
+                whole,
+                operator,
+                &["`<` for `<=`"],
+                "less_or_same",
+                by_reference,
+            ),
+            Gt(_) => self.operator(whole, operator, &["`>=` for `>`"], "more", by_reference),
+            Ge(_) => self.operator(
+                whole,
+                operator,
+                &["`>` for `>=`"],
+                "more_or_same",
+                by_reference,
+            ),
+            // Of an enumeration nothing is more or less than another, and of the numbers here none is less than 0.
+            Eq(_) | Ne(_)
+                if [&binary.left, &binary.right]
+                    .into_iter()
+                    .any(|side| is_variant(side) || is_zero(side)) => {}
+            Eq(_) => self.operator(
+                whole,
+                operator,
+                &["`<=` for `==`", "`>=` for `==`"],
+                "same",
+                by_reference,
+            ),
+            Ne(_) => self.operator(
+                whole,
+                operator,
+                &["`>` for `!=`", "`<` for `!=`"],
+                "other",
+                by_reference,
+            ),
+            Add(_) => self.operator(whole, operator, &["`-` for `+`"], "add", by_value),
+            Sub(_) => self.operator(whole, operator, &["`+` for `-`"], "sub", by_value),
+            BitAnd(_) => self.operator(whole, operator, &["`|` for `&`"], "bit_and", by_value),
+            BitOr(_) => self.operator(whole, operator, &["`&` for `|`"], "bit_or", by_value),
+            Shl(_) => self.operator(whole, operator, &["`>>` for `<<`"], "shl", by_value),
+            Shr(_) => self.operator(whole, operator, &["`<<` for `>>`"], "shr", by_value),
+            AddAssign(_) => {
+                self.operator(whole, operator, &["`-=` for `+=`"], "add_to", ["&mut ", ""])
+            }
+            SubAssign(_) => self.operator(
+                whole,
+                operator,
+                &["`+=` for `-=`"],
+                "sub_from",
+                ["&mut ", ""],
+            ),
+            BitAndAssign(_) => self.operator(
+                whole,
+                operator,
+                &["`|=` for `&=`"],
+                "and_into",
+                ["&mut ", ""],
+            ),
+            BitOrAssign(_) => self.operator(
+                whole,
+                operator,
+                &["`&=` for `|=`"],
+                "or_into",
+                ["&mut ", ""],
+            ),
+            _ => {}
+        }
+    }
+
+    fn method(&mut self, call: &syn::ExprMethodCall) {
+        let name = call.method.to_string();
+        let change = match (&*name, call.args.len()) {
+            ("min", 1) => "`max` for `min`",
+            ("max", 1) => "`min` for `max`",
+            ("any", 1) => "`all` for `any`",
+            ("all", 1) => "`any` for `all`",
+            _ => return,
+        };
+        let whole = call.span().byte_range();
+        let dot = call.dot_token.span().byte_range().start;
+        let open = call.paren_token.span.open().byte_range().end;
+        let edits = vec![
+            (
+                whole.start..whole.start,
+                format!("{SELECTOR}{name}({{n}}, ("),
+                false,
+            ),
+            (dot..open, "), ".to_string(), true),
+        ];
+        let line = call.method.span().start().line;
+        self.add(whole, line, &[change], edits);
+    }
+}
+
+impl<'a> Visit<'a> for Finder<'_> {
+    fn visit_item(&mut self, item: &'a Item) {
+        match item {
+            Item::Fn(item) => self.function(&item.attrs, &item.sig, &item.block),
+            Item::Impl(block) if !is_test(&block.attrs) && !only_formats(block) => {
+                let outer = std::mem::replace(&mut self.owner, name_of(&block.self_ty));
+                for item in &block.items {
+                    if let ImplItem::Fn(item) = item {
+                        self.function(&item.attrs, &item.sig, &item.block);
+                    }
+                }
+                self.owner = outer;
+            }
+            Item::Trait(item) => {
+                let outer = std::mem::replace(&mut self.owner, item.ident.to_string());
+                for item in &item.items {
+                    if let syn::TraitItem::Fn(item) = item
+                        && let Some(block) = &item.default
+                    {
+                        self.function(&item.attrs, &item.sig, block);
+                    }
+                }
+                self.owner = outer;
+            }
+            Item::Mod(item) if !is_test(&item.attrs) => visit::visit_item_mod(self, item),
+            _ => {}
+        }
+    }
+
+    fn visit_pat(&mut self, _: &'a Pat) {}
+
+    fn visit_type(&mut self, _: &'a Type) {}
+
+    fn visit_local(&mut self, local: &'a syn::Local) {
+        if let Some(syn::LocalInit {
+            diverge: Some((_, expr)),
+            ..
+        }) = &local.init
+        {
+            self.diverges(expr);
+        }
+        visit::visit_local(self, local);
+    }
+
+    fn visit_expr_repeat(&mut self, repeat: &'a syn::ExprRepeat) {
+        self.visit_expr(&repeat.expr);
+    }
+
+    fn visit_expr_const(&mut self, _: &'a syn::ExprConst) {}
+
+    fn visit_attribute(&mut self, _: &'a syn::Attribute) {}
+
+    fn visit_path(&mut self, _: &'a syn::Path) {}
+
+    fn visit_arm(&mut self, arm: &'a syn::Arm) {
+        if let Some((_, guard)) = &arm.guard {
+            self.condition(guard, true, true);
+        }
+        visit::visit_arm(self, arm);
+    }
+
+    fn visit_expr_match(&mut self, choice: &'a syn::ExprMatch) {
+        // An arm that takes the rest.
+        let rest = choice
+            .arms
+            .last()
+            .is_some_and(|arm| arm.guard.is_none() && matches!(arm.pat, Pat::Wild(_)));
+        if rest {
+            for arm in choice.arms.iter().rev().skip(1) {
+                let (at, line) = (arm.pat.span().byte_range(), arm.pat.span().start().line);
+                let text = match &arm.guard {
+                    None => format!(" if !{SELECTOR}on({{n}})"),
+                    // Its own guard can be made false.
+                    Some(_) => continue,
+                };
+                self.add(
+                    at.clone(),
+                    line,
+                    &["arm left out"],
+                    vec![(at.end..at.end, text, true)],
+                );
+            }
+        }
+        visit::visit_expr_match(self, choice);
+    }
+
+    fn visit_block(&mut self, block: &'a Block) {
+        self.statements(block, false);
+        visit::visit_block(self, block);
+    }
+
+    fn visit_expr(&mut self, expr: &'a Expr) {
+        if is_statistics(expr) {
+            return;
+        }
+        let place = expr.span().byte_range();
+        let decided = self.decided.contains(&(place.start, place.end));
+        match expr {
+            Expr::Binary(binary) => {
+                if !decided && is_condition(&binary.op) && !chains_let(expr) {
+                    self.condition(expr, true, true);
+                }
+                self.binary(binary);
+            }
+            Expr::Unary(unary)
+                if matches!(unary.op, UnOp::Not(_)) && !decided && !is_rule(expr) =>
+            {
+                let (whole, sign) = (unary.span(), unary.op.span().byte_range());
+                let at = whole.byte_range();
+                let edits = vec![
+                    (sign, format!("{SELECTOR}not({{n}}, "), false),
+                    (at.end..at.end, ")".to_string(), true),
+                ];
+                self.add(at, whole.start().line, &["without `!`"], edits);
+            }
+            Expr::Lit(literal) => match &literal.lit {
+                Lit::Int(number) if number.base10_digits() == "0" => {
+                    self.call(expr.span(), &["1"], "up")
+                }
+                Lit::Int(_) => self.call(expr.span(), &["one more", "one less"], "near"),
+                Lit::Bool(value) if value.value => self.call(expr.span(), &["false"], "or_false"),
+                Lit::Bool(_) => self.call(expr.span(), &["true"], "or_true"),
+                _ => {}
+            },
+            Expr::Path(path) if path.qself.is_none() && path.path.segments.len() == 2 => {
+                let [kind, variant] =
+                    [0, 1].map(|index| path.path.segments[index].ident.to_string());
+                let variants = self
+                    .enums
+                    .get(&kind)
+                    .filter(|variants| variants.contains(&variant));
+                for other in variants
+                    .into_iter()
+                    .flatten()
+                    .filter(|other| **other != variant)
+                {
+                    let before = format!("(if {SELECTOR}on({{n}}) {{ {kind}::{other} }} else {{ ");
+                    self.around(expr.span(), &[&format!("{kind}::{other}")], &before, " })");
+                }
+            }
+            Expr::If(branch) => {
+                self.condition(&branch.cond, true, true);
+                // What a mutant written by hand does.
+                if decides_otherwise(branch) {
+                    return visit::visit_expr(self, &branch.cond);
+                }
+                // Without an "else" its value is `()`.
+                if branch.else_branch.is_none() {
+                    self.statements(&branch.then_branch, true);
+                }
+            }
+            // Made true, it would never end.
+            Expr::While(turn) => {
+                self.condition(&turn.cond, false, true);
+                self.statements(&turn.body, true);
+            }
+            Expr::ForLoop(turn) => self.statements(&turn.body, true),
+            Expr::Loop(turn) => self.statements(&turn.body, true),
+            Expr::MethodCall(call) => {
+                let name = call.method.to_string();
+                if matches!(&*name, "then" | "then_some") {
+                    self.condition(&call.receiver, true, true);
+                }
+                for argument in &call.args {
+                    if let Expr::Closure(closure) = argument
+                        && TESTS.contains(&&*name)
+                        && !matches!(&*closure.body, Expr::Block(_))
+                    {
+                        self.condition(&closure.body, true, true);
+                    }
+                }
+                self.method(call);
+            }
+            _ => {}
+        }
+        visit::visit_expr(self, expr);
+    }
+
+    fn visit_stmt(&mut self, statement: &'a Stmt) {
+        if !matches!(statement, Stmt::Expr(expr, _) if is_statistics(expr)) {
+            visit::visit_stmt(self, statement);
+        }
+    }
+}
+
+/// Functions that do nothing but name words in timelines.
+const NAMES: [&str; 2] = ["word_name", "has_word"];
+
+/// Methods whose closure decides.
+const TESTS: [&str; 12] = [
+    "any",
+    "all",
+    "filter",
+    "find",
+    "position",
+    "take_while",
+    "skip_while",
+    "is_some_and",
+    "is_none_or",
+    "retain",
+    "is_ok_and",
+    "rposition",
+];
+
+fn is_condition(operator: &BinOp) -> bool {
+    use BinOp::*;
+    matches!(
+        operator,
+        And(_) | Or(_) | Lt(_) | Le(_) | Gt(_) | Ge(_) | Eq(_) | Ne(_)
+    )
+}
+
+fn is_assigning(operator: &BinOp) -> bool {
+    use BinOp::*;
+    matches!(
+        operator,
+        AddAssign(_)
+            | SubAssign(_)
+            | MulAssign(_)
+            | BitAndAssign(_)
+            | BitOrAssign(_)
+            | BitXorAssign(_)
+            | ShlAssign(_)
+            | ShrAssign(_)
+    )
+}
+
+fn is_zero(expr: &Expr) -> bool {
+    matches!(expr, Expr::Lit(literal) if matches!(&literal.lit, Lit::Int(number) if number.base10_digits() == "0"))
+}
+
+/// Whether it names a variant: `Kind::Variant`.
+fn is_variant(expr: &Expr) -> bool {
+    let Expr::Path(path) = expr else { return false };
+    let name = path
+        .path
+        .segments
+        .last()
+        .map(|last| last.ident.to_string())
+        .unwrap_or_default();
+    path.path.segments.len() > 1 && name.contains(char::is_lowercase)
+}
+
+/// Whether patterns are matched in it: then it is a condition and no value.
+fn chains_let(expr: &Expr) -> bool {
+    match expr {
+        Expr::Let(_) => true,
+        Expr::Binary(binary) if is_condition(&binary.op) => {
+            chains_let(&binary.left) || chains_let(&binary.right)
+        }
+        _ => false,
+    }
+}
+
+/// Whether a rule decides it: `rules.is_current(..)`.
+fn is_rule(expr: &Expr) -> bool {
+    let call = match expr {
+        Expr::MethodCall(call) => call,
+        Expr::Unary(unary) if matches!(unary.op, UnOp::Not(_)) => return is_rule(&unary.expr),
+        _ => return false,
+    };
+    match &*call.receiver {
+        Expr::Path(path) => path
+            .path
+            .segments
+            .last()
+            .is_some_and(|last| last.ident == "rules"),
+        Expr::Field(field) => matches!(&field.member, syn::Member::Named(name) if name == "rules"),
+        _ => false,
+    }
+}
+
+/// Whether only the mutant of a rule takes this branch: `if !rules.waits() { .. }`.
+fn decides_otherwise(branch: &syn::ExprIf) -> bool {
+    matches!(&*branch.cond, Expr::Unary(_)) && is_rule(&branch.cond)
+}
+
+/// Whether nothing comes of it but a statistic: `engine.count(cpu, Counter::Switches, 1)`.
+fn is_statistics(expr: &Expr) -> bool {
+    let Expr::MethodCall(call) = expr else {
+        return false;
+    };
+    let of_stats = matches!(&*call.receiver, Expr::Field(field) if matches!(&field.member, syn::Member::Named(name) if name == "stats"));
+    call.method == "count" && call.args.len() == 3 || of_stats
+}
+
+/// Whether it is compiled for tests alone.
+fn is_test(attrs: &[syn::Attribute]) -> bool {
+    attrs.iter().any(|attribute| match &attribute.meta {
+        syn::Meta::List(list) => list.path.is_ident("cfg") && list.tokens.to_string() == "test",
+        syn::Meta::Path(path) => path.is_ident("test"),
+        syn::Meta::NameValue(_) => false,
+    })
+}
+
+/// Whether it says how a value is printed.
+fn only_formats(block: &syn::ItemImpl) -> bool {
+    let of = block
+        .trait_
+        .as_ref()
+        .and_then(|(_, path, _)| path.segments.last());
+    of.is_some_and(|of| {
+        ["Debug", "Display", "Error"]
+            .iter()
+            .any(|name| of.ident == name)
+    })
+}
+
+/// The name of a type.
+fn name_of(kind: &Type) -> String {
+    match kind {
+        Type::Path(path) => path
+            .path
+            .segments
+            .last()
+            .map(|last| last.ident.to_string())
+            .unwrap_or_default(),
+        Type::Reference(reference) => name_of(&reference.elem),
+        _ => String::new(),
+    }
+}
+
+/// What a function can be made to return.
+fn results_of(output: &ReturnType) -> Vec<&'static str> {
+    let ReturnType::Type(_, kind) = output else {
+        return vec!["()"];
+    };
+    let Type::Path(path) = &**kind else {
+        return match &**kind {
+            Type::Tuple(_) => vec!["Default::default()"],
+            _ => Vec::new(),
+        };
+    };
+    let Some(last) = path.path.segments.last() else {
+        return Vec::new();
+    };
+    match &*last.ident.to_string() {
+        "bool" => vec!["true", "false"],
+        "Option" => vec!["None"],
+        "u8" | "u16" | "u32" | "u64" | "usize" | "i32" | "i64" => vec!["0", "1"],
+        "Result" => vec!["Ok(())"],
+        "Self" => Vec::new(),
+        _ => vec!["Default::default()"],
+    }
+}

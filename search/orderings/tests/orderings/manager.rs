@@ -1,0 +1,154 @@
+//! The races of the manager: its locks, the names of its tables, the length of a file.
+//!
+//! The manager as a whole is too long for loom. Its orderings lie in three small files of its own, which are
+//! compiled here as they are; around them each race does in a line what the manager does in many.
+
+#[path = "../../../../testbed/vm/src/length.rs"]
+mod length;
+#[allow(
+    dead_code,
+    reason = "the manager looks into locks without taking them, too"
+)]
+#[path = "../../../../testbed/vm/src/lock.rs"]
+mod lock;
+#[allow(dead_code, reason = "the manager clears names, too")]
+#[path = "../../../../testbed/vm/src/table_id.rs"]
+mod table_id;
+
+use crate::machine::{Machine, be, leak};
+use crate::word::LoomWord;
+use length::Length;
+use lock::{RawLock, RwLock};
+use loom::cell::UnsafeCell;
+use loom::thread;
+use quell::entry::Level;
+use quell::{Page, Word};
+use std::sync::atomic::Ordering::Relaxed;
+use table_id::{TableId, TableName};
+
+/// Memory that is protected by what is tried: loom reports it if two accesses are not ordered.
+struct Memory(UnsafeCell<u64>);
+
+// SAFETY: loom panics before it lets two accesses race.
+unsafe impl Sync for Memory {}
+// SAFETY: loom panics before it lets two accesses race.
+unsafe impl Send for Memory {}
+
+impl Memory {
+    fn new() -> Self {
+        Memory(UnsafeCell::new(0))
+    }
+
+    fn read(&self) -> u64 {
+        // SAFETY: loom reports it if another thread writes at the same time.
+        self.0.with(|cell| unsafe { *cell })
+    }
+
+    fn write(&self, value: u64) {
+        // SAFETY: loom reports it if another thread looks at the same time.
+        self.0.with_mut(|cell| unsafe { *cell = value });
+    }
+}
+
+/// Runs two programs, each on a CPU of its own.
+fn meet<S: Sync + 'static>(shared: S, here: fn(&S, &Machine), there: fn(&S, &Machine)) {
+    let (shared, machine) = (leak(shared), leak(Machine::new(2, false)));
+    let other = thread::spawn(move || {
+        be(1);
+        there(shared, machine);
+    });
+    be(0);
+    here(shared, machine);
+    other.join().expect("it ended");
+}
+
+/// Both wait for the lock, or take it if it is free.
+pub fn lock() {
+    type Shared = (RawLock<LoomWord>, Memory);
+    fn wait((lock, memory): &Shared, machine: &Machine) {
+        let _held = lock.lock(machine);
+        memory.write(1);
+    }
+    fn attempt((lock, memory): &Shared, _: &Machine) {
+        if let Some(_held) = lock.try_lock() {
+            memory.write(2);
+        }
+    }
+    meet((RawLock::new(), Memory::new()), wait, attempt);
+}
+
+/// One reads what the other writes, and both come a second time.
+pub fn read_and_write() {
+    type Shared = RwLock<LoomWord, Memory>;
+    fn read(lock: &Shared, machine: &Machine) {
+        let first = lock.read(machine).read();
+        assert!(lock.read(machine).read() >= first, "C1: a write was lost");
+    }
+    fn write(lock: &Shared, machine: &Machine) {
+        lock.write(machine).write(1);
+        lock.write(machine).write(2);
+    }
+    meet(RwLock::new(Memory::new()), read, write);
+}
+
+/// Two write.
+pub fn write_twice() {
+    type Shared = RwLock<LoomWord, Memory>;
+    fn write(lock: &Shared, machine: &Machine) {
+        lock.write(machine).write(1);
+    }
+    meet(RwLock::new(Memory::new()), write, write);
+}
+
+/// A CPU prepares a table and links it; a walk on another follows the link.
+pub fn walk() {
+    type Shared = (TableName<LoomWord>, Memory);
+    fn name() -> TableId {
+        TableId::new(1, Level::LEAF, Page(0))
+    }
+    fn link((table, words): &Shared, _: &Machine) {
+        words.write(1);
+        table.set(name());
+    }
+    fn walk((table, words): &Shared, _: &Machine) {
+        if table.get() == name() {
+            assert_eq!(words.read(), 1, "C6: a table that is not prepared");
+        }
+    }
+    meet((TableName::new(), Memory::new()), link, walk);
+}
+
+/// A truncation passes by a slot that is not made; a fault makes it and uses the page. The slot is taken as locked
+/// by the CPU that makes it.
+pub fn truncate() {
+    struct Shared {
+        length: Length<LoomWord>,
+        made: LoomWord,
+        passed_by: LoomWord,
+        used: LoomWord,
+    }
+    fn cut(file: &Shared, _: &Machine) {
+        file.length.set(0);
+        let passed_by = file.made.load(Relaxed) == 0;
+        file.passed_by.store(passed_by.into(), Relaxed);
+    }
+    fn fault(file: &Shared, _: &Machine) {
+        file.made.store(1, Relaxed);
+        let used = file.length.get() > 0;
+        file.used.store(used.into(), Relaxed);
+    }
+    let word = || LoomWord::new(0);
+    let file: &'static Shared = leak(Shared {
+        length: Length::new(0),
+        made: word(),
+        passed_by: word(),
+        used: word(),
+    });
+    file.length.extend(1);
+    let machine = leak(Machine::new(2, false));
+    let other = thread::spawn(move || fault(file, machine));
+    cut(file, machine);
+    other.join().expect("it ended");
+    let both = file.passed_by.load(Relaxed) == 1 && file.used.load(Relaxed) == 1;
+    assert!(!both, "C3: a page beyond the end of the file is in use");
+}
