@@ -26,7 +26,7 @@ use crate::usage::usage;
 #[derive(Debug, Args)]
 #[group(id = "live", multiple = true)]
 pub struct LiveArgs {
-    /// Record this process and what it starts; may be repeated
+    /// Record this process, its children and what these start; may be repeated
     #[arg(short, long = "pid", value_name = "PID", conflicts_with_all = ["all", "cgroup", "command"])]
     pids: Vec<u32>,
     /// Record everything that runs here

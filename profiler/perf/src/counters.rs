@@ -118,6 +118,8 @@ pub(crate) fn waited_for() -> Used {
 pub(crate) struct Process {
     /// Its main thread's name.
     pub(crate) comm: String,
+    /// The process that started it, or the one that adopted it.
+    pub(crate) parent: u32,
     /// What its threads have used.
     pub(crate) own: Used,
     /// What its children had used that have ended and that it has waited for, and theirs.
@@ -140,7 +142,9 @@ fn told(stat: &[u8]) -> Option<Process> {
     let begin = stat.iter().position(|&byte| byte == b'(')?;
     let end = stat.iter().rposition(|&byte| byte == b')')?;
     let rest = std::str::from_utf8(&stat[end + 1..]).ok()?;
-    let mut numbers = rest.split_whitespace().skip(7);
+    let mut numbers = rest.split_whitespace().skip(1);
+    let parent = numbers.next()?.parse().ok()?;
+    let mut numbers = numbers.skip(5);
     let mut number = || numbers.next()?.parse::<u64>().ok();
     let [minor, childrens_minor, major, childrens_major] =
         [number()?, number()?, number()?, number()?];
@@ -154,6 +158,7 @@ fn told(stat: &[u8]) -> Option<Process> {
     };
     Some(Process {
         comm: String::from_utf8_lossy(stat.get(begin + 1..end)?).into_owned(),
+        parent,
         own: used(minor.saturating_add(major))?,
         children: used(childrens_minor.saturating_add(childrens_major))?,
         pages: numbers.nth(6)?.parse().ok()?,
@@ -289,6 +294,7 @@ mod tests {
         assert_eq!(process.own, used(30, 12, 10));
         assert_eq!(process.children, used(5, 6, 4));
         assert_eq!((&*process.comm, process.pages), ("a) b (c", 123));
+        assert_eq!(process.parent, 1);
         assert_eq!(told(b"7 (a"), None);
         assert_eq!(told(b"7 (a) S 1"), None);
         assert!(process_ns(std::process::id()).is_some());

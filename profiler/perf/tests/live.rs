@@ -4,9 +4,11 @@
 #![cfg(target_os = "linux")]
 
 use std::collections::HashMap;
+use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
-use std::process::Command;
+use std::process::{Child, Command};
 use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
 
 use quell_perf::file::{Recording, Writer};
 use quell_perf::live::{
@@ -49,6 +51,66 @@ struct Recorded {
     items: Vec<Item>,
 }
 
+/// A shell that has started the program and waits for it; both end with this.
+struct Shell(Child);
+
+impl Shell {
+    fn start(calls: usize) -> Self {
+        let mut shell = Command::new("sh");
+        shell.args(["-c", "\"$0\" \"$1\"; exit"]).arg(churn());
+        Self(
+            shell
+                .arg(calls.to_string())
+                .process_group(0)
+                .spawn()
+                .unwrap(),
+        )
+    }
+}
+
+impl Drop for Shell {
+    fn drop(&mut self) {
+        let group = rustix::process::Pid::from_child(&self.0);
+        rustix::process::kill_process_group(group, rustix::process::Signal::KILL).unwrap();
+        self.0.wait().unwrap();
+    }
+}
+
+#[test]
+fn a_process_is_recorded_with_the_children_that_it_has_already() {
+    let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
+    let shell = Shell::start(usize::MAX);
+    std::thread::sleep(Duration::from_millis(200));
+    let options = Options {
+        wanted: wanted(&[("tlb:tlb_flush", false, Stack::Absent)]),
+        overhead: f64::INFINITY,
+        ..Options::default()
+    };
+    let recorder = match Recorder::open(options, Scope::Processes(vec![shell.0.id()])) {
+        Ok(recorder) => recorder,
+        Err(refused @ (Refused::Missing(_) | Refused::Event { .. })) => {
+            return eprintln!("NOT RUN: {refused}");
+        }
+        Err(error) => panic!("{error}"),
+    };
+    let said = recorder.host().scope.clone();
+    assert!(
+        said.starts_with("process ") && said.contains("had started: churn "),
+        "{said}"
+    );
+    let file = tempfile::NamedTempFile::new().unwrap();
+    let writer = Writer::new(file.reopen().unwrap()).unwrap();
+    let (summary, _) = recorder
+        .run(writer, |progress| progress.kept > 100)
+        .unwrap();
+    let mut recording = Recording::open(file.path()).unwrap();
+    let mut of_child = 0;
+    while let Some(item) = recording.next().unwrap() {
+        of_child += usize::from(matches!(item, Item::Sample(sample) if &*sample.comm == "churn"));
+    }
+    assert!(of_child > 50, "{of_child} of {}", summary.kept);
+}
+
 /// One recording at a time: as one starts or stops, the kernel takes all events of a CPU out of their list and puts them back, and
 /// what happens on that CPU just then may pass another recording by, neither recorded nor counted.
 static ALONE: Mutex<()> = Mutex::new(());
@@ -86,6 +148,14 @@ fn record(calls: usize, overhead: f64, wanted: Vec<Wanted>) -> Option<Recorded> 
             Item::Sample(sample) => samples.push(sample),
             Item::Statistics(read) if read.when == When::Before => before = Some(read),
             Item::Statistics(read) => after = Some(read),
+            Item::Window(window) => {
+                let last = samples.last().map_or(0, |sample: &Sample| sample.time_ns);
+                assert!(
+                    last <= window.end_ns,
+                    "{last} is told before {window:?} ends"
+                );
+                items.push(Item::Window(window));
+            }
             item => items.push(item),
         }
     }

@@ -7,6 +7,10 @@ use crate::report::Report;
 /// What a reader should know of the figures.
 pub fn notes(from: &Attribution, scale: f64, report: &Report) -> Vec<String> {
     let mut notes: Vec<String> = Vec::new();
+    let scope = from.host.as_ref().map_or("", |host| &*host.scope);
+    if scope.contains(" and what it had started") {
+        notes.push(format!("This recording is about {scope}."));
+    }
     match from.evidence() {
         Evidence::Queued => {}
         Evidence::Sent => notes.push("This recording has no csd:csd_queue_cpu, which Linux has since 6.4: interrupts are those that were sent with a flush on the stack.".into()),

@@ -1,6 +1,6 @@
 //! What is known of interrupts between windows: who sent each, and of some how long their initiators waited.
 
-use quell_perf::{Item, Value};
+use quell_perf::{Item, Lost, Sample, Value, Why};
 use quell_record::report::Report;
 
 use crate::advice::{Filled, recorded_with};
@@ -71,6 +71,51 @@ fn what_was_done_of_some_interrupts_between_windows_tells_what_all_of_them_cost(
             .any(|line| line.contains("cannot be told")),
         "{:#?}",
         report.answer
+    );
+}
+
+/// One flush each 50 ms, of which only the first is recorded where the others are lost.
+#[test]
+fn the_end_of_a_flush_whose_beginning_was_lost_is_no_wait_for_an_earlier_one() {
+    let waited = |lost: bool| {
+        let mut all = recorded("the command server", 0, 0, true);
+        for flush in 0..2_000_u64 {
+            let at = 1_000_000 + flush * 50_000_000;
+            if flush % 10 == 0 || !lost {
+                if lost {
+                    let why = Why::Full;
+                    let (time_ns, cpu, count) = (at, 0, 9);
+                    all.item(
+                        Item::Lost(Lost {
+                            why,
+                            time_ns,
+                            cpu,
+                            count,
+                        }),
+                        &mut (),
+                    );
+                }
+                let queued = sample(at, (7, "server"), "between:csd_queue_cpu", work());
+                all.item(Item::Sample(queued), &mut ());
+            }
+            if flush % 7 == 0 {
+                let name = "between:csd_function_exit";
+                let done = sample(at + 30_000, (9, "compiler"), name, work());
+                all.item(Item::Sample(Sample { cpu: 1, ..done }), &mut ());
+            }
+        }
+        all.item(ran(), &mut ());
+        let report = Report::new(all, None);
+        let site = &report.sites[0];
+        (site.timed, site.initiator.most / site.interrupts as f64)
+    };
+    let (timed, each) = waited(false);
+    assert_eq!((timed, each), (286, 30_000.0 * 1.25));
+    // What is not known is not told.
+    let (timed, each) = waited(true);
+    assert!(
+        timed < 30 && each < 40_000.0,
+        "{timed} timed, {each} ns each"
     );
 }
 

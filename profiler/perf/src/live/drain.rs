@@ -71,6 +71,7 @@ impl Reader<'_> {
         cpu: u32,
         sink: &mut S,
     ) -> io::Result<()> {
+        self.tell_windows(time_ns.saturating_sub(1), sink)?;
         match entry {
             Entry::Sample(unread) => self.sample(&unread, sink),
             Entry::Other(News::Lost(count)) => {
@@ -139,7 +140,7 @@ impl Reader<'_> {
         sink.item(&Item::Change(change))
     }
 
-    /// Tells of windows that closed before, behind their samples.
+    /// Tells of windows that closed before, behind their samples and before what comes after them.
     fn tell_windows<S: Sink>(&mut self, until_ns: u64, sink: &mut S) -> io::Result<()> {
         while let Some(window) = self.state.windows.first().copied()
             && window.end_ns <= until_ns

@@ -7,8 +7,9 @@ use std::sync::Arc;
 
 use rustc_hash::FxHashMap;
 
+use crate::counters;
 use crate::file::Place;
-use crate::sample::{Change, Names};
+use crate::sample::{Change, Host, Names};
 use crate::symbols;
 
 /// A mapping of code.
@@ -71,14 +72,20 @@ const CONTEXT_USER: u64 = -512i64 as u64;
 const CONTEXT_LOWEST: u64 = -4095i64 as u64;
 
 impl Processes {
-    /// All processes that run, as `/proc` shows them, and what is to be written of each.
-    pub(super) fn running(wanted: Option<HashSet<u32>>, names: &mut Names) -> (Self, Vec<Change>) {
+    /// All processes that run, as `/proc` shows them, and what is to be written of each. The recording is about the
+    /// `wanted` ones and their descendants, which `host` names.
+    pub(super) fn running(
+        wanted: Option<HashSet<u32>>,
+        names: &mut Names,
+        host: &mut Host,
+    ) -> (Self, Vec<Change>) {
+        let pids = numbers(Path::new("/proc"));
         let mut processes = Self {
-            wanted,
+            wanted: wanted.map(|wanted| with_descendants(wanted, &pids, host)),
             ..Self::default()
         };
         let mut changes = Vec::new();
-        for pid in numbers(Path::new("/proc")) {
+        for pid in pids {
             let directory = Path::new("/proc").join(pid.to_string());
             for tid in numbers(&directory.join("task")) {
                 let comm = std::fs::read_to_string(directory.join(format!("task/{tid}/comm")));
@@ -381,6 +388,44 @@ pub(super) fn process(change: &Change) -> u32 {
         | Change::Exited { pid, .. }
         | Change::Mapped { pid, .. } => pid,
     }
+}
+
+/// These processes and all that descend from them, of those that run. `host` lists them all, and names those that were
+/// found.
+fn with_descendants(mut wanted: HashSet<u32>, running: &[u32], host: &mut Host) -> HashSet<u32> {
+    /// How many are named; of the others only the number is said.
+    const NAMED: usize = 8;
+    let known = running
+        .iter()
+        .filter_map(|&pid| Some((pid, counters::process(pid)?)));
+    let mut others: Vec<_> = known.filter(|(pid, _)| !wanted.contains(pid)).collect();
+    let mut found = Vec::new();
+    loop {
+        let (children, rest): (Vec<_>, Vec<_>) = others
+            .into_iter()
+            .partition(|(_, process)| wanted.contains(&process.parent));
+        others = rest;
+        if children.is_empty() {
+            break;
+        }
+        wanted.extend(children.iter().map(|(pid, _)| pid));
+        found.extend(
+            children
+                .into_iter()
+                .map(|(pid, process)| format!("{} {pid}", process.comm)),
+        );
+    }
+    if !found.is_empty() {
+        let more = found.len().saturating_sub(NAMED);
+        found.truncate(NAMED);
+        host.scope += &format!(" and what it had started: {}", found.join(", "));
+        if more > 0 {
+            host.scope += &format!(", and {more} more");
+        }
+    }
+    host.pids = wanted.iter().copied().collect();
+    host.pids.sort_unstable();
+    wanted
 }
 
 /// The entries of a directory that are numbers.

@@ -135,7 +135,7 @@ impl Recorder {
         };
         let mut frequent = Frequent::of(points, all_calls.map(|all| all[0]));
         frequent.expect_closing(price.closing_ns);
-        let (processes, changes) = Processes::running(pids, &mut names);
+        let (processes, changes) = Processes::running(pids, &mut names, &mut host);
         Ok(Self {
             options,
             rings,
@@ -345,11 +345,16 @@ impl Recorder {
             self.frequent.open(&mut self.rings, now_ns())?;
             state.open_ns = Some(now_ns());
         }
+        if state.phase == Phase::Between {
+            state.cut(now_ns());
+        }
         self.turn(state.phase, next)?;
         state.turns += 1;
         let was = std::mem::replace(&mut state.phase, next);
         if was == Phase::Window {
             state.close(now_ns());
+        } else if next == Phase::Between {
+            state.cut(now_ns());
         }
         self.close_frequent(next, closing)
     }

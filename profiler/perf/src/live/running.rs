@@ -123,6 +123,15 @@ impl Running {
         }
     }
 
+    /// Marks, by a window of no length, that what is recorded next does not continue what was recorded before: CPUs are
+    /// switched one after the other, so an interrupt's end may be recorded without its beginning.
+    pub(super) fn cut(&mut self, now_ns: u64) {
+        self.windows.push(Window {
+            start_ns: now_ns,
+            end_ns: now_ns,
+        });
+    }
+
     /// How long windows were open until now.
     pub(super) fn recorded_ns(&self, now_ns: u64) -> u64 {
         let open = self.open_ns.map_or(0, |since| now_ns.saturating_sub(since));

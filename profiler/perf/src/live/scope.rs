@@ -13,7 +13,7 @@ use crate::sample::Host;
 pub enum Scope {
     /// All processes.
     Everything,
-    /// These, and what they start meanwhile.
+    /// These, what they have started that still runs, and what they start meanwhile.
     Processes(Vec<u32>),
     /// Those that are in this control group or below it as the recording begins (a directory of cgroup v2, or of a
     /// hierarchy of v1), and what they start.
@@ -64,7 +64,6 @@ pub(super) fn resolve(
             (Vec::new(), Some(command))
         }
     };
-    host.pids.clone_from(&pids);
     Ok((Some(pids.into_iter().collect()), command))
 }
 

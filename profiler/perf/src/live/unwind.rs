@@ -255,13 +255,13 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::sample::Names;
+    use crate::sample::{Host, Names};
 
     /// This program's own tables, damaged, over any stack: it ends, and does not panic.
     fn damaged(changes: &[(prop::sample::Index, u8)], stack: &[u8], at: u64, bp: u64) {
         let own = std::env::current_exe().unwrap();
         let path: Arc<str> = own.to_str().unwrap().into();
-        let (processes, _) = Processes::running(None, &mut Names::default());
+        let (processes, _) = Processes::running(None, &mut Names::default(), &mut Host::default());
         let pid = std::process::id();
         let mut unwinding = read(&path, pid).unwrap();
         let mut tables = unwinding.frames.1.to_vec();

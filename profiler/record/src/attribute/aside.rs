@@ -45,8 +45,18 @@ impl Aside {
 pub(super) struct Between {
     /// By the initiator's CPU.
     pub(super) flushes: FxHashMap<u32, Flush>,
+    /// By the initiator's CPU: ends that are not confirmed.
+    pub(super) ended: FxHashMap<u32, Vec<Ended>>,
     /// By the work and its target: on which CPU the initiator is, and when the flush began.
     pub(super) queued: FxHashMap<(u64, u32), (u32, u64)>,
+}
+
+/// The end of one target's part of a flush.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Ended {
+    pub(super) site: usize,
+    /// This part's share of the wait.
+    pub(super) waited_ns: f64,
 }
 
 /// A flush that asks others.

@@ -5,12 +5,14 @@
 //! the next target is not behind the last one, or another thread asks, or time has passed. The initiator has waited until
 //! the last target was done; of which not all need be known, so each that is stands for its part of the flush, and all
 //! together for what was waited at least. The initiator goes on as soon as it sees that the last one is done.
+//!
+//! An end belongs to the flush that its initiator's CPU asked for last. If that CPU's events were lost, this is another
+//! flush than the last one recorded. So an end counts only once a later event of that CPU shows that nothing was lost.
 
 use quell_perf::Sample;
 
 use super::Attribution;
-use super::aside::Flush;
-use super::target::ANSWER_NS;
+use super::aside::{Ended, Flush};
 use crate::event;
 
 /// CPUs are asked for the same flush within this time of each other. To wait for one, and to begin another, takes longer.
@@ -33,6 +35,7 @@ impl Attribution {
         }
         let (site, _) = self.site(sample, program);
         self.sites[site].between += 1;
+        self.confirm_ended(sample.cpu);
         let (cpu, now) = (sample.cpu, sample.time_ns);
         let known = self.between.flushes.get_mut(&cpu).filter(|flush| {
             flush.tid == sample.tid
@@ -67,13 +70,31 @@ impl Attribution {
         let Some((cpu, began)) = self.between.queued.remove(&(work, sample.cpu)) else {
             return;
         };
-        // What seems to be longer was another flush, whose beginning was lost.
         let waited = sample.time_ns.saturating_sub(began);
         let flush = self.between.flushes.get(&cpu);
-        if let Some(flush) = flush.filter(|flush| flush.began == began && waited < ANSWER_NS) {
-            let aside = &mut self.sites[flush.site].aside;
-            aside.timed += 1;
-            aside.waited_ns += waited as f64 / f64::from(flush.targets);
+        if let Some(flush) = flush.filter(|flush| flush.began == began) {
+            self.between.ended.entry(cpu).or_default().push(Ended {
+                site: flush.site,
+                waited_ns: waited as f64 / f64::from(flush.targets),
+            });
         }
+    }
+
+    /// Counts the ends of the flushes that this CPU asked for: an event of it was read, and none was lost before it.
+    pub(super) fn confirm_ended(&mut self, cpu: u32) {
+        for Ended { site, waited_ns } in self.between.ended.remove(&cpu).into_iter().flatten() {
+            let aside = &mut self.sites[site].aside;
+            aside.timed += 1;
+            aside.waited_ns += waited_ns;
+        }
+    }
+
+    /// Forgets what this CPU asked for: events of it were lost.
+    pub(super) fn lost_between(&mut self, cpu: u32) {
+        self.between.ended.remove(&cpu);
+        self.between.flushes.remove(&cpu);
+        self.between
+            .queued
+            .retain(|_, (initiator, _)| *initiator != cpu);
     }
 }

@@ -204,6 +204,7 @@ impl Attribution {
             Item::Lost(lost) => {
                 self.lost += lost.count;
                 self.untold += lost.count * u64::from(lost.why == Why::Untold);
+                self.lost_between(lost.cpu);
             }
             Item::Count(count) => self.counts.push(count),
             Item::Prices(prices) => self.prices = Some(prices),
@@ -270,7 +271,8 @@ impl Attribution {
         }
         self.threads.clear();
         self.in_flight.clear();
-        self.between = Between::default();
+        self.between.flushes.clear();
+        self.between.queued.clear();
         self.stop_following_discards(end_ns);
     }
 
@@ -412,6 +414,7 @@ impl Attribution {
                 work,
             } => {
                 self.seen.queued = true;
+                self.confirm_ended(sample.cpu);
                 if event::flushes(function) {
                     self.queued(sample, program, target, work);
                 }

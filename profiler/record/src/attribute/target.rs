@@ -10,7 +10,7 @@ use super::slice::{self, Observer, Stretch};
 use super::{Attribution, Work};
 
 /// How long a request can be answered, where nothing but its time tells: 100 ms.
-pub(super) const ANSWER_NS: u64 = 100_000_000;
+const ANSWER_NS: u64 = 100_000_000;
 
 impl Attribution {
     /// A target flushed: nothing but this tells of it where functions are not recorded.

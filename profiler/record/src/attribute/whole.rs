@@ -43,6 +43,9 @@ impl Attribution {
             self.close(tid, end);
         }
         self.stop_following_discards(end);
+        for cpu in 0..self.cpus.len() as u32 {
+            self.confirm_ended(cpu);
+        }
         let evidence = self.evidence();
         for site in &mut self.sites {
             site.interrupts = match evidence {
