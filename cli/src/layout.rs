@@ -10,13 +10,13 @@ use quell_adversary::{
 };
 use quell_boot::versus::report::{Beside, Report as Comparison, Row as Compared, Side, Spread};
 use quell_clock::built_in;
-use quell_cost::{Cost, Row as CostRow};
 use quell_experiments::jobs::Results;
 use quell_experiments::reproduce::Experiment;
 use quell_experiments::scale::Point;
 use quell_experiments::trial::Trial;
 use quell_experiments::{guards, machines};
 use quell_host::predict::Line;
+use quell_threads::cost::{Cost, Row as CostRow};
 use quell_threads::vm::Performance;
 use quell_workloads::Workload;
 use quell_zero::{Plan, Strategy};

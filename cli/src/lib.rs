@@ -38,7 +38,7 @@ use output::note;
 
 /// The same run gives the same figures on every thread.
 #[global_allocator]
-static ALLOCATOR: quell_sim::LineAllocator = quell_sim::LineAllocator;
+static ALLOCATOR: quell_vm::sim::LineAllocator = quell_vm::sim::LineAllocator;
 
 /// Keeps translation caches coherent: experiments, exploration, boots and measurements.
 #[derive(Debug, Parser)]

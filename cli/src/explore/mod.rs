@@ -27,8 +27,8 @@ use quell_adversary::cases::{Choice, Effort, is_file, workload, workload_of};
 use quell_adversary::generate::Recorded;
 use quell_adversary::replay::{parse_code, parse_code_of, replay};
 use quell_adversary::{Case, Mistake};
-use quell_contract::timeline;
 use quell_experiments::machines;
+use quell_vm::contract::timeline;
 
 /// Runs the subcommand.
 ///

@@ -1,12 +1,12 @@
 //! `quell measure engine`: what the engine costs by itself, on a machine of threads.
 //!
-//! The measurement is [`quell_cost`]; here are its arguments, its tables and its JSON. It says
+//! The measurement is [`quell_threads::cost`]; here are its arguments, its tables and its JSON. It says
 //! nothing about real invalidations and interrupts: for those there is `quell measure host`.
 
 use anyhow::Result;
 use clap::Args;
 use indicatif::{ProgressBar, ProgressStyle};
-use quell_cost::{Cost, Costs, Row, SHOOTDOWN_PAGES};
+use quell_threads::cost::{Cost, Costs, Row, SHOOTDOWN_PAGES};
 use serde_json::{Value, json};
 use std::process::ExitCode;
 
@@ -33,7 +33,7 @@ pub fn run(args: &EngineArgs) -> Result<ExitCode> {
     bar.set_style(ProgressStyle::with_template(
         "{bar:30} round {pos} of {len}",
     )?);
-    let costs = quell_cost::measure(args.rounds as usize, &mut |round| {
+    let costs = quell_threads::cost::measure(args.rounds as usize, &mut |round| {
         bar.set_position(round as u64)
     });
     bar.finish_and_clear();

@@ -3,8 +3,8 @@
 use anyhow::{Context, bail};
 use elf::{ElfBytes, endian::LittleEndian};
 use quell_boot::Arch;
+use quell_boot::edits::{Edits, files, write};
 use quell_boot::toolchain::{self, Toolchain};
-use quell_edits::{Edits, files, write};
 use serde_json::Value;
 use similar::{ChangeTag, TextDiff};
 use std::path::{Path, PathBuf};

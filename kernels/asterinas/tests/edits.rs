@@ -1,7 +1,7 @@
 //! The lists of edits that make the two kernels.
 
 use quell_asterinas::kernels::home;
-use quell_edits::Edits;
+use quell_boot::edits::Edits;
 use std::path::PathBuf;
 
 /// Sources that hold every anchor of a list: what the edits take for the crate.

@@ -2,7 +2,7 @@
 //!
 //! Builds the bare-metal kernel with whatever toolchain is there ([`toolchain`]), starts it in QEMU
 //! ([`qemu`]) or Bochs ([`bochs`]) and follows its events ([`follow`]): [`prepare`], a command and
-//! [`follow::run`] are the three steps of each boot. [`versus`] takes them for quell's kernel and for Linux.
+//! [`follow::run`] are the three steps of each boot. [`edits`] changes sources that are not ours. [`versus`] takes them for quell's kernel and for Linux.
 
 /// Writes a line to standard error if that is possible; a reader that has gone is no reason to end.
 macro_rules! remark {
@@ -18,6 +18,7 @@ mod arch;
 #[path = "../../quell/src/attached.rs"]
 mod attached;
 pub mod bochs;
+pub mod edits;
 #[cfg(unix)]
 mod ending;
 #[cfg(not(unix))]

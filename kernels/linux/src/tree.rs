@@ -5,8 +5,8 @@
 //! anew, and only if they differ from what is there, so that a build after a change compiles what has changed.
 
 use anyhow::{Context, bail};
+use quell_boot::edits::{Edits, write};
 use quell_boot::toolchain::{target_directory, which};
-use quell_edits::{Edits, write};
 use rustix::fs::{FlockOperation, flock};
 use rustix::io::Errno;
 use std::collections::BTreeMap;

@@ -17,7 +17,7 @@ use core::iter;
 use core::sync::atomic::AtomicU64;
 use core::sync::atomic::Ordering::{Relaxed, SeqCst};
 use quell::{Counter, Engine, LedgerEntry, PerCpu, Policy, Stats};
-use quell_conformance_programs::stress;
+use quell_workloads::conformance::stress;
 use quell_vm::machine::USER_END;
 use quell_vm::{Access, Call, Error, Fault, MemoryMap, Node, Vm, VmConfig};
 use quell_workloads::{WORDS, Workload};

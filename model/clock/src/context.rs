@@ -9,7 +9,7 @@ use crate::clock::{Point, Step};
 use crate::core::Core;
 use crate::kernel::Kernel;
 use crate::lines::Use;
-use quell_sim::fiber;
+use quell_vm::sim::fiber;
 use std::cell::{Cell, RefCell};
 use std::ptr::{self, NonNull};
 use std::sync::atomic::Ordering;

@@ -27,4 +27,4 @@ pub use builtin::BUILT_IN;
 pub use machine::{MachineFile, Time, Value};
 pub use parameter::{Description, PARAMETERS, Parameter, Unit};
 pub use parse::built_in;
-pub use quell_files::{FileError, Mistake};
+pub use quell_workloads::files::{FileError, Mistake};

@@ -55,7 +55,7 @@ mod word;
 
 #[cfg(test)]
 #[global_allocator]
-static ALLOCATOR: quell_sim::LineAllocator = quell_sim::LineAllocator;
+static ALLOCATOR: quell_vm::sim::LineAllocator = quell_vm::sim::LineAllocator;
 
 pub use architecture::Architecture;
 pub use cell::ModelWord;

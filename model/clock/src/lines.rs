@@ -14,7 +14,7 @@
 //! Lines are named by the host address of the word divided by 64, which decides nothing but
 //! identity: numbers are given in the order of first use, so that costs do not depend on where the
 //! host's allocator puts things (which words share a line does, except under
-//! [`LineAllocator`](quell_sim::LineAllocator)). When a word goes, its line is forgotten.
+//! [`LineAllocator`](quell_vm::sim::LineAllocator)). When a word goes, its line is forgotten.
 //!
 //! Not modelled: associativity, prefetch, bandwidth of the interconnect, which home agent answers.
 

@@ -20,8 +20,8 @@ use quell::{
     Broadcast, CpuId, CpuSet, Extent, Features, Frame, Hardware, Invalidate, Rule, Rules, Tag,
     TlbRules,
 };
-use quell_sim::fiber;
 use quell_vm::machine::TABLE_WORDS;
+use quell_vm::sim::fiber;
 use quell_vm::{Entry, Event, Level, Machine, MemoryMap, Work};
 use quell_zero::{Clear, Strategy};
 use std::sync::Arc;

@@ -15,7 +15,7 @@ use crate::lines::Use;
 use crate::oracle::{Kind, Verdict};
 use crate::tlb::{Place, Rights, Translation};
 use quell::{Frame, Page, PageSize};
-use quell_contract::Violation;
+use quell_vm::contract::Violation;
 use quell_vm::{Access, Level};
 
 /// What came of an attempt.

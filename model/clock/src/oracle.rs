@@ -9,7 +9,7 @@ mod judge;
 
 use crate::file::Time;
 use quell::{CpuId, Frame, Page, PageRange};
-use quell_contract::{Clause, Violation};
+use quell_vm::contract::{Clause, Violation};
 use rustc_hash::FxHashMap;
 
 /// How many violations are kept in words; all are counted.

@@ -4,7 +4,7 @@
 
 use crate::file::Time;
 use quell::CpuId;
-use quell_contract::timeline::{self, Line, Shape, Unit};
+use quell_vm::contract::timeline::{self, Line, Shape, Unit};
 use std::io::{self, Write};
 
 /// What a CPU did.

@@ -8,4 +8,4 @@ mod workloads;
 
 /// Which words share a line must not depend on where the host's allocator puts things: what a test compares would.
 #[global_allocator]
-static ALLOCATOR: quell_sim::LineAllocator = quell_sim::LineAllocator;
+static ALLOCATOR: quell_vm::sim::LineAllocator = quell_vm::sim::LineAllocator;

@@ -5,8 +5,8 @@ use quell::{
     Broadcast, CpuId, CpuSet, Frame, Hardware, Invalidate, Page, PageRange, PageSize, Scope, Tag,
 };
 use quell_clock::{ModelUser, RunResult, Setup};
-use quell_contract::Clause;
 use quell_vm::Call;
+use quell_vm::contract::Clause;
 use quell_vm::{Event, Level, Machine, User};
 use quell_zero::{Clear, Strategy};
 use std::cell::Cell;

@@ -1,7 +1,7 @@
 //! Pages, and charts as inline SVG in them. Colours are variables of the page's style, so they follow its theme.
 
 use maud::{Markup, html};
-use quell_pages::{Look, colour};
+use quell_workloads::pages::{Look, colour};
 
 use crate::numbers::digits;
 
@@ -34,7 +34,7 @@ pub const WIDTH: f64 = 1040.0;
 
 /// A page with such charts. No script runs in it.
 pub fn page(title: &str, content: &Markup) -> Markup {
-    quell_pages::page(title, &LOOK, content, &html! {})
+    quell_workloads::pages::page(title, &LOOK, content, &html! {})
 }
 
 /// A page with a chart above a text that is laid out already.
@@ -273,7 +273,7 @@ impl Chart<'_> {
             self.draw()
                 .0
                 .replacen("<svg ", "<svg xmlns=\"http://www.w3.org/2000/svg\" ", 1);
-        let style = quell_pages::style(&LOOK).0;
+        let style = quell_workloads::pages::style(&LOOK).0;
         let at = drawn.find('>').map_or(0, |end| end + 1);
         let (head, tail) = drawn.split_at(at);
         format!("{head}{style}{tail}")

@@ -8,7 +8,7 @@
 //!
 //! Nothing here reads a command line or prints: progress goes to standard error where that is a terminal,
 //! results are values. The same trial gives the same figures on every host, provided that the program's
-//! allocator is [`quell_sim::LineAllocator`]: the engine's words lie in the host's memory, and which of them
+//! allocator is [`quell_vm::sim::LineAllocator`]: the engine's words lie in the host's memory, and which of them
 //! share a cache line is part of the model.
 
 pub mod charts;
@@ -33,4 +33,4 @@ pub mod workloads;
 /// The same run gives the same figures on every thread.
 #[cfg(test)]
 #[global_allocator]
-static ALLOCATOR: quell_sim::LineAllocator = quell_sim::LineAllocator;
+static ALLOCATOR: quell_vm::sim::LineAllocator = quell_vm::sim::LineAllocator;

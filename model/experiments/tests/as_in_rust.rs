@@ -10,7 +10,7 @@ use quell_experiments::trial::Trial;
 use quell_workloads::Workload;
 
 #[global_allocator]
-static ALLOCATOR: quell_sim::LineAllocator = quell_sim::LineAllocator;
+static ALLOCATOR: quell_vm::sim::LineAllocator = quell_vm::sim::LineAllocator;
 
 /// Workload, parameters, machine, policy, CPUs, seed; calls, faults, interrupts taken, the engine's counters.
 type Row = (

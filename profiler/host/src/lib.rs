@@ -26,4 +26,4 @@ mod processor;
 /// Tests predict with the clock, where which words share a line is part of the model.
 #[cfg(test)]
 #[global_allocator]
-static ALLOCATOR: quell_sim::LineAllocator = quell_sim::LineAllocator;
+static ALLOCATOR: quell_vm::sim::LineAllocator = quell_vm::sim::LineAllocator;

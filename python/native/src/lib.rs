@@ -31,7 +31,7 @@ use watched::{Listeners, watched};
 
 /// A run's figures do not depend on where Python's heap is: what this module allocates comes from here.
 #[global_allocator]
-static ALLOCATOR: quell_sim::LineAllocator = quell_sim::LineAllocator;
+static ALLOCATOR: quell_vm::sim::LineAllocator = quell_vm::sim::LineAllocator;
 
 /// A machine: every figure of a machine file, built in or a file.
 #[pyclass(module = "quell._native", from_py_object)]

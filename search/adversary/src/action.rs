@@ -4,10 +4,10 @@ use rustc_hash::FxBuildHasher;
 use std::hash::BuildHasher;
 
 /// The number of CPUs that a run can have.
-pub const MAX_CPUS: usize = quell_programs::MAX_CPUS;
+pub const MAX_CPUS: usize = crate::generated::program::MAX_CPUS;
 
 const _: () = assert!(
-    MAX_CPUS <= quell_sim::heap::CPUS,
+    MAX_CPUS <= quell_vm::sim::heap::CPUS,
     "each CPU has a part of the heap"
 );
 

@@ -16,7 +16,7 @@ use crate::scenario::Scenario;
 use crate::session::Case;
 use crate::workload::Performance;
 use quell::Policy;
-use quell_contract::Violation;
+use quell_vm::contract::Violation;
 use quell_workloads::Workload;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;

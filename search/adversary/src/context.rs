@@ -14,7 +14,7 @@ use crate::mistake::{Mistake, Weakened};
 use crate::op::Op;
 use crate::tables::Arena;
 use quell::Rule;
-use quell_sim::heap;
+use quell_vm::sim::heap;
 use std::cell::{Cell, RefCell, RefMut};
 use std::ptr;
 use std::rc::Rc;

@@ -7,7 +7,7 @@ use crate::schedule::{Rng, Strategy};
 use crate::search::Exhaustive;
 use crate::session::{Case, Session};
 use quell::{Mechanism, Policy};
-use quell_contract::{Clause, Violation};
+use quell_vm::contract::{Clause, Violation};
 use std::time::Instant;
 
 /// How long to search.

@@ -14,7 +14,7 @@ use crate::coverage::{Coverage, Reach};
 use crate::mistake::Mistake;
 use crate::op::{AccessKind, Op};
 use quell::Rule;
-use quell_sim::heap;
+use quell_vm::sim::heap;
 use rustc_hash::{FxBuildHasher, FxHashMap, FxHashSet};
 use std::cell::Cell;
 use std::hash::BuildHasher;

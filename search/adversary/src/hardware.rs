@@ -14,7 +14,7 @@ use quell::{
     Break, Broadcast, CpuId, CpuSet, Extent, Features, Frame, Hardware, Invalidate, Rule, Rules,
     Tag, TlbRules, Word,
 };
-use quell_contract::{Clause, Violation};
+use quell_vm::contract::{Clause, Violation};
 use quell_vm::machine::{Entry, Event, Level, Machine, MemoryMap, TABLE_WORDS};
 use quell_zero::{Clear, Strategy};
 use std::sync::atomic::Ordering;

@@ -29,7 +29,7 @@ pub struct MachineKind {
     pub lagging_walkers: bool,
     /// Whether one address may not have two translations at the same time: an entry that maps something is cleared and
     /// flushed before it maps something else. `flush_needed` is told so, and the machine reports, as
-    /// [misuse](quell_contract::Clause::Misuse), a kernel that does otherwise; not under a policy that lets a target
+    /// [misuse](quell_vm::contract::Clause::Misuse), a kernel that does otherwise; not under a policy that lets a target
     /// flush after the initiator has gone on, if it [broadcasts nothing](MachineKind::breaks_by_interrupt).
     pub break_before_make: bool,
     /// Whether walkers set accessed and dirty bits.

@@ -90,4 +90,4 @@ pub use session::{Case, Session};
 
 #[cfg(test)]
 #[global_allocator]
-static ALLOCATOR: quell_sim::LineAllocator = quell_sim::LineAllocator;
+static ALLOCATOR: quell_vm::sim::LineAllocator = quell_vm::sim::LineAllocator;

@@ -65,7 +65,7 @@ pub(crate) use saved::Saved;
 use buffer::{Buffered, Fill, StoreBuffer, Target};
 use past::Past;
 use quell::{CpuId, Features, Invalidate};
-use quell_contract::{Clause, Violation};
+use quell_vm::contract::{Clause, Violation};
 use rustc_hash::FxHashMap;
 use std::cell::RefCell;
 use std::ops::Range;

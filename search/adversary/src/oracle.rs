@@ -10,7 +10,7 @@
 
 use crate::op::AccessKind;
 use quell::{CpuId, Frame, Page};
-use quell_contract::{Clause, Violation};
+use quell_vm::contract::{Clause, Violation};
 use rustc_hash::FxHasher;
 use std::hash::{Hash, Hasher};
 use std::ops::Range;

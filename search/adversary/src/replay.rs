@@ -6,8 +6,8 @@ use crate::machine::End;
 use crate::mistake::Mistake;
 use crate::scenario::Scenario;
 use crate::session::{Case, Session};
-use quell_contract::Violation;
-use quell_contract::timeline::Line;
+use quell_vm::contract::Violation;
+use quell_vm::contract::timeline::Line;
 use std::fmt::Write;
 
 /// The code that replays a run: `scenario:machine:policy[!mistake]:deviations`, the policy as

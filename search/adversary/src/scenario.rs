@@ -9,7 +9,7 @@ use crate::kind::MachineKind;
 use crate::stage::Stage;
 use crate::vm_kernel::{VmKernel, VmProgram};
 use crate::workload::Performance;
-use quell_contract::timeline::Line;
+use quell_vm::contract::timeline::Line;
 
 /// On which machines something applies.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -336,7 +336,7 @@ impl<'p> Scenario<'p> {
         }
     }
 
-    /// Whether its kernel lies on the heap of its session ([`quell_sim::heap`]): a kernel that is made in the same way
+    /// Whether its kernel lies on the heap of its session ([`quell_vm::sim::heap`]): a kernel that is made in the same way
     /// for every run.
     pub(crate) fn lies_on_heap(&self) -> bool {
         matches!(self.program, Script::Engine(_)) || self.uses_vm()

@@ -17,8 +17,8 @@ use crate::search::Exhaustive;
 use crate::stage::{Beginning, Stage, quieten_panics};
 use crate::tables::Arena;
 use quell::{Policy, Rule};
-use quell_contract::timeline::Line;
-use quell_sim::heap::Heap;
+use quell_vm::contract::timeline::Line;
+use quell_vm::sim::heap::Heap;
 use std::cell::Cell;
 use std::rc::Rc;
 

@@ -3,7 +3,7 @@
 use crate::cell::AdversaryWord;
 use crate::op::Op;
 use quell::CpuId;
-use quell_contract::timeline::{Line, Shape};
+use quell_vm::contract::timeline::{Line, Shape};
 
 /// What happened.
 #[derive(Clone, PartialEq, Debug)]

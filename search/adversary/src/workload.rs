@@ -19,7 +19,7 @@ use crate::op::AccessKind;
 use crate::stage::Stage;
 use crate::vm_kernel::{self, LEDGER_ENTRIES, Parts, VmKernel};
 use quell::{Hardware, Word};
-use quell_contract::timeline::Line;
+use quell_vm::contract::timeline::Line;
 use quell_vm::{Call, Error, Fault, User};
 use quell_workloads::{Failure, WORDS, Workload};
 use std::array;

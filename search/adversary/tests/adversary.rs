@@ -9,8 +9,8 @@ use quell_adversary::mutants::{self, Kill};
 use quell_adversary::replay::{parse_code, replay, replay_code};
 use quell_adversary::scenario::{Scenario, Script};
 use quell_adversary::{Budget, Case, Exploration, MachineKind, Mistake, Report, Session, explore};
-use quell_contract::Clause;
-use quell_contract::timeline::Shape;
+use quell_vm::contract::Clause;
+use quell_vm::contract::timeline::Shape;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 fn search(case: Case, budget: Budget) -> Report {

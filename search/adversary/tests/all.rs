@@ -12,4 +12,4 @@ mod workload;
 
 /// Searches know the states of programs over the memory manager through it.
 #[global_allocator]
-static ALLOCATOR: quell_sim::LineAllocator = quell_sim::LineAllocator;
+static ALLOCATOR: quell_vm::sim::LineAllocator = quell_vm::sim::LineAllocator;

@@ -9,7 +9,7 @@ use quell_adversary::machine::End;
 use quell_adversary::scenario::{On, Scenario, Script};
 use quell_adversary::schedule::Strategy;
 use quell_adversary::{Case, MachineKind, Session};
-use quell_contract::Clause;
+use quell_vm::contract::Clause;
 use quell_vm::machine::Machine;
 use std::cell::Cell;
 use std::ops::Deref;

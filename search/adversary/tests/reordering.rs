@@ -8,7 +8,7 @@ use quell_adversary::generate::random::{self, LargePages};
 use quell_adversary::scenario::Scenario;
 use quell_adversary::schedule::Rng;
 use quell_adversary::{Budget, Case, Exploration, MachineKind, Mistake, Report, Session, explore};
-use quell_contract::Clause;
+use quell_vm::contract::Clause;
 
 /// A machine that reorders, and the same one that does not.
 type Machines = [&'static str; 2];

@@ -5,7 +5,7 @@ use quell_adversary::explore::POLICIES;
 use quell_adversary::replay::replay_code;
 use quell_adversary::scenario::Scenario;
 use quell_adversary::{Budget, Case, Exploration, MachineKind, Mistake, Report, Session, explore};
-use quell_contract::Clause;
+use quell_vm::contract::Clause;
 
 fn search(case: Case, schedules: u64) -> Report {
     let exploration = Exploration {

@@ -23,7 +23,7 @@ use std::process::ExitCode;
 
 /// Searches know the states of programs over the memory manager through it.
 #[global_allocator]
-static ALLOCATOR: quell_sim::LineAllocator = quell_sim::LineAllocator;
+static ALLOCATOR: quell_vm::sim::LineAllocator = quell_vm::sim::LineAllocator;
 
 /// All cases with everything on; of those with less, each scenario on each machine under one or two policies.
 fn cases() -> Vec<Case<'static>> {

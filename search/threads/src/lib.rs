@@ -10,6 +10,7 @@
 //! | [`machine`] | [`Threads`]: threads as CPUs, mailboxes as interrupts, `Hardware` for the engine |
 //! | [`handler`] | what serves a CPU's interrupts wherever it waits |
 //! | [`life`] | when a CPU waits without end |
+//! | [`cost`] | what the engine itself costs |
 //! | [`cores`] | the cores of the host, and pinning threads to them |
 //! | [`tables`] | what walkers read; page tables of one level: each space's, and the kernel's half |
 //! | [`tlb`] | a TLB per CPU, for entries with tags and global ones, of any size, which other CPUs can invalidate where the machine broadcasts |
@@ -29,6 +30,7 @@
 //! passes code that a weaker one would break; `quell-orderings` looks for that, under loom.
 
 pub mod cores;
+pub mod cost;
 pub mod handler;
 pub mod life;
 pub mod machine;

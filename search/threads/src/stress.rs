@@ -14,7 +14,7 @@ use crate::tables::PAGES;
 use crate::world::{FILE_PAGES, FIRST_FILE_PAGE, Ground, Machine, World};
 use program::Program;
 use quell::{Features, Hardware, Policy, Rule, Stats, Tagging};
-use quell_contract::{Clause, Violation};
+use quell_vm::contract::{Clause, Violation};
 use rand_pcg::Pcg64;
 use std::sync::atomic::{AtomicU64, Ordering};
 

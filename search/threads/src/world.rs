@@ -25,7 +25,7 @@ use quell::{
     AddressSpace, Engine, Frame, KernelEntries, LedgerEntry, Page, PageRange, PerCpu, Policy,
     Residue, Stamp,
 };
-use quell_contract::{Clause, Violation};
+use quell_vm::contract::{Clause, Violation};
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, TryLockError};

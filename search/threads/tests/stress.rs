@@ -8,8 +8,8 @@
 use crate::turn;
 use quell::rules;
 use quell::{Counter, Features, Mechanism, Policy, Tagging};
-use quell_contract::Clause::{self, C1, C2, C3, C4, C5, C7};
 use quell_threads::stress::{StressConfig, run};
+use quell_vm::contract::Clause::{self, C1, C2, C3, C4, C5, C7};
 
 fn from_environment(name: &str, default: u64) -> u64 {
     match std::env::var(name) {

@@ -5,8 +5,8 @@
 
 use crate::turn;
 use quell::{Counter, Mechanism, Policy, Rule, rules};
-use quell_contract::Clause::{self, C1, C2, C3, C4, C6, C8};
 use quell_threads::vm::{Performance, Report, RunError};
+use quell_vm::contract::Clause::{self, C1, C2, C3, C4, C6, C8};
 use quell_workloads::{Failure, Workload, Wrong};
 use std::path::Path;
 

@@ -33,6 +33,8 @@
 //! | --- | --- | --- |
 //! | [`machine`] | what a machine must provide besides the engine's needs | |
 //! | [`syscall`], [`program`] | what programs may do | |
+//! | [`contract`] | what is a violation, and the timeline that led to it; for every judge of a run | |
+//! | `sim` (feature) | what machines in software stand on: fibers, a heap that can be read back | |
 //! | [`rules`] | what must never be forgotten, one rule each, with the mutant that forgets it | |
 //! | `vm`, `config` | the parts put together; calls, faults and CPUs come in here | |
 //! | `processes`, `process`, `vma` | address spaces, their areas, the CPUs that run them | `mm_struct`, `vm_area_struct` |
@@ -73,10 +75,13 @@
 #![cfg_attr(not(test), no_std)]
 
 extern crate alloc;
+#[cfg(all(any(feature = "sim", feature = "timeline"), not(test)))]
+extern crate std;
 
 mod audit;
 mod buddy;
 mod config;
+pub mod contract;
 mod entry;
 mod fault;
 mod files;
@@ -104,6 +109,8 @@ mod rmap;
 pub mod rules;
 mod segmented;
 mod shared;
+#[cfg(feature = "sim")]
+pub mod sim;
 mod swap;
 pub mod syscall;
 mod table;

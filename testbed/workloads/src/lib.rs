@@ -19,7 +19,12 @@
 extern crate alloc;
 
 mod builtin;
+#[cfg(feature = "conformance")]
+pub mod conformance;
 mod expression;
+pub mod files;
+#[cfg(feature = "pages")]
+pub mod pages;
 pub mod parameter;
 mod perform;
 mod program;
@@ -28,9 +33,9 @@ mod script;
 mod team;
 
 pub use expression::NoValue;
+pub use files::{FileError, Mistake};
 pub use parameter::{BadParameter, Parameter, Unit};
 pub use program::{Memory, Window};
-pub use quell_files::{FileError, Mistake};
 pub use read::{STATEMENTS, StatementForm};
 pub use script::Wrong;
 pub use team::{Failure, WORDS};

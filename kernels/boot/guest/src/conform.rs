@@ -7,8 +7,8 @@ use crate::protocol::{Event, Job, STRESS};
 use crate::visitor::{Others, Visitor};
 use crate::{faults, setup, team};
 use anyhow::{Context, anyhow};
-use quell_conformance_programs::programs::Suite;
-use quell_conformance_programs::stress::{self, Length, Progress};
+use quell_workloads::conformance::programs::Suite;
+use quell_workloads::conformance::stress::{self, Length, Progress};
 use std::cell::{Cell, RefCell};
 
 /// The process that programs are at home in.

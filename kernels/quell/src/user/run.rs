@@ -7,8 +7,8 @@ use alloc::format;
 use alloc::string::{String, ToString};
 use core::cell::Cell;
 use core::sync::atomic::Ordering::{Relaxed, SeqCst};
-use quell_conformance_programs::programs::Suite;
-use quell_conformance_programs::stress::{self, Length};
+use quell_workloads::conformance::programs::Suite;
+use quell_workloads::conformance::stress::{self, Length};
 use quell_vm::{Call, Error, Fault, Mark, User};
 use quell_workloads::{Failure, Workload};
 

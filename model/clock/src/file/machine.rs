@@ -3,7 +3,7 @@
 use crate::architecture::Architecture;
 
 use super::parameter::{Description, Parameter, Unit};
-use quell_files::Mistake;
+use quell_workloads::files::Mistake;
 
 /// Picoseconds: the unit of virtual time.
 pub type Time = u64;

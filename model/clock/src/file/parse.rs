@@ -4,7 +4,7 @@ use super::builtin::BUILT_IN;
 use super::machine::{MachineFile, Value, bounds};
 use super::parameter::{PARAMETERS, Parameter, Unit};
 use crate::Architecture;
-use quell_files::{FileError, Item, Reader, hint};
+use quell_workloads::files::{FileError, Item, Reader, hint};
 use toml::de::{DeTable, DeValue};
 
 /// Reads one `{ value, unit, source, assumed }`.

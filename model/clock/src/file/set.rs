@@ -6,7 +6,7 @@
 use super::machine::MachineFile;
 use super::parameter::{Parameter, Unit};
 use super::parse::parse;
-use quell_files::{FileError, Mistake, hint};
+use quell_workloads::files::{FileError, Mistake, hint};
 use std::collections::BTreeMap;
 
 impl MachineFile {

@@ -27,9 +27,9 @@ use crate::file::Time;
 use crate::memory::{History, State};
 use crate::tlb::{Rights, Translation};
 use quell::{CpuId, Frame, Page, PageRange};
-use quell_contract::{Clause, Violation};
-use quell_sim::may_change;
 use quell_vm::Event;
+use quell_vm::contract::{Clause, Violation};
+use quell_vm::sim::may_change;
 
 impl Core {
     fn violation(&self, clause: Clause, frame: Frame, what: impl Into<String>) -> Violation {

@@ -7,7 +7,7 @@
 use std::collections::BTreeMap;
 
 use maud::{PreEscaped, html};
-use quell_pages::{Look, colour};
+use quell_workloads::pages::{Look, colour};
 use serde_json::{Value, json};
 
 use super::timeline::Kept;
@@ -95,7 +95,7 @@ pub fn page(
         script type="application/json" #data { (PreEscaped(data)) }
         script { (PreEscaped(SCRIPT)) }
     };
-    quell_pages::page(title, &LOOK, &content, &scripts).into_string()
+    quell_workloads::pages::page(title, &LOOK, &content, &scripts).into_string()
 }
 
 /// The answer: an item for each label, with all lines that are said under it.

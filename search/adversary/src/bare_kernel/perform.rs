@@ -16,9 +16,9 @@ use quell::{
     Engine, Extent, Frame, Hardware, JoinedFlushes, KernelEntries, LedgerEntry, PerCpu, Residue,
     Word,
 };
-use quell_contract::timeline::Line;
-use quell_sim::heap;
+use quell_vm::contract::timeline::Line;
 use quell_vm::machine::{Machine, MemoryMap};
+use quell_vm::sim::heap;
 use std::cell::Cell;
 use std::mem::ManuallyDrop;
 

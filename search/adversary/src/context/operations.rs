@@ -12,7 +12,7 @@ use crate::cell::AdversaryWord;
 use crate::machine::{Core, Verdict};
 use crate::mistake::Ordered;
 use crate::op::Op;
-use quell_sim::fiber;
+use quell_vm::sim::fiber;
 use std::panic::Location;
 use std::sync::atomic::Ordering;
 

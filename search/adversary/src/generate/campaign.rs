@@ -22,7 +22,7 @@ use crate::clearing;
 use crate::footprint::{Asked, Seen, meetings_of};
 use crate::mistake::Mistake;
 use crate::schedule::Rng;
-use quell_sim::heap::Heap;
+use quell_vm::sim::heap::Heap;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, Mutex};
 
@@ -78,13 +78,13 @@ impl Campaign {
     /// finds; `threads` says how many threads it takes.
     ///
     /// # Panics
-    /// If [`LineAllocator`](quell_sim::LineAllocator) is not the program's `#[global_allocator]`: what a run over the
+    /// If [`LineAllocator`](quell_vm::sim::LineAllocator) is not the program's `#[global_allocator]`: what a run over the
     /// manager meets would depend on where the host's allocator has put things, so the same seed would draw other
     /// programs each time.
     pub fn new(seed: u64, threads: usize, corpus: Vec<Recorded>, sought: &[Mistake]) -> Self {
         assert!(
             Heap::new().is_some(),
-            "a campaign draws the same programs from a seed each time only under `quell_sim::LineAllocator`: make that the \
+            "a campaign draws the same programs from a seed each time only under `quell_vm::sim::LineAllocator`: make that the \
              program's `#[global_allocator]`"
         );
         let mut campaign = Campaign {

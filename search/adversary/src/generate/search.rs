@@ -7,7 +7,7 @@ use crate::mistake::Mistake;
 use crate::schedule::{Rng, Strategy};
 use crate::session::Session;
 use quell::Rule;
-use quell_contract::Violation;
+use quell_vm::contract::Violation;
 
 /// The greatest depth of priority-based search.
 const DEPTH: u64 = 4;

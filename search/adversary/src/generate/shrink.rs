@@ -14,9 +14,9 @@ use crate::machine::End;
 use crate::scenario::Scenario;
 use crate::session::{Case, Session};
 use quell::Policy;
-use quell_contract::Clause;
-use quell_contract::Violation;
-use quell_contract::timeline::Line;
+use quell_vm::contract::Clause;
+use quell_vm::contract::Violation;
+use quell_vm::contract::timeline::Line;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
 /// A breach, as small as it was got.

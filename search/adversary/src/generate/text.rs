@@ -5,11 +5,11 @@
 
 use crate::action::Deviation;
 use crate::generated::program::Program;
+use crate::generated::program::Written;
 use crate::kind::MachineKind;
 use crate::mistake::Mistake;
 use crate::replay::{parse_schedule, schedule_words};
 use quell::Policy;
-use quell_programs::Written;
 
 /// A program with everything that its runs depend on.
 #[derive(Clone, PartialEq, Debug)]

@@ -17,7 +17,7 @@ use crate::mistake::Mistake;
 use crate::scenario::Scenario;
 use crate::schedule::Rng;
 use crate::session::Session;
-use quell_contract::Violation;
+use quell_vm::contract::Violation;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
 /// Schedules of a program before it is judged by what it shows.

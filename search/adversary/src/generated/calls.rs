@@ -15,9 +15,9 @@ use crate::coverage::Coverage;
 use crate::stage::Stage;
 use crate::vm_kernel::{self, FIRST_PROCESS, Parts, VmKernel};
 use quell::{Frame, PageSize};
-use quell_contract::Clause;
-use quell_contract::timeline::Line;
-use quell_sim::heap;
+use quell_vm::contract::Clause;
+use quell_vm::contract::timeline::Line;
+use quell_vm::sim::heap;
 use quell_vm::{Backing, Call, ProcessId, Protection};
 use std::cell::{Cell, RefCell};
 

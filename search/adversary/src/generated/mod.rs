@@ -9,5 +9,5 @@ mod expected;
 mod kernel;
 pub(crate) mod performed;
 
-pub use quell_programs as program;
-pub use quell_programs::Program;
+pub mod program;
+pub use program::Program;

@@ -2,9 +2,9 @@
 
 use super::{calls, kernel};
 use crate::coverage::Coverage;
+use crate::generated::program::{CallOp, Program};
 use crate::stage::Stage;
-use quell_contract::timeline::Line;
-use quell_programs::{CallOp, Program};
+use quell_vm::contract::timeline::Line;
 
 /// What a run of a program takes, and the run.
 pub(crate) trait Performed {

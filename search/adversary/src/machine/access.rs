@@ -8,7 +8,7 @@ use crate::op::AccessKind;
 use crate::oracle::{Moment, Used};
 use crate::tables;
 use quell::{CpuId, Frame, Invalidate, Page};
-use quell_contract::{Clause, Violation};
+use quell_vm::contract::{Clause, Violation};
 use smallvec::SmallVec;
 use std::rc::Rc;
 use std::sync::atomic::Ordering;

@@ -16,7 +16,7 @@ use crate::mmu::Leaf;
 use crate::op::AccessKind;
 use crate::oracle::Used;
 use crate::tables;
-use quell_contract::Violation;
+use quell_vm::contract::Violation;
 use std::rc::Rc;
 
 /// What a program may do with a page, and the right that it needs for it.

@@ -11,7 +11,7 @@ use crate::op::{AccessKind, Op};
 use crate::schedule::Strategy;
 use crate::timeline::What;
 use quell::CpuId;
-use quell_contract::{Clause, Violation};
+use quell_vm::contract::{Clause, Violation};
 use std::panic::Location;
 use std::sync::atomic::Ordering;
 

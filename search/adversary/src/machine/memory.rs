@@ -10,7 +10,7 @@ use crate::oracle::Moment;
 use crate::tables;
 use crate::timeline::What;
 use quell::{CpuId, Frame, Page};
-use quell_contract::{Clause, Violation};
+use quell_vm::contract::{Clause, Violation};
 use std::rc::Rc;
 use std::sync::atomic::Ordering;
 

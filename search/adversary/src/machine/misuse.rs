@@ -7,7 +7,7 @@
 use super::Core;
 use crate::mmu::Meeting;
 use quell::{CpuId, CpuSet, Frame, Invalidate, Page, Tag, Tagging};
-use quell_contract::{Clause, Violation};
+use quell_vm::contract::{Clause, Violation};
 
 /// The tag that an invalidation names.
 fn named(what: Invalidate) -> Option<u16> {

@@ -5,7 +5,7 @@ use crate::cell::FRAME_WORDS;
 use crate::coverage::Happening;
 use crate::oracle::Returned;
 use quell::{CpuId, Frame, PageRange};
-use quell_contract::{Clause, Violation};
+use quell_vm::contract::{Clause, Violation};
 use quell_vm::machine::Event;
 
 impl Core {

@@ -19,7 +19,7 @@ use super::{Core, Cpu};
 use crate::digest::{Digest, Locals, Moments};
 use crate::oracle::{History, Moment};
 use crate::schedule::Strategy;
-use quell_sim::heap::Heap;
+use quell_vm::sim::heap::Heap;
 use std::hash::Hash;
 use xxhash_rust::xxh3::xxh3_128;
 

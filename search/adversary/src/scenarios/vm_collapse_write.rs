@@ -3,7 +3,7 @@
 use crate::coverage::{Happening, Reach};
 use crate::scenario::{On, Scenario};
 use crate::vm_kernel::{FIRST_PROCESS, VmKernel};
-use quell_contract::Clause;
+use quell_vm::contract::Clause;
 
 const PAGES: u64 = 512;
 /// The page that is written: the first that is taken, so its old entry lives longest.

@@ -5,7 +5,7 @@
 use crate::coverage::{Happening, Reach};
 use crate::scenario::{On, Scenario};
 use crate::vm_kernel::{FIRST_PROCESS, VmKernel};
-use quell_contract::Clause;
+use quell_vm::contract::Clause;
 
 /// The page that both are about.
 const PAGE: u64 = 0;

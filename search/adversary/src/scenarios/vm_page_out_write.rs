@@ -3,7 +3,7 @@
 use crate::coverage::{Happening, Reach};
 use crate::scenario::{On, Scenario};
 use crate::vm_kernel::VmKernel;
-use quell_contract::Clause;
+use quell_vm::contract::Clause;
 
 pub(super) const SCENARIO: Scenario = Scenario {
     bugs: &["3"],

@@ -6,7 +6,7 @@ use crate::coverage::{Happening, Reach};
 use crate::scenario::{On, Scenario};
 use crate::vm_kernel::{FIRST_PROCESS, VmKernel};
 use quell::Counter;
-use quell_contract::Clause;
+use quell_vm::contract::Clause;
 
 pub(super) const SCENARIO: Scenario = Scenario {
     bugs: &["1"],

@@ -6,7 +6,7 @@
 use crate::coverage::{Happening, Reach};
 use crate::scenario::{On, Scenario};
 use crate::vm_kernel::VmKernel;
-use quell_contract::Clause;
+use quell_vm::contract::Clause;
 
 const PAGES: u64 = 512;
 /// The child's number: the second process.

@@ -4,7 +4,7 @@
 use crate::coverage::{Happening, Reach};
 use crate::scenario::{On, Scenario};
 use crate::vm_kernel::VmKernel;
-use quell_contract::Clause;
+use quell_vm::contract::Clause;
 
 /// The page lies beyond the end from the start: the manager's records show one that was passed by.
 pub(super) const BEYOND: Scenario = Scenario {

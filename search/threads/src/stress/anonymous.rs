@@ -3,7 +3,7 @@
 use super::program::Program;
 use crate::world::{EntryWord, FILE_PAGES, FIRST_FILE_PAGE, Space, World};
 use quell::{Frame, Hardware, Purpose, Scope};
-use quell_contract::{Clause, Violation};
+use quell_vm::contract::{Clause, Violation};
 
 impl<'a> Program<'a> {
     pub fn map(&mut self, space: &'a Space, page: usize) {

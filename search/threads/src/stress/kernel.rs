@@ -5,7 +5,7 @@ use super::program::Program;
 use crate::tables::{FIRST_KERNEL_PAGE, KERNEL_PAGES, PAGES};
 use crate::world::{EntryWord, FILE_PAGES, KERNEL_PAGES_EACH, KernelAddress, KernelHalf, lock};
 use quell::{Frame, Hardware, Outcome, Purpose, Scope};
-use quell_contract::Violation;
+use quell_vm::contract::Violation;
 use std::sync::MutexGuard;
 use std::sync::atomic::Ordering;
 

@@ -5,7 +5,7 @@ use crate::world::{
     CacheSlot, Content, EntryWord, FILE_PAGES, Free, Layout, Machine, Space, World, lock,
 };
 use quell::{AddressSpace, Batch, CpuId, Engine, Frame, Hardware, Purpose};
-use quell_contract::{Clause, Violation};
+use quell_vm::contract::{Clause, Violation};
 use rand::RngExt;
 use rand_pcg::Pcg64;
 use std::sync::MutexGuard;

@@ -26,8 +26,8 @@
 use super::frames::{Frames, History, resolve};
 use crate::tlb::Cached;
 use quell::{CpuId, Frame, Page, PageRange};
-use quell_contract::{Clause, Violation};
-use quell_sim::may_change;
+use quell_vm::contract::{Clause, Violation};
+use quell_vm::sim::may_change;
 use quell_vm::{Call, Event};
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};

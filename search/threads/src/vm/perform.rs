@@ -7,7 +7,7 @@ use crate::{cores, handler};
 use quell::{
     Engine, Extent, Features, Frame, Hardware, LedgerEntry, PerCpu, Policy, Rule, Stats, Tagging,
 };
-use quell_contract::{Clause, Violation};
+use quell_vm::contract::{Clause, Violation};
 use quell_vm::{Access, Call, Error, Fault, Mark, MemoryMap, Node, User, Vm, VmConfig};
 use quell_workloads::{Failure, WORDS, Window, Workload, abandon};
 use std::cell::{Cell, RefCell};

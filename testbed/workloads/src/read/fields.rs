@@ -4,11 +4,11 @@ use super::forms::{Main, Statement};
 use super::names::{Context, Names, settable};
 use super::reader::Expressions;
 use crate::expression::{Expression, Meaning, Place};
+use crate::files::Reader;
 use crate::script::{Behind, Does, Kind, Order, Range, Target};
 use alloc::boxed::Box;
 use alloc::format;
 use alloc::string::{String, ToString};
-use quell_files::Reader;
 use quell_vm::Protection;
 use toml::de::DeTable;
 

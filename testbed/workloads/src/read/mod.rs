@@ -11,6 +11,7 @@ mod sections;
 mod statement;
 
 use crate::expression::Expression;
+use crate::files::{FileError, Reader, in_order};
 use crate::script::{Script, Thread};
 use alloc::borrow::ToOwned;
 use alloc::boxed::Box;
@@ -19,7 +20,6 @@ use alloc::vec::Vec;
 use names::{Context, Names};
 use parameters::{Draft, parameters};
 use quell::Mechanism;
-use quell_files::{FileError, Reader, in_order};
 use reader::{Expressions, keep, list};
 use sections::{figure, memory, operation, refusals, together};
 use toml::de::DeTable;

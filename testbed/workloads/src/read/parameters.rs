@@ -2,13 +2,13 @@
 
 use super::names::Names;
 use super::reader::keep;
+use crate::files::{Item, Reader, in_order};
 use crate::parameter::{Parameter, Unit};
 use crate::script::PARAMETERS;
 use alloc::borrow::ToOwned;
 use alloc::format;
 use alloc::string::String;
 use alloc::vec::Vec;
-use quell_files::{Item, Reader, in_order};
 use toml::de::DeTable;
 
 /// A parameter, before it is known that the file is good.

@@ -2,10 +2,10 @@
 
 use super::names::{Context, Names};
 use crate::expression::Expression;
+use crate::files::{Item, Reader};
 use alloc::format;
 use alloc::string::{String, ToString};
 use alloc::vec::Vec;
-use quell_files::{Item, Reader};
 use toml::de::DeTable;
 
 /// Reads expressions, and notes what is wrong with them.

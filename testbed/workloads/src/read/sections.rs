@@ -4,12 +4,12 @@ use super::names::{Context, Names};
 use super::parameters::Draft;
 use super::reader::{Expressions, keep, list};
 use crate::expression::{Expression, Name};
+use crate::files::Reader;
 use crate::script::{Figure, MemoryOf, Operation, Refusal, Said};
 use crate::team::word;
 use alloc::format;
 use alloc::string::String;
 use alloc::vec::Vec;
-use quell_files::Reader;
 use toml::de::DeTable;
 
 pub(super) fn memory(

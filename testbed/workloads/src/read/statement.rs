@@ -4,11 +4,11 @@ use super::fields::{Fields, Form, value};
 use super::forms::{Main, STATEMENTS, Statement};
 use super::names::Names;
 use crate::expression::{Expression, Meaning, Name};
+use crate::files::{Item, Reader};
 use crate::script::{Does, Statement as Operation, Target};
 use alloc::format;
 use alloc::string::String;
 use alloc::vec::Vec;
-use quell_files::{Item, Reader};
 use toml::de::DeTable;
 
 /// How many operations a program has at most, blocks put in place.

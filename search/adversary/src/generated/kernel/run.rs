@@ -17,7 +17,7 @@ use quell::{
     Batch, Engine, Extent, Frame, JoinedFlushes, KernelEntries, LedgerEntry, Page, PageRange,
     PerCpu, Purpose, Residue, Scope, TagPolicy, Word,
 };
-use quell_contract::timeline::Line;
+use quell_vm::contract::timeline::Line;
 use quell_vm::machine::{Machine, MemoryMap, Node};
 use std::mem::ManuallyDrop;
 

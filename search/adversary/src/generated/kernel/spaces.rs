@@ -11,7 +11,7 @@ use crate::machine::Accessed;
 use crate::op::{AccessKind, Op};
 use crate::tables;
 use quell::{Frame, Hardware, Word};
-use quell_contract::Clause;
+use quell_vm::contract::Clause;
 use quell_vm::machine::{Event, Level, Machine};
 use std::sync::atomic::Ordering::{AcqRel, Relaxed, Release};
 

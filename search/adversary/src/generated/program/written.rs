@@ -1,0 +1,94 @@
+//! Programs as files, and as one line.
+//!
+//! A file is TOML; the line is the same as JSON, so it can be pasted. Both are read by [`Written::parse`]. Names of
+//! machines, policies and mistakes, and schedules, are words here: who runs programs knows what they mean.
+
+use super::Program;
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+use std::fmt::Write;
+
+/// A program and what its runs depend on, in words.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Written {
+    /// The machine.
+    pub machine: String,
+    /// The policy.
+    pub policy: String,
+    /// The mistake that was made.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub mistake: Option<String>,
+    /// The clause that was broken, for people.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub clause: Option<String>,
+    /// The schedule in which it was; nothing if there is none.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub schedule: String,
+    /// The program.
+    pub program: Program,
+}
+
+impl Written {
+    /// As a file: an operation a line.
+    ///
+    /// # Panics
+    /// Never: everything in it can be written.
+    pub fn to_toml(&self) -> String {
+        let value: Value = serde_json::from_str(&self.to_line()).expect("a line can be read");
+        let mut text = String::new();
+        let table = |value: &Value| value.as_object().cloned().unwrap_or_default();
+        for (key, value) in table(&value).iter().filter(|(key, _)| *key != "program") {
+            let _ = writeln!(text, "{key} = {value}");
+        }
+        for (grammar, program) in table(&value["program"]) {
+            for (sizes, values) in table(&program).iter().filter(|(key, _)| *key != "cpu") {
+                let _ = writeln!(text, "\n[program.{grammar}.{sizes}]");
+                for (key, value) in table(values) {
+                    let _ = writeln!(text, "{key} = {value}");
+                }
+            }
+            for lane in program["cpu"].as_array().into_iter().flatten() {
+                let _ = writeln!(text, "\n[[program.{grammar}.cpu]]");
+                for (part, ops) in table(lane) {
+                    let _ = writeln!(text, "{part} = [");
+                    for op in ops.as_array().into_iter().flatten() {
+                        // The same values in TOML as in JSON: words, numbers and truths.
+                        let fields = table(op);
+                        let fields = fields.iter().map(|(key, value)| format!("{key} = {value}"));
+                        let fields: Vec<_> = fields.collect();
+                        let _ = writeln!(text, "    {{ {} }},", fields.join(", "));
+                    }
+                    let _ = writeln!(text, "]");
+                }
+            }
+        }
+        text
+    }
+
+    /// As one line.
+    ///
+    /// # Panics
+    /// Never: everything in it can be written.
+    pub fn to_line(&self) -> String {
+        serde_json::to_string(self).expect("programs can be written down")
+    }
+
+    /// Reads a file or a line. Whether the program is within its bounds is not looked at
+    /// ([`Program::check`]).
+    ///
+    /// # Errors
+    /// Says what is wrong, and where if that is known.
+    pub fn parse(text: &str) -> Result<Self, String> {
+        // A line is read as the values of a file: to compile the grammars for one kind of errors instead of two halves
+        // what they take.
+        if text.trim_start().starts_with('{') {
+            let values: toml::Value =
+                serde_json::from_str(text).map_err(|error| error.to_string())?;
+            let read = values.try_into();
+            read.map_err(|error: toml::de::Error| error.message().to_owned())
+        } else {
+            toml::from_str(text).map_err(|error| error.to_string())
+        }
+    }
+}

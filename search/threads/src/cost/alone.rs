@@ -1,0 +1,181 @@
+//! What one CPU does alone: each operation beside the algorithm that it replaces.
+
+use std::hint::black_box;
+use std::sync::{Mutex, PoisonError};
+
+use crate::pulse;
+use quell::{AddressSpace, Engine, LedgerEntry, PerCpu, Policy, Residue, Stamp, TagPolicy};
+
+use super::operation::{HOLDS, LOOP, Machine, new_space, paid_debt, ping_pong, unmap};
+use super::sample::{Progress, Row, Samples, longest_own, timed};
+
+/// One thing to time: does it [`LOOP`] times.
+struct Contender<'a> {
+    name: &'static str,
+    run: Box<dyn FnMut() + 'a>,
+    samples: Samples,
+}
+
+const HIT: &str = "switch that hits its slot";
+const DROP: &str = "switch that drops the entries";
+const NO_TARGET: &str = "flush with no target: batch, add, finish";
+const INVALIDATE: &str = "flush that invalidates here";
+const BATCH_OF_32: &str = "unmap a page in a batch of 32, flushed here";
+const BATCH_OF_ONE: &str = "in a batch of its own";
+const NO_DEBT: &str = "claim with no debt";
+const PAID: &str = "claim of a debt that others paid";
+const REFILL: &str = "check before a refill, nothing owed";
+const SPURIOUS: &str = "spurious interrupt";
+const LOCK: &str = "a global lock, taken and released";
+
+/// What is compared with what, and below how many nanoseconds the first is to stay.
+const ROWS: [(&str, &str, Option<f64>); 7] = [
+    (HIT, DROP, Some(30.0)),
+    (NO_TARGET, INVALIDATE, Some(30.0)),
+    (BATCH_OF_32, BATCH_OF_ONE, None),
+    (NO_DEBT, LOCK, Some(30.0)),
+    (PAID, LOCK, Some(30.0)),
+    (REFILL, LOCK, None),
+    (SPURIOUS, LOCK, None),
+];
+
+/// What one CPU does alone, and in what part of the samples its core was shared.
+pub(crate) fn measure(hw: &Machine, rounds: usize, progress: &Progress<'_>) -> (Vec<Row>, f64) {
+    let tags_off = Policy {
+        tags: TagPolicy::Off,
+        ..Policy::ALL
+    };
+    let (cpus, ledger) = ([PerCpu::new()], [(); 4].map(|()| LedgerEntry::new()));
+    let (cpus_off, ledger_off) = ([PerCpu::new()], []);
+    let engine = Engine::new(hw, &cpus, &ledger, Policy::ALL).expect(HOLDS);
+    let untagged = Engine::new(hw, &cpus_off, &ledger_off, tags_off).expect(HOLDS);
+    engine.cpu_online();
+    untagged.cpu_online();
+    let world = World::new(&engine, &untagged);
+    let mut contenders = world.contenders();
+    let mut before = pulse::take();
+    for round in 0..rounds {
+        for contender in &mut contenders {
+            let cost = timed(LOOP, &mut contender.run);
+            let after = pulse::take();
+            // The first rounds warm caches and predictors.
+            if round > 0 {
+                contender.samples.0.push((before.max(after), cost));
+            }
+            before = after;
+        }
+        (progress.lock().unwrap_or_else(PoisonError::into_inner))(round);
+    }
+    compared(&contenders)
+}
+
+/// What the operations work on: an engine with every mechanism, one without tags, and spaces of both.
+struct World<'a> {
+    engine: &'a Engine<'a, Machine>,
+    untagged: &'a Engine<'a, Machine>,
+    spaces: [AddressSpace<Machine>; 2],
+    spaces_off: [AddressSpace<Machine>; 2],
+    /// A space that runs nowhere.
+    away: AddressSpace<Machine>,
+    /// Of a frame about which nothing is owed.
+    clear: Residue<Machine>,
+    /// Of a frame about which `stamp` is owed again and again, paid long ago.
+    paid: Residue<Machine>,
+    stamp: Stamp,
+    lock: Mutex<u64>,
+}
+
+impl<'a> World<'a> {
+    fn new(engine: &'a Engine<'a, Machine>, untagged: &'a Engine<'a, Machine>) -> Self {
+        let away = new_space(engine, 2);
+        Self {
+            engine,
+            untagged,
+            spaces: [0, 1].map(|root| new_space(engine, root)),
+            spaces_off: [0, 1].map(|root| new_space(untagged, root)),
+            clear: Residue::new(),
+            paid: Residue::new(),
+            stamp: paid_debt(engine, &away),
+            away,
+            lock: Mutex::new(0),
+        }
+    }
+
+    /// Everything that [`ROWS`] name.
+    fn contenders(&self) -> Vec<Contender<'_>> {
+        let Self {
+            engine, untagged, ..
+        } = *self;
+        let [_, here] = &self.spaces;
+        let [_, here_untagged] = &self.spaces_off;
+        vec![
+            contender(HIT, || ping_pong(engine, &self.spaces)),
+            contender(DROP, || ping_pong(untagged, &self.spaces_off)),
+            each(NO_TARGET, |index| unmap(engine, &self.away, one(index))),
+            each(INVALIDATE, |index| {
+                unmap(untagged, here_untagged, one(index))
+            }),
+            contender(BATCH_OF_32, || {
+                (0..LOOP / 32).for_each(|_| unmap(engine, here, 0..32));
+            }),
+            each(BATCH_OF_ONE, |index| unmap(engine, here, one(index))),
+            each(NO_DEBT, |_| {
+                black_box(engine.claim(black_box(&self.clear)).is_some());
+            }),
+            each(LOCK, |_| {
+                *black_box(&self.lock)
+                    .lock()
+                    .unwrap_or_else(PoisonError::into_inner) += 1;
+            }),
+            each(PAID, |_| {
+                self.paid.owe(self.stamp);
+                black_box(engine.claim(black_box(&self.paid)).is_some());
+            }),
+            each(REFILL, |_| {
+                engine.settle_residue(black_box(&self.clear), &self.away);
+            }),
+            each(SPURIOUS, |_| {
+                engine.on_interrupt();
+            }),
+        ]
+    }
+}
+
+fn contender<'a>(name: &'static str, run: impl FnMut() + 'a) -> Contender<'a> {
+    Contender {
+        name,
+        run: Box::new(run),
+        samples: Samples::default(),
+    }
+}
+
+/// An operation that is told how often it was done before.
+fn each<'a>(name: &'static str, operation: impl Fn(usize) + 'a) -> Contender<'a> {
+    contender(name, move || (0..LOOP).for_each(&operation))
+}
+
+/// One page of the 32 that are unmapped by turns.
+fn one(index: usize) -> std::iter::Once<usize> {
+    std::iter::once(index % 32)
+}
+
+/// The [`ROWS`], and in what part of all samples the core was shared.
+fn compared(contenders: &[Contender<'_>]) -> (Vec<Row>, f64) {
+    let samples: Vec<&Samples> = contenders.iter().map(|one| &one.samples).collect();
+    let own = longest_own(samples.iter().copied());
+    let of = |name| {
+        let found = contenders.iter().find(|one| one.name == name);
+        &found.expect("what is compared is measured").samples
+    };
+    let rows = ROWS.map(|(name, baseline_name, limit_ns)| Row {
+        name,
+        cost: of(name).cost(own),
+        quartiles: of(name).quartiles(),
+        baseline_name,
+        baseline: of(baseline_name).cost(own),
+        limit_ns,
+    });
+    let pulses = || samples.iter().flat_map(|samples| samples.pulses());
+    let shared = pulses().filter(|&pulse| pulse > own).count() as f64 / pulses().count() as f64;
+    (rows.into(), shared)
+}

@@ -1,0 +1,78 @@
+//! The machine that is measured, and operations of the engine that several measurements make.
+
+use crate::Threads;
+use quell::{
+    AddressSpace, AllRules, Batch, Engine, Features, Frame, Hardware, Outcome, Page, PageRange,
+    Purpose, Rules, Stamp, Tagging,
+};
+use std::hint::black_box;
+
+pub type Machine = Threads<false>;
+pub type SpaceBatch<'a, H = Machine, R = AllRules> =
+    Batch<'a, 'a, H, &'a AddressSpace<H>, Frame, R>;
+
+pub const TAGGED: Features = Features {
+    tagging: Tagging::PerCpu { count: 8 },
+    broadcast: false,
+    full_above: 33,
+};
+
+/// Operations in each timed loop.
+pub const LOOP: usize = 512;
+
+/// Why an engine can be made here.
+pub const HOLDS: &str = "the engine runs on such machines";
+
+pub fn page(index: usize) -> PageRange {
+    PageRange::base(Page(index as u64), 1)
+}
+
+/// Unmaps `pages` of `space`, one batch.
+#[inline]
+pub fn unmap<'a, H: Hardware, R: Rules>(
+    engine: &'a Engine<'a, H, R>,
+    space: &'a AddressSpace<H>,
+    pages: impl Iterator<Item = usize>,
+) {
+    let mut batch: SpaceBatch<'a, H, R> = engine.batch(Purpose::Call);
+    for index in pages {
+        batch.unmapped(space, page(index), Frame(index as u64));
+    }
+    for frame in batch.finish() {
+        black_box(frame);
+    }
+}
+
+/// Takes a debt about a page of `space` and pays it; returns its stamp.
+pub fn paid_debt<H: Hardware, R: Rules>(
+    engine: &Engine<'_, H, R>,
+    space: &AddressSpace<H>,
+) -> Stamp {
+    let stamp = {
+        let mut batch: Batch<'_, '_, H, &AddressSpace<H>, Frame, R> = engine.batch(Purpose::Lazy);
+        batch.unmapped(space, page(0), Frame(0));
+        match batch.finish_owed() {
+            Outcome::Owed(owed) => owed.stamp(),
+            Outcome::Flushed(_) => unreachable!("an empty ledger has room"),
+        }
+    };
+    engine.pay_all();
+    stamp
+}
+
+/// Switches [`LOOP`] times between two spaces.
+pub fn ping_pong<H: Hardware, R: Rules>(engine: &Engine<'_, H, R>, spaces: &[AddressSpace<H>; 2]) {
+    for _ in 0..LOOP / 2 {
+        engine.switch_to(Some(&spaces[1]), &spaces[0]);
+        engine.switch_to(Some(&spaces[0]), &spaces[1]);
+    }
+}
+
+/// A space of nothing but a name.
+pub fn new_space<'m, const STRESS: bool, R: Rules>(
+    engine: &Engine<'m, Threads<STRESS>, R>,
+    root: u64,
+) -> AddressSpace<Threads<STRESS>> {
+    // SAFETY: in this machine in software a root is a number, and every number will do.
+    unsafe { engine.new_space(Frame(root)) }
+}

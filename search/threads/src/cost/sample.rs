@@ -1,0 +1,98 @@
+//! Timing, and what to make of many samples.
+
+use crate::pulse;
+use std::sync::Mutex;
+use std::time::Instant;
+
+/// Who hears how many rounds are done. Not a generic parameter: what is timed would be compiled where it is called, as
+/// lightly as a command's printing, and be ten times as slow.
+pub type Progress<'a> = Mutex<&'a mut (dyn FnMut(usize) + Send)>;
+
+/// Nanoseconds and cycles of one operation.
+#[derive(Clone, Copy, PartialEq, PartialOrd, Debug, Default)]
+pub struct Cost {
+    /// Wall-clock time.
+    pub ns: f64,
+    /// Ticks of the time-stamp counter; 0 where there is none to read.
+    pub cycles: f64,
+}
+
+/// One operation beside what it replaces.
+#[derive(Clone, Debug)]
+pub struct Row {
+    /// The operation.
+    pub name: &'static str,
+    /// Its cost: the median of the [quiet](pulse::quiet) samples.
+    pub cost: Cost,
+    /// The first and the third quartile of all samples, in nanoseconds.
+    pub quartiles: (f64, f64),
+    /// What it is compared with.
+    pub baseline_name: &'static str,
+    /// The cost of that, likewise.
+    pub baseline: Cost,
+    /// What it must stay below, in nanoseconds, if that is promised.
+    pub limit_ns: Option<f64>,
+}
+
+#[cfg(target_arch = "x86_64")]
+pub fn cycles() -> u64 {
+    // SAFETY: RDTSC is present on every x86-64 processor and touches no memory.
+    unsafe { core::arch::x86_64::_rdtsc() }
+}
+
+#[cfg(target_arch = "aarch64")]
+pub fn cycles() -> u64 {
+    let ticks: u64;
+    // SAFETY: user code may read the virtual counter on every system that runs std.
+    unsafe { core::arch::asm!("mrs {}, cntvct_el0", out(reg) ticks, options(nomem, nostack)) };
+    ticks
+}
+
+#[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
+pub fn cycles() -> u64 {
+    0
+}
+
+pub fn timed(operations: usize, body: impl FnOnce()) -> Cost {
+    let (ticks, began) = (cycles(), Instant::now());
+    body();
+    let (ns, ticks) = (began.elapsed().as_nanos(), cycles().wrapping_sub(ticks));
+    Cost {
+        ns: ns as f64 / operations as f64,
+        cycles: ticks as f64 / operations as f64,
+    }
+}
+
+/// What one operation took, again and again, each time with the slower of the pulses around it.
+#[derive(Clone, Default)]
+pub struct Samples(pub Vec<(f64, Cost)>);
+
+impl Samples {
+    pub fn pulses(&self) -> impl Iterator<Item = f64> {
+        self.0.iter().map(|&(pulse, _)| pulse)
+    }
+
+    /// The median of the quiet ones.
+    pub fn cost(&self, longest_own: f64) -> Cost {
+        let quiet = pulse::quiet(self.0.iter().copied(), longest_own);
+        let all = || self.0.iter().map(|&(_, cost)| cost).collect();
+        quantile(quiet.map_or_else(all, |quiet| quiet.values), 0.5)
+    }
+
+    /// The first and the third quartile of all, in nanoseconds.
+    pub fn quartiles(&self) -> (f64, f64) {
+        let all: Vec<_> = self.0.iter().map(|&(_, cost)| cost).collect();
+        (quantile(all.clone(), 0.25).ns, quantile(all, 0.75).ns)
+    }
+}
+
+/// How long a pulse may be on a core of one's own, by all that was felt.
+pub fn longest_own<'a>(samples: impl IntoIterator<Item = &'a Samples>) -> f64 {
+    pulse::longest_own(samples.into_iter().flat_map(Samples::pulses)).unwrap_or(f64::MAX)
+}
+
+pub fn quantile(mut costs: Vec<Cost>, part: f64) -> Cost {
+    costs.sort_by(|a, b| a.ns.total_cmp(&b.ns));
+    let place = ((costs.len().max(1) - 1) as f64 * part).round();
+    costs.get(place as usize).copied().unwrap_or_default()
+}

@@ -1,0 +1,148 @@
+//! One shootdown between two cores: the initiator's latency under each policy, and a claim that has to pay.
+
+use std::hint::black_box;
+use std::sync::PoisonError;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+
+use crate::pulse;
+use quell::{
+    AddressSpace, Batch, CpuId, Engine, Frame, LedgerEntry, Outcome, PerCpu, Policy, Purpose,
+    Residue,
+};
+
+use super::operation::{HOLDS, Machine, TAGGED, new_space, page, unmap};
+use super::sample::{Cost, Progress, Row, Samples, longest_own, timed};
+
+/// The initiator's latency of one shootdown.
+#[derive(Clone, Copy, PartialEq, Debug, Default)]
+pub struct Shootdowns {
+    /// Remote first, then here: the baseline.
+    pub serial: Cost,
+    /// Here while the request travels.
+    pub concurrent: Cost,
+    /// And content with the target's receipt.
+    pub asynchronous: Cost,
+}
+
+/// Pages, not adjacent, that each measured shootdown covers.
+pub const SHOOTDOWN_PAGES: usize = 3;
+
+/// One shootdown between two cores under each policy, and a claim that has to pay.
+pub(crate) fn measure(rounds: usize, progress: &Progress<'_>) -> (Shootdowns, Row) {
+    let serial = Policy {
+        lazy_unmap: true,
+        ..Policy::BASELINE
+    };
+    let concurrent = Policy {
+        concurrent: true,
+        inline_requests: true,
+        ..serial
+    };
+    let policies = [
+        serial,
+        concurrent,
+        Policy {
+            asynchronous: true,
+            ..concurrent
+        },
+    ];
+    let hw = Machine::new(2, 16, TAGGED);
+    let cpus = [(); 3].map(|()| [PerCpu::new(), PerCpu::new()]);
+    let ledger = [(); 3].map(|()| [(); 64].map(|()| LedgerEntry::new()));
+    let engines: Vec<_> = (0..3)
+        .map(|index| Engine::new(&hw, &cpus[index], &ledger[index], policies[index]).expect(HOLDS))
+        .collect();
+    let spaces: Vec<_> = engines.iter().map(|engine| new_space(engine, 0)).collect();
+    let (ready, done) = (AtomicUsize::new(0), AtomicBool::new(false));
+    let variant = AtomicUsize::new(0);
+    let body = |me: CpuId| {
+        for (engine, space) in engines.iter().zip(&spaces) {
+            engine.cpu_online();
+            engine.switch_to(None, space);
+        }
+        ready.fetch_add(1, Ordering::SeqCst);
+        if me.0 == 1 {
+            while !done.load(Ordering::Acquire) {
+                if hw.interrupt_pending() {
+                    engines[variant.load(Ordering::Acquire)].on_interrupt();
+                }
+                std::hint::spin_loop();
+            }
+            return None;
+        }
+        while ready.load(Ordering::SeqCst) < 2 {
+            std::hint::spin_loop();
+        }
+        let residue = Residue::<Machine>::new();
+        let mut samples: [Samples; 5] = Default::default();
+        const TURNS: usize = 32;
+        // Pages that do not touch stay ranges of their own.
+        let pages = || (0..SHOOTDOWN_PAGES).map(|index| index * 2);
+        for round in 0..rounds {
+            // All by turns, so that what slows the other core slows them all.
+            let before = pulse::take();
+            let mut costs = [[Cost::default(); TURNS]; 5];
+            for turn in 0..TURNS {
+                for (index, costs) in costs.iter_mut().enumerate() {
+                    let engine_index = index.min(2);
+                    variant.store(engine_index, Ordering::Release);
+                    let (engine, space) = (&engines[engine_index], &spaces[engine_index]);
+                    // Rarely in step with the target's loop.
+                    (0..turn % 7 * 20).for_each(|_| std::hint::spin_loop());
+                    costs[turn] = match index {
+                        3 => timed(1, || owe_and_claim(engine, space, &residue)),
+                        4 => timed(1, || unmap(engine, space, 0..1)),
+                        _ => timed(1, || unmap(engine, space, pages())),
+                    };
+                    // The target is done before the next one begins, or they would merge.
+                    (0..200).for_each(|_| std::hint::spin_loop());
+                }
+            }
+            let pulse = before.max(pulse::take());
+            if round > 0 {
+                for (samples, costs) in samples.iter_mut().zip(costs) {
+                    samples.0.extend(costs.map(|cost| (pulse, cost)));
+                }
+            }
+            (progress.lock().unwrap_or_else(PoisonError::into_inner))(rounds + round);
+        }
+        done.store(true, Ordering::Release);
+        Some(samples)
+    };
+    let samples = hw
+        .run(body)
+        .into_iter()
+        .find_map(|result| result.unwrap_or_else(|panic| std::panic::resume_unwind(panic)))
+        .expect("the first CPU measures");
+    let own = longest_own(&samples);
+    let claim = Row {
+        name: "unmap a page owed, claim it and pay (one target)",
+        cost: samples[3].cost(own),
+        quartiles: samples[3].quartiles(),
+        baseline_name: "unmap and flush it at once",
+        baseline: samples[4].cost(own),
+        limit_ns: None,
+    };
+    let shootdowns = Shootdowns {
+        serial: samples[0].cost(own),
+        concurrent: samples[1].cost(own),
+        asynchronous: samples[2].cost(own),
+    };
+    (shootdowns, claim)
+}
+
+fn owe_and_claim(
+    engine: &Engine<'_, Machine>,
+    space: &AddressSpace<Machine>,
+    residue: &Residue<Machine>,
+) {
+    residue.begin();
+    let mut batch: Batch<'_, '_, Machine, &AddressSpace<Machine>, Frame> =
+        engine.batch(Purpose::Lazy);
+    batch.unmapped(space, page(0), Frame(0));
+    match batch.finish_owed() {
+        Outcome::Owed(owed) => residue.owe(owed.stamp()),
+        Outcome::Flushed(_) => residue.clear(),
+    }
+    black_box(engine.claim(residue).is_some());
+}

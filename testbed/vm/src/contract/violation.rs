@@ -1,0 +1,140 @@
+//! What an oracle says when the contract is broken.
+
+use super::Clause;
+use alloc::string::String;
+use core::fmt;
+use quell::{CpuId, Frame};
+
+/// A breach of the contract: the clause, a sentence, and as much of the rest as the oracle knows.
+///
+/// Equal violations are equal in every part, the sentence included.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Violation {
+    /// The clause that broke.
+    pub clause: Clause,
+    /// What happened, in a sentence.
+    pub account: String,
+    /// The CPU whose access, walk or wait broke it; `None` if the machine as a whole did.
+    pub cpu: Option<CpuId>,
+    /// When, in picoseconds of virtual time; `None` on machines without a clock.
+    pub at: Option<u64>,
+    /// The CPU that had made the access unlawful: the new owner's, the caller's, the capturer's.
+    pub other: Option<CpuId>,
+    /// When the other CPU did so, in picoseconds of virtual time.
+    pub other_at: Option<u64>,
+    /// The frame that was reached.
+    pub frame: Option<Frame>,
+    /// The virtual address of the access, in bytes; that of its page where no more is known.
+    pub address: Option<u64>,
+}
+
+impl Violation {
+    /// A breach of which nothing but the clause and the account is known.
+    pub fn new(clause: Clause, account: impl Into<String>) -> Self {
+        Violation {
+            clause,
+            account: account.into(),
+            cpu: None,
+            at: None,
+            other: None,
+            other_at: None,
+            frame: None,
+            address: None,
+        }
+    }
+
+    /// The same, by this CPU.
+    #[must_use]
+    pub fn by(mut self, cpu: CpuId) -> Self {
+        self.cpu = Some(cpu);
+        self
+    }
+
+    /// The same, after this CPU had made the access unlawful.
+    #[must_use]
+    pub fn after(mut self, other: CpuId) -> Self {
+        self.other = Some(other);
+        self
+    }
+
+    /// The same, in this frame.
+    #[must_use]
+    pub fn in_frame(mut self, frame: Frame) -> Self {
+        self.frame = Some(frame);
+        self
+    }
+
+    /// The same, through this virtual address.
+    #[must_use]
+    pub fn through(mut self, address: u64) -> Self {
+        self.address = Some(address);
+        self
+    }
+}
+
+/// A moment of virtual time, if there is one.
+struct At(Option<u64>);
+
+impl fmt::Display for At {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.0 {
+            Some(at) => write!(f, " at {}.{} ns", at / 1000, at % 1000 / 100),
+            None => Ok(()),
+        }
+    }
+}
+
+impl fmt::Display for Violation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {}", self.clause, self.account)?;
+        let mut separator = " (";
+        if let Some(cpu) = self.cpu {
+            write!(f, "{separator}cpu {}{}", cpu.0, At(self.at))?;
+            separator = ", ";
+        }
+        if let Some(other) = self.other {
+            write!(f, "{separator}other cpu {}{}", other.0, At(self.other_at))?;
+            separator = ", ";
+        }
+        if let Some(frame) = self.frame {
+            write!(f, "{separator}frame {:#x}", frame.0)?;
+            separator = ", ";
+        }
+        if let Some(address) = self.address {
+            write!(f, "{separator}address {address:#x}")?;
+            separator = ", ";
+        }
+        if separator == ", " {
+            f.write_str(")")?;
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use alloc::string::ToString;
+
+    #[test]
+    fn a_violation_says_what_is_known() {
+        let bare = Violation::new(Clause::C7, "a CPU waits for ever");
+        assert_eq!(bare.to_string(), "C7: a CPU waits for ever");
+        let mut full = Violation::new(Clause::C1, "a store reached a frame that has a new owner")
+            .by(CpuId(1))
+            .after(CpuId(0))
+            .in_frame(Frame(0x21))
+            .through(0x20_0008);
+        assert_eq!(
+            full.to_string(),
+            "C1: a store reached a frame that has a new owner \
+             (cpu 1, other cpu 0, frame 0x21, address 0x200008)"
+        );
+        (full.at, full.other_at) = (Some(12_340), Some(7_990));
+        assert_eq!(
+            full.to_string(),
+            "C1: a store reached a frame that has a new owner \
+             (cpu 1 at 12.3 ns, other cpu 0 at 7.9 ns, frame 0x21, address 0x200008)"
+        );
+    }
+}

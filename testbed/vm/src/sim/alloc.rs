@@ -1,0 +1,87 @@
+//! An allocator under which a run depends on nothing but its seed.
+//!
+//! Two words share a cache line if their host addresses do. Within a type the compiler decides
+//! that, and it does so once. Between allocations the host's allocator would decide it: by what
+//! else it holds, on which of the host's threads it is asked. With [`LineAllocator`] no two
+//! allocations share a line, as if each came from a kernel's cache of aligned objects, and the same
+//! run gives the same figures on every thread and every host.
+
+use super::heap;
+use std::alloc::{GlobalAlloc, Layout, System};
+
+/// Bytes of a cache line.
+const LINE: usize = 64;
+
+/// The system's allocator, each allocation on lines of its own; during a search, for the code that is
+/// searched, the search's own heap.
+///
+/// A program that runs models makes it its `#[global_allocator]`. Without it the contract is
+/// checked all the same, but the time that a run takes may differ a little from one run to the
+/// next, and a search of every schedule does not know the states of programs over the memory manager.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct LineAllocator;
+
+/// The layout on whole lines. Where that would be too large, the allocation fails as it should.
+fn lines(layout: Layout) -> Layout {
+    layout
+        .align_to(LINE)
+        .map_or(layout, |aligned| aligned.pad_to_align())
+}
+
+// SAFETY: each call goes to `System`, whose contract this is, with a layout that follows from the
+// caller's alone, so that `dealloc` and `realloc` name the layout with which `alloc` was called. It
+// is at least as large and at least as aligned as the caller's.
+unsafe impl GlobalAlloc for LineAllocator {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        if let Some(place) = heap::allocate(lines(layout)) {
+            return place;
+        }
+        // SAFETY: `System` gets a layout that follows from the caller's; its size is not zero because the caller's is
+        // not.
+        unsafe { System.alloc(lines(layout)) }
+    }
+
+    unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
+        if let Some(place) = heap::allocate(lines(layout)) {
+            return place;
+        }
+        // SAFETY: `System` gets a layout that follows from the caller's; its size is not zero because the caller's is
+        // not.
+        unsafe { System.alloc_zeroed(lines(layout)) }
+    }
+
+    unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
+        if heap::free(pointer, lines(layout)) {
+            return;
+        }
+        // SAFETY: the place did not come from the heap, so it came from `System`, with this layout.
+        unsafe { System.dealloc(pointer, lines(layout)) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_two_allocations_share_a_line() {
+        for size in [1, 8, 24, 63, 64, 65, 200] {
+            let layout = Layout::from_size_align(size, 8).unwrap();
+            // SAFETY: the layout has a size, and the pointers are freed with it.
+            unsafe {
+                let pointers = [(); 9].map(|()| LineAllocator.alloc(layout) as usize);
+                for (index, &pointer) in pointers.iter().enumerate() {
+                    assert_eq!(pointer % LINE, 0);
+                    let end = (pointer + size - 1) / LINE;
+                    let others = pointers.iter().skip(index + 1);
+                    assert!(others.into_iter().all(|other| {
+                        end < other / LINE || (other + size - 1) / LINE < pointer / LINE
+                    }));
+                }
+                for pointer in pointers {
+                    LineAllocator.dealloc(pointer as *mut u8, layout);
+                }
+            }
+        }
+    }
+}

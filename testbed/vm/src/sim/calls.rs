@@ -1,0 +1,24 @@
+//! Which addresses a system call under way may change, for both oracles.
+
+use crate::Call;
+
+/// Whether a call that has not returned may change what is read somewhere: `covers` says whether a
+/// range, given as address and bytes, is about that place.
+pub fn may_change(call: Call, covers: impl Fn(u64, u64) -> bool) -> bool {
+    match call {
+        Call::Unmap { address, bytes }
+        | Call::Discard { address, bytes }
+        | Call::Protect { address, bytes, .. }
+        | Call::Map {
+            address: Some(address),
+            bytes,
+            ..
+        } => covers(address, bytes),
+        Call::Remap { address, bytes, to } => {
+            covers(address, bytes) || to.is_some_and(|to| covers(to, bytes))
+        }
+        // The file's pages may be mapped anywhere.
+        Call::Write { .. } | Call::Truncate { .. } => true,
+        _ => false,
+    }
+}

@@ -1,0 +1,265 @@
+//! One CPU as a coroutine: a body that can stop in the middle of any call and go on later.
+//!
+//! Stacks come from a pool of the thread, because making one costs a thousand times what switching
+//! to one does. All `unsafe` of the crate's control flow is in this file.
+//!
+//! A fiber that suspends itself with [`suspend_legibly`] shows its stack, registers included, as
+//! bytes ([`Fiber::stack`]): two fibers of one body whose bytes are equal go on alike, if the memory
+//! that the bytes point to is.
+
+use corosensei::stack::{DefaultStack, Stack};
+use corosensei::{Coroutine, CoroutineResult, Yielder};
+use std::cell::{Cell, RefCell};
+use std::marker::PhantomData;
+use std::ptr;
+use std::thread_local;
+use std::vec::Vec;
+
+/// Bytes of a CPU's stack. The host gives memory only for what is touched.
+const STACK_BYTES: usize = 256 << 10;
+
+/// Bytes of a stack that [`Fiber::legible`] clears: more than bodies use.
+const CLEARED: usize = 32 << 10;
+
+/// Bytes that [`suspend_legibly`] clears below its frame: more than an operation uses, so that what
+/// it left there does not show in frames that come to lie there.
+const WIPED: usize = 1 << 10;
+
+/// Bytes below the frame of [`suspend_legibly`] in which its registers may lie.
+const REGISTERS: usize = 256;
+
+/// How many stacks a thread keeps.
+const POOL: usize = 1100;
+
+thread_local! {
+    static STACKS: RefCell<Vec<DefaultStack>> = const { RefCell::new(Vec::new()) };
+    /// The yielder of the fiber that runs; null outside of fibers.
+    static RUNNING: Cell<*const Yielder<(), ()>> = const { Cell::new(ptr::null()) };
+    /// Where the stack of the fiber ended that suspended itself legibly last.
+    static LOWEST: Cell<usize> = const { Cell::new(0) };
+}
+
+/// What became of a fiber that was resumed.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum State {
+    /// It called [`suspend`].
+    Suspended,
+    /// Its body returned.
+    Done,
+}
+
+/// A body with a stack of its own, which may borrow for `'a`.
+pub struct Fiber<'a> {
+    /// `None` only while it is dropped.
+    inner: Option<Coroutine<(), (), ()>>,
+    /// The yielder while the fiber is suspended, for [`RUNNING`] when it goes on.
+    yielder: *const Yielder<(), ()>,
+    /// The end of the stack that it grows from.
+    base: usize,
+    /// How far it has grown, if the fiber suspended itself legibly.
+    lowest: usize,
+    borrows: PhantomData<&'a mut ()>,
+}
+
+impl<'a> Fiber<'a> {
+    /// A fiber that will run `body` when it is resumed first.
+    ///
+    /// # Errors
+    /// If the host has no memory for a stack.
+    pub fn new(body: impl FnOnce() + 'a) -> std::io::Result<Self> {
+        Ok(Self::on(take_stack()?, body))
+    }
+
+    fn on(stack: DefaultStack, body: impl FnOnce() + 'a) -> Self {
+        let base = stack.base().get();
+        let run = move |yielder: &Yielder<(), ()>, ()| {
+            RUNNING.set(yielder);
+            body();
+        };
+        // SAFETY: `body` borrows data that lives for `'a`. The fiber is bounded by `'a` and, when
+        // it is dropped, is marked as completed and never runs again; if it is leaked instead,
+        // no caller can resume it, because `resume` needs the fiber.
+        let inner = unsafe { Coroutine::with_stack_unchecked(stack, run) };
+        Fiber {
+            inner: Some(inner),
+            yielder: ptr::null(),
+            base,
+            lowest: base,
+            borrows: PhantomData,
+        }
+    }
+
+    /// As [`Fiber::new`], on a stack that shows no trace of the fibers that used it before.
+    ///
+    /// # Errors
+    /// If the host has no memory for a stack.
+    pub fn legible(body: impl FnOnce() + 'a) -> std::io::Result<Self> {
+        let stack = take_stack()?;
+        let start = (stack.base().get() - CLEARED) as *mut u8;
+        // SAFETY: the bytes below the base belong to this stack, which is larger than `CLEARED` and
+        // which no other code uses while it is not in a fiber.
+        unsafe { start.write_bytes(0, CLEARED) };
+        Ok(Self::on(stack, body))
+    }
+
+    /// The stack and the registers of a fiber that suspended itself legibly; empty before.
+    ///
+    /// That which is dead in them (values that will not be read again) is among the bytes.
+    pub fn stack(&self) -> &[u8] {
+        let bytes = self.base - self.lowest;
+        // SAFETY: the bytes between belong to the fiber's stack, which is mapped and was written or
+        // cleared there; nothing writes to it while the fiber is suspended, and it is not resumed
+        // during the borrow.
+        unsafe { std::slice::from_raw_parts(self.lowest as *const u8, bytes) }
+    }
+
+    /// Runs the body until it suspends itself or returns.
+    ///
+    /// # Panics
+    /// If it has returned before, or is called from inside a fiber.
+    pub fn resume(&mut self) -> State {
+        assert!(RUNNING.get().is_null(), "a fiber resumes another");
+        let Some(inner) = &mut self.inner else {
+            return State::Done;
+        };
+        RUNNING.set(self.yielder);
+        let result = inner.resume(());
+        self.yielder = RUNNING.replace(ptr::null());
+        self.lowest = match LOWEST.take() {
+            0 => self.base,
+            frame => frame - REGISTERS,
+        };
+        match result {
+            CoroutineResult::Yield(()) => State::Suspended,
+            CoroutineResult::Return(()) => State::Done,
+        }
+    }
+}
+
+impl Drop for Fiber<'_> {
+    fn drop(&mut self) {
+        let Some(mut inner) = self.inner.take() else {
+            return;
+        };
+        if inner.started() && !inner.done() {
+            // SAFETY: the body is abandoned in the middle: its values are leaked, not dropped,
+            // which is safe for any value, and nothing outside of the stack points into it that
+            // relies on a destructor: bodies run the engine and the manager, whose shared state
+            // lies in memory that their embedder owns, and this crate's own code keeps no borrow
+            // across a suspension.
+            unsafe { inner.force_reset() };
+        }
+        if inner.done() {
+            let stack = inner.into_stack();
+            STACKS.with_borrow_mut(|stacks| {
+                if stacks.len() < POOL {
+                    stacks.push(stack);
+                }
+            });
+        }
+    }
+}
+
+/// A stack of the pool, or a new one.
+fn take_stack() -> std::io::Result<DefaultStack> {
+    let stack = STACKS.with_borrow_mut(Vec::pop);
+    stack.map_or_else(|| DefaultStack::new(STACK_BYTES), Ok)
+}
+
+/// Stops the fiber that runs until it is resumed.
+///
+/// # Panics
+/// If no fiber runs.
+#[inline]
+pub fn suspend() {
+    let yielder = RUNNING.get();
+    assert!(!yielder.is_null(), "only a CPU of a run can be suspended");
+    // SAFETY: `RUNNING` is not null only while the fiber it belongs to runs, and a yielder lives
+    // on the stack of its fiber from before `RUNNING` is set until the body returns.
+    unsafe { (*yielder).suspend(()) };
+}
+
+/// As [`suspend`], so that [`Fiber::stack`] shows the fiber's state and as little else as possible.
+///
+/// # Panics
+/// If no fiber runs.
+#[inline(never)]
+pub fn suspend_legibly() {
+    wipe();
+    // The registers are saved in this frame or right below it.
+    let frame = 0u8;
+    LOWEST.set(ptr::from_ref(std::hint::black_box(&frame)) as usize);
+    suspend();
+}
+
+/// Clears the stack below the caller's frame: what returned calls left there.
+#[inline(never)]
+fn wipe() {
+    std::hint::black_box(&mut [0u8; WIPED]);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_stack_shows_what_lives_on_it() {
+        const KEPT: u64 = 0x0dd_ba11_cafe_f00d;
+        let mut fiber = Fiber::legible(|| {
+            let kept = std::hint::black_box(KEPT);
+            suspend_legibly();
+            std::hint::black_box(kept);
+        })
+        .expect("a stack");
+        assert!(fiber.stack().is_empty());
+        assert_eq!(fiber.resume(), State::Suspended);
+        let shows = |value: u64| {
+            let bytes = value.to_ne_bytes();
+            fiber.stack().windows(8).any(|window| window == bytes)
+        };
+        assert!(shows(KEPT));
+        assert_eq!(fiber.resume(), State::Done);
+    }
+
+    #[test]
+    fn fibers_interleave_and_borrow() {
+        let log = RefCell::new(Vec::new());
+        let mut fibers: Vec<_> = (0..3)
+            .map(|fiber| {
+                let log = &log;
+                Fiber::new(move || {
+                    for step in 0..2 {
+                        log.borrow_mut().push((fiber, step));
+                        suspend();
+                    }
+                })
+                .expect("a stack")
+            })
+            .collect();
+        for _ in 0..2 {
+            for fiber in &mut fibers {
+                assert_eq!(fiber.resume(), State::Suspended);
+            }
+        }
+        for fiber in &mut fibers {
+            assert_eq!(fiber.resume(), State::Done);
+        }
+        drop(fibers);
+        let expected = [(0, 0), (1, 0), (2, 0), (0, 1), (1, 1), (2, 1)];
+        assert_eq!(log.into_inner(), expected);
+    }
+
+    #[test]
+    fn abandoned_fibers_give_their_stacks_back() {
+        let count = || STACKS.with_borrow(Vec::len);
+        let mut fiber = Fiber::new(|| {
+            suspend();
+            unreachable!("a fiber that has ended is not resumed")
+        })
+        .expect("a stack");
+        let before = count();
+        fiber.resume();
+        drop(fiber);
+        assert_eq!(count(), before + 1);
+    }
+}

@@ -1,0 +1,136 @@
+//! Reports as HTML: one file each, which can be mailed and opened years later.
+//!
+//! A page needs nothing from anywhere else: its style and its scripts stand in it. It follows the reader's light or
+//! dark theme, fits a phone, and prints in black on white. Here is the part that every page shares: the head, the
+//! colours of paper and ink, and the style of headings, text and tables. A page adds colours and style of its own as a
+//! [`Look`].
+//!
+//! # What is not guaranteed
+//!
+//! Nothing is escaped in a [`Look`] or in a script: both are part of the program. Text from a file or a recording
+//! belongs into `maud`'s markup, which escapes it.
+
+use alloc::format;
+use alloc::string::String;
+use maud::{DOCTYPE, Markup, PreEscaped, html};
+
+/// A colour that styles name as `var(--name)`, in both themes.
+#[derive(Clone, Copy, Debug)]
+pub struct Colour {
+    /// Its name, without the two hyphens.
+    pub name: &'static str,
+    /// On light paper, as CSS writes a colour.
+    pub light: &'static str,
+    /// On dark paper.
+    pub dark: &'static str,
+}
+
+/// A [`Colour`].
+pub const fn colour(name: &'static str, light: &'static str, dark: &'static str) -> Colour {
+    Colour { name, light, dark }
+}
+
+/// What a page looks like beyond what all pages share.
+#[derive(Clone, Copy, Debug)]
+pub struct Look {
+    /// Its colours, beside those of [`COLOURS`].
+    pub colours: &'static [Colour],
+    /// Rules that follow those of all pages, as CSS.
+    pub style: &'static str,
+}
+
+/// The colours of every page: what is written on, written with, said in passing, drawn as a line, and what cards lie
+/// on.
+pub const COLOURS: [Colour; 5] = [
+    colour("paper", "#fbfaf7", "#16171a"),
+    colour("ink", "#1c1c1a", "#e9e7e1"),
+    colour("soft", "#6b6a64", "#9b9a94"),
+    colour("line", "#dedbd2", "#33353b"),
+    colour("card", "#ffffff", "#1e2024"),
+];
+
+/// A whole page. The content stands in `main`; `scripts` follow it, and are empty for a page in which no script runs.
+pub fn page(title: &str, look: &Look, content: &Markup, scripts: &Markup) -> Markup {
+    html! {
+        (DOCTYPE)
+        html lang="en" {
+            head {
+                meta charset="utf-8";
+                meta name="viewport" content="width=device-width, initial-scale=1";
+                title { (title) }
+                (style(look))
+            }
+            body {
+                main { (content) }
+                (scripts)
+            }
+        }
+    }
+}
+
+/// The style of a page, as an element: for a drawing that is kept as a file of its own, too.
+pub fn style(look: &Look) -> Markup {
+    html! {
+        style { (PreEscaped(theme(look.colours))) (PreEscaped(STYLE)) (PreEscaped(look.style)) }
+    }
+}
+
+/// The colours in both themes.
+fn theme(own: &[Colour]) -> String {
+    let values = |of: fn(&Colour) -> &'static str| {
+        let each = COLOURS.iter().chain(own);
+        let each = each.map(|colour| format!(" --{}: {};", colour.name, of(colour)));
+        each.collect::<String>()
+    };
+    let (light, dark) = (values(|colour| colour.light), values(|colour| colour.dark));
+    format!(
+        ":root {{ color-scheme: light dark;{light} }}\n\
+         @media (prefers-color-scheme: dark) {{ :root {{{dark} }} }}\n"
+    )
+}
+
+const STYLE: &str = include_str!("pages/style.css");
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const LOOK: Look = Look {
+        colours: &[colour("hot", "#a00000", "#ff9090")],
+        style: "b { color: var(--hot); }",
+    };
+
+    #[test]
+    fn every_colour_is_there_in_both_themes() {
+        let theme = theme(LOOK.colours);
+        let (light, dark) = theme.split_once("@media").unwrap();
+        for known in COLOURS.iter().chain(LOOK.colours) {
+            let said = |value: &str| format!("--{}: {value};", known.name);
+            assert!(light.contains(&said(known.light)), "{known:?}");
+            assert!(dark.contains(&said(known.dark)), "{known:?}");
+        }
+    }
+
+    #[test]
+    fn the_shared_style_names_no_colour_that_is_not_shared() {
+        for named in STYLE.split("var(--").skip(1) {
+            let named = named.split(')').next().unwrap();
+            assert!(COLOURS.iter().any(|known| known.name == named), "--{named}");
+        }
+    }
+
+    #[test]
+    fn a_page_escapes_its_title_and_keeps_its_style() {
+        let page = page("a < b", &LOOK, &html! { p { "text" } }, &html! {}).into_string();
+        assert!(
+            page.starts_with("<!DOCTYPE html><html lang=\"en\">"),
+            "{page}"
+        );
+        assert!(page.contains("<title>a &lt; b</title>"), "{page}");
+        assert!(page.contains(LOOK.style), "{page}");
+        assert!(page.contains("<main><p>text</p></main></body>"), "{page}");
+        for from_elsewhere in ["http:", "https:", "src=", "@import", "url("] {
+            assert!(!page.contains(from_elsewhere), "{page}");
+        }
+    }
+}
