@@ -8,7 +8,7 @@ use quell_adversary::mutants::Tested;
 use quell_adversary::{
     Budget, Case, Exploration, MachineKind, Mistake, Scenario, Session, explore,
 };
-use quell_boot::versus::report::{Beside, Report as Comparison, Row as Compared, Side, Spread};
+use quell_boot::versus::report::{Report as Comparison, Row as Compared, Shown, Side, Spread};
 use quell_clock::built_in;
 use quell_experiments::jobs::Results;
 use quell_experiments::reproduce::Experiment;
@@ -194,8 +194,8 @@ fn the_comparison_with_linux() {
             missing: Vec::new(),
         });
     }
-    for beside in [Beside::Quell, Beside::LinuxOnQuell] {
-        versus::comparison_table(&report, beside).assert_laid_out("versus");
+    for shown in [Shown::Linux, Shown::LinuxOnQuell, Shown::Quell] {
+        versus::table(&report, shown).assert_laid_out("versus");
     }
 }
 

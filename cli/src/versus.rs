@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use clap::{Args, Subcommand};
 use quell::Policy;
-use quell_boot::versus::report::{Beside, Report};
+use quell_boot::versus::report::{Report, Shown};
 use quell_boot::versus::{Comparison, Options, Scale};
 use quell_experiments::workloads;
 
@@ -166,11 +166,12 @@ fn print(report: &Report) {
         report.policy,
         report.said_of_boots()
     );
-    say!("{}", comparison_table(report, Beside::Quell));
     if let Some(which) = &report.linux_on_quell {
-        say!("Linux with the engine in it ({which}) beside the same Linux without\n");
-        say!("{}", comparison_table(report, Beside::LinuxOnQuell));
+        say!("`on quell` is Linux with the engine in it ({which})\n");
     }
+    say!("{}", table(report, report.with_linux()));
+    say!("quell's own kernel, which has no file system and is no comparison with Linux\n");
+    say!("{}", table(report, Shown::Quell));
     for why in &report.without_rows {
         paragraph(format_args!("! no row: {why}"));
     }
@@ -183,26 +184,17 @@ fn print(report: &Report) {
     }
 }
 
-/// Linux and another side, one row for each workload in each variant.
-pub fn comparison_table(report: &Report, beside: Beside) -> Table {
-    let name = beside.name();
-    let of = |what: &str| format!("{what}, {name}");
-    let mut table = Table::new([
-        words("workload"),
-        words("variant"),
-        number("CPUs"),
-        number("interrupts, Linux"),
-        number(of("interrupts")),
-        number("ratio"),
-        number("invalidations, Linux").spare(),
-        number(of("invalidations")).spare(),
-        number("ratio").spare(),
-        number("instructions, Linux"),
-        number(of("instructions")),
-        number("ratio"),
-    ]);
+/// One row for each workload in each variant.
+pub fn table(report: &Report, shown: Shown) -> Table {
+    let column = |(index, name): (usize, String)| match index {
+        0 | 1 => words(name),
+        _ if name.starts_with("invalidations") => number(name).spare(),
+        _ => number(name),
+    };
+    let columns = shown.columns().into_iter().enumerate().map(column);
+    let mut table = Table::new(columns.collect::<Vec<_>>());
     for row in &report.rows {
-        table.row(row.cells(beside));
+        table.row(row.cells(shown));
     }
     table
 }

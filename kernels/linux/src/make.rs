@@ -121,7 +121,7 @@ pub fn check_tools() -> anyhow::Result<()> {
 /// # Errors
 /// If no toolchain can.
 pub fn engine(_: &Lock, flavour: Flavour) -> anyhow::Result<PathBuf> {
-    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../integrations");
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
     let output = Command::new(root.join("scripts/build-c"))
         // Beside the libraries that tests build with other flags.
         .env("CARGO_TARGET_DIR", directory())

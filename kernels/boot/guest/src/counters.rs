@@ -1,7 +1,7 @@
 //! What the kernel counted between the two marks of a window.
 //!
-//! Interrupts come from `/proc/interrupts`, which costs nothing while the window is open. Flushes
-//! come from a histogram on the tracepoint `tlb:tlb_flush`, which makes every flush slower: a job is
+//! Interrupts come from `/proc/interrupts` and the engine's counters, which cost nothing while the window is open.
+//! Flushes come from a histogram on the tracepoint `tlb:tlb_flush`, which makes every flush slower: a job is
 //! either timed or traced, never both.
 
 use crate::protocol::{Counters, Event};
@@ -119,8 +119,7 @@ fn read() -> std::io::Result<Counters> {
         memory: rows("/proc/vmstat", &|row| {
             MEMORY.iter().any(|name| row.starts_with(name))
         })?,
-        interrupts: rows("/proc/interrupts", &|row| {
-            row.starts_with("TLB:") || row.starts_with("CAL:")
-        })?,
+        interrupts: rows("/proc/interrupts", &|row| row.starts_with("CAL:"))?,
+        engine: rows(ENGINE, &|row| row.starts_with("sent ")).unwrap_or_default(),
     })
 }

@@ -177,8 +177,10 @@ pub enum Event {
 /// The kernel's counters at one moment, as it prints them.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Counters {
-    /// The rows `TLB` and `CAL` of `/proc/interrupts`.
+    /// The row `CAL` of `/proc/interrupts`: function calls that came in on each CPU, Linux's own flushes among them.
     pub interrupts: String,
+    /// The engine's counter `sent`, a name and a number; empty without the engine.
+    pub engine: String,
     /// Rows of `/proc/vmstat` that tell whether the intended work was done.
     pub memory: String,
     /// The rows `.idle_sleeptime` of `/proc/timer_list`: how long each CPU was idle, in nanoseconds.

@@ -127,9 +127,10 @@ impl Comparison {
         let mut shown = Vec::new();
         for (machine, cases) in &self.runs {
             for linux in self.linuxes(machine) {
-                let jobs = plan::jobs(cases);
-                let images = lasting_initial_files(linux.kernel, &program, machine.cpus, &jobs)?;
                 for boot in 0..self.options.boots {
+                    let jobs = plan::jobs(&linux.turned(cases, boot));
+                    let name = format!("initial-{}-{boot}.cpio", machine.cpus);
+                    let images = lasting_initial_files(linux.kernel, &program, &name, &jobs)?;
                     shown.push(linux.command(&images, boot)?.shown());
                 }
             }
@@ -164,11 +165,15 @@ impl Comparison {
             .as_ref()
             .map(|kernel| format!("{}, quell={}", kernel.release, options.mechanisms));
         for (machine, cases) in &self.runs {
-            let mut sides = Vec::new();
-            for linux in self.linuxes(machine) {
-                sides.push(linux.boot(&program, cases)?);
+            // By turns, so that nothing that changes with time or with what ran before is one kernel's alone.
+            let linuxes: Vec<_> = self.linuxes(machine).collect();
+            let mut boots = vec![Vec::new(); linuxes.len()];
+            for boot in 0..options.boots {
+                for (linux, outcomes) in linuxes.iter().zip(&mut boots) {
+                    outcomes.push(linux.boot(&program, cases, boot)?);
+                }
             }
-            let mut sides = sides.into_iter();
+            let mut sides = boots.into_iter().map(together);
             let linux = sides.next().unwrap_or_default();
             let on_quell = match sides.next() {
                 Some(outcomes) => outcomes.into_iter().map(Some).collect(),
@@ -225,13 +230,27 @@ impl Linux<'_> {
         command_for(self.emulator, self.machine, images, &words)
     }
 
-    /// Boots it as often as was asked for; what came of the cases, in their order.
-    fn boot(&self, program: &Path, cases: &[Case]) -> anyhow::Result<Vec<Outcome>> {
-        let jobs = plan::jobs(cases);
+    /// By how many places the cases of a boot are turned: each boot begins with another one, because what a row shows must
+    /// not depend on the programs that ran before it.
+    fn turn(&self, cases: &[Case], boot: u16) -> usize {
+        cases.len() * usize::from(boot) / usize::from(self.options.boots)
+    }
+
+    /// The cases in the order of a boot.
+    fn turned(&self, cases: &[Case], boot: u16) -> Vec<Case> {
+        let mut turned = cases.to_vec();
+        turned.rotate_left(self.turn(cases, boot));
+        turned
+    }
+
+    /// Boots it for the `boot`th time; returns the outcomes of the cases, in their order.
+    fn boot(&self, program: &Path, cases: &[Case], boot: u16) -> anyhow::Result<Vec<Outcome>> {
+        let turned = self.turned(cases, boot);
+        let jobs = plan::jobs(&turned);
         let (images, _file) = initial_files(self.kernel, program, &jobs)?;
-        let once = |boot| self.boot_once(&images, cases, jobs.len(), boot);
-        let boots = (0..self.options.boots).map(once);
-        Ok(together(boots.collect::<Result<_, _>>()?))
+        let mut outcomes = self.boot_once(&images, &turned, jobs.len(), boot)?;
+        outcomes.rotate_right(self.turn(cases, boot));
+        Ok(outcomes)
     }
 
     fn boot_once(
@@ -332,10 +351,10 @@ pub(super) fn initial_files(
 fn lasting_initial_files(
     kernel: &linux::Kernel,
     program: &Path,
-    cpus: u16,
+    name: &str,
     jobs: &[Job],
 ) -> anyhow::Result<Images> {
-    let place = linux::cache().join(format!("initial-{cpus}.cpio"));
+    let place = linux::cache().join(name);
     files::replace(
         &place,
         &linux::initial_files(kernel, program, jobs, &[], &[])?,
