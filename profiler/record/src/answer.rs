@@ -1,6 +1,7 @@
 //! The lines that answer the question.
 
 mod judged;
+mod memory;
 mod verdict;
 
 use crate::advise::Advice;
@@ -26,13 +27,13 @@ const RECORD_MORE: &str = "record for longer, or allow more with --overhead";
 /// The lines that answer the question: [`LINES`] at most, of [`COLUMNS`](crate::line::COLUMNS) columns. `all` is how many
 /// interrupts there were, `mappings` how many of them flushed mappings of the kernel, which the row TLB (`row`) does not
 /// count; `only` is the program that was asked for.
-pub fn answer(
-    from: &Attribution,
-    report: &Report,
+pub fn answer<'r>(
+    from: &'r Attribution,
+    report: &'r Report,
     all: f64,
     mappings: f64,
     row: Option<u64>,
-    only: Option<&str>,
+    only: Option<&'r str>,
 ) -> Vec<String> {
     // What shared the machine with what was recorded is told of apart.
     let is_about = |program: &str| only.is_some() || from.is_about(program);
@@ -57,6 +58,7 @@ pub fn answer(
         first: sites.first().copied().filter(|site| site.interrupts > 0),
         worst: judged.worst(),
         judged,
+        only,
         sender: others
             .iter()
             .copied()
@@ -81,7 +83,7 @@ pub fn answer(
     let (flushes, each) = (answer.flushes(), answer.each_takes());
     let paid = answer.pays_most(verdict.shares);
     let aside = [
-        answer.filled_again(),
+        answer.besides(),
         answer.no_shootdowns(),
         answer.sent_by_others(),
     ];
@@ -110,6 +112,8 @@ struct Answer<'r> {
     worst: Option<(&'r ProgramRow, Range)>,
     /// Those that it is about.
     judged: Judged<'r>,
+    /// The program that was asked for.
+    only: Option<&'r str>,
     /// Programs that it is not about, and of them the one that sent most interrupts.
     others: Vec<&'r ProgramRow>,
     sender: Option<&'r ProgramRow>,
@@ -246,39 +250,6 @@ impl Answer<'_> {
         }))
     }
 
-    fn filled_again(&self) -> Option<Line> {
-        let locked: f64 = self.sites.iter().map(|site| site.locked_ns).sum();
-        let refaults: u64 = self.sites.iter().map(|site| site.refaults).sum();
-        if locked <= 0.0 && refaults == 0 {
-            return None;
-        }
-        let line = Line::new("Besides");
-        if refaults == 0 {
-            return Some(line.text(format!("these calls waited {} for mmap_lock", time(locked))));
-        }
-        let known = self.sites.iter().filter_map(|site| site.refault_ns);
-        let refault_ns = known.fold(Range::default(), Range::plus);
-        let took = if refault_ns.least > 0.0 {
-            format!(" ({})", span(refault_ns))
-        } else if refault_ns.most > 0.0 {
-            format!(" (at most {})", time(refault_ns.most))
-        } else {
-            String::new()
-        };
-        let faults = if refaults == 1 { " fault" } else { " faults" };
-        Some(
-            line.text(count(refaults))
-                .remark(" page")
-                .text(format!("{faults} filled again"))
-                .remark(" what these calls had given back")
-                .text(took)
-                .text(match self.from.seen.locks {
-                    true => format!("; mmap_lock {}", time(locked)),
-                    false => String::new(),
-                }),
-        )
-    }
-
     fn no_shootdowns(&self) -> Option<Line> {
         let most = self.report.others.first();
         let other = most.filter(|other| other.count as f64 > self.all)?;
@@ -332,6 +303,7 @@ impl Answer<'_> {
         let counts = counts(advice.interrupts, advice.left);
         // Where it promises more than all interrupts cost, and these are too cheap to matter, it is about something else.
         let line = match (advice.share, self.is_beside(advice)) {
+            (Some(_), _) if advice.interrupts == 0 => line.text(", in page faults and calls"),
             (Some(_), true) => line
                 .text(": these calls cost more")
                 .remark(" than interrupts")

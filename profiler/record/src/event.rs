@@ -59,6 +59,10 @@ pub enum Event<'a> {
         how: u64,
         /// Whether it maps a file, if that is told.
         file: Option<bool>,
+        /// The file's descriptor and where the mapping begins in it, if it maps one that others see.
+        maps: Option<(u64, u64)>,
+        /// What it gives back if it succeeds.
+        gives: Gives,
     },
     /// A system call returned, with this if that is told.
     Exit { call: &'a str, result: Option<u64> },
@@ -72,6 +76,30 @@ pub enum Event<'a> {
     Switch { next: u32 },
     /// Something else.
     Other,
+}
+
+/// Memory that a call gives back: it is empty, or gone, when it is touched again.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub enum Gives {
+    /// None.
+    Nothing,
+    /// This range: start, bytes.
+    Range(u64, u64),
+    /// What was in this range, in whose place new memory is mapped that can be used at once.
+    Over(u64, u64),
+    /// What lies between the break before and the one that it returns.
+    Break,
+    /// As many bytes as it returns, of which it is not told where.
+    Somewhere,
+    /// These bytes of a file, wherever they are mapped.
+    File {
+        /// The descriptor.
+        file: u64,
+        /// The first byte.
+        offset: u64,
+        /// How many.
+        bytes: u64,
+    },
 }
 
 /// What the sample says.
@@ -150,8 +178,46 @@ pub fn of(sample: &Sample) -> Event<'_> {
     }
 }
 
-/// The flag of `mmap` that says that it maps no file.
+/// The flags of `mmap` that say that it maps no file, that it takes the place of what is there, and that others see what
+/// is written.
 const MAP_ANONYMOUS: u64 = 0x20;
+const MAP_FIXED: u64 = 0x10;
+const MAP_SHARED: u64 = 0x1;
+/// The rights to read and to write: without, memory is only kept free.
+const PROT_USED: u64 = 0x3;
+/// The flag of `fallocate` that says that the bytes are given back.
+const PUNCH_HOLE: u64 = 0x2;
+/// `MADV_DONTNEED`, `MADV_REMOVE`, `MADV_FREE`, `MADV_PAGEOUT`, `MADV_DONTNEED_LOCKED`.
+const GIVES_BACK: [u64; 5] = [4, 9, 8, 21, 24];
+
+/// What a call with these arguments gives back; `first` finds the first argument that has one of these names.
+fn gives(call: &str, first: &dyn Fn(&[&str]) -> u64) -> Gives {
+    let (start, bytes) = (first(&["start", "addr"]), first(&["len_in", "len"]));
+    match call {
+        "madvise" if GIVES_BACK.contains(&first(&["behavior"])) => Gives::Range(start, bytes),
+        "munmap" => Gives::Range(start, bytes),
+        "mmap" if first(&["flags"]) & MAP_FIXED == 0 => Gives::Nothing,
+        "mmap" if first(&["prot"]) & PROT_USED == 0 => Gives::Range(start, bytes),
+        "mmap" => Gives::Over(start, bytes),
+        "mremap" => match first(&["old_len"]).checked_sub(first(&["new_len"])) {
+            Some(less) if less > 0 => Gives::Range(start + first(&["new_len"]), less),
+            _ => Gives::Nothing,
+        },
+        "brk" => Gives::Break,
+        "process_madvise" if GIVES_BACK.contains(&first(&["behavior"])) => Gives::Somewhere,
+        "fallocate" if first(&["mode"]) & PUNCH_HOLE != 0 => Gives::File {
+            file: first(&["fd"]),
+            offset: first(&["offset"]),
+            bytes: first(&["len"]),
+        },
+        "ftruncate" => Gives::File {
+            file: first(&["fd"]),
+            offset: first(&["length"]),
+            bytes: u64::MAX,
+        },
+        _ => Gives::Nothing,
+    }
+}
 
 fn call<'a>(sample: &'a Sample, name: &'a str) -> Event<'a> {
     let Some(call) = name.strip_prefix("enter_") else {
@@ -175,6 +241,9 @@ fn call<'a>(sample: &'a Sample, name: &'a str) -> Event<'a> {
             ("mmap", Some(flags)) => Some(flags & MAP_ANONYMOUS == 0),
             _ => None,
         },
+        maps: (call == "mmap" && first(&["flags"]) & (MAP_ANONYMOUS | MAP_SHARED) == MAP_SHARED)
+            .then(|| (first(&["fd"]), first(&["off"]))),
+        gives: gives(call, &first),
     }
 }
 

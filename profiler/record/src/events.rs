@@ -3,9 +3,11 @@
 
 use quell_perf::live::{Counted, Filter, Stack, Stretches, Wanted};
 
-/// System calls after which other CPUs may have to flush, or that interrupt them for another reason.
-const CALLS: [&str; 17] = [
+/// System calls after which other CPUs may have to flush, that give memory back, or that interrupt them for another reason.
+const CALLS: [&str; 19] = [
     "brk",
+    "fallocate",
+    "ftruncate",
     "madvise",
     "mbind",
     "membarrier",

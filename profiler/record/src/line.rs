@@ -99,6 +99,11 @@ impl Line {
         self.parts.iter().map(|part| part.text().width()).sum()
     }
 
+    /// Whether what it says begins so.
+    pub fn begins(&self, words: &str) -> bool {
+        self.said().starts_with(words)
+    }
+
     /// What all of them say.
     fn said(&self) -> String {
         self.parts.iter().map(Part::text).collect()

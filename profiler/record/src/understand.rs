@@ -58,11 +58,12 @@ impl Report {
         from.finish();
         let scale = scale(&from);
         let mut programs = programs(&from, scale);
-        let cpu_ns: BTreeMap<&str, f64> = programs
+        let cpu_ns: BTreeMap<String, f64> = programs
             .iter()
-            .filter_map(|program| Some((program.name.as_str(), program.cpu_ns?)))
+            .filter_map(|program| Some((program.name.clone(), program.cpu_ns?)))
             .collect();
         let of = |site: &&Site| only.is_none_or(|only| &*site.place.program == only);
+        programs.retain(|row| row.sent > 0 || row.taken > 0);
         let there = |site: &&Site| site.requests > 0 || site.interrupts > 0;
         let mut chosen: Vec<&Site> = from.sites.iter().filter(there).filter(of).collect();
         let weight = |site: &Site| (site.estimate().round() as u64, site.requests);
@@ -207,7 +208,6 @@ fn programs(from: &Attribution, scale: f64) -> Vec<ProgramRow> {
                     .map(|cpu| waited.plus(stolen).of_all(cpu)),
             }
         })
-        .filter(|row| row.sent > 0 || row.taken > 0)
         .collect();
     rows.sort_by(|a, b| {
         let pays = |row: &ProgramRow| row.waited.plus(row.stolen).most;

@@ -5,6 +5,7 @@ mod answer;
 mod between;
 mod browser;
 mod live;
+mod memory;
 mod page;
 mod recordings;
 mod written;

@@ -96,6 +96,8 @@ fn number(event: &str) -> Option<(usize, u64)> {
     };
     let number = match call {
         "brk" => libc::SYS_brk,
+        "fallocate" => libc::SYS_fallocate,
+        "ftruncate" => libc::SYS_ftruncate,
         "madvise" => libc::SYS_madvise,
         "mbind" => libc::SYS_mbind,
         "membarrier" => libc::SYS_membarrier,

@@ -18,6 +18,17 @@ pub(super) const LEAST: f64 = 50.0;
 const TOLD: u64 = 5;
 /// The least page of every machine that is recorded on.
 const PAGE: f64 = 4096.0;
+/// Calls that give memory back.
+const GIVES_BACK: [&str; 8] = [
+    "brk",
+    "fallocate",
+    "ftruncate",
+    "madvise",
+    "mmap",
+    "mremap",
+    "munmap",
+    "process_madvise",
+];
 /// The largest batch that is supposed: what allocators pass to one vectored call.
 const BATCH: u64 = 64;
 
@@ -120,7 +131,7 @@ impl Program {
     pub(super) fn of(from: &Attribution, scales: Scales, name: &str) -> Program {
         let gives = |site: &&Site| {
             let call = &*site.place.call;
-            &*site.place.program == name && ["madvise", "process_madvise", "munmap"].contains(&call)
+            &*site.place.program == name && GIVES_BACK.contains(&call)
         };
         let givers = || from.sites.iter().filter(gives);
         let given = givers().map(|site| site.bytes).sum::<u64>().max(1) as f64;
@@ -166,6 +177,9 @@ pub(super) fn changes(site: &Site, prices: Option<&Prices>, program: Program) ->
                 huge(site, &at, prices),
             ];
             all.into_iter().flatten().collect()
+        }
+        "brk" | "mmap" | "mremap" | "fallocate" | "ftruncate" => {
+            kept(site, call, &at, program.demand).into_iter().collect()
         }
         "mprotect" | "pkey_mprotect" => {
             let left = all - site.followed.min(site.interrupts) as f64 / 2.0;
@@ -392,6 +406,28 @@ fn kept(site: &Site, call: &str, at: &str, demand: f64) -> Option<Proposal> {
             few_at(
                 &format!("keep unmapped memory for {keeps}"),
                 " for reuse",
+                at,
+            ),
+        ),
+        "brk" => (
+            "keep",
+            format!(
+                "keep the top of the heap for {keeps} (a larger trim threshold: MALLOC_TRIM_THRESHOLD_ of glibc)"
+            ),
+            few_at(
+                &format!("keep the top of the heap for {keeps}"),
+                " (trim threshold)",
+                at,
+            ),
+        ),
+        "mmap" => (
+            "keep",
+            format!(
+                "keep memory for {keeps} before mapping over it (a fixed heap size, a later uncommit)"
+            ),
+            few_at(
+                &format!("keep memory for {keeps}, and do not map over it"),
+                " (uncommit later)",
                 at,
             ),
         ),

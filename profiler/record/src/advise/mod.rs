@@ -75,9 +75,13 @@ pub fn advise(
         all: from.sites.iter().map(Site::estimate).sum(),
     };
     let mut advice: Vec<Advice> = Vec::new();
+    // What interrupts hardly anybody may cost its program what it fills again.
+    let is_much_filled = |site: &Site| {
+        site.refaults as f64 * scales.faults(from, &site.place.program) >= 10.0 * LEAST
+    };
     for site in subjects(sites)
         .iter()
-        .filter(|site| site.estimate() >= LEAST)
+        .filter(|site| site.estimate() >= LEAST || is_much_filled(site))
     {
         let program = Program::of(from, scales, &site.place.program);
         let proposals = changes(site, from.prices.as_ref(), program).into_iter();
@@ -185,6 +189,7 @@ impl About<'_> {
         let left = (whole(now - gone.most), whole(now - gone.least));
         let now = whole(now);
         let counts = match none {
+            true if now == 0 => "no interrupts, but page faults and calls".to_owned(),
             true => stay(now),
             false => become_fewer(now, left),
         };

@@ -88,8 +88,22 @@ impl Answer<'_> {
         but_for(line, left_out)
     }
 
-    /// Whether it is the TLB.
+    /// Whether it is the TLB; and if it is not, whether it is what page faults take.
     pub(super) fn verdict(&self) -> Verdict {
+        let verdict = self.of_tlb();
+        let is_no = verdict.line.begins("It is not your TLB");
+        match self
+            .filling()
+            .filter(|_| is_no)
+            .and_then(|filling| filling.verdict())
+        {
+            Some(line) => Verdict::of(line),
+            None => verdict,
+        }
+    }
+
+    /// Whether it is the TLB.
+    fn of_tlb(&self) -> Verdict {
         // A verdict on what was not recorded would be none.
         let is_missed = |row: u64| row >= 50 && self.seen < 0.5 * row as f64;
         if self.row.is_some_and(is_missed) {

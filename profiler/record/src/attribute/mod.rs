@@ -16,6 +16,7 @@ pub mod aside;
 mod between;
 pub mod bins;
 mod discard;
+mod given;
 mod initiator;
 mod request;
 pub mod reuse;
@@ -32,7 +33,7 @@ use std::sync::Arc;
 use quell_perf::{Change, Count, Host, Item, Prices, Ran, Sample, Statistics, When, Why};
 use rustc_hash::FxHashMap;
 
-use crate::event::{self, Event};
+use crate::event::{self, Event, Gives};
 use crate::stack::{Stacks, Told};
 use aside::Between;
 use discard::Discards;
@@ -69,6 +70,7 @@ pub struct Attribution {
     recent: VecDeque<u64>,
     between: Between,
     discards: Discards,
+    known: given::Known,
     /// Where what was mapped begins, by process: whether it is a file. Of the stretch of time that is recorded now.
     mapped: FxHashMap<(u32, u64), bool>,
     /// Whole stacks, folded, and what they weigh.
@@ -157,6 +159,8 @@ struct Call {
     how: u64,
     /// Whether it maps a file, if that is told.
     file: Option<bool>,
+    maps: Option<(u64, u64)>,
+    gives: Gives,
     site: Option<usize>,
     locked_ns: u64,
     locks: u64,
@@ -279,6 +283,7 @@ impl Attribution {
     /// What was given back and not touched until now can be followed no longer.
     fn stop_following_discards(&mut self, now: u64) {
         self.mapped.clear();
+        self.known = given::Known::default();
         let sites = &mut self.sites;
         self.discards.stop_following(|discard| {
             let followed = now.saturating_sub(discard.time_ns);
@@ -453,6 +458,8 @@ impl Attribution {
                 bytes,
                 how,
                 file,
+                maps,
+                gives,
             } => {
                 let call = Call {
                     name: call.into(),
@@ -462,6 +469,8 @@ impl Attribution {
                     bytes,
                     how,
                     file,
+                    maps,
+                    gives,
                     site: None,
                     locked_ns: 0,
                     locks: 0,

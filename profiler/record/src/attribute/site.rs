@@ -157,7 +157,7 @@ pub struct Site {
     pub followed: u64,
     /// How calls from here are made: `behavior`, `prot`, and how often.
     pub how: FxHashMap<u64, u64>,
-    /// Bytes of the ranges of calls.
+    /// Bytes that calls gave back.
     pub bytes: u64,
     /// Of calls that unmapped what had been seen to be mapped: how many unmapped a file, and how many memory.
     pub files: u64,

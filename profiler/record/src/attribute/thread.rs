@@ -7,7 +7,7 @@ use quell_perf::Sample;
 
 use super::bins::{self, bin};
 use super::slice::{self, Observer, Slice, Stretch};
-use super::{Attribution, Call, Fault};
+use super::{Attribution, Fault};
 
 /// So many mappings are remembered at most.
 const MAPPED: usize = 1 << 16;
@@ -115,6 +115,8 @@ impl Attribution {
             cpu: call.cpu,
             ..whole
         });
+        let owner = self.owner(sample, program);
+        let given = self.gave_back(sample.pid, owner, &call, result, call.site);
         let Some(site) = call.site else {
             self.programs[program].locked_ns += call.locked_ns;
             return;
@@ -125,7 +127,7 @@ impl Attribution {
         of.call_events.add(call.events);
         of.locked_ns += call.locked_ns;
         of.locks += call.locks;
-        of.bytes += call.bytes;
+        of.bytes += given.bytes;
         match was_file.flatten() {
             Some(true) => of.files += 1,
             Some(false) => of.memory += 1,
@@ -135,12 +137,9 @@ impl Attribution {
         if of.how.len() < 64 || of.how.contains_key(&call.how) {
             *of.how.entry(call.how).or_default() += 1;
         }
-        if discards(&call) {
-            let sent = (call.interrupts, call.gap.unwrap_or(bins::BINS.len()));
-            let owner = self.owner(sample, program);
-            let before = self
-                .discards
-                .add(owner, call.start, call.bytes, site, now, sent);
+        let sent = (call.interrupts, call.gap.unwrap_or(bins::BINS.len()));
+        for (start, bytes) in given.ranges {
+            let before = self.discards.add(owner, start, bytes, site, now, sent);
             if let Some(before) = before {
                 let followed = now.saturating_sub(before.time_ns);
                 self.sites[before.site]
@@ -197,16 +196,5 @@ impl Attribution {
             since: now,
             site: of,
         });
-    }
-}
-
-/// Whether a call gives memory back that is empty when it is touched again.
-fn discards(call: &Call) -> bool {
-    /// `MADV_DONTNEED`, `MADV_REMOVE`, `MADV_FREE`, `MADV_PAGEOUT`, `MADV_DONTNEED_LOCKED`.
-    const GIVES_BACK: [u64; 5] = [4, 9, 8, 21, 24];
-    match &*call.name {
-        "madvise" => GIVES_BACK.contains(&call.how),
-        "munmap" => true,
-        _ => false,
     }
 }

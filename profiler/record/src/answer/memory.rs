@@ -1,0 +1,124 @@
+//! What memory costs beside shootdowns: it is given back, and page faults fill it again.
+
+use super::Answer;
+use super::judged::MATTERS;
+use crate::figures::{Range, count, percent, percents, time};
+use crate::line::Line;
+use crate::scales::RAN_NS;
+
+/// What page faults take of a program's CPU time, or of everybody's.
+pub(super) struct Filling<'r> {
+    /// The program; `None` for all of them.
+    name: Option<&'r str>,
+    faults: u64,
+    /// What the kernel did, as a share.
+    kernel: f64,
+    /// What page faults took, as a share, if the host's price of one is known.
+    pub(super) share: Option<Range>,
+}
+
+impl<'r> Filling<'r> {
+    /// Of so many page faults, in a program that used so much time in all and in the kernel. Page faults are a part of what
+    /// the kernel did.
+    fn of(
+        name: Option<&'r str>,
+        faults: u64,
+        (all_ns, kernel_ns): (f64, f64),
+        each: Option<(f64, f64)>,
+    ) -> Option<Self> {
+        let kernel = (kernel_ns / all_ns).min(1.0);
+        let share = each.map(|(least, most)| {
+            let share = |ns: f64| (faults as f64 * ns / all_ns).min(kernel);
+            Range {
+                least: share(least),
+                most: share(most),
+            }
+        });
+        (all_ns >= RAN_NS).then_some(Filling {
+            name,
+            faults,
+            kernel,
+            share,
+        })
+    }
+
+    /// Whether page faults take enough to matter; if so, a verdict that says whose and how much, after these words.
+    pub(super) fn verdict(&self) -> Option<Line> {
+        let share = self.share.filter(|share| share.most >= MATTERS)?;
+        let sure = share.least >= MATTERS;
+        let line = Line::new("Verdict").text(match sure {
+            true => "It is not your TLB but page faults: ",
+            false => "It is not your TLB; maybe page faults: ",
+        });
+        let line = line.name(self.name.unwrap_or("all"));
+        let spent = match sure {
+            true => percents(share),
+            false => format!("up to {}", percent(share.most)),
+        };
+        Some(line.text(format!(" {spent}")).remark(" of its CPU time"))
+    }
+}
+
+impl Answer<'_> {
+    /// What page faults take of the program to which they matter most, of those that this is about.
+    pub(super) fn filling(&self) -> Option<Filling<'_>> {
+        let from = self.from;
+        let each = from.prices.map(|prices| prices.fault_ns);
+        if from.ran.is_empty() {
+            let (before, after) = (from.before.as_ref()?, from.after.as_ref()?);
+            let faults = after.vm("pgfault")?.checked_sub(before.vm("pgfault")?)?;
+            let busy = after.busy_ns().checked_sub(before.busy_ns())? as f64;
+            let system = |read: &quell_perf::Statistics| {
+                let found = read.cpu_ns.iter().find(|(name, _)| name == "system");
+                found.map(|(_, ns)| *ns)
+            };
+            let kernel = system(after)?.checked_sub(system(before)?)? as f64;
+            return Filling::of(None, faults, (busy, kernel), each);
+        }
+        let own = from.ran.iter().filter(|ran| match self.only {
+            Some(only) => only == ran.comm,
+            None => from.is_about(&ran.comm),
+        });
+        let most = own.max_by_key(|ran| (ran.faults, ran.kernel_ns))?;
+        let times = (most.ns() as f64, most.kernel_ns as f64);
+        Filling::of(Some(&most.comm), most.faults, times, each)
+    }
+
+    /// What else there is that this may be about: system time, page faults, what they filled again, and `mmap_lock`.
+    pub(super) fn besides(&self) -> Option<Line> {
+        let locked: f64 = self.sites.iter().map(|site| site.locked_ns).sum();
+        let refaults: u64 = self.sites.iter().map(|site| site.refaults).sum();
+        let filling = self.filling();
+        if locked <= 0.0 && refaults == 0 && filling.is_none() {
+            return None;
+        }
+        let mut line = Line::new("Besides");
+        if let Some(filling) = &filling {
+            line = line
+                .text(format!("{} system time", percent(filling.kernel)))
+                .text(format!("; {} faults", count(filling.faults)))
+                .remark(match filling.share {
+                    Some(share) => format!(" ({})", percents(share)),
+                    None => String::new(),
+                });
+            if refaults > 0 {
+                line = line.text(", ");
+            }
+        }
+        if refaults > 0 {
+            line = line
+                .text(format!("{} filled again", count(refaults)))
+                .remark(" what was given back");
+        }
+        let locks = self.from.seen.locks && (refaults > 0 || locked > 0.0);
+        let lead = if filling.is_some() || refaults > 0 {
+            "; "
+        } else {
+            ""
+        };
+        Some(match locks {
+            true => line.text(format!("{lead}mmap_lock {}", time(locked))),
+            false => line,
+        })
+    }
+}

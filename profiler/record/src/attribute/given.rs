@@ -1,0 +1,148 @@
+//! Which memory a system call gave back, whichever call it was.
+//!
+//! Most calls say so by their arguments. `brk` says it by the break before, and hole punching by where the file is mapped:
+//! both are known only from calls that were recorded before.
+
+use rustc_hash::FxHashMap;
+
+use super::{Attribution, Call};
+use crate::event::Gives;
+
+/// How many mappings of one file are remembered.
+const MAPPED: usize = 64;
+
+/// What earlier calls told, by process.
+#[derive(Debug, Default)]
+pub(super) struct Known {
+    breaks: FxHashMap<u32, u64>,
+    /// Mappings by process and file descriptor.
+    files: FxHashMap<(u32, u64), Vec<Mapping>>,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Mapping {
+    start: u64,
+    bytes: u64,
+    /// Where it begins in the file.
+    offset: u64,
+}
+
+impl Mapping {
+    /// Which part of it shows these bytes of the file.
+    fn shows(self, offset: u64, bytes: u64) -> Option<(u64, u64)> {
+        let first = offset.max(self.offset);
+        let end = offset
+            .saturating_add(bytes)
+            .min(self.offset.saturating_add(self.bytes));
+        let length = end.checked_sub(first).filter(|&length| length > 0)?;
+        Some((self.start + (first - self.offset), length))
+    }
+}
+
+/// Memory that was given back.
+#[derive(Default)]
+pub(super) struct Given {
+    /// Where: start and bytes.
+    pub(super) ranges: Vec<(u64, u64)>,
+    /// How much in all, also where it is not known where.
+    pub(super) bytes: u64,
+}
+
+impl Given {
+    fn range(start: u64, bytes: u64) -> Self {
+        Given {
+            ranges: vec![(start, bytes)],
+            bytes,
+        }
+    }
+}
+
+/// Whether this is what a failed call returns.
+fn is_error(result: u64) -> bool {
+    (-4095..0).contains(&result.cast_signed())
+}
+
+impl Attribution {
+    /// What this call of a process gave back, from `site`. Also learns from it what tells of later calls.
+    pub(super) fn gave_back(
+        &mut self,
+        pid: u32,
+        owner: u64,
+        call: &Call,
+        result: Option<u64>,
+        site: Option<usize>,
+    ) -> Given {
+        if result.is_some_and(is_error) {
+            return Given::default();
+        }
+        if let (Some((file, offset)), Some(start)) = (call.maps, result) {
+            let mapped = self.known.files.entry((pid, file)).or_default();
+            mapped.retain(|old| old.start != start);
+            if mapped.len() < MAPPED {
+                let bytes = call.bytes;
+                mapped.push(Mapping {
+                    start,
+                    bytes,
+                    offset,
+                });
+            }
+        }
+        match call.gives {
+            Gives::Nothing => Given::default(),
+            Gives::Range(start, bytes) => Given::range(start, bytes),
+            // Memory that was given back before and not used since is only made usable again.
+            Gives::Over(start, bytes) => {
+                let known = self.discards.find(owner, start);
+                match known.is_some_and(|known| !known.followed && Some(known.site) != site) {
+                    true => Given::default(),
+                    false => Given::range(start, bytes),
+                }
+            }
+            Gives::Break => {
+                let Some(now) = result else {
+                    return Given::default();
+                };
+                let before = self.known.breaks.insert(pid, now).unwrap_or(now);
+                match before > now {
+                    true => Given::range(now, before - now),
+                    false => Given::default(),
+                }
+            }
+            Gives::Somewhere => Given {
+                ranges: Vec::new(),
+                bytes: result.unwrap_or(0),
+            },
+            Gives::File {
+                file,
+                offset,
+                bytes,
+            } => {
+                let mapped = self.known.files.get(&(pid, file)).into_iter().flatten();
+                let ranges: Vec<_> = mapped.filter_map(|m| m.shows(offset, bytes)).collect();
+                Given {
+                    bytes: ranges.iter().map(|range| range.1).sum(),
+                    ranges,
+                }
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_hole_in_a_file_is_a_hole_in_what_shows_it() {
+        let mapping = Mapping {
+            start: 0x10_0000,
+            bytes: 0x4000,
+            offset: 0x2000,
+        };
+        assert_eq!(mapping.shows(0x3000, 0x1000), Some((0x10_1000, 0x1000)));
+        assert_eq!(mapping.shows(0, 0x3000), Some((0x10_0000, 0x1000)));
+        assert_eq!(mapping.shows(0x5000, u64::MAX), Some((0x10_3000, 0x1000)));
+        assert_eq!(mapping.shows(0, 0x2000), None);
+        assert_eq!(mapping.shows(0x6000, 0x1000), None);
+    }
+}
