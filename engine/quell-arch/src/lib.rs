@@ -53,7 +53,7 @@ pub use riscv64 as native;
 #[cfg(target_arch = "x86_64")]
 pub use x86_64 as native;
 
-/// One turn of a waiting loop.
+/// Yields the processor for one turn of a waiting loop.
 ///
 /// `pause` on x86-64 and RISC-V and `yield` on AArch64. [`core::hint::spin_loop`] is an `isb` on AArch64,
 /// which QEMU's round-robin scheduler does not take as an invitation to run another CPU, so a

@@ -42,8 +42,7 @@ pub struct Plan {
 }
 
 impl Plan {
-    /// One strategy for everything, as a kernel without a choice has it. S1 itself is
-    /// `Plan::uniform(Strategy::RepStos)`.
+    /// Uses one strategy for everything. The published S1 is `Plan::uniform(Strategy::RepStos)`.
     pub const fn uniform(strategy: Strategy) -> Self {
         Plan {
             hot: [strategy; CLASSES],
@@ -51,7 +50,7 @@ impl Plan {
         }
     }
 
-    /// The strategy for a run of `bytes`. A run shorter than 4 KB counts as 4 KB.
+    /// Returns the strategy for a run of `bytes`. A run shorter than 4 KB counts as 4 KB.
     #[inline]
     pub const fn strategy(&self, temperature: Temperature, bytes: u64) -> Strategy {
         match temperature {
@@ -60,7 +59,7 @@ impl Plan {
         }
     }
 
-    /// The table as rows of (shortest length in bytes, strategy), shortest first.
+    /// Returns the table as rows of (shortest length in bytes, strategy), shortest first.
     pub fn rows(&self, temperature: Temperature) -> impl Iterator<Item = (u64, Strategy)> + '_ {
         let column = match temperature {
             Temperature::Hot => &self.hot,
@@ -97,24 +96,24 @@ pub struct Caches {
     pub last: u64,
 }
 
-/// How long one strategy took for one extent.
+/// A measurement: how long one strategy took for one extent.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Sample {
     /// The strategy that was used.
     pub strategy: Strategy,
-    /// [`Temperature::Bypassing`]: the extent was not in the caches and was cleared.
-    /// [`Temperature::Hot`]: it was not in the caches, was cleared, *and was read once*.
+    /// What was timed: for [`Temperature::Bypassing`] clearing an uncached extent, for [`Temperature::Hot`] clearing
+    /// *and reading it once*.
     pub temperature: Temperature,
     /// The length of the extent in bytes.
     pub bytes: u64,
-    /// The time for one such extent, in any unit that all samples of a calibration share.
-    /// Use one that is fine enough for the [`Chooser::MARGIN`]: cycles or picoseconds.
+    /// The time for one extent, in a unit that all samples of a calibration share.
+    ///
+    /// Use a unit that is fine enough for [`Chooser::MARGIN`]: cycles or picoseconds.
     pub ticks: u64,
 }
 
 impl Sample {
-    /// Whether this sample shows more bytes per tick than `other`, by more than one part in
-    /// `margin` if that is given.
+    /// Returns whether this sample shows more bytes per tick than `other`, by more than one part in `margin` if given.
     fn beats(&self, other: &Sample, margin: Option<u128>) -> bool {
         // bytes / ticks > other.bytes / other.ticks, without division.
         let mine = u128::from(self.bytes) * u128::from(other.ticks);
@@ -136,17 +135,17 @@ pub struct Chooser {
 }
 
 impl Chooser {
-    /// A strategy ties with the fastest unless that is faster by more than one part in so many: 32, which is 3 %.
+    /// A strategy ties with the fastest if that is faster by at most one part in this number: 3 %.
     pub const MARGIN: u128 = 32;
 
-    /// The rule's order for what is read next.
+    /// The rule's order for memory that is read next.
     const THROUGH: [Strategy; 4] = [
         Strategy::RepStos,
         Strategy::RepStosq,
         Strategy::DcZva,
         Strategy::Stores,
     ];
-    /// The rule's order for what is not.
+    /// The rule's order for memory that is not read soon.
     const AROUND: [Strategy; 6] = [
         Strategy::NonTemporal512,
         Strategy::Clzero,
@@ -162,7 +161,7 @@ impl Chooser {
     /// between 4 and 8 KB. Sapphire Rapids gains from 4 KB on.
     const BYPASS_FROM: u64 = 16 << 10;
 
-    /// The table by rule, without measurement.
+    /// Makes the table by rule, without measurement.
     ///
     /// * Memory that is read next is cleared by the string instruction where there is one, else by block
     ///   zeroing (`dc zva`), else by stores; above the size of the last-level cache nothing stays
@@ -201,7 +200,7 @@ impl Chooser {
         plan
     }
 
-    /// The table from measurements, starting from the table `before`.
+    /// Makes the table from measurements, starting from the table `before`.
     ///
     /// In a class with samples a strategy is chosen that ties with the fastest ([`Chooser::MARGIN`]): the incumbent of
     /// `before` if it does, else the first in the order of [`Chooser::defaults`]. A class without samples follows the

@@ -2,26 +2,27 @@
 
 use core::fmt;
 
-/// A way to zero memory, as the machine's instructions offer it.
+/// The instructions with which memory is zeroed.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
 #[non_exhaustive]
 #[repr(u8)]
 pub enum Strategy {
-    /// Ordinary stores of general registers, through the caches: what is cleared is hot afterwards.
+    /// Ordinary stores of general registers, through the caches. Cleared memory is hot afterwards.
     #[default]
     Stores,
-    /// `rep stosb`: the processor sees the whole length. Through the caches, except that some
-    /// processors (AMD Zen) stop allocating lines at about the size of the last-level cache.
+    /// `rep stosb`, through the caches: the processor sees the whole length.
+    ///
+    /// AMD Zen stops allocating lines at about the size of the last-level cache.
     RepStos,
-    /// `rep stosq`: as [`Strategy::RepStos`], for processors without fast byte strings.
+    /// `rep stosq`, like [`Strategy::RepStos`], for processors without fast byte strings.
     RepStosq,
     /// AMD `clzero`: whole lines, around the caches.
     Clzero,
     /// Non-temporal stores of 64 bits from a general register (`movnti`): around the caches
     /// without touching vector state.
     NonTemporal64,
-    /// Non-temporal stores of 128 bits: `movntdq`, which needs vector state, on x86; `stnp` of two
-    /// general registers, which does not, on Arm.
+    /// Non-temporal stores of 128 bits: `movntdq` on x86 (needs vector state), `stnp` of two general registers on Arm
+    /// (does not).
     NonTemporal128,
     /// Non-temporal stores of 256 bits.
     NonTemporal256,
@@ -45,7 +46,7 @@ impl Strategy {
         Strategy::DcZva,
     ];
 
-    /// The name used in reports and files; it does not change between releases.
+    /// Returns the name used in reports and files, which is stable between releases.
     pub const fn name(self) -> &'static str {
         match self {
             Strategy::Stores => "stores",
@@ -60,7 +61,7 @@ impl Strategy {
         }
     }
 
-    /// Whether a short run cleared this way lies in the caches afterwards.
+    /// Returns whether a short run cleared this way is in the caches afterwards.
     pub const fn keeps_hot(self) -> bool {
         matches!(
             self,
@@ -68,8 +69,7 @@ impl Strategy {
         )
     }
 
-    /// Whether the strategy overwrites vector registers, which a kernel may use only after it
-    /// saved them.
+    /// Returns whether the strategy overwrites vector registers, which a kernel must save first.
     pub const fn uses_vectors(self) -> bool {
         matches!(self, Strategy::NonTemporal256 | Strategy::NonTemporal512)
             || matches!(self, Strategy::NonTemporal128) && cfg!(target_arch = "x86_64")
@@ -82,7 +82,7 @@ impl fmt::Display for Strategy {
     }
 }
 
-/// Whether what is cleared is read next.
+/// Says whether cleared memory is read next.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Temperature {
     /// The caller reads it next: clear it through the caches.
@@ -91,7 +91,7 @@ pub enum Temperature {
     Bypassing,
 }
 
-/// The strategies that may be used: a set.
+/// The set of strategies that may be used.
 ///
 /// `quell_arch::zero::available` finds what a processor offers; what a kernel lets itself use
 /// may be less ([`Available::without_vectors`]). [`Strategy::Stores`] is always a member.
@@ -99,20 +99,20 @@ pub enum Temperature {
 pub struct Available(u16);
 
 impl Available {
-    /// Ordinary stores alone.
+    /// Only ordinary stores.
     pub const STORES: Available = Available(1 << Strategy::Stores as u16);
 
-    /// The set with `strategy` in it.
+    /// Adds `strategy` to the set.
     pub const fn with(self, strategy: Strategy) -> Self {
         Available(self.0 | 1 << strategy as u16)
     }
 
-    /// The set without `strategy`; [`Strategy::Stores`] stays.
+    /// Removes `strategy` from the set. [`Strategy::Stores`] stays.
     pub const fn without(self, strategy: Strategy) -> Self {
         Available(self.0 & !(1 << strategy as u16) | Self::STORES.0)
     }
 
-    /// The strategies that leave vector registers alone, for kernels that do not save them.
+    /// Removes strategies that overwrite vector registers, for kernels that do not save them.
     pub fn without_vectors(self) -> Self {
         Strategy::ALL
             .iter()
@@ -120,12 +120,12 @@ impl Available {
             .fold(self, |set, &s| set.without(s))
     }
 
-    /// Whether `strategy` may be used.
+    /// Returns whether `strategy` may be used.
     pub const fn has(self, strategy: Strategy) -> bool {
         self.0 & 1 << strategy as u16 != 0
     }
 
-    /// The members.
+    /// Iterates over the strategies of the set.
     pub fn iter(self) -> impl Iterator<Item = Strategy> {
         Strategy::ALL.iter().copied().filter(move |&s| self.has(s))
     }

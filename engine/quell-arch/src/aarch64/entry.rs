@@ -17,7 +17,7 @@
 
 use quell::{Break, Entry, Frame, Level, MemoryType, TlbRules};
 
-/// The walker may use the entry. Clear: the other 63 bits belong to software.
+/// Lets the walker use the entry. If clear, the other 63 bits belong to software.
 pub const PRESENT: u64 = 1 << 0;
 /// Table (levels 1 to 3) or page (level 0); clear: a block.
 pub const TABLE_OR_PAGE: u64 = 1 << 1;
@@ -85,7 +85,7 @@ pub const RULES: TlbRules = TlbRules {
     break_before_make: Break::Translation,
 };
 
-/// The word for a present entry of a table of `level`.
+/// Encodes a present entry of a table at `level`.
 ///
 /// # Panics
 /// If the frame does not fit into the format, or a root is to map a page; in debug builds, if the frame is not aligned
@@ -141,7 +141,7 @@ pub fn encode(entry: Entry, level: Level) -> u64 {
         | u64::from(entry.key) << KEY_SHIFT & KEY
 }
 
-/// What a word of a table of `level` says; [`Entry::ABSENT`] if it is not present.
+/// Decodes a word of a table at `level`. Returns [`Entry::ABSENT`] if the word is not present.
 ///
 /// The accessed bit of a table means something with FEAT_HAFT only; [`Entry::table`] sets it.
 #[inline]
@@ -204,8 +204,9 @@ pub fn decode(raw: u64, level: Level) -> Entry {
     }
 }
 
-/// The entry after an access: what a walker with FEAT_HAFDBS would have written, or `None` if the
-/// access is not one it would let through (or nothing changes).
+/// Returns the entry as a walker with FEAT_HAFDBS would write it after an access.
+///
+/// Returns `None` if the walker would refuse the access, or if nothing changes.
 ///
 /// For fault handlers on processors without it. Write the result with a compare-exchange.
 #[inline]

@@ -36,7 +36,7 @@ pub struct Registers {
 }
 
 impl Features {
-    /// Decodes the features.
+    /// Decodes the features from identification registers.
     pub const fn decode(registers: Registers) -> Self {
         const fn field(register: u64, low: u32) -> u64 {
             register >> low & 0xf
@@ -62,7 +62,7 @@ impl Features {
         }
     }
 
-    /// The features of the processor this runs on.
+    /// Detects the features of this processor.
     ///
     /// # Safety
     /// Exception level 1 or higher.
@@ -80,7 +80,7 @@ impl Features {
         })
     }
 
-    /// Each feature's name and whether it is there.
+    /// Lists each feature's name and whether the processor has it.
     pub fn list(&self) -> [(&'static str, bool); 6] {
         [
             ("asid16", self.asid_bits == 16),

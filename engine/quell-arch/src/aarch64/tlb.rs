@@ -15,7 +15,7 @@
 
 use quell::{Frame, PageRange, PageSize, Scope, Tag};
 
-/// The value for TTBR0_EL1 that loads `root` under `tag`.
+/// Returns the TTBR0_EL1 value that loads `root` under `tag`.
 ///
 /// # Panics
 /// If the root lies beyond 48 bits: the register keeps the upper bits of such an address elsewhere.
@@ -28,7 +28,7 @@ pub const fn ttbr0(root: Frame, tag: Tag) -> u64 {
     root.address() | (tag.0 as u64) << 48
 }
 
-/// The operand of TLBI ASIDE1(IS).
+/// Returns the operand of TLBI ASIDE1(IS).
 #[inline]
 pub const fn tag_operand(tag: Tag) -> u64 {
     (tag.0 as u64) << 48
@@ -96,7 +96,7 @@ const fn range_operand(tag: Tag, start: u64, scale: u64, num: u64, hint: u64) ->
         | (start & ((1 << 37) - 1))
 }
 
-/// The operations that together cover `range` under `tag`.
+/// Returns the operations that together cover `range` under `tag`.
 ///
 /// Without range operations that is one per stride. With them, the fewest whose sum is exactly
 /// the range: sizes are multiples of two base pages, so a single page may remain. Where a range
@@ -268,7 +268,7 @@ pub(crate) mod instructions {
             options(nostack, preserves_flags)
         }
 
-        /// The processor executes no instruction that it fetched before: `isb`.
+        /// Discards instructions that this processor fetched earlier: `isb`.
         ///
         /// # Safety
         /// None: a barrier of this processor alone.
@@ -333,14 +333,14 @@ pub(crate) mod instructions {
         unsafe { dsb_nsh_isb() }
     }
 
-    /// A full barrier that also makes table stores visible to all walkers: `dsb ish`.
+    /// Executes a full barrier that also makes table stores visible to all walkers: `dsb ish`.
     #[inline]
     pub fn fence() {
         // SAFETY: a barrier.
         unsafe { dsb_ish() }
     }
 
-    /// Issues one operation; nothing is complete before the barrier that belongs to it.
+    /// Issues one operation. It is complete only after the matching barrier.
     ///
     /// `broadcast` chooses the inner-shareable form.
     ///
@@ -363,8 +363,9 @@ pub(crate) mod instructions {
         }
     }
 
-    /// Issues one operation, made for [`Tag::KERNEL`](quell::Tag::KERNEL), for entries under every ASID, and global
-    /// ones; as [`tlbi`].
+    /// Issues one operation for entries under every ASID and global ones, like [`tlbi`].
+    ///
+    /// The operation must have been made for [`Tag::KERNEL`](quell::Tag::KERNEL).
     ///
     /// # Safety
     /// As [`tlbi`].

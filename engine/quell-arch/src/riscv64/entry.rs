@@ -13,7 +13,7 @@
 
 use quell::{Break, Entry, Frame, Level, MemoryType, TlbRules};
 
-/// The walker may use the entry. Clear: the other 63 bits belong to software.
+/// Lets the walker use the entry. If clear, the other 63 bits belong to software.
 pub const PRESENT: u64 = 1 << 0;
 /// Loads are allowed.
 pub const READABLE: u64 = 1 << 1;
@@ -49,8 +49,7 @@ pub const DEVICE: MemoryType = MemoryType(2);
 /// (Zicfiss), with [`Entry::executable`] alone a page that can only be executed.
 pub const UNREADABLE: u8 = 1 << 0;
 
-/// What TLBs keep; `svvptc` if the processor has that extension: then it does not keep for long that
-/// an entry was absent.
+/// Returns what TLBs keep. With `svvptc` a TLB soon notices that an absent entry became present.
 pub const fn rules(svvptc: bool) -> TlbRules {
     TlbRules {
         keeps_refused: true,
@@ -60,7 +59,7 @@ pub const fn rules(svvptc: bool) -> TlbRules {
     }
 }
 
-/// The word for a present entry of a table of `level`.
+/// Encodes a present entry of a table at `level`.
 ///
 /// # Panics
 /// If the frame does not fit into the format, a root is to map a page, or a leaf would allow neither loads nor stores
@@ -98,7 +97,7 @@ pub fn encode(entry: Entry, level: Level) -> u64 {
         | u64::from(entry.memory.0) << MEMORY_SHIFT & MEMORY
 }
 
-/// What a word of a table of `level` says; [`Entry::ABSENT`] if it is not present.
+/// Decodes a word of a table at `level`. Returns [`Entry::ABSENT`] if the word is not present.
 #[inline]
 pub fn decode(raw: u64, _level: Level) -> Entry {
     if raw & PRESENT == 0 {

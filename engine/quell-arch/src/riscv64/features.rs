@@ -14,8 +14,10 @@ pub struct Features {
 }
 
 impl Features {
-    /// Decodes the features: `isa` is what the device tree calls `riscv,isa` (`rv64imafdc_zicsr_svadu`), and
-    /// `asid` what the field of satp holds after all ones were written to it.
+    /// Decodes the features from the device tree's ISA string and satp's ASID field.
+    ///
+    /// `isa` is `riscv,isa`, for example `rv64imafdc_zicsr_svadu`; `asid` is what the field holds after all ones were
+    /// written to it.
     ///
     /// Only the ones below the lowest zero of `asid` count: the specification has no other form.
     pub fn decode(isa: &str, asid: u16) -> Self {
@@ -28,7 +30,7 @@ impl Features {
         }
     }
 
-    /// Each feature's name and whether it is there.
+    /// Lists each feature's name and whether the processor has it.
     pub fn list(&self) -> [(&'static str, bool); 3] {
         [
             ("asid", self.asid_bits > 0),

@@ -26,7 +26,7 @@ pub const ROOT: u64 = (1 << 44) - 1;
 
 const ASID_SHIFT: u32 = 44;
 
-/// The value for satp that loads `root` under `tag`, as a table of Sv48.
+/// Returns the satp value that loads `root` under `tag`, as an Sv48 table.
 ///
 /// # Panics
 /// If the root lies beyond 56 bits.
@@ -48,8 +48,9 @@ pub enum Operation {
     Tag,
 }
 
-/// The operations that together cover `range`: one for each stride, or, where tables were unlinked, one for the
-/// whole tag, because no operation with an address reaches what the walker keeps of tables.
+/// Returns the operations that together cover `range`: one per stride.
+///
+/// If tables were unlinked it is one for the whole tag, because no operation with an address reaches the walker caches.
 pub fn operations(range: PageRange, scope: Scope) -> impl Iterator<Item = Operation> {
     let step = range.stride.pages();
     let count = match scope {
@@ -108,7 +109,7 @@ pub(crate) mod instructions {
             options(nostack, preserves_flags)
         }
 
-        /// The value of satp.
+        /// Reads satp.
         ///
         /// # Safety
         /// Supervisor mode.
@@ -131,7 +132,7 @@ pub(crate) mod instructions {
         }
     }
 
-    /// A full barrier for memory: `fence rw, rw`.
+    /// Executes a full barrier for memory: `fence rw, rw`.
     ///
     /// Walkers read the same coherent memory, but this does not order their reads: only an SFENCE.VMA of the processor
     /// that walks does. It is enough for the engine: each processor that may hold an entry executes an SFENCE.VMA after
@@ -143,24 +144,24 @@ pub(crate) mod instructions {
         unsafe { fence_rw() }
     }
 
-    /// A full barrier for memory and devices: `fence iorw, iorw`. Interrupt controllers are devices: the handler of an
-    /// interrupt that is sent after it sees the stores before it, and a load after it is not older than the clearing of
-    /// a pending bit before it.
+    /// Executes a full barrier for memory and devices: `fence iorw, iorw`.
+    ///
+    /// Interrupt controllers are devices. The handler of an interrupt sent after the barrier sees the stores before it.
+    /// A load after the barrier is not older than the clearing of a pending bit before it.
     #[inline]
     pub fn fence_devices() {
         // SAFETY: a barrier.
         unsafe { fence_iorw() }
     }
 
-    /// Makes instructions that this processor has stored, or seen stored, visible to its own fetches:
-    /// `fence.i`. Other processors need their own.
+    /// Makes stored instructions visible to this processor's own fetches: `fence.i`. Other processors need their own.
     #[inline]
     pub fn fence_instructions() {
         // SAFETY: a barrier.
         unsafe { fence_i() }
     }
 
-    /// Drops entries of `tag` on this processor, but no global ones. Complete when it returns.
+    /// Drops entries of `tag` on this processor, except global ones. Complete when it returns.
     ///
     /// # Safety
     /// Supervisor mode.
@@ -197,7 +198,7 @@ pub(crate) mod instructions {
         unsafe { sfence() }
     }
 
-    /// The field of satp for the ASID, after all ones were written to it.
+    /// Writes all ones to satp's ASID field and returns what it holds.
     ///
     /// # Safety
     /// Supervisor mode, with interrupts masked; the loaded tables map the code that runs and its stack globally.

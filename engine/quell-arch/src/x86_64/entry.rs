@@ -8,7 +8,7 @@
 
 use quell::{Break, Entry, Frame, Level, MemoryType, TlbRules};
 
-/// The entry may be used by the walker. Clear: the other 63 bits belong to software.
+/// Lets the walker use the entry. If clear, the other 63 bits belong to software.
 pub const PRESENT: u64 = 1 << 0;
 /// Stores are allowed.
 pub const WRITABLE: u64 = 1 << 1;
@@ -48,7 +48,7 @@ pub const RULES: TlbRules = TlbRules {
     break_before_make: Break::Size,
 };
 
-/// The format of a machine: where it has the bit that says that memory is encrypted.
+/// The format of a machine's entries, with the position of its encryption bit.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Format {
     encrypted: u64,
@@ -58,8 +58,8 @@ impl Format {
     /// Memory is not encrypted by page.
     pub const PLAIN: Format = Format { encrypted: 0 };
 
-    /// Memory is encrypted where an address bit says so: AMD's C-bit, which CPUID leaf 0x8000001F
-    /// reports in bits 0 to 5 of EBX.
+    /// Makes the format of a machine with an encryption bit in the address: AMD's C-bit. CPUID leaf 0x8000001F reports
+    /// it in bits 0 to 5 of EBX.
     ///
     /// # Panics
     /// If the bit is none of an address.
@@ -73,7 +73,7 @@ impl Format {
         }
     }
 
-    /// The word for a present entry of a table of `level`.
+    /// Encodes a present entry of a table at `level`.
     ///
     /// # Panics
     /// If the frame does not fit into the format, or a root is to map a page; in debug builds, if the frame is not
@@ -113,7 +113,7 @@ impl Format {
             | u64::from(entry.key) << KEY_SHIFT & KEY
     }
 
-    /// What a word of a table of `level` says; [`Entry::ABSENT`] if it is not present.
+    /// Decodes a word of a table at `level`. Returns [`Entry::ABSENT`] if the word is not present.
     #[inline]
     pub fn decode(self, raw: u64, level: Level) -> Entry {
         if raw & PRESENT == 0 {
@@ -151,7 +151,7 @@ impl Format {
     }
 }
 
-/// [`Format::encode`] for machines without encryption.
+/// Encodes an entry on a machine without encryption, like [`Format::encode`].
 ///
 /// # Panics
 /// As that does.
@@ -160,7 +160,7 @@ pub fn encode(entry: Entry, level: Level) -> u64 {
     Format::PLAIN.encode(entry, level)
 }
 
-/// [`Format::decode`] for machines without encryption.
+/// Decodes a word on a machine without encryption, like [`Format::decode`].
 #[inline]
 pub fn decode(raw: u64, level: Level) -> Entry {
     Format::PLAIN.decode(raw, level)

@@ -71,13 +71,13 @@ impl Features {
         }
     }
 
-    /// The features of the processor this runs on.
+    /// Detects the features of this processor.
     #[cfg(target_arch = "x86_64")]
     pub fn detect() -> Self {
         Self::decode(cpuid)
     }
 
-    /// Each feature's name and whether it is there.
+    /// Lists each feature's name and whether the processor has it.
     pub fn list(&self) -> [(&'static str, bool); 10] {
         [
             ("pcid", self.pcid),

@@ -25,7 +25,7 @@ use quell::{Frame, Invalidate, Tag};
 /// What is set in a user's tag.
 const USER: u16 = 1 << 11;
 
-/// The tag of the user's half of the space that the engine has given this one.
+/// Returns the tag of the user's half that belongs to the space's own `tag`.
 ///
 /// # Panics
 /// If the tag is the kernel's own, or beyond [`UserHalves::TAGS`].
@@ -38,8 +38,9 @@ pub const fn user_tag(tag: Tag) -> Tag {
     Tag(tag.0 | USER)
 }
 
-/// The user's halves that one CPU flushes before it uses them again. Only that CPU uses this value, with interrupts
-/// masked, or in a handler that adds marks and removes none.
+/// The user's halves that one CPU must flush before it uses them again.
+///
+/// Only that CPU uses this value: with interrupts masked, or in a handler that adds marks and removes none.
 #[derive(Debug)]
 pub struct UserHalves {
     /// A bit for each tag.
@@ -53,23 +54,23 @@ impl Default for UserHalves {
 }
 
 impl UserHalves {
-    /// How many tags the engine may lend: `Tagging::PerCpu { count }` must not be more.
+    /// The most tags that the engine may lend: `Tagging::PerCpu { count }` must not exceed it.
     pub const TAGS: u16 = 63;
 
-    /// For a CPU that has used no tag yet: every user's half is behind.
+    /// Makes the state of a CPU that has used no tag yet: every user's half must be flushed.
     pub const fn new() -> Self {
         UserHalves {
             behind: AtomicU64::new(u64::MAX),
         }
     }
 
-    /// A bit for each tag whose user's half is behind: for machines in software, which are saved and compared.
+    /// Returns one bit for each tag whose user's half must be flushed. Machines in software save and compare it.
     #[doc(hidden)]
     pub fn to_bits(&self) -> u64 {
         self.behind.load(Relaxed)
     }
 
-    /// What [`UserHalves::to_bits`] has told.
+    /// Restores a value saved by [`UserHalves::to_bits`].
     #[doc(hidden)]
     pub const fn from_bits(behind: u64) -> Self {
         UserHalves {
@@ -82,7 +83,7 @@ impl UserHalves {
         self.behind.fetch_or(tags, Relaxed);
     }
 
-    /// The kernel's half was invalidated; the user's is behind.
+    /// Notes that the kernel's half was invalidated, so the user's half must be flushed.
     #[inline]
     pub fn invalidated(&self, what: Invalidate) {
         self.mark(match what {
@@ -92,7 +93,7 @@ impl UserHalves {
         });
     }
 
-    /// A root was loaded under a tag, with the tag's entries kept or not.
+    /// Notes that a root was loaded under `tag`. `keep` says whether the tag's entries survived.
     #[inline]
     pub fn loaded(&self, tag: Tag, keep: bool) {
         if !keep {
@@ -100,8 +101,10 @@ impl UserHalves {
         }
     }
 
-    /// The value of CR3 for the way back to user mode: the user's root of the space that is loaded under `tag`, with
-    /// its entries kept unless they are behind. The caller loads it before it calls any other method of this value.
+    /// Returns the CR3 value for the return to user mode under `tag`.
+    ///
+    /// It names the user's root, and keeps its entries unless they must be flushed. The caller loads it before it calls
+    /// any other method of this value.
     ///
     /// An entry that an NMI handler marks between this call and the load is flushed on the way back to user mode after
     /// this one: a handler that invalidates an entry on which user mode relies does so for the user's half itself.

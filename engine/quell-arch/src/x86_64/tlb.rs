@@ -22,7 +22,7 @@ use quell::{Frame, PageRange, PageSize, Scope, Tag};
 /// The highest tag: PCIDs have twelve bits.
 pub const MAX_TAG: u16 = 0xfff;
 
-/// The value for CR3 that loads `root` under `tag`; with `keep` the tag's entries survive.
+/// Returns the CR3 value that loads `root` under `tag`. With `keep` the tag's entries survive.
 ///
 /// `tag` must be 0 and `keep` false where CR4.PCIDE is off.
 ///
@@ -60,20 +60,20 @@ impl Broadcast {
     const LEAF_ONLY: u64 = 1 << 4;
     const LARGE_STRIDE: u32 = 1 << 31;
 
-    /// All entries of the host under all PCIDs, but not the global ones.
+    /// Drops all entries of the host under all PCIDs, except global ones.
     pub const ALL: Self = Broadcast {
         rax: Self::ASID,
         ecx: 0,
         edx: 0,
     };
-    /// All entries of the host, the global ones too.
+    /// Drops all entries of the host, including global ones.
     pub const ALL_AND_GLOBAL: Self = Broadcast {
         rax: Self::ASID | Self::GLOBAL,
         ecx: 0,
         edx: 0,
     };
 
-    /// All entries under one PCID.
+    /// Makes the instruction that drops all entries under one PCID.
     #[inline]
     pub const fn tag(tag: Tag) -> Self {
         Broadcast {
@@ -83,8 +83,9 @@ impl Broadcast {
         }
     }
 
-    /// The instructions that together cover `range` under `tag`, for a processor that takes up
-    /// to `max_pages` at once ([`Features::invlpgb_pages`](super::features::Features)).
+    /// Returns the instructions that together cover `range` under `tag`.
+    ///
+    /// The processor takes up to `max_pages` at once ([`Features::invlpgb_pages`](super::features::Features)).
     ///
     /// 1 GB pages are walked in strides of 2 MB: an invalidation of any address inside a page
     /// drops the whole translation, but the instruction has no larger stride.
@@ -98,8 +99,8 @@ impl Broadcast {
         Self::cover(which, tag, range, scope, max_pages)
     }
 
-    /// The instructions that together cover `range` of the kernel's half, under all PCIDs and global entries too; as
-    /// [`Broadcast::range`].
+    /// Returns the instructions that cover `range` of the kernel's half, under all PCIDs and including global entries,
+    /// like [`Broadcast::range`].
     pub fn kernel(range: PageRange, scope: Scope, max_pages: u32) -> impl Iterator<Item = Self> {
         let which = Self::ADDRESS | Self::ASID | Self::GLOBAL;
         Self::cover(which, Tag::KERNEL, range, scope, max_pages)
@@ -233,7 +234,7 @@ pub(crate) mod instructions {
         }
     }
 
-    /// INVPCID on this processor.
+    /// Executes INVPCID on this processor.
     ///
     /// # Safety
     /// Privilege level 0, and the processor has INVPCID. `tag` must be 0 for
@@ -245,8 +246,7 @@ pub(crate) mod instructions {
         unsafe { invpcid_raw(kind as u64, &descriptor) }
     }
 
-    /// Drops every translation of this processor under every PCID, global ones included, without
-    /// INVPCID: CR4.PGE is toggled.
+    /// Drops every translation of this processor, including global ones, by toggling CR4.PGE. Needs no INVPCID.
     ///
     /// # Safety
     /// Privilege level 0 with CR4.PGE on, and interrupts masked.
@@ -270,7 +270,7 @@ pub(crate) mod instructions {
         unsafe { invlpgb_raw(request.rax, request.ecx, request.edx) }
     }
 
-    /// A full barrier: earlier stores are visible to the walkers of all processors.
+    /// Executes a full barrier: earlier stores become visible to the walkers of all processors.
     #[inline]
     pub fn fence() {
         // SAFETY: MFENCE is available wherever SSE2 is, which x86-64 guarantees.

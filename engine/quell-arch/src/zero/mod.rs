@@ -39,8 +39,9 @@ use portable as native;
 #[cfg(target_arch = "x86_64")]
 use x86_64 as native;
 
-/// The strategies that this processor offers, those with vector registers included if the operating
-/// system has enabled them.
+/// Returns the strategies that this processor offers.
+///
+/// Vector registers are included if the operating system has enabled them.
 ///
 /// Asks the processor every time, which may trap to a hypervisor: call it once and keep the answer. The answer is this
 /// CPU's; a kernel on CPUs of several kinds takes what all of them have.
@@ -48,12 +49,12 @@ pub fn available() -> Available {
     native::available()
 }
 
-/// What kernels of this architecture zero a single page with; plain stores on an architecture for which this crate has
-/// no instructions.
+/// The strategy with which kernels of this architecture zero a single page.
+///
+/// It is plain stores on an architecture for which this crate has no instructions.
 pub const PAGE: Strategy = native::PAGE;
 
-/// The sizes of the data caches, where the processor tells without privilege: on x86-64. Elsewhere all are 0, for
-/// unknown.
+/// Returns the sizes of the data caches, if unprivileged code can read them (x86-64). Elsewhere all are 0, for unknown.
 ///
 /// Under a hypervisor the last-level cache may be larger than the share a guest has of it.
 pub fn caches() -> Caches {
