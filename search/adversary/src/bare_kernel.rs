@@ -13,7 +13,6 @@ mod perform;
 mod presence;
 mod reclaim;
 mod slot;
-pub mod starts;
 mod withdraw;
 
 use crate::action::MAX_CPUS;
@@ -48,16 +47,36 @@ const MOST_LEDGER_ENTRIES: usize = 4;
 /// A program of the engine's own: what each CPU does before and during the run.
 #[derive(Clone, Copy, Debug)]
 pub struct BareProgram {
-    /// Before the run, on each CPU in turn, while no other CPU runs.
-    pub start: fn(&BareKernel<'_>, usize),
-    /// The run.
-    pub body: fn(&BareKernel<'_>, usize),
+    /// Before the run, while no other CPU runs: what CPU 0 does first.
+    pub first: fn(&BareKernel<'_>),
+    /// Then what each CPU does, in turn.
+    pub each: fn(&BareKernel<'_>, usize),
+    /// What CPU 1 does after that.
+    pub second: fn(&BareKernel<'_>),
+    /// The run: what all CPUs do.
+    pub all: fn(&BareKernel<'_>, usize),
+    /// What each CPU does after that.
+    pub cpus: [fn(&BareKernel<'_>); MAX_CPUS],
     /// How many debts can be owed at once, at most four.
     pub ledger: usize,
     /// The CPUs that a hypervisor does not run when they are asked to flush: bit `n` for CPU `n`.
     pub unscheduled: u8,
     /// What preempts it, where [`Scenario::preemptions`](crate::scenario::Scenario) allows that.
     pub preempts: fn(&BareKernel<'_>, usize),
+}
+
+impl BareProgram {
+    /// All CPUs switch to space 0 and do nothing.
+    pub const NONE: Self = BareProgram {
+        first: |_| {},
+        each: |k, _| k.switch(0),
+        second: |_| {},
+        all: |_, _| {},
+        cpus: [|_| {}; MAX_CPUS],
+        ledger: LEDGER_ENTRIES,
+        unscheduled: 0,
+        preempts: |_, _| {},
+    };
 }
 
 type Space = AddressSpace<Hw>;
@@ -226,6 +245,13 @@ impl BareKernel<'_> {
         let frame = batch.finish().next();
         self.returned_unmap(space, PageRange::base(Page(page), 1));
         frame
+    }
+
+    /// Unmaps a page for the program and gives its frame away.
+    pub fn free(&self, space: usize, page: u64) {
+        if let Some(frame) = self.unmap(space, page) {
+            self.give_away(frame);
+        }
     }
 
     /// Unmaps `pages` pages from `page`, each in a batch of its own, all of them outstanding before the

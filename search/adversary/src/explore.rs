@@ -184,7 +184,7 @@ impl Case<'_> {
         if self.policy != Policy::ALL || self.mistake.is_some() {
             return Vec::new();
         }
-        let wanted = self.scenario.must.iter();
+        let wanted = self.scenario.must.iter().flatten();
         wanted
             .filter(|(on, reach)| on.includes(&self.kind) && coverage.get(*reach) == 0)
             .map(|(_, reach)| *reach)
@@ -305,16 +305,8 @@ mod tests {
     const BUSY: Scenario = Scenario {
         name: "busy",
         program: Script::Engine(BareProgram {
-            preempts: |_, _| {},
-            ledger: 2,
-            unscheduled: 0,
-            start: |k, cpu| {
-                if cpu == 0 {
-                    k.map(0, 0, frame(0), true);
-                }
-                k.switch(0);
-            },
-            body: |k, _| {
+            first: |k| k.map(0, 0, frame(0), true),
+            all: |k, _| {
                 if k.unmap(0, 0).is_none() {
                     loop {
                         k.lock(1);
@@ -322,6 +314,7 @@ mod tests {
                     }
                 }
             },
+            ..BareProgram::NONE
         }),
         ..*Scenario::ALL.first().expect("there are scenarios")
     };
@@ -394,10 +387,8 @@ mod tests {
     const TELLS: Scenario = Scenario {
         name: "tells",
         program: Script::Vm(VmProgram {
-            memory: [32, 0],
-            start: |_, _| {},
-            body: |_, _| {},
             after: |k| k.must(Clause::C4, false, "what was found after the run"),
+            ..VmProgram::NONE
         }),
         ..*Scenario::ALL.first().expect("there are scenarios")
     };

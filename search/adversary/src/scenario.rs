@@ -130,7 +130,7 @@ pub struct Scenario<'p> {
     /// How many interrupts that no CPU sent may come.
     pub spurious: u8,
     /// What must happen at least once, with every mechanism on.
-    pub must: &'static [(On, Reach)],
+    pub must: [Option<(On, Reach)>; MOST_REACHED],
     /// Of the schedules that a budget allows, one in so many is run: more than 1 where runs are long,
     /// so that the short ones get their share of the time.
     pub one_in: u64,
@@ -141,6 +141,9 @@ pub struct Scenario<'p> {
     pub program: Script<'p>,
 }
 
+/// How many transitions a scenario may have to reach.
+pub const MOST_REACHED: usize = 10;
+
 /// [`Scenario::steps`], unless a scenario says otherwise.
 const STEPS: u32 = 8_000;
 
@@ -149,138 +152,187 @@ const PATIENCE: u32 = 32_000;
 
 impl Scenario<'static> {
     /// A scenario on all machines, with neither NMIs nor spurious interrupts.
-    pub(crate) const fn of(
-        name: &'static str,
-        about: &'static str,
-        cpus: usize,
-        one_in: u64,
-        program: Script<'static>,
-    ) -> Self {
+    pub(crate) const fn of(name: &'static str, one_in: u64, program: Script<'static>) -> Self {
         Scenario {
             name,
-            about,
+            about: "",
             bugs: &[],
             finds: &[],
-            cpus,
+            cpus: 0,
             on: On::Every,
             nmis: 0,
             preemptions: 0,
             spurious: 0,
-            must: &[],
+            must: [None; MOST_REACHED],
             one_in,
             steps: STEPS,
             program,
         }
     }
 
-    /// A scenario of the engine's own.
-    pub(crate) const fn engine(
-        name: &'static str,
-        about: &'static str,
-        cpus: usize,
-        start: fn(&BareKernel<'_>, usize),
-        body: fn(&BareKernel<'_>, usize),
-    ) -> Self {
-        let program = Script::Engine(BareProgram {
-            start,
-            body,
-            preempts: |_, _| {},
-            ledger: bare_kernel::LEDGER_ENTRIES,
-            unscheduled: 0,
-        });
-        Self::of(name, about, cpus, 1, program)
+    /// A scenario of the engine's own. Before the run every CPU switches to space 0.
+    pub(crate) const fn engine(name: &'static str) -> Self {
+        Self::of(name, 1, Script::Engine(BareProgram::NONE))
     }
 
     /// A scenario over the memory manager, with 32 frames of memory.
-    pub(crate) const fn over_vm(
-        name: &'static str,
-        about: &'static str,
-        cpus: usize,
-        start: fn(&VmKernel<'_>, usize),
-        body: fn(&VmKernel<'_>, usize),
-    ) -> Self {
-        let program = Script::Vm(VmProgram {
-            memory: [32, 0],
-            start,
-            body,
-            after: |_| {},
-        });
-        Self::of(name, about, cpus, 4, program)
+    pub(crate) const fn over_vm(name: &'static str) -> Self {
+        Self::of(name, 4, Script::Vm(VmProgram::NONE))
     }
 
-    /// The same, in which `preempts` runs once, in the middle of what a CPU does.
+    /// Sets what races with what.
+    pub(crate) const fn about(mut self, about: &'static str) -> Self {
+        self.about = about;
+        self
+    }
+
+    /// Sets the known bugs that it is about.
+    pub(crate) const fn bugs(mut self, bugs: &'static [&'static str]) -> Self {
+        self.bugs = bugs;
+        self
+    }
+
+    /// Sets the mistakes that it is there to find.
+    pub(crate) const fn finds(mut self, finds: &'static [&'static str]) -> Self {
+        self.finds = finds;
+        self
+    }
+
+    /// Adds a transition that must happen at least once on these machines, with every mechanism on.
     ///
     /// # Panics
-    /// If the scenario is not the engine's own.
-    pub(crate) const fn preempted_by(self, preempts: fn(&BareKernel<'_>, usize)) -> Self {
-        let program = Script::Engine(BareProgram {
-            preempts,
-            ..self.bare()
-        });
-        Scenario {
-            preemptions: 1,
-            program,
-            ..self
+    /// If there are too many.
+    pub(crate) const fn must(mut self, on: On, reach: Reach) -> Self {
+        let mut at = 0;
+        while self.must[at].is_some() {
+            at += 1;
         }
+        self.must[at] = Some((on, reach));
+        self
     }
 
-    /// The same, in which so many debts can be owed at once.
-    ///
-    /// # Panics
-    /// If the scenario is not the engine's own.
-    pub(crate) const fn with_ledger(self, ledger: usize) -> Self {
-        let program = Script::Engine(BareProgram {
-            ledger,
-            ..self.bare()
-        });
-        Scenario { program, ..self }
+    /// Leaves out the other machines.
+    pub(crate) const fn on(mut self, on: On) -> Self {
+        self.on = on;
+        self
     }
 
-    /// The same, in which a hypervisor does not run these CPUs when they are asked to flush.
-    ///
-    /// # Panics
-    /// If the scenario is not the engine's own.
-    pub(crate) const fn with_unscheduled(self, unscheduled: u8) -> Self {
-        let program = Script::Engine(BareProgram {
-            unscheduled,
-            ..self.bare()
-        });
-        Scenario { program, ..self }
+    /// Allows so many NMIs.
+    pub(crate) const fn nmis(mut self, nmis: u8) -> Self {
+        self.nmis = nmis;
+        self
     }
 
-    /// The same with so many frames of fast memory and of slow memory.
-    ///
-    /// # Panics
-    /// If the scenario is not over the manager.
-    pub(crate) const fn with_memory(self, memory: [u64; 2]) -> Self {
-        let program = Script::Vm(VmProgram {
-            memory,
-            ..self.vm_program()
-        });
-        Scenario { program, ..self }
+    /// Allows so many interrupts that no CPU sent.
+    pub(crate) const fn spurious(mut self, spurious: u8) -> Self {
+        self.spurious = spurious;
+        self
     }
 
-    /// The same, with something that must be true after the run.
-    ///
-    /// # Panics
-    /// If the scenario is not over the manager.
-    pub(crate) const fn then(self, after: fn(&VmKernel<'_>)) -> Self {
-        let program = Script::Vm(VmProgram {
-            after,
-            ..self.vm_program()
-        });
-        Scenario { program, ..self }
+    /// Runs one in so many of the schedules that a budget allows.
+    pub(crate) const fn one_in(mut self, one_in: u64) -> Self {
+        self.one_in = one_in;
+        self
     }
 
-    const fn bare(&self) -> BareProgram {
-        match self.program {
+    /// Schedules fairly after so many steps.
+    pub(crate) const fn steps(mut self, steps: u32) -> Self {
+        self.steps = steps;
+        self
+    }
+}
+
+/// Programs of the engine's own. All of these panic for a scenario over the manager.
+impl Scenario<'static> {
+    /// Before the run: what CPU 0 does first.
+    pub(crate) const fn start(mut self, first: fn(&BareKernel<'_>)) -> Self {
+        self.bare().first = first;
+        self
+    }
+
+    /// Before the run: what each CPU in turn does instead of switching to space 0.
+    pub(crate) const fn each(mut self, each: fn(&BareKernel<'_>, usize)) -> Self {
+        self.bare().each = each;
+        self
+    }
+
+    /// Before the run: what CPU 1 does last.
+    pub(crate) const fn start_1(mut self, second: fn(&BareKernel<'_>)) -> Self {
+        self.bare().second = second;
+        self
+    }
+
+    /// Adds a CPU, and what it does.
+    pub(crate) const fn cpu(mut self, body: fn(&BareKernel<'_>)) -> Self {
+        let number = self.cpus;
+        self.bare().cpus[number] = body;
+        self.cpus += 1;
+        self
+    }
+
+    /// `preempts` runs once, in the middle of what a CPU does.
+    pub(crate) const fn preempted_by(mut self, preempts: fn(&BareKernel<'_>, usize)) -> Self {
+        self.bare().preempts = preempts;
+        self.preemptions = 1;
+        self
+    }
+
+    /// So many debts can be owed at once.
+    pub(crate) const fn with_ledger(mut self, ledger: usize) -> Self {
+        self.bare().ledger = ledger;
+        self
+    }
+
+    /// A hypervisor does not run these CPUs when they are asked to flush.
+    pub(crate) const fn with_unscheduled(mut self, unscheduled: u8) -> Self {
+        self.bare().unscheduled = unscheduled;
+        self
+    }
+
+    const fn bare(&mut self) -> &mut BareProgram {
+        match &mut self.program {
             Script::Engine(program) => program,
             _ => panic!("not a scenario of the engine's own"),
         }
     }
+}
 
-    const fn vm_program(&self) -> VmProgram {
-        match self.program {
+/// Programs over the manager. All of these panic for a scenario of the engine's own.
+impl Scenario<'static> {
+    /// Before the run: what CPU 0 does.
+    pub(crate) const fn vm_start(mut self, first: fn(&VmKernel<'_>)) -> Self {
+        self.vm_program().first = first;
+        self
+    }
+
+    /// Before the run: what CPU 1 does after that.
+    pub(crate) const fn vm_start_1(mut self, second: fn(&VmKernel<'_>)) -> Self {
+        self.vm_program().second = second;
+        self
+    }
+
+    /// Adds a CPU, and what it does.
+    pub(crate) const fn vm_cpu(mut self, body: fn(&VmKernel<'_>)) -> Self {
+        let number = self.cpus;
+        self.vm_program().cpus[number] = body;
+        self.cpus += 1;
+        self
+    }
+
+    /// So many frames of fast memory and of slow memory.
+    pub(crate) const fn with_memory(mut self, memory: [u64; 2]) -> Self {
+        self.vm_program().memory = memory;
+        self
+    }
+
+    /// What must be true after the run.
+    pub(crate) const fn then(mut self, after: fn(&VmKernel<'_>)) -> Self {
+        self.vm_program().after = after;
+        self
+    }
+
+    const fn vm_program(&mut self) -> &mut VmProgram {
+        match &mut self.program {
             Script::Vm(program) => program,
             _ => panic!("not a scenario over the manager"),
         }
@@ -301,7 +353,7 @@ impl<'p> Scenario<'p> {
             nmis,
             preemptions,
             spurious,
-            must: &[],
+            must: [None; MOST_REACHED],
             one_in: 1,
             steps: program.steps(),
             program: Script::Generated(program),
@@ -320,7 +372,7 @@ impl<'p> Scenario<'p> {
             nmis: 0,
             preemptions: 0,
             spurious: 0,
-            must: &[],
+            must: [None; MOST_REACHED],
             one_in: 1,
             steps,
             program: Script::Workload(performance),

@@ -50,13 +50,25 @@ pub const FIRST_PROCESS: ProcessId = 1;
 pub struct VmProgram {
     /// Frames of fast memory and of slow memory.
     pub memory: [u64; 2],
-    /// Before the run, on each CPU in turn, while no other CPU runs. Every CPU runs
-    /// [`FIRST_PROCESS`].
-    pub start: fn(&VmKernel<'_>, usize),
-    /// The run.
-    pub body: fn(&VmKernel<'_>, usize),
+    /// Before the run, while no other CPU runs: what CPU 0 does. Every CPU runs [`FIRST_PROCESS`].
+    pub first: fn(&VmKernel<'_>),
+    /// Before the run: what CPU 1 does after that.
+    pub second: fn(&VmKernel<'_>),
+    /// The run: what each CPU does.
+    pub cpus: [fn(&VmKernel<'_>); MAX_CPUS],
     /// After the run, while no CPU runs: what must be true then.
     pub after: fn(&VmKernel<'_>),
+}
+
+impl VmProgram {
+    /// All CPUs do nothing, with 32 frames of memory.
+    pub const NONE: Self = VmProgram {
+        memory: [32, 0],
+        first: |_| {},
+        second: |_| {},
+        cpus: [|_| {}; MAX_CPUS],
+        after: |_| {},
+    };
 }
 
 /// The manager, its machine, and what programs tell each other.
@@ -234,6 +246,15 @@ impl VmKernel<'_> {
         unsafe { self.vm.peek(process, address(page)) }
     }
 
+    /// After the run: a page of a process must hold `value` (C2).
+    pub fn must_hold(&self, process: ProcessId, page: u64, value: u64, account: &str) {
+        self.must(
+            Clause::C2,
+            self.holds(process, page) == Some(value),
+            account,
+        );
+    }
+
     /// After the run: `fact` must hold.
     pub fn must(&self, clause: Clause, fact: bool, account: &str) {
         if !fact {
@@ -295,8 +316,12 @@ impl VmProgram {
 
     pub(crate) fn perform(&self, stage: Stage<'_>, coverage: &mut Coverage) -> Vec<Line> {
         let parts = Parts {
-            start: &|k, cpu| (self.start)(k, cpu),
-            body: &|k, cpu| (self.body)(k, cpu),
+            start: &|k, cpu| match cpu {
+                0 => (self.first)(k),
+                1 => (self.second)(k),
+                _ => {}
+            },
+            body: &|k, cpu| (self.cpus[cpu])(k),
             after: &|k| (self.after)(k),
             repeats: true,
         };

@@ -6,7 +6,7 @@ use quell::{
 };
 use quell_adversary::bare_kernel::{BareKernel, BareProgram, frame};
 use quell_adversary::machine::End;
-use quell_adversary::scenario::{On, Scenario, Script};
+use quell_adversary::scenario::{MOST_REACHED, On, Scenario, Script};
 use quell_adversary::schedule::Strategy;
 use quell_adversary::{Case, MachineKind, Session};
 use quell_vm::contract::Clause;
@@ -25,15 +25,12 @@ const fn scenario(body: fn(&BareKernel<'_>, usize)) -> Scenario<'static> {
         nmis: 0,
         preemptions: 0,
         spurious: 0,
-        must: &[],
+        must: [None; MOST_REACHED],
         one_in: 1,
         steps: 8_000,
         program: Script::Engine(BareProgram {
-            start: |k, _| k.switch(0),
-            body,
-            ledger: 2,
-            unscheduled: 0,
-            preempts: |_, _| {},
+            all: body,
+            ..BareProgram::NONE
         }),
     }
 }
@@ -380,11 +377,8 @@ fn an_entry_that_is_not_loaded_meets_nothing_until_it_is() {
 fn a_panic_before_the_run_is_a_violation() {
     static BEFORE: Scenario = Scenario {
         program: Script::Engine(BareProgram {
-            start: |_, cpu| assert!(cpu == 0, "nothing begins here"),
-            body: |_, _| {},
-            ledger: 2,
-            unscheduled: 0,
-            preempts: |_, _| {},
+            each: |_, cpu| assert!(cpu == 0, "nothing begins here"),
+            ..BareProgram::NONE
         }),
         ..scenario(|_, _| {})
     };
@@ -439,16 +433,8 @@ fn a_panic_in_the_flush_of_a_batch_is_a_violation() {
     });
     static BEFORE: Scenario = Scenario {
         program: Script::Engine(BareProgram {
-            start: |k, cpu| {
-                k.switch(0);
-                if cpu == 1 {
-                    flush(k);
-                }
-            },
-            body: |_, _| {},
-            ledger: 2,
-            unscheduled: 0,
-            preempts: |_, _| {},
+            second: |k| flush(k),
+            ..BareProgram::NONE
         }),
         ..scenario(|_, _| {})
     };

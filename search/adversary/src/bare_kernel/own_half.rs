@@ -106,7 +106,14 @@ impl BareKernel<'_> {
         self.unmap_own_for(Purpose::Call, page)
     }
 
-    /// The same for another purpose.
+    /// Unmaps a page of the kernel's half and gives its frame away.
+    pub fn free_own(&self, page: u64) {
+        if let Some(frame) = self.unmap_own(page) {
+            self.give_away(frame);
+        }
+    }
+
+    /// As [`BareKernel::unmap_own`], for another purpose.
     pub fn unmap_own_for(&self, purpose: Purpose, page: u64) -> Option<Frame> {
         self.hw.say(|| format!("unmap own {page:#x}"));
         let mut frame = None;

@@ -108,7 +108,13 @@ impl BareProgram {
             stage.prepare(cpu, &*kernel, || {
                 hw.online();
                 kernel.engine.cpu_online();
-                (self.start)(&kernel, cpu);
+                if cpu == 0 {
+                    (self.first)(&kernel);
+                }
+                (self.each)(&kernel, cpu);
+                if cpu == 1 {
+                    (self.second)(&kernel);
+                }
             });
         }
         stage.keep(std::ptr::from_ref(&*kernel).cast());
@@ -124,7 +130,11 @@ impl BareProgram {
         coverage: &mut Coverage,
         names: &timeline::Names<'_>,
     ) -> Vec<Line> {
-        let lines = stage.perform(kernel, &|cpu| (self.body)(kernel, cpu), &|| {}, names);
+        let body = |cpu: usize| {
+            (self.all)(kernel, cpu);
+            (self.cpus[cpu])(kernel);
+        };
+        let lines = stage.perform(kernel, &body, &|| {}, names);
         heap::off(|| coverage.add_engine(&kernel.engine.stats()));
         lines
     }

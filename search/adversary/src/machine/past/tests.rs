@@ -52,13 +52,14 @@ type Body = fn(&BareKernel<'_>, usize);
 
 fn run(machine: &str, cpus: usize, body: Body, each: impl FnOnce(&mut Session<'_>)) {
     let program = Script::Engine(BareProgram {
-        start: |_, _| {},
-        body,
-        preempts: |_, _| {},
-        ledger: 2,
-        unscheduled: 0,
+        each: |_, _| {},
+        all: body,
+        ..BareProgram::NONE
     });
-    let scenario = Scenario::of("litmus", "a litmus test", cpus, 1, program);
+    let scenario = Scenario {
+        cpus,
+        ..Scenario::of("litmus", 1, program)
+    };
     each(&mut Session::new(Case {
         scenario: &scenario,
         kind: *MachineKind::named(machine).expect("a machine"),

@@ -1,0 +1,403 @@
+//! The kernel's own half of each space, and the user's half under page-table isolation.
+
+use super::*;
+
+pub(super) const ALL: &[Scenario] = &[
+    // CPU 0 unmaps two pages of the kernel's half, one of them global and one not. CPU 1 is idle, or has left its
+    // root, and uses the kernel's mappings all the same.
+    Scenario::engine("own-unmap")
+        .about("the kernel's mappings change while a CPU is idle")
+        .finds(&["KernelSkipsIdle"])
+        .must(Every, Machine(KernelAccess))
+        .must(Interrupts, Engine(Sent))
+        .start(two_own_pages)
+        .start_1(|k| k.idle())
+        .cpu(|k| {
+            k.free_own(OWN);
+            k.free_own(OWN_TAGGED);
+        })
+        .cpu(|k| {
+            k.read_own(OWN);
+            k.read_own(OWN_TAGGED);
+        }),
+    // NMI handlers on CPU 1 use a mapping of the kernel, which they need no permission for, while CPU 0 takes it
+    // away.
+    Scenario::engine("own-nmi")
+        .about("an NMI handler uses a mapping of the kernel that goes")
+        .finds(&["KernelReceiptIsEnough"])
+        .must(Every, Machine(KernelAccess))
+        .nmis(2)
+        .start(own_page)
+        .cpu(|k| k.free_own(OWN))
+        .cpu(|k| {
+            k.read(0);
+        }),
+    // Two initiators shoot at CPU 2: one has unmapped a page of a program, the other one of the kernel.
+    Scenario::engine("own-meets-user")
+        .about("a request for the kernel's mappings meets one for a program's")
+        .finds(&["KernelLostInMerge"])
+        .must(Every, Machine(KernelAccess))
+        .must(Interrupts, Engine(Merged))
+        .start(|k| {
+            k.use_own_half();
+            k.map_own(OWN, frame(0));
+            k.map(0, 0, frame(1), true);
+        })
+        .cpu(|k| k.free_own(OWN))
+        .cpu(|k| k.free(0, 0))
+        .cpu(|k| {
+            k.read_own(OWN);
+            k.read(0);
+            k.read_own(OWN);
+        }),
+    // CPU 1 has used a mapping of the kernel that is not global under two tags; CPU 0 takes it away while one of them is
+    // loaded.
+    Scenario::engine("own-switch")
+        .about("entries of the kernel under a tag that is not loaded")
+        .finds(&["KernelKeptUnderTags"])
+        .must(Every, Machine(KernelAccess))
+        .start(|k| {
+            k.use_own_half();
+            k.map_own(OWN_TAGGED, frame(0));
+        })
+        .start_1(|k| k.switch(1))
+        .cpu(|k| k.free_own(OWN_TAGGED))
+        .cpu(|k| {
+            k.read_own(OWN_TAGGED);
+            k.switch(0);
+            k.read_own(OWN_TAGGED);
+        }),
+    // CPU 1 has used a mapping of the kernel that is not global under the tag of a space, and has left that space's root
+    // when CPU 0 takes the mapping away. Then it comes back to the space, which no CPU has changed.
+    Scenario::engine("own-leave")
+        .about("entries of the kernel under the tag of a root that a CPU has left")
+        .must(Every, Machine(KernelAccess))
+        .start(|k| {
+            k.use_own_half();
+            k.map_own(OWN_TAGGED, frame(0));
+        })
+        .cpu(|k| k.free_own(OWN_TAGGED))
+        .cpu(|k| {
+            k.leave();
+            k.read_own(OWN_TAGGED);
+            k.switch(0);
+            k.read_own(OWN_TAGGED);
+        }),
+    // CPU 1 comes online while CPU 0 takes a mapping of the kernel away.
+    Scenario::engine("own-online")
+        .about("a CPU comes online while the kernel's mappings change")
+        .finds(&["KernelFlushedBeforeOnline"])
+        .must(Every, Machine(KernelAccess))
+        .must(Every, Machine(Offline))
+        .start(own_page)
+        .each(|_, _| {})
+        .cpu(|k| {
+            // Without a debt of the space, under some policies: fewer operations order what follows.
+            if let Some(frame) = k.unmap_own_for(Purpose::Reclaim, OWN) {
+                k.give_away(frame);
+            }
+        })
+        .cpu(|k| {
+            k.offline();
+            k.online();
+            k.read_own(OWN);
+        }),
+    // CPU 1 comes online while CPU 0 unmaps a range of the kernel without a flush, and gives its frame to a new owner: what
+    // CPU 1 flushes as it comes pays no debt that is taken meanwhile.
+    Scenario::engine("own-online-debt")
+        .about("a CPU comes online while a frame of the kernel is used again after a lazy unmap")
+        .finds(&["ClockReadAfterFlush"])
+        .must(Every, Engine(DebtsTaken))
+        .must(Every, Machine(Claimed))
+        .must(Every, Machine(Offline))
+        .start(own_page)
+        .each(|_, _| {})
+        .start_1(|k| k.offline())
+        .cpu(|k| {
+            let (freed, _) = k.unmap_own_lazily(OWN);
+            if let Some(frame) = freed {
+                k.claim(frame);
+            }
+            k.tell(0);
+        })
+        .cpu(|k| {
+            k.online();
+            k.wait_for(0);
+            k.read_own(OWN);
+        }),
+    // CPU 0 unmaps a range of the kernel without a flush, and gives its address out again; later it gives the frame to
+    // a new owner. Meanwhile CPU 1, whose program's tag is flushed for other reasons, uses what is there now.
+    Scenario::engine("own-reuse")
+        .about("an address of the kernel is used again after a lazy unmap")
+        .finds(&["KernelDebtPaidByTag"])
+        .must(Every, Engine(DebtsTaken))
+        .must(Every, Engine(PaidByBackground))
+        .must(Every, Machine(KernelAccess))
+        .start(|k| {
+            k.use_own_half();
+            k.map_own(OWN, frame(0));
+            k.map(0, 0, frame(2), true);
+        })
+        .start_1(|k| k.idle())
+        .cpu(|k| {
+            let (freed, stamp) = k.unmap_own_lazily(OWN);
+            k.tell(0);
+            k.wait_for(1);
+            k.reuse_own(OWN, stamp, frame(1), 7);
+            k.tell(2);
+            if let Some(frame) = freed {
+                k.claim(frame);
+            }
+        })
+        .cpu(|k| {
+            k.wait_for(0);
+            k.switch(0);
+            k.flush_all(0);
+            k.tell(1);
+            k.wait_for(2);
+            k.read_own(OWN);
+        }),
+    // CPU 0 unmaps a range of the kernel without a flush, and its frame gets a new owner. CPU 1 is idle; what it has of
+    // the address shows once that is used again.
+    Scenario::engine("own-claim")
+        .about("a frame of a kernel range that was unmapped lazily gets a new owner")
+        .finds(&["ClaimSkipsDebt"])
+        .must(Every, Engine(DebtsTaken))
+        .must(Every, Engine(PaidByClaim))
+        .must(Every, Machine(Claimed))
+        .start(two_own_pages)
+        .start_1(|k| k.idle())
+        .cpu(|k| {
+            let freed = [OWN, OWN_TAGGED].map(|page| k.unmap_own_lazily(page).0);
+            for frame in freed.into_iter().flatten() {
+                k.claim(frame);
+            }
+            k.tell(0);
+        })
+        .cpu(|k| {
+            k.wait_for(0);
+            // Not lawful: but whatever it finds, it is no frame that has a new owner.
+            k.read_own(OWN);
+            k.read_own(OWN_TAGGED);
+        }),
+    // CPU 0 frees a page table of the kernel's half; CPU 1 is idle.
+    Scenario::engine("own-table-free")
+        .about("a table of the kernel's half is freed while a CPU is idle")
+        .finds(&["KernelSkipsIdle"])
+        .must(Every, Machine(TableFreed))
+        .start(two_own_pages)
+        .start_1(|k| k.idle())
+        .cpu(|k| k.free_own_table())
+        .cpu(|k| {
+            k.read_own(OWN);
+            k.switch(0);
+            k.switch(1);
+        }),
+    // CPU 0 frees a page table of the kernel's half, all of whose entries are global; CPU 1 changes to another space
+    // meanwhile, and back.
+    Scenario::engine("own-table-switch")
+        .about("a table of the kernel's half is freed while a CPU switches")
+        .finds(&["KernelTablesKeptUnderTags"])
+        .must(Every, Machine(TableFreed))
+        .start(own_page)
+        .cpu(|k| k.free_own_table())
+        .cpu(|k| {
+            k.read_own(OWN);
+            k.switch(1);
+            k.switch(0);
+            k.read_own(OWN);
+        }),
+    // CPU 0 replaces text of the kernel; CPU 1 may have fetched the old one, and executes it once CPU 0 is through.
+    Scenario::engine("own-text")
+        .about("text of the kernel is replaced while another CPU executes it")
+        .finds(&["TextKeptFetched", "FetchedTextStays"])
+        .must(Every, Machine(TextSynchronized))
+        .start(own_page)
+        .cpu(|k| k.replace_text(OWN, 7))
+        .cpu(|k| {
+            k.execute_own(OWN);
+            k.execute_own(OWN);
+        }),
+    // CPU 0 unmaps a page of the kernel's half, does not wait, and replaces text; CPU 1, which may have fetched the old one,
+    // finds both requests as one.
+    Scenario::engine("own-text-merged")
+        .about("text of the kernel is replaced while a flush of its mappings is under way")
+        .finds(&["TextLostInMerge"])
+        .must(Every, Machine(TextSynchronized))
+        .must(Interrupts, Engine(Merged))
+        .start(|k| {
+            k.use_own_half();
+            k.map_own(OWN, frame(0));
+            k.map_own(OWN + 1, frame(1));
+        })
+        .cpu(|k| {
+            k.unmap_own_and_replace_text(OWN + 1, OWN, 7);
+        })
+        .cpu(|k| {
+            k.execute_own(OWN);
+            k.execute_own(OWN);
+        }),
+    // CPU 1 runs a program and is not to be disturbed, while CPU 0 unmaps two pages of the kernel's half, one of them
+    // global and one not. CPU 1 enters the kernel at any moment, before, between or after, and uses both.
+    Scenario::engine("own-program")
+        .about("the kernel's mappings change while a CPU runs a program undisturbed")
+        .finds(&["EntrySkipsFlush"])
+        .must(Every, Machine(KernelAccess))
+        .must(Interrupts, Engine(SkippedLazy))
+        .must(Interrupts, Engine(FlushedFull))
+        .start(two_own_pages)
+        .start_1(|k| k.enter_user())
+        .cpu(|k| {
+            k.free_own(OWN);
+            k.free_own(OWN_TAGGED);
+        })
+        .cpu(|k| {
+            k.enter_kernel();
+            k.read_own(OWN);
+            k.read_own(OWN_TAGGED);
+        }),
+    // CPU 1 enters the kernel from a program that was not to be disturbed, and an NMI handler uses a mapping of the kernel
+    // on the way; CPU 0 has taken that away.
+    Scenario::engine("own-program-nmi")
+        .about("an NMI on the way from an undisturbed program into the kernel")
+        .finds(&["NestedEntryUnflushed"])
+        .must(Every, Machine(KernelAccess))
+        .must(Interrupts, Engine(SkippedLazy))
+        .nmis(1)
+        .start(own_page)
+        .start_1(|k| k.enter_user())
+        .cpu(|k| k.free_own(OWN))
+        .cpu(|k| k.enter_kernel()),
+    // CPU 0 frees a page table of the kernel's half, which the walker of CPU 1 knows; CPU 1 runs a program and is not to
+    // be disturbed.
+    Scenario::engine("own-program-table")
+        .about("a table of the kernel's half is freed while a CPU runs a program undisturbed")
+        .finds(&["ProgramLeftForTables"])
+        .must(Every, Machine(TableFreed))
+        .start(|k| {
+            k.use_own_half();
+            k.map_own(OWN, frame(0));
+            k.map_own(OWN_TAGGED, frame(1));
+            k.map(0, 0, frame(2), true);
+        })
+        .cpu(|k| k.free_own_table())
+        .cpu(|k| {
+            k.enter_user();
+            k.read(0);
+            k.enter_kernel();
+            k.read_own(OWN);
+        }),
+    // CPU 0 takes a page of a program away without a flush, and a range of the kernel; then it pays for both, and gives
+    // both away. CPU 1 runs that program and is not to be disturbed: it uses the one at once, the other once it has
+    // entered the kernel.
+    Scenario::engine("own-program-debt")
+        .about("debts of the kernel and of an undisturbed program are paid together")
+        .finds(&["PaymentLeftToEntry"])
+        .must(Every, Engine(DebtsTaken))
+        .must(Every, Engine(PaidByBackground))
+        .must(Every, Machine(Claimed))
+        .must(Interrupts, Engine(Sent))
+        .start(|k| {
+            k.use_own_half();
+            k.map_own(OWN, frame(0));
+            k.map(0, 0, frame(2), false);
+        })
+        .start_1(|k| k.enter_user())
+        .cpu(|k| {
+            let taken = k.reclaim_lazily(0, 0);
+            let (freed, stamp) = k.unmap_own_lazily(OWN);
+            k.reuse_own(OWN, stamp, frame(1), 7);
+            k.tell(0);
+            for frame in [taken, freed].into_iter().flatten() {
+                k.claim(frame);
+            }
+        })
+        .cpu(|k| {
+            k.read(0);
+            k.wait_for(0);
+            k.read(0);
+            k.enter_kernel();
+            k.read_own(OWN);
+        }),
+    // CPU 0 takes a page of a program and a page of the kernel away, with one batch that may owe its flush; then it gives
+    // both away. CPU 1 runs that program and is not to be disturbed: what is owed of the kernel's mappings may wait for
+    // its entry, what is owed of its program's may not.
+    Scenario::engine("own-mixed-debt")
+        .about("one batch may owe for the kernel and for an undisturbed program")
+        .finds(&["MixedDebtOwed"])
+        .must(Interrupts, Engine(Sent))
+        .start(|k| {
+            k.use_own_half();
+            k.map_own(OWN, frame(0));
+            k.map(0, 0, frame(2), false);
+        })
+        .start_1(|k| k.enter_user())
+        .cpu(|k| {
+            for frame in k.reclaim_with_own_lazily(0, 0, OWN) {
+                k.claim(frame);
+            }
+            k.tell(0);
+        })
+        .cpu(|k| {
+            k.read(0);
+            k.wait_for(0);
+            k.read(0);
+            k.enter_kernel();
+        }),
+    // CPU 1 runs a program under a tag of user mode's own, and goes to another space and back, while CPU 0 unmaps a page
+    // and takes the right to write away from another.
+    Scenario::engine("isolated-unmap")
+        .about("what goes from the kernel's half goes from the user's")
+        .finds(&["UserHalfKept", "WrongHalfNoted"])
+        .must(Every, Engine(Sent))
+        .must(Every, Engine(SwitchKept))
+        .on(Isolated)
+        .start(|k| {
+            k.map(0, 0, frame(0), true);
+            k.map(0, 1, frame(1), true);
+            k.map(1, 0, frame(2), true);
+        })
+        .cpu(|k| {
+            k.free(0, 0);
+            k.protect(0, 1);
+        })
+        .cpu(|k| {
+            k.read(0);
+            k.write(1, 1);
+            k.switch(1);
+            k.read(0);
+            k.switch(0);
+            k.read(0);
+            k.write(1, 2);
+        }),
+    // CPU 1 runs three spaces under two tags, and two of user mode's own.
+    Scenario::engine("isolated-tag")
+        .about("a tag goes to another space, in user mode too")
+        .finds(&["UserHalfOutlivesTag"])
+        .must(Every, Engine(SwitchTagTaken))
+        .on(Isolated)
+        .start(|k| {
+            for space in 0..3 {
+                k.map(space, 0, frame(space as u64), true);
+            }
+        })
+        .cpu(|k| k.free(1, 0))
+        .cpu(|k| {
+            for space in [0, 1, 2, 0] {
+                k.switch(space);
+                k.read(0);
+            }
+        }),
+    // CPU 0 frees a table while CPU 1 runs its program, whose walker knows the table under user mode's own tag.
+    Scenario::engine("isolated-table")
+        .about("a table is freed that user mode's walker knows")
+        .must(Every, Machine(TableFreed))
+        .must(Every, Engine(Waited))
+        .on(Isolated)
+        .start(second_table)
+        .cpu(|k| k.free_table(0, SECOND))
+        .cpu(|k| {
+            k.read(SECOND);
+            k.read(SECOND);
+        }),
+];

@@ -1,0 +1,104 @@
+//! Flushes that preempt flushes, and many batches at once.
+
+use super::*;
+
+pub(super) const ALL: &[Scenario] = &[
+    // CPU 0 unmaps a page, and a thread that preempts it another one: the request of the second merges with
+    // that of the first, whose interrupt must be on its way by then.
+    Scenario::engine("nested-posting")
+        .about("a flush that preempts a flush")
+        .finds(&["PostingPreempted", "InboxLooksCross", "InboxPostsCross"])
+        .must(Every, Machine(Preempted))
+        .must(Interrupts, Engine(Merged))
+        .preempted_by(|k, cpu| {
+            if cpu == 0 {
+                k.free(1, 1);
+            }
+        })
+        .start(|k| {
+            k.map(0, 0, frame(0), true);
+            k.map(1, 1, frame(1), true);
+        })
+        .each(|k, _| {
+            k.switch(1);
+            k.switch(0);
+        })
+        .cpu(|k| k.free(0, 0))
+        .cpu(|k| {
+            k.read(0);
+            k.switch(1);
+            k.read(1);
+            k.switch(0);
+            k.read(0);
+        }),
+    // CPU 0 unmaps a page, and a thread that preempts it, while it waits, another one of the same space: where
+    // requests lie with their sender, the second must not write over the first before CPU 1 has read it.
+    Scenario::engine("nested-outbox")
+        .about("a flush that preempts one that waits")
+        .finds(&["OutboxOverwritten"])
+        .must(Every, Machine(Preempted))
+        .preempted_by(|k, cpu| {
+            if cpu == 0 {
+                k.free(1, 1);
+            }
+        })
+        .start(|k| {
+            k.map(0, 0, frame(0), true);
+            k.map(1, 1, frame(1), true);
+        })
+        .each(|k, cpu| k.switch(usize::from(cpu == 2)))
+        .cpu(|k| k.free(0, 0))
+        .cpu(|k| {
+            k.read(0);
+            k.read(0);
+        })
+        .cpu(|k| {
+            k.read(1);
+        }),
+    // CPU 0 unmaps a page of a space that it has to itself, and is preempted by a thread of another space,
+    // which CPU 1 changes: a flush that needs no other CPU must not take the other space's slot for its own.
+    Scenario::engine("nested-alone")
+        .about("a thread of another space preempts a flush that needs no other CPU")
+        .finds(&["LoadedSpaceStale"])
+        .must(Every, Machine(Preempted))
+        .must(Interrupts, Engine(SkippedNoTarget))
+        .preempted_by(|k, cpu| {
+            if cpu == 0 {
+                k.switch(1);
+                k.read(1);
+            }
+        })
+        .start(|k| {
+            k.map(0, 0, frame(0), true);
+            k.map(1, 1, frame(1), true);
+            k.switch(1);
+            k.switch(0);
+        })
+        .each(|_, _| {})
+        .cpu(|k| {
+            k.free(0, 0);
+            k.switch(1);
+            k.read(1);
+        })
+        .cpu(|k| k.free(1, 1)),
+    // More batches of one space are outstanding than its count has room for, begun before the run and
+    // during it, while a CPU loads the space again and a second actor relies on what was cleared.
+    Scenario::engine("many-batches")
+        .about("more outstanding batches than are counted")
+        .finds(&["BatchesCountedWithoutEnd"])
+        .must(Every, Machine(CallReturned))
+        .start(|k| {
+            for page in 0..5 {
+                k.map(0, page, frame(page), true);
+            }
+        })
+        .cpu(|k| k.nested(0, 0, 4))
+        .cpu(|k| {
+            k.read(0);
+            k.read(3);
+            k.unmap(0, 0);
+            k.unmap(0, 3);
+            k.read(0);
+            k.read(3);
+        }),
+];

@@ -1,0 +1,81 @@
+//! CPUs that go offline and come back.
+
+use super::*;
+
+pub(super) const ALL: &[Scenario] = &[
+    // CPU 1 goes offline and comes back while CPU 0 shoots at it.
+    Scenario::engine("offline-shootdown")
+        .about("offline and online against shootdown")
+        .must(Every, Machine(Offline))
+        .must(Interrupts, Engine(SkippedOffline))
+        .start(|k| k.map(0, 0, frame(0), true))
+        .cpu(|k| k.free(0, 0))
+        .cpu(|k| {
+            k.read(0);
+            k.offline();
+            k.online();
+            k.switch(0);
+            k.read(0);
+        }),
+    // CPU 1 goes offline for good in the middle of a shootdown: no initiator may wait for it.
+    Scenario::engine("offline-answers")
+        .about("a CPU that goes offline answers first")
+        .finds(&["OfflineForgetsInbox"])
+        .must(Every, Machine(Offline))
+        .must(Interrupts, Engine(SkippedOffline))
+        .start(|k| k.map(0, 0, frame(0), true))
+        .cpu(|k| {
+            k.unmap(0, 0);
+            k.tell(0);
+        })
+        .cpu(|k| {
+            k.offline();
+            k.wait_for(0);
+            k.online();
+        }),
+    // CPU 1 goes offline while two initiators write to its inbox, and is shot at again when it is back.
+    Scenario::engine("offline-two")
+        .about("an inbox that closes while it is written")
+        .must(Every, Machine(Offline))
+        .must(Interrupts, Engine(SkippedOffline))
+        .start(two_pages)
+        .cpu(|k| {
+            k.unmap(0, 0);
+        })
+        .cpu(|k| {
+            k.offline();
+            k.online();
+            k.switch(0);
+            k.read(1);
+        })
+        .cpu(|k| {
+            k.unmap(0, 1);
+        }),
+    // CPU 1 goes offline for good while two initiators write to its inbox: what the one counts after the
+    // other was answered stays without an answer.
+    Scenario::engine("offline-for-good")
+        .about("an inbox that closes while it is written, and stays closed")
+        .finds(&["WaitsForClosedInbox"])
+        .must(Every, Machine(Offline))
+        .must(Interrupts, Engine(SkippedOffline))
+        .start(two_pages)
+        .cpu(|k| {
+            k.unmap(0, 0);
+        })
+        .cpu(|k| k.offline())
+        .cpu(|k| {
+            k.unmap(0, 1);
+        }),
+    // CPU 1 goes offline while CPU 0 unlinks a page-table page and frees it: CPU 1's walker may be on its way through as
+    // long as the root is loaded there, whatever else the CPU has left.
+    Scenario::engine("offline-table-free")
+        .about("freeing a table while a CPU goes offline")
+        .must(Every, Machine(TableFreed))
+        .must(Every, Machine(Offline))
+        .start(second_table)
+        .cpu(|k| k.free_table(0, SECOND))
+        .cpu(|k| {
+            k.read(SECOND);
+            k.offline();
+        }),
+];

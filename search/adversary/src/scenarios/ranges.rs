@@ -1,0 +1,182 @@
+//! Calls that take away more than one page, entry or right at once, and second actors that meet them.
+
+use super::*;
+
+/// Where a large page begins.
+const LARGE_PAGE: u64 = 1024;
+
+pub(super) const ALL: &[Scenario] = &[
+    // CPU 0 reclaims a page, its flush still to come; CPU 1 unmaps the same page, finds the entry empty and returns.
+    Scenario::engine("reclaim-unmap")
+        .about("a second actor meets a cleared entry: unmap")
+        .bugs(&["6", "19", "4"])
+        .finds(&["SettleOnlyWaits", "DebtNotRecorded", "SettleSkipped"])
+        .must(Every, Engine(PaidBySettle))
+        .start(|k| k.map(0, 0, frame(0), true))
+        .cpu(|k| {
+            if let Some(frame) = k.reclaim(&[0], 0) {
+                k.give_away(frame);
+            }
+        })
+        .cpu(|k| {
+            k.read(0);
+            k.unmap(0, 0);
+            k.read(0);
+        }),
+    // CPU 0 reclaims a page, its flush still to come; CPU 1 makes it read-only, finds the entry empty and returns; CPU 2
+    // writes.
+    Scenario::engine("reclaim-protect")
+        .about("a second actor meets a cleared entry: protect")
+        .bugs(&["3", "5"])
+        .must(Every, Engine(PaidBySettle))
+        .must(Broadcast, Engine(Barriers))
+        .start(|k| k.map(0, 0, frame(0), true))
+        .cpu(|k| {
+            if let Some(frame) = k.reclaim(&[0], 0) {
+                k.give_away(frame);
+            }
+        })
+        .cpu(|k| k.protect(0, 0))
+        .cpu(|k| {
+            k.write(0, 1);
+            k.write(0, 2);
+        }),
+    // CPU 0 reclaims a page that two spaces map; CPU 1 goes from one to the other.
+    Scenario::engine("reclaim-shared")
+        .about("one batch over two spaces")
+        .bugs(&["1"])
+        .must(Every, Engine(Requested))
+        .start(|k| {
+            k.map(0, 0, frame(0), true);
+            k.map(1, 0, frame(0), true);
+        })
+        .each(|k, cpu| k.switch(cpu))
+        .cpu(|k| {
+            if let Some(frame) = k.reclaim(&[0, 1], 0) {
+                k.give_away(frame);
+            }
+        })
+        .cpu(|k| {
+            k.read(0);
+            k.switch(0);
+            k.read(0);
+        }),
+    // CPU 0 takes away a range that is too long to flush page by page.
+    Scenario::engine("long-range")
+        .about("a range becomes a whole tag")
+        .bugs(&["35"])
+        .finds(&["WholeTagStaysLocal"])
+        .must(Every, Engine(EscalatedLength))
+        .must(Interrupts, Engine(FlushedFull))
+        .start(|k| {
+            for page in 0..5 {
+                k.map(0, page, frame(page), true);
+            }
+        })
+        .cpu(|k| {
+            k.unmap_range(0, 0, 5);
+            k.read(2);
+        })
+        .cpu(|k| {
+            k.write(0, 1);
+            k.read(4);
+        }),
+    // CPU 0 unmaps two pages at once; CPU 1 uses the second.
+    Scenario::engine("range-tail")
+        .about("the end of a range")
+        .bugs(&["17", "36"])
+        .finds(&["RangeLosesTail"])
+        .must(Every, Machine(StaleUse))
+        .must(Interrupts, Engine(FlushedRanges))
+        .start(two_pages)
+        .cpu(|k| k.unmap_range(0, 0, 2))
+        .cpu(|k| {
+            k.write(1, 1);
+            k.read(1);
+        }),
+    // CPU 0 unmaps two base pages and a large page at once; CPU 1 uses the second base page and the middle
+    // of the large page. An invalidation in strides of the wrong size leaves one of them behind.
+    Scenario::engine("mixed-sizes")
+        .about("base pages and a large page in one flush")
+        .finds(&["BasePagesInLargeStrides", "LargePageAsBasePage"])
+        .must(Every, Machine(StaleUse))
+        .must(Interrupts, Engine(FlushedRanges))
+        .start(|k| {
+            for page in 0..2 {
+                k.map(0, page, frame(page), true);
+            }
+            k.map_large(0, LARGE_PAGE, frame(2), true);
+        })
+        .cpu(|k| k.unmap_mixed(0, 0, LARGE_PAGE))
+        .cpu(|k| {
+            k.read(1);
+            k.read(LARGE_PAGE + 1);
+        }),
+    // CPU 0 takes a block of pages away from CPU 1, whose TLB may have kept the block as one entry or as many: an
+    // invalidation of one page need not take the others.
+    Scenario::engine("block-unmap")
+        .about("a block of pages goes (contiguous entries)")
+        .finds(&["BlockReportedAsPage"])
+        .must(Every, Machine(StaleUse))
+        .must(Interrupts, Engine(FlushedRanges))
+        .on(Blocks)
+        .start(|k| k.map_block(0, 4, frame(0)))
+        .cpu(|k| k.unmap_block(0, 4))
+        .cpu(|k| {
+            k.read(4);
+            k.read(5);
+        }),
+    // CPU 0 takes one page of a block away. CPU 1's TLB may fill the page that has gone from the entry of another, as long
+    // as that one says that the block stands.
+    Scenario::engine("block-break")
+        .about("a block of pages is taken apart (contiguous entries)")
+        .finds(&["BlockBrokenInPart"])
+        .must(Every, Machine(StaleUse))
+        .must(Interrupts, Engine(FlushedRanges))
+        .on(Blocks)
+        .start(|k| k.map_block(0, 4, frame(0)))
+        .cpu(|k| {
+            if let Some(frame) = k.unmap_from_block(0, 5) {
+                k.give_away(frame);
+            }
+            k.read(4);
+        })
+        .cpu(|k| {
+            k.write(5, 1);
+            k.read(4);
+            k.read(5);
+        }),
+    // CPU 0 unmaps a page whose frame is to leave the machine, and waits until all have flushed: a receipt is not enough,
+    // because a CPU may load by speculation until it has flushed.
+    Scenario::engine("withdraw-running")
+        .about("a frame leaves the machine, whose page a CPU uses")
+        .finds(&["QuiesceTakesReceipt"])
+        .must(Interrupts, Engine(WaitedReceipt))
+        .must(Every, Machine(StaleUse))
+        .start(|k| k.map(0, 0, frame(0), true))
+        .cpu(|k| {
+            if let Some(frame) = k.unmap(0, 0) {
+                k.withdraw(frame);
+            }
+        })
+        .cpu(|k| {
+            k.read(0);
+            k.read(0);
+        }),
+    // The same with CPU 1 idle, which keeps what it is not asked for.
+    Scenario::engine("withdraw-idle")
+        .about("a frame leaves the machine, whose page an idle CPU keeps")
+        .finds(&["LazySkippedForTables", "LeavesThenCatchesUp"])
+        .must(Interrupts, Engine(Sent))
+        .start(|k| k.map(0, 0, frame(0), true))
+        .start_1(|k| k.idle())
+        .cpu(|k| {
+            if let Some(frame) = k.unmap_for_all(0, 0) {
+                k.withdraw(frame);
+            }
+        })
+        .cpu(|k| {
+            k.switch(0);
+            k.read(0);
+        }),
+];

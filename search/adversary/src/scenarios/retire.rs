@@ -1,0 +1,118 @@
+//! Spaces that end, virtual CPUs that do not run, and pages that are just being filled.
+
+use super::*;
+
+pub(super) const ALL: &[Scenario] = &[
+    // A space dies while CPU 1 still has its root loaded lazily, or is just switching away from it.
+    Scenario::engine("retire-lazy")
+        .about("exit of a space against lazy CPUs")
+        .bugs(&["25"])
+        .finds(&["RetireSkipsEviction"])
+        .must(Every, Machine(SpaceRetired))
+        .must(Every, Engine(Evicted))
+        .start(|k| k.map(0, 0, frame(0), true))
+        .each(|k, cpu| k.switch(1 - cpu))
+        .cpu(|k| {
+            // Its last thread has gone.
+            k.wait_for(0);
+            k.retire(0);
+        })
+        .cpu(|k| {
+            k.read(0);
+            k.idle();
+            k.tell(0);
+            k.switch(1);
+            k.read(0);
+        }),
+    // CPU 1 is evicted from a space that it keeps lazily, goes offline without naming it, comes back and runs another;
+    // then the space dies.
+    Scenario::engine("retire-offline")
+        .about("exit of a space that a CPU left by going offline")
+        .finds(&["RetireAsksAgain"])
+        .must(Interrupts, Engine(Evicted))
+        .must(Every, Machine(Offline))
+        .must(Every, Machine(SpaceRetired))
+        .start(|k| {
+            k.map(0, 0, frame(0), true);
+            k.link(0, SECOND);
+        })
+        .each(|_, _| {})
+        .start_1(|k| {
+            k.switch(0);
+            k.idle();
+        })
+        .cpu(|k| {
+            k.free_table(0, SECOND);
+            k.tell(0);
+            k.wait_for(1);
+            k.retire(0);
+        })
+        .cpu(|k| {
+            k.wait_for(0);
+            k.offline_unnamed();
+            k.online();
+            k.switch(1);
+            k.tell(1);
+            k.read(0);
+        }),
+    // CPU 0 retires a space whose last thread has made its last access on CPU 1, which has yet to switch away: it answers
+    // while it still has the root loaded.
+    Scenario::engine("retire-running")
+        .about("exit of a space that a CPU is on its way out of")
+        .finds(&["RetireTrustsAnswer"])
+        .must(Every, Machine(SpaceRetired))
+        .start(|k| k.map(0, 0, frame(0), true))
+        .each(|_, _| {})
+        .start_1(|k| k.switch(0))
+        .cpu(|k| {
+            k.wait_for(1);
+            k.retire(0);
+        })
+        .cpu(|k| {
+            k.read(0);
+            k.tell(1);
+            k.switch(1);
+            k.read(0);
+        }),
+    // In a guest: the hypervisor does not run CPU 1 whenever it is asked to flush, and flushes it before it runs it again.
+    // A page of its space is unmapped meanwhile, and then the space ends, whose root CPU 1 has kept lazily.
+    Scenario::engine("unscheduled")
+        .about("unmap, and exit of a space, against a virtual CPU that does not run")
+        .finds(&["RetirementLeftToReentry"])
+        .must(Interrupts, Engine(SkippedNotRunning))
+        .must(Every, Machine(SpaceRetired))
+        .must(Every, Engine(Evicted))
+        .with_unscheduled(0b10)
+        .start(|k| k.map(0, 0, frame(0), true))
+        .each(|k, cpu| k.switch(1 - cpu))
+        .cpu(|k| {
+            k.free(0, 0);
+            // Its last thread has gone.
+            k.wait_for(0);
+            k.retire(0);
+        })
+        .cpu(|k| {
+            k.read(0);
+            k.idle();
+            k.tell(0);
+            k.switch(1);
+            k.read(0);
+        }),
+    // CPU 0 zeroes a frame and maps it; CPU 1 uses the page as soon as it sees the entry. On machines whose
+    // stores overtake each other the entry must not be seen before the zeroes.
+    Scenario::engine("late-content")
+        .about("mapping a page against the zeroes in it")
+        .finds(&["VmMapsBeforeContent"])
+        .must(Every, Machine(Zeroed))
+        .must(Every, Machine(Fault))
+        .start(|k| k.fill(frame(0), 0xdead))
+        .cpu(|k| {
+            k.map_zeroes(0, 0, frame(0));
+            k.read(0);
+        })
+        .cpu(|k| {
+            k.read(0);
+            k.write(0, 1);
+            k.read(0);
+        }),
+];

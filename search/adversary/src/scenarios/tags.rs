@@ -1,0 +1,162 @@
+//! Tags that are lent, taken over, and run out.
+
+use super::*;
+
+/// Loads space 0, and a table of it.
+fn read_table(k: &BareKernel<'_>) {
+    k.map(0, SECOND, frame(0), true);
+    k.link(0, SECOND);
+    k.switch(0);
+    k.read(SECOND);
+}
+
+/// Comes to one space after the other, and frees the table.
+fn free_table_after(k: &BareKernel<'_>, spaces: &[usize]) {
+    for &space in spaces {
+        k.switch(space);
+    }
+    k.free_table(0, SECOND);
+}
+
+pub(super) const ALL: &[Scenario] = &[
+    // CPU 0 runs more spaces than there are tags, each with its own frame behind the same page.
+    Scenario::engine("tag-reuse")
+        .about("tags are lent and taken over")
+        .bugs(&["13"])
+        .finds(&[
+            "TagTakenUnflushed",
+            "RolloverSkipsFlush",
+            "RolloverForgetsReserved",
+        ])
+        .must(OwnTags, Engine(SwitchTagTaken))
+        .must(Scarce, Engine(Rollovers))
+        .start(|k| {
+            for space in 0..6 {
+                k.map(space, 0, frame(space as u64), true);
+            }
+        })
+        .cpu(|k| {
+            for space in [1, 2, 3, 4, 5, 0, 1] {
+                k.switch(space);
+                k.read(0);
+            }
+        }),
+    // CPU 0 uses up all tags, comes to the space that CPU 1 runs and unmaps a page there.
+    Scenario::engine("rollover-unmap")
+        .about("tag rollover against unmap")
+        .bugs(&["16"])
+        .must(Scarce, Engine(Rollovers))
+        .on(Broadcast)
+        .start(|k| k.map(0, 0, frame(0), true))
+        .each(|k, cpu| k.switch(1 - cpu))
+        .cpu(|k| {
+            for space in [2, 3, 4, 0] {
+                k.switch(space);
+            }
+            k.free(0, 0);
+        })
+        .cpu(|k| {
+            k.read(0);
+            k.read(0);
+        }),
+    // CPU 0 uses up all tags while CPU 1 changes between two spaces.
+    Scenario::engine("rollover-switch")
+        .about("tag rollover against a context switch")
+        .bugs(&["16"])
+        .finds(&["TagLockTakenRelaxed"])
+        .must(Scarce, Engine(Rollovers))
+        .on(Broadcast)
+        .start(|k| {
+            for space in 0..5 {
+                k.map(space, 0, frame(space as u64), true);
+            }
+        })
+        .each(|k, cpu| k.switch(cpu))
+        .cpu(|k| {
+            for space in [2, 3, 4, 0] {
+                k.switch(space);
+                k.read(0);
+            }
+            k.unmap(1, 0);
+        })
+        .cpu(|k| {
+            for space in [0, 1] {
+                k.switch(space);
+                k.read(0);
+            }
+        }),
+    // CPU 0 leaves a space; before it has loaded the next root, CPU 1 uses up all tags, comes to the space that CPU 0
+    // leaves, under whatever tag, and frees one of its tables. It does so twice over: where the space that CPU 0 goes to
+    // has no tag any more, the space that it leaves may keep its own the first time, and lose it the second.
+    Scenario::engine("rollover-table")
+        .about("tag rollover while a CPU changes its root")
+        .finds(&["RolloverForgetsLeaving"])
+        .must(Scarce, Engine(Rollovers))
+        .must(Every, Machine(TableFreed))
+        .on(Broadcast)
+        .start(read_table)
+        .each(|_, _| {})
+        .start_1(|k| k.switch(1))
+        .cpu(|k| k.switch(1))
+        .cpu(|k| free_table_after(k, &[2, 3, 0, 2, 3, 0])),
+    // The same, but tags run out after CPU 0 has found one: the space that it leaves loses its own at once, and would have
+    // the same number again the second time.
+    Scenario::engine("rollover-table-once")
+        .about("tag rollover while a CPU changes its root, and has found a tag")
+        .must(Scarce, Engine(Rollovers))
+        .must(Every, Machine(TableFreed))
+        .on(Broadcast)
+        .start(read_table)
+        .each(|_, _| {})
+        .start_1(|k| k.switch(1))
+        .cpu(|k| k.switch(1))
+        .cpu(|k| free_table_after(k, &[2, 3, 0])),
+    // Tags run out while CPU 1 runs a space, whose tag is set aside. CPU 0 comes to that space, which keeps the tag; then
+    // CPU 1 goes offline. The tag stays set aside: if the next space got it, the two would share what the TLB holds.
+    Scenario::engine("rollover-offline")
+        .about("a CPU goes offline whose tag was set aside")
+        .must(Scarce, Engine(Rollovers))
+        .must(Every, Machine(Offline))
+        .on(Broadcast)
+        .start(|k| {
+            for space in 0..5 {
+                k.map(space, 0, frame(space as u64), true);
+            }
+        })
+        .each(|k, cpu| k.switch(cpu))
+        .cpu(|k| {
+            for space in [2, 3, 1] {
+                k.switch(space);
+            }
+            k.tell(0);
+            k.wait_for(1);
+            for space in [4, 1] {
+                k.switch(space);
+                k.read(0);
+            }
+        })
+        .cpu(|k| {
+            k.wait_for(0);
+            k.offline();
+            k.tell(1);
+        }),
+    // Both CPUs run one space as tags run out. CPU 0 comes back to it, uses up all tags once more, comes back again and
+    // unmaps a page that CPU 1, which has never switched, still reaches under the tag that it had from the start.
+    Scenario::engine("rollover-twice")
+        .about("two tag rollovers against unmap")
+        .finds(&["RolloverTellsOneAlone"])
+        .must(Scarce, Engine(Rollovers))
+        .on(Broadcast)
+        .start(|k| k.map(0, 0, frame(0), true))
+        .cpu(|k| {
+            // As tags run out for the first time, this CPU runs the space, too.
+            for space in [1, 2, 0, 3, 0, 1, 2, 0] {
+                k.switch(space);
+            }
+            k.free(0, 0);
+        })
+        .cpu(|k| {
+            k.read(0);
+            k.read(0);
+        }),
+];

@@ -1,0 +1,438 @@
+//! CPUs that run, switch, idle or take NMIs while pages and tables go.
+
+use super::*;
+
+/// Comes to a space, leaves it and comes back.
+fn come_and_go(k: &BareKernel<'_>) {
+    k.switch(0);
+    k.read(0);
+    k.switch(1);
+    k.switch(0);
+    k.read(0);
+}
+
+/// Unmaps a page with interrupts off.
+fn shoot(k: &BareKernel<'_>, page: u64) {
+    let were_on = k.hw.mask_interrupts();
+    k.unmap(0, page);
+    k.hw.restore_interrupts(were_on);
+    k.read(0);
+    k.read(1);
+}
+
+pub(super) const ALL: &[Scenario] = &[
+    // CPU 0 unmaps a page and gives its frame away; both CPUs go on using the page.
+    Scenario::engine("unmap-access")
+        .about("unmap and reuse against access")
+        .bugs(&["30"])
+        .finds(&[
+            "SkipLocalFlush",
+            "SkipGenerationBump",
+            "SkipPost",
+            "SkipInterrupt",
+            "SkipWait",
+            "HandlerSkipsFlush",
+            "BroadcastSkipsFence",
+            "SkipBarrier",
+            "FinishSkipsFlush",
+            "AllStaysCached",
+            "FenceLeftOut",
+            "ReentryUnflushed",
+        ])
+        .must(Every, Engine(Requested))
+        .must(Every, Machine(StaleUse))
+        .must(Every, Machine(FrameReused))
+        .must(Interrupts, Engine(Sent))
+        .must(Interrupts, Engine(WaitedReceipt))
+        .must(Interrupts, Engine(FlushedRanges))
+        .must(Broadcast, Engine(Barriers))
+        .start(|k| k.map(0, 0, frame(0), true))
+        .cpu(|k| {
+            k.free(0, 0);
+            k.read(0);
+        })
+        .cpu(|k| {
+            k.write(0, 1);
+            k.read(0);
+        }),
+    // CPU 0 takes the right to write away and captures the content; CPU 1 goes on writing.
+    Scenario::engine("protect-access")
+        .about("protection and capture against access")
+        .bugs(&["21", "22"])
+        .must(Every, Engine(Requested))
+        .must(Every, Machine(Captured))
+        .start(|k| k.map(0, 0, frame(0), true))
+        .cpu(|k| {
+            k.protect(0, 0);
+            k.capture(frame(0));
+        })
+        .cpu(|k| {
+            k.write(0, 1);
+            k.write(0, 2);
+        }),
+    // CPU 0 takes the right to execute a page away; CPU 1 goes on fetching from it. It may still load and store.
+    Scenario::engine("execute-access")
+        .about("protection against instruction fetch")
+        .finds(&["SkipWait", "SkipBarrier"])
+        .must(Every, Machine(CallReturned))
+        .must(Every, Machine(Fault))
+        .start(|k| {
+            k.map(0, 0, frame(0), true);
+            k.allow_execution(0, 0);
+        })
+        .cpu(|k| {
+            k.forbid_execution(0, 0);
+            k.fetch(0);
+        })
+        .cpu(|k| {
+            k.fetch(0);
+            k.write(0, 1);
+            k.fetch(0);
+        }),
+    // CPU 1 comes to a space, leaves it and comes back while CPU 0 unmaps a page of it.
+    Scenario::engine("switch-unmap")
+        .about("context switch against unmap")
+        .bugs(&["8"])
+        .finds(&[
+            "SwitchPublishesLate",
+            "SwitchIgnoresGeneration",
+            "SwitchIgnoresBatch",
+            "InterruptsStayOff",
+            "SpaceReadEarly",
+            "SpaceAnnouncesLate",
+        ])
+        .must(Every, Engine(Switches))
+        .must(Interrupts, Engine(SkippedNoTarget))
+        .must(OwnTags, Engine(SwitchBehind))
+        .must(OwnTags, Engine(SwitchKept))
+        .must(Interrupts, Engine(Sent))
+        .start(|k| k.map(0, 0, frame(0), true))
+        .start_1(|k| k.switch(1))
+        .cpu(|k| k.free(0, 0))
+        .cpu(come_and_go),
+    // CPU 1 loads a space while CPU 0, which alone runs it, unmaps two pages in one batch: the second one after the batch
+    // has said that it owes a flush.
+    Scenario::engine("switch-unmap-range")
+        .about("a space's load against an unmap of two pages")
+        .must(Every, Machine(StaleUse))
+        .must(Every, Machine(Fault))
+        .start(two_pages)
+        .each(|k, cpu| k.switch(cpu))
+        .cpu(|k| k.unmap_pages(0, 0, 2))
+        .cpu(|k| {
+            k.switch(0);
+            k.read(1);
+            k.read(1);
+        }),
+    // CPU 1 comes to a space, leaves it and comes back while CPU 0 unmaps a page of it and flushes at once, without a
+    // batch: no debt tells CPU 1 of the flush, the generation alone does.
+    Scenario::engine("switch-at-once")
+        .about("context switch against a flush without a batch")
+        .bugs(&["8"])
+        .finds(&[
+            "SwitchPublishesLate",
+            "SkipGenerationBump",
+            "SkipPost",
+            "SkipWait",
+        ])
+        .must(Every, Engine(Switches))
+        .must(Interrupts, Engine(SkippedNoTarget))
+        .must(OwnTags, Engine(SwitchBehind))
+        .must(OwnTags, Engine(SwitchKept))
+        .must(Interrupts, Engine(Sent))
+        .start(|k| k.map(0, 0, frame(0), true))
+        .start_1(|k| {
+            k.read(0);
+            k.switch(1);
+        })
+        .cpu(|k| {
+            k.read(0);
+            if let Some(frame) = k.unmap_at_once(0, 0) {
+                k.give_away(frame);
+            }
+        })
+        .cpu(come_and_go),
+    // CPU 1 loads a space that was never loaded, under a tag that no other CPU knows yet; CPU 0 unmaps a page of
+    // it.
+    Scenario::engine("first-switch-unmap")
+        .about("a space's first load against unmap")
+        .bugs(&["16"])
+        .finds(&["TagWalkedBeforeSeen"])
+        .must(Every, Machine(FrameReused))
+        .must(Every, Machine(Fault))
+        .start(|k| k.map(0, 0, frame(0), true))
+        .each(|k, _| k.switch(1))
+        .cpu(|k| k.free(0, 0))
+        .cpu(|k| {
+            k.switch(0);
+            k.read(0);
+            k.read(0);
+        }),
+    // ANCHOR: simple
+    // CPU 1 goes idle and comes back to the same space while CPU 0 unmaps a page of it.
+    Scenario::engine("idle-unmap")
+        .about("a lazy CPU against unmap")
+        .bugs(&["34"])
+        .finds(&["LazyResumesUnchecked", "RelaxedLeaveLazy"])
+        .must(Interrupts, Engine(SkippedLazy))
+        .must(Interrupts, Engine(SwitchBehind))
+        .start(|k| k.map(0, 0, frame(0), true))
+        .cpu(|k| k.free(0, 0))
+        .cpu(|k| {
+            k.idle();
+            k.switch(0);
+            k.read(0);
+        }),
+    // ANCHOR_END: simple
+    // CPU 1 comes back from idle to a space that was flushed while it was away, and is flushed again as it comes: CPU 0
+    // unmaps two pages of it, one after the other.
+    Scenario::engine("idle-return")
+        .about("a lazy CPU that has missed one unmap, against the next")
+        .finds(&["NotesLaterGeneration"])
+        .must(Interrupts, Engine(SkippedLazy))
+        .must(Interrupts, Engine(SwitchBehind))
+        .must(Interrupts, Engine(IgnoredGeneration))
+        .start(|k| {
+            k.map(0, 0, frame(0), true);
+            k.map(0, 1, frame(1), true);
+        })
+        .start_1(|k| k.idle())
+        .cpu(|k| {
+            k.free(0, 0);
+            k.free(0, 1);
+        })
+        .cpu(|k| {
+            k.switch(0);
+            k.read(1);
+            k.read(1);
+        }),
+    // CPU 0 unlinks a page-table page and frees it; CPU 1's walker may be on its way through.
+    Scenario::engine("table-free")
+        .about("freeing a table against walkers")
+        .bugs(&["11", "29"])
+        .finds(&[
+            "AckBeforeFlush",
+            "EarlyAckForTables",
+            "TablesFlushedAsLeaf",
+            "RelaxedDone",
+        ])
+        .must(Every, Machine(TableFreed))
+        .must(Interrupts, Engine(Waited))
+        .must(Interrupts, Engine(FlushedRanges))
+        .must(Broadcast, Engine(Barriers))
+        .start(second_table)
+        .cpu(|k| k.free_table(0, SECOND))
+        .cpu(|k| {
+            k.read(SECOND);
+            k.read(SECOND);
+        }),
+    // CPU 1 is idle with the root loaded while CPU 0 frees a page-table page below it.
+    Scenario::engine("idle-table-free")
+        .about("freeing a table under a lazy CPU")
+        .bugs(&["10"])
+        .finds(&["LazySkippedForTables", "LeavesCaughtUp"])
+        .must(Every, Machine(TableFreed))
+        .must(Interrupts, Engine(Waited))
+        .start(second_table)
+        .cpu(|k| k.free_table(0, SECOND))
+        .cpu(|k| {
+            k.idle();
+            k.switch(0);
+            k.read(SECOND);
+        }),
+    // CPU 1 has left its root to be idle for long, and comes back, twice; CPU 0 unmaps a page and frees a table, and
+    // interrupts it for neither while it is away.
+    Scenario::engine("idle-leave")
+        .about("a CPU leaves its root of its own accord while tables are freed")
+        .must(Every, Machine(TableFreed))
+        .must(Interrupts, Engine(SkippedNoTarget))
+        .start(two_pages)
+        .cpu(|k| {
+            k.free(0, 1);
+            k.free_table(0, 0);
+        })
+        .cpu(|k| {
+            k.leave();
+            k.resume(0);
+            k.read(1);
+            k.idle();
+            k.resume(0);
+            k.read(0);
+            k.leave();
+            k.switch(0);
+            k.read(0);
+        }),
+    // CPU 0 moves a page-table page with all that it maps to another address, and maps one more page there;
+    // CPU 1 uses the old addresses. Nothing is freed: what a walker still reaches through the pointer that
+    // it has kept is wrong because the move has returned.
+    Scenario::engine("table-move")
+        .about("moving a table against its old addresses")
+        .finds(&["TablesFlushedAsLeaf", "BasePagesInLargeStrides"])
+        .must(Every, Machine(StaleUse))
+        .must(Interrupts, Engine(FlushedRanges))
+        .must(Broadcast, Engine(Barriers))
+        .start(|k| {
+            for page in 0..2 {
+                k.map(0, SECOND + page, frame(page), true);
+            }
+            k.link(0, SECOND);
+        })
+        .cpu(|k| {
+            k.move_table(0, 2);
+            // Into the table that is at home there now.
+            k.map(0, SECOND + 2, frame(2), false);
+            k.read(THIRD + 2);
+        })
+        .cpu(|k| {
+            k.read(SECOND + 1);
+            k.read(SECOND + 2);
+        }),
+    // CPUs 0 and 2 unmap different pages and meet in the inbox of CPU 1.
+    Scenario::engine("two-initiators")
+        .about("two initiators, one target")
+        .bugs(&["33"])
+        .must(Interrupts, Engine(Merged))
+        .must(Interrupts, Engine(EscalatedContention))
+        .must(Interrupts, Engine(IgnoredGeneration))
+        .must(Interrupts, Engine(EscalatedGap))
+        .must(Interrupts, Engine(ServedEarly))
+        .start(two_pages)
+        .cpu(|k| {
+            k.unmap(0, 0);
+        })
+        .cpu(|k| {
+            k.read(0);
+            k.read(1);
+            k.read(0);
+        })
+        .cpu(|k| {
+            k.unmap(0, 1);
+        }),
+    // CPUs 0 and 2 unmap different pages, flush everything, and share the flushes; CPU 1 uses both pages.
+    Scenario::engine("joined-unmap")
+        .about("two tasks share a flush of everything")
+        .must(Every, Engine(Joined))
+        .start(two_pages)
+        .cpu(|k| {
+            if let Some(frame) = k.unmap_joined(0, 0) {
+                k.give_away(frame);
+            }
+        })
+        .cpu(|k| {
+            k.read(1);
+            k.read(0);
+            k.read(1);
+            k.read(0);
+            k.read(1);
+        })
+        .cpu(|k| {
+            if let Some(frame) = k.unmap_joined(0, 1) {
+                k.give_away(frame);
+            }
+        }),
+    // CPU 0 unmaps a page while CPU 2 frees a table: in CPU 1's inbox the one meets the other.
+    Scenario::engine("leaf-meets-table")
+        .about("a leaf flush merged with a table flush")
+        .finds(&["MergeOverwrites", "TakeIgnoresLock", "GapNotEscalated"])
+        .must(Interrupts, Engine(Merged))
+        .must(Every, Machine(TableFreed))
+        .start(|k| {
+            k.map(0, 0, frame(0), true);
+            k.map(0, SECOND, frame(1), true);
+            k.link(0, SECOND);
+        })
+        .cpu(|k| {
+            k.unmap(0, 0);
+        })
+        .cpu(|k| {
+            k.read(0);
+            k.read(SECOND);
+        })
+        .cpu(|k| k.free_table(0, SECOND)),
+    // Two CPUs shoot at each other, both with interrupts off.
+    Scenario::engine("cross-shootdown")
+        .about("two waiters with interrupts off")
+        .bugs(&["32"])
+        .finds(&["WaiterSkipsInbox"])
+        .must(Interrupts, Engine(ServedEarly))
+        .start(two_pages)
+        .cpu(|k| shoot(k, 0))
+        .cpu(|k| shoot(k, 1)),
+    // An NMI handler on CPU 1 wants to read user memory, at any moment of a shootdown.
+    Scenario::engine("nmi-unmap")
+        .about("an NMI between receipt and flush")
+        .finds(&["NmiGuardAlwaysAllows"])
+        .must(Every, Machine(NmiAccess))
+        .must(Interrupts, Machine(NmiRefused))
+        .must(Interrupts, Engine(WaitedReceipt))
+        .nmis(2)
+        .start(|k| k.map(0, 0, frame(0), true))
+        .cpu(|k| k.free(0, 0))
+        .cpu(|k| {
+            k.read(0);
+        }),
+    // CPU 0, the only one that has a space loaded, unmaps a page of it; an NMI handler there reads the page at any moment, and
+    // CPU 1 relies on the cleared entry.
+    Scenario::engine("nmi-alone")
+        .about("an NMI on the only CPU that has to flush, against a second actor")
+        .finds(&["DebtEndsBeforeFlush"])
+        .must(Every, Machine(NmiAccess))
+        .must(Interrupts, Engine(SkippedNoTarget))
+        .nmis(1)
+        .start(|k| k.map(0, 0, frame(0), true))
+        .each(|k, cpu| k.switch(cpu))
+        .cpu(|k| {
+            k.read(0);
+            k.unmap(0, 0);
+        })
+        .cpu(|k| {
+            k.unmap(0, 0);
+        }),
+    // An NMI handler on CPU 1 wants to read user memory while the CPU is between two spaces.
+    Scenario::engine("nmi-switch")
+        .about("an NMI in the middle of a switch")
+        .finds(&["NmiGuardAlwaysAllows"])
+        .must(Every, Machine(NmiAccess))
+        .must(Every, Machine(NmiRefused))
+        .nmis(2)
+        .start(|k| {
+            k.map(0, 0, frame(0), true);
+            k.map(1, 0, frame(1), true);
+        })
+        .cpu(|k| k.free(0, 0))
+        .cpu(|k| {
+            k.switch(1);
+            k.idle();
+            k.switch(0);
+        }),
+    // CPU 1 comes back to a space that it had left alone, and an NMI handler wants to read user memory before
+    // CPU 1 has flushed what CPU 0 unmapped meanwhile.
+    Scenario::engine("nmi-idle")
+        .about("an NMI as a lazy CPU comes back")
+        .finds(&["ResumeLetsNmisIn"])
+        .must(Every, Machine(NmiAccess))
+        .must(Every, Machine(NmiRefused))
+        .must(Interrupts, Engine(SkippedLazy))
+        .must(Interrupts, Engine(SwitchBehind))
+        .nmis(2)
+        .start(|k| k.map(0, 0, frame(0), true))
+        .cpu(|k| k.free(0, 0))
+        .cpu(|k| {
+            k.idle();
+            k.switch(0);
+        }),
+    // Interrupts that no CPU sent come on both CPUs during an unmap.
+    Scenario::engine("spurious")
+        .about("spurious interrupts acknowledge nothing")
+        .bugs(&["32"])
+        .finds(&["SpuriousAcknowledges"])
+        .must(Every, Machine(Spurious))
+        .must(Interrupts, Engine(Sent))
+        .spurious(2)
+        .start(|k| k.map(0, 0, frame(0), true))
+        .cpu(|k| k.free(0, 0))
+        .cpu(|k| {
+            k.read(0);
+            k.read(0);
+        }),
+];

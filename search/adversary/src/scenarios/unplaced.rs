@@ -1,0 +1,104 @@
+//! Batches that have no place for a space of which they take something away.
+
+use super::*;
+
+pub(super) const ALL: &[Scenario] = &[
+    // A page goes from a space for which the batch of CPU 0 has no place, and which CPU 1 runs.
+    Scenario::engine("unplaced-access")
+        .about("a batch has no place for the space of what it unmaps")
+        .finds(&["UnplacedUnflushed"])
+        .must(Every, Engine(EscalatedBatch))
+        .start(|k| k.map(1, 0, frame(0), true))
+        .each(|k, cpu| k.switch(cpu))
+        .cpu(|k| k.reclaim_crowded(0, 1, &[0]))
+        .cpu(|k| {
+            k.read(0);
+            k.read(0);
+        }),
+    // Two pages go, one after the other, from a space for which the batch of CPU 0 has no place. CPU 1 finds them gone
+    // before the batch is over, and relies on it: what it flushes for the first is not for the second.
+    Scenario::engine("unplaced-unmap")
+        .about("a second actor meets what no batch counts")
+        .finds(&["UnplacedNotOwed", "UnplacedReadAfterFlush"])
+        .must(Every, Engine(EscalatedBatch))
+        .must(Every, Engine(PaidBySettle))
+        .start(|k| {
+            k.map(1, 0, frame(0), true);
+            k.map(1, 1, frame(1), true);
+        })
+        .each(|k, cpu| k.switch(cpu))
+        .cpu(|k| k.reclaim_crowded(0, 1, &[0, 1]))
+        .cpu(|k| {
+            k.read(1);
+            k.unmap_cleared(1, 0);
+            k.read(0);
+            k.unmap(1, 1);
+            k.read(1);
+        }),
+    // CPU 1 comes back to a space of which it has kept entries while a page goes from it, in a batch of CPU 0 that has no
+    // place for it.
+    Scenario::engine("unplaced-load")
+        .about("a space is loaded again while what no batch counts goes from it")
+        .finds(&["UnplacedLooksFirst"])
+        .must(Every, Engine(EscalatedBatch))
+        .must(OwnTags, Engine(SwitchBehind))
+        .start(|k| k.map(1, 0, frame(0), true))
+        .each(|k, cpu| {
+            if cpu > 0 {
+                k.switch(1);
+                k.read(0);
+            }
+            k.switch(0);
+        })
+        .cpu(|k| k.reclaim_crowded(0, 1, &[0]))
+        .cpu(|k| {
+            k.switch(1);
+            k.read(0);
+        }),
+    // CPU 1 leaves a space and comes back while a page goes from it, in a batch of CPU 0 that has no place for it.
+    Scenario::engine("unplaced-switch")
+        .about("context switch against what no batch counts")
+        .must(Every, Engine(EscalatedBatch))
+        .must(OwnTags, Engine(SwitchBehind))
+        .start(|k| k.map(1, 0, frame(0), true))
+        .each(|k, cpu| k.switch(cpu))
+        .cpu(|k| k.reclaim_crowded(0, 1, &[0]))
+        .cpu(|k| {
+            k.read(0);
+            k.switch(0);
+            k.switch(1);
+            k.read(0);
+        }),
+    // A table is freed of a space for which the batch of CPU 0 has no place, and which CPU 1 keeps lazily.
+    Scenario::engine("unplaced-tables")
+        .about("a table goes from a space for which there is no place")
+        .finds(&["UnplacedTablesAreLeaves"])
+        .must(Every, Engine(EscalatedBatch))
+        .must(Every, Machine(TableFreed))
+        .start(|k| {
+            k.map(1, SECOND, frame(1), true);
+            k.link(1, SECOND);
+        })
+        .each(|k, cpu| k.switch(cpu))
+        .cpu(|k| k.free_table_crowded(0, 1, SECOND))
+        .cpu(|k| {
+            k.idle();
+            k.switch(1);
+            k.read(SECOND);
+        }),
+    // Two pages of the kernel's half go, one of them global and one not, in a batch of CPU 0 that has no place for them;
+    // CPU 1 goes from one space to another and uses them.
+    Scenario::engine("unplaced-own")
+        .about("a batch has no place for the kernel's mappings")
+        .must(Every, Engine(EscalatedBatch))
+        .must(Every, Machine(KernelAccess))
+        .start(two_own_pages)
+        .each(|k, cpu| k.switch(cpu))
+        .cpu(|k| k.unmap_own_crowded(0, &[OWN, OWN_TAGGED]))
+        .cpu(|k| {
+            k.read_own(OWN_TAGGED);
+            k.switch(0);
+            k.read_own(OWN);
+            k.read_own(OWN_TAGGED);
+        }),
+];

@@ -1,0 +1,153 @@
+//! The memory manager: copies on write, and forks.
+
+use super::*;
+
+pub(super) const ALL: &[Scenario] = &[
+    // CPU 0 writes to a page of a file that its process maps privately, and finds the entry empty. While it copies, CPU 1
+    // reads the page itself there, and CPU 2 takes it out again and has not flushed: the entry is as empty as before.
+    //
+    // Reclaim would leave a page alone that another part of the kernel holds. It takes a marker of another mapping for a
+    // reference.
+    Scenario::over_vm("vm-copy-refill")
+        .about("private copy against reclaim of the page itself")
+        .finds(&["VmFillsUnsettled"])
+        .must(Every, Machine(Fault))
+        .with_memory([24, 0])
+        .vm_start(|k| {
+            let file = k.create_clean(1, 1);
+            k.map_file_read(1, 1, file);
+            k.map_file_private(2, 1, file);
+            k.read(1);
+            k.page_out(1, 1);
+            k.write_file(file, 0, 2);
+        })
+        .vm_cpu(|k| {
+            k.write(2, 3);
+        })
+        .vm_cpu(|k| {
+            for _ in 0..6 {
+                k.read(2);
+            }
+        })
+        .vm_cpu(|k| {
+            for _ in 0..2 {
+                k.page_out(2, 1);
+            }
+        }),
+    // After a fork, CPU 0 and CPU 1 write a page that both processes still share, and read it again.
+    Scenario::over_vm("vm-copy-on-write")
+        .about("copy on write against write")
+        .bugs(&["21"])
+        .must(Every, Machine(Captured))
+        .must(Every, Machine(CallReturned))
+        .with_memory([24, 0])
+        .then(|k| k.must_hold(CHILD, 0, 1, "the child's page has changed"))
+        .vm_start(|k| {
+            k.map(0, 1);
+            k.write(0, 1);
+            k.keep_table();
+            k.fork();
+        })
+        .vm_cpu(|k| {
+            k.write(0, 2);
+        })
+        .vm_cpu(|k| {
+            k.write(0, 3);
+            k.read(0);
+        }),
+    // After a fork, CPU 0 writes a page that both processes share; CPU 1 reads it twice while CPU 2 writes it.
+    Scenario::over_vm("vm-copy-on-write-read")
+        .about("copy on write against read")
+        .finds(&["VmMapsCopyBeforeFlush"])
+        .must(Every, Machine(Captured))
+        .must(Every, Machine(StaleUse))
+        .with_memory([24, 0])
+        .vm_start(|k| {
+            k.map(0, 1);
+            k.write(0, 1);
+            k.keep_table();
+            k.fork();
+        })
+        .vm_cpu(|k| {
+            k.write(0, 2);
+        })
+        .vm_cpu(|k| {
+            k.write(0, 3);
+        })
+        .vm_cpu(|k| {
+            k.read(0);
+            k.read(0);
+        }),
+    // CPU 1 reclaims a page while CPU 0 forks: the child shares the page on its way out and copies it, before
+    // CPU 1 has flushed the entry through which CPU 2 still writes for the parent.
+    Scenario::over_vm("vm-reclaim-fork-copy")
+        .about("reclaim against fork and copy")
+        .bugs(&["21"])
+        .finds(&["VmForksUnsettled"])
+        .must(Every, Machine(Captured))
+        .must(Interrupts, Machine(StaleUse))
+        .with_memory([24, 0])
+        .vm_start(written_page)
+        .vm_cpu(|k| {
+            let child = k.fork();
+            k.enter(child);
+            k.write(0, 2);
+        })
+        .vm_cpu(|k| {
+            k.reclaim(1);
+        })
+        .vm_cpu(|k| {
+            k.write(0, 3);
+        }),
+    // CPU 0 forks; CPU 1 enters the child as soon as there is one and writes a shared page; CPU 2, still in
+    // the parent, writes through an entry whose write protection may not have been flushed.
+    Scenario::over_vm("vm-fork-write")
+        .about("fork against write")
+        .bugs(&["21"])
+        .finds(&["VmForkReturnsUnflushed"])
+        .must(Every, Machine(Captured))
+        .with_memory([24, 0])
+        .then(|k| {
+            k.must_hold(CHILD, 0, 2, "the child's page has changed");
+            k.must_hold(FIRST_PROCESS, 0, 3, "the parent's store is lost");
+        })
+        .vm_start(written_page)
+        .vm_cpu(|k| {
+            k.fork();
+        })
+        .vm_cpu(|k| {
+            while k.try_call(Call::Enter { process: 2 }).is_err() {
+                k.pause();
+            }
+            k.write(0, 2);
+            k.read(0);
+        })
+        .vm_cpu(|k| {
+            k.write(0, 3);
+        }),
+    // CPU 0 forks. CPU 1, in the parent, finds the page write-protected and copies it, while CPU 2 may still
+    // write it through an entry whose write protection was not flushed.
+    Scenario::over_vm("vm-fork-copy")
+        .about("fork against a copy in the parent")
+        .bugs(&["21"])
+        .finds(&["VmCopiesUnsettled"])
+        .must(Every, Machine(Captured))
+        .must(Every, Machine(Fault))
+        .with_memory([24, 0])
+        .then(|k| {
+            let held = k.holds(FIRST_PROCESS, 0);
+            let fact = held == Some(2) || held == Some(4);
+            k.must(Clause::C2, fact, "the last store of either CPU is lost");
+        })
+        .vm_start(written_page)
+        .vm_cpu(|k| {
+            k.fork();
+        })
+        .vm_cpu(|k| {
+            k.write(0, 2);
+        })
+        .vm_cpu(|k| {
+            k.write(0, 3);
+            k.write(0, 4);
+        }),
+];

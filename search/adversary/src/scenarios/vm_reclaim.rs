@@ -1,0 +1,201 @@
+//! The memory manager: unmapping, reclaim and swap.
+
+use super::*;
+
+fn reclaim_one(k: &VmKernel<'_>) {
+    k.reclaim(1);
+}
+
+pub(super) const ALL: &[Scenario] = &[
+    // CPU 0 unmaps a page, and its frame comes back as another page; CPU 1 goes on using the first.
+    Scenario::over_vm("vm-unmap-access")
+        .about("unmap, free and zero against access")
+        .bugs(&["30"])
+        .must(Every, Engine(Requested))
+        .must(Every, Machine(StaleUse))
+        .must(Every, Machine(FrameReused))
+        .must(Every, Machine(Zeroed))
+        .vm_start(written_page_of_two)
+        .vm_cpu(|k| {
+            k.unmap(0, 1);
+            k.read(1);
+        })
+        .vm_cpu(|k| {
+            k.write(0, 2);
+            k.read(0);
+        }),
+    // CPU 0 unmaps all that a leaf table maps, so that the table is freed; CPU 1 goes on walking it.
+    Scenario::over_vm("vm-table-free")
+        .about("a table page is freed against a walk")
+        .bugs(&["10", "11"])
+        .finds(&["VmFreesTableBeforeFlush", "VmTableFlushLeafOnly"])
+        .must(Every, Engine(Requested))
+        .must(Every, Machine(TableFreed))
+        .vm_start(|k| {
+            k.map(0, 1);
+            k.write(0, 1);
+        })
+        .vm_cpu(|k| {
+            k.unmap(0, 1);
+            k.map(0, 1);
+            k.write(0, 3);
+        })
+        .vm_cpu(|k| {
+            k.write(0, 2);
+            k.read(0);
+        }),
+    // CPU 0 unmaps all that a leaf table maps while CPU 1, idle, may still walk it speculatively.
+    // One schedule in a hundred interrupts the idle CPU.
+    Scenario::over_vm("vm-table-free-idle")
+        .about("a table page is freed against an idle CPU")
+        .bugs(&["10"])
+        .must(Every, Machine(TableFreed))
+        .must(Interrupts, Engine(Evicted))
+        .one_in(1)
+        .vm_start(|k| {
+            k.map(0, 1);
+            k.write(0, 1);
+        })
+        .vm_cpu(|k| k.unmap(0, 1))
+        .vm_cpu(|k| {
+            k.idle();
+            k.read(0);
+        }),
+    // CPU 0 reclaims a page: its entry is cleared and the flush comes later. CPU 1 makes a call about the page in between,
+    // finds nothing to flush, and must not return before the old entry is gone. So in the next three.
+    Scenario::over_vm("vm-reclaim-unmap")
+        .about("reclaim against unmap")
+        .bugs(&["6", "19"])
+        .finds(&["VmUnmapsUnsettled"])
+        .must(Every, Engine(PaidBySettle))
+        .must(Every, Machine(CallReturned))
+        .with_memory([8, 0])
+        .vm_start(written_page)
+        .vm_cpu(reclaim_one)
+        .vm_cpu(|k| {
+            k.unmap(0, 1);
+            k.read(0);
+        }),
+    Scenario::over_vm("vm-reclaim-discard")
+        .about("reclaim against discard")
+        .bugs(&["4", "6"])
+        .finds(&["VmDiscardsUnsettled"])
+        .must(Every, Engine(PaidBySettle))
+        .must(Every, Machine(CallReturned))
+        .with_memory([8, 0])
+        .vm_start(written_page)
+        .vm_cpu(reclaim_one)
+        .vm_cpu(|k| {
+            k.discard(0, 1);
+            k.read(0);
+        }),
+    Scenario::over_vm("vm-reclaim-protect")
+        .about("reclaim against protect")
+        .bugs(&["3", "19"])
+        .finds(&["VmProtectsUnsettled"])
+        .must(Every, Engine(PaidBySettle))
+        .must(Every, Machine(CallReturned))
+        .with_memory([8, 0])
+        .vm_start(written_page)
+        .vm_cpu(reclaim_one)
+        .vm_cpu(|k| {
+            k.protect(0, 1);
+            k.write(0, 3);
+        }),
+    Scenario::over_vm("vm-reclaim-remap")
+        .about("reclaim against remap")
+        .finds(&["VmRemapsUnsettled"])
+        .must(Every, Engine(PaidBySettle))
+        .must(Every, Machine(CallReturned))
+        .with_memory([8, 0])
+        .vm_start(written_page)
+        .vm_cpu(reclaim_one)
+        .vm_cpu(|k| {
+            k.remap(0, 1, 2);
+            k.read(0);
+            k.read(2);
+        }),
+    // CPU 0 reclaims a page that CPU 1 is writing while CPU 2 forks: the child must see what was written
+    // before the fork, and nothing of what comes later.
+    Scenario::over_vm("vm-reclaim-fork")
+        .about("reclaim against fork and write")
+        .bugs(&["21"])
+        .must(Every, Machine(Captured))
+        .with_memory([14, 0])
+        .vm_start(written_page)
+        .vm_cpu(|k| {
+            k.reclaim(1);
+        })
+        .vm_cpu(|k| {
+            k.write(0, 2);
+        })
+        .vm_cpu(|k| {
+            let child = k.fork();
+            k.enter(child);
+            let seen = k.read(0);
+            k.enter(1);
+            k.read(0);
+            k.enter(child);
+            // Whatever the parent does, the child's copy is its own.
+            assert_eq!(k.read(0), seen);
+        }),
+    // Two CPUs page the same page out, and one of them takes it back and writes it.
+    Scenario::over_vm("vm-page-out-twice")
+        .about("page-out against page-out")
+        .must(Every, Machine(Captured))
+        .vm_start(written_page)
+        .vm_cpu(|k| {
+            k.page_out(0, 1);
+        })
+        .vm_cpu(|k| {
+            k.page_out(0, 1);
+            k.write(0, 2);
+            assert_eq!(k.read(0), Some(2));
+        }),
+    // CPU 0 pages a page out while CPU 1 writes it: what was written must come back.
+    Scenario::over_vm("vm-page-out-write")
+        .about("page-out against write")
+        .bugs(&["3"])
+        .finds(&["VmWritesOutBeforeFlush"])
+        .must(Every, Machine(Captured))
+        .with_memory([16, 0])
+        .then(|k| {
+            let fact = k.holds(1, 0) == Some(2);
+            k.must(
+                Clause::C2,
+                fact,
+                "what was written before the page went out is lost",
+            );
+        })
+        .vm_start(written_page)
+        .vm_cpu(|k| {
+            k.page_out(0, 1);
+        })
+        .vm_cpu(|k| {
+            k.write(0, 2);
+            assert_eq!(k.read(0), Some(2));
+        }),
+    // A page is on its way out; CPU 1 takes it back and writes it, CPU 2 still writes through the old entry.
+    Scenario::over_vm("vm-swap-in-write")
+        .about("swap-in against page-out")
+        .finds(&["VmCopiesUnsettled"])
+        .must(Every, Machine(Captured))
+        .must(Every, Machine(StaleUse))
+        .with_memory([16, 0])
+        .then(|k| {
+            let held = k.holds(1, 0);
+            let fact = held == Some(2) || held == Some(3);
+            k.must(Clause::C2, fact, "of two stores neither is left");
+        })
+        .vm_start(written_page)
+        .vm_cpu(|k| {
+            k.page_out(0, 1);
+        })
+        .vm_cpu(|k| {
+            k.write(0, 2);
+            k.read(0);
+        })
+        .vm_cpu(|k| {
+            k.write(0, 3);
+        }),
+];

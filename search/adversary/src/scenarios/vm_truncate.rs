@@ -1,0 +1,496 @@
+//! The memory manager: truncation, discarding, and memory that is used again.
+
+use super::*;
+
+fn clean_file_and_memory(k: &VmKernel<'_>) {
+    k.read_clean_file(0);
+    k.map(4, 1);
+}
+
+fn page_out_and_rescue(k: &VmKernel<'_>) {
+    k.page_out(0, 1);
+    k.write_file(0, 0, 2);
+}
+
+fn truncate(k: &VmKernel<'_>) {
+    k.truncate(0, 0);
+    k.tell(0);
+}
+
+/// Reads once CPU 0 has told.
+fn read_late(k: &VmKernel<'_>) {
+    k.wait_for(0);
+    k.read(0);
+}
+
+/// What CPU 1 wrote is there, or went with the page that it was written to.
+fn no_old_page(k: &VmKernel<'_>) {
+    let fact = matches!(k.holds(FIRST_PROCESS, 0), None | Some(0 | 2));
+    k.must(
+        Clause::C2,
+        fact,
+        "the page holds what was there before the discard",
+    );
+}
+
+pub(super) const ALL: &[Scenario] = &[
+    // CPU 0 moves a file page: until its flush the old place is still in use. CPU 1 truncates the file, finds
+    // the page at the new place and frees it; CPU 2 uses the old address. CPU 1 must not look for the page
+    // at the old place alone, either.
+    Scenario::over_vm("vm-remap-truncate")
+        .about("remap against truncation")
+        .bugs(&["1"])
+        .finds(&[
+            "VmTruncatesUnsettled",
+            "VmRemapsUnlocked",
+            "VmUnlinksBeforeFlush",
+        ])
+        .must(Every, Engine(PaidBySettle))
+        .must(Every, Machine(FrameReused))
+        .must(Every, Machine(StaleUse))
+        .then(|k| {
+            k.must(
+                Clause::C3,
+                k.holds(FIRST_PROCESS, 2).is_none(),
+                "a page beyond the end of the file is still mapped",
+            )
+        })
+        .vm_start(|k| {
+            let file = k.create(1, 1);
+            k.map_file(0, 1, file);
+            k.write(0, 1);
+            k.create(1, 0);
+            k.keep_table();
+        })
+        .vm_cpu(|k| k.remap(0, 1, 2))
+        .vm_cpu(|k| {
+            k.truncate(0, 0);
+            k.write_file(1, 0, 5);
+            k.tell(0);
+        })
+        .vm_cpu(|k| {
+            k.write(0, 2);
+            k.wait_for(0);
+            k.write(0, 3);
+        }),
+    // CPU 0 unmaps a file page and its flush is still to come; CPU 1 truncates the file and gets the frame for
+    // something else; CPU 2 uses the old address.
+    Scenario::over_vm("vm-unmap-truncate")
+        .about("unmap against truncation")
+        .bugs(&["7"])
+        .finds(&["VmFreesBeforeFlush"])
+        .must(Every, Engine(PaidBySettle))
+        .must(Every, Machine(FrameReused))
+        .must(Every, Machine(StaleUse))
+        .vm_start(|k| {
+            let file = k.create(1, 1);
+            k.map_file(0, 1, file);
+            k.write(0, 1);
+            k.create(1, 0);
+            k.keep_table();
+        })
+        .vm_cpu(|k| k.unmap(0, 1))
+        .vm_cpu(|k| {
+            k.truncate(0, 0);
+            k.write_file(1, 0, 5);
+            k.tell(0);
+        })
+        .vm_cpu(|k| {
+            k.write(0, 2);
+            k.wait_for(0);
+            k.write(0, 3);
+        }),
+    // A file page was reclaimed without a flush and came back by a call, which maps it nowhere. CPU 0 writes it, reclaims
+    // it, this time at once, and gets its frame for something else; CPU 1 reads through the entry that was left behind the
+    // first time.
+    Scenario::over_vm("vm-reclaim-rescued")
+        .about("reclaimed lazily, back, and reclaimed at once")
+        .must(Every, Engine(DebtsTaken))
+        .must(Every, Machine(FrameRescued))
+        .must(Every, Machine(FrameReused))
+        .vm_start(clean_file_and_memory)
+        .vm_start_1(page_out_and_rescue)
+        .vm_cpu(|k| {
+            k.reclaim(1);
+            k.write(4, 5);
+            k.tell(0);
+        })
+        .vm_cpu(read_late),
+    // CPU 0 cuts a file while CPU 1 faults on the page that goes: either the fault comes first and the page is
+    // unmapped, or it is refused.
+    Scenario::over_vm("vm-truncate-fault")
+        .about("truncation against fault")
+        .finds(&["VmLockTakenRelaxed"])
+        .must(Every, Machine(FrameReused))
+        .must(Every, Machine(Fault))
+        .with_memory([16, 0])
+        .then(|k| {
+            k.must(
+                Clause::C3,
+                k.holds(1, 0).is_none(),
+                "a page beyond the end of its file is mapped",
+            )
+        })
+        .vm_start(|k| {
+            let file = k.create_clean(1, 1);
+            k.map_file(0, 1, file);
+            k.map(4, 1);
+            k.keep_table();
+        })
+        .vm_cpu(|k| {
+            k.truncate(0, 0);
+            k.write(4, 5);
+        })
+        .vm_cpu(|k| {
+            k.write(0, 2);
+            k.read(0);
+        }),
+    // A file page was reclaimed without a flush. CPU 0 truncates the file; once that has returned, CPU 1 may not read the
+    // page through the entry that was left behind.
+    Scenario::over_vm("vm-truncate-stale")
+        .about("truncation of what was reclaimed lazily")
+        .must(Every, Engine(DebtsTaken))
+        .must(Every, Machine(FrameRescued))
+        .vm_start(clean_file)
+        .vm_start_1(|k| {
+            k.page_out(0, 1);
+        })
+        .vm_cpu(truncate)
+        .vm_cpu(read_late),
+    // The same, but the page came back into the cache meanwhile. A rescue by a call maps the page nowhere, and says nothing
+    // of the entry that was left behind.
+    Scenario::over_vm("vm-truncate-rescued")
+        .about("truncation of what came back")
+        .must(Every, Engine(DebtsTaken))
+        .must(Every, Machine(FrameRescued))
+        .vm_start(clean_file)
+        .vm_start_1(|k| {
+            k.page_out(0, 1);
+            k.read_file(0, 0);
+        })
+        .vm_cpu(truncate)
+        .vm_cpu(read_late),
+    // The same, but the page was moved without a flush, and may be read where it was before.
+    Scenario::over_vm("vm-truncate-shadow")
+        .about("truncation of what was moved lazily")
+        .finds(&["VmTruncatesShadowed"])
+        .must(Every, Engine(DebtsTaken))
+        .with_memory([12, 4])
+        .vm_start(clean_file)
+        .vm_start_1(|k| {
+            k.read(0);
+            k.migrate(0, 1, 1);
+        })
+        .vm_cpu(truncate)
+        .vm_cpu(read_late),
+    // A page was only read. CPU 1 stores to it while CPU 0 takes it away, and hands its frame out as memory known to be zero:
+    // what CPU 1's walker records in the entry must not be lost.
+    Scenario::over_vm("vm-discard-store")
+        .about("a discard against the first store")
+        .finds(&["VmReplacesInTwoSteps"])
+        .must(Every, Machine(FrameReused))
+        .must(Every, Machine(CallReturned))
+        .vm_start(|k| {
+            k.map(0, 2);
+            k.read(0);
+            k.keep_table();
+        })
+        .vm_cpu(|k| {
+            k.discard(0, 1);
+            k.read(1);
+        })
+        .vm_cpu(|k| {
+            k.write(0, 7);
+        }),
+    // The same, but CPU 0 takes the right to write away first.
+    Scenario::over_vm("vm-protect-store")
+        .about("a protection and a discard against the first store")
+        .finds(&["VmChangesInTwoSteps"])
+        .must(Every, Machine(FrameReused))
+        .must(Every, Machine(CallReturned))
+        .vm_start(|k| {
+            k.map(0, 2);
+            k.read(0);
+            k.keep_table();
+        })
+        .vm_cpu(|k| {
+            k.protect(0, 1);
+            k.discard(0, 1);
+            k.read(1);
+        })
+        .vm_cpu(|k| {
+            k.write(0, 7);
+        }),
+    // A page of a file was reclaimed without a flush; its frame has become a page of another file, and was reclaimed without a
+    // flush again. CPU 0 reads the first file.
+    Scenario::over_vm("vm-rescue-other")
+        .about("rescue of what has become another file's page")
+        .finds(&["VmRescuesOtherPage"])
+        .must(Every, Engine(DebtsTaken))
+        .must(Every, Machine(FrameReused))
+        .with_memory([7, 0])
+        .vm_start(|k| {
+            k.read_clean_file(0);
+            k.page_out(0, 1);
+            // Nothing else is free for the last.
+            let other = k.create_clean(3, 2);
+            k.map_file_read(1, 3, other);
+            for page in 1..=3 {
+                k.read(page);
+            }
+            k.page_out(1, 3);
+        })
+        .vm_cpu(|k| {
+            k.read_file(0, 0);
+            k.read(0);
+        })
+        .vm_cpu(|k| {
+            k.read(1);
+        }),
+    // A file page was reclaimed without a flush. CPU 0 moves the area that it was in; once that has returned, CPU 1 may not
+    // read the page at its old place.
+    Scenario::over_vm("vm-lazy-reclaim-remap")
+        .about("remap of what was reclaimed lazily")
+        .finds(&["VmLiftsMarker"])
+        .must(Every, Engine(DebtsTaken))
+        .must(Every, Machine(CallReturned))
+        .vm_start(clean_file)
+        .vm_start_1(|k| {
+            k.read(0);
+            k.page_out(0, 1);
+        })
+        .vm_cpu(|k| {
+            k.remap(0, 1, 8);
+            k.tell(0);
+        })
+        .vm_cpu(|k| {
+            k.wait_for(0);
+            k.read(0);
+        }),
+    // As in `vm-reclaim-rescued`, but CPU 0 moves the page to another node in place of reclaiming it.
+    Scenario::over_vm("vm-migrate-rescued")
+        .about("reclaimed lazily, back, and moved")
+        .finds(&["VmMigratesPastMarker"])
+        .must(Every, Engine(DebtsTaken))
+        .must(Every, Machine(FrameRescued))
+        .must(Every, Machine(FrameReused))
+        .with_memory([12, 4])
+        .vm_start(clean_file_and_memory)
+        .vm_start_1(page_out_and_rescue)
+        .vm_cpu(|k| {
+            k.demote(1);
+            k.write(4, 5);
+            k.tell(0);
+        })
+        .vm_cpu(read_late),
+    // CPU 0 stores to a private mapping of a file's page, which copies it; CPU 1 reclaims the page meanwhile, and gets its frame
+    // for something else.
+    Scenario::over_vm("vm-private-reclaim")
+        .about("a private copy against reclaim of its original")
+        .finds(&["VmHoldsAfterUnlock"])
+        .must(Every, Machine(FrameReused))
+        .vm_start(|k| {
+            let file = k.create_clean(1, 1);
+            k.map_file_private(0, 1, file);
+            k.map_file_read(1, 1, file);
+            k.read(1);
+            k.map(2, 1);
+            k.keep_table();
+        })
+        .vm_cpu(|k| {
+            k.write(0, 3);
+            k.read(0);
+        })
+        .vm_cpu(|k| {
+            k.page_out(1, 1);
+            k.write(2, 9);
+        }),
+    // A page was moved into a frame that had been zeroed ahead. CPU 0 gives the page up, and takes memory that must be zero;
+    // CPU 1 takes some, too.
+    Scenario::over_vm("vm-zero-move")
+        .about("a page that was moved into zeros is given up")
+        .finds(&["VmMovesIntoZeros"])
+        .must(Every, Machine(FrameReused))
+        .with_memory([12, 4])
+        .vm_start(|k| {
+            k.read_clean_file(0);
+            k.migrate(0, 1, 1);
+            // Zeroes ahead.
+            k.idle();
+            k.migrate(0, 1, 0);
+            k.map(1, 2);
+            k.keep_table();
+        })
+        .vm_cpu(|k| {
+            k.unmap(0, 1);
+            k.truncate(0, 0);
+            k.read(1);
+        })
+        .vm_cpu(|k| {
+            k.read(2);
+        }),
+    // CPU 0 cuts a file to nothing while CPU 1 writes beyond its end, which makes it longer again if the truncation has come
+    // first: then the file holds what was written. The manager's records show a page that was passed by.
+    Scenario::over_vm("vm-truncate-write")
+        .about("truncation against a write beyond the end")
+        .must(Every, Machine(FrameReused))
+        .vm_start(|k| {
+            let file = k.create_clean(1, 1);
+            k.map_file_read(0, 1, file);
+        })
+        .vm_cpu(|k| k.truncate(0, 0))
+        .vm_cpu(|k| k.write_file(0, 1, 7)),
+    // The same, but CPU 1 writes a page that goes: neither is the file longer than what was written to it, nor is that lost.
+    Scenario::over_vm("vm-truncate-rewrite")
+        .about("truncation against a write to a page that goes")
+        .finds(&["VmLengthensUnlocked"])
+        .must(Every, Machine(FrameReused))
+        .then(|k| {
+            let fact = matches!(k.holds(FIRST_PROCESS, 0), None | Some(7));
+            k.must(Clause::C2, fact, "what was written to a file is lost");
+        })
+        .vm_start(|k| {
+            let file = k.create_clean(1, 1);
+            k.map_file_read(0, 1, file);
+        })
+        .vm_cpu(|k| k.truncate(0, 0))
+        .vm_cpu(|k| k.write_file(0, 0, 7)),
+    // CPU 0 drops a file page from its space: its flush is still to come. CPU 1 cuts the file and finds the mapping
+    // cleared; when it has returned, CPU 2 must not read beyond the end of the file, though the frame is
+    // no other owner's yet.
+    Scenario::over_vm("vm-discard-truncate")
+        .about("discard against truncation")
+        .bugs(&["1"])
+        .finds(&["VmTruncatesUnsettled"])
+        .must(Every, Engine(PaidBySettle))
+        .must(Every, Machine(StaleUse))
+        .must(Every, Machine(CallReturned))
+        .vm_start(|k| {
+            let file = k.create_clean(1, 1);
+            k.map_file(0, 1, file);
+            k.keep_table();
+            k.read(0);
+        })
+        .vm_cpu(|k| k.discard(0, 1))
+        .vm_cpu(|k| {
+            k.truncate(0, 0);
+            k.tell(0);
+        })
+        .vm_cpu(|k| {
+            k.read(0);
+            k.wait_for(0);
+            k.read(0);
+        }),
+    // CPU 0 discards two pages in the middle of an area for large pages. After it has found nothing to split there, CPU 1
+    // writes beside them, and its fault maps a large page across both edges.
+    Scenario::over_vm("vm-discard-fault")
+        .about("discard against a fault for a large page")
+        .finds(&["VmDiscardsWholePage"])
+        .must(Every, Machine(CallReturned))
+        .one_in(50)
+        .steps(16_000)
+        .with_memory([1100, 0])
+        .then(|k| {
+            k.must_hold(
+                FIRST_PROCESS,
+                LARGE + 1,
+                2,
+                "what was written beside the range is gone",
+            )
+        })
+        .vm_start(|k| k.map_large(LARGE, LARGE))
+        .vm_cpu(|k| k.discard(LARGE + 2, 2))
+        .vm_cpu(|k| {
+            k.write(LARGE + 1, 2);
+        }),
+    // CPU 0 discards memory; before it has flushed, CPU 1 writes there, and its fault fills the entry that it finds empty.
+    // Where break before make is asked for, the fault has to flush what CPU 0 has taken away: a page of another frame
+    // comes in its place.
+    Scenario::over_vm("vm-discard-refill")
+        .about("discard of a page against a fault there")
+        .finds(&["VmRefillsUnsettled", "RulesOfAnother"])
+        .must(Every, Machine(CallReturned))
+        .then(no_old_page)
+        .vm_start(written_page)
+        .vm_cpu(|k| k.discard(0, 1))
+        .vm_cpu(|k| {
+            k.write(0, 2);
+        }),
+    // The same, but the file's page comes where its copy was.
+    Scenario::over_vm("vm-discard-refill-file")
+        .about("discard of a private copy against a fault that finds the file's page")
+        .finds(&["VmRefillsFileUnsettled"])
+        .must(Every, Machine(CallReturned))
+        .vm_start(|k| {
+            let file = k.create_clean(1, 1);
+            k.map_file_private(0, 1, file);
+            k.write(0, 2);
+            k.keep_table();
+        })
+        .vm_cpu(|k| k.discard(0, 1))
+        .vm_cpu(|k| {
+            k.read(0);
+        }),
+    // The same, but a small page comes where a large one was.
+    Scenario::over_vm("vm-discard-refill-smaller")
+        .about("discard of a large page against a fault that finds memory for a small one")
+        .finds(&["VmRefillsUnsettled"])
+        .must(Every, Machine(CallReturned))
+        .one_in(5)
+        // One large block, which the discard holds until it has flushed.
+        .with_memory([1040, 0])
+        .then(no_old_page)
+        .vm_start(|k| {
+            k.map_large(0, LARGE);
+            k.write(0, 1);
+        })
+        .vm_cpu(|k| k.discard(0, LARGE))
+        .vm_cpu(|k| {
+            k.write(0, 2);
+        }),
+    // The same, but a table comes where the first of three large pages was.
+    Scenario::over_vm("vm-discard-refill-table")
+        .about("discard of large pages against faults that put a table in place of the first")
+        .finds(&["VmLinksTableUnsettled"])
+        .must(Every, Machine(CallReturned))
+        .one_in(5)
+        // As many large blocks as the discard holds until it has flushed.
+        .with_memory([3 * LARGE + 528, 0])
+        .then(no_old_page)
+        .vm_start(|k| {
+            k.map_large(0, 3 * LARGE);
+            for large in 0..3 {
+                k.write(large * LARGE, 1);
+            }
+        })
+        .vm_cpu(|k| k.discard(0, 3 * LARGE))
+        .vm_cpu(|k| {
+            k.write(0, 2);
+        })
+        .vm_cpu(|k| {
+            k.write(0, 2);
+        }),
+    // CPU 0 discards a page of which lazy reclaim has left a marker, and has not flushed yet. Meanwhile the frame is
+    // claimed, used, freed, and read back for the same page by CPU 1: what CPU 0 gives up after its flush is the old
+    // mapping.
+    Scenario::over_vm("vm-discard-release")
+        .about("discard of a marker against the frame's next life")
+        .finds(&["VmUnlistsNextLife"])
+        .must(Every, Machine(CallReturned))
+        // So few that the frame that was freed last is used again.
+        .with_memory([6, 0])
+        .vm_start(|k| {
+            let file = k.create_clean(4, 1);
+            k.map_file(1, 2, file);
+            k.map(8, 4);
+            k.read(1);
+        })
+        .vm_cpu(|k| k.discard(1, 2))
+        .vm_cpu(|k| {
+            k.page_out(1, 1);
+            k.write(8, 2);
+            k.write(9, 3);
+            k.discard(8, 4);
+            k.read(1);
+        }),
+];
