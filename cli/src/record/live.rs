@@ -42,10 +42,10 @@ pub struct LiveArgs {
     /// Keep the recording in this file; `--import` reads it again
     #[arg(short, long, value_name = "FILE")]
     output: Option<PathBuf>,
-    /// The share of the CPU time, of all that runs and of what is recorded, that recording may cost, in percent; what exceeds it is
-    /// estimated from stretches of time
-    #[arg(long, value_name = "PERCENT", default_value_t = 1.0, allow_negative_numbers = true, value_parser = percent)]
-    overhead: f64,
+    /// The share of the CPU time, of all that runs and of what is recorded, that recording may cost, in percent: 5 of a COMMAND, else
+    /// 1; what exceeds it is estimated from stretches of time
+    #[arg(long, value_name = "PERCENT", allow_negative_numbers = true, value_parser = percent)]
+    overhead: Option<f64>,
     /// Start this command, and record it and what it starts
     #[arg(last = true, value_name = "COMMAND")]
     command: Vec<OsString>,
@@ -96,7 +96,7 @@ impl LiveArgs {
         } = self.file()?;
         let options = Options {
             wanted: events::recorded(),
-            overhead: self.overhead / 100.0,
+            overhead: self.overhead() / 100.0,
             outlives: self.seconds.is_some(),
             buffer: None,
         };
@@ -179,6 +179,13 @@ impl LiveArgs {
                 std::env::temp_dir().display()
             ),
         }
+    }
+
+    /// What recording may cost, in percent. A command that is started to be recorded is there for the answer; what runs
+    /// anyway is there for others.
+    fn overhead(&self) -> f64 {
+        let default = if self.command.is_empty() { 1.0 } else { 5.0 };
+        self.overhead.unwrap_or(default)
     }
 
     /// What is recorded.

@@ -179,6 +179,7 @@ pub fn others(report: &Report) -> Table {
         words("whose"),
         number("how often"),
         number("time"),
+        number("callers' time").spare(),
         words("functions"),
     ]);
     for other in report.others.iter().take(ROWS) {
@@ -191,6 +192,7 @@ pub fn others(report: &Report) -> Table {
             other.cause.to_owned(),
             count(other.count),
             other.ns.map_or_else(|| "–".into(), time),
+            other.caller_ns.map_or_else(|| "–".into(), time),
             functions.collect::<Vec<_>>().join(", "),
         ]);
     }

@@ -20,7 +20,7 @@ use crate::table::{Table, number, words};
 ///
 /// As root or with CAP_PERFMON, on Linux. Everything that runs here is looked at; Ctrl-C ends it. Costs are shares of
 /// one CPU: what the process waited at least for CPUs that it had asked to flush, and what was taken from it to flush
-/// for others, at least and at most. `quell record -p PID` says from where. Exit codes: 0 ended as asked, 1 it cannot
+/// for others, at least and at most; – where none of it was seen. `quell record -p PID` says from where. Exit codes: 0 ended as asked, 1 it cannot
 /// be recorded here, 2 bad arguments.
 #[derive(Debug, Args)]
 pub struct TopArgs {
@@ -179,8 +179,12 @@ fn cells(row: &Row) -> [String; 8] {
         cpu.unwrap_or_else(|| "ended".into()),
         count(row.sent),
         count(row.taken),
-        percent(row.waited_ns / SECOND_NS),
-        percents(row.stolen.times(1.0 / SECOND_NS)),
+        row.waited_ns
+            .map_or_else(|| "–".into(), |ns| percent(ns / SECOND_NS)),
+        match row.taken > 0 && row.stolen.most == 0.0 {
+            true => "–".into(),
+            false => percents(row.stolen.times(1.0 / SECOND_NS)),
+        },
         row.call.clone(),
     ]
 }

@@ -22,7 +22,7 @@ const TOO_LITTLE: &str = "cannot be told, because none of these was timed:";
 const NOT_WHOLE: &str = "cannot be told, because none was recorded with what led to it:";
 
 /// And what to do then.
-const RECORD_MORE: &str = "record for longer, or allow more with --overhead";
+const RECORD_MORE: &str = "record longer (--seconds 30), or allow more (--overhead 10)";
 
 /// The lines that answer the question: [`LINES`] at most, of [`COLUMNS`](crate::line::COLUMNS) columns. `all` is how many
 /// interrupts there were, `mappings` how many of them flushed mappings of the kernel, which the row TLB (`row`) does not
@@ -73,6 +73,7 @@ pub fn answer<'r>(
         .find(|advice| is_about(&advice.program));
     let verdict = answer.verdict();
     let tried = match advice {
+        Some(advice) if !advice.may_lead() => answer.not_sure(advice),
         Some(advice) => answer.tried(advice, verdict.shares),
         None => answer.nothing_to_try(only.is_some()),
     };
@@ -134,7 +135,7 @@ impl Answer<'_> {
             Some(row) if 2.0 * self.all < row as f64 => row as f64,
             _ => self.all,
         };
-        let total = all + other as f64;
+        let total = all + self.report.function_calls.unwrap_or(other).max(other) as f64;
         let part = |of: f64| if of > 0.0 { all / of } else { 0.0 };
         let rate = count(part(seconds).round() as u64);
         let cpus = counted(self.report.cpus as u64, "CPU");
@@ -143,8 +144,11 @@ impl Answer<'_> {
             .text(format!(" in {}", time(self.report.ns as f64)))
             .remark(format!(" ({rate} a second)"))
             .remark(format!(" on {cpus}"))
-            .text(format!(", {} of all", percent(part(total))))
-            .text(" that call functions")
+            .text(format!(", {} of all ", percent(part(total))))
+            .text(match self.report.function_calls {
+                Some(row) => format!("function calls (CAL {})", count(row)),
+                None => "that call functions".to_owned(),
+            })
     }
 
     fn attributed(&self) -> Line {
@@ -261,9 +265,13 @@ impl Answer<'_> {
         for function in functions {
             line = line.remark(format!(", {function}"));
         }
-        Some(match other.ns {
+        let line = match other.ns {
             Some(ns) => line.text(format!("), {}", time(ns))).remark(" in all"),
             None => line.text("), none timed"),
+        };
+        Some(match other.caller_ns {
+            Some(ns) => line.remark(format!("; callers {}", time(ns))),
+            None => line,
         })
     }
 
@@ -315,6 +323,19 @@ impl Answer<'_> {
             (None, _) => line.then(counts).then(seen),
         };
         vec![change, line]
+    }
+
+    /// That nothing leads, because even what promises most may win nothing, or takes another program.
+    fn not_sure(&self, advice: &Advice) -> Vec<Line> {
+        let change = Line::new("Perhaps").then(advice.brief.clone());
+        let why = match advice.share.filter(|share| share.is_vague()) {
+            Some(share) => Line::new("")
+                .text(format!("may win {}", percents(share)))
+                .text("; record longer: --seconds 30, ")
+                .text("--overhead 10"),
+            None => Line::new("").text("nothing that who runs the program can do"),
+        };
+        vec![change, why]
     }
 
     /// Whether advice promises more than all interrupts cost, where these are too cheap to matter.

@@ -55,6 +55,12 @@ impl Range {
         }
     }
 
+    /// Whether its ends, which are shares, are so far apart that they say no more than "some" or "perhaps": by more than a
+    /// factor of four, and more than nothing.
+    pub fn is_vague(self) -> bool {
+        self.most >= 2.0 * NOTHING && self.most > 4.0 * self.least
+    }
+
     /// Both, by a factor.
     #[must_use]
     pub fn times(self, factor: f64) -> Self {
@@ -70,6 +76,9 @@ impl From<(f64, f64)> for Range {
         Range { least, most }
     }
 }
+
+/// A share that cannot be told apart from nothing.
+const NOTHING: f64 = 0.005;
 
 /// Nanoseconds for people.
 pub fn time(ns: f64) -> String {
@@ -115,9 +124,15 @@ pub fn percent(share: f64) -> String {
     }
 }
 
-/// A range of shares for people.
+/// A range of shares for people. One that is [vague](Range::is_vague) is said in words.
 pub fn percents(range: Range) -> String {
     let (least, most) = (percent(range.least), percent(range.most));
+    if range.is_vague() {
+        return match range.least < NOTHING {
+            true => format!("up to {most}"),
+            false => format!("{least} or more"),
+        };
+    }
     if least == most {
         return most;
     }
@@ -251,6 +266,10 @@ mod tests {
             "3.1 to 12 %"
         );
         assert_eq!(percent(0.0003), "under 0.1 %");
+        let said = |least, most| percents(Range { least, most });
+        assert_eq!(said(0.0001, 0.2), "up to 20 %");
+        assert_eq!(said(0.02, 0.2), "2.0 % or more");
+        assert_eq!(said(0.0, 0.004), "0 to 0.4 %");
     }
 
     #[test]

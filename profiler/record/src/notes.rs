@@ -60,6 +60,16 @@ pub fn notes(from: &Attribution, scale: f64, report: &Report) -> Vec<String> {
     if scale > 1.0 {
         notes.push(format!("One of {scale:.1} events was recorded and all were counted: figures are what that stands for."));
     }
+    let known: u64 = report.others.iter().map(|row| row.count).sum();
+    if let Some(row) = report.function_calls {
+        let few = (known as f64) < 0.9 * row as f64;
+        notes.push(format!(
+            "Of the {} that are no shootdowns by the row CAL of /proc/interrupts, the function is known of {}{}.",
+            counted(row, "interrupt"),
+            percent((known as f64 / row.max(1) as f64).min(1.0)),
+            if few { ": where these are many, there are more of each than is said" } else { "" },
+        ));
+    }
     if from.lost > 0 {
         let full = from.lost - from.untold;
         let why = match (full, from.untold) {

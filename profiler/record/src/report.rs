@@ -102,6 +102,8 @@ pub struct OtherRow {
     pub count: u64,
     /// How long, in nanoseconds; `None` if none of some function's was recorded with its time.
     pub ns: Option<f64>,
+    /// How long those waited whose calls sent them, in nanoseconds, where that was recorded.
+    pub caller_ns: Option<f64>,
 }
 
 /// A recording, understood.
@@ -128,6 +130,8 @@ pub struct Report {
     pub interrupts: u64,
     /// Those laid at a call or a reason.
     pub attributed: u64,
+    /// Interrupts that call functions and are no shootdowns, as the row `CAL` of `/proc/interrupts` counts them.
+    pub function_calls: Option<u64>,
     /// Events that were lost.
     pub lost: u64,
     /// Events that were read.
@@ -185,6 +189,7 @@ impl Report {
             "interrupts": self.interrupts,
             "attributed": self.attributed,
             "lost": self.lost,
+            "function_calls": self.function_calls,
             "others": self.others,
             "advice": self.advice,
         })

@@ -47,8 +47,9 @@ pub struct Row {
     pub sent: u64,
     /// Interrupts that it took.
     pub taken: u64,
-    /// What it waited for its targets at least, in nanoseconds: until the last of them had flushed.
-    pub waited_ns: f64,
+    /// What it waited for its targets at least, in nanoseconds: until the last of them had flushed. `None` if it asked some
+    /// and it was not seen when any of them had.
+    pub waited_ns: Option<f64>,
     /// The time that it lost as a target, to any initiator.
     pub stolen: Range,
     /// The call, or the kernel's reason, by which it sent most.
@@ -58,7 +59,7 @@ pub struct Row {
 impl Row {
     /// What it paid altogether, in nanoseconds.
     fn paid(&self) -> f64 {
-        self.waited_ns + self.stolen.most
+        self.waited_ns.unwrap_or(0.0) + self.stolen.most
     }
 }
 
@@ -84,6 +85,8 @@ struct Sums {
     sent: u64,
     taken: u64,
     waited_ns: u64,
+    /// How many flushes that is of.
+    waits: u64,
     stolen: Span,
 }
 
@@ -186,6 +189,7 @@ impl<F: FnMut(Second) -> io::Result<()>> Top<F> {
                 of.flushes += site.remote;
                 of.sent += site.interrupts;
                 of.waited_ns += site.waited.least;
+                of.waits += site.waits;
             }
         }
         sums
@@ -264,12 +268,20 @@ impl<F: FnMut(Second) -> io::Result<()>> Top<F> {
             least: since(of.stolen.least, was.stolen.least),
             most: since(of.stolen.most, was.stolen.most),
         };
+        let asked = since(of.flushes, was.flushes);
+        let waits = since(of.waits, was.waits);
+        let waited = since(of.waited_ns, was.waited_ns) as f64 * scale;
         let row = Row {
             pid,
             flushes: scaled(of.flushes, was.flushes),
             sent: scaled(of.sent, was.sent),
             taken: scaled(of.taken, was.taken),
-            waited_ns: since(of.waited_ns, was.waited_ns) as f64 * scale,
+            // Of some, a target's part may not have been seen.
+            waited_ns: match (asked, waits) {
+                (0, 0) => Some(0.0),
+                (_, 0) => None,
+                _ => Some(waited * asked.max(waits) as f64 / waits as f64),
+            },
             stolen: Range::of(stolen, scale),
             call: call.map_or_else(String::new, ToString::to_string),
             ..Row::default()
@@ -463,9 +475,43 @@ mod tests {
         assert_eq!((victim.sent, victim.taken), (0, 4));
         assert_eq!(sender.program, "program-10");
         assert!(victim.stolen.most >= 4.0 * 1600.0, "{victim:?}");
-        assert!(sender.stolen.most == 0.0 && victim.waited_ns == 0.0);
+        assert!(sender.stolen.most == 0.0 && victim.waited_ns == Some(0.0));
+        let each = sender.waited_ns.expect("timed") / 4.0;
+        assert_eq!(each, 2_800.0);
         // Nothing happened in the third.
         assert!(told[2].processes.is_empty(), "{:?}", told[2]);
+    }
+
+    /// What is not seen is not nothing.
+    #[test]
+    fn where_no_target_was_seen_to_flush_no_wait_is_told() {
+        let mut told = Vec::new();
+        let mut top = Top::new(|second| {
+            told.push(second);
+            Ok(())
+        });
+        let mut symbols = Symbols::default();
+        for number in 0..9 {
+            let mut take = |sample: &Sample| {
+                let is_end = sample.event.starts_with("csd:csd_function");
+                if !is_end || number % 3 == 1 {
+                    top.sample(sample, &[], &mut symbols).expect("taken");
+                }
+            };
+            let pid = if number < 3 { 10 } else { 11 };
+            let pid = if number == 1 { 12 } else { pid };
+            flush(&mut take, pid, 20, 1_000_000 + number * 10_000);
+        }
+        top.second(progress(1000, 1000)).expect("told");
+        drop(top);
+        let waited = |pid| {
+            let row = told[0].processes.iter().find(|row| row.pid == pid);
+            row.expect("a row").waited_ns
+        };
+        assert_eq!(waited(10), None);
+        assert_eq!(waited(20), Some(0.0));
+        // Two of six were seen to end, and stand for the others.
+        assert_eq!(waited(11), Some(6.0 * 2_800.0));
     }
 
     #[test]

@@ -13,10 +13,10 @@ use crate::{advise, answer, notes};
 
 /// Which functions are whose, beside flushes.
 const OWNERS: &[(&str, &str)] = &[
-    ("ipi_mb", "membarrier"),
-    ("ipi_sync_core", "membarrier"),
-    ("ipi_rseq", "membarrier"),
-    ("ipi_sync_rq_state", "membarrier"),
+    ("ipi_mb", BARRIERS),
+    ("ipi_sync_core", BARRIERS),
+    ("ipi_rseq", BARRIERS),
+    ("ipi_sync_rq_state", BARRIERS),
     ("rcu_", "RCU"),
     ("do_sync_core", "code patching"),
     ("sched_ttwu_pending", "wake-ups"),
@@ -46,6 +46,9 @@ const OTHERS_BETWEEN: &str = "between:csd_queue_cpu";
 
 /// Those that a recorder causes, too, which starts and stops events, or has the kernel's code changed for them.
 const RECORDERS: [&str; 2] = ["perf", "code patching"];
+
+/// Whose callers wait for all that they interrupt.
+const BARRIERS: &str = "membarrier";
 
 fn owner(function: &str) -> &'static str {
     let found = OWNERS.iter().find(|(name, _)| function.starts_with(name));
@@ -107,6 +110,7 @@ impl Report {
             folded: folded(&from, scale),
             interrupts: row.unwrap_or(all.round() as u64),
             attributed: attributed.round() as u64,
+            function_calls: from.row("CAL"),
             lost: from.lost,
             samples: from.samples,
             cpus: from.cpu_count(),
@@ -285,6 +289,7 @@ fn others(from: &Attribution, scale: f64) -> Vec<OtherRow> {
             functions: Vec::new(),
             count: 0,
             ns: Some(0.0),
+            caller_ns: None,
         });
         row.functions.push((function.to_owned(), count));
         row.count += count;
@@ -310,6 +315,10 @@ fn others(from: &Attribution, scale: f64) -> Vec<OtherRow> {
     for row in &mut rows {
         row.functions
             .sort_by(|a, b| b.1.cmp(&a.1).then(a.0.cmp(&b.0)));
+        let (calls, ns) = from.barriers;
+        if row.cause == BARRIERS && calls > 0 {
+            row.caller_ns = Some(ns as f64 * from.scale_of_time());
+        }
     }
     rows.sort_by_key(|row| std::cmp::Reverse(row.count));
     rows

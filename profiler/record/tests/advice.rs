@@ -504,3 +504,23 @@ fn a_programs_page_faults_are_as_many_as_the_kernel_has_counted_of_it() {
     assert!((39_000..=40_000).contains(&all), "{all}");
     assert!((11_700..=12_000).contains(&own), "{own}");
 }
+
+/// Another recording of the same program must not say something else: what may be nothing or much does not lead.
+#[test]
+fn advice_whose_worth_is_hardly_known_does_not_lead() {
+    let filled = Filled {
+        elsewhere: 19,
+        ..Filled::default()
+    };
+    let report = report_with(Some(8_000.0), true, None, filled);
+    let share = report.advice[0].share.unwrap();
+    assert!(share.is_vague(), "{share:?}");
+    let lines = report.answer.join("\n");
+    assert!(
+        lines.contains("\nPerhaps    keep memory") && !lines.contains("Try first"),
+        "{lines}"
+    );
+    // And the same recording says the same.
+    let again = report_with(Some(8_000.0), true, None, filled);
+    assert_eq!(report.json(), again.json());
+}

@@ -190,7 +190,7 @@ fn of_a_site_that_most_come_from_and_none_was_timed_is_no_verdict() {
     assert!(one(&lines, "Most from").contains("munmap"), "{lines:#?}");
     let verdict = one(&lines, "It cannot be told");
     assert!(
-        verdict.contains("60 of server's 660 timed, so under 0.1 to "),
+        verdict.contains("60 of server's 660 timed, so up to "),
         "{verdict}"
     );
     assert!(
@@ -261,7 +261,7 @@ fn the_fewer_were_timed_of_many_the_wider_is_what_they_cost() {
     assert!(least == 0.0 && most > 2.0 * 0.0099, "{least} {most}");
     let verdict = one(&lines, "It cannot be told");
     assert!(
-        verdict.contains("2 of server's 10 000 timed, so 0 to "),
+        verdict.contains("2 of server's 10 000 timed, so up to "),
         "{verdict}"
     );
     let (few, many) = (share(60), share(5_000));

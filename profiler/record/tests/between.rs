@@ -1,6 +1,6 @@
 //! What is known of interrupts between windows: who sent each, and of some how long their initiators waited.
 
-use quell_perf::{Item, Lost, Sample, Value, Why};
+use quell_perf::{Interrupts, Item, Lost, Sample, Statistics, Value, When, Why};
 use quell_record::report::Report;
 
 use crate::advice::{Filled, recorded_with};
@@ -173,4 +173,56 @@ fn memory_that_is_kept_may_be_what_others_were_seen_to_protect_between_windows()
     // Another program's memory, or what is given back elsewhere, is not that.
     assert_eq!(of("mprotect", "other"), (200, (0, 0)));
     assert_eq!(of("munmap", "server"), (200, (0, 0)));
+}
+
+/// What a barrier costs the program that asks for it, and how many of the kernel's own count are known.
+#[test]
+fn barriers_are_held_against_the_kernels_count_and_their_callers_time_is_told() {
+    let mut all = recorded("the command server", 0, 0, true);
+    let count = |when, count| {
+        let interrupts = vec![Interrupts {
+            name: "CAL".into(),
+            counts: vec![count],
+            description: "Function call interrupts".into(),
+        }];
+        Item::Statistics(Statistics {
+            when,
+            time_ns: 1 + count * 100_000,
+            interrupts,
+            vmstat: Vec::new(),
+            cpu_ns: Vec::new(),
+        })
+    };
+    all.item(count(When::Before, 0), &mut ());
+    for call in 0..400 {
+        let at = 1_000_000 + call * 100_000;
+        let mut add = |later: u64, event: &str, fields| {
+            let sample = sample(at + later, (7, "server"), event, fields);
+            all.item(Item::Sample(sample), &mut ());
+        };
+        let mut work = work();
+        work[2].1 = Value::Text("ipi_mb".into());
+        add(0, "syscalls:sys_enter_membarrier", vec![]);
+        add(1_000, "csd:csd_queue_cpu", work.clone());
+        add(2_000, "csd:csd_function_entry", work.clone());
+        add(3_000, "csd:csd_function_exit", work);
+        add(5_000, "syscalls:sys_exit_membarrier", vec![]);
+    }
+    all.item(count(When::After, 1_000), &mut ());
+    let report = Report::new(all, None);
+    let row = &report.others[0];
+    assert_eq!((row.cause, row.count), ("membarrier", 400));
+    assert_eq!(row.caller_ns, Some(400.0 * 5_000.0));
+    assert_eq!(report.function_calls, Some(1_000));
+    let line = one(&report.answer, "Not TLB");
+    assert!(line.ends_with("callers 2.0 ms"), "{line}");
+    one(&report.answer, "0 % of all function calls (CAL 1 000)");
+    assert!(
+        report
+            .notes
+            .iter()
+            .any(|note| note.contains("the function is known of 40 %")),
+        "{:#?}",
+        report.notes
+    );
 }

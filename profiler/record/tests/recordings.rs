@@ -101,6 +101,7 @@ fn the_json_has_the_keys_that_were_promised() {
         [
             "advice",
             "attributed",
+            "function_calls",
             "interrupts",
             "lost",
             "others",

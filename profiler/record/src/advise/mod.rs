@@ -61,7 +61,15 @@ pub struct Advice {
     pub recorded: Option<u64>,
 }
 
-/// Advice for these sites, that which promises most first; but what only another program could do comes last.
+impl Advice {
+    /// Whether it may lead: somebody who runs the program can follow it, and what it wins is known well enough that another
+    /// recording would say the same.
+    pub fn may_lead(&self) -> bool {
+        !matches!(self.kind, "shard" | "kernel") && !self.share.is_some_and(Range::is_vague)
+    }
+}
+
+/// Advice for these sites, that which promises most first; but what must not lead comes last.
 pub fn advise(
     from: &Attribution,
     sites: &[&Site],
@@ -102,11 +110,12 @@ pub fn advise(
     advice
 }
 
-/// Which advice promises more, and comes first: what only another program could do comes last. That a program is pinned
+/// Which advice promises more, and comes first: what must not lead comes last, and of that what only another program or
+/// another kernel could do. That a program is pinned
 /// counts as far as it is sure: at most it saves what threads wait for each other by spinning, of which a recording knows
 /// nothing, and where its site can be changed that takes the cause away.
 fn promising(one: &Advice, other: &Advice) -> Ordering {
-    let rewritten = |advice: &Advice| advice.kind == "shard";
+    let rewritten = |advice: &Advice| matches!(advice.kind, "shard" | "kernel");
     let worth = |advice: &Advice| {
         advice.share.map_or(0.0, |share| match advice.kind {
             "pin" => 2.0 * share.least,
@@ -115,6 +124,7 @@ fn promising(one: &Advice, other: &Advice) -> Ordering {
     };
     let fewer = |advice: &Advice| advice.interrupts - advice.left.0.min(advice.interrupts);
     (rewritten(one).cmp(&rewritten(other)))
+        .then(other.may_lead().cmp(&one.may_lead()))
         .then(worth(other).total_cmp(&worth(one)))
         .then(fewer(other).cmp(&fewer(one)))
 }
@@ -487,12 +497,14 @@ mod tests {
     fn a_pinned_program_counts_for_what_is_sure_and_what_another_program_would_do_comes_last() {
         let mut advice = [
             of("shard", 0.9, 0.9),
-            of("pin", 0.04, 1.0),
-            of("reclaim", 0.04, 0.9),
+            of("kernel", 0.9, 0.9),
+            of("pin", 0.04, 0.16),
+            of("reclaim", 0.04, 0.15),
+            of("huge", 0.0, 0.9),
             of("keep", 0.01, 0.02),
         ];
         advice.sort_by(promising);
         let kinds = advice.map(|advice| advice.kind);
-        assert_eq!(kinds, ["reclaim", "pin", "keep", "shard"]);
+        assert_eq!(kinds, ["reclaim", "pin", "keep", "huge", "shard", "kernel"]);
     }
 }

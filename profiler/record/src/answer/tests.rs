@@ -78,9 +78,9 @@ prop_compose! {
 prop_compose! {
     fn other()(
         cause in prop::sample::select(&CAUSES[..]), functions in prop::collection::vec((name(), number()), 1..5),
-        count in number(), ns in prop::option::of(0.0..1e12),
+        count in number(), ns in prop::option::of(0.0..1e12), caller_ns in prop::option::of(0.0..1e12),
     ) -> OtherRow {
-        OtherRow { cause, functions, count, ns }
+        OtherRow { cause, functions, count, ns, caller_ns }
     }
 }
 
@@ -111,12 +111,12 @@ prop_compose! {
     fn report()(
         sites in prop::collection::vec(site(), 0..3), programs in prop::collection::vec(program(), 0..4),
         others in prop::collection::vec(other(), 0..3), advice in prop::collection::vec(advice(), 0..2),
-        (attributed, ns) in (number(), number()), cpus in 1..512usize,
+        (attributed, ns) in (number(), number()), function_calls in prop::option::of(number()), cpus in 1..512usize,
     ) -> Report {
         Report {
             answer: Vec::new(), sites, programs, others, matrix: Vec::new(), cpu_matrix: Vec::new(), advice,
             folded: Default::default(), interrupts: 0, attributed, lost: 0, samples: 0, cpus, ns: ns * 1000, pace: 1.0,
-            fault_ns: None, notes: Vec::new(),
+            fault_ns: None, function_calls, notes: Vec::new(),
         }
     }
 }

@@ -55,6 +55,7 @@ impl Attribution {
             folded,
             program,
             pid: sample.pid,
+            tid: sample.tid,
             cpu: sample.cpu,
             pages,
             began: sample.time_ns,

@@ -71,6 +71,8 @@ pub struct Attribution {
     between: Between,
     discards: Discards,
     known: given::Known,
+    /// Waits that are over and not told: requests, and when they ended.
+    waited: Vec<(u64, u64)>,
     /// Where what was mapped begins, by process: whether it is a file. Of the stretch of time that is recorded now.
     mapped: FxHashMap<(u32, u64), bool>,
     /// Whole stacks, folded, and what they weigh.
@@ -84,6 +86,8 @@ pub struct Attribution {
     /// Of that which was queued between the stretches of time in which everything is recorded, what was recorded, by
     /// function: for more of it, as the count of `between:csd_queue_cpu` says.
     pub functions_between: FxHashMap<Arc<str>, u64>,
+    /// Calls of `membarrier` that were recorded, and how long they took, in nanoseconds.
+    pub barriers: (u64, u64),
     /// Function-call interrupts in all, and reschedule interrupts.
     pub call_interrupts: u64,
     /// See `call_interrupts`.
@@ -122,6 +126,8 @@ pub struct Attribution {
     pub notes: Vec<Arc<str>>,
     /// How long events were recorded, where that was not all the time, in nanoseconds.
     pub windows_ns: Option<u64>,
+    /// When the last of these stretches ended.
+    last_window_ns: Option<u64>,
     /// Which events there are.
     pub seen: Seen,
     /// Symbols of the kernel below which a hypervisor does part of the work.
@@ -199,7 +205,10 @@ impl Attribution {
     /// Adds an item; stretches of time that end with it are told to `observer`.
     pub fn item(&mut self, item: Item, observer: &mut dyn Observer) {
         match item {
-            Item::Sample(sample) => self.sample(&sample, observer),
+            Item::Sample(sample) => {
+                self.sample(&sample, observer);
+                self.tell_waits(observer);
+            }
             Item::Host(host) => self.host = Some(host),
             Item::Statistics(statistics) => match statistics.when {
                 When::Before => self.before = Some(statistics),
@@ -217,6 +226,14 @@ impl Attribution {
             Item::Window(window) => {
                 *self.windows_ns.get_or_insert(0) += window.end_ns.saturating_sub(window.start_ns);
                 self.window_closed(window.end_ns);
+                self.tell_waits(observer);
+                if window.end_ns > window.start_ns {
+                    let before = self.last_window_ns.replace(window.end_ns);
+                    let begun = self.before.as_ref().map(|before| before.time_ns);
+                    if let Some(from_ns) = before.or(begun.filter(|&begun| begun > 0)) {
+                        observer.gap(from_ns, window.start_ns);
+                    }
+                }
             }
             Item::Change(change) => self.change(&change),
         }

@@ -17,6 +17,8 @@ pub struct Request {
     pub program: usize,
     /// The initiator's process.
     pub pid: u32,
+    /// The initiator's thread.
+    pub tid: u32,
     /// The initiator's CPU.
     pub cpu: u32,
     /// What is flushed; `None` is everything.

@@ -40,6 +40,9 @@ pub struct Slice<'a> {
 pub trait Observer {
     /// This one is over.
     fn slice(&mut self, slice: &Slice<'_>);
+
+    /// Nothing was recorded from the one time to the other.
+    fn gap(&mut self, _from_ns: u64, _to_ns: u64) {}
 }
 
 /// No process.

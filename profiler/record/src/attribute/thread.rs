@@ -59,6 +59,29 @@ impl Attribution {
             self.sites[site].waited.add(least, most);
             self.sites[site].waits += 1;
             self.weigh(&folded).waited_ns += least;
+            if least > 0 {
+                self.waited.push((id, sent));
+            }
+        }
+    }
+
+    /// Tells of waits that are over: of whatever asked others to flush, be it a call or not.
+    pub(super) fn tell_waits(&mut self, observer: &mut dyn Observer) {
+        for (id, sent) in std::mem::take(&mut self.waited) {
+            let Some(request) = self.requests.get(id) else {
+                continue;
+            };
+            let done = request.done.unwrap_or(sent);
+            observer.slice(&Slice {
+                kind: Stretch::Wait,
+                cpu: request.cpu,
+                tid: request.tid,
+                program: &self.programs[request.program].name,
+                start_ns: sent,
+                end_ns: request.end.map_or(done, |end| done.min(end)),
+                what: &self.sites[request.site].place.call,
+                site: Some(request.site),
+            });
         }
     }
 
@@ -70,13 +93,6 @@ impl Attribution {
         observer: &mut dyn Observer,
     ) {
         let now = sample.time_ns;
-        let open = self.threads.get(&sample.tid).and_then(|thread| thread.open);
-        let waited = open
-            .and_then(|id| self.requests.get(id))
-            .and_then(|request| {
-                let sent = request.sent?;
-                Some((sent, request.done.unwrap_or(now).min(now), request.site))
-            });
         self.close(sample.tid, now);
         let call = self
             .threads
@@ -93,16 +109,6 @@ impl Attribution {
             self.mapped.insert((sample.pid, start), file);
         }
         let name = self.programs[program].name.clone();
-        if let Some((sent, done, site)) = waited {
-            observer.slice(&slice::of(
-                sample,
-                &name,
-                Stretch::Wait,
-                (sent, done),
-                &call.name,
-                Some(site),
-            ));
-        }
         let whole = slice::of(
             sample,
             &name,
@@ -117,6 +123,10 @@ impl Attribution {
         });
         let owner = self.owner(sample, program);
         let given = self.gave_back(sample.pid, owner, &call, result, call.site);
+        if &*call.name == "membarrier" {
+            self.barriers.0 += 1;
+            self.barriers.1 += now.saturating_sub(call.start_ns);
+        }
         let Some(site) = call.site else {
             self.programs[program].locked_ns += call.locked_ns;
             return;

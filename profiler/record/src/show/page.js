@@ -79,9 +79,9 @@
       if (one.end < start || one.start > start + long) continue;
       const x = left + Math.max(0, (one.start - start) / long) * room;
       const wide = Math.max(1, (one.end - Math.max(one.start, start)) / long * room);
-      const wait = one.kind === "wait";
+      const wait = one.kind === "wait", gap = one.kind === "gap";
       to.fillStyle = style.getPropertyValue("--" + one.kind);
-      to.fillRect(x, cpus.indexOf(one.cpu) * lane + (wait ? 12 : 2), Math.min(wide, left + room - x), wait ? 9 : 10);
+      to.fillRect(x, cpus.indexOf(one.cpu) * lane + (wait ? 12 : 2), Math.min(wide, left + room - x), gap ? 19 : wait ? 9 : 10);
     }
     by("span").textContent = time(start) + " to " + time(start + long) + " of the " + time(end) + " in which most happened";
     canvas.onclick = event => {

@@ -168,7 +168,7 @@ fn timeline_part(timeline: &[Kept]) -> maud::Markup {
             }
             p .key {
                 span .taken { "shootdown taken" } " " span .other { "other function call" } " "
-                span .wait { "initiator waits" }
+                span .wait { "initiator waits" } " " span .gap { "not recorded" }
             }
             div .wide { canvas #cpus height="40" {} }
             p #slice .soft {}
@@ -252,13 +252,14 @@ fn others(report: &Report) -> maud::Markup {
         @if !report.others.is_empty() {
             h2 { "Interrupts that are no shootdowns" }
             div .wide { table #others {
-                thead { tr { th { "whose" } th { "functions" } th .n { "how often" } th .n { "time" } } }
+                thead { tr { th { "whose" } th { "functions" } th .n { "how often" } th .n { "time" } th .n { "callers' time" } } }
                 tbody { @for other in &report.others {
                     tr {
                         td { (other.cause) }
                         td { (other.functions.iter().take(4).map(|(name, _)| name.as_str()).collect::<Vec<_>>().join(", ")) }
                         td .n { (count(other.count)) }
                         td .n { (other.ns.map_or_else(|| "–".into(), time)) }
+                        td .n { (other.caller_ns.map_or_else(|| "–".into(), time)) }
                     }
                 } }
             } }

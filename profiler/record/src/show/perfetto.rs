@@ -24,6 +24,7 @@ pub struct Perfetto<W: Write> {
 const TAKEN: u32 = 1;
 const WAITED: u32 = 2;
 const CALLS: u32 = 3;
+const GAPS: u32 = 4;
 
 impl<W: Write> Perfetto<W> {
     /// A trace into `to`.
@@ -61,6 +62,7 @@ impl<W: Write> Perfetto<W> {
             (TAKEN, "interrupts taken, by CPU"),
             (WAITED, "initiators waiting, by CPU"),
             (CALLS, "memory calls, by thread"),
+            (GAPS, "not recorded"),
         ];
         for (pid, name) in named {
             self.event(
@@ -83,6 +85,17 @@ impl<W: Write> Perfetto<W> {
 }
 
 impl<W: Write> Observer for Perfetto<W> {
+    fn gap(&mut self, from_ns: u64, to_ns: u64) {
+        let Some(first) = self.first else {
+            return;
+        };
+        let us = (from_ns as f64 - first as f64) / 1e3;
+        let took = to_ns.saturating_sub(from_ns) as f64 / 1e3;
+        self.event(&json!({
+            "ph": "X", "name": "not recorded", "cat": "gap", "ts": us, "dur": took, "pid": GAPS, "tid": 0,
+        }));
+    }
+
     fn slice(&mut self, slice: &Slice<'_>) {
         let first = *self.first.get_or_insert(slice.start_ns);
         self.cpus.insert(slice.cpu);

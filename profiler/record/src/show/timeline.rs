@@ -1,5 +1,7 @@
 //! A stretch of the recording, kept for the page: what the CPUs did while most was going on.
 
+use std::collections::BTreeSet;
+
 use serde::Serialize;
 
 use crate::attribute::{Observer, Slice, Stretch};
@@ -23,6 +25,8 @@ pub struct Kept {
 pub struct Timeline {
     now: Vec<Kept>,
     best: Vec<Kept>,
+    /// When nothing was recorded.
+    gaps: Vec<(u64, u64)>,
 }
 
 fn length(kept: &[Kept]) -> u64 {
@@ -36,6 +40,22 @@ impl Timeline {
     pub fn finish(mut self) -> Vec<Kept> {
         self.choose();
         let first = self.best.iter().map(|one| one.start).min().unwrap_or(0);
+        let last = self.best.iter().map(|one| one.end).max().unwrap_or(0);
+        let cpus: BTreeSet<u32> = self.best.iter().map(|one| one.cpu).collect();
+        let gaps = self
+            .gaps
+            .iter()
+            .map(|&(from, to)| (from.max(first), to.min(last)));
+        for (start, end) in gaps.filter(|(from, to)| from < to) {
+            self.best.extend(cpus.iter().map(|&cpu| Kept {
+                cpu,
+                kind: "gap",
+                start,
+                end,
+                what: "not recorded".to_owned(),
+                program: String::new(),
+            }));
+        }
         for one in &mut self.best {
             one.start -= first;
             one.end -= first;
@@ -56,6 +76,10 @@ impl Timeline {
 }
 
 impl Observer for Timeline {
+    fn gap(&mut self, from_ns: u64, to_ns: u64) {
+        self.gaps.push((from_ns, to_ns));
+    }
+
     fn slice(&mut self, slice: &Slice<'_>) {
         let kind = match slice.kind {
             Stretch::Stolen => "taken",
@@ -84,6 +108,11 @@ impl<A: Observer, B: Observer> Observer for (A, B) {
         self.0.slice(slice);
         self.1.slice(slice);
     }
+
+    fn gap(&mut self, from_ns: u64, to_ns: u64) {
+        self.0.gap(from_ns, to_ns);
+        self.1.gap(from_ns, to_ns);
+    }
 }
 
 /// Tells nothing if there is none.
@@ -93,11 +122,42 @@ impl<O: Observer> Observer for Option<O> {
             observer.slice(slice);
         }
     }
+
+    fn gap(&mut self, from_ns: u64, to_ns: u64) {
+        if let Some(observer) = self {
+            observer.gap(from_ns, to_ns);
+        }
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn time_that_was_not_recorded_is_not_idle() {
+        let mut timeline = Timeline::default();
+        let mut at = |cpu, start_ns| {
+            timeline.slice(&Slice {
+                kind: Stretch::Stolen,
+                cpu,
+                tid: 1,
+                program: "x",
+                start_ns,
+                end_ns: start_ns + 10,
+                what: "flush",
+                site: None,
+            });
+        };
+        at(0, 1_000);
+        at(1, 9_000);
+        timeline.gap(0, 900);
+        timeline.gap(2_000, 8_000);
+        let kept = timeline.finish();
+        let gaps = kept.iter().filter(|one| one.kind == "gap");
+        let gaps: Vec<_> = gaps.map(|one| (one.cpu, one.start, one.end)).collect();
+        assert_eq!(gaps, [(0, 1_000, 7_000), (1, 1_000, 7_000)]);
+    }
 
     #[test]
     fn the_densest_stretch_is_kept() {
