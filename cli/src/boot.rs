@@ -85,7 +85,7 @@ pub struct BootArgs {
     repeat: u32,
     /// Words for the kernel's command line: policy=POLICY (`quell list policies`), parameters=NAME:VALUE,… of the
     /// workload, watchdog_ms=N, migrate_together=N, tag_bits=N (few AArch64 tags, so that they run out),
-    /// break=request|here|broadcast|nmi or a mutant's name as in docs/mutants.md (leaves something out: the run must
+    /// break=request|here|broadcast|nmi or a mutant's name from `quell explore --mutants` (leaves something out: the run must
     /// then fail)
     #[arg(long = "option", value_name = "NAME=VALUE")]
     options: Vec<String>,

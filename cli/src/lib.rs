@@ -172,3 +172,20 @@ pub fn main() -> ExitCode {
         })
     })
 }
+
+/// The chapters of the documents that have code: `cargo test` compiles it.
+#[cfg(doctest)]
+mod chapters {
+    #[doc = include_str!("../../docs/guide/architecture.md")]
+    mod architecture {}
+    #[doc = include_str!("../../docs/guide/broadcast.md")]
+    mod broadcast {}
+    #[doc = include_str!("../../docs/guide/experiment.md")]
+    mod experiment {}
+    #[doc = include_str!("../../docs/guide/machine-file.md")]
+    mod machine_file {}
+    #[doc = include_str!("../../docs/guide/mutant.md")]
+    mod mutant {}
+    #[doc = include_str!("../../docs/guide/violation.md")]
+    mod violation {}
+}

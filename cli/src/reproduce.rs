@@ -41,7 +41,7 @@ pub struct ReproduceArgs {
     /// Runs only the table of what the guards cost: the work on fast paths that closes holes
     #[arg(long, conflicts_with = "report")]
     guards: bool,
-    /// Prints the table of docs/headlines.md, with --guards that of docs/guards.md, and nothing else
+    /// Prints the table of docs/headlines.md, with --guards that of model/experiments/results/guards.txt, and nothing else
     #[arg(long, conflicts_with_all = ["json", "report"])]
     markdown: bool,
     /// Only this mechanism, S0 to S4, or this workload
@@ -297,7 +297,7 @@ fn print_guards(rows: &[guards::Row]) {
         "Gain: time saved by the mechanism with the guard in its place. Cost: time with the guard \
          against the same run without it, in which the contract may break; of several seeds the mean, \
          the least and the most, and what is below 0.1 % is chance. 0 broken: this workload does not \
-         come across the hole; `quell explore --mutants NAME` does, see docs/guards.md.",
+         come across the hole; `quell explore --mutants NAME` does, see docs/how-far.md.",
     );
 }
 

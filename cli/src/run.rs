@@ -49,8 +49,8 @@ pub struct RunArgs {
     /// Writes what every CPU did to this file, for Perfetto (ui.perfetto.dev) or chrome://tracing
     #[arg(long, value_name = "FILE")]
     trace: Option<PathBuf>,
-    /// Leaves a guard out, to see what it costs and what breaks without it: the name of a mutant of
-    /// docs/mutants.md; may be repeated. The contract may break, and the run may never end
+    /// Leaves a guard out, to see what it costs and what breaks without it: the name of a mutant that
+    /// `quell explore --mutants` lists; may be repeated. The contract may break, and the run may never end
     #[arg(long, value_name = "GUARD", value_parser = guard)]
     without: Vec<&'static Rule>,
 }
@@ -61,7 +61,7 @@ pub struct RunArgs {
 /// If there is none.
 pub fn guard(name: &str) -> Result<&'static Rule, String> {
     quell_vm::rules::named(name)
-        .ok_or_else(|| "no mutant of that name; docs/mutants.md lists them".into())
+        .ok_or_else(|| "no mutant of that name; `quell explore --mutants` lists them".into())
 }
 
 /// From what spread over seeds on it is told: a hundredth of the median.

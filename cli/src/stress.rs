@@ -35,8 +35,8 @@ pub struct StressArgs {
     /// Prints one JSON object instead of a table
     #[arg(long)]
     json: bool,
-    /// Leaves a guard out until what it guards against is seen, to see that it is: the name of a mutant of
-    /// docs/mutants.md. The run ends there
+    /// Leaves a guard out until what it guards against is seen, to see that it is: the name of a mutant that
+    /// `quell explore --mutants` lists. The run ends there
     #[arg(long, value_name = "GUARD", value_parser = guard)]
     without: Option<&'static Rule>,
 }

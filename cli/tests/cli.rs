@@ -89,7 +89,7 @@ fn what_guards_cost_is_printed_beside_the_gain_and_breaks_nothing() {
     quell(&["run", "dontneed", "--without", "Nothing"])
         .assert()
         .code(2)
-        .stderr(contains("Nothing").and(contains("docs/mutants.md")));
+        .stderr(contains("Nothing").and(contains("explore --mutants")));
     quell(&["reproduce", "--guards", "--only", "dontneed"])
         .assert()
         .success()

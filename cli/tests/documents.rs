@@ -1,5 +1,7 @@
-//! The commands that the documents tell a reader to type are commands that `quell` takes.
+//! The commands that the documents tell a reader to type are commands that `quell` takes, and their links lead
+//! somewhere.
 
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -92,4 +94,74 @@ fn the_readme_names_every_command() {
     });
     assert_eq!(missing.collect::<Vec<_>>(), [] as [&&str; 0]);
     assert!(names.len() > 10, "{names:?}");
+}
+
+/// Headings as mdBook and forges make anchors of them.
+fn anchors(text: &str) -> BTreeSet<String> {
+    let headings = text.lines().filter(|line| line.starts_with('#'));
+    let anchor = |line: &str| {
+        let heading = line.trim_start_matches('#').trim().to_lowercase();
+        let kept = heading.replace(' ', "-");
+        kept.replace(|c: char| !c.is_alphanumeric() && c != '-' && c != '_', "")
+    };
+    headings.map(anchor).collect()
+}
+
+/// Where the links of a document lead within the repository: the file, and the heading if one is named.
+fn links(path: &Path, text: &str) -> Vec<(PathBuf, String)> {
+    let outside_of_blocks = text.split("\n```").step_by(2).collect::<String>();
+    let targets = outside_of_blocks.split("](").skip(1);
+    let targets = targets.filter_map(|rest| rest.split_once(')').map(|(target, _)| target));
+    let inside = targets.filter(|target| !target.contains("://") && !target.contains('`'));
+    let resolve = |target: &str| {
+        let (file, anchor) = target.split_once('#').unwrap_or((target, ""));
+        let file = match file {
+            "" => path.to_owned(),
+            file => path.parent().expect("a folder").join(file),
+        };
+        (file, anchor.to_owned())
+    };
+    inside.map(resolve).collect()
+}
+
+#[test]
+fn links_lead_somewhere_and_every_document_is_a_chapter() {
+    let mut wrong = Vec::new();
+    let mut followed = 0;
+    let mut chapters = BTreeSet::new();
+    for path in documents() {
+        let text = std::fs::read_to_string(&path).expect("a document");
+        for (target, anchor) in links(&path, &text) {
+            followed += 1;
+            let Ok(file) = target.canonicalize() else {
+                wrong.push(format!("{}: no {}", path.display(), target.display()));
+                continue;
+            };
+            let there = || std::fs::read_to_string(&file).expect("a document");
+            if !anchor.is_empty() && !anchors(&there()).contains(&anchor) {
+                let place = target.display();
+                wrong.push(format!(
+                    "{}: no heading {anchor} in {place}",
+                    path.display()
+                ));
+            }
+            if path.ends_with("SUMMARY.md") {
+                chapters.insert(file);
+            }
+        }
+    }
+    for path in documents()
+        .iter()
+        .filter_map(|path| path.canonicalize().ok())
+    {
+        let outside = path.ends_with("README.md") || path.ends_with("SUMMARY.md");
+        if !outside && !chapters.contains(&path) {
+            wrong.push(format!("{} is not in docs/SUMMARY.md", path.display()));
+        }
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+    assert!(
+        followed > 60,
+        "{followed} links: the documents were not read"
+    );
 }

@@ -73,13 +73,19 @@ fn the_readme_shows_the_row_of_each_mechanism() {
 #[test]
 #[ignore = "builds the optimised command: cargo xtask ci figures"]
 fn the_guards_cost_what_reproduce_prints() {
-    holds("docs/guards.md", &["reproduce", "--guards", "--markdown"]);
+    holds(
+        "model/experiments/results/guards.txt",
+        &["reproduce", "--guards", "--markdown"],
+    );
 }
 
 #[test]
 #[ignore = "builds the optimised command: cargo xtask ci figures"]
 fn the_mutants_die_as_explore_prints() {
-    holds("docs/mutants.md", &["explore", "--mutants", "--markdown"]);
+    holds(
+        "search/adversary/results/mutants.txt",
+        &["explore", "--mutants", "--markdown"],
+    );
 }
 
 #[test]

@@ -1,10 +1,9 @@
 //! `cargo xtask mutate`: mutants of the engine that a program makes.
 
-use crate::output;
 use quell_mutate::judge::{Effort, Verdict, judge, record};
 use quell_mutate::kept::{self, Entry, Kind, PLACE};
 use quell_mutate::sources::{self, Mutant};
-use quell_mutate::{build, document, tree};
+use quell_mutate::{build, tree};
 use serde_json::json;
 use std::collections::BTreeMap;
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -25,7 +24,6 @@ pub struct Asked {
     jobs: Option<usize>,
     json: bool,
     list: bool,
-    markdown: bool,
     thorough: bool,
     /// By the engine's tests alone.
     tests: bool,
@@ -51,7 +49,6 @@ pub fn asked(words: &[String]) -> Result<Asked, String> {
             "--jobs" => asked.jobs = Some(number(value()?)?),
             "--json" => asked.json = true,
             "--list" => asked.list = true,
-            "--markdown" => asked.markdown = true,
             "--tests" => asked.tests = true,
             "--thorough" => asked.thorough = true,
             unknown => return Err(format!("mutate knows no {unknown}")),
@@ -156,13 +153,9 @@ pub fn run(root: &Path, asked: &Asked) -> Result<(), Wrong> {
     let mutants = sources::mutants(&sources);
     let entries = kept::read(root)?;
     let kept = kept::numbers(&entries, &mutants).map_err(Wrong::Untrue)?;
-    if asked.markdown {
-        output::print(document::document(&entries));
-        return Ok(());
-    }
     if asked.list {
         for (number, mutant) in (1..).zip(&mutants) {
-            output::print(format_args!("{}\n", told(number, mutant)));
+            println!("{}", told(number, mutant));
         }
         return Ok(());
     }

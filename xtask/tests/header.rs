@@ -11,7 +11,7 @@ const FILES: &[&str] = &[
 
 /// A file of the crate that has the header.
 fn of_c(file: &str) -> String {
-    format!("{}/../quell-c/{file}", env!("CARGO_MANIFEST_DIR"))
+    format!("{}/../engine/quell-c/{file}", env!("CARGO_MANIFEST_DIR"))
 }
 
 /// The header as it should be.

@@ -96,7 +96,7 @@ pub struct ExploreArgs {
     /// breaks the contract and what kills a mutant
     #[arg(long, value_name = "DIR", requires = "generate")]
     pub corpus: Option<PathBuf>,
-    /// With --mutants: print the table of docs/mutants.md; with --generate, too, that of docs/survival.md
+    /// With --mutants: print the table of search/adversary/results/mutants.txt; with --generate, too, that of search/adversary/results/survival.txt
     #[arg(long, requires = "mutants")]
     pub markdown: bool,
     /// Repeat the run of a replay code, or of a program that was written down, and print what each CPU does

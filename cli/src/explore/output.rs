@@ -352,8 +352,6 @@ fn run(killed: Option<&Kill>) -> Option<(&Case<'static>, &Failure)> {
 }
 
 fn markdown(tested: &[Tested]) {
-    say!("{}", include_str!("mutants_head.md").trim_end());
-    say!();
     say!("| mutant | mistake | bug | killed by | machine | clause | schedules |");
     say!("| --- | --- | --- | --- | --- | --- | ---: |");
     for h in tested {

@@ -1,4 +1,4 @@
-//! `quell explore --generate --mutants --markdown`: what the adversary's own programs find, as `docs/survival.md`.
+//! `quell explore --generate --mutants --markdown`: what the adversary's own programs find, as `search/adversary/results/survival.txt`.
 
 use crate::output::say;
 use quell_adversary::generate::Campaign;
@@ -42,10 +42,9 @@ const FIRST_POINT: u64 = 10_000;
 
 /// Prints the whole document.
 pub fn print(campaign: &Campaign) {
-    say!("{}", include_str!("survival_head.md").trim_end());
     let killed = campaign.killed.len();
     say!(
-        "\nIn {} schedules of {} programs {killed} of {} mutants died; {} violations without a mutant.",
+        "In {} schedules of {} programs {killed} of {} mutants died; {} violations without a mutant.",
         campaign.spent.schedules,
         campaign.spent.programs,
         killed + campaign.alive.len(),

@@ -9,7 +9,7 @@
 //! before it ended, is in it.
 //!
 //! The callers choose the orderings, so the operations pass on their caller's place: the check of orderings
-//! (`docs/orderings.md`) weakens them there.
+//! weakens them there.
 
 use crate::stack::Few;
 use crate::word::Word;

@@ -31,7 +31,7 @@ pub fn check(
         && !is_rule(name)
     {
         return Err(format!(
-            "option `break={name}`: there are {} and the mutants of docs/mutants.md that are rules",
+            "option `break={name}`: there are {} and the mutants of `quell explore --mutants` that are rules",
             MISTAKES_OF_THE_MACHINE.join(", ")
         ));
     }

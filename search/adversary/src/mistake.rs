@@ -5,7 +5,7 @@
 //! invalidation reaches less than it should ([`broken`](crate::broken)). Or an *ordering* is weaker than the code says:
 //! that of the stores to one word, or of one kind of operation in one file of the engine ([`Weakened`]).
 //!
-//! Scenarios, replay codes and `docs/mutants.md` name a mistake by its name, which never changes.
+//! Scenarios, replay codes and `search/adversary/results/mutants.txt` name a mistake by its name, which never changes.
 
 use crate::broken::Boundary;
 use crate::kind::{MachineKind, Stores};
@@ -83,7 +83,7 @@ impl Weakened {
 }
 
 /// The orderings that are weakened, one at a time. Every one of them in the source has its mutant under
-/// another tool (`docs/orderings.md`); here are some that show as a breach of the contract.
+/// loom; here are some that show as a breach of the contract.
 pub static WEAKENED: &[Weakened] = &[
     Weakened {
         name: "RelaxedDone",

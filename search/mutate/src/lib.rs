@@ -12,10 +12,8 @@
 //! | [`build`] | what of it compiles; tests and trial, built once |
 //! | [`judge`] | the tests and the adversary's cases, one mutant after the other |
 //! | [`kept`] | survivors that were judged, each with its reason |
-//! | [`document`] | the list of those as a table |
 
 pub mod build;
-pub mod document;
 pub mod judge;
 pub mod kept;
 pub mod points;

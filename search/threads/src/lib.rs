@@ -27,7 +27,7 @@
 //!
 //! Interrupts are taken at access points and in waiting loops, not between any two instructions.
 //! There are no walker caches: of C6 only a walk that reads a freed table shows. A processor with strong ordering
-//! passes code that a weaker one would break; `quell-orderings` looks for that, under loom.
+//! passes code that a weaker one would break; the test `orderings` looks for that, under loom.
 
 pub mod cores;
 pub mod cost;

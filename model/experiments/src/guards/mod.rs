@@ -14,7 +14,8 @@
 //! Mutants that put the same work at another place (the clock read after the flush, a space published
 //! after its root was loaded, frames freed before the flush) cost nothing and save nothing; mutants that
 //! take away what a mechanism is for (the flush, the post, the wait) are no guards. Guards that no
-//! workload comes to are listed in `docs/guards.md` with the reason.
+//! workload comes to have no row either: locks that the manager needs without the mechanism, CPUs that go offline, and
+//! changes of the kernel's own mappings.
 
 mod scenes;
 #[cfg(test)]

@@ -7,10 +7,9 @@
 //! that reads it through a TLB must be ordered before the new owner that writes it, by the orderings of
 //! the engine and by nothing else; if one is too weak, loom reports a race.
 //!
-//! Above each ordering stronger than `Relaxed` in the source of the engine, of `quell-zero` and of `quell-vm` a
-//! comment names the race ([`races`]) that is lost if it is one step weaker: `SeqCst` as acquire and release,
-//! `Acquire` or `Release` as `Relaxed`, a fence left out. Each is tried here. So no ordering is there in vain, and
-//! none comes or goes unnoticed. Of `quell-vm` the few files that order anything are compiled into this test, with
+//! Each ordering stronger than `Relaxed` that a race ([`races`]) passes in the source of the engine, of `quell-zero` and
+//! of `quell-vm` is then weakened by one step: `SeqCst` to acquire and release, `Acquire` or `Release` to `Relaxed`, a
+//! fence left out. A race that the [`table`] names for its function must be lost. So no ordering is there in vain. Of `quell-vm` the few files that order anything are compiled into this test, with
 //! a [`shared`] number that is loom's ([`manager`]).
 //!
 //! # What this does not show
@@ -18,7 +17,7 @@
 //! Loom runs one thread at a time, and no load returns what is written later: a load that is
 //! executed ahead of its place shows only as one that returns something old. The races are short
 //! and have two threads, though more CPUs may be held up in the middle of the engine. Table walks,
-//! store buffers, receipts and NMIs belong to the adversary (`docs/mutants.md`), the processor's own
+//! store buffers, receipts and NMIs belong to the adversary, the processor's own
 //! reordering to the stress test on threads.
 
 mod machine;
@@ -28,6 +27,7 @@ mod race;
 mod races;
 mod shared;
 mod source;
+mod table;
 mod word;
 
 use race::Race;
@@ -37,7 +37,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Mutex;
 use std::sync::atomic::AtomicUsize;
 use std::sync::atomic::Ordering::Relaxed;
-use word::Weak;
+use word::{Seen, Weak};
 
 /// Runs a race in every way that loom knows, and says how many those are; panics if one is wrong.
 fn check(race: &'static Race) -> usize {
@@ -53,22 +53,23 @@ fn check(race: &'static Race) -> usize {
     executions.load(Relaxed)
 }
 
-/// In how many ways the race holds, with that ordering weakened; or else what went wrong in one.
-fn run(race: &'static Race, place: Option<&Place>) -> Result<usize, String> {
+/// In how many ways the race holds, with that ordering weakened, or else what went wrong in one; and the orderings that
+/// it passed, if none was weakened.
+fn run(race: &'static Race, place: Option<&Place>) -> (Result<usize, String>, Vec<Seen>) {
     let weak = place.map(|place| -> &'static Weak {
         machine::leak(Weak {
-            line: (place.site.file.clone(), place.site.line as u32),
-            nth: place.site.nth,
+            place: place.seen.clone(),
             to: place.to,
         })
     });
     let search = move || {
         word::weaken(weak);
-        catch_unwind(AssertUnwindSafe(|| check(race))).map_err(|panic| {
+        let result = catch_unwind(AssertUnwindSafe(|| check(race))).map_err(|panic| {
             let text = panic.downcast_ref::<String>().cloned();
             let text = text.or_else(|| panic.downcast_ref::<&str>().map(|text| text.to_string()));
             text.unwrap_or_default()
-        })
+        });
+        (result, word::seen())
     };
     // A thread of its own: a run that panics leaves loom's state behind.
     let thread = std::thread::spawn(search);
@@ -118,28 +119,38 @@ fn race_named(name: &str) -> Option<&'static Race> {
     RACES.iter().find(|race| race.name == name)
 }
 
+/// Runs every race, all of which hold, and gives the orderings that they pass.
+fn places() -> Vec<Place> {
+    let races: Vec<&'static Race> = RACES.iter().collect();
+    let runs = two_at_a_time(&races, |race| (race.name, run(race, None)));
+    let mut seen = Vec::new();
+    for (name, (result, passed)) in runs {
+        println!("{name}: {result:?}");
+        result.unwrap_or_else(|why| panic!("{name} is lost: {why}"));
+        seen.extend(passed);
+    }
+    seen.sort_by_key(|place| (place.file.clone(), place.line, place.nth));
+    seen.dedup();
+    source::places(&seen)
+}
+
+fn is_lost(race: &'static Race, place: &Place) -> bool {
+    run(race, Some(place))
+        .0
+        .is_err_and(|why| breaks_the_contract(&why))
+}
+
 #[test]
 fn each_ordering_suffices_and_none_is_there_in_vain() {
     quietly();
-    let races: Vec<&'static Race> = RACES.iter().collect();
-    let results = two_at_a_time(&races, |race| (race.name, run(race, None)));
-    for (name, result) in &results {
-        println!("{name}: {result:?}");
-    }
-    let wrong: Vec<_> = results.iter().filter(|(_, run)| run.is_err()).collect();
-    assert!(wrong.is_empty(), "races that are lost: {wrong:#?}");
-
-    let places = source::places();
-    let unnoticed: Vec<_> = two_at_a_time(&places, |place| {
-        let race = race_named(place.race()).expect("the comments name races that exist");
-        match run(race, Some(place)) {
-            Err(why) if breaks_the_contract(&why) => None,
-            result => Some(format!("{place}: {} is not lost: {result:?}", place.race())),
-        }
-    })
-    .into_iter()
-    .flatten()
-    .collect();
+    let places = places();
+    let unnoticed = two_at_a_time(&places, |place| {
+        let races = place.races.iter();
+        let mut races = races.map(|name| race_named(name).expect("the table names races"));
+        let lost = races.any(|race| is_lost(race, place));
+        (!lost).then(|| format!("{place}: none of {:?} is lost", place.races))
+    });
+    let unnoticed: Vec<_> = unnoticed.into_iter().flatten().collect();
     assert!(unnoticed.is_empty(), "weakened unnoticed: {unnoticed:#?}");
     println!("{} weakened orderings, each noticed", places.len());
 }
@@ -151,12 +162,10 @@ fn each_ordering_suffices_and_none_is_there_in_vain() {
 fn search() {
     quietly();
     let function = std::env::var("QUELL_FUNCTION").unwrap_or_default();
-    let mut places = source::places();
-    places.retain(|place| function.is_empty() || place.site.function == function);
+    let mut places = places();
+    places.retain(|place| function.is_empty() || place.function == function);
     two_at_a_time(&places, |place| {
-        let lost = RACES
-            .iter()
-            .find(|race| run(race, Some(place)).is_err_and(|why| breaks_the_contract(&why)));
+        let lost = RACES.iter().find(|race| is_lost(race, place));
         println!("{place}: {}", lost.map_or("none is lost", |race| race.name));
     });
 }

@@ -10,25 +10,62 @@
 use crate::machine::{Moment, reach};
 use loom::sync::atomic::{AtomicBool, AtomicU64, fence};
 use quell::Word;
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
 use std::panic::Location;
 use std::sync::Mutex;
 use std::sync::atomic::Ordering::{self, AcqRel, Acquire, Relaxed, Release, SeqCst};
 
-/// A line of the source: the end of the file's name and the number.
-pub type Line = (String, u32);
+/// The sources whose orderings are weakened.
+const SOURCES: [&str; 3] = [
+    "engine/quell/src/",
+    "engine/quell-zero/src/",
+    "testbed/vm/src/",
+];
+
+/// An ordering above `Relaxed` that a race has passed.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Seen {
+    /// From the root of the workspace.
+    pub file: String,
+    pub line: u32,
+    /// Which of the orderings above `Relaxed` of this call.
+    pub nth: usize,
+    pub operation: Operation,
+    pub order: Ordering,
+}
 
 /// One ordering that is weakened.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Weak {
-    pub line: Line,
-    /// Which of the orderings above `Relaxed` on that line.
-    pub nth: usize,
+    pub place: Seen,
     pub to: Ordering,
 }
 
+/// An access: the call, which of its orderings, and what it does.
+type Access = (&'static Location<'static>, usize, Operation, Ordering);
+
 std::thread_local! {
     static WEAK: Cell<Option<&'static Weak>> = const { Cell::new(None) };
+    /// Loom runs a race on one thread of the host.
+    static SEEN: RefCell<Vec<Access>> = const { RefCell::new(Vec::new()) };
+}
+
+/// What this thread has passed.
+pub fn seen() -> Vec<Seen> {
+    let accesses = SEEN.take();
+    let places = accesses
+        .into_iter()
+        .filter_map(|(call, nth, operation, order)| {
+            let at = SOURCES.iter().find_map(|source| call.file().find(source))?;
+            Some(Seen {
+                file: call.file()[at..].into(),
+                line: call.line(),
+                nth,
+                operation,
+                order,
+            })
+        });
+    places.collect()
 }
 
 /// From now on this thread weakens that ordering, if any.
@@ -38,23 +75,31 @@ pub fn weaken(weak: Option<&'static Weak>) {
 
 /// `order`, unless it is the one to be weakened, being the `nth` on the caller's line.
 #[track_caller]
-fn nth_ordered(order: Ordering, nth: usize) -> Ordering {
-    let here = Location::caller();
-    let chosen = |weak: &Weak| {
-        order != Relaxed
-            && weak.nth == nth
-            && weak.line.1 == here.line()
-            && here.file().ends_with(&weak.line.0)
-    };
-    match WEAK.get() {
-        Some(weak) if chosen(weak) => weak.to,
-        _ => order,
+fn nth_ordered(order: Ordering, nth: usize, operation: Operation) -> Ordering {
+    if order == Relaxed {
+        return order;
     }
+    let here = Location::caller();
+    let Some(weak) = WEAK.get() else {
+        let access = (here, nth, operation, order);
+        SEEN.with_borrow_mut(|seen| {
+            if !seen.contains(&access) {
+                seen.push(access);
+            }
+        });
+        return order;
+    };
+    let place = &weak.place;
+    let chosen = place.nth == nth
+        && place.line == here.line()
+        && place.order == order
+        && here.file().ends_with(&place.file);
+    if chosen { weak.to } else { order }
 }
 
 #[track_caller]
-fn ordered(order: Ordering) -> Ordering {
-    nth_ordered(order, 0)
+fn ordered(order: Ordering, operation: Operation) -> Ordering {
+    nth_ordered(order, 0, operation)
 }
 
 /// A value that no word of the engine ever holds.
@@ -100,7 +145,7 @@ impl LoomWord {
         operation: impl FnOnce(&AtomicU64, Ordering) -> u64,
         change: impl FnOnce(u64) -> u64,
     ) -> u64 {
-        let order = ordered(order);
+        let order = ordered(order, Operation::Modification);
         let held = operation(&self.cell, order);
         self.wrote(change(held), order);
         held
@@ -124,7 +169,7 @@ unsafe impl Word for LoomWord {
     }
     #[track_caller]
     fn fence(order: Ordering) {
-        match ordered(order) {
+        match ordered(order, Operation::Fence) {
             Relaxed => {}
             order => fence(order),
         }
@@ -134,7 +179,7 @@ unsafe impl Word for LoomWord {
     }
     #[track_caller]
     fn load(&self, order: Ordering) -> u64 {
-        let order = ordered(order);
+        let order = ordered(order, Operation::Load);
         // Fails, so it orders nothing.
         let _ = self.loads.compare_exchange(true, true, Relaxed, Relaxed);
         let value = self.cell.load(order);
@@ -148,7 +193,7 @@ unsafe impl Word for LoomWord {
     }
     #[track_caller]
     fn store(&self, value: u64, order: Ordering) {
-        let order = ordered(order);
+        let order = ordered(order, Operation::Store);
         self.cell.store(value, order);
         self.wrote(value, order);
     }
@@ -164,8 +209,8 @@ unsafe impl Word for LoomWord {
         success: Ordering,
         failure: Ordering,
     ) -> Result<u64, u64> {
-        let failure = nth_ordered(failure, usize::from(success != Relaxed));
-        let success = ordered(success);
+        let failure = nth_ordered(failure, usize::from(success != Relaxed), Operation::Load);
+        let success = ordered(success, Operation::Modification);
         let result = self.cell.compare_exchange(current, new, success, failure);
         if result.is_ok() {
             self.wrote(new, success);

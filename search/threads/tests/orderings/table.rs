@@ -1,0 +1,364 @@
+//! Which race is lost if an ordering is one step weaker, by the function that holds the ordering.
+//!
+//! A function with several orderings lists the races of all of them, the quick ones first. The orderings themselves are found where the races
+//! pass them (`places`).
+
+/// File, function, and the races.
+pub const LOST: &[(&str, &str, &[&str])] = &[
+    (
+        "engine/quell/src/asid.rs",
+        "acquire",
+        &[
+            "a tag rollover while a CPU changes its root",
+            "two CPUs need tags",
+        ],
+    ),
+    (
+        "engine/quell/src/asid.rs",
+        "roll_over",
+        &["a tag rollover while a CPU changes its root"],
+    ),
+    (
+        "engine/quell/src/cpu.rs",
+        "must_be_asked",
+        &["an idle CPU comes back"],
+    ),
+    (
+        "engine/quell/src/cpu.rs",
+        "leave_to_entry",
+        &[
+            "a program enters the kernel, whose mappings change",
+            "a program is returned to while the kernel's mappings change",
+        ],
+    ),
+    (
+        "engine/quell/src/cpu.rs",
+        "has_flushed_since",
+        &["a CPU goes offline and comes back while it is asked to pay"],
+    ),
+    (
+        "engine/quell/src/cpu.rs",
+        "declare_running",
+        &["an idle CPU loads a space while it is flushed"],
+    ),
+    (
+        "engine/quell/src/cpu.rs",
+        "end_switch",
+        &["a claim against a CPU that leaves"],
+    ),
+    (
+        "engine/quell/src/cpu.rs",
+        "go_lazy",
+        &["a CPU goes idle while its space is flushed"],
+    ),
+    (
+        "engine/quell/src/cpu.rs",
+        "wake",
+        &["an idle CPU comes back"],
+    ),
+    (
+        "engine/quell/src/cpu.rs",
+        "enter_user",
+        &["a program is returned to while the kernel's mappings change"],
+    ),
+    (
+        "engine/quell/src/cpu.rs",
+        "enter_kernel",
+        &["a program that owes a flush enters the kernel, whose mappings change"],
+    ),
+    (
+        "engine/quell/src/cpu.rs",
+        "detach",
+        &["a CPU goes offline while it is asked"],
+    ),
+    (
+        "engine/quell/src/cpu.rs",
+        "publish",
+        &["a refill against a claim"],
+    ),
+    (
+        "engine/quell/src/flush.rs",
+        "posting",
+        &["a CPU comes online while the kernel's mappings change"],
+    ),
+    (
+        "engine/quell/src/inbox.rs",
+        "post",
+        &[
+            "a CPU goes offline while it is asked",
+            "a request comes while another is written",
+            "a CPU goes offline while its inbox is locked",
+            "a request comes while another is taken",
+        ],
+    ),
+    (
+        "engine/quell/src/inbox.rs",
+        "awaited",
+        &["a CPU goes offline while it is asked"],
+    ),
+    (
+        "engine/quell/src/inbox.rs",
+        "has_reached",
+        &["a flush that waits until it is done"],
+    ),
+    (
+        "engine/quell/src/inbox.rs",
+        "serve",
+        &[
+            "a flush that waits until it is done",
+            "a request comes while another is taken",
+        ],
+    ),
+    (
+        "engine/quell/src/inbox.rs",
+        "take",
+        &["a request comes while another is taken"],
+    ),
+    (
+        "engine/quell/src/inbox.rs",
+        "close",
+        &[
+            "a CPU goes offline while it is asked",
+            "a CPU goes offline while its receipt is awaited",
+        ],
+    ),
+    (
+        "engine/quell/src/inbox.rs",
+        "open",
+        &["a CPU goes offline and comes back with a request in its inbox"],
+    ),
+    (
+        "engine/quell/src/joined.rs",
+        "ask",
+        &["two tasks share a flush"],
+    ),
+    (
+        "engine/quell/src/joined.rs",
+        "asked",
+        &["two tasks share a flush"],
+    ),
+    (
+        "engine/quell/src/joined.rs",
+        "served",
+        &["two tasks share a flush"],
+    ),
+    (
+        "engine/quell/src/joined.rs",
+        "end",
+        &["two tasks share a flush"],
+    ),
+    (
+        "engine/quell/src/lazy.rs",
+        "is_clear",
+        &["a look at a frame that owes nothing any more"],
+    ),
+    (
+        "engine/quell/src/lazy.rs",
+        "owe",
+        &["a claim while the debt is taken"],
+    ),
+    (
+        "engine/quell/src/lazy.rs",
+        "clear",
+        &["a refill against a debt that becomes none"],
+    ),
+    (
+        "engine/quell/src/lazy.rs",
+        "rescue",
+        &["a rescue that comes too late"],
+    ),
+    (
+        "engine/quell/src/lazy.rs",
+        "claim",
+        &[
+            "a claim while the debt is taken",
+            "a rescue that comes too late",
+        ],
+    ),
+    (
+        "engine/quell/src/lazy.rs",
+        "is_paid",
+        &["a look at a frame that was claimed"],
+    ),
+    (
+        "engine/quell/src/lazy.rs",
+        "settle_residue",
+        &["a refill against a claim"],
+    ),
+    (
+        "engine/quell/src/ledger.rs",
+        "now",
+        &["a debt against a flush"],
+    ),
+    (
+        "engine/quell/src/ledger.rs",
+        "is_paid_up_to",
+        &["a refill against a claim"],
+    ),
+    (
+        "engine/quell/src/ledger.rs",
+        "is_paid_alone",
+        &["a refill against a claim"],
+    ),
+    (
+        "engine/quell/src/ledger.rs",
+        "take_entry",
+        &["a claim of what another CPU has paid, in a ledger that is used again"],
+    ),
+    (
+        "engine/quell/src/ledger.rs",
+        "record",
+        &[
+            "a claim while the ledger is used again",
+            "the background pays while a debt is taken",
+        ],
+    ),
+    (
+        "engine/quell/src/ledger.rs",
+        "owed_at",
+        &[
+            "the background pays while a debt is taken",
+            "a claim while the ledger is used again",
+        ],
+    ),
+    (
+        "engine/quell/src/ledger.rs",
+        "pay_off",
+        &["a refill against a claim"],
+    ),
+    (
+        "engine/quell/src/ledger.rs",
+        "advance_paid_up_to",
+        &["a refill against a claim"],
+    ),
+    (
+        "engine/quell/src/ledger.rs",
+        "tick",
+        &["a debt against a flush"],
+    ),
+    (
+        "engine/quell/src/ledger.rs",
+        "unpaid",
+        &["a refill against a claim"],
+    ),
+    (
+        "engine/quell/src/space.rs",
+        "flushes",
+        &["an idle CPU comes back"],
+    ),
+    (
+        "engine/quell/src/space.rs",
+        "owed",
+        &["two second actors meet a debt"],
+    ),
+    (
+        "engine/quell/src/space.rs",
+        "next_generation",
+        &["an idle CPU comes back"],
+    ),
+    (
+        "engine/quell/src/space.rs",
+        "begin_batch",
+        &["a space is loaded while it is flushed"],
+    ),
+    (
+        "engine/quell/src/space.rs",
+        "end_batch",
+        &["an idle CPU comes back to a debt"],
+    ),
+    (
+        "engine/quell/src/space.rs",
+        "end_batch_alone",
+        &["a second actor meets a batch that flushes alone"],
+    ),
+    (
+        "engine/quell/src/space.rs",
+        "owed_paid",
+        &["two second actors meet a debt"],
+    ),
+    (
+        "engine/quell/src/space.rs",
+        "unplaced",
+        &["two second actors meet a change that no batch counts"],
+    ),
+    (
+        "engine/quell/src/space.rs",
+        "unplaced_paid",
+        &["two second actors meet a change that no batch counts"],
+    ),
+    (
+        "engine/quell/src/space.rs",
+        "enter",
+        &["a space is loaded while it is flushed"],
+    ),
+    (
+        "engine/quell/src/space.rs",
+        "leave",
+        &["a CPU leaves a space while it is flushed"],
+    ),
+    (
+        "engine/quell/src/space.rs",
+        "read_loaded",
+        &["a space is loaded while a debt is taken"],
+    ),
+    (
+        "engine/quell/src/space.rs",
+        "is_loaded_only_on",
+        &["a space is loaded while it is flushed"],
+    ),
+    (
+        "engine/quell-zero/src/pool.rs",
+        "take",
+        &["zeroed frames change hands"],
+    ),
+    (
+        "engine/quell-zero/src/pool.rs",
+        "insert",
+        &["zeroed frames change hands"],
+    ),
+    (
+        "testbed/vm/src/length.rs",
+        "get",
+        &["a file is cut while a page beyond its end is made"],
+    ),
+    (
+        "testbed/vm/src/length.rs",
+        "set",
+        &["a file is cut while a page beyond its end is made"],
+    ),
+    (
+        "testbed/vm/src/lock.rs",
+        "try_acquire",
+        &["two CPUs take a lock"],
+    ),
+    (
+        "testbed/vm/src/lock.rs",
+        "release",
+        &["two CPUs take a lock"],
+    ),
+    (
+        "testbed/vm/src/lock.rs",
+        "read",
+        &["a reader meets a writer"],
+    ),
+    (
+        "testbed/vm/src/lock.rs",
+        "write",
+        &["a reader meets a writer"],
+    ),
+    (
+        "testbed/vm/src/lock.rs",
+        "drop",
+        &["a reader meets a writer"],
+    ),
+    (
+        "testbed/vm/src/table_id.rs",
+        "get",
+        &["a walk comes to a new table"],
+    ),
+    (
+        "testbed/vm/src/table_id.rs",
+        "set",
+        &["a walk comes to a new table"],
+    ),
+];
