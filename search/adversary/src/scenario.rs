@@ -142,7 +142,7 @@ pub struct Scenario<'p> {
 }
 
 /// How many transitions a scenario may have to reach.
-pub const MOST_REACHED: usize = 10;
+const MOST_REACHED: usize = 10;
 
 /// [`Scenario::steps`], unless a scenario says otherwise.
 const STEPS: u32 = 8_000;
@@ -151,25 +151,6 @@ const STEPS: u32 = 8_000;
 const PATIENCE: u32 = 32_000;
 
 impl Scenario<'static> {
-    /// A scenario on all machines, with neither NMIs nor spurious interrupts.
-    pub(crate) const fn of(name: &'static str, one_in: u64, program: Script<'static>) -> Self {
-        Scenario {
-            name,
-            about: "",
-            bugs: &[],
-            finds: &[],
-            cpus: 0,
-            on: On::Every,
-            nmis: 0,
-            preemptions: 0,
-            spurious: 0,
-            must: [None; MOST_REACHED],
-            one_in,
-            steps: STEPS,
-            program,
-        }
-    }
-
     /// A scenario of the engine's own. Before the run every CPU switches to space 0.
     pub(crate) const fn engine(name: &'static str) -> Self {
         Self::of(name, 1, Script::Engine(BareProgram::NONE))
@@ -198,16 +179,19 @@ impl Scenario<'static> {
         self
     }
 
-    /// Adds a transition that must happen at least once on these machines, with every mechanism on.
+    /// Adds transitions that must happen at least once on these machines, with every mechanism on.
     ///
     /// # Panics
     /// If there are too many.
-    pub(crate) const fn must(mut self, on: On, reach: Reach) -> Self {
-        let mut at = 0;
-        while self.must[at].is_some() {
+    pub(crate) const fn must(mut self, on: On, reached: &[Reach]) -> Self {
+        let (mut at, mut next) = (0, 0);
+        while next < reached.len() {
+            if self.must[at].is_none() {
+                self.must[at] = Some((on, reached[next]));
+                next += 1;
+            }
             at += 1;
         }
-        self.must[at] = Some((on, reach));
         self
     }
 
@@ -340,42 +324,46 @@ impl Scenario<'static> {
 }
 
 impl<'p> Scenario<'p> {
+    /// A scenario without CPUs, on all machines, with neither NMIs nor spurious interrupts.
+    pub const fn of(name: &'p str, one_in: u64, program: Script<'p>) -> Self {
+        Scenario {
+            name,
+            about: "",
+            bugs: &[],
+            finds: &[],
+            cpus: 0,
+            on: On::Every,
+            nmis: 0,
+            preemptions: 0,
+            spurious: 0,
+            must: [None; MOST_REACHED],
+            one_in,
+            steps: STEPS,
+            program,
+        }
+    }
+
     /// A program that is data, as a scenario on all machines.
     pub fn generated(name: &'p str, program: &'p generated::Program) -> Self {
         let [nmis, preemptions, spurious] = program.uninvited();
         Scenario {
-            name,
             about: "a generated program",
-            bugs: &[],
-            finds: &[],
             cpus: program.cpus(),
-            on: On::Every,
             nmis,
             preemptions,
             spurious,
-            must: [None; MOST_REACHED],
-            one_in: 1,
             steps: program.steps(),
-            program: Script::Generated(program),
+            ..Self::of(name, 1, Script::Generated(program))
         }
     }
 
     /// A workload as a scenario on all machines; after so many steps its runs are scheduled fairly.
     pub(crate) fn workload(name: &'p str, performance: &'p Performance, steps: u32) -> Self {
         Scenario {
-            name,
             about: "a workload file",
-            bugs: &[],
-            finds: &[],
             cpus: performance.cpus(),
-            on: On::Every,
-            nmis: 0,
-            preemptions: 0,
-            spurious: 0,
-            must: [None; MOST_REACHED],
-            one_in: 1,
             steps,
-            program: Script::Workload(performance),
+            ..Self::of(name, 1, Script::Workload(performance))
         }
     }
 

@@ -137,8 +137,13 @@ impl VmKernel<'_> {
         self.user(page, AccessKind::Fetch, 0).is_some()
     }
 
-    /// Stores to the first word of a page as a program; whether it had the right to.
-    pub fn write(&self, page: u64, value: u64) -> bool {
+    /// Stores to the first word of a page as a program, if it has the right to.
+    pub fn write(&self, page: u64, value: u64) {
+        self.try_write(page, value);
+    }
+
+    /// The same; returns whether it had the right to.
+    pub fn try_write(&self, page: u64, value: u64) -> bool {
         self.user(page, AccessKind::Store, value).is_some()
     }
 

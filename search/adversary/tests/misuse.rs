@@ -6,7 +6,7 @@ use quell::{
 };
 use quell_adversary::bare_kernel::{BareKernel, BareProgram, frame};
 use quell_adversary::machine::End;
-use quell_adversary::scenario::{MOST_REACHED, On, Scenario, Script};
+use quell_adversary::scenario::{Scenario, Script};
 use quell_adversary::schedule::Strategy;
 use quell_adversary::{Case, MachineKind, Session};
 use quell_vm::contract::Clause;
@@ -15,23 +15,13 @@ use std::cell::Cell;
 use std::ops::Deref;
 
 const fn scenario(body: fn(&BareKernel<'_>, usize)) -> Scenario<'static> {
+    let program = Script::Engine(BareProgram {
+        all: body,
+        ..BareProgram::NONE
+    });
     Scenario {
-        name: "misuse",
-        about: "a mistake of the embedder",
-        bugs: &[],
-        finds: &[],
         cpus: 2,
-        on: On::Every,
-        nmis: 0,
-        preemptions: 0,
-        spurious: 0,
-        must: [None; MOST_REACHED],
-        one_in: 1,
-        steps: 8_000,
-        program: Script::Engine(BareProgram {
-            all: body,
-            ..BareProgram::NONE
-        }),
+        ..Scenario::of("misuse", 1, program)
     }
 }
 

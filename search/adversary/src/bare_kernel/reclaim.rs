@@ -64,18 +64,22 @@ impl BareKernel<'_> {
         }
         if let Some(frame) = taken {
             batch.hold(frame);
-            let outcome = batch.finish_owed();
-            // Once the residue says "owed" any CPU may claim the frame.
-            self.hw.note(Event::FrameFreed { frame, frames: 1 });
-            match outcome {
-                Outcome::Owed(owed) => self.residue(frame).owe(owed.stamp()),
-                Outcome::Flushed(_) => self.residue(frame).clear(),
-            }
+            self.free_owed(frame, batch.finish_owed());
         }
         for &space in spaces {
             self.unlock(space);
         }
         taken
+    }
+
+    /// Frees a frame whose flush may be owed.
+    pub(super) fn free_owed(&self, frame: Frame, outcome: Outcome<'_, Frame>) {
+        // Once the residue says "owed" any CPU may claim the frame.
+        self.hw.note(Event::FrameFreed { frame, frames: 1 });
+        match outcome {
+            Outcome::Owed(owed) => self.residue(frame).owe(owed.stamp()),
+            Outcome::Flushed(_) => self.residue(frame).clear(),
+        }
     }
 
     /// Takes a page away for good that was rescued in one space alone: where it was not mapped again it still counts as

@@ -5,8 +5,7 @@
 //! fills the slot meanwhile knows no debt that it could pay, and has everything flushed.
 
 use super::BareKernel;
-use quell::{Frame, Outcome, Page, PageRange, Purpose, Scope, Word};
-use quell_vm::machine::{Event, Machine};
+use quell::{Frame, Page, PageRange, Purpose, Scope, Word};
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
 /// The flag that says that the page is pending.
@@ -33,12 +32,7 @@ impl BareKernel<'_> {
         self.flags[PENDING].store(1, Relaxed);
         self.flags[EMPTY].store(1, Release);
         batch.hold(frame);
-        let outcome = batch.finish_owed();
-        self.hw.note(Event::FrameFreed { frame, frames: 1 });
-        match outcome {
-            Outcome::Owed(owed) => self.residue(frame).owe(owed.stamp()),
-            Outcome::Flushed(_) => self.residue(frame).clear(),
-        }
+        self.free_owed(frame, batch.finish_owed());
         self.flags[PENDING].store(0, Release);
     }
 

@@ -78,7 +78,7 @@ impl Player<'_> {
             }
             place.map(|place| (place, before))
         });
-        if !k.write(page, value)
+        if !k.try_write(page, value)
             && let Some((place, before)) = place
         {
             // It was refused, and has changed nothing.

@@ -8,8 +8,8 @@ pub(super) const ALL: &[Scenario] = &[
     Scenario::engine("own-unmap")
         .about("the kernel's mappings change while a CPU is idle")
         .finds(&["KernelSkipsIdle"])
-        .must(Every, Machine(KernelAccess))
-        .must(Interrupts, Engine(Sent))
+        .must(Every, &[Machine(KernelAccess)])
+        .must(Interrupts, &[Engine(Sent)])
         .start(two_own_pages)
         .start_1(|k| k.idle())
         .cpu(|k| {
@@ -25,7 +25,7 @@ pub(super) const ALL: &[Scenario] = &[
     Scenario::engine("own-nmi")
         .about("an NMI handler uses a mapping of the kernel that goes")
         .finds(&["KernelReceiptIsEnough"])
-        .must(Every, Machine(KernelAccess))
+        .must(Every, &[Machine(KernelAccess)])
         .nmis(2)
         .start(own_page)
         .cpu(|k| k.free_own(OWN))
@@ -36,8 +36,8 @@ pub(super) const ALL: &[Scenario] = &[
     Scenario::engine("own-meets-user")
         .about("a request for the kernel's mappings meets one for a program's")
         .finds(&["KernelLostInMerge"])
-        .must(Every, Machine(KernelAccess))
-        .must(Interrupts, Engine(Merged))
+        .must(Every, &[Machine(KernelAccess)])
+        .must(Interrupts, &[Engine(Merged)])
         .start(|k| {
             k.use_own_half();
             k.map_own(OWN, frame(0));
@@ -55,7 +55,7 @@ pub(super) const ALL: &[Scenario] = &[
     Scenario::engine("own-switch")
         .about("entries of the kernel under a tag that is not loaded")
         .finds(&["KernelKeptUnderTags"])
-        .must(Every, Machine(KernelAccess))
+        .must(Every, &[Machine(KernelAccess)])
         .start(|k| {
             k.use_own_half();
             k.map_own(OWN_TAGGED, frame(0));
@@ -71,7 +71,7 @@ pub(super) const ALL: &[Scenario] = &[
     // when CPU 0 takes the mapping away. Then it comes back to the space, which no CPU has changed.
     Scenario::engine("own-leave")
         .about("entries of the kernel under the tag of a root that a CPU has left")
-        .must(Every, Machine(KernelAccess))
+        .must(Every, &[Machine(KernelAccess)])
         .start(|k| {
             k.use_own_half();
             k.map_own(OWN_TAGGED, frame(0));
@@ -87,8 +87,7 @@ pub(super) const ALL: &[Scenario] = &[
     Scenario::engine("own-online")
         .about("a CPU comes online while the kernel's mappings change")
         .finds(&["KernelFlushedBeforeOnline"])
-        .must(Every, Machine(KernelAccess))
-        .must(Every, Machine(Offline))
+        .must(Every, &[Machine(KernelAccess), Machine(Offline)])
         .start(own_page)
         .each(|_, _| {})
         .cpu(|k| {
@@ -107,9 +106,10 @@ pub(super) const ALL: &[Scenario] = &[
     Scenario::engine("own-online-debt")
         .about("a CPU comes online while a frame of the kernel is used again after a lazy unmap")
         .finds(&["ClockReadAfterFlush"])
-        .must(Every, Engine(DebtsTaken))
-        .must(Every, Machine(Claimed))
-        .must(Every, Machine(Offline))
+        .must(
+            Every,
+            &[Engine(DebtsTaken), Machine(Claimed), Machine(Offline)],
+        )
         .start(own_page)
         .each(|_, _| {})
         .start_1(|k| k.offline())
@@ -130,9 +130,8 @@ pub(super) const ALL: &[Scenario] = &[
     Scenario::engine("own-reuse")
         .about("an address of the kernel is used again after a lazy unmap")
         .finds(&["KernelDebtPaidByTag"])
-        .must(Every, Engine(DebtsTaken))
-        .must(Every, Engine(PaidByBackground))
-        .must(Every, Machine(KernelAccess))
+        .must(Every, &[Engine(DebtsTaken), Engine(PaidByBackground)])
+        .must(Every, &[Machine(KernelAccess)])
         .start(|k| {
             k.use_own_half();
             k.map_own(OWN, frame(0));
@@ -162,9 +161,10 @@ pub(super) const ALL: &[Scenario] = &[
     Scenario::engine("own-claim")
         .about("a frame of a kernel range that was unmapped lazily gets a new owner")
         .finds(&["ClaimSkipsDebt"])
-        .must(Every, Engine(DebtsTaken))
-        .must(Every, Engine(PaidByClaim))
-        .must(Every, Machine(Claimed))
+        .must(
+            Every,
+            &[Engine(DebtsTaken), Engine(PaidByClaim), Machine(Claimed)],
+        )
         .start(two_own_pages)
         .start_1(|k| k.idle())
         .cpu(|k| {
@@ -184,7 +184,7 @@ pub(super) const ALL: &[Scenario] = &[
     Scenario::engine("own-table-free")
         .about("a table of the kernel's half is freed while a CPU is idle")
         .finds(&["KernelSkipsIdle"])
-        .must(Every, Machine(TableFreed))
+        .must(Every, &[Machine(TableFreed)])
         .start(two_own_pages)
         .start_1(|k| k.idle())
         .cpu(|k| k.free_own_table())
@@ -198,7 +198,7 @@ pub(super) const ALL: &[Scenario] = &[
     Scenario::engine("own-table-switch")
         .about("a table of the kernel's half is freed while a CPU switches")
         .finds(&["KernelTablesKeptUnderTags"])
-        .must(Every, Machine(TableFreed))
+        .must(Every, &[Machine(TableFreed)])
         .start(own_page)
         .cpu(|k| k.free_own_table())
         .cpu(|k| {
@@ -211,7 +211,7 @@ pub(super) const ALL: &[Scenario] = &[
     Scenario::engine("own-text")
         .about("text of the kernel is replaced while another CPU executes it")
         .finds(&["TextKeptFetched", "FetchedTextStays"])
-        .must(Every, Machine(TextSynchronized))
+        .must(Every, &[Machine(TextSynchronized)])
         .start(own_page)
         .cpu(|k| k.replace_text(OWN, 7))
         .cpu(|k| {
@@ -223,8 +223,8 @@ pub(super) const ALL: &[Scenario] = &[
     Scenario::engine("own-text-merged")
         .about("text of the kernel is replaced while a flush of its mappings is under way")
         .finds(&["TextLostInMerge"])
-        .must(Every, Machine(TextSynchronized))
-        .must(Interrupts, Engine(Merged))
+        .must(Every, &[Machine(TextSynchronized)])
+        .must(Interrupts, &[Engine(Merged)])
         .start(|k| {
             k.use_own_half();
             k.map_own(OWN, frame(0));
@@ -242,9 +242,8 @@ pub(super) const ALL: &[Scenario] = &[
     Scenario::engine("own-program")
         .about("the kernel's mappings change while a CPU runs a program undisturbed")
         .finds(&["EntrySkipsFlush"])
-        .must(Every, Machine(KernelAccess))
-        .must(Interrupts, Engine(SkippedLazy))
-        .must(Interrupts, Engine(FlushedFull))
+        .must(Every, &[Machine(KernelAccess)])
+        .must(Interrupts, &[Engine(SkippedLazy), Engine(FlushedFull)])
         .start(two_own_pages)
         .start_1(|k| k.enter_user())
         .cpu(|k| {
@@ -261,8 +260,8 @@ pub(super) const ALL: &[Scenario] = &[
     Scenario::engine("own-program-nmi")
         .about("an NMI on the way from an undisturbed program into the kernel")
         .finds(&["NestedEntryUnflushed"])
-        .must(Every, Machine(KernelAccess))
-        .must(Interrupts, Engine(SkippedLazy))
+        .must(Every, &[Machine(KernelAccess)])
+        .must(Interrupts, &[Engine(SkippedLazy)])
         .nmis(1)
         .start(own_page)
         .start_1(|k| k.enter_user())
@@ -273,7 +272,7 @@ pub(super) const ALL: &[Scenario] = &[
     Scenario::engine("own-program-table")
         .about("a table of the kernel's half is freed while a CPU runs a program undisturbed")
         .finds(&["ProgramLeftForTables"])
-        .must(Every, Machine(TableFreed))
+        .must(Every, &[Machine(TableFreed)])
         .start(|k| {
             k.use_own_half();
             k.map_own(OWN, frame(0));
@@ -293,10 +292,9 @@ pub(super) const ALL: &[Scenario] = &[
     Scenario::engine("own-program-debt")
         .about("debts of the kernel and of an undisturbed program are paid together")
         .finds(&["PaymentLeftToEntry"])
-        .must(Every, Engine(DebtsTaken))
-        .must(Every, Engine(PaidByBackground))
-        .must(Every, Machine(Claimed))
-        .must(Interrupts, Engine(Sent))
+        .must(Every, &[Engine(DebtsTaken), Engine(PaidByBackground)])
+        .must(Every, &[Machine(Claimed)])
+        .must(Interrupts, &[Engine(Sent)])
         .start(|k| {
             k.use_own_half();
             k.map_own(OWN, frame(0));
@@ -325,7 +323,7 @@ pub(super) const ALL: &[Scenario] = &[
     Scenario::engine("own-mixed-debt")
         .about("one batch may owe for the kernel and for an undisturbed program")
         .finds(&["MixedDebtOwed"])
-        .must(Interrupts, Engine(Sent))
+        .must(Interrupts, &[Engine(Sent)])
         .start(|k| {
             k.use_own_half();
             k.map_own(OWN, frame(0));
@@ -349,8 +347,7 @@ pub(super) const ALL: &[Scenario] = &[
     Scenario::engine("isolated-unmap")
         .about("what goes from the kernel's half goes from the user's")
         .finds(&["UserHalfKept", "WrongHalfNoted"])
-        .must(Every, Engine(Sent))
-        .must(Every, Engine(SwitchKept))
+        .must(Every, &[Engine(Sent), Engine(SwitchKept)])
         .on(Isolated)
         .start(|k| {
             k.map(0, 0, frame(0), true);
@@ -374,7 +371,7 @@ pub(super) const ALL: &[Scenario] = &[
     Scenario::engine("isolated-tag")
         .about("a tag goes to another space, in user mode too")
         .finds(&["UserHalfOutlivesTag"])
-        .must(Every, Engine(SwitchTagTaken))
+        .must(Every, &[Engine(SwitchTagTaken)])
         .on(Isolated)
         .start(|k| {
             for space in 0..3 {
@@ -391,8 +388,7 @@ pub(super) const ALL: &[Scenario] = &[
     // CPU 0 frees a table while CPU 1 runs its program, whose walker knows the table under user mode's own tag.
     Scenario::engine("isolated-table")
         .about("a table is freed that user mode's walker knows")
-        .must(Every, Machine(TableFreed))
-        .must(Every, Engine(Waited))
+        .must(Every, &[Machine(TableFreed), Engine(Waited)])
         .on(Isolated)
         .start(second_table)
         .cpu(|k| k.free_table(0, SECOND))

@@ -22,22 +22,19 @@ pub(super) const ALL: &[Scenario] = &[
         .about("a frame that owes a flush gets a new owner")
         .bugs(&["L4"])
         .finds(&["ClaimSkipsDebt"])
-        .must(Every, Engine(DebtsTaken))
-        .must(Every, Engine(PaidByClaim))
-        .must(Every, Machine(Claimed))
+        .must(
+            Every,
+            &[Engine(DebtsTaken), Engine(PaidByClaim), Machine(Claimed)],
+        )
         .start(|k| k.map(0, 0, frame(0), false))
         .cpu(reclaim_and_claim)
-        .cpu(|k| {
-            k.read(0);
-            k.read(0);
-        }),
+        .cpu(read_twice),
     // CPU 0 unmaps a clean page without a flush; CPU 1 maps another page of the file there; CPU 2 reads.
     Scenario::engine("lazy-rewrite")
         .about("an owed entry is written again")
         .bugs(&["L1", "L2", "L3"])
         .finds(&["RefillSkipsDebt"])
-        .must(Every, Engine(DebtsTaken))
-        .must(Every, Engine(PaidByRefill))
+        .must(Every, &[Engine(DebtsTaken), Engine(PaidByRefill)])
         .start(filled_page)
         .cpu(|k| {
             k.reclaim_lazily(0, 0);
@@ -47,18 +44,14 @@ pub(super) const ALL: &[Scenario] = &[
                 k.must_read(0, 0, Some(2));
             }
         })
-        .cpu(|k| {
-            k.read(0);
-            k.read(0);
-        }),
+        .cpu(read_twice),
     // CPU 0 unmaps a clean page without a flush, and claims its frame; CPU 1, which has the translation, maps another page
     // there meanwhile, and reads it.
     Scenario::engine("lazy-claim-refill")
         .about("an owed entry is written again while its frame is claimed")
         .finds(&["ClaimTakesFirst"])
-        .must(Every, Engine(PaidByClaim))
-        .must(Every, Engine(PaidByRefill))
-        .must(Every, Machine(Claimed))
+        .must(Every, &[Engine(PaidByClaim), Engine(PaidByRefill)])
+        .must(Every, &[Machine(Claimed)])
         .start(filled_page)
         .cpu(reclaim_and_claim)
         .cpu(|k| {
@@ -72,8 +65,7 @@ pub(super) const ALL: &[Scenario] = &[
     Scenario::engine("lazy-unmap-call")
         .about("an owed entry meets a call")
         .bugs(&["3", "19"])
-        .must(Every, Engine(DebtsTaken))
-        .must(Every, Engine(PaidBySettle))
+        .must(Every, &[Engine(DebtsTaken), Engine(PaidBySettle)])
         .start(|k| k.map(0, 0, frame(0), false))
         .cpu(|k| {
             k.reclaim_lazily(0, 0);
@@ -89,8 +81,7 @@ pub(super) const ALL: &[Scenario] = &[
         .about("a slot is filled while the debt of its page is taken")
         .bugs(&["L2", "L3"])
         .finds(&["RefillSkipsDebt"])
-        .must(Every, Engine(DebtsTaken))
-        .must(Every, Engine(PaidByRefill))
+        .must(Every, &[Engine(DebtsTaken), Engine(PaidByRefill)])
         .start(filled_page)
         .cpu(|k| k.reclaim_then_owe(0, 0))
         .cpu(|k| {
@@ -104,8 +95,7 @@ pub(super) const ALL: &[Scenario] = &[
     // without a flush, and then unmaps it for the program. CPU 1 calls paid only debts from before it flushed.
     Scenario::engine("lazy-late-settle")
         .about("a debt that is taken while a second actor flushes")
-        .must(Every, Engine(DebtsTaken))
-        .must(Every, Engine(PaidBySettle))
+        .must(Every, &[Engine(DebtsTaken), Engine(PaidBySettle)])
         .start(|k| {
             k.map(0, 0, frame(0), false);
             k.map(0, 1, frame(1), false);
@@ -131,8 +121,7 @@ pub(super) const ALL: &[Scenario] = &[
         .about("a call meets an entry whose debt is taken without its lock")
         .bugs(&["3", "19"])
         .finds(&["SettleSkipped", "DebtEndsBeforeOwed"])
-        .must(Every, Engine(DebtsTaken))
-        .must(Every, Engine(PaidBySettle))
+        .must(Every, &[Engine(DebtsTaken), Engine(PaidBySettle)])
         .start(|k| k.map(0, 0, frame(0), false))
         .cpu(|k| k.reclaim_then_owe(0, 0))
         .cpu(|k| {
@@ -145,7 +134,7 @@ pub(super) const ALL: &[Scenario] = &[
     Scenario::engine("lazy-late-switch")
         .about("a CPU switches while the debt of its page is taken")
         .bugs(&["L2"])
-        .must(Every, Engine(DebtsTaken))
+        .must(Every, &[Engine(DebtsTaken)])
         .start(filled_page)
         .cpu(|k| {
             k.reclaim_then_owe(0, 0);
@@ -163,9 +152,10 @@ pub(super) const ALL: &[Scenario] = &[
     Scenario::engine("lazy-rescue")
         .about("rescue against claim")
         .finds(&["RescueUnchecked"])
-        .must(Every, Engine(DebtsTaken))
-        .must(Every, Engine(Rescued))
-        .must(Every, Machine(Claimed))
+        .must(
+            Every,
+            &[Engine(DebtsTaken), Engine(Rescued), Machine(Claimed)],
+        )
         .start(|k| k.map(0, 0, frame(0), false))
         .cpu(|k| {
             if let Some(frame) = k.reclaim_lazily(0, 0) {
@@ -175,19 +165,17 @@ pub(super) const ALL: &[Scenario] = &[
         .cpu(|k| {
             k.claim(frame(0));
         })
-        .cpu(|k| {
-            k.read(0);
-            k.read(0);
-        }),
+        .cpu(read_twice),
     // A page that two spaces map is taken away lazily, taken back in one of them, and then taken away for good. CPU 1 runs
     // the other, where nothing was mapped again: its stale entry is still in use, and the residue, which the rescue has
     // cleared, says nothing of it. The kernel goes on treating the place as a mapping of the frame.
     Scenario::engine("lazy-rescue-one")
         .about("a frame that is rescued at one of its places is taken away")
         .finds(&["VmIgnoresMarker"])
-        .must(Every, Engine(DebtsTaken))
-        .must(Every, Engine(Rescued))
-        .must(Every, Machine(FrameReused))
+        .must(
+            Every,
+            &[Engine(DebtsTaken), Engine(Rescued), Machine(FrameReused)],
+        )
         .start(|k| {
             k.map(0, 0, frame(0), false);
             k.map(1, 0, frame(0), false);
@@ -201,18 +189,15 @@ pub(super) const ALL: &[Scenario] = &[
                 k.give_away(frame);
             }
         })
-        .cpu(|k| {
-            k.read(0);
-            k.read(0);
-        }),
+        .cpu(read_twice),
     // CPU 1 leaves a space with its entries kept; CPU 0 unmaps a page without a flush and reuses the frame; CPU 1 comes
     // back.
     Scenario::engine("lazy-switch")
         .about("a debt met by a context switch")
         .finds(&["SwitchIgnoresDebt"])
-        .must(Every, Engine(DebtsTaken))
-        .must(OwnTags, Engine(PaidBySwitch))
-        .must(Every, Machine(Claimed))
+        .must(Every, &[Engine(DebtsTaken)])
+        .must(OwnTags, &[Engine(PaidBySwitch)])
+        .must(Every, &[Machine(Claimed)])
         .start(|k| k.map(0, 0, frame(0), false))
         .cpu(reclaim_and_claim)
         .cpu(|k| {
@@ -223,9 +208,9 @@ pub(super) const ALL: &[Scenario] = &[
     // CPU 1 is idle while CPU 0 unmaps a page without a flush and reuses the frame; CPU 1 comes back.
     Scenario::engine("lazy-idle")
         .about("a debt met by a lazy CPU")
-        .must(Every, Engine(DebtsTaken))
-        .must(Interrupts, Engine(PaidBySwitch))
-        .must(Every, Machine(Claimed))
+        .must(Every, &[Engine(DebtsTaken)])
+        .must(Interrupts, &[Engine(PaidBySwitch)])
+        .must(Every, &[Machine(Claimed)])
         .start(|k| k.map(0, 0, frame(0), false))
         .cpu(reclaim_and_claim)
         .cpu(|k| {
@@ -237,9 +222,9 @@ pub(super) const ALL: &[Scenario] = &[
     Scenario::engine("lazy-stranger")
         .about("a debt paid by a stranger's flush")
         .finds(&["ClockReadAfterFlush"])
-        .must(Every, Engine(DebtsTaken))
-        .must(Interrupts, Engine(PaidByOthers))
-        .must(Every, Machine(Claimed))
+        .must(Every, &[Engine(DebtsTaken)])
+        .must(Interrupts, &[Engine(PaidByOthers)])
+        .must(Every, &[Machine(Claimed)])
         .start(|k| k.map(0, 0, frame(0), false))
         .each(|k, cpu| k.switch(1 - cpu))
         .cpu(reclaim_and_claim)
@@ -252,10 +237,8 @@ pub(super) const ALL: &[Scenario] = &[
     Scenario::engine("lazy-background")
         .about("a debt is paid in the background as it is taken")
         .finds(&["LedgerReadRelaxed"])
-        .must(Every, Engine(DebtsTaken))
-        .must(Every, Engine(PaidByBackground))
-        .must(Every, Engine(ClaimsFree))
-        .must(Every, Machine(Claimed))
+        .must(Every, &[Engine(DebtsTaken), Engine(PaidByBackground)])
+        .must(Every, &[Engine(ClaimsFree), Machine(Claimed)])
         .start(|k| k.map(0, 0, frame(0), false))
         .cpu(|k| {
             k.reclaim_lazily(0, 0);
@@ -270,8 +253,7 @@ pub(super) const ALL: &[Scenario] = &[
     // CPUs 0 and 1 claim two frames of the same debt; CPU 2 reads both pages.
     Scenario::engine("lazy-two-claims")
         .about("two claims of one debt")
-        .must(Every, Engine(DebtsTaken))
-        .must(Every, Engine(PaidByClaim))
+        .must(Every, &[Engine(DebtsTaken), Engine(PaidByClaim)])
         .start(|k| {
             k.map(0, 0, frame(0), false);
             k.map(0, 1, frame(1), false);
@@ -296,9 +278,10 @@ pub(super) const ALL: &[Scenario] = &[
     Scenario::engine("lazy-younger")
         .about("a debt of an idle CPU with a younger one behind it")
         .finds(&["ClaimTrustsFlushes"])
-        .must(Every, Engine(DebtsTaken))
-        .must(Every, Engine(PaidByClaim))
-        .must(Every, Machine(Claimed))
+        .must(
+            Every,
+            &[Engine(DebtsTaken), Engine(PaidByClaim), Machine(Claimed)],
+        )
         .start(|k| {
             k.map(0, 0, frame(0), false);
             k.map(1, 1, frame(1), false);
@@ -320,9 +303,8 @@ pub(super) const ALL: &[Scenario] = &[
     // More debts are taken than the ledger holds, while CPU 1 pays in the background.
     Scenario::engine("lazy-ledger")
         .about("a full ledger")
-        .must(Every, Engine(DebtsTaken))
-        .must(Every, Engine(PaidByBackground))
-        .must(Every, Engine(ClaimsFree))
+        .must(Every, &[Engine(DebtsTaken), Engine(PaidByBackground)])
+        .must(Every, &[Engine(ClaimsFree)])
         .start(|k| {
             for page in 0..4 {
                 k.map(0, page, frame(page), false);
@@ -348,8 +330,7 @@ pub(super) const ALL: &[Scenario] = &[
     Scenario::engine("lazy-gap")
         .about("a payment past a debt that is not published")
         .finds(&["PaymentStopsAtGap"])
-        .must(Every, Engine(DebtsTaken))
-        .must(Every, Engine(PaidByBackground))
+        .must(Every, &[Engine(DebtsTaken), Engine(PaidByBackground)])
         .with_ledger(4)
         .start(|k| {
             for page in 0..3 {
@@ -379,7 +360,7 @@ pub(super) const ALL: &[Scenario] = &[
     Scenario::engine("lock-masked")
         .about("a CPU spins with interrupts off for a lock that a flushing CPU holds")
         .finds(&["PollSkipsInbox"])
-        .must(Interrupts, Engine(Waited))
+        .must(Interrupts, &[Engine(Waited)])
         .start(|k| k.map(0, 0, frame(0), true))
         .cpu(|k| {
             if let Some(frame) = k.unmap_locked(0, 0) {
@@ -395,17 +376,14 @@ pub(super) const ALL: &[Scenario] = &[
     Scenario::engine("started-unmap")
         .about("a flush that is started, and not waited for")
         .finds(&["StarterNotTold", "SkipWait", "AnswerUnheard"])
-        .must(Interrupts, Engine(Sent))
+        .must(Interrupts, &[Engine(Sent)])
         .start(two_pages)
         .cpu(|k| {
             if let Some(frame) = k.unmap_started(0, 0) {
                 k.give_away(frame);
             }
         })
-        .cpu(|k| {
-            k.read(0);
-            k.read(0);
-        })
+        .cpu(read_twice)
         .cpu(|k| {
             k.free(0, 1);
             k.read(0);
@@ -414,7 +392,7 @@ pub(super) const ALL: &[Scenario] = &[
     Scenario::engine("started-offline")
         .about("a CPU goes offline that a flush was started for")
         .finds(&["StarterNotTold"])
-        .must(Every, Machine(Offline))
+        .must(Every, &[Machine(Offline)])
         .start(|k| k.map(0, 0, frame(0), true))
         .cpu(|k| {
             if let Some(frame) = k.unmap_started(0, 0) {

@@ -88,7 +88,15 @@ const CHILD: u32 = 2;
 /// How many base pages a large page has.
 const LARGE: u64 = 512;
 
-// How rows of more than one scenario start.
+// What rows of more than one scenario do.
+
+/// Reads page 0 twice: what was in the TLB at first may have gone by then.
+fn read_twice(k: &BareKernel<'_>) {
+    k.read(0);
+    k.read(0);
+}
+
+// How they start.
 
 /// Two pages of space 0 are mapped.
 fn two_pages(k: &BareKernel<'_>) {

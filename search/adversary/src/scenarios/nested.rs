@@ -8,8 +8,8 @@ pub(super) const ALL: &[Scenario] = &[
     Scenario::engine("nested-posting")
         .about("a flush that preempts a flush")
         .finds(&["PostingPreempted", "InboxLooksCross", "InboxPostsCross"])
-        .must(Every, Machine(Preempted))
-        .must(Interrupts, Engine(Merged))
+        .must(Every, &[Machine(Preempted)])
+        .must(Interrupts, &[Engine(Merged)])
         .preempted_by(|k, cpu| {
             if cpu == 0 {
                 k.free(1, 1);
@@ -36,7 +36,7 @@ pub(super) const ALL: &[Scenario] = &[
     Scenario::engine("nested-outbox")
         .about("a flush that preempts one that waits")
         .finds(&["OutboxOverwritten"])
-        .must(Every, Machine(Preempted))
+        .must(Every, &[Machine(Preempted)])
         .preempted_by(|k, cpu| {
             if cpu == 0 {
                 k.free(1, 1);
@@ -48,10 +48,7 @@ pub(super) const ALL: &[Scenario] = &[
         })
         .each(|k, cpu| k.switch(usize::from(cpu == 2)))
         .cpu(|k| k.free(0, 0))
-        .cpu(|k| {
-            k.read(0);
-            k.read(0);
-        })
+        .cpu(read_twice)
         .cpu(|k| {
             k.read(1);
         }),
@@ -60,8 +57,8 @@ pub(super) const ALL: &[Scenario] = &[
     Scenario::engine("nested-alone")
         .about("a thread of another space preempts a flush that needs no other CPU")
         .finds(&["LoadedSpaceStale"])
-        .must(Every, Machine(Preempted))
-        .must(Interrupts, Engine(SkippedNoTarget))
+        .must(Every, &[Machine(Preempted)])
+        .must(Interrupts, &[Engine(SkippedNoTarget)])
         .preempted_by(|k, cpu| {
             if cpu == 0 {
                 k.switch(1);
@@ -86,7 +83,7 @@ pub(super) const ALL: &[Scenario] = &[
     Scenario::engine("many-batches")
         .about("more outstanding batches than are counted")
         .finds(&["BatchesCountedWithoutEnd"])
-        .must(Every, Machine(CallReturned))
+        .must(Every, &[Machine(CallReturned)])
         .start(|k| {
             for page in 0..5 {
                 k.map(0, page, frame(page), true);

@@ -6,8 +6,8 @@ pub(super) const ALL: &[Scenario] = &[
     // CPU 1 goes offline and comes back while CPU 0 shoots at it.
     Scenario::engine("offline-shootdown")
         .about("offline and online against shootdown")
-        .must(Every, Machine(Offline))
-        .must(Interrupts, Engine(SkippedOffline))
+        .must(Every, &[Machine(Offline)])
+        .must(Interrupts, &[Engine(SkippedOffline)])
         .start(|k| k.map(0, 0, frame(0), true))
         .cpu(|k| k.free(0, 0))
         .cpu(|k| {
@@ -21,8 +21,8 @@ pub(super) const ALL: &[Scenario] = &[
     Scenario::engine("offline-answers")
         .about("a CPU that goes offline answers first")
         .finds(&["OfflineForgetsInbox"])
-        .must(Every, Machine(Offline))
-        .must(Interrupts, Engine(SkippedOffline))
+        .must(Every, &[Machine(Offline)])
+        .must(Interrupts, &[Engine(SkippedOffline)])
         .start(|k| k.map(0, 0, frame(0), true))
         .cpu(|k| {
             k.unmap(0, 0);
@@ -36,8 +36,8 @@ pub(super) const ALL: &[Scenario] = &[
     // CPU 1 goes offline while two initiators write to its inbox, and is shot at again when it is back.
     Scenario::engine("offline-two")
         .about("an inbox that closes while it is written")
-        .must(Every, Machine(Offline))
-        .must(Interrupts, Engine(SkippedOffline))
+        .must(Every, &[Machine(Offline)])
+        .must(Interrupts, &[Engine(SkippedOffline)])
         .start(two_pages)
         .cpu(|k| {
             k.unmap(0, 0);
@@ -56,8 +56,8 @@ pub(super) const ALL: &[Scenario] = &[
     Scenario::engine("offline-for-good")
         .about("an inbox that closes while it is written, and stays closed")
         .finds(&["WaitsForClosedInbox"])
-        .must(Every, Machine(Offline))
-        .must(Interrupts, Engine(SkippedOffline))
+        .must(Every, &[Machine(Offline)])
+        .must(Interrupts, &[Engine(SkippedOffline)])
         .start(two_pages)
         .cpu(|k| {
             k.unmap(0, 0);
@@ -70,8 +70,7 @@ pub(super) const ALL: &[Scenario] = &[
     // long as the root is loaded there, whatever else the CPU has left.
     Scenario::engine("offline-table-free")
         .about("freeing a table while a CPU goes offline")
-        .must(Every, Machine(TableFreed))
-        .must(Every, Machine(Offline))
+        .must(Every, &[Machine(TableFreed), Machine(Offline)])
         .start(second_table)
         .cpu(|k| k.free_table(0, SECOND))
         .cpu(|k| {

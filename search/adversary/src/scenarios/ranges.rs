@@ -11,7 +11,7 @@ pub(super) const ALL: &[Scenario] = &[
         .about("a second actor meets a cleared entry: unmap")
         .bugs(&["6", "19", "4"])
         .finds(&["SettleOnlyWaits", "DebtNotRecorded", "SettleSkipped"])
-        .must(Every, Engine(PaidBySettle))
+        .must(Every, &[Engine(PaidBySettle)])
         .start(|k| k.map(0, 0, frame(0), true))
         .cpu(|k| {
             if let Some(frame) = k.reclaim(&[0], 0) {
@@ -28,8 +28,8 @@ pub(super) const ALL: &[Scenario] = &[
     Scenario::engine("reclaim-protect")
         .about("a second actor meets a cleared entry: protect")
         .bugs(&["3", "5"])
-        .must(Every, Engine(PaidBySettle))
-        .must(Broadcast, Engine(Barriers))
+        .must(Every, &[Engine(PaidBySettle)])
+        .must(Broadcast, &[Engine(Barriers)])
         .start(|k| k.map(0, 0, frame(0), true))
         .cpu(|k| {
             if let Some(frame) = k.reclaim(&[0], 0) {
@@ -45,7 +45,7 @@ pub(super) const ALL: &[Scenario] = &[
     Scenario::engine("reclaim-shared")
         .about("one batch over two spaces")
         .bugs(&["1"])
-        .must(Every, Engine(Requested))
+        .must(Every, &[Engine(Requested)])
         .start(|k| {
             k.map(0, 0, frame(0), true);
             k.map(1, 0, frame(0), true);
@@ -66,8 +66,8 @@ pub(super) const ALL: &[Scenario] = &[
         .about("a range becomes a whole tag")
         .bugs(&["35"])
         .finds(&["WholeTagStaysLocal"])
-        .must(Every, Engine(EscalatedLength))
-        .must(Interrupts, Engine(FlushedFull))
+        .must(Every, &[Engine(EscalatedLength)])
+        .must(Interrupts, &[Engine(FlushedFull)])
         .start(|k| {
             for page in 0..5 {
                 k.map(0, page, frame(page), true);
@@ -86,8 +86,8 @@ pub(super) const ALL: &[Scenario] = &[
         .about("the end of a range")
         .bugs(&["17", "36"])
         .finds(&["RangeLosesTail"])
-        .must(Every, Machine(StaleUse))
-        .must(Interrupts, Engine(FlushedRanges))
+        .must(Every, &[Machine(StaleUse)])
+        .must(Interrupts, &[Engine(FlushedRanges)])
         .start(two_pages)
         .cpu(|k| k.unmap_range(0, 0, 2))
         .cpu(|k| {
@@ -99,8 +99,8 @@ pub(super) const ALL: &[Scenario] = &[
     Scenario::engine("mixed-sizes")
         .about("base pages and a large page in one flush")
         .finds(&["BasePagesInLargeStrides", "LargePageAsBasePage"])
-        .must(Every, Machine(StaleUse))
-        .must(Interrupts, Engine(FlushedRanges))
+        .must(Every, &[Machine(StaleUse)])
+        .must(Interrupts, &[Engine(FlushedRanges)])
         .start(|k| {
             for page in 0..2 {
                 k.map(0, page, frame(page), true);
@@ -117,8 +117,8 @@ pub(super) const ALL: &[Scenario] = &[
     Scenario::engine("block-unmap")
         .about("a block of pages goes (contiguous entries)")
         .finds(&["BlockReportedAsPage"])
-        .must(Every, Machine(StaleUse))
-        .must(Interrupts, Engine(FlushedRanges))
+        .must(Every, &[Machine(StaleUse)])
+        .must(Interrupts, &[Engine(FlushedRanges)])
         .on(Blocks)
         .start(|k| k.map_block(0, 4, frame(0)))
         .cpu(|k| k.unmap_block(0, 4))
@@ -131,8 +131,8 @@ pub(super) const ALL: &[Scenario] = &[
     Scenario::engine("block-break")
         .about("a block of pages is taken apart (contiguous entries)")
         .finds(&["BlockBrokenInPart"])
-        .must(Every, Machine(StaleUse))
-        .must(Interrupts, Engine(FlushedRanges))
+        .must(Every, &[Machine(StaleUse)])
+        .must(Interrupts, &[Engine(FlushedRanges)])
         .on(Blocks)
         .start(|k| k.map_block(0, 4, frame(0)))
         .cpu(|k| {
@@ -151,23 +151,20 @@ pub(super) const ALL: &[Scenario] = &[
     Scenario::engine("withdraw-running")
         .about("a frame leaves the machine, whose page a CPU uses")
         .finds(&["QuiesceTakesReceipt"])
-        .must(Interrupts, Engine(WaitedReceipt))
-        .must(Every, Machine(StaleUse))
+        .must(Interrupts, &[Engine(WaitedReceipt)])
+        .must(Every, &[Machine(StaleUse)])
         .start(|k| k.map(0, 0, frame(0), true))
         .cpu(|k| {
             if let Some(frame) = k.unmap(0, 0) {
                 k.withdraw(frame);
             }
         })
-        .cpu(|k| {
-            k.read(0);
-            k.read(0);
-        }),
+        .cpu(read_twice),
     // The same with CPU 1 idle, which keeps what it is not asked for.
     Scenario::engine("withdraw-idle")
         .about("a frame leaves the machine, whose page an idle CPU keeps")
         .finds(&["LazySkippedForTables", "LeavesThenCatchesUp"])
-        .must(Interrupts, Engine(Sent))
+        .must(Interrupts, &[Engine(Sent)])
         .start(|k| k.map(0, 0, frame(0), true))
         .start_1(|k| k.idle())
         .cpu(|k| {

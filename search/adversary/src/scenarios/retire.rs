@@ -8,8 +8,7 @@ pub(super) const ALL: &[Scenario] = &[
         .about("exit of a space against lazy CPUs")
         .bugs(&["25"])
         .finds(&["RetireSkipsEviction"])
-        .must(Every, Machine(SpaceRetired))
-        .must(Every, Engine(Evicted))
+        .must(Every, &[Machine(SpaceRetired), Engine(Evicted)])
         .start(|k| k.map(0, 0, frame(0), true))
         .each(|k, cpu| k.switch(1 - cpu))
         .cpu(|k| {
@@ -29,9 +28,8 @@ pub(super) const ALL: &[Scenario] = &[
     Scenario::engine("retire-offline")
         .about("exit of a space that a CPU left by going offline")
         .finds(&["RetireAsksAgain"])
-        .must(Interrupts, Engine(Evicted))
-        .must(Every, Machine(Offline))
-        .must(Every, Machine(SpaceRetired))
+        .must(Interrupts, &[Engine(Evicted)])
+        .must(Every, &[Machine(Offline), Machine(SpaceRetired)])
         .start(|k| {
             k.map(0, 0, frame(0), true);
             k.link(0, SECOND);
@@ -60,7 +58,7 @@ pub(super) const ALL: &[Scenario] = &[
     Scenario::engine("retire-running")
         .about("exit of a space that a CPU is on its way out of")
         .finds(&["RetireTrustsAnswer"])
-        .must(Every, Machine(SpaceRetired))
+        .must(Every, &[Machine(SpaceRetired)])
         .start(|k| k.map(0, 0, frame(0), true))
         .each(|_, _| {})
         .start_1(|k| k.switch(0))
@@ -79,9 +77,8 @@ pub(super) const ALL: &[Scenario] = &[
     Scenario::engine("unscheduled")
         .about("unmap, and exit of a space, against a virtual CPU that does not run")
         .finds(&["RetirementLeftToReentry"])
-        .must(Interrupts, Engine(SkippedNotRunning))
-        .must(Every, Machine(SpaceRetired))
-        .must(Every, Engine(Evicted))
+        .must(Interrupts, &[Engine(SkippedNotRunning)])
+        .must(Every, &[Machine(SpaceRetired), Engine(Evicted)])
         .with_unscheduled(0b10)
         .start(|k| k.map(0, 0, frame(0), true))
         .each(|k, cpu| k.switch(1 - cpu))
@@ -103,8 +100,7 @@ pub(super) const ALL: &[Scenario] = &[
     Scenario::engine("late-content")
         .about("mapping a page against the zeroes in it")
         .finds(&["VmMapsBeforeContent"])
-        .must(Every, Machine(Zeroed))
-        .must(Every, Machine(Fault))
+        .must(Every, &[Machine(Zeroed), Machine(Fault)])
         .start(|k| k.fill(frame(0), 0xdead))
         .cpu(|k| {
             k.map_zeroes(0, 0, frame(0));

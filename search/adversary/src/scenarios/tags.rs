@@ -28,8 +28,8 @@ pub(super) const ALL: &[Scenario] = &[
             "RolloverSkipsFlush",
             "RolloverForgetsReserved",
         ])
-        .must(OwnTags, Engine(SwitchTagTaken))
-        .must(Scarce, Engine(Rollovers))
+        .must(OwnTags, &[Engine(SwitchTagTaken)])
+        .must(Scarce, &[Engine(Rollovers)])
         .start(|k| {
             for space in 0..6 {
                 k.map(space, 0, frame(space as u64), true);
@@ -45,7 +45,7 @@ pub(super) const ALL: &[Scenario] = &[
     Scenario::engine("rollover-unmap")
         .about("tag rollover against unmap")
         .bugs(&["16"])
-        .must(Scarce, Engine(Rollovers))
+        .must(Scarce, &[Engine(Rollovers)])
         .on(Broadcast)
         .start(|k| k.map(0, 0, frame(0), true))
         .each(|k, cpu| k.switch(1 - cpu))
@@ -55,16 +55,13 @@ pub(super) const ALL: &[Scenario] = &[
             }
             k.free(0, 0);
         })
-        .cpu(|k| {
-            k.read(0);
-            k.read(0);
-        }),
+        .cpu(read_twice),
     // CPU 0 uses up all tags while CPU 1 changes between two spaces.
     Scenario::engine("rollover-switch")
         .about("tag rollover against a context switch")
         .bugs(&["16"])
         .finds(&["TagLockTakenRelaxed"])
-        .must(Scarce, Engine(Rollovers))
+        .must(Scarce, &[Engine(Rollovers)])
         .on(Broadcast)
         .start(|k| {
             for space in 0..5 {
@@ -91,8 +88,8 @@ pub(super) const ALL: &[Scenario] = &[
     Scenario::engine("rollover-table")
         .about("tag rollover while a CPU changes its root")
         .finds(&["RolloverForgetsLeaving"])
-        .must(Scarce, Engine(Rollovers))
-        .must(Every, Machine(TableFreed))
+        .must(Scarce, &[Engine(Rollovers)])
+        .must(Every, &[Machine(TableFreed)])
         .on(Broadcast)
         .start(read_table)
         .each(|_, _| {})
@@ -103,8 +100,8 @@ pub(super) const ALL: &[Scenario] = &[
     // the same number again the second time.
     Scenario::engine("rollover-table-once")
         .about("tag rollover while a CPU changes its root, and has found a tag")
-        .must(Scarce, Engine(Rollovers))
-        .must(Every, Machine(TableFreed))
+        .must(Scarce, &[Engine(Rollovers)])
+        .must(Every, &[Machine(TableFreed)])
         .on(Broadcast)
         .start(read_table)
         .each(|_, _| {})
@@ -115,8 +112,8 @@ pub(super) const ALL: &[Scenario] = &[
     // CPU 1 goes offline. The tag stays set aside: if the next space got it, the two would share what the TLB holds.
     Scenario::engine("rollover-offline")
         .about("a CPU goes offline whose tag was set aside")
-        .must(Scarce, Engine(Rollovers))
-        .must(Every, Machine(Offline))
+        .must(Scarce, &[Engine(Rollovers)])
+        .must(Every, &[Machine(Offline)])
         .on(Broadcast)
         .start(|k| {
             for space in 0..5 {
@@ -145,7 +142,7 @@ pub(super) const ALL: &[Scenario] = &[
     Scenario::engine("rollover-twice")
         .about("two tag rollovers against unmap")
         .finds(&["RolloverTellsOneAlone"])
-        .must(Scarce, Engine(Rollovers))
+        .must(Scarce, &[Engine(Rollovers)])
         .on(Broadcast)
         .start(|k| k.map(0, 0, frame(0), true))
         .cpu(|k| {
@@ -155,8 +152,5 @@ pub(super) const ALL: &[Scenario] = &[
             }
             k.free(0, 0);
         })
-        .cpu(|k| {
-            k.read(0);
-            k.read(0);
-        }),
+        .cpu(read_twice),
 ];

@@ -39,13 +39,15 @@ pub(super) const ALL: &[Scenario] = &[
             "FenceLeftOut",
             "ReentryUnflushed",
         ])
-        .must(Every, Engine(Requested))
-        .must(Every, Machine(StaleUse))
-        .must(Every, Machine(FrameReused))
-        .must(Interrupts, Engine(Sent))
-        .must(Interrupts, Engine(WaitedReceipt))
-        .must(Interrupts, Engine(FlushedRanges))
-        .must(Broadcast, Engine(Barriers))
+        .must(
+            Every,
+            &[Engine(Requested), Machine(StaleUse), Machine(FrameReused)],
+        )
+        .must(
+            Interrupts,
+            &[Engine(Sent), Engine(WaitedReceipt), Engine(FlushedRanges)],
+        )
+        .must(Broadcast, &[Engine(Barriers)])
         .start(|k| k.map(0, 0, frame(0), true))
         .cpu(|k| {
             k.free(0, 0);
@@ -59,8 +61,7 @@ pub(super) const ALL: &[Scenario] = &[
     Scenario::engine("protect-access")
         .about("protection and capture against access")
         .bugs(&["21", "22"])
-        .must(Every, Engine(Requested))
-        .must(Every, Machine(Captured))
+        .must(Every, &[Engine(Requested), Machine(Captured)])
         .start(|k| k.map(0, 0, frame(0), true))
         .cpu(|k| {
             k.protect(0, 0);
@@ -74,8 +75,7 @@ pub(super) const ALL: &[Scenario] = &[
     Scenario::engine("execute-access")
         .about("protection against instruction fetch")
         .finds(&["SkipWait", "SkipBarrier"])
-        .must(Every, Machine(CallReturned))
-        .must(Every, Machine(Fault))
+        .must(Every, &[Machine(CallReturned), Machine(Fault)])
         .start(|k| {
             k.map(0, 0, frame(0), true);
             k.allow_execution(0, 0);
@@ -101,11 +101,10 @@ pub(super) const ALL: &[Scenario] = &[
             "SpaceReadEarly",
             "SpaceAnnouncesLate",
         ])
-        .must(Every, Engine(Switches))
-        .must(Interrupts, Engine(SkippedNoTarget))
-        .must(OwnTags, Engine(SwitchBehind))
-        .must(OwnTags, Engine(SwitchKept))
-        .must(Interrupts, Engine(Sent))
+        .must(Every, &[Engine(Switches)])
+        .must(Interrupts, &[Engine(SkippedNoTarget)])
+        .must(OwnTags, &[Engine(SwitchBehind), Engine(SwitchKept)])
+        .must(Interrupts, &[Engine(Sent)])
         .start(|k| k.map(0, 0, frame(0), true))
         .start_1(|k| k.switch(1))
         .cpu(|k| k.free(0, 0))
@@ -114,8 +113,7 @@ pub(super) const ALL: &[Scenario] = &[
     // has said that it owes a flush.
     Scenario::engine("switch-unmap-range")
         .about("a space's load against an unmap of two pages")
-        .must(Every, Machine(StaleUse))
-        .must(Every, Machine(Fault))
+        .must(Every, &[Machine(StaleUse), Machine(Fault)])
         .start(two_pages)
         .each(|k, cpu| k.switch(cpu))
         .cpu(|k| k.unmap_pages(0, 0, 2))
@@ -135,11 +133,10 @@ pub(super) const ALL: &[Scenario] = &[
             "SkipPost",
             "SkipWait",
         ])
-        .must(Every, Engine(Switches))
-        .must(Interrupts, Engine(SkippedNoTarget))
-        .must(OwnTags, Engine(SwitchBehind))
-        .must(OwnTags, Engine(SwitchKept))
-        .must(Interrupts, Engine(Sent))
+        .must(Every, &[Engine(Switches)])
+        .must(Interrupts, &[Engine(SkippedNoTarget)])
+        .must(OwnTags, &[Engine(SwitchBehind), Engine(SwitchKept)])
+        .must(Interrupts, &[Engine(Sent)])
         .start(|k| k.map(0, 0, frame(0), true))
         .start_1(|k| {
             k.read(0);
@@ -158,8 +155,7 @@ pub(super) const ALL: &[Scenario] = &[
         .about("a space's first load against unmap")
         .bugs(&["16"])
         .finds(&["TagWalkedBeforeSeen"])
-        .must(Every, Machine(FrameReused))
-        .must(Every, Machine(Fault))
+        .must(Every, &[Machine(FrameReused), Machine(Fault)])
         .start(|k| k.map(0, 0, frame(0), true))
         .each(|k, _| k.switch(1))
         .cpu(|k| k.free(0, 0))
@@ -174,8 +170,7 @@ pub(super) const ALL: &[Scenario] = &[
         .about("a lazy CPU against unmap")
         .bugs(&["34"])
         .finds(&["LazyResumesUnchecked", "RelaxedLeaveLazy"])
-        .must(Interrupts, Engine(SkippedLazy))
-        .must(Interrupts, Engine(SwitchBehind))
+        .must(Interrupts, &[Engine(SkippedLazy), Engine(SwitchBehind)])
         .start(|k| k.map(0, 0, frame(0), true))
         .cpu(|k| k.free(0, 0))
         .cpu(|k| {
@@ -189,9 +184,8 @@ pub(super) const ALL: &[Scenario] = &[
     Scenario::engine("idle-return")
         .about("a lazy CPU that has missed one unmap, against the next")
         .finds(&["NotesLaterGeneration"])
-        .must(Interrupts, Engine(SkippedLazy))
-        .must(Interrupts, Engine(SwitchBehind))
-        .must(Interrupts, Engine(IgnoredGeneration))
+        .must(Interrupts, &[Engine(SkippedLazy), Engine(SwitchBehind)])
+        .must(Interrupts, &[Engine(IgnoredGeneration)])
         .start(|k| {
             k.map(0, 0, frame(0), true);
             k.map(0, 1, frame(1), true);
@@ -216,10 +210,9 @@ pub(super) const ALL: &[Scenario] = &[
             "TablesFlushedAsLeaf",
             "RelaxedDone",
         ])
-        .must(Every, Machine(TableFreed))
-        .must(Interrupts, Engine(Waited))
-        .must(Interrupts, Engine(FlushedRanges))
-        .must(Broadcast, Engine(Barriers))
+        .must(Every, &[Machine(TableFreed)])
+        .must(Interrupts, &[Engine(Waited), Engine(FlushedRanges)])
+        .must(Broadcast, &[Engine(Barriers)])
         .start(second_table)
         .cpu(|k| k.free_table(0, SECOND))
         .cpu(|k| {
@@ -231,8 +224,8 @@ pub(super) const ALL: &[Scenario] = &[
         .about("freeing a table under a lazy CPU")
         .bugs(&["10"])
         .finds(&["LazySkippedForTables", "LeavesCaughtUp"])
-        .must(Every, Machine(TableFreed))
-        .must(Interrupts, Engine(Waited))
+        .must(Every, &[Machine(TableFreed)])
+        .must(Interrupts, &[Engine(Waited)])
         .start(second_table)
         .cpu(|k| k.free_table(0, SECOND))
         .cpu(|k| {
@@ -244,8 +237,8 @@ pub(super) const ALL: &[Scenario] = &[
     // interrupts it for neither while it is away.
     Scenario::engine("idle-leave")
         .about("a CPU leaves its root of its own accord while tables are freed")
-        .must(Every, Machine(TableFreed))
-        .must(Interrupts, Engine(SkippedNoTarget))
+        .must(Every, &[Machine(TableFreed)])
+        .must(Interrupts, &[Engine(SkippedNoTarget)])
         .start(two_pages)
         .cpu(|k| {
             k.free(0, 1);
@@ -268,9 +261,9 @@ pub(super) const ALL: &[Scenario] = &[
     Scenario::engine("table-move")
         .about("moving a table against its old addresses")
         .finds(&["TablesFlushedAsLeaf", "BasePagesInLargeStrides"])
-        .must(Every, Machine(StaleUse))
-        .must(Interrupts, Engine(FlushedRanges))
-        .must(Broadcast, Engine(Barriers))
+        .must(Every, &[Machine(StaleUse)])
+        .must(Interrupts, &[Engine(FlushedRanges)])
+        .must(Broadcast, &[Engine(Barriers)])
         .start(|k| {
             for page in 0..2 {
                 k.map(0, SECOND + page, frame(page), true);
@@ -291,11 +284,12 @@ pub(super) const ALL: &[Scenario] = &[
     Scenario::engine("two-initiators")
         .about("two initiators, one target")
         .bugs(&["33"])
-        .must(Interrupts, Engine(Merged))
-        .must(Interrupts, Engine(EscalatedContention))
-        .must(Interrupts, Engine(IgnoredGeneration))
-        .must(Interrupts, Engine(EscalatedGap))
-        .must(Interrupts, Engine(ServedEarly))
+        .must(Interrupts, &[Engine(Merged), Engine(EscalatedContention)])
+        .must(
+            Interrupts,
+            &[Engine(IgnoredGeneration), Engine(EscalatedGap)],
+        )
+        .must(Interrupts, &[Engine(ServedEarly)])
         .start(two_pages)
         .cpu(|k| {
             k.unmap(0, 0);
@@ -311,7 +305,7 @@ pub(super) const ALL: &[Scenario] = &[
     // CPUs 0 and 2 unmap different pages, flush everything, and share the flushes; CPU 1 uses both pages.
     Scenario::engine("joined-unmap")
         .about("two tasks share a flush of everything")
-        .must(Every, Engine(Joined))
+        .must(Every, &[Engine(Joined)])
         .start(two_pages)
         .cpu(|k| {
             if let Some(frame) = k.unmap_joined(0, 0) {
@@ -334,8 +328,8 @@ pub(super) const ALL: &[Scenario] = &[
     Scenario::engine("leaf-meets-table")
         .about("a leaf flush merged with a table flush")
         .finds(&["MergeOverwrites", "TakeIgnoresLock", "GapNotEscalated"])
-        .must(Interrupts, Engine(Merged))
-        .must(Every, Machine(TableFreed))
+        .must(Interrupts, &[Engine(Merged)])
+        .must(Every, &[Machine(TableFreed)])
         .start(|k| {
             k.map(0, 0, frame(0), true);
             k.map(0, SECOND, frame(1), true);
@@ -354,7 +348,7 @@ pub(super) const ALL: &[Scenario] = &[
         .about("two waiters with interrupts off")
         .bugs(&["32"])
         .finds(&["WaiterSkipsInbox"])
-        .must(Interrupts, Engine(ServedEarly))
+        .must(Interrupts, &[Engine(ServedEarly)])
         .start(two_pages)
         .cpu(|k| shoot(k, 0))
         .cpu(|k| shoot(k, 1)),
@@ -362,9 +356,8 @@ pub(super) const ALL: &[Scenario] = &[
     Scenario::engine("nmi-unmap")
         .about("an NMI between receipt and flush")
         .finds(&["NmiGuardAlwaysAllows"])
-        .must(Every, Machine(NmiAccess))
-        .must(Interrupts, Machine(NmiRefused))
-        .must(Interrupts, Engine(WaitedReceipt))
+        .must(Every, &[Machine(NmiAccess)])
+        .must(Interrupts, &[Machine(NmiRefused), Engine(WaitedReceipt)])
         .nmis(2)
         .start(|k| k.map(0, 0, frame(0), true))
         .cpu(|k| k.free(0, 0))
@@ -376,8 +369,8 @@ pub(super) const ALL: &[Scenario] = &[
     Scenario::engine("nmi-alone")
         .about("an NMI on the only CPU that has to flush, against a second actor")
         .finds(&["DebtEndsBeforeFlush"])
-        .must(Every, Machine(NmiAccess))
-        .must(Interrupts, Engine(SkippedNoTarget))
+        .must(Every, &[Machine(NmiAccess)])
+        .must(Interrupts, &[Engine(SkippedNoTarget)])
         .nmis(1)
         .start(|k| k.map(0, 0, frame(0), true))
         .each(|k, cpu| k.switch(cpu))
@@ -392,8 +385,7 @@ pub(super) const ALL: &[Scenario] = &[
     Scenario::engine("nmi-switch")
         .about("an NMI in the middle of a switch")
         .finds(&["NmiGuardAlwaysAllows"])
-        .must(Every, Machine(NmiAccess))
-        .must(Every, Machine(NmiRefused))
+        .must(Every, &[Machine(NmiAccess), Machine(NmiRefused)])
         .nmis(2)
         .start(|k| {
             k.map(0, 0, frame(0), true);
@@ -410,10 +402,8 @@ pub(super) const ALL: &[Scenario] = &[
     Scenario::engine("nmi-idle")
         .about("an NMI as a lazy CPU comes back")
         .finds(&["ResumeLetsNmisIn"])
-        .must(Every, Machine(NmiAccess))
-        .must(Every, Machine(NmiRefused))
-        .must(Interrupts, Engine(SkippedLazy))
-        .must(Interrupts, Engine(SwitchBehind))
+        .must(Every, &[Machine(NmiAccess), Machine(NmiRefused)])
+        .must(Interrupts, &[Engine(SkippedLazy), Engine(SwitchBehind)])
         .nmis(2)
         .start(|k| k.map(0, 0, frame(0), true))
         .cpu(|k| k.free(0, 0))
@@ -426,13 +416,10 @@ pub(super) const ALL: &[Scenario] = &[
         .about("spurious interrupts acknowledge nothing")
         .bugs(&["32"])
         .finds(&["SpuriousAcknowledges"])
-        .must(Every, Machine(Spurious))
-        .must(Interrupts, Engine(Sent))
+        .must(Every, &[Machine(Spurious)])
+        .must(Interrupts, &[Engine(Sent)])
         .spurious(2)
         .start(|k| k.map(0, 0, frame(0), true))
         .cpu(|k| k.free(0, 0))
-        .cpu(|k| {
-            k.read(0);
-            k.read(0);
-        }),
+        .cpu(read_twice),
 ];

@@ -7,21 +7,17 @@ pub(super) const ALL: &[Scenario] = &[
     Scenario::engine("unplaced-access")
         .about("a batch has no place for the space of what it unmaps")
         .finds(&["UnplacedUnflushed"])
-        .must(Every, Engine(EscalatedBatch))
+        .must(Every, &[Engine(EscalatedBatch)])
         .start(|k| k.map(1, 0, frame(0), true))
         .each(|k, cpu| k.switch(cpu))
         .cpu(|k| k.reclaim_crowded(0, 1, &[0]))
-        .cpu(|k| {
-            k.read(0);
-            k.read(0);
-        }),
+        .cpu(read_twice),
     // Two pages go, one after the other, from a space for which the batch of CPU 0 has no place. CPU 1 finds them gone
     // before the batch is over, and relies on it: what it flushes for the first is not for the second.
     Scenario::engine("unplaced-unmap")
         .about("a second actor meets what no batch counts")
         .finds(&["UnplacedNotOwed", "UnplacedReadAfterFlush"])
-        .must(Every, Engine(EscalatedBatch))
-        .must(Every, Engine(PaidBySettle))
+        .must(Every, &[Engine(EscalatedBatch), Engine(PaidBySettle)])
         .start(|k| {
             k.map(1, 0, frame(0), true);
             k.map(1, 1, frame(1), true);
@@ -40,8 +36,8 @@ pub(super) const ALL: &[Scenario] = &[
     Scenario::engine("unplaced-load")
         .about("a space is loaded again while what no batch counts goes from it")
         .finds(&["UnplacedLooksFirst"])
-        .must(Every, Engine(EscalatedBatch))
-        .must(OwnTags, Engine(SwitchBehind))
+        .must(Every, &[Engine(EscalatedBatch)])
+        .must(OwnTags, &[Engine(SwitchBehind)])
         .start(|k| k.map(1, 0, frame(0), true))
         .each(|k, cpu| {
             if cpu > 0 {
@@ -58,8 +54,8 @@ pub(super) const ALL: &[Scenario] = &[
     // CPU 1 leaves a space and comes back while a page goes from it, in a batch of CPU 0 that has no place for it.
     Scenario::engine("unplaced-switch")
         .about("context switch against what no batch counts")
-        .must(Every, Engine(EscalatedBatch))
-        .must(OwnTags, Engine(SwitchBehind))
+        .must(Every, &[Engine(EscalatedBatch)])
+        .must(OwnTags, &[Engine(SwitchBehind)])
         .start(|k| k.map(1, 0, frame(0), true))
         .each(|k, cpu| k.switch(cpu))
         .cpu(|k| k.reclaim_crowded(0, 1, &[0]))
@@ -73,8 +69,7 @@ pub(super) const ALL: &[Scenario] = &[
     Scenario::engine("unplaced-tables")
         .about("a table goes from a space for which there is no place")
         .finds(&["UnplacedTablesAreLeaves"])
-        .must(Every, Engine(EscalatedBatch))
-        .must(Every, Machine(TableFreed))
+        .must(Every, &[Engine(EscalatedBatch), Machine(TableFreed)])
         .start(|k| {
             k.map(1, SECOND, frame(1), true);
             k.link(1, SECOND);
@@ -90,8 +85,7 @@ pub(super) const ALL: &[Scenario] = &[
     // CPU 1 goes from one space to another and uses them.
     Scenario::engine("unplaced-own")
         .about("a batch has no place for the kernel's mappings")
-        .must(Every, Engine(EscalatedBatch))
-        .must(Every, Machine(KernelAccess))
+        .must(Every, &[Engine(EscalatedBatch), Machine(KernelAccess)])
         .start(two_own_pages)
         .each(|k, cpu| k.switch(cpu))
         .cpu(|k| k.unmap_own_crowded(0, &[OWN, OWN_TAGGED]))

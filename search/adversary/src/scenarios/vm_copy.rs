@@ -11,7 +11,7 @@ pub(super) const ALL: &[Scenario] = &[
     Scenario::over_vm("vm-copy-refill")
         .about("private copy against reclaim of the page itself")
         .finds(&["VmFillsUnsettled"])
-        .must(Every, Machine(Fault))
+        .must(Every, &[Machine(Fault)])
         .with_memory([24, 0])
         .vm_start(|k| {
             let file = k.create_clean(1, 1);
@@ -21,9 +21,7 @@ pub(super) const ALL: &[Scenario] = &[
             k.page_out(1, 1);
             k.write_file(file, 0, 2);
         })
-        .vm_cpu(|k| {
-            k.write(2, 3);
-        })
+        .vm_cpu(|k| k.write(2, 3))
         .vm_cpu(|k| {
             for _ in 0..6 {
                 k.read(2);
@@ -38,8 +36,7 @@ pub(super) const ALL: &[Scenario] = &[
     Scenario::over_vm("vm-copy-on-write")
         .about("copy on write against write")
         .bugs(&["21"])
-        .must(Every, Machine(Captured))
-        .must(Every, Machine(CallReturned))
+        .must(Every, &[Machine(Captured), Machine(CallReturned)])
         .with_memory([24, 0])
         .then(|k| k.must_hold(CHILD, 0, 1, "the child's page has changed"))
         .vm_start(|k| {
@@ -48,9 +45,7 @@ pub(super) const ALL: &[Scenario] = &[
             k.keep_table();
             k.fork();
         })
-        .vm_cpu(|k| {
-            k.write(0, 2);
-        })
+        .vm_cpu(|k| k.write(0, 2))
         .vm_cpu(|k| {
             k.write(0, 3);
             k.read(0);
@@ -59,8 +54,7 @@ pub(super) const ALL: &[Scenario] = &[
     Scenario::over_vm("vm-copy-on-write-read")
         .about("copy on write against read")
         .finds(&["VmMapsCopyBeforeFlush"])
-        .must(Every, Machine(Captured))
-        .must(Every, Machine(StaleUse))
+        .must(Every, &[Machine(Captured), Machine(StaleUse)])
         .with_memory([24, 0])
         .vm_start(|k| {
             k.map(0, 1);
@@ -68,12 +62,8 @@ pub(super) const ALL: &[Scenario] = &[
             k.keep_table();
             k.fork();
         })
-        .vm_cpu(|k| {
-            k.write(0, 2);
-        })
-        .vm_cpu(|k| {
-            k.write(0, 3);
-        })
+        .vm_cpu(|k| k.write(0, 2))
+        .vm_cpu(|k| k.write(0, 3))
         .vm_cpu(|k| {
             k.read(0);
             k.read(0);
@@ -84,8 +74,8 @@ pub(super) const ALL: &[Scenario] = &[
         .about("reclaim against fork and copy")
         .bugs(&["21"])
         .finds(&["VmForksUnsettled"])
-        .must(Every, Machine(Captured))
-        .must(Interrupts, Machine(StaleUse))
+        .must(Every, &[Machine(Captured)])
+        .must(Interrupts, &[Machine(StaleUse)])
         .with_memory([24, 0])
         .vm_start(written_page)
         .vm_cpu(|k| {
@@ -93,19 +83,15 @@ pub(super) const ALL: &[Scenario] = &[
             k.enter(child);
             k.write(0, 2);
         })
-        .vm_cpu(|k| {
-            k.reclaim(1);
-        })
-        .vm_cpu(|k| {
-            k.write(0, 3);
-        }),
+        .vm_cpu(|k| k.reclaim(1))
+        .vm_cpu(|k| k.write(0, 3)),
     // CPU 0 forks; CPU 1 enters the child as soon as there is one and writes a shared page; CPU 2, still in
     // the parent, writes through an entry whose write protection may not have been flushed.
     Scenario::over_vm("vm-fork-write")
         .about("fork against write")
         .bugs(&["21"])
         .finds(&["VmForkReturnsUnflushed"])
-        .must(Every, Machine(Captured))
+        .must(Every, &[Machine(Captured)])
         .with_memory([24, 0])
         .then(|k| {
             k.must_hold(CHILD, 0, 2, "the child's page has changed");
@@ -122,17 +108,14 @@ pub(super) const ALL: &[Scenario] = &[
             k.write(0, 2);
             k.read(0);
         })
-        .vm_cpu(|k| {
-            k.write(0, 3);
-        }),
+        .vm_cpu(|k| k.write(0, 3)),
     // CPU 0 forks. CPU 1, in the parent, finds the page write-protected and copies it, while CPU 2 may still
     // write it through an entry whose write protection was not flushed.
     Scenario::over_vm("vm-fork-copy")
         .about("fork against a copy in the parent")
         .bugs(&["21"])
         .finds(&["VmCopiesUnsettled"])
-        .must(Every, Machine(Captured))
-        .must(Every, Machine(Fault))
+        .must(Every, &[Machine(Captured), Machine(Fault)])
         .with_memory([24, 0])
         .then(|k| {
             let held = k.holds(FIRST_PROCESS, 0);
@@ -143,9 +126,7 @@ pub(super) const ALL: &[Scenario] = &[
         .vm_cpu(|k| {
             k.fork();
         })
-        .vm_cpu(|k| {
-            k.write(0, 2);
-        })
+        .vm_cpu(|k| k.write(0, 2))
         .vm_cpu(|k| {
             k.write(0, 3);
             k.write(0, 4);

@@ -14,14 +14,11 @@ pub(super) const ALL: &[Scenario] = &[
     Scenario::over_vm("vm-migrate-write")
         .about("migration against write")
         .finds(&["VmMigratesBeforeFlush"])
-        .must(Every, Machine(Captured))
-        .must(Every, Machine(StaleUse))
+        .must(Every, &[Machine(Captured), Machine(StaleUse)])
         .with_memory([12, 4])
         .then(|k| k.must_hold(FIRST_PROCESS, 0, 2, "what was written is lost on the way"))
         .vm_start(written_page)
-        .vm_cpu(|k| {
-            k.migrate(0, 1, 1);
-        })
+        .vm_cpu(|k| k.migrate(0, 1, 1))
         .vm_cpu(|k| {
             k.write(0, 2);
             assert_eq!(k.read(0), Some(2));
@@ -29,25 +26,18 @@ pub(super) const ALL: &[Scenario] = &[
     // CPU 0 moves a page to another node, CPU 1 reclaims it, CPU 2 writes it.
     Scenario::over_vm("vm-migrate-reclaim")
         .about("migration against reclaim")
-        .must(Every, Machine(Captured))
-        .must(Every, Machine(StaleUse))
+        .must(Every, &[Machine(Captured), Machine(StaleUse)])
         .with_memory([12, 4])
         .then(|k| k.must_hold(FIRST_PROCESS, 0, 2, "what was written is lost on the way"))
         .vm_start(written_page)
-        .vm_cpu(|k| {
-            k.migrate(0, 1, 1);
-        })
-        .vm_cpu(|k| {
-            k.page_out(0, 1);
-        })
-        .vm_cpu(|k| {
-            k.write(0, 2);
-        }),
+        .vm_cpu(|k| k.migrate(0, 1, 1))
+        .vm_cpu(|k| k.page_out(0, 1))
+        .vm_cpu(|k| k.write(0, 2)),
     // CPU 0 collapses 512 pages into a large one while CPU 1 writes one of them.
     Scenario::over_vm("vm-collapse-write")
         .about("collapse against write")
         .finds(&["VmCollapseCopiesBeforeFlush"])
-        .must(Every, Machine(Captured))
+        .must(Every, &[Machine(Captured)])
         .one_in(100)
         .steps(16_000)
         .with_memory([2072, 0])
@@ -62,15 +52,13 @@ pub(super) const ALL: &[Scenario] = &[
             assert!(k.collapse(0), "there is room for a large page");
         })
         // The page that is taken first, so that its old entry lives longest.
-        .vm_cpu(|k| {
-            k.write(0, 2);
-        }),
+        .vm_cpu(|k| k.write(0, 2)),
     // CPU 0 splits a large page while CPU 1 takes hold of it, to move it, and finds no room for all of it. CPU 1 runs the
     // process: its TLB may hold the large page until that is flushed.
     Scenario::over_vm("vm-split-migrate")
         .about("split against migration")
         .finds(&["VmSplitsUnlocked", "VmLinksBeforeFlush"])
-        .must(Every, Machine(CallReturned))
+        .must(Every, &[Machine(CallReturned)])
         .one_in(50)
         .steps(16_000)
         // One large block, in fast memory.
@@ -84,15 +72,13 @@ pub(super) const ALL: &[Scenario] = &[
             k.discard(5, 1);
             k.write(0, 2);
         })
-        .vm_cpu(|k| {
-            k.migrate(0, 1, 1);
-        }),
+        .vm_cpu(|k| k.migrate(0, 1, 1)),
     // Pages that were written have become a large one, of which no entry says that it was written. CPU 0 takes two out of it,
     // and takes memory that must be zero; CPU 1 stores to what is left.
     Scenario::over_vm("vm-split-zero")
         .about("pieces of a large page are given up")
         .finds(&["VmPiecesAreZero"])
-        .must(Every, Machine(FrameReused))
+        .must(Every, &[Machine(FrameReused)])
         .one_in(50)
         .steps(64_000)
         .with_memory([1040, 0])
@@ -112,15 +98,13 @@ pub(super) const ALL: &[Scenario] = &[
                 k.read(LARGE + page);
             }
         })
-        .vm_cpu(|k| {
-            k.write(LARGE - 1, 2);
-        }),
+        .vm_cpu(|k| k.write(LARGE - 1, 2)),
     // CPU 0 writes a large page that it shares with a child, and there is no second block to copy it to: the
     // page is to be split. Meanwhile CPU 1 ends the child, and CPU 0 alone holds the page.
     Scenario::over_vm("vm-copy-split")
         .about("copy of a large page against exit")
         .finds(&["VmSplitsHeldBlock"])
-        .must(Every, Machine(CallReturned))
+        .must(Every, &[Machine(CallReturned)])
         .one_in(50)
         .steps(64_000)
         // One large block, and enough around it for a copy in pieces.
@@ -132,7 +116,7 @@ pub(super) const ALL: &[Scenario] = &[
             assert_eq!(k.fork(), CHILD);
         })
         .vm_cpu(|k| {
-            assert!(k.write(0, 2), "there is room for a copy in pieces");
+            assert!(k.try_write(0, 2), "there is room for a copy in pieces");
         })
         .vm_cpu(|k| k.exit(CHILD)),
     // Two CPUs of a child write to a large page that its parent maps too, and there is no second block to copy it to.
@@ -142,7 +126,7 @@ pub(super) const ALL: &[Scenario] = &[
     Scenario::over_vm("vm-split-copy")
         .about("split of a large page against its copy in pieces")
         .finds(&["VmUnsharesPiece"])
-        .must(Every, Machine(CallReturned))
+        .must(Every, &[Machine(CallReturned)])
         .one_in(50)
         .steps(64_000)
         // One large block, and enough around it for one copy in pieces.

@@ -2,6 +2,18 @@
 
 use super::*;
 
+/// Reads what was there before, and then what CPU 0 has written.
+fn read_old_then_new(k: &VmKernel<'_>) {
+    k.read(0);
+    k.wait_for(0);
+    assert_eq!(k.read(0), Some(2));
+}
+
+fn write_file(k: &VmKernel<'_>) {
+    k.write_file(0, 0, 2);
+    k.tell(0);
+}
+
 pub(super) const ALL: &[Scenario] = &[
     // File 0 is mapped to read and reclaimed without a flush. CPU 0 maps file 1 over it; CPU 1 must not read
     // file 0 any more once the call has returned.
@@ -9,9 +21,8 @@ pub(super) const ALL: &[Scenario] = &[
         .about("reclaimed lazily, another file mapped over it")
         .bugs(&["L1"])
         .finds(&["VmIgnoresMarker", "VmRewritesOwedEntry"])
-        .must(Every, Engine(DebtsTaken))
-        .must(Every, Machine(CallReturned))
-        .must(Every, Machine(StaleUse))
+        .must(Every, &[Engine(DebtsTaken), Machine(CallReturned)])
+        .must(Every, &[Machine(StaleUse)])
         .vm_start(|k| {
             let one = k.create_clean(1, 1);
             k.map_file_read(0, 1, one);
@@ -19,9 +30,7 @@ pub(super) const ALL: &[Scenario] = &[
             k.read(0);
             k.keep_table();
         })
-        .vm_start_1(|k| {
-            k.page_out(0, 1);
-        })
+        .vm_start_1(|k| k.page_out(0, 1))
         .vm_cpu(|k| {
             k.map_file_read(0, 1, 1);
             assert_eq!(k.read(0), Some(2));
@@ -36,30 +45,19 @@ pub(super) const ALL: &[Scenario] = &[
         .about("reclaimed lazily, the file written")
         .bugs(&["L2"])
         .finds(&["VmRefillsOwedSlot"])
-        .must(Every, Engine(DebtsTaken))
-        .must(Every, Machine(FrameRescued))
-        .must(Every, Machine(Compared))
+        .must(Every, &[Engine(DebtsTaken), Machine(FrameRescued)])
+        .must(Every, &[Machine(Compared)])
         .vm_start(clean_file)
-        .vm_start_1(|k| {
-            k.page_out(0, 1);
-        })
-        .vm_cpu(|k| {
-            k.write_file(0, 0, 2);
-            k.tell(0);
-        })
-        .vm_cpu(|k| {
-            k.read(0);
-            k.wait_for(0);
-            assert_eq!(k.read(0), Some(2));
-        }),
+        .vm_start_1(|k| k.page_out(0, 1))
+        .vm_cpu(write_file)
+        .vm_cpu(read_old_then_new),
     // One file is mapped to read at page 0 and to write at page 1. Page 0 is reclaimed without a flush; CPU 0
     // writes through page 1; CPU 1 must not read old bytes at page 0.
     Scenario::over_vm("vm-luf-shared-write")
         .about("reclaimed lazily, written through another mapping")
         .bugs(&["L3"])
         .finds(&["VmRefillsOwedSlot"])
-        .must(Every, Engine(DebtsTaken))
-        .must(Every, Machine(FrameRescued))
+        .must(Every, &[Engine(DebtsTaken), Machine(FrameRescued)])
         .vm_start(|k| {
             let file = k.create_clean(1, 1);
             k.map_file_read(0, 1, file);
@@ -68,26 +66,19 @@ pub(super) const ALL: &[Scenario] = &[
             k.read(1);
             k.keep_table();
         })
-        .vm_start_1(|k| {
-            k.page_out(0, 1);
-        })
+        .vm_start_1(|k| k.page_out(0, 1))
         .vm_cpu(|k| {
             k.write(1, 2);
             k.tell(0);
         })
-        .vm_cpu(|k| {
-            k.read(0);
-            k.wait_for(0);
-            assert_eq!(k.read(0), Some(2));
-        }),
+        .vm_cpu(read_old_then_new),
     // A file page is mapped to read and reclaimed without a flush. CPU 0 needs its frame for a page of its own;
     // CPU 1 must not read that through the old entry.
     Scenario::over_vm("vm-luf-kernel-reuse")
         .about("reclaimed lazily, the frame reused")
         .bugs(&["L4"])
-        .must(Every, Engine(DebtsTaken))
-        .must(Every, Engine(PaidByClaim))
-        .must(Every, Machine(FrameReused))
+        .must(Every, &[Engine(DebtsTaken), Engine(PaidByClaim)])
+        .must(Every, &[Machine(FrameReused)])
         .with_memory([7, 0])
         .vm_start(|k| {
             k.read_clean_file(0);
@@ -99,9 +90,7 @@ pub(super) const ALL: &[Scenario] = &[
             k.read(1);
             k.read(2);
         })
-        .vm_cpu(|k| {
-            k.write(3, 7);
-        })
+        .vm_cpu(|k| k.write(3, 7))
         .vm_cpu(|k| {
             k.read(0);
         }),
@@ -111,28 +100,17 @@ pub(super) const ALL: &[Scenario] = &[
         .about("moved lazily, the file written")
         .bugs(&["L2", "L3"])
         .finds(&["VmWritesShadowedPage"])
-        .must(Every, Engine(DebtsTaken))
-        .must(Every, Engine(PaidByBackground))
+        .must(Every, &[Engine(DebtsTaken), Engine(PaidByBackground)])
         .with_memory([12, 4])
         .vm_start(clean_file)
-        .vm_start_1(|k| {
-            k.migrate(0, 1, 1);
-        })
-        .vm_cpu(|k| {
-            k.write_file(0, 0, 2);
-            k.tell(0);
-        })
-        .vm_cpu(|k| {
-            k.read(0);
-            k.wait_for(0);
-            assert_eq!(k.read(0), Some(2));
-        }),
+        .vm_start_1(|k| k.migrate(0, 1, 1))
+        .vm_cpu(write_file)
+        .vm_cpu(read_old_then_new),
     // A file page was moved to another node without a flush, used there, and moved back in the same way: page 0 may still
     // be read at the place between. CPU 0 writes the file; CPU 1 must read what was written once the call has returned.
     Scenario::over_vm("vm-shadow-twice")
         .about("moved lazily twice, the file written")
-        .must(Every, Engine(DebtsTaken))
-        .must(Every, Engine(PaidByBackground))
+        .must(Every, &[Engine(DebtsTaken), Engine(PaidByBackground)])
         .with_memory([12, 4])
         .vm_start(clean_file)
         .vm_start_1(|k| {
@@ -143,10 +121,7 @@ pub(super) const ALL: &[Scenario] = &[
                 }
             }
         })
-        .vm_cpu(|k| {
-            k.write_file(0, 0, 2);
-            k.tell(0);
-        })
+        .vm_cpu(write_file)
         .vm_cpu(|k| {
             k.wait_for(0);
             assert_eq!(k.read(0), Some(2));
@@ -157,13 +132,10 @@ pub(super) const ALL: &[Scenario] = &[
         .about("moved lazily, the entry written again")
         .bugs(&["L1"])
         .finds(&["VmWritesShadowedPage"])
-        .must(Every, Engine(DebtsTaken))
-        .must(Every, Engine(PaidByRefill))
+        .must(Every, &[Engine(DebtsTaken), Engine(PaidByRefill)])
         .with_memory([12, 4])
         .vm_start(clean_file)
-        .vm_start_1(|k| {
-            k.migrate(0, 1, 1);
-        })
+        .vm_start_1(|k| k.migrate(0, 1, 1))
         .vm_cpu(|k| {
             k.read(0);
             k.write_file(0, 0, 2);
@@ -178,8 +150,7 @@ pub(super) const ALL: &[Scenario] = &[
         .about("reclaim of a dirty page against write and reuse")
         .bugs(&["L3"])
         .finds(&["VmOwesDirtyPages"])
-        .must(Every, Machine(Captured))
-        .must(Every, Machine(FrameReused))
+        .must(Every, &[Machine(Captured), Machine(FrameReused)])
         .with_memory([7, 0])
         .then(|k| {
             k.must(
@@ -199,16 +170,13 @@ pub(super) const ALL: &[Scenario] = &[
             k.read(1);
             k.read(2);
         })
-        .vm_cpu(|k| {
-            k.write(0, 2);
-        }),
+        .vm_cpu(|k| k.write(0, 2)),
     // A file page was reclaimed without a flush. CPU 0 wants it back, CPU 1 needs its frame; CPU 2 reads
     // through the old entry.
     Scenario::over_vm("vm-rescue-claim")
         .about("rescue against claim")
-        .must(Every, Engine(DebtsTaken))
-        .must(Every, Machine(FrameRescued))
-        .must(Every, Engine(PaidByClaim))
+        .must(Every, &[Engine(DebtsTaken), Machine(FrameRescued)])
+        .must(Every, &[Engine(PaidByClaim)])
         .with_memory([7, 0])
         .vm_start(|k| {
             k.read_clean_file(0);
@@ -223,21 +191,16 @@ pub(super) const ALL: &[Scenario] = &[
         .vm_cpu(|k| {
             assert_eq!(k.read_file(0, 0), Some(1));
         })
-        .vm_cpu(|k| {
-            k.write(3, 7);
-        })
+        .vm_cpu(|k| k.write(3, 7))
         .vm_cpu(|k| {
             k.read(0);
         }),
     // A file page is reclaimed without a flush while CPU 1 discards it and CPU 2 reads it.
     Scenario::over_vm("vm-lazy-reclaim-discard")
         .about("lazy reclaim against discard")
-        .must(Every, Engine(DebtsTaken))
-        .must(Every, Machine(CallReturned))
+        .must(Every, &[Engine(DebtsTaken), Machine(CallReturned)])
         .vm_start(clean_file)
-        .vm_cpu(|k| {
-            k.page_out(0, 1);
-        })
+        .vm_cpu(|k| k.page_out(0, 1))
         .vm_cpu(|k| {
             k.discard(0, 1);
             k.read(0);
@@ -248,12 +211,9 @@ pub(super) const ALL: &[Scenario] = &[
     // A file page is reclaimed without a flush while CPU 1 takes every right to it away and CPU 2 reads it.
     Scenario::over_vm("vm-lazy-reclaim-protect")
         .about("lazy reclaim against protect")
-        .must(Every, Engine(DebtsTaken))
-        .must(Every, Machine(CallReturned))
+        .must(Every, &[Engine(DebtsTaken), Machine(CallReturned)])
         .vm_start(clean_file)
-        .vm_cpu(|k| {
-            k.page_out(0, 1);
-        })
+        .vm_cpu(|k| k.page_out(0, 1))
         .vm_cpu(|k| k.forbid(0, 1))
         .vm_cpu(|k| {
             k.read(0);
@@ -262,8 +222,7 @@ pub(super) const ALL: &[Scenario] = &[
     // A private file page is reclaimed without a flush while CPU 1 writes it, which makes a copy of its own.
     Scenario::over_vm("vm-lazy-reclaim-private")
         .about("lazy reclaim against copy on write")
-        .must(Every, Engine(DebtsTaken))
-        .must(Every, Machine(Captured))
+        .must(Every, &[Engine(DebtsTaken), Machine(Captured)])
         .vm_start(|k| {
             let file = k.create_clean(1, 1);
             k.map_file_private(0, 1, file);
@@ -287,8 +246,7 @@ pub(super) const ALL: &[Scenario] = &[
             "VmKeepsZeroFlag",
             "VmSkipsZeroing",
         ])
-        .must(Every, Machine(Zeroed))
-        .must(Every, Machine(FrameReused))
+        .must(Every, &[Machine(Zeroed), Machine(FrameReused)])
         .vm_start(|k| {
             k.map(0, 1);
             k.write(0, 1);
@@ -308,8 +266,7 @@ pub(super) const ALL: &[Scenario] = &[
     Scenario::over_vm("vm-exit-lazy")
         .about("the end of a process against a lazy CPU")
         .bugs(&["25"])
-        .must(Every, Machine(SpaceRetired))
-        .must(Every, Machine(TableFreed))
+        .must(Every, &[Machine(SpaceRetired), Machine(TableFreed)])
         .vm_start_1(|k| {
             let process = k.spawn();
             k.enter(process);
@@ -335,8 +292,8 @@ pub(super) const ALL: &[Scenario] = &[
     Scenario::over_vm("vm-rollover-unmap")
         .about("tag rollover against unmap")
         .bugs(&["16"])
-        .must(Scarce, Engine(Rollovers))
-        .must(Every, Machine(CallReturned))
+        .must(Scarce, &[Engine(Rollovers)])
+        .must(Every, &[Machine(CallReturned)])
         .vm_start(|k| {
             k.map(0, 1);
             k.write(0, 1);
@@ -355,8 +312,7 @@ pub(super) const ALL: &[Scenario] = &[
     // CPU 1 goes offline and comes back while CPU 0 unmaps a page that CPU 1 was using.
     Scenario::over_vm("vm-offline-unmap")
         .about("offline against unmap")
-        .must(Every, Machine(Offline))
-        .must(Every, Machine(FrameReused))
+        .must(Every, &[Machine(Offline), Machine(FrameReused)])
         .vm_start(written_page_of_two)
         .vm_cpu(|k| {
             k.unmap(0, 1);
@@ -373,8 +329,7 @@ pub(super) const ALL: &[Scenario] = &[
     Scenario::over_vm("vm-allocate-flush")
         .about("allocation against a flush in flight")
         .bugs(&["30"])
-        .must(Every, Machine(FrameReused))
-        .must(Every, Machine(StaleUse))
+        .must(Every, &[Machine(FrameReused), Machine(StaleUse)])
         .with_memory([8, 0])
         .vm_start(|k| {
             k.map(0, 3);
@@ -382,9 +337,7 @@ pub(super) const ALL: &[Scenario] = &[
             k.write(1, 1);
         })
         .vm_cpu(|k| k.discard(0, 2))
-        .vm_cpu(|k| {
-            k.write(2, 2);
-        })
+        .vm_cpu(|k| k.write(2, 2))
         .vm_cpu(|k| {
             k.write(0, 3);
             k.write(1, 3);
@@ -394,8 +347,7 @@ pub(super) const ALL: &[Scenario] = &[
         .about("discard against discard")
         .bugs(&["6"])
         .finds(&["VmDiscardsUnsettled"])
-        .must(Every, Engine(PaidBySettle))
-        .must(Every, Machine(CallReturned))
+        .must(Every, &[Engine(PaidBySettle), Machine(CallReturned)])
         .vm_start(|k| {
             k.map(0, 2);
             k.write(0, 1);
@@ -414,8 +366,8 @@ pub(super) const ALL: &[Scenario] = &[
     Scenario::over_vm("vm-idle-unmap")
         .about("idle against unmap")
         .bugs(&["34"])
-        .must(Every, Machine(FrameReused))
-        .must(Interrupts, Engine(SkippedLazy))
+        .must(Every, &[Machine(FrameReused)])
+        .must(Interrupts, &[Engine(SkippedLazy)])
         .vm_start(written_page_of_two)
         .vm_cpu(|k| {
             k.unmap(0, 1);

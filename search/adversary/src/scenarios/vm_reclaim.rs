@@ -2,19 +2,16 @@
 
 use super::*;
 
-fn reclaim_one(k: &VmKernel<'_>) {
-    k.reclaim(1);
-}
-
 pub(super) const ALL: &[Scenario] = &[
     // CPU 0 unmaps a page, and its frame comes back as another page; CPU 1 goes on using the first.
     Scenario::over_vm("vm-unmap-access")
         .about("unmap, free and zero against access")
         .bugs(&["30"])
-        .must(Every, Engine(Requested))
-        .must(Every, Machine(StaleUse))
-        .must(Every, Machine(FrameReused))
-        .must(Every, Machine(Zeroed))
+        .must(
+            Every,
+            &[Engine(Requested), Machine(StaleUse), Machine(FrameReused)],
+        )
+        .must(Every, &[Machine(Zeroed)])
         .vm_start(written_page_of_two)
         .vm_cpu(|k| {
             k.unmap(0, 1);
@@ -29,8 +26,7 @@ pub(super) const ALL: &[Scenario] = &[
         .about("a table page is freed against a walk")
         .bugs(&["10", "11"])
         .finds(&["VmFreesTableBeforeFlush", "VmTableFlushLeafOnly"])
-        .must(Every, Engine(Requested))
-        .must(Every, Machine(TableFreed))
+        .must(Every, &[Engine(Requested), Machine(TableFreed)])
         .vm_start(|k| {
             k.map(0, 1);
             k.write(0, 1);
@@ -49,8 +45,8 @@ pub(super) const ALL: &[Scenario] = &[
     Scenario::over_vm("vm-table-free-idle")
         .about("a table page is freed against an idle CPU")
         .bugs(&["10"])
-        .must(Every, Machine(TableFreed))
-        .must(Interrupts, Engine(Evicted))
+        .must(Every, &[Machine(TableFreed)])
+        .must(Interrupts, &[Engine(Evicted)])
         .one_in(1)
         .vm_start(|k| {
             k.map(0, 1);
@@ -67,11 +63,10 @@ pub(super) const ALL: &[Scenario] = &[
         .about("reclaim against unmap")
         .bugs(&["6", "19"])
         .finds(&["VmUnmapsUnsettled"])
-        .must(Every, Engine(PaidBySettle))
-        .must(Every, Machine(CallReturned))
+        .must(Every, &[Engine(PaidBySettle), Machine(CallReturned)])
         .with_memory([8, 0])
         .vm_start(written_page)
-        .vm_cpu(reclaim_one)
+        .vm_cpu(|k| k.reclaim(1))
         .vm_cpu(|k| {
             k.unmap(0, 1);
             k.read(0);
@@ -80,11 +75,10 @@ pub(super) const ALL: &[Scenario] = &[
         .about("reclaim against discard")
         .bugs(&["4", "6"])
         .finds(&["VmDiscardsUnsettled"])
-        .must(Every, Engine(PaidBySettle))
-        .must(Every, Machine(CallReturned))
+        .must(Every, &[Engine(PaidBySettle), Machine(CallReturned)])
         .with_memory([8, 0])
         .vm_start(written_page)
-        .vm_cpu(reclaim_one)
+        .vm_cpu(|k| k.reclaim(1))
         .vm_cpu(|k| {
             k.discard(0, 1);
             k.read(0);
@@ -93,11 +87,10 @@ pub(super) const ALL: &[Scenario] = &[
         .about("reclaim against protect")
         .bugs(&["3", "19"])
         .finds(&["VmProtectsUnsettled"])
-        .must(Every, Engine(PaidBySettle))
-        .must(Every, Machine(CallReturned))
+        .must(Every, &[Engine(PaidBySettle), Machine(CallReturned)])
         .with_memory([8, 0])
         .vm_start(written_page)
-        .vm_cpu(reclaim_one)
+        .vm_cpu(|k| k.reclaim(1))
         .vm_cpu(|k| {
             k.protect(0, 1);
             k.write(0, 3);
@@ -105,11 +98,10 @@ pub(super) const ALL: &[Scenario] = &[
     Scenario::over_vm("vm-reclaim-remap")
         .about("reclaim against remap")
         .finds(&["VmRemapsUnsettled"])
-        .must(Every, Engine(PaidBySettle))
-        .must(Every, Machine(CallReturned))
+        .must(Every, &[Engine(PaidBySettle), Machine(CallReturned)])
         .with_memory([8, 0])
         .vm_start(written_page)
-        .vm_cpu(reclaim_one)
+        .vm_cpu(|k| k.reclaim(1))
         .vm_cpu(|k| {
             k.remap(0, 1, 2);
             k.read(0);
@@ -120,15 +112,11 @@ pub(super) const ALL: &[Scenario] = &[
     Scenario::over_vm("vm-reclaim-fork")
         .about("reclaim against fork and write")
         .bugs(&["21"])
-        .must(Every, Machine(Captured))
+        .must(Every, &[Machine(Captured)])
         .with_memory([14, 0])
         .vm_start(written_page)
-        .vm_cpu(|k| {
-            k.reclaim(1);
-        })
-        .vm_cpu(|k| {
-            k.write(0, 2);
-        })
+        .vm_cpu(|k| k.reclaim(1))
+        .vm_cpu(|k| k.write(0, 2))
         .vm_cpu(|k| {
             let child = k.fork();
             k.enter(child);
@@ -142,11 +130,9 @@ pub(super) const ALL: &[Scenario] = &[
     // Two CPUs page the same page out, and one of them takes it back and writes it.
     Scenario::over_vm("vm-page-out-twice")
         .about("page-out against page-out")
-        .must(Every, Machine(Captured))
+        .must(Every, &[Machine(Captured)])
         .vm_start(written_page)
-        .vm_cpu(|k| {
-            k.page_out(0, 1);
-        })
+        .vm_cpu(|k| k.page_out(0, 1))
         .vm_cpu(|k| {
             k.page_out(0, 1);
             k.write(0, 2);
@@ -157,7 +143,7 @@ pub(super) const ALL: &[Scenario] = &[
         .about("page-out against write")
         .bugs(&["3"])
         .finds(&["VmWritesOutBeforeFlush"])
-        .must(Every, Machine(Captured))
+        .must(Every, &[Machine(Captured)])
         .with_memory([16, 0])
         .then(|k| {
             let fact = k.holds(1, 0) == Some(2);
@@ -168,9 +154,7 @@ pub(super) const ALL: &[Scenario] = &[
             );
         })
         .vm_start(written_page)
-        .vm_cpu(|k| {
-            k.page_out(0, 1);
-        })
+        .vm_cpu(|k| k.page_out(0, 1))
         .vm_cpu(|k| {
             k.write(0, 2);
             assert_eq!(k.read(0), Some(2));
@@ -179,8 +163,7 @@ pub(super) const ALL: &[Scenario] = &[
     Scenario::over_vm("vm-swap-in-write")
         .about("swap-in against page-out")
         .finds(&["VmCopiesUnsettled"])
-        .must(Every, Machine(Captured))
-        .must(Every, Machine(StaleUse))
+        .must(Every, &[Machine(Captured), Machine(StaleUse)])
         .with_memory([16, 0])
         .then(|k| {
             let held = k.holds(1, 0);
@@ -188,14 +171,10 @@ pub(super) const ALL: &[Scenario] = &[
             k.must(Clause::C2, fact, "of two stores neither is left");
         })
         .vm_start(written_page)
-        .vm_cpu(|k| {
-            k.page_out(0, 1);
-        })
+        .vm_cpu(|k| k.page_out(0, 1))
         .vm_cpu(|k| {
             k.write(0, 2);
             k.read(0);
         })
-        .vm_cpu(|k| {
-            k.write(0, 3);
-        }),
+        .vm_cpu(|k| k.write(0, 3)),
 ];

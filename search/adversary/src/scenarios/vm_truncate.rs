@@ -33,6 +33,38 @@ fn no_old_page(k: &VmKernel<'_>) {
     );
 }
 
+fn written_file_of_two(k: &VmKernel<'_>) {
+    let file = k.create(1, 1);
+    k.map_file(0, 1, file);
+    k.write(0, 1);
+    k.create(1, 0);
+    k.keep_table();
+}
+
+/// Cuts a file, and gets its frame for another.
+fn truncate_and_reuse(k: &VmKernel<'_>) {
+    k.truncate(0, 0);
+    k.write_file(1, 0, 5);
+    k.tell(0);
+}
+
+fn write_twice(k: &VmKernel<'_>) {
+    k.write(0, 2);
+    k.wait_for(0);
+    k.write(0, 3);
+}
+
+fn read_page(k: &VmKernel<'_>) {
+    k.map(0, 2);
+    k.read(0);
+    k.keep_table();
+}
+
+fn unread_file(k: &VmKernel<'_>) {
+    let file = k.create_clean(1, 1);
+    k.map_file_read(0, 1, file);
+}
+
 pub(super) const ALL: &[Scenario] = &[
     // CPU 0 moves a file page: until its flush the old place is still in use. CPU 1 truncates the file, finds
     // the page at the new place and frees it; CPU 2 uses the old address. CPU 1 must not look for the page
@@ -45,9 +77,8 @@ pub(super) const ALL: &[Scenario] = &[
             "VmRemapsUnlocked",
             "VmUnlinksBeforeFlush",
         ])
-        .must(Every, Engine(PaidBySettle))
-        .must(Every, Machine(FrameReused))
-        .must(Every, Machine(StaleUse))
+        .must(Every, &[Engine(PaidBySettle), Machine(FrameReused)])
+        .must(Every, &[Machine(StaleUse)])
         .then(|k| {
             k.must(
                 Clause::C3,
@@ -55,59 +86,29 @@ pub(super) const ALL: &[Scenario] = &[
                 "a page beyond the end of the file is still mapped",
             )
         })
-        .vm_start(|k| {
-            let file = k.create(1, 1);
-            k.map_file(0, 1, file);
-            k.write(0, 1);
-            k.create(1, 0);
-            k.keep_table();
-        })
+        .vm_start(written_file_of_two)
         .vm_cpu(|k| k.remap(0, 1, 2))
-        .vm_cpu(|k| {
-            k.truncate(0, 0);
-            k.write_file(1, 0, 5);
-            k.tell(0);
-        })
-        .vm_cpu(|k| {
-            k.write(0, 2);
-            k.wait_for(0);
-            k.write(0, 3);
-        }),
+        .vm_cpu(truncate_and_reuse)
+        .vm_cpu(write_twice),
     // CPU 0 unmaps a file page and its flush is still to come; CPU 1 truncates the file and gets the frame for
     // something else; CPU 2 uses the old address.
     Scenario::over_vm("vm-unmap-truncate")
         .about("unmap against truncation")
         .bugs(&["7"])
         .finds(&["VmFreesBeforeFlush"])
-        .must(Every, Engine(PaidBySettle))
-        .must(Every, Machine(FrameReused))
-        .must(Every, Machine(StaleUse))
-        .vm_start(|k| {
-            let file = k.create(1, 1);
-            k.map_file(0, 1, file);
-            k.write(0, 1);
-            k.create(1, 0);
-            k.keep_table();
-        })
+        .must(Every, &[Engine(PaidBySettle), Machine(FrameReused)])
+        .must(Every, &[Machine(StaleUse)])
+        .vm_start(written_file_of_two)
         .vm_cpu(|k| k.unmap(0, 1))
-        .vm_cpu(|k| {
-            k.truncate(0, 0);
-            k.write_file(1, 0, 5);
-            k.tell(0);
-        })
-        .vm_cpu(|k| {
-            k.write(0, 2);
-            k.wait_for(0);
-            k.write(0, 3);
-        }),
+        .vm_cpu(truncate_and_reuse)
+        .vm_cpu(write_twice),
     // A file page was reclaimed without a flush and came back by a call, which maps it nowhere. CPU 0 writes it, reclaims
     // it, this time at once, and gets its frame for something else; CPU 1 reads through the entry that was left behind the
     // first time.
     Scenario::over_vm("vm-reclaim-rescued")
         .about("reclaimed lazily, back, and reclaimed at once")
-        .must(Every, Engine(DebtsTaken))
-        .must(Every, Machine(FrameRescued))
-        .must(Every, Machine(FrameReused))
+        .must(Every, &[Engine(DebtsTaken), Machine(FrameRescued)])
+        .must(Every, &[Machine(FrameReused)])
         .vm_start(clean_file_and_memory)
         .vm_start_1(page_out_and_rescue)
         .vm_cpu(|k| {
@@ -121,8 +122,7 @@ pub(super) const ALL: &[Scenario] = &[
     Scenario::over_vm("vm-truncate-fault")
         .about("truncation against fault")
         .finds(&["VmLockTakenRelaxed"])
-        .must(Every, Machine(FrameReused))
-        .must(Every, Machine(Fault))
+        .must(Every, &[Machine(FrameReused), Machine(Fault)])
         .with_memory([16, 0])
         .then(|k| {
             k.must(
@@ -149,20 +149,16 @@ pub(super) const ALL: &[Scenario] = &[
     // page through the entry that was left behind.
     Scenario::over_vm("vm-truncate-stale")
         .about("truncation of what was reclaimed lazily")
-        .must(Every, Engine(DebtsTaken))
-        .must(Every, Machine(FrameRescued))
+        .must(Every, &[Engine(DebtsTaken), Machine(FrameRescued)])
         .vm_start(clean_file)
-        .vm_start_1(|k| {
-            k.page_out(0, 1);
-        })
+        .vm_start_1(|k| k.page_out(0, 1))
         .vm_cpu(truncate)
         .vm_cpu(read_late),
     // The same, but the page came back into the cache meanwhile. A rescue by a call maps the page nowhere, and says nothing
     // of the entry that was left behind.
     Scenario::over_vm("vm-truncate-rescued")
         .about("truncation of what came back")
-        .must(Every, Engine(DebtsTaken))
-        .must(Every, Machine(FrameRescued))
+        .must(Every, &[Engine(DebtsTaken), Machine(FrameRescued)])
         .vm_start(clean_file)
         .vm_start_1(|k| {
             k.page_out(0, 1);
@@ -174,7 +170,7 @@ pub(super) const ALL: &[Scenario] = &[
     Scenario::over_vm("vm-truncate-shadow")
         .about("truncation of what was moved lazily")
         .finds(&["VmTruncatesShadowed"])
-        .must(Every, Engine(DebtsTaken))
+        .must(Every, &[Engine(DebtsTaken)])
         .with_memory([12, 4])
         .vm_start(clean_file)
         .vm_start_1(|k| {
@@ -188,46 +184,31 @@ pub(super) const ALL: &[Scenario] = &[
     Scenario::over_vm("vm-discard-store")
         .about("a discard against the first store")
         .finds(&["VmReplacesInTwoSteps"])
-        .must(Every, Machine(FrameReused))
-        .must(Every, Machine(CallReturned))
-        .vm_start(|k| {
-            k.map(0, 2);
-            k.read(0);
-            k.keep_table();
-        })
+        .must(Every, &[Machine(FrameReused), Machine(CallReturned)])
+        .vm_start(read_page)
         .vm_cpu(|k| {
             k.discard(0, 1);
             k.read(1);
         })
-        .vm_cpu(|k| {
-            k.write(0, 7);
-        }),
+        .vm_cpu(|k| k.write(0, 7)),
     // The same, but CPU 0 takes the right to write away first.
     Scenario::over_vm("vm-protect-store")
         .about("a protection and a discard against the first store")
         .finds(&["VmChangesInTwoSteps"])
-        .must(Every, Machine(FrameReused))
-        .must(Every, Machine(CallReturned))
-        .vm_start(|k| {
-            k.map(0, 2);
-            k.read(0);
-            k.keep_table();
-        })
+        .must(Every, &[Machine(FrameReused), Machine(CallReturned)])
+        .vm_start(read_page)
         .vm_cpu(|k| {
             k.protect(0, 1);
             k.discard(0, 1);
             k.read(1);
         })
-        .vm_cpu(|k| {
-            k.write(0, 7);
-        }),
+        .vm_cpu(|k| k.write(0, 7)),
     // A page of a file was reclaimed without a flush; its frame has become a page of another file, and was reclaimed without a
     // flush again. CPU 0 reads the first file.
     Scenario::over_vm("vm-rescue-other")
         .about("rescue of what has become another file's page")
         .finds(&["VmRescuesOtherPage"])
-        .must(Every, Engine(DebtsTaken))
-        .must(Every, Machine(FrameReused))
+        .must(Every, &[Engine(DebtsTaken), Machine(FrameReused)])
         .with_memory([7, 0])
         .vm_start(|k| {
             k.read_clean_file(0);
@@ -252,8 +233,7 @@ pub(super) const ALL: &[Scenario] = &[
     Scenario::over_vm("vm-lazy-reclaim-remap")
         .about("remap of what was reclaimed lazily")
         .finds(&["VmLiftsMarker"])
-        .must(Every, Engine(DebtsTaken))
-        .must(Every, Machine(CallReturned))
+        .must(Every, &[Engine(DebtsTaken), Machine(CallReturned)])
         .vm_start(clean_file)
         .vm_start_1(|k| {
             k.read(0);
@@ -271,9 +251,8 @@ pub(super) const ALL: &[Scenario] = &[
     Scenario::over_vm("vm-migrate-rescued")
         .about("reclaimed lazily, back, and moved")
         .finds(&["VmMigratesPastMarker"])
-        .must(Every, Engine(DebtsTaken))
-        .must(Every, Machine(FrameRescued))
-        .must(Every, Machine(FrameReused))
+        .must(Every, &[Engine(DebtsTaken), Machine(FrameRescued)])
+        .must(Every, &[Machine(FrameReused)])
         .with_memory([12, 4])
         .vm_start(clean_file_and_memory)
         .vm_start_1(page_out_and_rescue)
@@ -288,7 +267,7 @@ pub(super) const ALL: &[Scenario] = &[
     Scenario::over_vm("vm-private-reclaim")
         .about("a private copy against reclaim of its original")
         .finds(&["VmHoldsAfterUnlock"])
-        .must(Every, Machine(FrameReused))
+        .must(Every, &[Machine(FrameReused)])
         .vm_start(|k| {
             let file = k.create_clean(1, 1);
             k.map_file_private(0, 1, file);
@@ -310,7 +289,7 @@ pub(super) const ALL: &[Scenario] = &[
     Scenario::over_vm("vm-zero-move")
         .about("a page that was moved into zeros is given up")
         .finds(&["VmMovesIntoZeros"])
-        .must(Every, Machine(FrameReused))
+        .must(Every, &[Machine(FrameReused)])
         .with_memory([12, 4])
         .vm_start(|k| {
             k.read_clean_file(0);
@@ -333,26 +312,20 @@ pub(super) const ALL: &[Scenario] = &[
     // first: then the file holds what was written. The manager's records show a page that was passed by.
     Scenario::over_vm("vm-truncate-write")
         .about("truncation against a write beyond the end")
-        .must(Every, Machine(FrameReused))
-        .vm_start(|k| {
-            let file = k.create_clean(1, 1);
-            k.map_file_read(0, 1, file);
-        })
+        .must(Every, &[Machine(FrameReused)])
+        .vm_start(unread_file)
         .vm_cpu(|k| k.truncate(0, 0))
         .vm_cpu(|k| k.write_file(0, 1, 7)),
     // The same, but CPU 1 writes a page that goes: neither is the file longer than what was written to it, nor is that lost.
     Scenario::over_vm("vm-truncate-rewrite")
         .about("truncation against a write to a page that goes")
         .finds(&["VmLengthensUnlocked"])
-        .must(Every, Machine(FrameReused))
+        .must(Every, &[Machine(FrameReused)])
         .then(|k| {
             let fact = matches!(k.holds(FIRST_PROCESS, 0), None | Some(7));
             k.must(Clause::C2, fact, "what was written to a file is lost");
         })
-        .vm_start(|k| {
-            let file = k.create_clean(1, 1);
-            k.map_file_read(0, 1, file);
-        })
+        .vm_start(unread_file)
         .vm_cpu(|k| k.truncate(0, 0))
         .vm_cpu(|k| k.write_file(0, 0, 7)),
     // CPU 0 drops a file page from its space: its flush is still to come. CPU 1 cuts the file and finds the mapping
@@ -362,9 +335,8 @@ pub(super) const ALL: &[Scenario] = &[
         .about("discard against truncation")
         .bugs(&["1"])
         .finds(&["VmTruncatesUnsettled"])
-        .must(Every, Engine(PaidBySettle))
-        .must(Every, Machine(StaleUse))
-        .must(Every, Machine(CallReturned))
+        .must(Every, &[Engine(PaidBySettle), Machine(StaleUse)])
+        .must(Every, &[Machine(CallReturned)])
         .vm_start(|k| {
             let file = k.create_clean(1, 1);
             k.map_file(0, 1, file);
@@ -386,7 +358,7 @@ pub(super) const ALL: &[Scenario] = &[
     Scenario::over_vm("vm-discard-fault")
         .about("discard against a fault for a large page")
         .finds(&["VmDiscardsWholePage"])
-        .must(Every, Machine(CallReturned))
+        .must(Every, &[Machine(CallReturned)])
         .one_in(50)
         .steps(16_000)
         .with_memory([1100, 0])
@@ -400,27 +372,23 @@ pub(super) const ALL: &[Scenario] = &[
         })
         .vm_start(|k| k.map_large(LARGE, LARGE))
         .vm_cpu(|k| k.discard(LARGE + 2, 2))
-        .vm_cpu(|k| {
-            k.write(LARGE + 1, 2);
-        }),
+        .vm_cpu(|k| k.write(LARGE + 1, 2)),
     // CPU 0 discards memory; before it has flushed, CPU 1 writes there, and its fault fills the entry that it finds empty.
     // Where break before make is asked for, the fault has to flush what CPU 0 has taken away: a page of another frame
     // comes in its place.
     Scenario::over_vm("vm-discard-refill")
         .about("discard of a page against a fault there")
         .finds(&["VmRefillsUnsettled", "RulesOfAnother"])
-        .must(Every, Machine(CallReturned))
+        .must(Every, &[Machine(CallReturned)])
         .then(no_old_page)
         .vm_start(written_page)
         .vm_cpu(|k| k.discard(0, 1))
-        .vm_cpu(|k| {
-            k.write(0, 2);
-        }),
+        .vm_cpu(|k| k.write(0, 2)),
     // The same, but the file's page comes where its copy was.
     Scenario::over_vm("vm-discard-refill-file")
         .about("discard of a private copy against a fault that finds the file's page")
         .finds(&["VmRefillsFileUnsettled"])
-        .must(Every, Machine(CallReturned))
+        .must(Every, &[Machine(CallReturned)])
         .vm_start(|k| {
             let file = k.create_clean(1, 1);
             k.map_file_private(0, 1, file);
@@ -435,7 +403,7 @@ pub(super) const ALL: &[Scenario] = &[
     Scenario::over_vm("vm-discard-refill-smaller")
         .about("discard of a large page against a fault that finds memory for a small one")
         .finds(&["VmRefillsUnsettled"])
-        .must(Every, Machine(CallReturned))
+        .must(Every, &[Machine(CallReturned)])
         .one_in(5)
         // One large block, which the discard holds until it has flushed.
         .with_memory([1040, 0])
@@ -445,14 +413,12 @@ pub(super) const ALL: &[Scenario] = &[
             k.write(0, 1);
         })
         .vm_cpu(|k| k.discard(0, LARGE))
-        .vm_cpu(|k| {
-            k.write(0, 2);
-        }),
+        .vm_cpu(|k| k.write(0, 2)),
     // The same, but a table comes where the first of three large pages was.
     Scenario::over_vm("vm-discard-refill-table")
         .about("discard of large pages against faults that put a table in place of the first")
         .finds(&["VmLinksTableUnsettled"])
-        .must(Every, Machine(CallReturned))
+        .must(Every, &[Machine(CallReturned)])
         .one_in(5)
         // As many large blocks as the discard holds until it has flushed.
         .with_memory([3 * LARGE + 528, 0])
@@ -464,19 +430,15 @@ pub(super) const ALL: &[Scenario] = &[
             }
         })
         .vm_cpu(|k| k.discard(0, 3 * LARGE))
-        .vm_cpu(|k| {
-            k.write(0, 2);
-        })
-        .vm_cpu(|k| {
-            k.write(0, 2);
-        }),
+        .vm_cpu(|k| k.write(0, 2))
+        .vm_cpu(|k| k.write(0, 2)),
     // CPU 0 discards a page of which lazy reclaim has left a marker, and has not flushed yet. Meanwhile the frame is
     // claimed, used, freed, and read back for the same page by CPU 1: what CPU 0 gives up after its flush is the old
     // mapping.
     Scenario::over_vm("vm-discard-release")
         .about("discard of a marker against the frame's next life")
         .finds(&["VmUnlistsNextLife"])
-        .must(Every, Machine(CallReturned))
+        .must(Every, &[Machine(CallReturned)])
         // So few that the frame that was freed last is used again.
         .with_memory([6, 0])
         .vm_start(|k| {

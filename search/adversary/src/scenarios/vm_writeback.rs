@@ -8,7 +8,7 @@ pub(super) const ALL: &[Scenario] = &[
         .about("writeback against write")
         .bugs(&["22"])
         .finds(&["VmCleansBeforeFlush"])
-        .must(Every, Machine(Captured))
+        .must(Every, &[Machine(Captured)])
         .with_memory([16, 0])
         .then(|k| {
             k.must(
@@ -22,47 +22,34 @@ pub(super) const ALL: &[Scenario] = &[
             k.sync(0);
             k.page_out(0, 1);
         })
-        .vm_cpu(|k| {
-            k.write(0, 2);
-        }),
+        .vm_cpu(|k| k.write(0, 2)),
     // CPU 0 unmaps a dirty page and its flush is still to come; CPU 1 finds no writable entry and cleans the
     // page; CPU 2 still writes through the old entry.
     Scenario::over_vm("vm-unmap-sync")
         .about("unmap against writeback")
         .bugs(&["22"])
         .finds(&["VmCleansUnsettled", "VmUnlinksBeforeFlush"])
-        .must(Every, Machine(Captured))
-        .must(Every, Engine(PaidBySettle))
+        .must(Every, &[Machine(Captured), Engine(PaidBySettle)])
         .vm_start(written_file)
         .vm_cpu(|k| k.unmap(0, 1))
-        .vm_cpu(|k| {
-            k.sync(0);
-        })
-        .vm_cpu(|k| {
-            k.write(0, 2);
-        }),
+        .vm_cpu(|k| k.sync(0))
+        .vm_cpu(|k| k.write(0, 2)),
     // CPU 0 protects a dirty page and its flush is still to come; CPU 1 finds no writable entry and cleans the
     // page; CPU 2 still writes through the old entry.
     Scenario::over_vm("vm-protect-sync")
         .about("protect against writeback")
         .bugs(&["22"])
         .finds(&["VmCleansUnsettled"])
-        .must(Every, Machine(Captured))
-        .must(Every, Engine(PaidBySettle))
+        .must(Every, &[Machine(Captured), Engine(PaidBySettle)])
         .vm_start(written_file)
         .vm_cpu(|k| k.protect(0, 1))
-        .vm_cpu(|k| {
-            k.sync(0);
-        })
-        .vm_cpu(|k| {
-            k.write(0, 2);
-        }),
+        .vm_cpu(|k| k.sync(0))
+        .vm_cpu(|k| k.write(0, 2)),
     // CPU 0 takes the right to execute a page away, and no other right; CPU 1 goes on fetching from it.
     Scenario::over_vm("vm-execute-sync")
         .about("mprotect of code against instruction fetch")
         .finds(&["VmExecutionUnflushed"])
-        .must(Every, Machine(CallReturned))
-        .must(Every, Machine(Fault))
+        .must(Every, &[Machine(CallReturned), Machine(Fault)])
         .vm_start(|k| {
             k.map_code(0, 1);
             k.write(0, 1);
@@ -80,8 +67,7 @@ pub(super) const ALL: &[Scenario] = &[
     Scenario::over_vm("vm-unmap-reclaim")
         .about("unmap against reclaim")
         .finds(&["VmReclaimsUnsettled"])
-        .must(Every, Machine(Captured))
-        .must(Every, Machine(StaleUse))
+        .must(Every, &[Machine(Captured), Machine(StaleUse)])
         .with_memory([6, 0])
         .vm_start(|k| {
             let file = k.create(1, 1);
@@ -89,19 +75,14 @@ pub(super) const ALL: &[Scenario] = &[
             k.write(0, 1);
         })
         .vm_cpu(|k| k.unmap(0, 1))
-        .vm_cpu(|k| {
-            k.reclaim(1);
-        })
-        .vm_cpu(|k| {
-            k.write(0, 2);
-        }),
+        .vm_cpu(|k| k.reclaim(1))
+        .vm_cpu(|k| k.write(0, 2)),
     // CPU 0 unmaps a dirty file page and its flush is still to come; CPU 1 moves the page to slow memory;
     // CPU 2 still writes through the old entry.
     Scenario::over_vm("vm-unmap-demote")
         .about("unmap against demotion")
         .finds(&["VmMigratesUnsettled", "VmOwesDirtyPages"])
-        .must(Every, Machine(Captured))
-        .must(Every, Machine(StaleUse))
+        .must(Every, &[Machine(Captured), Machine(StaleUse)])
         .with_memory([6, 2])
         .vm_start(|k| {
             let file = k.create(1, 1);
@@ -109,10 +90,6 @@ pub(super) const ALL: &[Scenario] = &[
             k.write(0, 1);
         })
         .vm_cpu(|k| k.unmap(0, 1))
-        .vm_cpu(|k| {
-            k.demote(1);
-        })
-        .vm_cpu(|k| {
-            k.write(0, 2);
-        }),
+        .vm_cpu(|k| k.demote(1))
+        .vm_cpu(|k| k.write(0, 2)),
 ];

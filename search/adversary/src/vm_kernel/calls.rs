@@ -139,10 +139,10 @@ impl VmKernel<'_> {
         self.hw.restore_interrupts(true);
     }
 
-    /// Takes pages out of memory; how many went. They may have been unmapped.
-    pub fn page_out(&self, page: u64, pages: u64) -> u64 {
+    /// Takes pages out of memory. They may have been unmapped.
+    pub fn page_out(&self, page: u64, pages: u64) {
         let (address, bytes) = (address(page), address(pages));
-        self.try_call(Call::PageOut { address, bytes }).unwrap_or(0)
+        let _ = self.try_call(Call::PageOut { address, bytes });
     }
 
     /// Moves pages elsewhere in the address space.
@@ -154,15 +154,15 @@ impl VmKernel<'_> {
         });
     }
 
-    /// Moves pages to a memory node; how many went. They may have been unmapped.
-    pub fn migrate(&self, page: u64, pages: u64, node: u32) -> u64 {
+    /// Moves pages to a memory node. They may have been unmapped.
+    pub fn migrate(&self, page: u64, pages: u64, node: u32) {
         let (address, bytes) = (address(page), address(pages));
         let call = Call::Migrate {
             address,
             bytes,
             node,
         };
-        self.try_call(call).unwrap_or(0)
+        let _ = self.try_call(call);
     }
 
     /// Makes a file whose first word is `value`, in the page cache and dirty.
@@ -216,8 +216,8 @@ impl VmKernel<'_> {
     }
 
     /// Writes the dirty pages of a file to its device.
-    pub fn sync(&self, file: FileId) -> u64 {
-        self.call(Call::Sync { file })
+    pub fn sync(&self, file: FileId) {
+        self.call(Call::Sync { file });
     }
 
     /// Forks this CPU's process.
@@ -241,13 +241,13 @@ impl VmKernel<'_> {
     }
 
     /// Frees so many pages that were not used lately.
-    pub fn reclaim(&self, pages: u64) -> u64 {
-        self.call(Call::Reclaim { pages })
+    pub fn reclaim(&self, pages: u64) {
+        self.call(Call::Reclaim { pages });
     }
 
     /// Moves so many pages that were not used lately to slow memory.
-    pub fn demote(&self, pages: u64) -> u64 {
-        self.call(Call::Demote { pages })
+    pub fn demote(&self, pages: u64) {
+        self.call(Call::Demote { pages });
     }
 
     /// Sleeps until an interrupt or the clock.
