@@ -22,11 +22,12 @@ const TOOLS: [(&str, &str); 8] = [
 ];
 
 /// The rules of the glue that the kernels `debug` and `mutants` can leave out, as `mm/quell_lazy.c` names the mistakes.
-pub const RULES: [&str; 4] = [
+pub const RULES: [&str; 5] = [
     "LinuxFillUnsettled",
     "LinuxChangeUnsettled",
     "LinuxPendingUnseen",
     "LinuxFrameUnclaimed",
+    "LinuxNmiUnasked",
 ];
 
 /// A kernel to build.
@@ -141,7 +142,8 @@ pub fn engine(_: &Lock, flavour: Flavour) -> anyhow::Result<PathBuf> {
         .env(
             "RUSTFLAGS",
             "-C relocation-model=static -C code-model=kernel -C no-redzone=yes -Zplt=yes \
-             -Zdirect-access-external-data=yes -C force-unwind-tables=no",
+             -Zdirect-access-external-data=yes -C force-unwind-tables=no \
+             -Zfunction-return=thunk-extern -C jump-tables=no -Zretpoline -Zretpoline-external-thunk",
         )
         .stderr(std::process::Stdio::inherit())
         .output()
@@ -189,7 +191,35 @@ pub fn engine(_: &Lock, flavour: Flavour) -> anyhow::Result<PathBuf> {
             "memset=quell_fill",
         ])
         .arg(&object))?;
+    let text = Command::new("objdump")
+        .args(["-d", "--no-show-raw-insn"])
+        .arg(&object)
+        .output()
+        .context("starting objdump")?;
+    let text = String::from_utf8(text.stdout)?;
+    if let Some(first) = unguarded(&text).next() {
+        bail!(
+            "{} of the engine's instructions return or branch past Linux's thunks, the first: {first}",
+            unguarded(&text).count()
+        );
+    }
     Ok(object)
+}
+
+/// The lines of a disassembly that return or branch indirectly by themselves: Linux's mitigations are in its thunks.
+fn unguarded(text: &str) -> impl Iterator<Item = &str> {
+    text.lines().map(str::trim).filter(|line| {
+        let mut words = line
+            .split_once(":\t")
+            .map_or("", |(_, rest)| rest)
+            .split_whitespace();
+        let first = words.find(|word| !["bnd", "notrack", "rep", "repz"].contains(word));
+        match first.unwrap_or_default() {
+            "ret" | "retq" | "lret" => true,
+            "jmp" | "jmpq" | "call" | "callq" => words.next().is_some_and(|to| to.starts_with('*')),
+            _ => false,
+        }
+    })
 }
 
 /// The functions of the header that our files for Linux call: what the object is made of.
@@ -333,6 +363,15 @@ mod tests {
                       const char *quell_two(void);\nvoid quell_three(void);\n";
         let text = "x = quell_one(1); quell_two();";
         assert_eq!(called(header, text), ["quell_one", "quell_two"]);
+    }
+
+    #[test]
+    fn what_passes_the_thunks_is_found() {
+        let text = "0000 <quell_is_paid>:\n   0:\tmov    %rsi,%rax\n   3:\tjmp    8 <__x86_return_thunk>\n   \
+                    8:\tjmp    *%rax\n   a:\tcall   *0x8(%rdi)\n   d:\tnotrack jmp *%rcx\n  10:\tret\n  11:\trepz ret\n  \
+                    13:\tcall   20 <quell_panic>\n";
+        let found: Vec<&str> = unguarded(text).map(|line| &line[..3]).collect();
+        assert_eq!(found, ["8:\t", "a:\t", "d:\t", "10:", "11:"]);
     }
 
     #[test]

@@ -161,6 +161,7 @@ pub fn pack(only: &[String], seconds: u64) -> anyhow::Result<Packed> {
         match compile(&lock, name) {
             Ok(built) => {
                 add(place, &built, &mut files)?;
+                add_mkfs(&program, &mut files, &mut packed.skipped)?;
                 packed.programs.push(program);
             }
             Err(error) => packed.skipped.push(format!("{name}: {error:#}")),
@@ -198,6 +199,31 @@ pub fn pack(only: &[String], seconds: u64) -> anyhow::Result<Packed> {
     files.insert("etc/passwd".into(), PASSWD.into());
     packed.files = files.into_iter().collect();
     Ok(packed)
+}
+
+/// Adds what makes the file system that `fresh on TYPE` asks for.
+fn add_mkfs(
+    program: &Program,
+    files: &mut BTreeMap<String, Vec<u8>>,
+    skipped: &mut Vec<String>,
+) -> anyhow::Result<()> {
+    let [_, on, kind, ..] = program.command.as_slice() else {
+        return Ok(());
+    };
+    if on == "on" {
+        let name = format!("mkfs.{kind}");
+        match ["/usr/sbin", "/sbin"]
+            .map(|folder| Path::new(folder).join(&name))
+            .iter()
+            .find(|file| file.is_file())
+        {
+            Some(file) => add(&format!("sbin/{name}"), file, files)?,
+            None => skipped.push(format!(
+                "{name} is not here: e2fsprogs, xfsprogs, btrfs-progs, dosfstools and util-linux have them"
+            )),
+        }
+    }
+    Ok(())
 }
 
 fn add_selftests(

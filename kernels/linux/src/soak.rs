@@ -19,6 +19,10 @@ use std::time::Duration;
 /// as much as that it fails on a stock kernel, too, as often as not.
 const MEMORY_MB: u32 = 2048;
 
+/// Two disks in memory, in kilobytes: the first has the files, the second the file systems that `fresh` makes. XFS is made
+/// on nothing smaller.
+const DISKS: [&str; 2] = ["brd.rd_nr=2", "brd.rd_size=327680"];
+
 /// What is asked for.
 #[derive(Clone, Debug)]
 pub struct Request {
@@ -227,7 +231,7 @@ impl Request {
         let soak = Soak {
             kernel: self.flavour.image(),
             mechanisms: Some(mechanisms.into()),
-            words: self.words.clone(),
+            words: [DISKS.map(String::from).to_vec(), self.words.clone()].concat(),
             cpus: self.cpus,
             memory_mb: MEMORY_MB,
             files: packed.files.clone(),

@@ -13,7 +13,8 @@
  *     index), before the page leaves the page cache. What has become of the batch stands under its number in stamps[]:
  *     that it is pending, the stamp of its debt, or that it was flushed. A task that fills the slot of the page cache
  *     again, or changes the file's bytes without filling it, looks there and pays first. As long as the batch is
- *     pending it cannot wait for the task that has it, which may sleep: it has all CPUs flush.
+ *     pending it cannot wait for the task that has it, which may sleep: it settles each mm that maps the page, as a
+ *     task does that takes such a mapping away. No other CPU is interrupted.
  *   - The frames are parked: they have no owner, and go to the page allocator after what is owed was paid. There are at
  *     most quell_most that owe; for one more the oldest eighth is paid for, for drain_all_pages() (memory is short, or
  *     a caller wants these very frames) and after a second all are, each time with one round of interrupts to the CPUs
@@ -26,8 +27,8 @@
  *
  * Numbers up to quell_lazy_places.paid are flushed or paid for: mostly a task that fills a slot looks no further.
  *
- * Not owed, but flushed as ever: folios of more than one page, what is not a regular file on a file system with a block
- * device of its own, a page that one mapping could be written through or that is dirty, a page that stays in the page
+ * Not owed, but flushed as ever: folios of more than one page, what is not a regular file on a file system that says that
+ * it keeps these rules (FS_SETTLES_FLUSHES), a page that one mapping could be written through or that is dirty, a page that stays in the page
  * cache after all, and what was unmapped with any of these.
  */
 #include <linux/atomic.h>
@@ -96,6 +97,7 @@ static const char * const mistakes[] = {
 	[CHANGE_SETTLES] = "LinuxChangeUnsettled",
 	[PENDING_IS_SEEN] = "LinuxPendingUnseen",
 	[FRAMES_ARE_CLAIMED] = "LinuxFrameUnclaimed",
+	[NMIS_ASK] = "LinuxNmiUnasked",
 };
 
 static unsigned int left_out __ro_after_init;
@@ -173,8 +175,23 @@ static u64 quell_number_new(void)
 	return number;
 }
 
-/* On return no CPU uses a translation to a page that this word stands for. Waits for other CPUs. */
-static noinline void quell_settle_word(u64 word)
+/*
+ * On return no CPU uses a translation to these pages of the file, unless one of their mappings was taken away: that task
+ * settles. A mapping that has left an entry behind was there before the slot was empty, as the caller has found it; one
+ * that is split or joined is in the tree no more, and then again, under this lock. Waits for other CPUs.
+ */
+static noinline void quell_settle_mappings(struct address_space *mapping, pgoff_t first, pgoff_t last)
+{
+	struct vm_area_struct *vma;
+
+	i_mmap_lock_read(mapping);
+	vma_interval_tree_foreach(vma, &mapping->i_mmap, first, last)
+		quell_mm_settle(vma->vm_mm);
+	i_mmap_unlock_read(mapping);
+}
+
+/* On return no CPU uses a translation to this page, for which the word stands. Waits for other CPUs. */
+static noinline void quell_settle_word(u64 word, struct address_space *mapping, pgoff_t index)
 {
 	u64 last = word >> QUELL_PRINT_BITS, number = last, youngest = 0;
 	bool pending = false;
@@ -191,7 +208,7 @@ static noinline void quell_settle_word(u64 word)
 			youngest = max(youngest, stamp);
 	}
 	if (pending && quell_keeps(PENDING_IS_SEEN))
-		flush_tlb_all();
+		quell_settle_mappings(mapping, index, index);
 	if (youngest)
 		quell_debt_settle(youngest);
 	spin_lock(&lazy_lock);
@@ -229,12 +246,12 @@ static __always_inline void quell_record(u64 key, u64 number)
 }
 
 /* On return no CPU uses a translation to what was the page at this place. */
-static void quell_settle_page(u64 key)
+static void quell_settle_page(struct address_space *mapping, pgoff_t index)
 {
-	u64 word = READ_ONCE(*quell_place(key)), print = word & QUELL_PRINT;
+	u64 key = quell_key(mapping, index), word = READ_ONCE(*quell_place(key)), print = word & QUELL_PRINT;
 
 	if (word > smp_load_acquire(&quell_lazy_places.paid) && (!print || print == quell_fingerprint(key)))
-		quell_settle_word(word);
+		quell_settle_word(word, mapping, index);
 }
 
 /* Parked frames. */
@@ -361,8 +378,7 @@ static bool quell_is_fit(struct address_space *mapping)
 	struct inode *inode = mapping->host;
 
 	if (!inode || !S_ISREG(inode->i_mode) || mapping_exiting(mapping) ||
-	    /* Not of a server, in user space or elsewhere, that changes files by itself. */
-	    (inode->i_sb->s_type->fs_flags & (FS_REQUIRES_DEV | FS_HAS_SUBTYPE)) != FS_REQUIRES_DEV)
+	    !(inode->i_sb->s_type->fs_flags & FS_SETTLES_FLUSHES))
 		return false;
 	set_bit(QUELL_AS_FIT, &mapping->flags);
 	/* Pairs with quell_lazy_unfit(). */
@@ -555,40 +571,19 @@ void quell_lazy_end_flushed(struct quell_reclaim *reclaim)
 
 /* Callers that change files. */
 
-/*
- * A task that takes a mapping away settles: where there is none, nothing is owed. A mapping that has left an entry
- * behind was there before the slot was empty, as the caller has found it.
- */
-static bool quell_is_mapped(struct address_space *mapping)
-{
-	bool mapped = mapping_mapped(mapping);
-
-	if (mapped)
-		return true;
-	/* A mapping that is split or joined is in the tree no more, and then again, under this lock. */
-	i_mmap_lock_read(mapping);
-	mapped = mapping_mapped(mapping);
-	i_mmap_unlock_read(mapping);
-	return mapped;
-}
-
 static void quell_settle_range(struct address_space *mapping, pgoff_t first, pgoff_t last)
 {
 	pgoff_t index;
-	u64 word;
 
 	if (last - first < QUELL_LOOK_UP) {
 		for (index = first; index <= last; index++)
-			quell_settle_page(quell_key(mapping, index));
+			quell_settle_page(mapping, index);
 		return;
 	}
-	if (!quell_is_mapped(mapping))
-		return;
 	/* A page that the caller has not found in the page cache had its number before it left. */
 	smp_rmb();
-	word = smp_load_acquire(&last_number) << QUELL_PRINT_BITS;
-	if (word > smp_load_acquire(&quell_lazy_places.paid))
-		quell_settle_word(word);
+	if (smp_load_acquire(&last_number) << QUELL_PRINT_BITS > smp_load_acquire(&quell_lazy_places.paid))
+		quell_settle_mappings(mapping, first, last);
 }
 
 /*

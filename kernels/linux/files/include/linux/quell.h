@@ -67,6 +67,8 @@ void quell_mm_flush(struct mm_struct *mm, unsigned long start,
 		    bool freed_tables);
 void quell_mm_settle(struct mm_struct *mm);
 bool quell_nmi_uaccess_okay(void);
+/* On return every flush that was asked for before has been made, where its receipt was enough for others. May wait. */
+void quell_settled(void);
 
 void quell_reclaim_flush(struct arch_tlbflush_unmap_batch *batch);
 bool quell_reclaim_writable(void);
@@ -147,6 +149,7 @@ static inline void quell_mm_flush(struct mm_struct *mm, unsigned long start,
 				  bool freed_tables) { }
 static inline void quell_mm_settle(struct mm_struct *mm) { }
 static inline bool quell_nmi_uaccess_okay(void) { return true; }
+static inline void quell_settled(void) { }
 static inline void
 quell_reclaim_flush(struct arch_tlbflush_unmap_batch *batch) { }
 static inline bool quell_reclaim_writable(void) { return false; }

@@ -34,6 +34,8 @@
 #include <asm/idtentry.h>
 #include <asm/tlbflush.h>
 
+#include <asm/trace/irq_vectors.h>
+#include <trace/events/ipi.h>
 #include <trace/events/tlb.h>
 
 #include "mm_internal.h"
@@ -100,6 +102,7 @@ void quell_hw_interrupt(const struct quell_cpu_set *targets)
 
 	count_vm_tlb_event(NR_TLB_REMOTE_FLUSH);
 	trace_tlb_flush(TLB_REMOTE_SEND_IPI, TLB_FLUSH_ALL);
+	trace_ipi_send_cpumask(mask, _RET_IP_, asm_sysvec_quell);
 	/* One CPU needs no walk over the others, and neither do all of them. */
 	if (cpumask_next(first, mask) >= nr_cpu_ids)
 		__apic_send_IPI(first, QUELL_VECTOR);
@@ -115,13 +118,25 @@ DEFINE_IDTENTRY_SYSVEC_SIMPLE(sysvec_quell)
 	u8 reason = this_cpu_read(quell_this.reason);
 
 	apic_eoi();
+	trace_quell_entry(QUELL_VECTOR);
 	inc_irq_stat(irq_tlb_count);
 	count_vm_tlb_event(NR_TLB_REMOTE_FLUSH_RECEIVED);
 	this_cpu_write(quell_this.reason, TLB_REMOTE_SHOOTDOWN);
 	if (quell_tlb())
 		quell_expect(quell_on_interrupt_masked(&quell_engine, this_cpu_read(quell_this.cpu)));
 	this_cpu_write(quell_this.reason, reason);
+	trace_quell_exit(QUELL_VECTOR);
 }
+
+/* Another CPU does not answer: said when the wait is longer than a long handler's, and each time that it has doubled. */
+static void quell_waits_long(uint32_t target, uint64_t turns)
+{
+	if (turns >= 1 << 26)
+		pr_warn("CPU %u has waited for CPU %u for %llu turns\n", raw_smp_processor_id(), target, turns);
+}
+
+/* In a guest of KVM arch/x86/kernel/kvm.c adds flush_on_reentry, before the engine is made. */
+struct quell_hooks quell_hooks = { .waits_long = quell_waits_long };
 
 void quell_panic(const char *message, size_t length)
 {
@@ -271,7 +286,7 @@ void quell_mm_lazy(void)
 
 bool quell_nmi_uaccess_okay(void)
 {
-	return quell_user_access_allowed(&quell_engine);
+	return quell_user_access_allowed(&quell_engine) || !quell_keeps(NMIS_ASK);
 }
 
 /* Flushes. */
@@ -354,6 +369,13 @@ void quell_mm_settle(struct mm_struct *mm)
 {
 	preempt_disable();
 	quell_check(quell_settle(&quell_engine, mm->context.quell));
+	preempt_enable();
+}
+
+void quell_settled(void)
+{
+	preempt_disable();
+	quell_check(quell_quiesce(&quell_engine));
 	preempt_enable();
 }
 

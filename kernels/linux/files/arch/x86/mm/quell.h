@@ -20,6 +20,7 @@
 
 extern struct quell_engine quell_engine;
 extern struct quell_zero_plan quell_zero_plan;
+extern struct quell_hooks quell_hooks;
 
 /* The engine refuses only what would be a mistake of these files. */
 #define quell_check(status) ({						\
@@ -62,5 +63,13 @@ void quell_space_of_static(struct mm_struct *mm);
 void quell_come_back(struct mm_struct *mm);
 /* Leaves the space that was loaded last, if this CPU has not left it yet; the engine knows none here any more. */
 void quell_forget(void);
+
+/* Of quell_probe.c, for a test: called between the receipt of a request and its flush. */
+#ifdef CONFIG_QUELL_MUTANTS
+void quell_probe(void);
+void quell_probe_init(struct dentry *folder);
+#else
+static inline void quell_probe(void) { }
+#endif
 
 #endif /* _ARCH_X86_MM_QUELL_H */

@@ -26,7 +26,11 @@
 
 /* The command line. */
 
-enum { WANT_BATCH = 1, WANT_EXTENTS = 2, WANT_TAGS = 4, WANT_LAZY = 8, WANT_REMOTE = 16, WANT_ALL = 31 };
+enum {
+	WANT_BATCH = 1, WANT_EXTENTS = 2, WANT_TAGS = 4, WANT_LAZY = 8, WANT_REMOTE = 16,
+	/* Without tags: see quell_init(). */
+	WANT_ALL = WANT_BATCH | WANT_EXTENTS | WANT_LAZY | WANT_REMOTE,
+};
 
 static const struct {
 	const char *name;
@@ -167,6 +171,7 @@ void __init quell_init(void)
 	setup.features.tags = QUELL_TAGS;
 	setup.features.full_above = tlb_single_page_flush_ceiling;
 	setup.policy = policy;
+	setup.hooks = &quell_hooks;
 	setup.cpu_count = nr_cpu_ids;
 	setup.message = why;
 	setup.message_size = sizeof(why);
@@ -186,6 +191,8 @@ void __init quell_init(void)
 		static_branch_enable(&quell_lazy_key);
 	pr_info("%s, %u CPUs, %s\n", policy, nr_cpu_ids,
 		setup.features.tagging == QUELL_TAGGING_NONE ? "no tags" : "tags");
+	if (!(wanted & WANT_TAGS))
+		pr_info("tags (PCIDs) are not part of \"all\": no boot with PCIDs has passed the tests; \"tags\" adds them\n");
 }
 
 /* What it counted. */
@@ -238,6 +245,7 @@ static int __init quell_debugfs(void)
 	debugfs_create_atomic_t("held", 0400, folder, &quell_held);
 	if (quell_lazy())
 		debugfs_create_file("drain", 0200, folder, NULL, &drain_fops);
+	quell_probe_init(folder);
 #endif
 	return 0;
 }

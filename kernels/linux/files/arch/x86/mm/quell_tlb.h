@@ -116,6 +116,7 @@ void quell_hw_invalidate(const struct quell_invalidate *what)
 	enum tlb_flush_reason reason;
 	unsigned long entries = 1;
 
+	quell_probe();
 	switch (what->kind) {
 	case QUELL_INVALIDATE_KIND_RANGE:
 		if (likely(what->range.pages == 1))
