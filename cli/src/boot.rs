@@ -151,12 +151,10 @@ impl BootArgs {
         let name = workload.map_or(self.run.as_str(), |workload| workload.name());
         let mut words = vec![format!("run={name}")];
         words.extend(self.seed.map(|seed| format!("seed={seed}")));
-        match (self.minutes, self.rounds) {
-            (_, Some(rounds)) => words.push(format!("rounds={rounds}")),
-            (minutes, None) if self.run == "stress" => {
-                words.push(format!("seconds={}", 60 * minutes.unwrap_or(1)));
-            }
-            _ => {}
+        if let Some(rounds) = self.rounds {
+            words.push(format!("rounds={rounds}"));
+        } else if self.run == "stress" {
+            words.push(format!("seconds={}", 60 * self.minutes.unwrap_or(1)));
         }
         if let Some(word) = self
             .options
@@ -228,7 +226,7 @@ impl BootArgs {
     fn emulator(&self, arch: Arch) -> anyhow::Result<PathBuf> {
         match self.accel {
             Accelerator::Bochs => bochs::find(),
-            _ => qemu::find(arch),
+            Accelerator::Tcg | Accelerator::Kvm | Accelerator::Auto => qemu::find(arch),
         }
     }
 
@@ -259,7 +257,9 @@ impl BootArgs {
         };
         match self.accel {
             Accelerator::Bochs => bochs::command(&machine, &emulator, &images, words),
-            _ => machine.command(&emulator, &images, words),
+            Accelerator::Tcg | Accelerator::Kvm | Accelerator::Auto => {
+                machine.command(&emulator, &images, words)
+            }
         }
     }
 }

@@ -7,6 +7,9 @@
 //! It is a library with a `main` so that the compiler can work on it while the machine in software is still
 //! being made: the first `cargo run` is half a minute shorter.
 
+// What is added must not silently do nothing.
+#![warn(clippy::wildcard_enum_match_arm)]
+
 mod boot;
 mod explore;
 mod held_out;

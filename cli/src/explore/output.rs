@@ -347,7 +347,7 @@ pub fn write_trace(
 fn run(killed: Option<&Kill>) -> Option<(&Case<'static>, &Failure)> {
     match killed {
         Some(Kill::Run(case, failure)) => Some((case, failure)),
-        _ => None,
+        Some(Kill::Clearing(_)) | None => None,
     }
 }
 

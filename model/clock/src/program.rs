@@ -108,33 +108,6 @@ impl<'k> ModelUser<'k> {
     }
 }
 
-/// What a trace calls a system call.
-fn name(call: Call) -> &'static str {
-    match call {
-        Call::Map { .. } => "map",
-        Call::Unmap { .. } => "unmap",
-        Call::Protect { .. } => "protect",
-        Call::Discard { .. } => "discard",
-        Call::PageOut { .. } => "page out",
-        Call::Remap { .. } => "remap",
-        Call::Collapse { .. } => "collapse",
-        Call::Spawn => "spawn",
-        Call::Fork => "fork",
-        Call::Enter { .. } => "enter",
-        Call::Exit { .. } => "exit",
-        Call::Create { .. } => "create",
-        Call::Write { .. } => "write",
-        Call::Read { .. } => "read",
-        Call::Truncate { .. } => "truncate",
-        Call::Sync { .. } => "sync",
-        Call::Migrate { .. } => "migrate",
-        Call::Demote { .. } => "demote",
-        Call::Reclaim { .. } => "reclaim",
-        Call::Idle { .. } => "idle",
-        Call::Nothing => "nothing",
-    }
-}
-
 impl User for ModelUser<'_> {
     fn cpu(&self) -> usize {
         self.cpu
@@ -173,9 +146,9 @@ impl User for ModelUser<'_> {
         context::shared(|core| {
             core.cpu().call = None;
             let now = core.cpu().now;
-            core.call_ended(name(call), start);
+            core.call_ended(call.name(), start);
             core.trace
-                .span(core.current, start, now, Mark::Call(name(call)));
+                .span(core.current, start, now, Mark::Call(call.name()));
         });
         result
     }

@@ -155,18 +155,25 @@ impl Expression {
                         stack[top - 1] = stack[top + 1];
                     }
                 }
-                Code::Call(function) => {
+                Code::Call(Function::Min) => {
                     top -= 1;
-                    let (left, right) = (stack[top - 1], stack[top]);
-                    stack[top - 1] = match function {
-                        Function::Min => left.min(right),
-                        Function::Max => left.max(right),
-                        Function::Excess => left.saturating_sub(right),
-                        _ if right == 0 => return Err(NoValue::Zero),
-                        _ => left
-                            .checked_next_multiple_of(right)
-                            .ok_or(NoValue::Overflow)?,
-                    };
+                    stack[top - 1] = stack[top - 1].min(stack[top]);
+                }
+                Code::Call(Function::Max) => {
+                    top -= 1;
+                    stack[top - 1] = stack[top - 1].max(stack[top]);
+                }
+                Code::Call(Function::Excess) => {
+                    top -= 1;
+                    stack[top - 1] = stack[top - 1].saturating_sub(stack[top]);
+                }
+                Code::Call(Function::Align) => {
+                    top -= 1;
+                    if stack[top] == 0 {
+                        return Err(NoValue::Zero);
+                    }
+                    let aligned = stack[top - 1].checked_next_multiple_of(stack[top]);
+                    stack[top - 1] = aligned.ok_or(NoValue::Overflow)?;
                 }
             }
         }

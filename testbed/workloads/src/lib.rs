@@ -15,6 +15,8 @@
 //! The built-in workloads are published ones in shape, not in size: memory and rounds are scaled down, and
 //! each parameter says by how much its default is. CPUs, threads and processes are not scaled.
 #![no_std]
+// A word or an operation that is added must not silently do nothing.
+#![warn(clippy::wildcard_enum_match_arm)]
 
 extern crate alloc;
 
@@ -118,7 +120,13 @@ impl Values for Before<'_> {
             Name::Cpus => self.cpus,
             Name::Shared(index) if usize::from(index) == word::DONE => self.done,
             // Refused outside of programs, as the file is read.
-            _ => 0,
+            Name::Shared(_)
+            | Name::Local(_)
+            | Name::Cpu
+            | Name::Now
+            | Name::Stopped
+            | Name::Offset
+            | Name::Nanoseconds => 0,
         }
     }
 
@@ -400,7 +408,14 @@ impl Workload {
                 Name::Parameter(index) => self.values[usize::from(index)] as f64,
                 Name::Nanoseconds => window.nanoseconds as f64,
                 Name::Cpus => cpus as f64,
-                _ => window.done as f64,
+                Name::Shared(index) if usize::from(index) == word::DONE => window.done as f64,
+                // Refused in a figure, as the file is read.
+                Name::Shared(_)
+                | Name::Local(_)
+                | Name::Cpu
+                | Name::Now
+                | Name::Stopped
+                | Name::Offset => f64::NAN,
             })
         });
         Measure {

@@ -1,11 +1,12 @@
 //! Performing the program of a workload file on one CPU.
 //!
 //! Statements become calls of [`User`] one to one, in the order of the file and with nothing between them, so that a
-//! file costs on a machine what a program in Rust that makes the same calls costs there. The file is long because each
-//! statement has its few lines here.
+//! file costs on a machine what a program in Rust that makes the same calls costs there.
 
 use crate::expression::{Expression, Name, Values};
-use crate::script::{Behind, Does, Kind, LOCALS, Order, Range, Script, Statement, Target, Wrong};
+use crate::script::{
+    ARGUMENTS, Behind, Does, LOCALS, MakeCall, Order, Range, Script, Statement, Target, Wrong,
+};
 use crate::team::{Failure, Stop, Team, random};
 use core::cell::{Cell, RefCell};
 use quell::PageSize;
@@ -18,6 +19,70 @@ use rand_pcg::Pcg64;
 const IDLE_STATEMENTS: u32 = 10_000_000;
 /// The longest time that a statement computes or sleeps: an hour.
 const LONGEST: u64 = 3_600_000_000_000;
+
+/// Refuses a range that no program can have.
+fn within(address: u64, bytes: u64) -> Result<(), Stop> {
+    let end = address.checked_add(bytes);
+    if address.is_multiple_of(8) && end.is_some_and(|end| end <= USER_END.address()) {
+        return Ok(());
+    }
+    Err(Wrong::Address(address).into())
+}
+
+/// The values that a statement gives to a system call, in the order of its keys.
+pub(crate) struct Arguments<'a> {
+    values: [Option<u64>; ARGUMENTS],
+    /// Asked only by calls that need it: to look at the clock takes time.
+    now: &'a dyn Fn() -> u64,
+}
+
+impl Arguments<'_> {
+    /// A number; 0 if the statement leaves it out.
+    pub fn number(&self, index: usize) -> u64 {
+        self.values[index].unwrap_or(0)
+    }
+
+    /// The address of a word: the first argument.
+    pub fn address(&self) -> Result<u64, Stop> {
+        within(self.number(0), 8)?;
+        Ok(self.number(0))
+    }
+
+    /// A range of memory: the first argument and the second.
+    pub fn range(&self) -> Result<(u64, u64), Stop> {
+        within(self.number(0), self.number(1))?;
+        Ok((self.number(0), self.number(1)))
+    }
+
+    /// Where so many bytes go, if the statement says so.
+    pub fn address_if_given(&self, index: usize, bytes: u64) -> Result<Option<u64>, Stop> {
+        within(self.number(index), bytes)?;
+        Ok(self.values[index])
+    }
+
+    /// A process: the first argument.
+    pub fn process(&self) -> Result<u32, Stop> {
+        u32::try_from(self.number(0)).map_err(|_| Stop::Refused(Error::NoProcess))
+    }
+
+    /// A file: the first argument.
+    pub fn file(&self) -> Result<u32, Stop> {
+        u32::try_from(self.number(0)).map_err(|_| Stop::Refused(Error::NoFile))
+    }
+
+    /// A memory node.
+    pub fn node(&self, index: usize) -> Result<u32, Stop> {
+        u32::try_from(self.number(index)).map_err(|_| Stop::Refused(Error::NoNode))
+    }
+
+    /// The time that is so many nanoseconds from now: the first argument.
+    pub fn after(&self) -> Result<u64, Stop> {
+        match self.number(0) {
+            time @ 0..=LONGEST => Ok((self.now)() + time),
+            longer => Err(Wrong::Time(longer).into()),
+        }
+    }
+}
 
 /// One CPU that performs a program.
 struct Performer<'p, 'u, U: User + ?Sized> {
@@ -184,7 +249,7 @@ impl<U: User + ?Sized> Performer<'_, '_, U> {
                 value,
             } => {
                 let (address, bytes) = (self.of(address)?, self.of(bytes)?);
-                self.within(address, bytes)?;
+                within(address, bytes)?;
                 let span = match value {
                     None => team.user.try_read_span(address, bytes),
                     Some(value) => team.user.try_write_span(address, bytes, self.of(value)?),
@@ -212,7 +277,7 @@ impl<U: User + ?Sized> Performer<'_, '_, U> {
                     ..
                 } = call
                 {
-                    self.within(address, bytes)?;
+                    within(address, bytes)?;
                 }
                 self.set(to, self.call(call)?)?;
             }
@@ -222,7 +287,7 @@ impl<U: User + ?Sized> Performer<'_, '_, U> {
                 protection,
             } => {
                 let (address, bytes) = (self.of(address)?, self.of(bytes)?);
-                self.within(address, bytes)?;
+                within(address, bytes)?;
                 self.call(Call::Protect {
                     address,
                     bytes,
@@ -230,11 +295,11 @@ impl<U: User + ?Sized> Performer<'_, '_, U> {
                 })?;
             }
             Does::Call {
-                kind,
+                make,
                 arguments,
                 into,
             } => {
-                let result = self.call(self.system_call(*kind, arguments)?)?;
+                let result = self.call(self.made(*make, arguments)?)?;
                 if let Some(into) = into {
                     self.set(into, result)?;
                 }
@@ -335,18 +400,9 @@ impl<U: User + ?Sized> Performer<'_, '_, U> {
         Err(Wrong::Time(time).into())
     }
 
-    /// Refuses a range that no program can have.
-    fn within(&self, address: u64, bytes: u64) -> Result<(), Stop> {
-        let end = address.checked_add(bytes);
-        if address.is_multiple_of(8) && end.is_some_and(|end| end <= USER_END.address()) {
-            return Ok(());
-        }
-        Err(Wrong::Address(address).into())
-    }
-
     #[inline]
     fn access(&self, address: u64, value: Option<&Expression>) -> Result<(), Stop> {
-        self.within(address, 8)?;
+        within(address, 8)?;
         let user = self.team.user;
         let result = match value {
             None => user.try_read(address).map(|_| ()),
@@ -362,7 +418,7 @@ impl<U: User + ?Sized> Performer<'_, '_, U> {
         if stride == 0 {
             return Err(crate::expression::NoValue::Zero.into());
         }
-        self.within(address, bytes)?;
+        within(address, bytes)?;
         let count = bytes.div_ceil(stride);
         let at = |index: u64| {
             self.offset.set(index * stride);
@@ -407,76 +463,16 @@ impl<U: User + ?Sized> Performer<'_, '_, U> {
         })
     }
 
-    fn system_call(&self, kind: Kind, arguments: &[Option<Expression>; 3]) -> Result<Call, Stop> {
-        let mut values = [0; 3];
-        for (value, argument) in values.iter_mut().zip(arguments) {
-            if let Some(argument) = argument {
-                *value = self.of(argument)?;
-            }
+    fn made(&self, make: MakeCall, given: &[Option<Expression>; ARGUMENTS]) -> Result<Call, Stop> {
+        let mut values = [None; ARGUMENTS];
+        for (value, argument) in values.iter_mut().zip(given) {
+            *value = argument
+                .as_ref()
+                .map(|argument| self.of(argument))
+                .transpose()?;
         }
-        let [first, second, third] = values;
-        let (address, bytes) = (first, second);
-        let process = || u32::try_from(first).map_err(|_| Stop::Refused(Error::NoProcess));
-        let file = || u32::try_from(first).map_err(|_| Stop::Refused(Error::NoFile));
-        if matches!(
-            kind,
-            Kind::Unmap | Kind::Discard | Kind::PageOut | Kind::Remap | Kind::Migrate
-        ) {
-            self.within(address, bytes)?;
-        }
-        Ok(match kind {
-            Kind::Unmap => Call::Unmap { address, bytes },
-            Kind::Discard => Call::Discard { address, bytes },
-            Kind::PageOut => Call::PageOut { address, bytes },
-            Kind::Remap => {
-                let to = arguments[2].is_some().then_some(third);
-                self.within(to.unwrap_or(0), bytes)?;
-                Call::Remap { address, bytes, to }
-            }
-            Kind::Collapse => {
-                self.within(address, 8)?;
-                Call::Collapse { address }
-            }
-            Kind::Migrate => Call::Migrate {
-                address,
-                bytes,
-                node: u32::try_from(third).map_err(|_| Stop::Refused(Error::NoNode))?,
-            },
-            Kind::Spawn => Call::Spawn,
-            Kind::Fork => Call::Fork,
-            Kind::Enter => Call::Enter {
-                process: process()?,
-            },
-            Kind::Exit => Call::Exit {
-                process: process()?,
-            },
-            Kind::Create => Call::Create { bytes: first },
-            Kind::Sync => Call::Sync { file: file()? },
-            Kind::Truncate => Call::Truncate {
-                file: file()?,
-                bytes: second,
-            },
-            Kind::FileWrite => Call::Write {
-                file: file()?,
-                offset: second,
-                value: third,
-            },
-            Kind::FileRead => Call::Read {
-                file: file()?,
-                offset: second,
-            },
-            Kind::Demote => Call::Demote { pages: first },
-            Kind::Reclaim => Call::Reclaim { pages: first },
-            Kind::Sleep => {
-                if first > LONGEST {
-                    return Err(Wrong::Time(first).into());
-                }
-                Call::Idle {
-                    until: self.team.user.now() + first,
-                }
-            }
-            Kind::Nothing => Call::Nothing,
-        })
+        let now = &|| self.team.user.now();
+        make(&Arguments { values, now })
     }
 
     fn call(&self, call: Call) -> Result<u64, Stop> {

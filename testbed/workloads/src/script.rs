@@ -6,11 +6,13 @@
 
 use crate::expression::{Expression, NoValue};
 use crate::parameter::Parameter;
+use crate::perform::Arguments;
+use crate::team::Stop;
 use alloc::boxed::Box;
 use alloc::string::String;
 use alloc::vec::Vec;
 use quell::Mechanism;
-use quell_vm::Protection;
+use quell_vm::{Call, Protection};
 
 /// How many parameters a workload has at most.
 pub(crate) const PARAMETERS: usize = 24;
@@ -157,29 +159,11 @@ pub(crate) enum Behind {
     },
 }
 
-/// A system call that takes numbers and brings one.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Kind {
-    Unmap,
-    Discard,
-    PageOut,
-    Remap,
-    Collapse,
-    Migrate,
-    Spawn,
-    Fork,
-    Enter,
-    Exit,
-    Create,
-    Sync,
-    Truncate,
-    FileWrite,
-    FileRead,
-    Demote,
-    Reclaim,
-    Sleep,
-    Nothing,
-}
+/// How many arguments a call has at most.
+pub(crate) const ARGUMENTS: usize = 3;
+
+/// Makes a system call of the values of its arguments.
+pub(crate) type MakeCall = fn(&Arguments<'_>) -> Result<Call, Stop>;
 
 /// What an operation does.
 #[derive(Debug)]
@@ -218,8 +202,8 @@ pub(crate) enum Does {
         protection: Protection,
     },
     Call {
-        kind: Kind,
-        arguments: [Option<Expression>; 3],
+        make: MakeCall,
+        arguments: [Option<Expression>; ARGUMENTS],
         into: Option<Target>,
     },
     Compute(Expression),

@@ -11,6 +11,9 @@
 //!
 //! A program is written down with what its runs depend on ([`Written`]).
 
+// An operation that is added must not silently do nothing.
+#![warn(clippy::wildcard_enum_match_arm)]
+
 mod written;
 
 pub use written::Written;
@@ -526,15 +529,23 @@ impl Program {
     #[inline]
     pub fn flags(&self) -> Flags {
         match self {
-            Program::Engine { cpu, .. } => Flags::of(cpu, |op| match *op {
-                EngineOp::Tell { flag } => Some((flag, true)),
-                EngineOp::Wait { flag } => Some((flag, false)),
-                _ => None,
+            Program::Engine { cpu, .. } => Flags::of(cpu, |op| {
+                if let EngineOp::Tell { flag } = *op {
+                    return Some((flag, true));
+                }
+                let EngineOp::Wait { flag } = *op else {
+                    return None;
+                };
+                Some((flag, false))
             }),
-            Program::Calls { cpu, .. } => Flags::of(cpu, |op| match *op {
-                CallOp::Tell { flag } => Some((flag, true)),
-                CallOp::Wait { flag } => Some((flag, false)),
-                _ => None,
+            Program::Calls { cpu, .. } => Flags::of(cpu, |op| {
+                if let CallOp::Tell { flag } = *op {
+                    return Some((flag, true));
+                }
+                let CallOp::Wait { flag } = *op else {
+                    return None;
+                };
+                Some((flag, false))
             }),
         }
     }

@@ -1,6 +1,6 @@
 //! Calls as register values: the number of the call and its operands.
 
-use super::{Backing, Call, Error, Protection};
+use super::{Backing, Error, Protection};
 use quell::PageSize;
 
 /// One register format for all calls: the number of the call and up to six operands.
@@ -9,153 +9,159 @@ pub type Words = [u64; 7];
 /// The largest address word, standing for "anywhere".
 const ANYWHERE: u64 = u64::MAX;
 
-impl Call {
-    /// The call as register values.
-    pub fn to_words(self) -> Words {
-        let size = |page: PageSize| page as u64;
-        match self {
-            Call::Nothing => [0, 0, 0, 0, 0, 0, 0],
-            Call::Map {
-                address,
-                bytes,
-                protection,
-                backing,
-            } => {
-                let (kind, file, offset) = match backing {
-                    Backing::Anonymous { page } => (0, size(page), 0),
-                    Backing::Shared { file, offset } => (1, file as u64, offset),
-                    Backing::Private { file, offset } => (2, file as u64, offset),
-                };
-                let address = address.unwrap_or(ANYWHERE);
-                [1, address, bytes, protection.to_word(), kind, file, offset]
-            }
-            Call::Unmap { address, bytes } => [2, address, bytes, 0, 0, 0, 0],
-            Call::Protect {
-                address,
-                bytes,
-                protection,
-            } => [3, address, bytes, protection.to_word(), 0, 0, 0],
-            Call::Discard { address, bytes } => [4, address, bytes, 0, 0, 0, 0],
-            Call::PageOut { address, bytes } => [5, address, bytes, 0, 0, 0, 0],
-            Call::Remap { address, bytes, to } => {
-                [6, address, bytes, to.unwrap_or(ANYWHERE), 0, 0, 0]
-            }
-            Call::Collapse { address } => [7, address, 0, 0, 0, 0, 0],
-            Call::Spawn => [8, 0, 0, 0, 0, 0, 0],
-            Call::Fork => [9, 0, 0, 0, 0, 0, 0],
-            Call::Enter { process } => [10, process as u64, 0, 0, 0, 0, 0],
-            Call::Exit { process } => [11, process as u64, 0, 0, 0, 0, 0],
-            Call::Create { bytes } => [12, bytes, 0, 0, 0, 0, 0],
-            Call::Write {
-                file,
-                offset,
-                value,
-            } => [13, file as u64, offset, value, 0, 0, 0],
-            Call::Read { file, offset } => [14, file as u64, offset, 0, 0, 0, 0],
-            Call::Truncate { file, bytes } => [15, file as u64, bytes, 0, 0, 0, 0],
-            Call::Sync { file } => [16, file as u64, 0, 0, 0, 0, 0],
-            Call::Migrate {
-                address,
-                bytes,
-                node,
-            } => [17, address, bytes, node as u64, 0, 0, 0],
-            Call::Demote { pages } => [18, pages, 0, 0, 0, 0, 0],
-            Call::Reclaim { pages } => [19, pages, 0, 0, 0, 0, 0],
-            Call::Idle { until } => [20, until, 0, 0, 0, 0, 0],
-        }
-    }
-
-    /// The call of register values.
+/// A type of which an operand of a call can be: so many registers.
+pub(super) trait Operand: Sized {
+    /// How many registers.
+    const WORDS: usize = 1;
+    /// Writes the registers.
+    fn put(self, words: &mut [u64]);
+    /// Reads them.
     ///
     /// # Errors
-    /// [`Error::BadCall`] if they encode none.
-    pub fn from_words(words: Words) -> Result<Self, Error> {
-        let [number, a, b, c, d, e, f] = words;
-        let id = |word: u64| u32::try_from(word).map_err(|_| Error::BadCall);
-        let place = |word: u64| (word != ANYWHERE).then_some(word);
-        Ok(match number {
-            0 => Call::Nothing,
-            1 => Call::Map {
-                address: place(a),
-                bytes: b,
-                protection: Protection::from_word(c),
-                backing: match d {
-                    0 => Backing::Anonymous {
-                        page: match e {
-                            0 => PageSize::Base,
-                            1 => PageSize::Large,
-                            2 => PageSize::Huge,
-                            _ => return Err(Error::BadCall),
-                        },
-                    },
-                    1 => Backing::Shared {
-                        file: id(e)?,
-                        offset: f,
-                    },
-                    2 => Backing::Private {
-                        file: id(e)?,
-                        offset: f,
-                    },
+    /// [`Error::BadCall`] if they hold no such operand.
+    fn take(words: &[u64]) -> Result<Self, Error>;
+}
+
+impl Operand for u64 {
+    fn put(self, words: &mut [u64]) {
+        words[0] = self;
+    }
+    fn take(words: &[u64]) -> Result<Self, Error> {
+        Ok(words[0])
+    }
+}
+
+impl Operand for u32 {
+    fn put(self, words: &mut [u64]) {
+        words[0] = self.into();
+    }
+    fn take(words: &[u64]) -> Result<Self, Error> {
+        u32::try_from(words[0]).map_err(|_| Error::BadCall)
+    }
+}
+
+/// An address, or anywhere.
+impl Operand for Option<u64> {
+    fn put(self, words: &mut [u64]) {
+        words[0] = self.unwrap_or(ANYWHERE);
+    }
+    fn take(words: &[u64]) -> Result<Self, Error> {
+        Ok(Some(words[0]).filter(|&word| word != ANYWHERE))
+    }
+}
+
+impl Operand for Protection {
+    fn put(self, words: &mut [u64]) {
+        words[0] = self.to_word();
+    }
+    fn take(words: &[u64]) -> Result<Self, Error> {
+        Ok(Protection::from_word(words[0]))
+    }
+}
+
+impl Operand for Backing {
+    const WORDS: usize = 3;
+    fn put(self, words: &mut [u64]) {
+        let fields = match self {
+            Backing::Anonymous { page } => [0, page as u64, 0],
+            Backing::Shared { file, offset } => [1, file.into(), offset],
+            Backing::Private { file, offset } => [2, file.into(), offset],
+        };
+        words[..3].copy_from_slice(&fields);
+    }
+    fn take(words: &[u64]) -> Result<Self, Error> {
+        let (file, offset) = (|| u32::take(&words[1..]), words[2]);
+        Ok(match words[0] {
+            0 => Backing::Anonymous {
+                page: match words[1] {
+                    0 => PageSize::Base,
+                    1 => PageSize::Large,
+                    2 => PageSize::Huge,
                     _ => return Err(Error::BadCall),
                 },
             },
-            2 => Call::Unmap {
-                address: a,
-                bytes: b,
+            1 => Backing::Shared {
+                file: file()?,
+                offset,
             },
-            3 => Call::Protect {
-                address: a,
-                bytes: b,
-                protection: Protection::from_word(c),
+            2 => Backing::Private {
+                file: file()?,
+                offset,
             },
-            4 => Call::Discard {
-                address: a,
-                bytes: b,
-            },
-            5 => Call::PageOut {
-                address: a,
-                bytes: b,
-            },
-            6 => Call::Remap {
-                address: a,
-                bytes: b,
-                to: place(c),
-            },
-            7 => Call::Collapse { address: a },
-            8 => Call::Spawn,
-            9 => Call::Fork,
-            10 => Call::Enter { process: id(a)? },
-            11 => Call::Exit { process: id(a)? },
-            12 => Call::Create { bytes: a },
-            13 => Call::Write {
-                file: id(a)?,
-                offset: b,
-                value: c,
-            },
-            14 => Call::Read {
-                file: id(a)?,
-                offset: b,
-            },
-            15 => Call::Truncate {
-                file: id(a)?,
-                bytes: b,
-            },
-            16 => Call::Sync { file: id(a)? },
-            17 => Call::Migrate {
-                address: a,
-                bytes: b,
-                node: id(c)?,
-            },
-            18 => Call::Demote { pages: a },
-            19 => Call::Reclaim { pages: a },
-            20 => Call::Idle { until: a },
             _ => return Err(Error::BadCall),
         })
     }
 }
 
+/// Declares the calls with their numbers, names and operands, and what turns them into registers and back.
+macro_rules! calls {
+    (
+        $(#[$about:meta])*
+        pub enum Call {
+            $(
+                $(#[$doc:meta])*
+                $number:literal $name:literal => $variant:ident
+                $({ $( $(#[$of:meta])* $operand:ident: $type:ty, )* })?,
+            )*
+        }
+    ) => {
+        $(#[$about])*
+        #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+        pub enum Call {
+            $( $(#[$doc])* $variant $({ $( $(#[$of])* $operand: $type, )* })?, )*
+        }
+
+        impl Call {
+            /// What people call it.
+            pub const fn name(&self) -> &'static str {
+                match self {
+                    $( Call::$variant { .. } => $name, )*
+                }
+            }
+
+            /// The call as register values.
+            pub fn to_words(self) -> Words {
+                let mut words = [0; 7];
+                let [number, operands @ ..] = &mut words;
+                let mut _rest = &mut operands[..];
+                match self {
+                    $( Call::$variant { $( $( $operand, )* )? } => {
+                        *number = $number;
+                        $( $(
+                            $operand.put(_rest);
+                            _rest = &mut _rest[<$type as Operand>::WORDS..];
+                        )* )?
+                    } )*
+                }
+                words
+            }
+
+            /// The call of register values.
+            ///
+            /// # Errors
+            /// [`Error::BadCall`] if they encode none.
+            pub fn from_words(words: Words) -> Result<Self, Error> {
+                let mut _rest = &words[1..];
+                Ok(match words[0] {
+                    $( $number => {
+                        $( $(
+                            let $operand = <$type as Operand>::take(_rest)?;
+                            _rest = &_rest[<$type as Operand>::WORDS..];
+                        )* )?
+                        Call::$variant { $( $( $operand, )* )? }
+                    } )*
+                    _ => return Err(Error::BadCall),
+                })
+            }
+        }
+    };
+}
+
+pub(super) use calls;
+
 #[cfg(test)]
 mod tests {
+    use super::super::Call;
     use super::*;
 
     #[test]

@@ -69,8 +69,11 @@ impl<'t> Reader<'t> {
 
     /// Notes a mistake at a place.
     pub fn refuse(&mut self, offset: usize, key: &str, message: impl Into<String>) {
-        let line = self.line(offset);
-        self.refuse_line(line, key, message);
+        // To find a line takes as long as the file: not for mistakes that are dropped.
+        if self.mistakes.len() < MOST_MISTAKES {
+            let line = self.line(offset);
+            self.refuse_line(line, key, message);
+        }
     }
 
     /// Notes that something is missing, which has no line.

@@ -5,7 +5,7 @@ use super::names::{Context, Names, settable};
 use super::reader::Expressions;
 use crate::expression::{Expression, Meaning, Place};
 use crate::files::Reader;
-use crate::script::{Behind, Does, Kind, Order, Range, Target};
+use crate::script::{ARGUMENTS, Behind, Does, MakeCall, Order, Range, Target};
 use alloc::boxed::Box;
 use alloc::format;
 use alloc::string::{String, ToString};
@@ -35,6 +35,13 @@ pub(super) fn label(form: &Form<'_, '_>, key: &str) -> String {
         word if word == key => key.to_string(),
         word => format!("{word}.{key}"),
     }
+}
+
+/// What is done to a word of memory.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Access {
+    Load,
+    Store,
 }
 
 /// Reads the keys of a statement.
@@ -148,30 +155,37 @@ impl Fields<'_, '_, '_, '_> {
         }
     }
 
-    pub(super) fn access(&mut self) -> Option<Does> {
-        let word = self.form.form.word;
-        let address = self.value(word)?;
-        let stores = word.ends_with("write");
-        let ranged = self.has("bytes");
-        let value = match (stores, self.form.table.get("value")) {
-            (false, _) => None,
-            (true, None) => Some(Expression::number(1)),
-            (true, Some(item)) => {
-                let context = match word {
-                    "write" if ranged => Context::Stored,
-                    _ => Context::Program,
-                };
+    /// What is stored, if anything is: 1 unless the statement says so.
+    fn stored(&mut self, access: Access, context: Context) -> Option<Option<Expression>> {
+        match (access, self.form.table.get("value")) {
+            (Access::Load, _) => Some(None),
+            (Access::Store, None) => Some(Some(Expression::number(1))),
+            (Access::Store, Some(item)) => {
                 let key = label(self.form, "value");
-                Some(self.reader.expression(&key, item, self.names, context)?)
+                let value = self.reader.expression(&key, item, self.names, context)?;
+                Some(Some(value))
             }
-        };
-        if word.starts_with("stream") {
-            return Some(Does::Stream {
-                address,
-                bytes: self.value("bytes")?,
-                value,
-            });
         }
+    }
+
+    /// Every line of a range.
+    pub(super) fn stream(&mut self, access: Access) -> Option<Does> {
+        Some(Does::Stream {
+            address: self.value(self.form.form.word)?,
+            value: self.stored(access, Context::Program)?,
+            bytes: self.value("bytes")?,
+        })
+    }
+
+    /// One word, or one at each stride of a range.
+    pub(super) fn access(&mut self, access: Access) -> Option<Does> {
+        let address = self.value(self.form.form.word)?;
+        let ranged = self.has("bytes");
+        let context = match ranged {
+            true => Context::Stored,
+            false => Context::Program,
+        };
+        let value = self.stored(access, context)?;
         if !ranged {
             for key in ["stride", "order", "count"] {
                 if self.has(key) {
@@ -262,41 +276,18 @@ impl Fields<'_, '_, '_, '_> {
     }
 
     /// A system call that takes numbers and brings one.
-    pub(super) fn call(&mut self) -> Option<Does> {
-        let word = self.form.form.word;
-        let (kind, keys): (_, [&str; 3]) = match word {
-            "unmap" => (Kind::Unmap, [word, "bytes", ""]),
-            "discard" => (Kind::Discard, [word, "bytes", ""]),
-            "page_out" => (Kind::PageOut, [word, "bytes", ""]),
-            "remap" => (Kind::Remap, [word, "bytes", "to"]),
-            "collapse" => (Kind::Collapse, [word, "", ""]),
-            "migrate" => (Kind::Migrate, [word, "bytes", "node"]),
-            "demote" => (Kind::Demote, [word, "", ""]),
-            "reclaim" => (Kind::Reclaim, [word, "", ""]),
-            "spawn" => (Kind::Spawn, ["", "", ""]),
-            "fork" => (Kind::Fork, ["", "", ""]),
-            "enter" => (Kind::Enter, [word, "", ""]),
-            "exit" => (Kind::Exit, [word, "", ""]),
-            "create" => (Kind::Create, ["bytes", "", ""]),
-            "sync" => (Kind::Sync, [word, "", ""]),
-            "truncate" => (Kind::Truncate, [word, "bytes", ""]),
-            "file_write" => (Kind::FileWrite, [word, "offset", "value"]),
-            "file_read" => (Kind::FileRead, [word, "offset", ""]),
-            "sleep" => (Kind::Sleep, [word, "", ""]),
-            _ => (Kind::Nothing, ["", "", ""]),
-        };
-        let mut arguments = [None, None, None];
-        for (argument, key) in arguments.iter_mut().zip(keys) {
-            if !key.is_empty() {
-                *argument = self.optional(key)?;
-            }
+    pub(super) fn call(&mut self, make: MakeCall) -> Option<Does> {
+        let form = self.form.form;
+        let mut arguments = [const { None }; ARGUMENTS];
+        for (argument, key) in arguments.iter_mut().zip(form.arguments()) {
+            *argument = self.optional(key)?;
         }
-        let into = match self.form.form.main {
-            Main::Variable => Some(self.target(word)?),
-            _ => self.result()?,
+        let into = match form.main {
+            Main::Variable => Some(self.target(form.word)?),
+            Main::Value | Main::True | Main::Block => self.result()?,
         };
         Some(Does::Call {
-            kind,
+            make,
             arguments,
             into,
         })

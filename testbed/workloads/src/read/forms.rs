@@ -1,8 +1,14 @@
-//! Every form of statement there is: what readers go by, and what documents list.
+//! Every form of statement there is: one table. Readers and performers go by it, and documents list it.
+//!
+//! A statement that is one system call has all it needs in its row: its keys in the order of the call's arguments, and
+//! how the call is made of their values. To add one, add its row.
 
+use super::fields::{Access, Fields};
+use crate::script::{Does, MakeCall};
 use alloc::format;
 use alloc::string::String;
 use alloc::vec::Vec;
+use quell_vm::Call;
 
 /// What stands behind the first word of a statement.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -17,6 +23,27 @@ pub(super) enum Main {
     Block,
 }
 
+/// How the keys of a statement become an operation.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Reads {
+    /// Holds other statements, and becomes jumps around them.
+    Holds(Holds),
+    /// One operation.
+    Operation(fn(&mut Fields<'_, '_, '_, '_>) -> Option<Does>),
+    /// A system call that takes numbers and brings one.
+    Call(MakeCall),
+}
+
+/// The statements that hold others.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Holds {
+    If,
+    While,
+    Repeat,
+    For,
+    Use,
+}
+
 /// One form of statement, as files write it and as documents list it.
 #[derive(Clone, Copy, Debug)]
 pub struct Statement {
@@ -29,9 +56,20 @@ pub struct Statement {
     pub takes: &'static [&'static str],
     /// What it does, in a sentence.
     pub meaning: &'static str,
+    pub(super) reads: Reads,
 }
 
 impl Statement {
+    /// The keys that hold the arguments of a call, in their order: what the word itself says, then the others.
+    pub(super) fn arguments(&self) -> impl Iterator<Item = &'static str> {
+        let word = match self.main {
+            Main::Value => Some(self.word),
+            Main::Variable | Main::True | Main::Block => None,
+        };
+        let others = self.needs.iter().chain(self.takes).copied();
+        word.into_iter().chain(others.filter(|&key| key != "into"))
+    }
+
     /// A line of the table in `docs/workloads.md`.
     pub fn row(&self) -> String {
         let of = match self.main {
@@ -58,6 +96,7 @@ const fn form(
     needs: &'static [&'static str],
     takes: &'static [&'static str],
     meaning: &'static str,
+    reads: Reads,
 ) -> Statement {
     Statement {
         word,
@@ -65,6 +104,7 @@ const fn form(
         needs,
         takes,
         meaning,
+        reads,
     }
 }
 
@@ -78,6 +118,7 @@ pub const STATEMENTS: &[Statement] = {
             &[],
             &["bytes", "stride", "order", "count"],
             "Loads a word at an address, or, with `bytes`, one at each `stride` (4K) of a range. `order` is ascending, descending, or random with a `count`.",
+            Reads::Operation(|fields| fields.access(Access::Load)),
         ),
         form(
             "write",
@@ -85,6 +126,7 @@ pub const STATEMENTS: &[Statement] = {
             &[],
             &["value", "bytes", "stride", "order", "count"],
             "Stores a word, with the same options as `read`. `value` may use `offset`, the distance from the start of the range.",
+            Reads::Operation(|fields| fields.access(Access::Store)),
         ),
         form(
             "stream_read",
@@ -92,6 +134,7 @@ pub const STATEMENTS: &[Statement] = {
             &["bytes"],
             &[],
             "Loads every cache line of a range in order.",
+            Reads::Operation(|fields| fields.stream(Access::Load)),
         ),
         form(
             "stream_write",
@@ -99,6 +142,7 @@ pub const STATEMENTS: &[Statement] = {
             &["bytes"],
             &["value"],
             "Stores to every cache line of a range in order.",
+            Reads::Operation(|fields| fields.stream(Access::Store)),
         ),
         form(
             "map",
@@ -106,14 +150,32 @@ pub const STATEMENTS: &[Statement] = {
             &["bytes"],
             &["at", "page", "protection", "shared", "private", "offset"],
             "Maps memory and sets the variable to its address: anonymous in pages of up to `page` (4K), or a `shared` or `private` file from `offset` on; `at` replaces what is there. `protection` is none, r, rw or rx.",
+            Reads::Operation(|fields| fields.map()),
         ),
-        form("unmap", Value, &["bytes"], &[], "Unmaps a range (munmap)."),
+        form(
+            "unmap",
+            Value,
+            &["bytes"],
+            &[],
+            "Unmaps a range (munmap).",
+            Reads::Call(|of| {
+                let (address, bytes) = of.range()?;
+                Ok(Call::Unmap { address, bytes })
+            }),
+        ),
         form(
             "protect",
             Value,
             &["bytes", "protection"],
             &[],
             "Changes what is allowed in a range (mprotect).",
+            Reads::Operation(|fields| {
+                Some(Does::Protect {
+                    address: fields.value("protect")?,
+                    bytes: fields.value("bytes")?,
+                    protection: fields.protection()?,
+                })
+            }),
         ),
         form(
             "discard",
@@ -121,6 +183,10 @@ pub const STATEMENTS: &[Statement] = {
             &["bytes"],
             &[],
             "Drops the pages of a range (MADV_DONTNEED).",
+            Reads::Call(|of| {
+                let (address, bytes) = of.range()?;
+                Ok(Call::Discard { address, bytes })
+            }),
         ),
         form(
             "page_out",
@@ -128,6 +194,10 @@ pub const STATEMENTS: &[Statement] = {
             &["bytes"],
             &["into"],
             "Reclaims the pages of a range (MADV_PAGEOUT). Result: how many were reclaimed.",
+            Reads::Call(|of| {
+                let (address, bytes) = of.range()?;
+                Ok(Call::PageOut { address, bytes })
+            }),
         ),
         form(
             "remap",
@@ -135,6 +205,11 @@ pub const STATEMENTS: &[Statement] = {
             &["bytes"],
             &["to", "into"],
             "Moves the pages of a range elsewhere (mremap). Result: the new address.",
+            Reads::Call(|of| {
+                let (address, bytes) = of.range()?;
+                let to = of.address_if_given(2, bytes)?;
+                Ok(Call::Remap { address, bytes, to })
+            }),
         ),
         form(
             "collapse",
@@ -142,6 +217,10 @@ pub const STATEMENTS: &[Statement] = {
             &[],
             &["into"],
             "Collapses the 2 MB around an address into one page (MADV_COLLAPSE). Result: 1 if it did.",
+            Reads::Call(|of| {
+                let address = of.address()?;
+                Ok(Call::Collapse { address })
+            }),
         ),
         form(
             "migrate",
@@ -149,6 +228,15 @@ pub const STATEMENTS: &[Statement] = {
             &["bytes", "node"],
             &["into"],
             "Moves the pages of a range to a memory node (move_pages). Result: how many moved.",
+            Reads::Call(|of| {
+                let (address, bytes) = of.range()?;
+                let node = of.node(2)?;
+                Ok(Call::Migrate {
+                    address,
+                    bytes,
+                    node,
+                })
+            }),
         ),
         form(
             "demote",
@@ -156,6 +244,11 @@ pub const STATEMENTS: &[Statement] = {
             &[],
             &["into"],
             "Moves that many pages to a slow node. Result: how many moved.",
+            Reads::Call(|of| {
+                Ok(Call::Demote {
+                    pages: of.number(0),
+                })
+            }),
         ),
         form(
             "reclaim",
@@ -163,6 +256,11 @@ pub const STATEMENTS: &[Statement] = {
             &[],
             &["into"],
             "Reclaims that many pages. Result: how many were reclaimed.",
+            Reads::Call(|of| {
+                Ok(Call::Reclaim {
+                    pages: of.number(0),
+                })
+            }),
         ),
         form(
             "spawn",
@@ -170,6 +268,7 @@ pub const STATEMENTS: &[Statement] = {
             &[],
             &[],
             "Makes an empty process and sets the variable to its number.",
+            Reads::Call(|_| Ok(Call::Spawn)),
         ),
         form(
             "fork",
@@ -177,15 +276,41 @@ pub const STATEMENTS: &[Statement] = {
             &[],
             &[],
             "Makes a copy of this process and sets the variable to its number.",
+            Reads::Call(|_| Ok(Call::Fork)),
         ),
-        form("enter", Value, &[], &[], "Continues in that process."),
-        form("exit", Value, &[], &[], "Ends a process that no CPU runs."),
+        form(
+            "enter",
+            Value,
+            &[],
+            &[],
+            "Continues in that process.",
+            Reads::Call(|of| {
+                let process = of.process()?;
+                Ok(Call::Enter { process })
+            }),
+        ),
+        form(
+            "exit",
+            Value,
+            &[],
+            &[],
+            "Ends a process that no CPU runs.",
+            Reads::Call(|of| {
+                let process = of.process()?;
+                Ok(Call::Exit { process })
+            }),
+        ),
         form(
             "create",
             Variable,
             &["bytes"],
             &[],
             "Makes a file of zeros and sets the variable to its number.",
+            Reads::Call(|of| {
+                Ok(Call::Create {
+                    bytes: of.number(0),
+                })
+            }),
         ),
         form(
             "sync",
@@ -193,6 +318,7 @@ pub const STATEMENTS: &[Statement] = {
             &[],
             &["into"],
             "Writes a file's dirty pages (fdatasync). Result: how many there were.",
+            Reads::Call(|of| Ok(Call::Sync { file: of.file()? })),
         ),
         form(
             "truncate",
@@ -200,6 +326,12 @@ pub const STATEMENTS: &[Statement] = {
             &["bytes"],
             &[],
             "Cuts or extends a file.",
+            Reads::Call(|of| {
+                Ok(Call::Truncate {
+                    file: of.file()?,
+                    bytes: of.number(1),
+                })
+            }),
         ),
         form(
             "file_write",
@@ -207,6 +339,13 @@ pub const STATEMENTS: &[Statement] = {
             &["offset", "value"],
             &[],
             "Writes a word of a file (pwrite).",
+            Reads::Call(|of| {
+                Ok(Call::Write {
+                    file: of.file()?,
+                    offset: of.number(1),
+                    value: of.number(2),
+                })
+            }),
         ),
         form(
             "file_read",
@@ -214,6 +353,12 @@ pub const STATEMENTS: &[Statement] = {
             &["offset"],
             &["into"],
             "Reads a word of a file (pread). Result: its value.",
+            Reads::Call(|of| {
+                Ok(Call::Read {
+                    file: of.file()?,
+                    offset: of.number(1),
+                })
+            }),
         ),
         form(
             "sleep",
@@ -221,14 +366,23 @@ pub const STATEMENTS: &[Statement] = {
             &[],
             &[],
             "Sleeps for that many nanoseconds.",
+            Reads::Call(|of| Ok(Call::Idle { until: of.after()? })),
         ),
-        form("nothing", True, &[], &[], "Enters and leaves the kernel."),
+        form(
+            "nothing",
+            True,
+            &[],
+            &[],
+            "Enters and leaves the kernel.",
+            Reads::Call(|_| Ok(Call::Nothing)),
+        ),
         form(
             "compute",
             Value,
             &[],
             &[],
             "Computes for that many nanoseconds without touching memory.",
+            Reads::Operation(|fields| Some(Does::Compute(fields.value("compute")?))),
         ),
         form(
             "let",
@@ -236,6 +390,14 @@ pub const STATEMENTS: &[Statement] = {
             &["be"],
             &[],
             "Sets a variable of this CPU or a shared word.",
+            Reads::Operation(|fields| {
+                // Read first: a variable has no value before it is set.
+                let value = fields.value("be")?;
+                Some(Does::Let {
+                    to: fields.target("let")?,
+                    value,
+                })
+            }),
         ),
         form(
             "add",
@@ -243,6 +405,13 @@ pub const STATEMENTS: &[Statement] = {
             &["by"],
             &["into"],
             "Adds to a shared word atomically. Result: its old value.",
+            Reads::Operation(|fields| {
+                Some(Does::Add {
+                    word: fields.shared_word()?,
+                    by: fields.value("by")?,
+                    into: fields.result()?,
+                })
+            }),
         ),
         form(
             "if",
@@ -250,6 +419,7 @@ pub const STATEMENTS: &[Statement] = {
             &["then"],
             &["else"],
             "Performs `then` unless the value is 0, else `else`.",
+            Reads::Holds(Holds::If),
         ),
         form(
             "while",
@@ -257,6 +427,7 @@ pub const STATEMENTS: &[Statement] = {
             &["do"],
             &[],
             "Performs `do` as long as the value is not 0.",
+            Reads::Holds(Holds::While),
         ),
         form(
             "repeat",
@@ -264,6 +435,7 @@ pub const STATEMENTS: &[Statement] = {
             &["do"],
             &["as"],
             "Performs `do` that many times; `as` names a variable that counts from 0.",
+            Reads::Holds(Holds::Repeat),
         ),
         form(
             "for",
@@ -271,14 +443,23 @@ pub const STATEMENTS: &[Statement] = {
             &["below", "do"],
             &["from", "by"],
             "Performs `do` with the variable at `from` (0), then `by` (1) more, as long as it is less than `below`.",
+            Reads::Holds(Holds::For),
         ),
-        form("use", Block, &[], &[], "Performs a block of `[blocks]`."),
+        form(
+            "use",
+            Block,
+            &[],
+            &[],
+            "Performs a block of `[blocks]`.",
+            Reads::Holds(Holds::Use),
+        ),
         form(
             "barrier",
             True,
             &[],
             &[],
             "Waits until every CPU has reached a barrier.",
+            Reads::Operation(|_| Some(Does::Barrier)),
         ),
         form(
             "without",
@@ -286,6 +467,7 @@ pub const STATEMENTS: &[Statement] = {
             &[],
             &[],
             "From the next barrier on, this many CPUs are not waited for. All other CPUs execute it.",
+            Reads::Operation(|fields| Some(Does::Without(fields.value("without")?))),
         ),
         form(
             "begin",
@@ -293,6 +475,7 @@ pub const STATEMENTS: &[Statement] = {
             &[],
             &[],
             "Waits like `barrier`, then opens the measured window.",
+            Reads::Operation(|_| Some(Does::Begin)),
         ),
         form(
             "end",
@@ -300,6 +483,7 @@ pub const STATEMENTS: &[Statement] = {
             &[],
             &[],
             "Waits like `barrier`, then closes the window and stops the CPUs that stand by.",
+            Reads::Operation(|_| Some(Does::End)),
         ),
         form(
             "open",
@@ -307,6 +491,7 @@ pub const STATEMENTS: &[Statement] = {
             &[],
             &[],
             "Opens the window on CPU 0, without waiting for others.",
+            Reads::Operation(|_| Some(Does::Open)),
         ),
         form(
             "close",
@@ -314,6 +499,7 @@ pub const STATEMENTS: &[Statement] = {
             &[],
             &[],
             "Closes the window on CPU 0, and stops the CPUs that stand by.",
+            Reads::Operation(|_| Some(Does::Close)),
         ),
         form(
             "done",
@@ -321,6 +507,7 @@ pub const STATEMENTS: &[Statement] = {
             &[],
             &[],
             "Adds to the work done in the window.",
+            Reads::Operation(|fields| Some(Does::Done(fields.value("done")?))),
         ),
         form(
             "bystand",
@@ -328,6 +515,12 @@ pub const STATEMENTS: &[Statement] = {
             &[],
             &["asleep"],
             "Stands by until the window closes, and checks that at this interval in nanoseconds. Computes meanwhile, or sleeps if `asleep` is not 0.",
+            Reads::Operation(|fields| {
+                Some(Does::Bystand {
+                    every: fields.value("bystand")?,
+                    asleep: fields.or("asleep", 0)?,
+                })
+            }),
         ),
         form(
             "give_up",
@@ -335,6 +528,7 @@ pub const STATEMENTS: &[Statement] = {
             &[],
             &[],
             "Ends the run, because another CPU failed.",
+            Reads::Operation(|_| Some(Does::GiveUp)),
         ),
         form(
             "progress",
@@ -342,6 +536,34 @@ pub const STATEMENTS: &[Statement] = {
             &["of"],
             &[],
             "Reports on CPU 0 how far the run is, if further than before. Takes no time.",
+            Reads::Operation(|fields| {
+                Some(Does::Progress {
+                    done: fields.value("progress")?,
+                    all: fields.value("of")?,
+                })
+            }),
         ),
     ]
 };
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::script::ARGUMENTS;
+    use alloc::collections::BTreeSet;
+
+    #[test]
+    fn a_call_has_at_most_as_many_arguments_as_an_operation_holds() {
+        for form in STATEMENTS {
+            if let Reads::Call(_) = form.reads {
+                assert!(form.arguments().count() <= ARGUMENTS, "{}", form.word);
+            }
+        }
+    }
+
+    #[test]
+    fn no_word_begins_two_statements() {
+        let words: BTreeSet<_> = STATEMENTS.iter().map(|form| form.word).collect();
+        assert_eq!(words.len(), STATEMENTS.len());
+    }
+}

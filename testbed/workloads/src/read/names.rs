@@ -229,6 +229,12 @@ pub(crate) fn settable(name: Name) -> Option<Place> {
     match name {
         Name::Local(index) => Some(Place::Local(index)),
         Name::Shared(index) => Some(Place::Shared(index)),
-        _ => None,
+        Name::Parameter(_)
+        | Name::Cpu
+        | Name::Cpus
+        | Name::Now
+        | Name::Stopped
+        | Name::Offset
+        | Name::Nanoseconds => None,
     }
 }

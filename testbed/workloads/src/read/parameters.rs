@@ -113,7 +113,7 @@ fn parameter(reader: &mut Reader<'_>, name: &str, key: &str, item: &Item<'_>) ->
     let (lowest, highest) = match unit_of {
         Unit::Switch => (0, 1),
         Unit::PageSize => (1 << 12, 1 << 30),
-        _ => (0, u64::MAX),
+        Unit::Count | Unit::Bytes | Unit::Time => (0, u64::MAX),
     };
     let least = bound(reader, "least", lowest);
     let most = bound(reader, "most", highest);

@@ -1,7 +1,7 @@
 //! Programs: statements read by the table of their forms and written as operations, loops and branches as jumps.
 
 use super::fields::{Fields, Form, value};
-use super::forms::{Main, STATEMENTS, Statement};
+use super::forms::{Holds, Main, Reads, STATEMENTS, Statement};
 use super::names::Names;
 use crate::expression::{Expression, Meaning, Name};
 use crate::files::{Item, Reader};
@@ -129,13 +129,6 @@ impl<'v, 't> Writer<'v, 't> {
         names: &mut Names,
     ) -> Option<()> {
         let word = form.form.word;
-        match word {
-            "if" => return self.branch(reader, form, names),
-            "while" => return self.while_loop(reader, form, names),
-            "repeat" | "for" => return self.counted(reader, form, names),
-            "use" => return self.block(reader, form, names),
-            _ => {}
-        }
         if form.form.main == Main::True {
             let main = form.table.get(word)?;
             if main.get_ref().as_bool() != Some(true) {
@@ -149,45 +142,17 @@ impl<'v, 't> Writer<'v, 't> {
             form,
             names,
         };
-        let does = match word {
-            "read" | "stream_read" | "write" | "stream_write" => fields.access()?,
-            "map" => fields.map()?,
-            "protect" => Does::Protect {
-                address: fields.value(word)?,
-                bytes: fields.value("bytes")?,
-                protection: fields.protection()?,
-            },
-            "let" => {
-                // Read first: a variable has no value before it is set.
-                let value = fields.value("be")?;
-                Does::Let {
-                    to: fields.target(word)?,
-                    value,
-                }
+        let does = match form.form.reads {
+            Reads::Operation(read) => read(&mut fields)?,
+            Reads::Call(make) => fields.call(make)?,
+            Reads::Holds(holds) => {
+                return match holds {
+                    Holds::If => self.branch(reader, form, names),
+                    Holds::While => self.while_loop(reader, form, names),
+                    Holds::Repeat | Holds::For => self.counted(reader, form, names),
+                    Holds::Use => self.block(reader, form, names),
+                };
             }
-            "add" => Does::Add {
-                word: fields.shared_word()?,
-                by: fields.value("by")?,
-                into: fields.result()?,
-            },
-            "compute" => Does::Compute(fields.value(word)?),
-            "barrier" => Does::Barrier,
-            "begin" => Does::Begin,
-            "end" => Does::End,
-            "open" => Does::Open,
-            "close" => Does::Close,
-            "give_up" => Does::GiveUp,
-            "done" => Does::Done(fields.value(word)?),
-            "without" => Does::Without(fields.value(word)?),
-            "bystand" => Does::Bystand {
-                every: fields.value(word)?,
-                asleep: fields.or("asleep", 0)?,
-            },
-            "progress" => Does::Progress {
-                done: fields.value(word)?,
-                all: fields.value("of")?,
-            },
-            _ => fields.call()?,
         };
         self.push(reader, form, does);
         Some(())
@@ -236,7 +201,7 @@ impl<'v, 't> Writer<'v, 't> {
         form: &Form<'v, 't>,
         names: &mut Names,
     ) -> Option<()> {
-        let repeats = form.form.word == "repeat";
+        let repeats = form.table.contains_key("repeat");
         let below = if repeats { "repeat" } else { "below" };
         let limit = value(reader, form, names, below)?;
         let mut or = |key: &str, otherwise| match form.table.get(key) {
