@@ -1,28 +1,35 @@
 //! `quell held-out`: published tables that the model was not made or calibrated for, beside what it predicts.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::ExitCode;
+use std::time::Duration;
 
 use anyhow::{Result, bail};
 use clap::Args;
 use quell_experiments::held_out::{self, Row};
 use quell_experiments::jobs::Results;
-use quell_experiments::numbers::digits;
+use quell_experiments::numbers::{Skill, Verdict, digits};
+use quell_experiments::progress;
+use quell_workloads::files::hint;
 use serde::Serialize;
 
-use crate::output::{paragraph, say};
+use crate::output::{self, note, paragraph, say};
 use crate::table::{Cell, Table, number, verdict, words};
 use crate::usage::usage;
 
-/// Where a checkout has its tables.
-const FOLDER: &str = "held-out";
+/// How long `--quick` may take.
+const QUICK: Duration = Duration::from_secs(60);
 
 /// What `quell held-out` takes.
 #[derive(Debug, Args)]
 pub struct HeldOutArgs {
-    /// A folder with a published.toml, or with several such folders [default: held-out, as a checkout has it]
-    #[arg(value_name = "PATH")]
-    paths: Vec<PathBuf>,
+    /// A table that is built in, or a folder with a published.toml, or with several such folders [default: all tables
+    /// that are built in]
+    #[arg(value_name = "TABLE|PATH")]
+    tables: Vec<String>,
+    /// Runs only the tables that together are expected to take less than a minute
+    #[arg(long)]
+    quick: bool,
     /// Prints one JSON object instead of tables
     #[arg(long)]
     json: bool,
@@ -36,7 +43,9 @@ pub struct HeldOutArgs {
 struct Json<'a> {
     tables: Vec<Named<'a>>,
     hits: usize,
+    skill: Skill,
     violations: u64,
+    cpu_seconds: f64,
 }
 
 /// A table and its figures.
@@ -56,14 +65,19 @@ struct Named<'a> {
 /// # Errors
 /// If a table cannot be read, or a run came to no end.
 pub fn run(args: &HeldOutArgs) -> Result<ExitCode> {
-    let default = [PathBuf::from(FOLDER)];
-    let paths = match &args.paths[..] {
-        [] => &default[..],
-        paths => paths,
-    };
-    let mut tables = Vec::new();
-    for path in paths {
-        tables.extend(held_out::find(Path::new(path)).map_err(usage)?);
+    let threads = rayon::current_num_threads() as u32;
+    let mut tables = args.tables()?;
+    if args.quick {
+        tables = held_out::within(tables, QUICK, threads);
+    }
+    if let (Some(time), false) = (held_out::expected(&tables, threads), args.json) {
+        note!(
+            "{} with {}: expected to take {} on {}, if they are as fast as those on which it was timed",
+            output::several(tables.len(), "table"),
+            output::several(tables.iter().flat_map(held_out::Table::jobs).count(), "run"),
+            progress::length(time),
+            output::several(threads, "thread"),
+        );
     }
     let mut results = Results::default();
     results.run(
@@ -73,20 +87,24 @@ pub fn run(args: &HeldOutArgs) -> Result<ExitCode> {
     let named = |table| named(table, &results);
     let named: Vec<Named<'_>> = tables.iter().map(named).collect();
     let rows = || named.iter().flat_map(|table| &table.rows);
-    let hits = rows().filter(|row| row.verdict == "hit").count();
+    let hits = rows().filter(|row| row.verdict == Verdict::Hit).count();
+    let skill = held_out::skill(rows());
     let violations = results.violations();
     if args.json {
         let failures: Vec<_> = rows().filter_map(|row| row.reason.clone()).collect();
         let json = Json {
             hits,
+            skill,
             violations,
+            cpu_seconds: results.outcomes().map(|outcome| outcome.host_seconds).sum(),
             tables: named,
         };
         say!("{}", serde_json::to_string_pretty(&json)?);
         return ended(&failures, violations);
     }
     if args.markdown {
-        say!("{}", table(rows()).markdown(true).trim_end());
+        say!("{}", table(rows()).markdown(true));
+        say!("{}", textwrap::fill(&skill.words(), 120));
     } else {
         for table in &named {
             paragraph(format_args!("{}: {}", table.name, table.title));
@@ -103,6 +121,7 @@ pub fn run(args: &HeldOutArgs) -> Result<ExitCode> {
             rows().count(),
             held_out::NEAR * 100.0
         ));
+        paragraph(skill.words());
         paragraph(match violations {
             0 => "Every access was checked, and the contract held.".into(),
             count => format!("THE CONTRACT WAS BROKEN {count} times."),
@@ -110,6 +129,34 @@ pub fn run(args: &HeldOutArgs) -> Result<ExitCode> {
     }
     let failures: Vec<_> = rows().filter_map(|row| row.reason.clone()).collect();
     ended(&failures, violations)
+}
+
+impl HeldOutArgs {
+    /// The tables that are asked for.
+    fn tables(&self) -> Result<Vec<held_out::Table>> {
+        let mut built_in = held_out::built_in()?;
+        if self.tables.is_empty() {
+            return Ok(built_in);
+        }
+        let mut tables = Vec::new();
+        for wanted in &self.tables {
+            match built_in.iter().position(|table| table.name == *wanted) {
+                Some(index) => tables.push(built_in.remove(index)),
+                None if Path::new(wanted).exists() => {
+                    tables.extend(held_out::find(Path::new(wanted)).map_err(usage)?);
+                }
+                None => {
+                    let names = || built_in.iter().map(|table| table.name.as_str());
+                    return Err(usage(format_args!(
+                        "no table `{wanted}`{}; built in are {}; a path names a folder with a published.toml",
+                        hint(wanted, names()),
+                        names().collect::<Vec<_>>().join(", ")
+                    )));
+                }
+            }
+        }
+        Ok(tables)
+    }
 }
 
 fn named<'a>(table: &'a held_out::Table, results: &Results) -> Named<'a> {
@@ -175,7 +222,7 @@ fn table<'a>(rows: impl Iterator<Item = &'a Row>) -> Table {
             percent(row.change_published).into(),
             or_dash(row.change_predicted, percent).into(),
             or_dash(row.off, percent).into(),
-            verdict(row.verdict == "hit", row.verdict),
+            verdict(row.verdict == Verdict::Hit, row.verdict.name()),
         ] as [Cell; 10]);
     }
     table

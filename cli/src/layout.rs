@@ -11,6 +11,7 @@ use quell_adversary::{
 use quell_boot::versus::report::{Report as Comparison, Row as Compared, Shown, Side, Spread};
 use quell_clock::built_in;
 use quell_experiments::jobs::Results;
+use quell_experiments::numbers::Verdict;
 use quell_experiments::reproduce::Experiment;
 use quell_experiments::scale::Point;
 use quell_experiments::trial::Trial;
@@ -48,10 +49,11 @@ fn experiments() -> Vec<quell_experiments::reproduce::Row> {
             quell_experiments::reproduce::Row {
                 model_before: Some(118_961.7),
                 model_after: Some(2_766.4),
+                before_off: Some(-0.123),
                 change_predicted: Some(1.43),
                 difference_points: Some(-12.3),
                 all_on: Some(2_766.0),
-                verdict: "miss",
+                verdict: Verdict::Miss,
                 ..row
             }
         })

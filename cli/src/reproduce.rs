@@ -11,11 +11,11 @@ use anyhow::{Result, bail};
 use clap::Args;
 use quell::Mechanism;
 use quell_experiments::guards;
-use quell_experiments::headlines::Headline;
+use quell_experiments::headlines::Source;
 use quell_experiments::jobs::{Results, accesses_per_second};
-use quell_experiments::numbers::digits;
+use quell_experiments::numbers::{Skill, Verdict, digits};
 use quell_experiments::report;
-use quell_experiments::reproduce::{Experiment, Row, hits, worse_with_all};
+use quell_experiments::reproduce::{self, Experiment, Row, hits};
 use quell_workloads::Workload;
 use serde::Serialize;
 
@@ -61,8 +61,8 @@ impl ReproduceArgs {
     fn form(&self) -> Form {
         match (self.json, self.markdown) {
             (true, _) => Form::Json,
-            (_, true) => Form::Markdown,
-            _ => Form::Text,
+            (false, true) => Form::Markdown,
+            (false, false) => Form::Text,
         }
     }
 
@@ -93,6 +93,7 @@ impl ReproduceArgs {
 #[derive(Serialize)]
 struct Json<'a> {
     rows: &'a [Row],
+    skill: Skill,
     guards: &'a [guards::Row],
     violations: u64,
     accesses_per_second: f64,
@@ -119,11 +120,8 @@ fn or_dash(value: Option<f64>, show: impl Fn(f64) -> String) -> String {
 }
 
 fn percent(change: f64) -> String {
-    let text = format!("{:+.1}", 100.0 * change);
-    match text.as_str() {
-        "-0.0" => "+0.0".into(),
-        _ => text,
-    }
+    // With its sign where it rounds to nothing, too: one with the wrong sign is a miss.
+    format!("{:+.1}", 100.0 * change)
 }
 
 /// A mechanism in as few words as say what it is.
@@ -154,7 +152,7 @@ pub fn summary_table(rows: &[Row]) -> Table {
         let Some(row) = chief.or(of_it.first()) else {
             continue;
         };
-        let (hits, asked) = hits(&of_it);
+        let hits = hits(&of_it);
         let experiment = format!("{}, {}", row.experiment, row.case);
         table.row([
             mechanism.name().into(),
@@ -162,7 +160,7 @@ pub fn summary_table(rows: &[Row]) -> Table {
             row.chief.map_or(experiment, str::to_owned).into(),
             percent(row.change_published).into(),
             or_dash(row.change_predicted, percent).into(),
-            verdict(hits == asked, format!("{hits}/{asked} hit")),
+            verdict(hits == of_it.len(), format!("{hits}/{} hit", of_it.len())),
         ] as [Cell; 6]);
     }
     table
@@ -217,15 +215,16 @@ pub fn detail_table(rows: &[Row]) -> Table {
         number("paper after"),
         number("model before"),
         number("model after"),
+        number("model before off, %"),
         number("published %"),
         number("predicted %"),
         number("off by, points").spare(),
+        words("tolerance"),
         number("all on").spare(),
         number("broken").spare(),
         words("verdict"),
     ]);
     for row in rows {
-        let good = row.verdict == "hit" || row.verdict == "shown";
         table.row([
             row.mechanism.into(),
             format!("{}, {}: {}", row.experiment, row.case, row.metric).into(),
@@ -233,16 +232,15 @@ pub fn detail_table(rows: &[Row]) -> Table {
             digits(row.published_after).into(),
             or_dash(row.model_before, digits).into(),
             or_dash(row.model_after, digits).into(),
+            or_dash(row.before_off, percent).into(),
             percent(row.change_published).into(),
             or_dash(row.change_predicted, percent).into(),
             or_dash(row.difference_points, |points| format!("{points:+.1}")).into(),
+            row.tolerance.clone().into(),
             or_dash(row.all_on, digits).into(),
             row.violations.to_string().into(),
-            match row.verdict {
-                "shown" => "shown".into(),
-                other => verdict(good, other),
-            },
-        ] as [Cell; 12]);
+            verdict(row.verdict == Verdict::Hit, row.verdict.name()),
+        ] as [Cell; 14]);
     }
     table
 }
@@ -276,13 +274,40 @@ pub fn guard_table(rows: &[guards::Row]) -> Table {
     table
 }
 
+/// The publications of these rows with the mechanisms that they are about, each once.
+fn sources(rows: &[Row]) -> Vec<(&'static str, Source)> {
+    let mut sources: Vec<_> = rows.iter().map(|row| (row.mechanism, row.source)).collect();
+    sources.sort_by_key(|(mechanism, source)| (*mechanism, source.url));
+    sources.dedup();
+    sources
+}
+
+/// The table of `docs/headlines.md` and what stands below it.
+fn print_markdown(rows: &[Row]) {
+    say!("{}", detail_table(rows).markdown(false));
+    for (mechanism, Source { title, url }) in sources(rows) {
+        say!("* {mechanism}: [{title}]({url})");
+    }
+    say!("\n{}", textwrap::fill(&reproduce::skill(rows).words(), 120));
+}
+
 fn print_details(rows: &[Row]) {
     say!("{}\n", detail_table(rows));
+    for (mechanism, Source { title, url }) in sources(rows) {
+        paragraph(format_args!("{mechanism}: {title}"));
+        // Not wrapped: a link that is cut cannot be clicked.
+        say!("    {url}");
+    }
+    say!();
     for row in rows {
         if let Some(reason) = &row.reason {
             paragraph(format_args!(
                 "{} {} {}, {} ({}): {reason}",
-                row.verdict, row.mechanism, row.experiment, row.case, row.tolerance
+                row.verdict.name(),
+                row.mechanism,
+                row.experiment,
+                row.case,
+                row.tolerance
             ));
         }
     }
@@ -318,14 +343,11 @@ pub fn run(args: &ReproduceArgs) -> Result<ExitCode> {
         }
     }
     results.run(RUNNING, plans.iter().flat_map(Experiment::runs));
-    let rows: Vec<Row> = plans.iter().map(|plan| plan.row(&results)).collect();
-    let worse = worse_with_all(&plans, &results);
+    let rows = reproduce::rows(&plans, &results);
     match form {
-        Form::Markdown if !args.guards => {
-            say!("{}", detail_table(&rows).markdown(false).trim_end());
-        }
+        Form::Markdown if !args.guards => print_markdown(&rows),
         Form::Text if args.details => print_details(&rows),
-        _ => {}
+        Form::Markdown | Form::Text | Form::Json => {}
     }
     let guarded = match args.guards || form == Form::Json || place.is_some() {
         true => guards::plans(args.only.as_deref()),
@@ -341,10 +363,10 @@ pub fn run(args: &ReproduceArgs) -> Result<ExitCode> {
             say!("{}", guard_table(&guards).markdown(true).trim_end());
         }
         Form::Text if args.guards => print_guards(&guards),
-        _ => {}
+        Form::Markdown | Form::Text | Form::Json => {}
     }
     if let Some(place) = &place {
-        let page = report::build(&plans, &rows, &guards, &worse, &mut results);
+        let page = report::build(&plans, &rows, &guards, &mut results);
         place.write(&page.0)?;
     }
     let end = End {
@@ -357,7 +379,7 @@ pub fn run(args: &ReproduceArgs) -> Result<ExitCode> {
     };
     match form {
         Form::Json => end.print_json(&rows, &guards)?,
-        Form::Text => end.print(args, &rows, &worse),
+        Form::Text => end.print(args, &rows),
         Form::Markdown => {}
     }
     let failures: Vec<&str> = results.failures().collect();
@@ -385,6 +407,7 @@ impl End {
     fn print_json(&self, rows: &[Row], guards: &[guards::Row]) -> Result<()> {
         let json = Json {
             rows,
+            skill: reproduce::skill(rows),
             guards,
             violations: self.violations,
             accesses_per_second: self.rate,
@@ -395,10 +418,10 @@ impl End {
         Ok(())
     }
 
-    fn print(&self, args: &ReproduceArgs, rows: &[Row], worse: &[(&'static Headline, f64)]) {
+    fn print(&self, args: &ReproduceArgs, rows: &[Row]) {
         say!();
         if args.details {
-            explain(rows, worse);
+            explain(rows);
         }
         paragraph(safety(self.runs, self.violations));
         if args.details {
@@ -434,29 +457,13 @@ fn safety(runs: usize, violations: u64) -> String {
 }
 
 /// What the figures of the table mean.
-fn explain(rows: &[Row], worse: &[(&'static Headline, f64)]) {
-    let (hits, asked) = hits(&rows.iter().collect::<Vec<_>>());
+fn explain(rows: &[Row]) {
     paragraph(format_args!(
         "Each row is a published measurement of a change to a kernel, before and after, beside the same engine \
-         code running on a machine in software whose costs come from published \"before\" figures alone: {hits} \
-         of {asked} changes are predicted within their tolerance."
+         code running on a machine in software whose costs come from published \"before\" figures alone: {} \
+         of {} changes are predicted within their tolerance.",
+        hits(&rows.iter().collect::<Vec<_>>()),
+        rows.len()
     ));
-    let named: Vec<_> = worse
-        .iter()
-        .map(|(headline, percent)| {
-            format!(
-                "{} {} by {percent:.1} %",
-                headline.experiment, headline.case
-            )
-        })
-        .collect();
-    paragraph(match &named[..] {
-        [] => "With every mechanism on, no experiment is worse than with its own mechanism alone; try one \
-               yourself with `quell run dontneed --cpus 16 --policy all-S4`, and see `quell list`."
-            .to_owned(),
-        [..] => format!(
-            "With every mechanism on, some are worse than with their own mechanism alone: {}.",
-            named.join(", ")
-        ),
-    });
+    paragraph(reproduce::skill(rows).words());
 }

@@ -36,6 +36,52 @@ fn reproduce_keeps_its_keys_and_its_promise() {
     assert!((number("change_published") + 0.357).abs() < 1e-3);
     assert!(number("all_on") <= 1.01 * number("model_after"));
     assert_eq!(two["verdict"], "hit");
+    let off = number("model_before") / 1436.0 - 1.0;
+    assert!((off - number("before_off")).abs() < 1e-9);
+    for row in rows {
+        let source = row["source"]["url"].as_str().unwrap();
+        assert!(source.starts_with("https://lore.kernel.org/"), "{source}");
+        assert_ne!(row["verdict"], "shown", "no row is left out of the count");
+    }
+    assert_eq!(found["skill"]["rows"], rows.len());
+    assert!(found["skill"]["rank_correlation"].as_f64().unwrap() > 0.5);
+}
+
+#[test]
+fn details_name_the_source_of_each_figure_and_the_skill() {
+    quell(&[
+        "reproduce",
+        "--only",
+        "pingpong",
+        "--details",
+        "--no-report",
+    ])
+    .assert()
+    .success()
+    .stdout(
+        contains("    https://git.kernel.org/torvalds/c/10af6235e0d3\n")
+            .and(contains("Skill: over 3 changes"))
+            .and(contains("3 of 3 changes"))
+            .and(contains("model before off, %")),
+    );
+}
+
+#[test]
+fn held_out_tables_are_there_in_any_folder() {
+    let folder = tempfile::tempdir().unwrap();
+    let output = quell(&["held-out", "zeroing-order", "latr", "--json"])
+        .current_dir(folder.path())
+        .output()
+        .unwrap();
+    assert!(output.status.success(), "{output:?}");
+    let found: Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(found["tables"][0]["name"], "zeroing-order");
+    assert_eq!(found["skill"]["rows"], 2);
+    assert!(found["cpu_seconds"].as_f64().unwrap() > 0.0);
+    quell(&["held-out", "zeroin"])
+        .assert()
+        .code(2)
+        .stderr(contains("did you mean `zeroing`?"));
 }
 
 #[test]

@@ -16,20 +16,26 @@
 //! cannot be, such as one that flushes needlessly, is the same in everything else: its workload file says what it is.
 
 use std::fs;
+use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Duration;
 
+use include_dir::{Dir, include_dir};
 use quell::Policy;
 use quell_clock::MachineFile;
-use quell_clock::file::built_in;
+use quell_clock::file::built_in as built_in_machine;
 use quell_workloads::Workload;
 use serde::{Deserialize, Serialize};
 
 use crate::jobs::{Job, Results, SEED};
 use crate::machines;
-use crate::numbers::median;
+use crate::numbers::{Skill, Verdict, median};
 use crate::trial::Outcome;
 use crate::workloads;
+
+/// The tables of this repository, so that the command has them wherever it runs.
+static BUILT_IN: Dir<'_> = include_dir!("$CARGO_MANIFEST_DIR/../held-out");
 
 /// With how many seeds each side is run.
 pub const SEEDS: u64 = 3;
@@ -117,6 +123,7 @@ struct Written {
     title: String,
     source: String,
     seen: String,
+    cpu_seconds: Option<u32>,
     workload: String,
     machine: Option<String>,
     #[serde(default)]
@@ -197,6 +204,8 @@ pub struct Table {
     pub title: String,
     /// The publication, and where in it the table stands.
     pub source: String,
+    /// How much CPU time the runs took where the file's author timed them, if it says so.
+    pub cpu_time: Option<Duration>,
     /// The part of the source that was read, and what it does not say.
     pub seen: String,
     /// What stands before and after the change, in a few words each.
@@ -228,12 +237,44 @@ pub struct Row {
     /// The predicted ratio over the published ratio, less 1: 0.1 says that the model's ratio is a tenth too large.
     /// Where differences are compared, of the differences.
     pub off: Option<f64>,
-    /// `hit`, `miss`, or `failed` where there is no prediction.
-    pub verdict: &'static str,
+    /// Whether the prediction is near enough.
+    pub verdict: Verdict,
     /// Breaches of the contract in these runs.
     pub violations: u64,
     /// What went wrong, if a run came to no end.
     pub reason: Option<String>,
+}
+
+/// The tables of this repository, in the order of their names.
+///
+/// # Errors
+/// If no temporary files can be made.
+pub fn built_in() -> Result<Vec<Table>, ReadError> {
+    let unwritable = |error: io::Error| ReadError::new(&std::env::temp_dir(), error);
+    let folder = tempfile::tempdir().map_err(unwritable)?;
+    BUILT_IN.extract(folder.path()).map_err(unwritable)?;
+    find(folder.path())
+}
+
+/// As many of these tables as are expected to take less than `limit` together, the shortest first.
+pub fn within(mut tables: Vec<Table>, limit: Duration, threads: u32) -> Vec<Table> {
+    tables.retain(|table| table.cpu_time.is_some());
+    tables.sort_by_key(|table| table.cpu_time);
+    let mut all = Duration::ZERO;
+    let fits = |table: &&Table| {
+        all += table.cpu_time.unwrap_or_default();
+        all <= limit * threads
+    };
+    let fitting = tables.iter().take_while(fits).count();
+    tables.truncate(fitting);
+    tables.sort_by(|a, b| a.name.cmp(&b.name));
+    tables
+}
+
+/// How long these tables are expected to take; `None` if a file does not say so.
+pub fn expected(tables: &[Table], threads: u32) -> Option<Duration> {
+    let all: Option<Duration> = tables.iter().map(|table| table.cpu_time).sum();
+    Some(all? / threads.max(1))
 }
 
 /// The tables in a folder of tables, in the order of their names; or the one of a folder or file of its own.
@@ -335,6 +376,9 @@ impl Table {
             name: written.name,
             title: written.title,
             source: written.source,
+            cpu_time: written
+                .cpu_seconds
+                .map(|seconds| Duration::from_secs(seconds.into())),
             seen: written.seen,
             labels: [written.before.label, written.after.label],
         })
@@ -376,7 +420,7 @@ impl Written {
             .map(|machine| machine.as_deref())
             .fold(own.machine, Option::or)
             .ok_or("no machine: write `machine` here, in [before] and [after], or for all")?;
-        let (machine, variant): (MachineFile, String) = match built_in(name) {
+        let (machine, variant): (MachineFile, String) = match built_in_machine(name) {
             Some(machine) => (machine, String::new()),
             None => {
                 let path = beside(file, name);
@@ -477,9 +521,9 @@ impl Figure {
             change_predicted: ratio.map(|ratio| ratio - 1.0),
             off,
             verdict: match off {
-                None => "failed",
-                Some(off) if near(off) => "hit",
-                Some(_) => "miss",
+                None => Verdict::Failed,
+                Some(off) if near(off) => Verdict::Hit,
+                Some(_) => Verdict::Miss,
             },
             violations,
             reason: match (off, before.err().or(after.err())) {
@@ -488,6 +532,12 @@ impl Figure {
             },
         }
     }
+}
+
+/// How well the predictions follow what was published, over ratios of after to before.
+pub fn skill<'r>(rows: impl IntoIterator<Item = &'r Row>) -> Skill {
+    let pair = |row: &Row| Some((1.0 + row.change_published, 1.0 + row.change_predicted?));
+    Skill::of(&rows.into_iter().filter_map(pair).collect::<Vec<_>>())
 }
 
 /// Whether what is off by so much is near enough: too small by a factor counts as too large by it.

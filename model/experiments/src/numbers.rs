@@ -1,5 +1,109 @@
 //! How figures are written, and what stands for several of them.
 
+use serde::Serialize;
+
+/// What came of a comparison with a published figure. The worst is the least.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Verdict {
+    /// A run came to no end, or there is no figure.
+    Failed,
+    /// Not near enough.
+    Miss,
+    /// Near enough.
+    Hit,
+}
+
+impl Verdict {
+    /// In a word, as JSON has it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Verdict::Failed => "failed",
+            Verdict::Miss => "miss",
+            Verdict::Hit => "hit",
+        }
+    }
+}
+
+/// How well predicted changes follow published ones, each a ratio of after to before.
+#[derive(Clone, Copy, PartialEq, Debug, Serialize)]
+pub struct Skill {
+    /// How many changes are compared.
+    pub rows: usize,
+    /// Spearman's rank correlation of predicted and published ratios. Absent if either are all the same.
+    pub rank_correlation: Option<f64>,
+    /// The median of |ln(predicted ratio / published ratio)|. Absent if it is infinite.
+    pub median_log_error: Option<f64>,
+    /// The same for a prediction that nothing changes.
+    pub median_log_error_of_no_change: Option<f64>,
+}
+
+impl Skill {
+    /// Of pairs of a published and a predicted ratio.
+    pub fn of(pairs: &[(f64, f64)]) -> Skill {
+        let median_of = |errors: &mut dyn Iterator<Item = f64>| {
+            let mut errors: Vec<f64> = errors.map(f64::abs).collect();
+            errors.sort_by(f64::total_cmp);
+            median(&errors).filter(|error| error.is_finite())
+        };
+        Skill {
+            rows: pairs.len(),
+            rank_correlation: correlation(
+                &ranks(&pairs.iter().map(|pair| pair.0).collect::<Vec<_>>()),
+                &ranks(&pairs.iter().map(|pair| pair.1).collect::<Vec<_>>()),
+            ),
+            median_log_error: median_of(
+                &mut pairs
+                    .iter()
+                    .map(|(published, predicted)| (predicted / published).ln()),
+            ),
+            median_log_error_of_no_change: median_of(
+                &mut pairs.iter().map(|(published, _)| published.ln()),
+            ),
+        }
+    }
+
+    /// In a sentence.
+    pub fn words(&self) -> String {
+        let shown = |value: Option<f64>| value.map_or_else(|| "-".into(), |v| format!("{v:.2}"));
+        let factor = |error: Option<f64>| shown(error.map(f64::exp));
+        format!(
+            "Skill: over {} changes, the rank correlation of predicted and published ratios is {}; the median \
+             prediction is off by a factor of {} (log error {}), and a guess that nothing changes by {} ({}).",
+            self.rows,
+            shown(self.rank_correlation),
+            factor(self.median_log_error),
+            shown(self.median_log_error),
+            factor(self.median_log_error_of_no_change),
+            shown(self.median_log_error_of_no_change),
+        )
+    }
+}
+
+/// The rank of each value, from 1; equal values share the mean of their ranks.
+fn ranks(values: &[f64]) -> Vec<f64> {
+    let rank = |value: &f64| {
+        let below = values.iter().filter(|other| *other < value).count();
+        let equal = values.iter().filter(|other| *other == value).count();
+        below as f64 + (equal as f64 + 1.0) / 2.0
+    };
+    values.iter().map(rank).collect()
+}
+
+/// Pearson's correlation; `None` if either side does not vary.
+fn correlation(a: &[f64], b: &[f64]) -> Option<f64> {
+    let mean = |values: &[f64]| values.iter().sum::<f64>() / values.len() as f64;
+    let (mean_a, mean_b) = (mean(a), mean(b));
+    let sum = |of: &dyn Fn(f64, f64) -> f64| {
+        let pairs = a.iter().zip(b);
+        pairs
+            .map(|(&a, &b)| of(a - mean_a, b - mean_b))
+            .sum::<f64>()
+    };
+    let spread = (sum(&|a, _| a * a) * sum(&|_, b| b * b)).sqrt();
+    (spread > 0.0).then(|| sum(&|a, b| a * b) / spread)
+}
+
 /// The median of figures in ascending order; `None` of none.
 pub fn median(sorted: &[f64]) -> Option<f64> {
     let middle = sorted.len() / 2;
@@ -30,6 +134,25 @@ pub fn digits(value: f64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn skill_compares_with_a_guess_that_nothing_changes() {
+        let perfect = Skill::of(&[(0.5, 0.5), (2.0, 2.0), (4.0, 4.0)]);
+        assert_eq!(perfect.rank_correlation, Some(1.0));
+        assert_eq!(perfect.median_log_error, Some(0.0));
+        assert_eq!(perfect.median_log_error_of_no_change, Some(2f64.ln()));
+        let reversed = Skill::of(&[(0.5, 4.0), (2.0, 2.0), (4.0, 0.5)]);
+        assert_eq!(reversed.rank_correlation, Some(-1.0));
+        assert_eq!(reversed.median_log_error, Some(8f64.ln()));
+        // Nothing left of half of the counts: the median has no logarithm, and no correlation without a difference.
+        let nothing = Skill::of(&[(0.5, 0.0), (0.6, 0.0)]);
+        assert_eq!(
+            (nothing.rank_correlation, nothing.median_log_error),
+            (None, None)
+        );
+        assert_eq!(Skill::of(&[]).median_log_error, None);
+        assert_eq!(ranks(&[7.0, 1.0, 7.0]), [2.5, 1.0, 2.5]);
+    }
 
     #[test]
     fn the_spread_is_of_the_figures_that_there_are() {

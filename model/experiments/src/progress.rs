@@ -126,7 +126,7 @@ fn left(share: f64, elapsed: Duration) -> Option<Duration> {
 }
 
 /// A length of time in the two largest of its units.
-fn length(time: Duration) -> String {
+pub fn length(time: Duration) -> String {
     let seconds = time.as_secs();
     match seconds {
         0..60 => format!("{seconds} s"),

@@ -12,8 +12,9 @@ use quell::Mechanism;
 use quell_clock::{MachineFile, Parameter, built_in};
 use serde::Serialize;
 
-use crate::headlines::{HEADLINES, Headline};
+use crate::headlines::{HEADLINES, Headline, Source};
 use crate::jobs::{Job, Results};
+use crate::numbers::{Skill, Verdict};
 
 /// One headline beside the model's figures.
 #[derive(Clone, Debug, Serialize)]
@@ -28,14 +29,21 @@ pub struct Row {
     pub metric: &'static str,
     /// What stands for the mechanism where there is one line for it; absent in other rows.
     pub chief: Option<&'static str>,
+    /// Where the figures were published.
+    pub source: Source,
     /// Published, before the change.
     pub published_before: f64,
     /// Published, after it.
     pub published_after: f64,
+    /// Whether the model's experiment is smaller than the published one, so that only changes can be compared.
+    pub scaled: bool,
     /// The model's figure before the change; absent if the run failed.
     pub model_before: Option<f64>,
     /// After it.
     pub model_after: Option<f64>,
+    /// How far the model's figure before the change is from the published one: 0.1 is a tenth more. Absent where the
+    /// experiment is scaled down, or failed.
+    pub before_off: Option<f64>,
     /// The published change: -0.357 is 35.7 % less.
     pub change_published: f64,
     /// The model's change.
@@ -46,8 +54,8 @@ pub struct Row {
     pub all_on: Option<f64>,
     /// Breaches of the contract in these runs.
     pub violations: u64,
-    /// `hit`, `miss`, `shown` where nothing is asked, `failed` where a run came to no end.
-    pub verdict: &'static str,
+    /// Whether the prediction is near enough.
+    pub verdict: Verdict,
     /// What is asked.
     pub tolerance: String,
     /// Why it misses or failed, as far as known.
@@ -120,19 +128,14 @@ impl Experiment {
         }
     }
 
-    /// The mechanism and nothing else.
-    pub fn alone(&self) -> Job {
-        self.job(self.headline.mechanism.name())
-    }
-
     /// Everything on.
     pub fn all_on(&self) -> Job {
         self.job("all")
     }
 
     /// The runs that its [row](Experiment::row) needs.
-    pub fn runs(&self) -> [Job; 4] {
-        [self.before(), self.after(), self.alone(), self.all_on()]
+    pub fn runs(&self) -> [Job; 3] {
+        [self.before(), self.after(), self.all_on()]
     }
 
     /// The run that the report compares mechanisms by: the headline's own, but for readers on fewer
@@ -164,6 +167,18 @@ impl Experiment {
                 ..job
             },
         }
+    }
+
+    /// By how much the figure is worse with everything on than with everything off, in percent, if it is. Both are the
+    /// [compared](Experiment::compared) runs.
+    pub fn worse_with_all(&self, results: &Results) -> Option<f64> {
+        let [off, all] = ["baseline", "all"].map(|policy| self.compared(policy));
+        let change = self.change(results, &off, &all)?;
+        let loss = match self.headline.more_is_better() {
+            true => -change,
+            false => change,
+        };
+        (loss > WORSE_PERCENT).then_some(loss)
     }
 
     /// The figure of a job that was run.
@@ -203,12 +218,11 @@ impl Experiment {
         let change_published = headline.published_change();
         let verdict = before
             .zip(after)
-            .and_then(|(before, after)| headline.verdict(before, after));
+            .is_some_and(|(before, after)| headline.verdict(before, after));
         let (verdict, reason) = match (&failed, verdict) {
-            (Some(failed), _) => ("failed", Some(failed.clone())),
-            (None, Some(true)) => ("hit", None),
-            (None, Some(false)) => ("miss", Some(headline.caveat.to_owned())),
-            (None, None) => ("shown", None),
+            (Some(failed), _) => (Verdict::Failed, Some(failed.clone())),
+            (None, true) => (Verdict::Hit, None),
+            (None, false) => (Verdict::Miss, Some(headline.caveat.to_owned())),
         };
         Row {
             mechanism: headline.mechanism.name(),
@@ -216,10 +230,13 @@ impl Experiment {
             case: headline.case,
             metric: headline.metric,
             chief: headline.chief,
+            source: headline.source,
             published_before: headline.published.0,
             published_after: headline.published.1,
+            scaled: headline.scaled,
             model_before: before,
             model_after: after,
+            before_off: before.and_then(|before| headline.before_off(before)),
             change_published,
             change_predicted,
             difference_points: change_predicted.map(|change| 100.0 * (change - change_published)),
@@ -236,32 +253,27 @@ impl Experiment {
     }
 }
 
-/// How much worse than with its own mechanism alone an experiment may come out with everything on
-/// before it is called worse: what a few more loads and stores cost.
-const WORSE: f64 = 0.01;
+/// What a few more loads and stores cost: a figure that is worse by less is not called worse.
+const WORSE_PERCENT: f64 = 1.0;
 
-/// How many of these changes are predicted within their tolerance, and of how many that is asked.
-pub fn hits(rows: &[&Row]) -> (usize, usize) {
-    let asked = rows.iter().filter(|row| row.verdict != "shown").count();
-    let hits = rows.iter().filter(|row| row.verdict == "hit").count();
-    (hits, asked)
+/// What came of the runs of all of them: what failed first, then the misses, then the hits.
+pub fn rows(plans: &[Experiment], results: &Results) -> Vec<Row> {
+    let mut rows: Vec<Row> = plans.iter().map(|plan| plan.row(results)).collect();
+    rows.sort_by_key(|row| row.verdict);
+    rows
 }
 
-/// Headlines that are worse with everything on than with their own mechanism alone, in percent.
-pub fn worse_with_all(plans: &[Experiment], results: &Results) -> Vec<(&'static Headline, f64)> {
-    plans
-        .iter()
-        .filter_map(|plan| {
-            let alone = plan.figure(results, &plan.alone()).ok()?;
-            let all = plan.figure(results, &plan.all_on()).ok()?;
-            let loss = if plan.headline.more_is_better() {
-                alone / all - 1.0
-            } else {
-                all / alone - 1.0
-            };
-            (loss > WORSE).then_some((plan.headline, 100.0 * loss))
-        })
-        .collect()
+/// How many of these changes are predicted within their tolerance.
+pub fn hits(rows: &[&Row]) -> usize {
+    rows.iter()
+        .filter(|row| row.verdict == Verdict::Hit)
+        .count()
+}
+
+/// How well the predictions follow what was published.
+pub fn skill(rows: &[Row]) -> Skill {
+    let pair = |row: &Row| Some((1.0 + row.change_published, 1.0 + row.change_predicted?));
+    Skill::of(&rows.iter().filter_map(pair).collect::<Vec<_>>())
 }
 
 /// The policies of the report's table of what each mechanism does alone.

@@ -34,6 +34,41 @@ fn every_table_can_be_read() {
 }
 
 #[test]
+fn what_is_built_in_is_what_the_folder_has() {
+    let names = |tables: Vec<Table>| {
+        let named = tables.into_iter().map(|table| (table.name, table.cpu_time));
+        named.collect::<Vec<_>>()
+    };
+    let built_in = names(built_in().unwrap());
+    assert_eq!(built_in, names(find(&root()).unwrap()));
+    assert!(
+        built_in.iter().all(|(_, time)| time.is_some()),
+        "{built_in:?}"
+    );
+}
+
+#[test]
+fn the_shortest_tables_fit_into_a_limit() {
+    let second = Duration::from_secs(1);
+    let tables = || built_in().unwrap();
+    let times = |tables: &[Table]| {
+        tables
+            .iter()
+            .map(|t| t.cpu_time.unwrap())
+            .collect::<Vec<_>>()
+    };
+    let all = times(&tables());
+    let shortest = *all.iter().min().unwrap();
+    assert_eq!(times(&within(tables(), shortest, 1)), [shortest]);
+    assert!(within(tables(), Duration::ZERO, 2).is_empty());
+    assert_eq!(within(tables(), 10_000 * second, 4).len(), all.len());
+    assert_eq!(
+        expected(&tables(), 2),
+        Some(all.iter().sum::<Duration>() / 2)
+    );
+}
+
+#[test]
 fn a_prediction_is_the_ratio_of_two_runs() {
     let table = made_up(
         "ratio",

@@ -16,9 +16,8 @@ use quell_workloads::Workload;
 
 use crate::charts::{self, Bar, COLORS, Chart, Group, Line, Upward};
 use crate::guards;
-use crate::headlines::Headline;
 use crate::jobs::{Job, Results};
-use crate::reproduce::{Experiment, Row, single_policies};
+use crate::reproduce::{Experiment, Row, hits, single_policies, skill};
 use timeline::Episode;
 
 /// The CPU counts of the plot of cost against CPUs.
@@ -33,7 +32,6 @@ pub fn build(
     plans: &[Experiment],
     rows: &[Row],
     guards: &[guards::Row],
-    worse: &[(&'static Headline, f64)],
     results: &mut Results,
 ) -> Markup {
     let scaling = scaling_jobs();
@@ -73,7 +71,7 @@ pub fn build(
             })
         }),
     );
-    page(plans, rows, guards, worse, results, &scaling, &shootdowns)
+    page(plans, rows, guards, results, &scaling, &shootdowns)
 }
 
 /// The guessed parameters of the plan's machine that can be moved by half: costs and rates. Half a
@@ -129,13 +127,11 @@ fn page(
     plans: &[Experiment],
     rows: &[Row],
     guards: &[guards::Row],
-    worse: &[(&'static Headline, f64)],
     results: &Results,
     scaling: &[(&'static str, usize, Job)],
     shootdowns: &[(&'static str, Job)],
 ) -> Markup {
-    let asked = rows.iter().filter(|row| row.verdict != "shown").count();
-    let hits = rows.iter().filter(|row| row.verdict == "hit").count();
+    let hits = hits(&rows.iter().collect::<Vec<_>>());
     let content = html! {
         h1 { "Five ways to keep translations coherent for less" }
         p {
@@ -145,17 +141,17 @@ fn page(
             em { "before" } " each change, and every access of every run is checked against the contract."
         }
         div .cards {
-            div .card { b { (hits) " of " (asked) } "changes predicted within tolerance" }
+            div .card { b { (hits) " of " (rows.len()) } "changes predicted within the tolerance that the table states" }
             div .card { b { (results.violations()) } "breaches of the contract, in " (results.outcomes().count()) " runs" }
-            div .card { b { (worse.len()) } "experiments worse with everything on than with their own mechanism" }
         }
+        p { (skill(rows).words()) }
         (tables::legend())
         (tables::figures(rows))
         (before_after(rows))
         (tables::what_guards_cost(guards))
         (scale(results, scaling))
         (timelines(results, shootdowns))
-        (tables::mechanisms(plans, results, worse))
+        (tables::mechanisms(plans, rows, results))
         (sensitivity(plans, results))
         (limits())
     };
@@ -167,10 +163,14 @@ fn page(
 
 fn before_after(rows: &[Row]) -> Markup {
     let mut mechanisms: Vec<&str> = rows.iter().map(|row| row.mechanism).collect();
+    mechanisms.sort_unstable();
     mechanisms.dedup();
     html! {
         h2 { "Before and after" }
-        p { "Published and modelled bars have scales of their own, because some experiments are scaled down." }
+        p {
+            "All bars of an experiment are on one scale. Where the experiment is smaller than the published one, "
+            "each side is shown in percent of its own figure before the change."
+        }
         (charts::key([("published", "--before"), ("model", "--after"), ("model, everything on", "--all")]))
         @for mechanism in mechanisms {
             h3 { (mechanism) ": " (title(mechanism)) }
@@ -186,45 +186,47 @@ fn title(mechanism: &str) -> &'static str {
 }
 
 fn group(row: &Row) -> Group {
-    let published = row.published_before.max(row.published_after);
-    let model = [row.model_before, row.model_after, row.all_on];
-    let scale = model
-        .into_iter()
-        .flatten()
-        .fold(f64::MIN_POSITIVE, f64::max);
-    let mut bars = vec![
-        Bar {
-            label: "published before",
-            value: row.published_before,
-            color: "--before",
-            scale: published,
-        },
-        Bar {
-            label: "published after",
-            value: row.published_after,
-            color: "--before",
-            scale: published,
-        },
+    // In percent of the figure before the change, or as it is.
+    let of = |value: f64, before: f64| match row.scaled {
+        true => 100.0 * value / before,
+        false => value,
+    };
+    let published = |value| Some(of(value, row.published_before));
+    let model = |value: Option<f64>| Some(of(value?, row.model_before?));
+    let values = [
+        (
+            "published before",
+            "--before",
+            published(row.published_before),
+        ),
+        (
+            "published after",
+            "--before",
+            published(row.published_after),
+        ),
+        ("model before", "--after", model(row.model_before)),
+        ("model after", "--after", model(row.model_after)),
+        ("everything on", "--all", model(row.all_on)),
     ];
-    let named = [
-        ("model before", "--after"),
-        ("model after", "--after"),
-        ("everything on", "--all"),
-    ];
-    for ((label, color), value) in named.into_iter().zip(model) {
-        if let Some(value) = value {
-            bars.push(Bar {
-                label,
-                value,
-                color,
-                scale,
-            });
-        }
-    }
+    let known = values.iter().filter_map(|(_, _, value)| *value);
+    let scale = known.fold(f64::MIN_POSITIVE, f64::max);
     Group {
         title: format!("{}, {}", row.experiment, row.case),
-        bars,
-        note: row.metric.to_owned(),
+        bars: values
+            .into_iter()
+            .filter_map(|(label, color, value)| {
+                Some(Bar {
+                    label,
+                    value: value?,
+                    color,
+                    scale,
+                })
+            })
+            .collect(),
+        note: match row.scaled {
+            true => format!("{}; in % of before", row.metric),
+            false => row.metric.to_owned(),
+        },
     }
 }
 
@@ -362,5 +364,47 @@ fn limits() -> Markup {
             li { "Memory is scaled down where the published runs used tens of gigabytes. CPUs, threads and processes are not." }
         }
         p .soft { "quell list parameters --machine NAME prints every value of a machine with its source." }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Model bars of half the length of published ones once stood for nearly twice the figure.
+    #[test]
+    fn bars_of_an_experiment_have_one_scale() {
+        let nothing = Results::default();
+        for plan in Experiment::all(None) {
+            let row = Row {
+                model_before: Some(32.9),
+                model_after: Some(25.8),
+                all_on: Some(25.8),
+                ..plan.row(&nothing)
+            };
+            let group = group(&row);
+            let scale = group.bars[0].scale;
+            assert!(
+                group.bars.iter().all(|bar| bar.scale == scale),
+                "{}",
+                group.title
+            );
+            assert!(
+                group.bars.iter().all(|bar| bar.value <= scale),
+                "{}",
+                group.title
+            );
+            let before = |bar: &&Bar| bar.label.ends_with(" before");
+            let befores: Vec<f64> = group
+                .bars
+                .iter()
+                .filter(before)
+                .map(|bar| bar.value)
+                .collect();
+            match row.scaled {
+                true => assert_eq!(befores, [100.0, 100.0], "{}", group.title),
+                false => assert_eq!(befores, [row.published_before, 32.9], "{}", group.title),
+            }
+        }
     }
 }
