@@ -6,12 +6,15 @@
 //! set up is put back: an emulator is ended, a swap device is taken down. Messages on standard error are lost
 //! where they cannot be written, so there nothing happens.
 
+use std::any::Any;
+use std::borrow::Cow;
 use std::fmt;
 use std::fs::File;
 use std::io::{self, BufWriter, Write};
 use std::panic;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+use std::sync::OnceLock;
 
 use anyhow::Context;
 use console::Term;
@@ -53,10 +56,53 @@ fn end(error: io::Error) -> ! {
     panic::resume_unwind(Box::new(Unwritable(error)))
 }
 
-/// Writes text to standard output as it is.
+/// Text that a terminal shows as it is: what would move the cursor, or turn the direction of writing, is replaced. Every
+/// string that comes from a file, from another program or from the command line goes through here. Colours pass if
+/// `colours` is set: those are our own.
+pub fn visible(text: &str, colours: bool) -> Cow<'_, str> {
+    let strange = |c: char| {
+        let turns = matches!(c, '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
+        turns || (c.is_control() && c != '\n' && c != '\t')
+    };
+    if !text.contains(strange) {
+        return text.into();
+    }
+    let mut shown = String::with_capacity(text.len());
+    let mut rest = text;
+    while let Some(at) = rest.find(strange) {
+        shown.push_str(&rest[..at]);
+        rest = &rest[at..];
+        let length = if colours { colour_length(rest) } else { 0 };
+        if length > 0 {
+            shown.push_str(&rest[..length]);
+            rest = &rest[length..];
+        } else {
+            shown.push(char::REPLACEMENT_CHARACTER);
+            let mut left = rest.chars();
+            left.next();
+            rest = left.as_str();
+        }
+    }
+    shown.push_str(rest);
+    shown.into()
+}
+
+/// How long the colour is that the text begins with (`ESC [ numbers m`); 0 if it begins with none.
+fn colour_length(text: &str) -> usize {
+    let Some(numbers) = text.strip_prefix("\u{1b}[") else {
+        return 0;
+    };
+    let end = numbers.find(|c: char| !(c.is_ascii_digit() || c == ';'));
+    match end {
+        Some(end) if numbers[end..].starts_with('m') => 2 + end + 1,
+        Some(_) | None => 0,
+    }
+}
+
+/// Writes text to standard output.
 pub fn write(text: &str) {
     let mut out = io::stdout().lock();
-    if let Err(error) = out.write_all(text.as_bytes()) {
+    if let Err(error) = out.write_all(visible(text, true).as_bytes()) {
         end(error);
     }
 }
@@ -73,20 +119,43 @@ pub fn above_progress(text: &str) {
 
 /// Writes a line to standard output; see [`say`].
 pub fn line(text: fmt::Arguments<'_>) {
-    let mut out = io::stdout().lock();
-    if let Err(error) = out.write_fmt(text).and_then(|()| out.write_all(b"\n")) {
-        end(error);
-    }
+    write(&format!("{text}\n"));
 }
 
 /// Writes a line to standard error; see [`note`].
 pub fn remark(text: fmt::Arguments<'_>) {
     let mut out = io::stderr().lock();
-    let _ = out.write_fmt(text).and_then(|()| out.write_all(b"\n"));
+    let _ = out.write_all(visible(&format!("{text}\n"), false).as_bytes());
 }
 
-/// Runs the command, and turns what became of standard output into how the process ends.
+/// Set when the system has refused to make a thread.
+static NO_THREAD: OnceLock<String> = OnceLock::new();
+
+/// What a panic says, if it is that a thread could not be made.
+fn refused_thread(payload: &(dyn Any + Send)) -> Option<String> {
+    let text = payload.downcast_ref::<String>()?;
+    // In the words of the standard library, and of rayon.
+    let of_threads = ["failed to spawn thread", "ThreadPoolBuildError"];
+    let refused = of_threads.iter().any(|words| text.contains(words));
+    refused.then(|| text.clone())
+}
+
+/// Panics say what they are about, unless they follow from a thread that could not be made.
+fn quiet_about_threads() {
+    let loud = panic::take_hook();
+    panic::set_hook(Box::new(move |about| {
+        if let Some(why) = refused_thread(about.payload()) {
+            NO_THREAD.get_or_init(|| why);
+        }
+        if NO_THREAD.get().is_none() {
+            loud(about);
+        }
+    }));
+}
+
+/// Runs the command, and turns what became of standard output and of its threads into how the process ends.
 pub fn guarded(command: impl FnOnce() -> ExitCode + panic::UnwindSafe) -> ExitCode {
+    quiet_about_threads();
     let ended = panic::catch_unwind(|| {
         let code = command();
         if let Err(error) = io::stdout().flush() {
@@ -103,7 +172,16 @@ pub fn guarded(command: impl FnOnce() -> ExitCode + panic::UnwindSafe) -> ExitCo
             note!("error: standard output cannot be written: {}", unwritable.0);
             ExitCode::FAILURE
         }
-        Err(Err(panicked)) => panic::resume_unwind(panicked),
+        Err(Err(panicked)) => match NO_THREAD.get() {
+            Some(why) => {
+                note!(
+                    "error: the system makes no more threads: see the limits of processes (`ulimit -u`, or pids.max of \
+                     the control group) and of memory ({why})"
+                );
+                ExitCode::FAILURE
+            }
+            None => panic::resume_unwind(panicked),
+        },
     }
 }
 
@@ -149,7 +227,8 @@ pub fn filled(text: &str, width: Option<usize>) -> String {
 
 /// Writes a paragraph to standard output, in lines that fit the terminal.
 pub fn paragraph(text: impl fmt::Display) {
-    say!("{}", filled(&text.to_string(), width()));
+    let text = text.to_string();
+    say!("{}", filled(&visible(&text, false), width()));
 }
 
 /// A file that is written when the work is done.
@@ -227,6 +306,28 @@ impl Destination {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_is_not_ours_cannot_steer_a_terminal() {
+        let clear = "a\u{1b}[2J\u{1b}]0;title\u{7}b\rc\u{9b}1m\u{202e}d\n\te";
+        for colours in [false, true] {
+            let shown = visible(clear, colours);
+            assert!(
+                !shown.contains(['\u{1b}', '\u{7}', '\r', '\u{9b}', '\u{202e}']),
+                "{shown:?}"
+            );
+            assert!(
+                shown.contains("[2J") && shown.ends_with("d\n\te"),
+                "{shown:?}"
+            );
+        }
+        assert_eq!(
+            visible("\u{1b}[32mhit\u{1b}[0m", true),
+            "\u{1b}[32mhit\u{1b}[0m"
+        );
+        assert_eq!(visible("\u{1b}[1;31", true), "\u{fffd}[1;31");
+        assert!(!visible("\u{1b}[32mhit", false).contains('\u{1b}'));
+    }
 
     #[test]
     fn paragraphs_keep_their_mark_apart() {

@@ -38,7 +38,7 @@ pub struct Cell {
 impl<T: Into<String>> From<T> for Cell {
     fn from(text: T) -> Self {
         Cell {
-            text: text.into(),
+            text: output::visible(&text.into(), false).into_owned(),
             tone: Tone::Plain,
         }
     }

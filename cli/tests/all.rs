@@ -18,4 +18,6 @@ mod recorded_order;
 mod report;
 mod search_parts;
 mod sweep;
+#[cfg(target_os = "linux")]
+mod threads;
 mod worlds;

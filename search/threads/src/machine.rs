@@ -32,7 +32,9 @@ use quell::{
 use rand::RngExt;
 use rand_pcg::Pcg64;
 use std::cell::{Cell, RefCell};
+use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering, fence};
+use std::thread::Builder;
 
 const NO_ROOT: u64 = u64::MAX;
 
@@ -152,15 +154,24 @@ impl<const STRESS: bool, T: PageTables> Threads<STRESS, T> {
 
     /// Runs `body` on every CPU at once, each on a thread of its own, pinned to one of the cores
     /// that this process may use. Returns what each returned, or its panic.
+    ///
+    /// # Panics
+    /// If the system makes fewer threads: then `body` has run on none, because CPUs would wait for those that are not
+    /// there.
     pub fn run<R: Send>(&self, body: impl Fn(CpuId) -> R + Sync) -> Vec<std::thread::Result<R>> {
         let cores = may_use();
         let body = &body;
+        // Whether all threads are there; set once that is known.
+        let complete = &OnceLock::new();
         std::thread::scope(|scope| {
             let start = |index: usize| {
                 let core = cores.get(index % cores.len().max(1)).copied();
                 let running = self.cpus[index].life.begin();
-                scope.spawn(move || {
+                Builder::new().spawn_scoped(scope, move || {
                     let _running = running;
+                    if !complete.wait() {
+                        return None;
+                    }
                     if let Some(core) = core {
                         // A refusal is ignored: it changes speed, not meaning.
                         let _ = cores::pin(&[core]);
@@ -168,11 +179,19 @@ impl<const STRESS: bool, T: PageTables> Threads<STRESS, T> {
                     cores::nap_as_told();
                     THIS_CPU.set(index as u16);
                     DICE.set(Pcg64::new(0, index as u128));
-                    body(CpuId(index as u16))
+                    Some(body(CpuId(index as u16)))
                 })
             };
-            let threads: Vec<_> = (0..self.cpus.len()).map(start).collect();
-            threads.into_iter().map(|thread| thread.join()).collect()
+            let threads: std::io::Result<Vec<_>> = (0..self.cpus.len()).map(start).collect();
+            let _ = complete.set(threads.is_ok());
+            let threads = threads.unwrap_or_else(|error| panic!("failed to spawn thread: {error}"));
+            let results = threads.into_iter().map(|thread| thread.join());
+            let ran = |result| match result {
+                Ok(Some(result)) => Ok(result),
+                Ok(None) => unreachable!("all threads were there"),
+                Err(panic) => Err(panic),
+            };
+            results.map(ran).collect()
         })
     }
 
