@@ -295,7 +295,6 @@ pub const POLICIES: [Policy; 7] = [
 mod tests {
     use super::*;
     use crate::bare_kernel::{BareProgram, frame};
-    use crate::kind::MachineKind;
     use crate::scenario::Scenario;
     use crate::scenario::Script;
     use crate::vm_kernel::VmProgram;
@@ -319,21 +318,20 @@ mod tests {
         ..*Scenario::ALL.first().expect("there are scenarios")
     };
 
-    #[test]
-    fn a_loop_that_never_ends_is_found_though_no_run_is_endless() {
-        let case = Case {
-            scenario: &BUSY,
-            kind: *MachineKind::named("x86-broadcast").expect("a machine"),
-            policy: Policy::ALL,
-            mistake: None,
-        };
+    fn search_busy(machine: &str, budget: Budget) -> Report {
+        let case = Case::on(&BUSY, machine);
         let exploration = Exploration {
             case,
-            budget: Budget::Exhaustive(10_000),
+            budget,
             seed: 1,
             depth: 1,
         };
-        let report = explore(&mut Session::new(case), &exploration, |_, _| true);
+        explore(&mut Session::new(case), &exploration, |_, _| true)
+    }
+
+    #[test]
+    fn a_loop_that_never_ends_is_found_though_no_run_is_endless() {
+        let report = search_busy("x86-broadcast", Budget::Exhaustive(10_000));
         assert!(report.exhaustive, "states repeat, so the search ends");
         let failure = report.failure.expect("one of them never ends");
         assert_eq!(failure.violation.clause, Clause::C7);
@@ -341,12 +339,10 @@ mod tests {
 
     #[test]
     fn a_state_that_leads_nowhere_is_a_breach_even_if_no_run_comes_there_again() {
-        let case = Case {
-            scenario: Scenario::named("unmap-access").expect("a scenario"),
-            kind: *MachineKind::named("x86-broadcast").expect("a machine"),
-            policy: Policy::ALL,
-            mistake: None,
-        };
+        let case = Case::on(
+            Scenario::named("unmap-access").expect("a scenario"),
+            "x86-broadcast",
+        );
         let mut session = Session::new(case);
         // What the first search learns about the machine surprises it.
         let breach = loop {
@@ -365,19 +361,7 @@ mod tests {
 
     #[test]
     fn a_run_that_goes_round_for_ever_is_endless() {
-        let case = Case {
-            scenario: &BUSY,
-            kind: *MachineKind::named("x86").expect("a machine"),
-            policy: Policy::ALL,
-            mistake: None,
-        };
-        let exploration = Exploration {
-            case,
-            budget: Budget::Schedules(50),
-            seed: 1,
-            depth: 1,
-        };
-        let report = explore(&mut Session::new(case), &exploration, |_, _| true);
+        let report = search_busy("x86", Budget::Schedules(50));
         let failure = report.failure.expect("one of the two comes second");
         assert_eq!(failure.violation.clause, Clause::C7);
         assert!(failure.violation.account.starts_with("no end after"));
@@ -395,12 +379,7 @@ mod tests {
 
     #[test]
     fn what_a_run_has_found_outlives_its_heap() {
-        let case = Case {
-            scenario: &TELLS,
-            kind: *MachineKind::named("x86").expect("a machine"),
-            policy: Policy::ALL,
-            mistake: None,
-        };
+        let case = Case::on(&TELLS, "x86");
         let mut session = Session::new(case);
         let mut search = session.search();
         assert!(search.by_state(), "the manager has its heap");
@@ -455,12 +434,7 @@ mod tests {
             ("rollover-unmap", "arm-asid8"),
             ("nmi-unmap", "x86-broadcast"),
         ] {
-            let case = Case {
-                scenario: Scenario::named(scenario).expect("a scenario"),
-                kind: *MachineKind::named(machine).expect("a machine"),
-                policy: Policy::ALL,
-                mistake: None,
-            };
+            let case = Case::on(Scenario::named(scenario).expect("a scenario"), machine);
             // One session: states tell of the host's addresses.
             let mut session = Session::new(case);
             let (all, runs) = ends(&mut session, false);

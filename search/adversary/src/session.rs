@@ -39,6 +39,21 @@ pub struct Case<'p> {
     pub mistake: Option<Mistake>,
 }
 
+impl<'p> Case<'p> {
+    /// The scenario on the machine of this name, with every mechanism on and no mistake.
+    ///
+    /// # Panics
+    /// If no machine has this name.
+    pub fn on(scenario: &'p Scenario<'p>, machine: &str) -> Self {
+        Case {
+            scenario,
+            kind: *MachineKind::named(machine).expect("a machine"),
+            policy: Policy::ALL,
+            mistake: None,
+        }
+    }
+}
+
 /// What became of a run.
 #[derive(Clone, Debug)]
 pub struct Run {
@@ -285,11 +300,10 @@ mod tests {
     ];
 
     fn case((scenario, machine, mistake): (&str, &str, Option<&str>)) -> Case<'static> {
+        let scenario = Scenario::named(scenario).expect("a scenario");
         Case {
-            scenario: Scenario::named(scenario).expect("a scenario"),
-            kind: *MachineKind::named(machine).expect("a machine"),
-            policy: Policy::ALL,
             mistake: mistake.map(|name| Mistake::named(name).expect("a mistake")),
+            ..Case::on(scenario, machine)
         }
     }
 

@@ -389,12 +389,7 @@ const MANY_LEFT_BEHIND: Scenario = Scenario {
 
 #[test]
 fn an_access_may_use_every_translation_that_was_left_behind() {
-    let case = Case {
-        scenario: &MANY_LEFT_BEHIND,
-        kind: *MachineKind::named("x86").expect("a machine"),
-        policy: Policy::ALL,
-        mistake: None,
-    };
+    let case = Case::on(&MANY_LEFT_BEHIND, "x86");
     holds(case, Budget::Schedules(1000));
     assert_eq!(READ_FROM.load(Relaxed), (1 << LEFT_BEHIND) - 1);
 }

@@ -2,13 +2,13 @@
 
 use quell::{
     AddressSpace, Broadcast, CpuId, CpuSet, Frame, Hardware, Invalidate, Page, PageRange, PageSize,
-    Policy, Purpose, Scope, Tag,
+    Purpose, Scope, Tag,
 };
 use quell_adversary::bare_kernel::{BareKernel, BareProgram, frame};
 use quell_adversary::machine::End;
 use quell_adversary::scenario::{Scenario, Script};
 use quell_adversary::schedule::Strategy;
-use quell_adversary::{Case, MachineKind, Session};
+use quell_adversary::{Case, Session};
 use quell_vm::contract::Clause;
 use quell_vm::machine::Machine;
 use std::cell::Cell;
@@ -33,12 +33,7 @@ fn load_root(k: &BareKernel<'_>, tag: Tag) {
 
 /// What the machine says when CPU 0 makes a mistake.
 fn account(machine: &str, scenario: &'static Scenario) -> Option<String> {
-    let mut session = Session::new(Case {
-        scenario,
-        kind: *MachineKind::named(machine).expect("a machine"),
-        policy: Policy::ALL,
-        mistake: None,
-    });
+    let mut session = Session::new(Case::on(scenario, machine));
     match session.run(Strategy::script(Vec::new())).0.end {
         End::Violated(violation) => {
             assert_eq!(violation.clause, Clause::Misuse, "{violation}");
@@ -372,12 +367,7 @@ fn a_panic_before_the_run_is_a_violation() {
         }),
         ..scenario(|_, _| {})
     };
-    let mut session = Session::new(Case {
-        scenario: &BEFORE,
-        kind: *MachineKind::named("x86").expect("a machine"),
-        policy: Policy::ALL,
-        mistake: None,
-    });
+    let mut session = Session::new(Case::on(&BEFORE, "x86"));
     // The session is as good as before afterwards.
     for _ in 0..2 {
         let End::Violated(violation) = session.run(Strategy::script(Vec::new())).0.end else {
@@ -430,12 +420,7 @@ fn a_panic_in_the_flush_of_a_batch_is_a_violation() {
     };
     for scenario in [&IN_THE_RUN, &BEFORE] {
         for machine in ["x86", "arm-asid8"] {
-            let mut session = Session::new(Case {
-                scenario,
-                kind: *MachineKind::named(machine).expect("a machine"),
-                policy: Policy::ALL,
-                mistake: None,
-            });
+            let mut session = Session::new(Case::on(scenario, machine));
             // The session is as good as before afterwards.
             for seed in 0..20 {
                 let End::Violated(violation) = session.run(Strategy::random(seed)).0.end else {

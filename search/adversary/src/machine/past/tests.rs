@@ -2,13 +2,12 @@
 
 use super::*;
 use crate::bare_kernel::{BareKernel, BareProgram};
-use crate::kind::MachineKind;
 use crate::machine::End;
 use crate::scenario::{Scenario, Script};
 use crate::schedule::Strategy;
 use crate::search::Exhaustive;
 use crate::session::{Case, Session};
-use quell::{Policy, Word as _};
+use quell::Word as _;
 use std::collections::BTreeSet;
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release, SeqCst};
 
@@ -60,12 +59,7 @@ fn run(machine: &str, cpus: usize, body: Body, each: impl FnOnce(&mut Session<'_
         cpus,
         ..Scenario::of("litmus", 1, program)
     };
-    each(&mut Session::new(Case {
-        scenario: &scenario,
-        kind: *MachineKind::named(machine).expect("a machine"),
-        policy: Policy::ALL,
-        mistake: None,
-    }));
+    each(&mut Session::new(Case::on(&scenario, machine)));
 }
 
 fn results(cpus: usize) -> Vec<u64> {
