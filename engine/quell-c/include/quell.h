@@ -611,7 +611,9 @@ struct quell_entry {
 struct quell_need {
     // Whom it concerns.
     enum quell_need_kind kind;
-    // Leaf entries alone, or the walker caches and all that lies below the entry.
+    // Leaf entries alone, or the walker caches and all that lies below the entry. Never leaf entries alone where
+    // `break_first` is set or the memory type or the encryption changes: such a flush is waited for to the end, also
+    // under a policy with asynchronous flushes.
     enum quell_scope scope;
     // For a flush: under every tag. The entry was global, or is to become so.
     bool every_tag;
@@ -1311,6 +1313,15 @@ enum quell_status quell_settle(struct quell_engine *engine,
 QUELL_MUST_USE
 enum quell_status quell_settle_deferred(struct quell_engine *engine,
                                         struct quell_space *space);
+
+// As quell_settle_deferred, but waits until every CPU has flushed, where that waits for receipts; idle CPUs flush, too.
+// For code that is about to write an entry of another page size where it finds none. Whoever cleared the entry
+// reported it with QUELL_SCOPE_TABLES. Two loads when no batch is outstanding.
+//
+// Context: as quell_settle.
+QUELL_MUST_USE
+enum quell_status quell_settle_tables(struct quell_engine *engine,
+                                      struct quell_space *space);
 
 // Pays all debts up to `*stamp`: on return no CPU uses a translation whose flush a batch owed that ended, with this
 // stamp or an earlier one, before the call. Called before the bytes of a page change whose former frame, unmapped as

@@ -149,7 +149,9 @@ pub enum quell_need_kind {
 pub struct quell_need {
     /// Whom it concerns.
     pub kind: quell_need_kind,
-    /// Leaf entries alone, or the walker caches and all that lies below the entry.
+    /// Leaf entries alone, or the walker caches and all that lies below the entry. Never leaf entries alone where
+    /// `break_first` is set or the memory type or the encryption changes: such a flush is waited for to the end, also
+    /// under a policy with asynchronous flushes.
     pub scope: quell_scope,
     /// For a flush: under every tag. The entry was global, or is to become so.
     pub every_tag: bool,

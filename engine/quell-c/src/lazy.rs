@@ -214,6 +214,28 @@ pub unsafe extern "C" fn quell_settle_deferred(
     })
 }
 
+/// As quell_settle_deferred, but waits until every CPU has flushed, where that waits for receipts; idle CPUs flush, too.
+/// For code that is about to write an entry of another page size where it finds none. Whoever cleared the entry
+/// reported it with QUELL_SCOPE_TABLES. Two loads when no batch is outstanding.
+///
+/// Context: as quell_settle.
+///
+/// # Safety
+/// As the header says.
+#[unsafe(no_mangle)]
+#[must_use]
+pub unsafe extern "C" fn quell_settle_tables(
+    engine: *mut quell_engine,
+    space: *mut quell_space,
+) -> quell_status {
+    answer(|| {
+        // SAFETY: C vouches for its memory.
+        let (engine, space) = unsafe { (engine_here(engine)?, self::space(space)?) };
+        engine.settle_tables(space);
+        Ok(())
+    })
+}
+
 /// Pays all debts up to `*stamp`: on return no CPU uses a translation whose flush a batch owed that ended, with this
 /// stamp or an earlier one, before the call. Called before the bytes of a page change whose former frame, unmapped as
 /// of `*stamp`, CPUs may still read; and before addresses of the kernel's half are given out again. One load when

@@ -18,6 +18,11 @@
 //! * *A right is added, or accessed or dirty set*: a stale entry at worst refuses an access that
 //!   the new one would allow. On x86-64 the fault drops it. Elsewhere it may stay, so the CPU that
 //!   took the fault has to forget it before it tries again; no other CPU is told.
+//! * *The page size, the memory type or the encryption changes*: with [`Scope::Tables`], of a leaf,
+//!   too. Such a flush is waited for to the end. With [`Scope::Leaf`] and asynchronous flushes the
+//!   initiator goes on when each target has received the request: a CPU may then hold old and new
+//!   entry side by side, or bring lines of the frame into its cache under the old type. Nor is a CPU
+//!   asked that has the space loaded lazily.
 //! * *An entry becomes present*: nothing on x86-64 and AArch64, which never cache absent entries.
 //!   RISC-V processors without Svvptc may, and then the same local fence is needed.
 //! * *User mode gains a page*: the kernel loses it where it must not fetch from or access pages of
@@ -27,7 +32,20 @@
 //!
 //! Where old and new entry must never be visible at the same time, [`Flush::break_first`] is set:
 //! clear the entry, flush, and only then write the new one. Which changes require that differs
-//! ([`Break`]). It matters beyond the architecture, too: replacing one frame by another *with
+//! ([`Break`]). Compare the old entry with the one that is to come, not with the absent one in
+//! between. A page of which it is not known yet what comes after it (an unmap) is reported with
+//! [`Scope::Tables`] if a page of another size may take its place: a large page on x86-64. Who
+//! writes an entry into a place that another CPU has emptied calls
+//! [`Engine::settle_tables`](crate::Engine::settle_tables) before.
+//!
+//! On x86-64, two page sizes for one address are a machine check on AMD's family 10h
+//! ([erratum 383](https://www.amd.com/system/files/TechDocs/41322_10h_Rev_Gd.pdf))
+//! and, if instructions are fetched there and the frame or the memory type changes with the size, on
+//! most Intel Core and Xeon processors before those that report `PSCHANGE_MC_NO`
+//! ([iTLB multihit](https://docs.kernel.org/admin-guide/hw-vuln/multihit.html)). On others either
+//! translation is used.
+//!
+//! It matters beyond the architecture, too: replacing one frame by another *with
 //! different contents* under running programs breaks C4 unless the old translation is flushed
 //! before any CPU can see the new one.
 //!
@@ -64,7 +82,8 @@ pub enum Break {
     /// None: a CPU uses the old or the new translation until it has flushed (RISC-V).
     Never,
     /// Those that may change the size of a translation: a leaf for a table, a table for a leaf or
-    /// another table (x86-64: Intel SDM volume 3, "Recommended Invalidation"; AMD erratum 383).
+    /// another table (x86-64: Intel SDM volume 3, "Recommended Invalidation"; AMD erratum 383; the
+    /// [module](crate::change) says on which processors it matters).
     Size,
     /// Those, and any other that makes two translations of one address contradict each other: frame,
     /// memory type, the contiguous bit, a global one over others (AArch64: Arm ARM, rule RWHZWS,
@@ -88,7 +107,8 @@ pub enum Need {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Flush {
     /// Leaf entries alone, or the walker caches and all that lies below the entry, of whatever
-    /// size; then CPUs that hold the space lazily are concerned as well.
+    /// size; then CPUs that hold the space lazily are concerned as well, and the initiator waits until
+    /// each has flushed, not merely for its receipt. [`Scope::Tables`] wherever `break_first` is set.
     pub scope: Scope,
     /// Under every tag: the entry was global, or is to become so.
     pub every_tag: bool,
@@ -102,13 +122,8 @@ pub struct Flush {
 /// some time before. Says nothing about accessed bits that a caller wants to be exact: then flush
 /// as if the page went.
 pub fn flush_needed(rules: TlbRules, old: &Entry, new: &Entry) -> Need {
-    let scope = |entry: &Entry| {
-        if entry.table {
-            Scope::Tables
-        } else {
-            Scope::Leaf
-        }
-    };
+    let scope_if = |tables: bool| if tables { Scope::Tables } else { Scope::Leaf };
+    let scope = |entry: &Entry| scope_if(entry.table);
     if !old.present {
         return if new.present && rules.keeps_absent {
             Need::Local(scope(new))
@@ -119,6 +134,7 @@ pub fn flush_needed(rules: TlbRules, old: &Entry, new: &Entry) -> Need {
     let resized = old.table != new.table
         || old.table && (old.frame != new.frame || old.encrypted != new.encrypted)
         || old.contiguous != new.contiguous;
+    let retyped = new.present && (old.encrypted != new.encrypted || old.memory != new.memory);
     let replaced = resized
         || old.frame != new.frame
         || old.encrypted != new.encrypted
@@ -141,10 +157,12 @@ pub fn flush_needed(rules: TlbRules, old: &Entry, new: &Entry) -> Need {
             Break::Size => resized,
             Break::Translation => replaced || globalised,
         };
+        let break_first = new.present && breaks;
         return Need::Flush(Flush {
-            scope: scope(old),
+            // A receipt is not enough: the new entry must find no old one in any TLB.
+            scope: scope_if(old.table || break_first || retyped),
             every_tag: old.global || globalised,
-            break_first: new.present && breaks,
+            break_first,
         });
     }
     let gained = new.writable && !old.writable
@@ -190,6 +208,11 @@ mod tests {
     const FLUSH_TABLES: Flush = Flush {
         scope: Scope::Tables,
         ..FLUSH
+    };
+    /// A receipt is never enough before the new entry is written.
+    const BREAK: Flush = Flush {
+        break_first: true,
+        ..FLUSH_TABLES
     };
 
     #[test]
@@ -249,11 +272,10 @@ mod tests {
     /// Every loss of a right or exchange of an attribute, of leaves and of tables.
     #[test]
     fn every_loss_needs_a_flush() {
-        let changes: [fn(&mut Entry); 7] = [
+        let changes: [fn(&mut Entry); 6] = [
             |entry| entry.writable = false,
             |entry| entry.executable = false,
             |entry| entry.user = false,
-            |entry| entry.memory = MemoryType(3),
             |entry| entry.key = 1,
             |entry| entry.special = 1,
             |entry| *entry = Entry::ABSENT,
@@ -269,23 +291,6 @@ mod tests {
                 );
             }
         }
-        let encrypted = |entry| Entry {
-            encrypted: true,
-            ..entry
-        };
-        assert_eq!(
-            flush_needed(RULES, &LEAF, &encrypted(LEAF)),
-            Need::Flush(FLUSH)
-        );
-        // A table that is read otherwise is another table.
-        let breaks = Flush {
-            break_first: true,
-            ..FLUSH_TABLES
-        };
-        assert_eq!(
-            flush_needed(RULES, &TABLE, &encrypted(TABLE)),
-            Need::Flush(breaks)
-        );
         let clean = Entry {
             dirty: false,
             ..LEAF
@@ -293,18 +298,48 @@ mod tests {
         assert_eq!(flush_needed(RULES, &LEAF, &clean), Need::Flush(FLUSH));
     }
 
+    /// No CPU may use a frame under two memory types: the flush is waited for, also where the size stays.
+    #[test]
+    fn another_memory_type_is_flushed_to_the_end() {
+        let retyped = |entry| Entry {
+            memory: MemoryType(3),
+            ..entry
+        };
+        let encrypted = |entry| Entry {
+            encrypted: true,
+            ..entry
+        };
+        for rules in [Break::Never, Break::Size].map(|break_before_make| TlbRules {
+            break_before_make,
+            ..RULES
+        }) {
+            for new in [retyped(LEAF), encrypted(LEAF)] {
+                let needed = flush_needed(rules, &LEAF, &new);
+                assert_eq!(needed, Need::Flush(FLUSH_TABLES), "{new:?}");
+            }
+            let needed = flush_needed(rules, &TABLE, &retyped(TABLE));
+            assert_eq!(needed, Need::Flush(FLUSH_TABLES));
+        }
+        // A table that is read otherwise is another table.
+        let other = flush_needed(RULES, &TABLE, &encrypted(TABLE));
+        assert_eq!(other, Need::Flush(BREAK));
+        let arm = TlbRules {
+            break_before_make: Break::Translation,
+            ..RULES
+        };
+        assert_eq!(flush_needed(arm, &LEAF, &retyped(LEAF)), Need::Flush(BREAK));
+        // What goes has no other type; a later entry of another type waits by itself.
+        let gone = flush_needed(RULES, &retyped(LEAF), &Entry::ABSENT);
+        assert_eq!(gone, Need::Flush(FLUSH));
+    }
+
     #[test]
     fn another_size_for_the_same_address_breaks_first() {
-        let breaks = |flush: Flush| {
-            Need::Flush(Flush {
-                break_first: true,
-                ..flush
-            })
-        };
-        assert_eq!(flush_needed(RULES, &LEAF, &TABLE), breaks(FLUSH));
-        assert_eq!(flush_needed(RULES, &TABLE, &LEAF), breaks(FLUSH_TABLES));
+        let breaks = Need::Flush(BREAK);
+        assert_eq!(flush_needed(RULES, &LEAF, &TABLE), breaks);
+        assert_eq!(flush_needed(RULES, &TABLE, &LEAF), breaks);
         let other = Entry::table(Frame(8));
-        assert_eq!(flush_needed(RULES, &TABLE, &other), breaks(FLUSH_TABLES));
+        assert_eq!(flush_needed(RULES, &TABLE, &other), breaks);
         let moved = Entry {
             frame: Frame(8),
             ..LEAF
@@ -314,7 +349,7 @@ mod tests {
             break_before_make: Break::Translation,
             ..RULES
         };
-        assert_eq!(flush_needed(arm, &LEAF, &moved), breaks(FLUSH));
+        assert_eq!(flush_needed(arm, &LEAF, &moved), breaks);
         let riscv = TlbRules {
             break_before_make: Break::Never,
             ..RULES
@@ -342,8 +377,8 @@ mod tests {
             ..RULES
         };
         let contradicting = Flush {
-            break_first: true,
-            ..everywhere
+            every_tag: true,
+            ..BREAK
         };
         assert_eq!(
             flush_needed(arm, &LEAF, &global),

@@ -251,7 +251,7 @@ impl<H: Hardware, R: Rules> Engine<'_, H, R> {
             return;
         }
         if self.is_deferred(space) || space.owed() != 0 {
-            self.settle_owed(space);
+            self.settle_owed(space, Scope::Leaf);
         }
     }
 
@@ -261,7 +261,18 @@ impl<H: Hardware, R: Rules> Engine<'_, H, R> {
     #[inline]
     pub fn settle_deferred(&self, space: &AddressSpace<H>) {
         if self.rules.second_actor_settles() && self.is_deferred(space) {
-            self.settle_owed(space);
+            self.settle_owed(space, Scope::Leaf);
+        }
+    }
+
+    /// As [`Engine::settle_deferred`], but waits until every CPU has flushed, where that waits for receipts; CPUs that
+    /// have the space loaded lazily flush, too. For a second actor that is about to write an entry of another page size
+    /// where it finds none ([`Flush::break_first`](crate::Flush)). Whoever cleared the entry reported it with
+    /// [`Scope::Tables`]. May wait for other CPUs.
+    #[inline]
+    pub fn settle_tables(&self, space: &AddressSpace<H>) {
+        if self.rules.second_actor_settles() && self.is_deferred(space) {
+            self.settle_owed(space, self.rules.scope_of_settled_tables());
         }
     }
 
@@ -272,7 +283,7 @@ impl<H: Hardware, R: Rules> Engine<'_, H, R> {
     }
 
     #[cold]
-    fn settle_owed(&self, space: &AddressSpace<H>) {
+    fn settle_owed(&self, space: &AddressSpace<H>, scope: Scope) {
         let (deferred, owed) = (self.is_deferred(space), space.owed());
         // That the latest debt is paid would do: whoever paid it has flushed all of the space since. To ask so costs a
         // look at its ledger entry.
@@ -292,7 +303,7 @@ impl<H: Hardware, R: Rules> Engine<'_, H, R> {
             // This flush does not reach changes that are reported meanwhile.
             let unplaced = self.rules.read_unplaced_then_flush(
                 || space.unplaced(),
-                || self.flush([(space, &Request::Full(Scope::Leaf))].into_iter()),
+                || self.flush([(space, &Request::Full(scope))].into_iter()),
             );
             space.unplaced_paid(unplaced);
         }

@@ -366,6 +366,10 @@ crate::rules! {
     "C3" fn second_actor_settles() -> bool { true }
         or SettleSkipped { false } "A second actor ignores that a flush is owed (bugs 3, 6, 19).";
 
+    /// A CPU that changes the size of a page waits until no TLB holds the old translation: a receipt is not enough.
+    "Misuse" fn scope_of_settled_tables() -> Scope { Scope::Tables }
+        or SettledByReceipt { Scope::Leaf } "A second actor writes an entry of another size after receipts alone (break before make).";
+
     // Lazy unmap.
 
     /// A claimer pays the debt of a frame before the frame gets a new owner (L4).

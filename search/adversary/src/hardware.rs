@@ -11,8 +11,8 @@ use crate::machine::buffer::Fill;
 use crate::op::Op;
 use crate::tables;
 use quell::{
-    Break, Broadcast, CpuId, CpuSet, Extent, Features, Frame, Hardware, Invalidate, Rule, Rules,
-    Tag, TlbRules, Word,
+    Broadcast, CpuId, CpuSet, Extent, Features, Frame, Hardware, Invalidate, Rule, Rules, Tag,
+    TlbRules, Word,
 };
 use quell_vm::contract::{Clause, Violation};
 use quell_vm::machine::{Entry, Event, Level, Machine, MemoryMap, TABLE_WORDS};
@@ -327,11 +327,7 @@ unsafe impl Machine for Adversary {
             keeps_refused: false,
             keeps_absent: false,
             user_excludes_kernel: true,
-            break_before_make: if self.kind.break_before_make {
-                Break::Translation
-            } else {
-                Break::Size
-            },
+            break_before_make: self.kind.break_before_make,
         }
     }
 

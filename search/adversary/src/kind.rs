@@ -1,6 +1,6 @@
 //! The machines: what their translation hardware and their memory ordering allow.
 
-use quell::{Features, Tagging};
+use quell::{Break, Features, Tagging};
 
 /// When stores become visible to other CPUs.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -27,11 +27,11 @@ pub struct MachineKind {
     pub reorders: bool,
     /// Whether table writes reach walkers only after a barrier of the writer.
     pub lagging_walkers: bool,
-    /// Whether one address may not have two translations at the same time: an entry that maps something is cleared and
-    /// flushed before it maps something else. `flush_needed` is told so, and the machine reports, as
-    /// [misuse](quell_vm::contract::Clause::Misuse), a kernel that does otherwise; not under a policy that lets a target
-    /// flush after the initiator has gone on, if it [broadcasts nothing](MachineKind::breaks_by_interrupt).
-    pub break_before_make: bool,
+    /// Which changes of an entry must go through an absent one, with a complete flush in between. `flush_needed` is told
+    /// so, and the machine reports a kernel that does otherwise as [misuse](quell_vm::contract::Clause::Misuse). One
+    /// exception: an Arm machine that [broadcasts nothing](MachineKind::breaks_by_interrupt) does not judge policies
+    /// with asynchronous flushes.
+    pub break_before_make: Break,
     /// Whether walkers set accessed and dirty bits.
     pub hardware_dirty: bool,
     /// Whether an invalidation of leaf entries names their size, and leaves those of other sizes alone
@@ -158,7 +158,7 @@ impl MachineKind {
     /// flushed, keeps no root loaded lazily, and leaves no CPU alone that runs a program: each would have the old entry
     /// beside the new one.
     pub fn breaks_by_interrupt(&self) -> bool {
-        self.break_before_make && !self.broadcasts()
+        self.break_before_make == Break::Translation && !self.broadcasts()
     }
 
     /// Whether there are hardly more tags than CPUs.
@@ -179,7 +179,7 @@ const X86: MachineKind = MachineKind {
     stores: Stores::Ordered,
     reorders: false,
     lagging_walkers: false,
-    break_before_make: false,
+    break_before_make: Break::Size,
     hardware_dirty: true,
     level_hints: false,
     blocks: false,
@@ -194,7 +194,7 @@ const ARM: MachineKind = MachineKind {
     stores: Stores::Unordered,
     reorders: false,
     lagging_walkers: true,
-    break_before_make: true,
+    break_before_make: Break::Translation,
     hardware_dirty: false,
     level_hints: true,
     blocks: true,
@@ -210,7 +210,7 @@ const RISCV: MachineKind = MachineKind {
     stores: Stores::Unordered,
     reorders: false,
     lagging_walkers: false,
-    break_before_make: false,
+    break_before_make: Break::Never,
     hardware_dirty: false,
     level_hints: false,
     blocks: true,

@@ -40,7 +40,7 @@ use crate::tables::{
 };
 use held::{GLOBAL_TAG, Gone, Pointer, Tlb};
 use leaves::Path;
-use quell::Invalidate;
+use quell::{Break, Invalidate};
 use quell_arch::x86_64::isolation::user_tag;
 use quell_vm::machine::Level;
 use sides::Sides;
@@ -57,8 +57,10 @@ pub(crate) struct Mmu {
     level_hints: bool,
     blocks: bool,
     broadcasts: bool,
-    /// Whether two translations of one address must not meet ([`breaks`]).
-    breaks: bool,
+    /// Which translations of one address must not meet ([`breaks`]).
+    breaks: Break,
+    /// Whether a TLB may hold a large page, or has held one in this run.
+    large: bool,
     /// Those that did, until the judge has looked at them.
     meetings: Vec<Meeting>,
     /// The root of the kernel's half, if the program has one.
@@ -96,7 +98,8 @@ impl Mmu {
             level_hints: false,
             blocks: false,
             broadcasts: false,
-            breaks: false,
+            breaks: Break::Never,
+            large: false,
             meetings: Vec::new(),
             kernel: None,
             sides: Sides::of(tables),
@@ -141,6 +144,7 @@ impl Mmu {
             tlb.tag = saved.tag;
             tlb.pointers.clone_from(&saved.pointers);
             tlb.leaves.clone_from(&saved.leaves);
+            self.large |= saved.leaves.iter().any(|leaf| leaf.level > 0);
             tlb.newest = saved.newest;
         }
         self.lags.clone_from(&saved.lags);
@@ -153,7 +157,12 @@ impl Mmu {
         self.level_hints = kind.level_hints;
         self.blocks = kind.blocks;
         self.broadcasts = kind.broadcasts();
-        self.breaks = kind.break_before_make && !(receipts && kind.breaks_by_interrupt());
+        self.breaks = if receipts && kind.breaks_by_interrupt() {
+            Break::Never
+        } else {
+            kind.break_before_make
+        };
+        self.large = false;
         self.meetings.clear();
         self.kernel = None;
         self.mapped.fill(0);
@@ -397,6 +406,7 @@ impl Mmu {
                 until: Moment::MAX,
                 path: from.path.to(written),
             };
+            self.large |= from.level > 0;
             let tlb = &mut self.tlbs[cpu];
             if self.blocks && from.level == 0 && word & CONTIGUOUS != 0 {
                 let first = page & !(BLOCK - 1);

@@ -189,7 +189,7 @@ impl<'m, M: Machine> LargePages<'m, M> {
         }
         let mut gather = self.tables.gather(Purpose::Call);
         let old = guard.suspend(page, EntryKind::Empty, |range| {
-            gather.changed(process, range);
+            gather.cleared(process, range);
         });
         machine.rules().flush_before_split_links(|| gather.flush());
         if let EntryKind::Page(entry) = old {

@@ -10,7 +10,7 @@ use crate::process::{Process, SpaceBatch, SpaceRef};
 use crate::rules::{Moment, VmRules};
 use alloc::sync::Arc;
 use alloc::vec::Vec;
-use quell::{Batch, Frame, FrameList, InPlace, Page, PageRange, Purpose, Scope};
+use quell::{Batch, Break, Frame, FrameList, InPlace, Page, PageRange, PageSize, Purpose, Scope};
 
 /// What waits for a flush.
 pub(crate) enum Held<M: Machine> {
@@ -123,8 +123,28 @@ impl<'v, 'm, M: Machine> MmuGather<'v, 'm, M> {
     /// An entry was cleared, under the lock of its table.
     pub(crate) fn unmapped(&mut self, process: &Arc<Process<M>>, range: PageRange, held: Held<M>) {
         release(self.frames, &held, Moment::Cleared);
+        let scope = self.scope_of_cleared(range);
+        let batch = self.batch();
+        batch.changed(SpaceRef(process.clone()), range, scope);
+        batch.hold(held);
+    }
+
+    /// A large page was cleared to be split, under the lock of its table.
+    pub(crate) fn cleared(&mut self, process: &Arc<Process<M>>, range: PageRange) {
+        let scope = self.scope_of_cleared(range);
         self.batch()
-            .unmapped(SpaceRef(process.clone()), range, held);
+            .changed(SpaceRef(process.clone()), range, scope);
+    }
+
+    /// What `flush_needed` says of a page whose place another page size may take.
+    fn scope_of_cleared(&self, range: PageRange) -> Scope {
+        let machine = self.frames.machine();
+        let may_resize = range.stride != PageSize::Base;
+        if may_resize && machine.tlb_rules().break_before_make != Break::Never {
+            machine.rules().scope_of_large_page()
+        } else {
+            Scope::Leaf
+        }
     }
 
     /// A table was taken out of its parent, under the locks of both.

@@ -54,6 +54,11 @@ quell::rules! {
         or VmTableFlushLeafOnly { Scope::Leaf }
         "A table page is freed behind a flush of leaf entries alone (family d).";
 
+    /// A smaller page may take the place of a large one: its flush is waited for to the end, not to the receipt.
+    "Misuse" fn scope_of_large_page() -> Scope { Scope::Tables }
+        or VmLargePageFlushedAsLeaf { Scope::Leaf }
+        "A large page goes behind a flush of leaf entries, whose receipt is enough, and a smaller one takes its place (break before make).";
+
     /// A frame without a reference may be free, and mapped at the same place again, before the flush of its old entry.
     "C2" fn same_life_is_listed(same: bool) -> bool { same }
         or VmUnlistsNextLife { true }
@@ -110,7 +115,7 @@ quell::rules! {
         or VmRefillsFileUnsettled {}
         "A fault maps a file's page where another CPU has emptied the entry, unflushed (break before make).";
 
-    /// The same for a table, in place of which a large page may have been.
+    /// The same for another size, in place of which a large page, or a table, may have been: on x86, too.
     "Misuse" fn flush_pending_before_table_links(flush: impl FnOnce()) { flush() }
         also VmRefillsUnsettled {}
         or VmLinksTableUnsettled {}

@@ -137,16 +137,23 @@ impl<'v, 'm, M: Machine> TableGuard<'v, 'm, M> {
     }
 
     /// The caller is about to fill the word for a page, which it has found as `found` says. Whoever emptied it may not
-    /// have flushed it yet: where no TLB may hold what was there beside what comes (break before make, Arm), the space
-    /// is flushed first. Two loads if no flush is outstanding.
+    /// have flushed it yet: where no TLB may hold what was there beside what comes (break before make), the space is
+    /// flushed first: on Arm before any entry, on x86 before one that may be of another size. Two loads if no flush is
+    /// outstanding.
     ///
     /// A CPU that has emptied the word itself, under this lock, and has flushed it does not need this; nor does one
     /// that writes a marker or the entry of a moving page again, which say what they wait for.
     pub(crate) fn break_before_make(&self, found: EntryKind, comes: Comes) {
         let machine = self.frames.machine();
-        let must = machine.tlb_rules().break_before_make == Break::Translation;
+        let breaks = machine.tlb_rules().break_before_make;
+        let resizes = comes == Comes::Table || self.level > Level::LEAF;
+        let must = breaks == Break::Translation || breaks == Break::Size && resizes;
         if must && found == EntryKind::Empty {
-            let flush = || self.frames.engine().settle_deferred(self.process.space());
+            let (engine, space) = (self.frames.engine(), self.process.space());
+            let flush = || match resizes {
+                true => engine.settle_tables(space),
+                false => engine.settle_deferred(space),
+            };
             let rules = machine.rules();
             match comes {
                 Comes::Memory => rules.flush_pending_before_refill(flush),

@@ -76,6 +76,8 @@ fn demand(old: u64, new: u64, level: Level) -> Need {
     let created =
         !is_table(new, level) && !is(new, NOT_GLOBAL) && (was_table || is(old, NOT_GLOBAL));
     let breaks = Flush {
+        // No receipt: the flush is complete before the new entry is written.
+        scope: Scope::Tables,
         break_first: true,
         every_tag: flush.every_tag || created,
         ..flush

@@ -133,7 +133,7 @@ fn the_comparison_tells_less_from_more() {
     };
     let breaks = Flush {
         break_first: true,
-        ..LEAF
+        ..tables
     };
     let order = [
         Need::Nothing,

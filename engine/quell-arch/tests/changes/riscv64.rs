@@ -61,8 +61,13 @@ fn demand_with(old: u64, new: u64, caches_absent: bool) -> Need {
             false => Need::Nothing,
         };
     }
+    // Svpbmt: no hart may bring lines of the frame into its cache under the old memory type after the change.
+    let retyped = is(new, VALID) && differs(old, new, PBMT..=PBMT + 1);
     let flush = Need::Flush(Flush {
-        scope: scope_of(old),
+        scope: match retyped {
+            true => Scope::Tables,
+            false => scope_of(old),
+        },
         // Then the fence has no ASID.
         every_tag: is(old, GLOBAL),
         // The old or the new translation is used until the fence, and nothing else happens.

@@ -23,6 +23,15 @@ fn maps_a_page(word: u64, level: Level) -> bool {
     level.0 == 0 || level.0 < 3 && word >> PS_OR_PAT & 1 != 0
 }
 
+/// The flush whose receipt is not enough: no CPU may hold the old entry when the new one is written (APM and SDM on
+/// changes of the page size), or cache lines of the frame under the old memory type or encryption.
+fn to_the_end(flush: Flush) -> Flush {
+    Flush {
+        scope: Scope::Tables,
+        ..flush
+    }
+}
+
 fn demand(old: u64, new: u64, level: Level) -> Need {
     let is = |word: u64, bit: u32| word >> bit & 1 != 0;
     // No entry is ever cached from a word that is not present.
@@ -44,7 +53,7 @@ fn demand(old: u64, new: u64, level: Level) -> Need {
     if was_page != maps_a_page(new, level) {
         return Need::Flush(Flush {
             break_first: true,
-            ..flush
+            ..to_the_end(flush)
         });
     }
     // What walker caches keep of a table's entry and TLBs of a page's: the address, R/W, U/S, XD and
@@ -69,9 +78,14 @@ fn demand(old: u64, new: u64, level: Level) -> Need {
         1 => (21, LARGE_PAT),
         _ => (30, LARGE_PAT),
     };
+    let retyped = differs(old, new, PWT..=PCD)
+        || differs(old, new, pat..=pat)
+        || differs(old, new, ENCRYPTED..=ENCRYPTED);
+    if retyped {
+        return Need::Flush(to_the_end(flush));
+    }
     let page = rights
         || differs(old, new, low..=51)
-        || differs(old, new, pat..=pat)
         || lost(old, new, DIRTY)
         || lost(old, new, GLOBAL)
         // The protection key.

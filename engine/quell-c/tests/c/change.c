@@ -57,7 +57,7 @@ int main(void)
     /* AArch64: another frame must go through an absent entry; a right that was gained concerns the CPU that was refused,
        where the kernel could not execute the page before either. */
     change(arm, 0, 0x5443, 0x6443);
-    needs(QUELL_NEED_KIND_FLUSH, QUELL_SCOPE_LEAF, true, true);
+    needs(QUELL_NEED_KIND_FLUSH, QUELL_SCOPE_TABLES, true, true);
     change(arm, 0, 1ull << 53 | 0x5cc3, 1ull << 53 | 0x5c43);
     needs(QUELL_NEED_KIND_LOCAL, QUELL_SCOPE_LEAF, false, false);
 
@@ -85,13 +85,14 @@ int main(void)
         old.flags |= flag;
         DONE(quell_flush_needed(&rules, &old, &new, &need));
         needs(flag == QUELL_ENTRY_FLAG_ACCESSED ? QUELL_NEED_KIND_NOTHING : QUELL_NEED_KIND_FLUSH,
-              flag == QUELL_ENTRY_FLAG_TABLE ? QUELL_SCOPE_TABLES : QUELL_SCOPE_LEAF, flag == QUELL_ENTRY_FLAG_GLOBAL, false);
+              flag == QUELL_ENTRY_FLAG_TABLE || flag == QUELL_ENTRY_FLAG_ENCRYPTED ? QUELL_SCOPE_TABLES : QUELL_SCOPE_LEAF,
+              flag == QUELL_ENTRY_FLAG_GLOBAL, false);
     }
     for (unsigned field = 0; field < 4; field++) {
         old = plain, new = plain;
         new.frame += field == 0, new.memory = field == 1, new.key = field == 2, new.special = field == 3;
         DONE(quell_flush_needed(&rules, &old, &new, &need));
-        needs(QUELL_NEED_KIND_FLUSH, QUELL_SCOPE_LEAF, false, false);
+        needs(QUELL_NEED_KIND_FLUSH, new.memory ? QUELL_SCOPE_TABLES : QUELL_SCOPE_LEAF, false, false);
     }
     /* A page that user mode gains is lost to the kernel, where that rule holds. */
     for (rules.user_excludes_kernel = 0; rules.user_excludes_kernel < 2; rules.user_excludes_kernel++) {

@@ -271,6 +271,7 @@ static void nothings(void)
     SPACE_REFUSED(quell_flush(e, s, &one, 0));
     SPACE_REFUSED(quell_flush(e, s, NULL, 0));
     SPACE_REFUSED(quell_settle_deferred(e, s));
+    SPACE_REFUSED(quell_settle_tables(e, s));
     SPACE_REFUSED(quell_settle_residue(e, &residue, s));
     IS(quell_space_id(NULL), 0);
     IS(quell_space_id(&no_space), 0);
@@ -356,6 +357,7 @@ static void nowhere(uint32_t cpu)
     REFUSED(quell_refresh(&engine, &space, one), CPU);
     REFUSED(quell_settle(&engine, &space), CPU);
     REFUSED(quell_settle_deferred(&engine, &space), CPU);
+    REFUSED(quell_settle_tables(&engine, &space), CPU);
     REFUSED(quell_settle_residue(&engine, &residue, &space), CPU);
     REFUSED(quell_settle_stamp(&engine, &stamp), CPU);
     REFUSED(quell_pay_all(&engine), CPU);
@@ -628,6 +630,7 @@ static void lazies(void)
     IS(quell_is_paid(&engine, &residue), 1);
     DONE(quell_settle(&engine, &space));
     DONE(quell_settle_deferred(&engine, &space));
+    DONE(quell_settle_tables(&engine, &space));
     DONE(quell_settle_stamp(&engine, &stamp));
     DONE(quell_settle_stamp(&engine, &no_stamp));
     DONE(quell_catch_up(&engine));

@@ -15,6 +15,9 @@
 //! * an entry becomes one of a block of *contiguous* ones, or ceases to be one;
 //! * the memory type or the cacheability changes, which entries of this machine do not have.
 //!
+//! x86-64 asks so of *sizes* alone: some processors raise a machine check where two meet ([`quell::flush_needed`] names
+//! them). Here the pages below two tables are compared, not the tables. RISC-V asks for nothing.
+//!
 //! What is judged is the rule, not an access that goes wrong: at the moment from which a walker can bring a translation
 //! in, none that contradicts it may be left in the TLB that it would bring it into. For a CPU that runs the space, that
 //! moment is when the store of the new entry becomes visible, since its TLB holds whatever it could ([`mmu`](super)); a
@@ -28,8 +31,9 @@
 //! *Where nothing is broadcast* the flush is complete when every CPU that has the root loaded has flushed. So a kernel
 //! there runs the engine under a policy that waits for that ("asynchronous" off: a receipt comes before the flush); its
 //! idle CPUs leave their roots ([`Engine::leave`](quell::Engine::leave)), because an initiator asks no lazy CPU; and it
-//! leaves no CPU alone that runs a program. Under policies that take receipts this judge says nothing of such a
-//! machine.
+//! leaves no CPU alone that runs a program. Under policies that take receipts this judge says nothing of such an Arm
+//! machine. On x86 it judges every policy: there few changes are concerned, and those are reported with
+//! [`Scope::Tables`](quell::Scope::Tables), whose flush is waited for to the end.
 //!
 //! Entries of two roots are not compared: that one address space meets what is left of another is C5.
 //!
@@ -39,6 +43,7 @@
 use super::held::{GLOBAL_TAG, Pointer};
 use super::leaves::Leaf;
 use crate::tables::{CONTIGUOUS, PRESENT, TABLE, WRITABLE, frame_of};
+use quell::Break;
 use quell_vm::machine::Level;
 use std::fmt;
 use std::ops::Range;
@@ -103,17 +108,17 @@ impl Entry {
         self.tag == GLOBAL_TAG
     }
 
-    /// Whether the rule keeps this one, which is new, from a TLB that holds `old`, which it meets.
-    pub(super) fn contradicts(&self, old: &Entry) -> bool {
+    /// Whether `rule` keeps this entry, which is new, out of a TLB that holds `old`, which it meets.
+    pub(super) fn contradicts(&self, old: &Entry, rule: Break) -> bool {
+        let moved = || rule == Break::Translation && frame_of(self.word) != frame_of(old.word);
+        let turned = || {
+            let global = self.is_global() && !old.is_global();
+            rule == Break::Translation && (global || (self.word ^ old.word) & CONTIGUOUS != 0)
+        };
         match (self.is_table(), old.is_table()) {
             // What lies below a table is judged by itself, and a table of a lower level lies below.
-            (true, true) => self.level == old.level && frame_of(self.word) != frame_of(old.word),
-            (false, false) => {
-                self.level != old.level
-                    || frame_of(self.word) != frame_of(old.word)
-                    || self.is_global() && !old.is_global()
-                    || (self.word ^ old.word) & CONTIGUOUS != 0
-            }
+            (true, true) => self.level == old.level && moved(),
+            (false, false) => self.level != old.level || moved() || turned(),
             (true, false) => self.level <= old.level,
             (false, true) => old.level <= self.level,
         }

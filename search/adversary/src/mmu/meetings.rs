@@ -4,6 +4,7 @@ use super::Mmu;
 use super::breaks::{Entry, Meeting};
 use super::held::{GLOBAL_TAG, Pointer};
 use crate::tables::{ACCESSED, PRESENT, TABLE};
+use quell::Break;
 use quell_vm::machine::Level;
 use std::ops::Range;
 
@@ -12,8 +13,19 @@ impl Mmu {
     /// against that.
     #[inline]
     pub(super) fn judge_new(&mut self, cpu: usize, from: &Pointer, index: usize, word: u64) {
-        if self.breaks && word & PRESENT != 0 {
+        let large = from.level > 0 && word & TABLE == 0;
+        if self.may_break(large) && word & PRESENT != 0 {
             self.compare_new(cpu, from, index, word);
+        }
+    }
+
+    /// Whether the rule may speak of a new entry. Where it is about sizes alone, one of the two is a `large` page.
+    #[inline]
+    fn may_break(&self, large: bool) -> bool {
+        match self.breaks {
+            Break::Never => false,
+            Break::Size => large || self.large,
+            Break::Translation => true,
         }
     }
 
@@ -30,7 +42,7 @@ impl Mmu {
             .filter(|pointer| pointer.via != pointer.table)
             .map(|pointer| (Entry::of_pointer(pointer), pointer.written));
         for (old, old_written) in leaves.chain(pointers) {
-            if new.meets(&old) && new.contradicts(&old) {
+            if new.meets(&old) && new.contradicts(&old, self.breaks) {
                 self.meetings.push(Meeting {
                     cpu,
                     place: (from.table, index),
@@ -58,7 +70,7 @@ impl Mmu {
     /// anything there but what stands there now.
     #[inline]
     pub(super) fn may_contradict(&self, cpu: usize, from: &Pointer) -> bool {
-        self.breaks && self.holds_others(cpu, from)
+        self.may_break(from.level > 0) && self.holds_others(cpu, from)
     }
 
     #[inline(never)]

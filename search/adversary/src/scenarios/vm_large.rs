@@ -125,7 +125,7 @@ pub(super) const ALL: &[Scenario] = &[
     // same frame.
     Scenario::over_vm("vm-split-copy")
         .about("split of a large page against its copy in pieces")
-        .finds(&["VmUnsharesPiece"])
+        .finds(&["VmUnsharesPiece", "VmLargePageFlushedAsLeaf"])
         .must(Every, &[Machine(CallReturned)])
         .one_in(50)
         .steps(64_000)

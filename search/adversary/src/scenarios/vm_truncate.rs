@@ -417,7 +417,7 @@ pub(super) const ALL: &[Scenario] = &[
     // The same, but a table comes where the first of three large pages was.
     Scenario::over_vm("vm-discard-refill-table")
         .about("discard of large pages against faults that put a table in place of the first")
-        .finds(&["VmLinksTableUnsettled"])
+        .finds(&["VmLinksTableUnsettled", "SettledByReceipt"])
         .must(Every, &[Machine(CallReturned)])
         .one_in(5)
         // As many large blocks as the discard holds until it has flushed.

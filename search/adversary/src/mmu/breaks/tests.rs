@@ -64,7 +64,37 @@ fn the_manuals_changes_contradict_and_others_do_not() {
         (global, global, false),
     ] {
         assert!(new.meets(&old), "{new:?} {old:?}");
-        assert_eq!(new.contradicts(&old), contradicts, "{new:?} over {old:?}");
+        assert_eq!(
+            new.contradicts(&old, Break::Translation),
+            contradicts,
+            "{new:?} over {old:?}"
+        );
+    }
+}
+
+#[test]
+fn on_x86_two_sizes_contradict_and_nothing_else_does() {
+    let moved = Entry {
+        word: frame(8) | WRITABLE,
+        ..BASE
+    };
+    let global = Entry {
+        tag: GLOBAL_TAG,
+        ..BASE
+    };
+    for (old, new, contradicts) in [
+        (BASE, moved, false),
+        (BASE, global, false),
+        (table(7), table(8), false),
+        (table(7), BASE, false),
+        (BASE, table(7), false),
+        (BASE, LARGE, true),
+        (LARGE, BASE, true),
+        (LARGE, table(7), true),
+        (table(7), LARGE, true),
+    ] {
+        let judged = new.contradicts(&old, Break::Size);
+        assert_eq!(judged, contradicts, "{new:?} over {old:?}");
     }
 }
 

@@ -345,7 +345,8 @@ void quell_mm_flush(struct mm_struct *mm, unsigned long start,
 		    unsigned long end, unsigned int stride_shift,
 		    bool freed_tables)
 {
-	u32 scope = freed_tables ? QUELL_SCOPE_TABLES : QUELL_SCOPE_LEAF;
+	/* A large page may be split: no CPU may hold it beside its pieces (AMD erratum 383), so a receipt is not enough. */
+	u32 scope = freed_tables || stride_shift > PAGE_SHIFT ? QUELL_SCOPE_TABLES : QUELL_SCOPE_LEAF;
 	struct quell_space *space = mm->context.quell;
 	struct quell_range buffer __uninitialized;
 	const struct quell_range *range;
