@@ -5,7 +5,7 @@
 //! `QUELL_REQUIRE_LINUX_BUILD`, for a Linux with the engine) is set: then it fails. The kernel is
 //! one that `quell versus linux --fetch` has fetched, or the one that `QUELL_LINUX` names.
 
-use quell_linux::make::Flavour;
+use quell_boot::linux::make::Flavour;
 use serde_json::Value;
 use std::process::{Command, Output};
 

@@ -2,7 +2,8 @@
 //!
 //! Builds the bare-metal kernel with whatever toolchain is there ([`toolchain`]), starts it in QEMU
 //! ([`qemu`]) or Bochs ([`bochs`]) and follows its events ([`follow`]): [`prepare`], a command and
-//! [`follow::run`] are the three steps of each boot. [`edits`] changes sources that are not ours. [`versus`] takes them for quell's kernel and for Linux.
+//! [`follow::run`] are the three steps of each boot. [`edits`] changes sources that are not ours; [`linux`] and [`asterinas`]
+//! put the engine into those kernels. [`versus`] takes them for quell's kernel and for Linux.
 
 /// Writes a line to standard error if that is possible; a reader that has gone is no reason to end.
 macro_rules! remark {
@@ -14,6 +15,7 @@ macro_rules! remark {
 }
 
 mod arch;
+pub mod asterinas;
 #[allow(dead_code)] // The kernel reads what the host writes.
 #[path = "../../quell/src/attached.rs"]
 mod attached;
@@ -27,6 +29,8 @@ mod ending;
 pub mod files;
 pub mod follow;
 mod images;
+#[cfg(unix)]
+pub mod linux;
 #[path = "../../quell/src/options.rs"]
 mod options;
 mod patience;

@@ -3,9 +3,9 @@
 //! Where a kernel is not there, a test says `SKIPPED` and how it is made, and passes, unless
 //! `QUELL_REQUIRE_LINUX_BUILD` is set: then it fails. `debug` and `mutants` are built apart, and never required.
 
+use quell_boot::linux::make::{Flavour, RULES};
+use quell_boot::linux::soak::Request;
 use quell_boot::versus::{Checked, Programs};
-use quell_linux::make::{Flavour, RULES};
-use quell_linux::soak::Request;
 use std::time::Duration;
 
 /// Whether there is such a kernel. Where there is none, this is said aloud.

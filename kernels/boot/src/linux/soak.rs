@@ -6,10 +6,10 @@
 //! without a complaint, cannot be worse, and is not run again. A program that was killed because it took too long may
 //! have met a busy host: it is named, and counts as failed.
 
-use crate::make::Flavour;
-use crate::programs::{self, Packed};
+use super::make::Flavour;
+use super::programs::{self, Packed};
+use crate::versus::{Counted, Ended, Program, Ran, Soak};
 use anyhow::bail;
-use quell_boot::versus::{Counted, Ended, Program, Ran, Soak};
 use serde_json::{Value, json};
 use std::collections::BTreeSet;
 use std::rc::Rc;

@@ -1,7 +1,7 @@
 //! What kernels print becomes a table.
 
-use quell_asterinas::machine::{Measured, Report, Tests};
-use quell_asterinas::table;
+use quell_boot::asterinas::machine::{Measured, Report, Tests};
+use quell_boot::asterinas::table;
 
 fn measured(lines: &[&str]) -> Measured {
     let mut measured = Measured::default();

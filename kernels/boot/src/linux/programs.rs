@@ -1,11 +1,11 @@
 //! The programs of `soak`: read from `soak.toml`, built where they are part of Linux's source or our own (`programs/`),
 //! and packed with the libraries that they load.
 
-use crate::make::headers;
-use crate::tree::{self, Lock, directory, integration, run};
+use super::make::headers;
+use super::tree::{self, Lock, directory, integration, run};
+use crate::toolchain::which;
+use crate::versus::Program;
 use anyhow::{Context, bail};
-use quell_boot::toolchain::which;
-use quell_boot::versus::Program;
 use serde::Deserialize;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};

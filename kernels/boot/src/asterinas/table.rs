@@ -1,6 +1,6 @@
 //! The figures of both kernels, side by side.
 
-use crate::machine::Measured;
+use super::machine::Measured;
 use serde::Serialize;
 use std::fmt::Write;
 

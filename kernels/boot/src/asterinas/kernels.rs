@@ -1,10 +1,10 @@
 //! The two kernels: fetched, edited, built.
 
+use crate::Arch;
+use crate::edits::{Edits, files, write};
+use crate::toolchain::{self, Toolchain};
 use anyhow::{Context, bail};
 use elf::{ElfBytes, endian::LittleEndian};
-use quell_boot::Arch;
-use quell_boot::edits::{Edits, files, write};
-use quell_boot::toolchain::{self, Toolchain};
 use serde_json::Value;
 use similar::{ChangeTag, TextDiff};
 use std::path::{Path, PathBuf};
@@ -119,7 +119,7 @@ const SCRIPT: &str = "x86_64.ld";
 /// # Errors
 /// If the checkout is not where this was built.
 pub fn home() -> anyhow::Result<PathBuf> {
-    toolchain::source(".")
+    toolchain::source("../asterinas")
 }
 
 fn read(path: &Path) -> anyhow::Result<String> {

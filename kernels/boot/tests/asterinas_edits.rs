@@ -1,6 +1,6 @@
 //! The lists of edits that make the two kernels.
 
-use quell_asterinas::kernels::home;
+use quell_boot::asterinas::kernels::home;
 use quell_boot::edits::Edits;
 use std::path::PathBuf;
 

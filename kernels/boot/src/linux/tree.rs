@@ -4,9 +4,9 @@
 //! with the engine shares its files with it (hard links), but for those that are edited or ours: these are written
 //! anew, and only if they differ from what is there, so that a build after a change compiles what has changed.
 
+use crate::edits::{Edits, write};
+use crate::toolchain::{target_directory, which};
 use anyhow::{Context, bail};
-use quell_boot::edits::{Edits, write};
-use quell_boot::toolchain::{target_directory, which};
 use rustix::fs::{FlockOperation, flock};
 use rustix::io::Errno;
 use std::collections::BTreeMap;
@@ -24,7 +24,7 @@ pub fn directory() -> PathBuf {
 
 /// Where the integration's own files are.
 pub fn integration() -> PathBuf {
-    PathBuf::from(env!("CARGO_MANIFEST_DIR"))
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../linux")
 }
 
 /// The right to change what is below [`directory`]: one process has it at a time, until it drops this or ends. Kernels

@@ -2,9 +2,9 @@
 
 use anyhow::Context;
 use clap::Parser;
-use quell_asterinas::kernels::{self, Flusher, Kernel};
-use quell_asterinas::machine::{self, Measured, Suite, Tests};
-use quell_asterinas::table::{self, Row};
+use quell_boot::asterinas::kernels::{self, Flusher, Kernel};
+use quell_boot::asterinas::machine::{self, Measured, Suite, Tests};
+use quell_boot::asterinas::table::{self, Row};
 use quell_boot::edits::Edits;
 use quell_boot::toolchain::Toolchain;
 use quell_boot::{Arch, qemu, toolchain};

@@ -3,9 +3,9 @@
 //! Both are built from the same source, with the same configuration but for `CONFIG_QUELL`, as of the same moment, so
 //! that what is built twice is the same twice.
 
-use crate::tree::{self, Lock, directory, integration, run};
+use super::tree::{self, Lock, directory, integration, run};
+use crate::toolchain::which;
 use anyhow::{Context, bail};
-use quell_boot::toolchain::which;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 

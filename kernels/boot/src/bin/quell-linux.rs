@@ -2,10 +2,10 @@
 
 use anyhow::bail;
 use clap::{Args, Parser, Subcommand, ValueEnum, value_parser};
+use quell_boot::linux::make::{self, Flavour};
+use quell_boot::linux::soak::{Outcome, Request};
+use quell_boot::linux::tree::{self, Lock};
 use quell_boot::versus::Programs;
-use quell_linux::make::{self, Flavour};
-use quell_linux::soak::{Outcome, Request};
-use quell_linux::tree::{self, Lock};
 use std::process::ExitCode;
 use std::time::Duration;
 
