@@ -87,6 +87,11 @@ enum Command {
         any(target_arch = "x86_64", target_arch = "aarch64")
     ))]
     Top(record::top::TopArgs),
+    #[cfg(all(
+        target_os = "linux",
+        any(target_arch = "x86_64", target_arch = "aarch64")
+    ))]
+    Try(record::attempt::TryArgs),
     /// Run the same workloads on stock Linux in the same emulator, side by side
     Versus(versus::VersusArgs),
     /// Print completions for a shell
@@ -127,6 +132,11 @@ fn execute(cli: Cli) -> anyhow::Result<ExitCode> {
             any(target_arch = "x86_64", target_arch = "aarch64")
         ))]
         Some(Command::Top(args)) => record::top::run(&args),
+        #[cfg(all(
+            target_os = "linux",
+            any(target_arch = "x86_64", target_arch = "aarch64")
+        ))]
+        Some(Command::Try(args)) => record::attempt::run(&args),
         Some(Command::Versus(args)) => versus::run(args),
         Some(Command::Completions { shell }) => {
             let mut script = Vec::new();

@@ -7,6 +7,7 @@
 ))]
 
 use assert_cmd::Command;
+use predicates::prelude::PredicateBooleanExt;
 use predicates::str::contains;
 use serde_json::Value;
 
@@ -108,6 +109,115 @@ fn the_command_is_started_with_its_arguments_and_its_failure_is_told() {
         return;
     }
     assert!(errors.contains('3'), "{errors}");
+    assert_eq!(output.status.code(), Some(3));
+    // What it prints is not mixed with what we print.
+    let killed = ["--json", "--", "sh", "-c", "echo said; kill -9 $$"];
+    let output = quell(&killed).output().unwrap();
+    assert_eq!(output.status.code(), Some(128 + 9));
+    let _: Value = serde_json::from_slice(&output.stdout).unwrap();
+    let errors = String::from_utf8(output.stderr).unwrap();
+    assert!(errors.lines().any(|line| line == "said"), "{errors}");
+}
+
+#[test]
+fn two_recordings_into_one_file_are_one_too_many() {
+    let file = tempfile::NamedTempFile::new().unwrap();
+    let name = file.path().to_str().unwrap();
+    let lock = rustix::fs::FlockOperation::LockExclusive;
+    rustix::fs::flock(file.as_file(), lock).unwrap();
+    std::fs::write(name, "another's").unwrap();
+    let refused = quell(&["-o", name, "--", "true"]).assert().code(2);
+    refused.stderr(contains(name).and(contains("another recording")));
+    assert_eq!(std::fs::read(name).unwrap(), b"another's");
+}
+
+#[test]
+fn what_does_not_end_is_not_imported() {
+    for endless in [
+        "/dev/zero",
+        "/dev/tty0",
+        "/proc/kmsg",
+        "/sys/kernel/tracing/trace_pipe",
+    ] {
+        if std::path::Path::new(endless).exists() {
+            let refused = quell(&["--import", endless]).assert().code(2);
+            refused.stderr(contains(endless).and(contains("need not end")));
+        }
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let pipe = folder.path().join("pipe");
+    let mode = rustix::fs::Mode::from_raw_mode(0o600);
+    rustix::fs::mknodat(rustix::fs::CWD, &pipe, rustix::fs::FileType::Fifo, mode, 0).unwrap();
+    quell(&["--import", pipe.to_str().unwrap()])
+        .assert()
+        .code(2)
+        .stderr(contains("a pipe"));
+}
+
+/// `quell try` of a shell that counts to `$N`, or to 200 000.
+fn tried(arguments: &[&str], script: &str) -> std::process::Output {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_quell"));
+    let output = command
+        .arg("try")
+        .args(arguments)
+        .args(["--", "sh", "-c", script])
+        .output();
+    output.unwrap()
+}
+
+const COUNTS: &str = "i=0; while [ $i -lt ${N:-200000} ]; do i=$((i+1)); done; echo $i";
+
+#[test]
+fn a_setting_that_helps_is_told_from_one_that_does_not_and_from_one_that_breaks_the_command() {
+    let output = tried(&["--env", "N=20", "--json"], COUNTS);
+    let told: Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(told["set"][0], "N=20");
+    let cpu = &told["measures"]["cpu_ns"];
+    assert_eq!(cpu["finding"], "less", "{told}");
+    assert!(cpu["change"]["most"].as_f64().unwrap() < -0.5, "{told}");
+    // A worse one is said to be worse, in words.
+    let output = tried(&["--env", "N=1000000"], &COUNTS.replace("200000", "20000"));
+    let shown = String::from_utf8(output.stdout).unwrap();
+    assert!(
+        shown.starts_with("N=1000000 makes it worse: CPU time +"),
+        "{shown}"
+    );
+    // One that nobody reads does not help.
+    let output = tried(
+        &["--env", "NOBODY_READS=1", "--seconds", "8", "--json"],
+        COUNTS,
+    );
+    let told: Value = serde_json::from_slice(&output.stdout).unwrap();
+    let finding = told["measures"]["cpu_ns"]["finding"].as_str().unwrap();
+    assert!(["same", "unknown"].contains(&finding), "{told}");
+    let output = tried(&["--env", "N=nonsense"], "exit ${N:+7}");
+    assert_eq!(output.status.code(), Some(1));
+    let errors = String::from_utf8(output.stderr).unwrap();
+    assert!(
+        errors.contains("with N=nonsense ended with exit status: 7"),
+        "{errors}"
+    );
+}
+
+#[test]
+fn what_cannot_be_tried_is_said() {
+    let refused = |arguments: &[&str], why: &str| {
+        let output = tried(arguments, "true");
+        let errors = String::from_utf8(output.stderr).unwrap();
+        assert_eq!(output.status.code(), Some(2), "{errors}");
+        assert!(errors.contains(why), "{errors}");
+    };
+    refused(&[], "--env");
+    refused(&["--env", "NAME"], "NAME=VALUE");
+    // The recording of a program without an allocator advises no setting.
+    let recording = concat!(
+        env!("CARGO_MANIFEST_DIR"),
+        "/../profiler/record/tests/recordings/perf.txt"
+    );
+    refused(
+        &["--advice", recording],
+        "none of what it advises is a setting",
+    );
 }
 
 #[test]

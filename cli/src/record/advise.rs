@@ -25,7 +25,7 @@ pub struct AdviseArgs {
     /// Advise on this program alone
     #[arg(long, value_name = "NAME")]
     program: Option<String>,
-    /// Print one JSON object with the key `advice` (docs/record.md), and `replay` with --replay
+    /// Print one JSON object with the key `advice` (docs/guide/record.md), and `replay` with --replay
     #[arg(long)]
     json: bool,
     #[command(flatten)]

@@ -3,8 +3,10 @@
 use std::ffi::OsString;
 use std::fs::File;
 use std::io::IsTerminal;
+use std::os::fd::AsFd;
+use std::os::unix::process::ExitStatusExt;
 use std::path::PathBuf;
-use std::process::Command;
+use std::process::{Command, ExitCode, ExitStatus};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -17,6 +19,7 @@ use quell_perf::file::Recording;
 use quell_perf::live::{Options, Recorder, Refused, Scope, Summary};
 use quell_perf::{Statistics, When, counters};
 use quell_record::events;
+use rustix::fs::FlockOperation;
 
 use crate::output::{note, paragraph, say};
 use crate::table::{Table, number, words};
@@ -53,8 +56,8 @@ pub struct LiveArgs {
 
 /// What came of it.
 pub enum Outcome {
-    /// A recording, and by which name it goes.
-    Recorded(Box<Recording>, String),
+    /// A recording, by which name it goes, and how the command failed, if it did.
+    Recorded(Box<Recording>, String, Option<ExitCode>),
     /// Only what the kernel counts anyway; it has been said.
     Counted,
     /// Nothing: it was told to end before it began.
@@ -85,7 +88,7 @@ impl LiveArgs {
     ///
     /// # Errors
     /// If the process or control group does not exist, the command does not start, or the file cannot be written.
-    pub fn record(&self, json: bool) -> anyhow::Result<Outcome> {
+    pub fn record(&self, json: bool, folded: bool) -> anyhow::Result<Outcome> {
         let over = told_to_end()?;
         // What cannot be kept is not recorded.
         let Output {
@@ -100,7 +103,14 @@ impl LiveArgs {
             outlives: self.seconds.is_some(),
             buffer: None,
         };
-        let opened = Recorder::open(options, self.scope());
+        let mut scope = self.scope();
+        if let Scope::Command(command) = &mut scope
+            && (json || folded)
+        {
+            // Standard output is for what we say.
+            command.stdout(std::io::stderr().as_fd().try_clone_to_owned()?);
+        }
+        let opened = Recorder::open(options, scope);
         let ends = over.load(Ordering::Relaxed);
         if (opened.is_err() || ends) && made {
             let _ = std::fs::remove_file(&path);
@@ -159,7 +169,8 @@ impl LiveArgs {
         let kept = self.output.is_some().then_some(&name);
         told(&summary, kept, !self.command.is_empty());
         let recording = Recording::open(&path)?;
-        Ok(Outcome::Recorded(Box::new(recording), self.title()))
+        let failed = summary.exit.filter(|exit| !exit.success()).map(code);
+        Ok(Outcome::Recorded(Box::new(recording), self.title(), failed))
     }
 
     /// Says what is left of a recording that could not go on.
@@ -229,6 +240,15 @@ impl LiveArgs {
                 .truncate(false)
                 .open(path)
                 .map_err(|error| usage(format_args!("--output {name}: {error}")))?;
+            // Two would overwrite each other's events; the lock ends with the process.
+            let is_file = file.metadata().is_ok_and(|about| about.is_file());
+            if is_file
+                && rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive).is_err()
+            {
+                return Err(usage(format_args!(
+                    "--output {name}: another recording is being written to it; name another file"
+                )));
+            }
             let path = path.clone();
             return Ok(Output {
                 file,
@@ -314,6 +334,16 @@ fn told(summary: &Summary, kept: Option<&String>, command: bool) {
         None if command => note!("the command still runs"),
         _ => {}
     }
+}
+
+/// What a shell says of a command that ended so.
+fn code(exit: ExitStatus) -> ExitCode {
+    let signal = || exit.signal().map(|signal| 128 + signal);
+    let code = exit
+        .code()
+        .or_else(signal)
+        .and_then(|code| u8::try_from(code).ok());
+    code.map_or(ExitCode::FAILURE, ExitCode::from)
 }
 
 /// How often something happened, in so many seconds.

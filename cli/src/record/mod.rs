@@ -5,6 +5,11 @@ pub mod advise;
     target_os = "linux",
     any(target_arch = "x86_64", target_arch = "aarch64")
 ))]
+pub mod attempt;
+#[cfg(all(
+    target_os = "linux",
+    any(target_arch = "x86_64", target_arch = "aarch64")
+))]
 mod live;
 mod read;
 mod replay;
@@ -40,7 +45,8 @@ use read::{analysed, open};
 /// Records what runs here, as root or with CAP_PERFMON (without, it says what is missing and shows what the kernel
 /// counts of the whole machine): `quell record -- COMMAND`, `-p PID`, `-a`. Or reads a recording: one that `-o` kept,
 /// or one that was made where quell is not installed, as `perf script` or `trace-cmd report` print it (docs/record.md
-/// says how to make one). Exit codes: 0 analysed, 1 it cannot be recorded or read, 2 bad arguments.
+/// says how to make one). Exit codes: 0 analysed, 1 it cannot be recorded or read, 2 bad arguments; of a COMMAND that
+/// fails, its own.
 #[derive(Debug, Args)]
 pub struct RecordArgs {
     /// Read a recording, or the text of `perf script` or `trace-cmd report`; `-` is standard input
@@ -62,7 +68,7 @@ pub struct ShowArgs {
     /// Show sites and advice of this program alone
     #[arg(long, value_name = "NAME")]
     program: Option<String>,
-    /// Print one JSON object instead of tables (keys: docs/record.md)
+    /// Print one JSON object instead of tables (keys: docs/guide/record.md)
     #[arg(long, conflicts_with = "folded")]
     json: bool,
     /// Print folded stacks for flame graphs instead, weighed by this
@@ -108,9 +114,13 @@ pub fn run(args: &RecordArgs) -> anyhow::Result<ExitCode> {
     if args.live.any() {
         // What cannot be shown is not recorded.
         let places = args.show.places()?;
-        return match args.live.record(args.show.json)? {
-            live::Outcome::Recorded(mut recording, name) => {
-                args.show.of(&mut *recording, &name, places)
+        return match args
+            .live
+            .record(args.show.json, args.show.folded.is_some())?
+        {
+            live::Outcome::Recorded(mut recording, name, failed) => {
+                let shown = args.show.of(&mut *recording, &name, places)?;
+                Ok(failed.unwrap_or(shown))
             }
             live::Outcome::Counted => Ok(ExitCode::FAILURE),
             live::Outcome::Interrupted => Ok(INTERRUPTED.into()),

@@ -31,11 +31,36 @@ pub fn analysed(
 
 /// Opens a recording: one that `-o` kept, or text of other recorders; and how it is called.
 pub fn open(path: &Path) -> anyhow::Result<(Box<dyn Source>, String)> {
+    if path != Path::new("-")
+        && let Some(what) = is_endless(path)
+    {
+        return Err(usage(format_args!(
+            "{}: {what}, which need not end; write its text to a file, or pipe it into `-`",
+            path.display()
+        )));
+    }
     let source: Box<dyn Source> = match Recording::is_one(path) {
         true => Box::new(Recording::open(path)?),
         false => Box::new(Import::open(path).map_err(usage)?),
     };
     Ok((source, path.display().to_string()))
+}
+
+/// What a file is that has no end of its own, if it is one.
+fn is_endless(path: &Path) -> Option<&'static str> {
+    // Of the files in tracefs and procfs, which look like all others, these wait for more.
+    const WAIT: [&str; 3] = ["trace_pipe", "trace_pipe_raw", "kmsg"];
+    let about = std::fs::metadata(path).ok()?;
+    if about.is_dir() {
+        return None;
+    }
+    let waits = path
+        .file_name()
+        .is_some_and(|name| WAIT.iter().any(|of| name == *of));
+    match about.is_file() {
+        true => (waits && about.len() == 0).then_some("a file that waits for more"),
+        false => Some("a device or a pipe"),
+    }
 }
 
 /// How far reading is; nothing where standard error is no terminal.

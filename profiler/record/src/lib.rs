@@ -5,6 +5,8 @@
 //! place in which program, how long the initiator waited, and how long the targets were kept from their work. The
 //! result is a [`report::Report`], with the advice of [`advise`]; [`show`] writes it in other formats.
 //!
+//! [`trial`] says whether a change that was tried helped.
+//!
 //! On Linux `events` lists what is recorded live. [`top`] does the same second by second, while it happens;
 //! [`workload`] makes a recording a workload that runs again.
 //!
@@ -29,6 +31,7 @@ mod scales;
 pub mod show;
 mod stack;
 pub mod top;
+pub mod trial;
 mod understand;
 pub mod workload;
 

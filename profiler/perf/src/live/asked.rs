@@ -108,7 +108,9 @@ impl Asked {
                 everywhere: wanted.everywhere,
                 stretches: wanted.stretches,
                 every: wanted.every.max(1),
-                frequent: rings::Frequent::of(&wanted.event),
+                // What is recorded between windows stays open there.
+                frequent: rings::Frequent::of(&wanted.event)
+                    .filter(|_| wanted.stretches == Stretches::Windows),
             });
         }
         if !host.events.contains(&wanted.event) {

@@ -5,10 +5,10 @@
 //! the programs that are recorded, may be no larger a share of what these do. When too much is spent the window closes,
 //! and until enough has been done to pay for it, only the few events are recorded that say whose interrupts come
 //! between windows; if these alone cost more than half of what is earned, they end, too, so that something is left for
-//! the next window, and events are only counted. What it takes the recorder to look and to wait is no reason for that: it
-//! takes it whatever is recorded, and on a machine that does little it is more than is earned. Then the window opens
-//! again. Whole stretches of time are recorded, not every n-th event, so that an interrupt and what caused
-//! it are both there or both missing.
+//! the next window, and events are only counted; if even that costs more than is earned, nothing is for a while. What it
+//! takes the recorder to look and to wait is no reason for that: it takes it whatever is recorded, and on a machine that
+//! does little it is more than is earned. Then the window opens again. Whole stretches of time are recorded, not every
+//! n-th event, so that an interrupt and what caused it are both there or both missing.
 
 /// What is recorded now.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -17,8 +17,10 @@ pub(super) enum Phase {
     Window,
     /// What is wanted between windows.
     Between,
-    /// Nothing; events are counted, as they always are.
+    /// Nothing; events are counted.
     Counting,
+    /// Nothing, and nothing is counted.
+    Off,
 }
 
 /// What was allowed, and what was spent.
@@ -100,6 +102,9 @@ impl Budget {
             {
                 Phase::Window
             }
+            // Even to count costs more than is earned.
+            Phase::Counting if earned < before - 2.0 * self.ahead_ns => Phase::Off,
+            Phase::Off if left > self.ahead_ns / 2.0 => Phase::Counting,
             // What a window has overdrawn is paid back between windows; if it grows there, that costs more than is
             // earned.
             Phase::Between if earned < before - 2.0 * self.ahead_ns => Phase::Counting,
@@ -141,9 +146,10 @@ mod tests {
                     Phase::Window => 1.0,
                     Phase::Between => 0.1,
                     Phase::Counting => 0.01,
+                    Phase::Off => 0.0,
                 };
             open += u64::from(phase == Phase::Window);
-            recorded += u64::from(phase != Phase::Counting);
+            recorded += u64::from(matches!(phase, Phase::Window | Phase::Between));
             let machine = (step * 10 * MS, spent as u64);
             phase = budget.turn(step * 5 * MS, [Some(machine), None], machine, 0.0, true);
         }
@@ -189,7 +195,7 @@ mod tests {
             spent += match phase {
                 Phase::Window => 100e6,
                 Phase::Between => 0.01e6,
-                Phase::Counting => panic!("after {step} steps"),
+                Phase::Counting | Phase::Off => panic!("after {step} steps"),
             };
             let machine = (step * 10 * MS, spent as u64);
             phase = budget.turn(step * 5 * MS, [Some(machine), None], machine, 0.0, true);
@@ -231,6 +237,13 @@ mod tests {
     }
 
     #[test]
+    fn where_even_to_count_is_too_dear_nothing_is() {
+        // To count alone costs four times what is allowed.
+        let (spent, _, _) = simulated(0.02, 16.0);
+        assert!(spent < 0.025, "{spent}");
+    }
+
+    #[test]
     fn a_recorder_that_looks_for_more_than_is_earned_records_what_lies_between() {
         let mut budget = Budget::new(0.01, 0);
         let mut phase = Phase::Window;
@@ -264,7 +277,7 @@ mod tests {
                     quiet += u64::from(!burst);
                 }
                 Phase::Between => spent += of_events,
-                Phase::Counting => {}
+                Phase::Counting | Phase::Off => {}
             }
             let machine = (step * 10 * MS, spent as u64);
             phase = budget.turn(step * 5 * MS, [Some(machine), None], machine, 0.0, burst);

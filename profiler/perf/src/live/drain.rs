@@ -100,6 +100,11 @@ impl Reader<'_> {
         let Some((event, record)) = unread.read() else {
             return Ok(());
         };
+        if record.stack_user().is_some()
+            || record.callchain().is_some_and(|chain| !chain.is_empty())
+        {
+            self.processes.catch_up(unread.process(), self.names);
+        }
         let event = &mut self.events[event];
         event.seen += 1;
         self.state.saw(&record, unread.stands_for(), is_wanted);

@@ -211,7 +211,8 @@ impl Frequent {
             0 => within,
             _ => between,
         };
-        calls.each_ns() * price.call_ns + self.faults.each_ns() * price.fault_ns
+        // Which calls change memory is not counted: at most all.
+        calls.each_ns() * (price.call_ns + price.flush_ns) + self.faults.each_ns() * price.fault_ns
     }
 
     /// How many calls were counted.
@@ -299,15 +300,15 @@ impl Frequent {
         true
     }
 
-    /// Opens those that are not, as of now. While no window is.
-    pub(super) fn open(&mut self, rings: &mut [Ring], now_ns: u64) -> io::Result<()> {
+    /// Opens those that are not, as of now. While no window is. Returns whether there were any.
+    pub(super) fn open(&mut self, rings: &mut [Ring], now_ns: u64) -> io::Result<bool> {
         if !self.any() || self.open_ns.is_some() {
-            return Ok(());
+            return Ok(false);
         }
         let open = |ring: &mut Ring| ring.open_frequent(&self.points, self.tells_lost);
         rings.iter_mut().try_for_each(open)?;
         self.open_ns = Some(now_ns);
-        Ok(())
+        Ok(true)
     }
 }
 

@@ -36,6 +36,8 @@ struct Process {
     mappings: Mappings,
     /// Which change of files it has seen last.
     generation: u64,
+    /// Up to which time that changes were missed its mappings are known.
+    known: u64,
     /// How many of its threads have not ended, and when the last of them has.
     threads: u32,
     ended_ns: Option<u64>,
@@ -60,6 +62,8 @@ pub(super) struct Processes {
     ended: VecDeque<(u64, u32, u32)>,
     /// How many changes there were.
     changes: u64,
+    /// How often changes of mappings were missed for a while.
+    missed: u64,
     /// Those that the recording is about; `None` if about all.
     wanted: Option<HashSet<u32>>,
     /// The one that was started for the recording.
@@ -185,6 +189,7 @@ impl Processes {
                     let mappings = self.processes.get(&parent).map(|of| of.mappings.clone());
                     let process = Process {
                         mappings: mappings.unwrap_or_default(),
+                        known: self.processes.get(&parent).map_or(0, |of| of.known),
                         ..Process::default()
                     };
                     self.processes.insert(pid, process);
@@ -252,6 +257,27 @@ impl Processes {
             }
         }
         self.is_wanted(process(change))
+    }
+
+    /// Nothing told of mappings until now.
+    pub(super) fn missed_mappings(&mut self) {
+        self.missed += 1;
+    }
+
+    /// Reads what a process has mapped, if changes may have been missed.
+    pub(super) fn catch_up(&mut self, pid: u32, names: &mut Names) {
+        let missed = self.missed;
+        let process = self.process(pid);
+        if std::mem::replace(&mut process.known, missed) == missed {
+            return;
+        }
+        // What has ended meanwhile keeps what was known of it.
+        if let Ok(maps) = std::fs::read_to_string(format!("/proc/{pid}/maps")) {
+            process.mappings = Mappings::default();
+            for change in maps.lines().filter_map(|line| mapped(pid, line, names)) {
+                self.take(&change);
+            }
+        }
     }
 
     /// Remembers that a process has other files mapped than before.
@@ -462,6 +488,26 @@ fn mapped(pid: u32, line: &str, names: &mut Names) -> Option<Change> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn mappings_that_were_missed_are_read_when_they_are_needed() {
+        let (names, host) = (&mut Names::default(), &mut Host::default());
+        let (mut processes, _) = Processes::running(None, names, host);
+        let pid = std::process::id();
+        let here = map as *const () as u64;
+        let module = |processes: &Processes| {
+            let place = processes.place(pid, here, false, false);
+            place.module.map(|(module, _)| module)
+        };
+        let known = module(&processes);
+        assert!(known.is_some());
+        processes.process(pid).mappings = Mappings::default();
+        processes.catch_up(pid, names);
+        assert_eq!(module(&processes), None, "nothing was missed");
+        processes.missed_mappings();
+        processes.catch_up(pid, names);
+        assert_eq!(module(&processes), known);
+    }
 
     fn map(pid: u32, start: u64, bytes: u64, module: &str) -> Change {
         Change::Mapped {

@@ -111,7 +111,7 @@ impl Recorder {
         let mut symbols = Symbols::default();
         // The kernel's names are read now, not at the first event.
         symbols.kernel(0);
-        let before_ns = (price::call_ns(), memory::fault_ns());
+        let before_ns = (price::call_ns(), memory::fault_ns(), memory::change_ns());
         let rings = Ring::open_all(&cpus, bytes, &points);
         let mut rings = rings.map_err(|error| Refused::Event {
             event: host.events[0].clone(),
@@ -119,14 +119,20 @@ impl Recorder {
         })?;
         let call_ns = price::call_ns();
         let fault_ns = memory::fault_ns().zip(before_ns.1);
+        let change_ns = memory::change_ns().zip(before_ns.2);
         let is_fault = |point: &Point| point.frequent == Some(rings::Frequent::Fault);
         let has_faults = points.iter().any(is_fault);
         let turn_ns = rings::turn_ns(&mut rings).map_err(failed(SWITCHED))?;
         let recorded = rings::in_window(&mut rings, price::call_ns).map_err(failed(SWITCHED))?;
         rings::forget(&mut rings);
+        let call_more_ns = (call_ns - before_ns.0).max(0.0);
         let price = Price {
             turn_ns,
-            call_ns: (call_ns - before_ns.0).max(0.0),
+            call_ns: call_more_ns,
+            // The clocks around it are calls, too.
+            flush_ns: change_ns.map_or(0.0, |(after, before)| {
+                (after - before - 2.0 * call_more_ns).max(0.0)
+            }),
             filtered_ns: (recorded - call_ns).max(0.0),
             fault_ns: fault_ns
                 .filter(|_| has_faults)
@@ -342,8 +348,13 @@ impl Recorder {
             return self.close_frequent(state.phase, closing);
         }
         if next == Phase::Window {
-            self.frequent.open(&mut self.rings, now_ns())?;
+            if self.frequent.open(&mut self.rings, now_ns())? {
+                self.processes.missed_mappings();
+            }
             state.open_ns = Some(now_ns());
+        }
+        if next == Phase::Off {
+            self.note("Even to count interrupts cost more than was allowed: for a part of the time only /proc/interrupts did.");
         }
         if state.phase == Phase::Between {
             state.cut(now_ns());
@@ -357,6 +368,13 @@ impl Recorder {
             state.cut(now_ns());
         }
         self.close_frequent(next, closing)
+    }
+
+    /// Notes it once.
+    fn note(&mut self, note: &str) {
+        if !self.notes.iter().any(|known| known == note) {
+            self.notes.push(note.to_owned());
+        }
     }
 
     /// What all system calls and page faults took more until now.

@@ -95,6 +95,9 @@ pub(super) enum Frequent {
     Call,
     /// Page faults.
     Fault,
+    /// Flushes and waits for `mmap_lock`: each call that changes memory passes by several of their tracepoints, and each takes
+    /// some 100 ns while it is open and nobody records it.
+    Flush,
 }
 
 impl Frequent {
@@ -102,6 +105,8 @@ impl Frequent {
     pub(super) fn of(event: &str) -> Option<Self> {
         match event {
             FAULTS => Some(Frequent::Fault),
+            "tlb:tlb_flush" => Some(Frequent::Flush),
+            _ if event.starts_with("mmap_lock:") => Some(Frequent::Flush),
             _ => event.starts_with("syscalls:").then_some(Frequent::Call),
         }
     }
@@ -171,6 +176,9 @@ pub(super) struct Ring {
     pub(super) cpu: u32,
     /// Owns the buffer.
     sampler: Sampler,
+    /// Tells what programs map. While it is open, each `mmap` and `mprotect` of any program takes longer, so it is closed with
+    /// the frequent events.
+    maps: Option<Counter>,
     /// Starts and stops the recording of events, in windows and between them.
     windows: Counter,
     between: Counter,
@@ -268,9 +276,7 @@ impl Ring {
     /// What the kernel said.
     fn open(cpu: u32, bytes: usize, points: &[Point], tells_lost: bool) -> io::Result<Self> {
         let mut news = on_cpu(Software::DUMMY, cpu);
-        news.mmap(true)
-            .mmap2(true)
-            .comm(true)
+        news.comm(true)
             .comm_exec(true)
             .task(true)
             .wakeup_watermark(bytes / AWAKE);
@@ -309,9 +315,11 @@ impl Ring {
         }
         // From now on: what the processes are is read next, and a change in between must not be missed.
         sampler.as_counter_mut().enable()?;
+        let maps = Some(maps(cpu, &sampler)?);
         Ok(Self {
             cpu,
             sampler,
+            maps,
             windows,
             between,
             has_between: points
@@ -341,7 +349,7 @@ impl Ring {
 
     /// Takes the frequent events out, to be closed: which takes the kernel long, and not the caller.
     pub(super) fn take_frequent(&mut self, points: &[Point]) -> io::Result<Vec<Counter>> {
-        let mut taken = Vec::new();
+        let mut taken: Vec<Counter> = self.maps.take().into_iter().collect();
         for (event, point) in self.recorded.iter_mut().zip(points) {
             if let Some(mut event) = event.take_if(|_| point.frequent.is_some()) {
                 self.closed.add(&mut event)?;
@@ -353,6 +361,9 @@ impl Ring {
 
     /// Opens those of them that are not open. While no window is.
     pub(super) fn open_frequent(&mut self, points: &[Point], tells_lost: bool) -> io::Result<()> {
+        if self.maps.is_none() {
+            self.maps = Some(maps(self.cpu, &self.sampler)?);
+        }
         for (index, point) in points.iter().enumerate() {
             if self.recorded[index].is_none() {
                 let (leader, into) = (&mut self.windows, &self.sampler);
@@ -374,11 +385,13 @@ impl Ring {
     /// Goes from recording one thing to recording another; counting goes on. Each change interrupts the CPU.
     pub(super) fn turn(&mut self, from: Phase, to: Phase) -> io::Result<()> {
         match from {
+            Phase::Off => self.counting.enable()?,
             Phase::Window => self.windows.disable()?,
             Phase::Between if self.has_between => self.between.disable()?,
             Phase::Between | Phase::Counting => {}
         }
         match to {
+            Phase::Off => self.counting.disable(),
             Phase::Window => self.windows.enable(),
             Phase::Between if self.has_between => self.between.enable(),
             Phase::Between | Phase::Counting => Ok(()),
@@ -636,7 +649,7 @@ pub(super) fn of_this_thread(id: u64, stack: Stack) -> Builder<'static> {
 }
 
 /// Records only those events of a tracepoint whose fields are as the filter says.
-fn restrict(event: &Counter, filter: &CStr) -> io::Result<()> {
+pub(super) fn restrict(event: &Counter, filter: &CStr) -> io::Result<()> {
     // SAFETY: the descriptor is open, and the kernel copies the text, which ends with a zero, during the call.
     let result = unsafe { libc::ioctl(event.as_raw_fd(), SET_FILTER as _, filter.as_ptr()) };
     if result < 0 {
@@ -644,6 +657,15 @@ fn restrict(event: &Counter, filter: &CStr) -> io::Result<()> {
     } else {
         Ok(())
     }
+}
+
+/// What tells of mappings of code, into this buffer.
+fn maps(cpu: u32, into: &Sampler) -> io::Result<Counter> {
+    let mut maps = on_cpu(Software::DUMMY, cpu);
+    let mut maps = maps.mmap(true).mmap2(true).build()?;
+    redirect(&maps, into)?;
+    maps.enable()?;
+    Ok(maps)
 }
 
 /// Lets an event write into the buffer of another.

@@ -77,7 +77,7 @@ impl fmt::Display for Summary {
             f,
             "overhead {}: recorder {:.1} ms, kernel about {:.1} ms, while everything else used {:.0} ms of CPU time{}; in the kernel's \
              part are {:.1} ms that all system calls and page faults took more, {:.0} ns and {:.0} ns each while some are \
-             traced, and calls {:.0} ns more while these are recorded; an event costs the kernel {:.0} ns if it is counted, {:.0} ns if it \
+             traced, {:.0} ns more if they change memory, and calls {:.0} ns more while these are recorded; an event costs the kernel {:.0} ns if it is counted, {:.0} ns if it \
              is recorded, {:.0} ns with a stack, {:.0} ns with a copy of one, {:.0} ns to start or stop on a CPU, which was done {} \
              times; recorded during {:.1} % of {:.1} s; {} events lost",
             self.overhead_percent(),
@@ -95,6 +95,7 @@ impl fmt::Display for Summary {
             ms(self.frequent),
             self.price.call_ns,
             self.price.fault_ns,
+            self.price.flush_ns,
             self.price.filtered_ns,
             self.price.counted_ns,
             self.price.plain_ns,

@@ -366,6 +366,7 @@ mod tests {
             faults: user_ns * 3,
         };
         Process {
+            parent: 0,
             comm: comm.into(),
             own: used(own),
             children: used(children),

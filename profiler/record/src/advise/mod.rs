@@ -11,6 +11,7 @@
 //! bottleneck that the recording shows is named beside it.
 
 mod changes;
+mod knobs;
 
 use std::cmp::Ordering;
 
@@ -25,6 +26,7 @@ use crate::attribute::site::Site;
 use crate::figures::{Range, count, counted, percents, time, was};
 use crate::line::Line;
 use crate::scales::{Kernel, Scales, is_much};
+pub use knobs::Knob;
 
 /// The share of a program's CPU time below which nothing is advised.
 pub const NOISE: f64 = 0.005;
@@ -53,6 +55,8 @@ pub struct Advice {
     pub share: Option<Range>,
     /// What limits next.
     pub next: Option<String>,
+    /// The setting of an allocator or a runtime that does it, if one is known.
+    pub knob: Option<Knob>,
     /// The change in a few words, without what it would bring.
     #[serde(skip)]
     pub brief: Line,
@@ -215,8 +219,25 @@ impl About<'_> {
         let is_few = site.estimate() > recorded as f64 && (recorded as f64) < LEAST;
         let recorded = is_few.then_some(recorded);
         let few = recorded.map_or_else(String::new, recorded_for_that);
+        let knob = knobs::knob(
+            proposal.kind,
+            site.place.frames.iter().map(|frame| &**frame),
+        );
+        let (how, brief) = match &knob {
+            Some(knob) => (
+                format!(
+                    " With {}: {} ({}; {}).",
+                    knob.allocator,
+                    knob.set.join(" "),
+                    knob.memory,
+                    knob.source
+                ),
+                set(knob),
+            ),
+            None => (String::new(), proposal.brief.clone()),
+        };
         Some(Advice {
-            text: format!("{}: {counts}{others}{gain}{few}.", proposal.said),
+            text: format!("{}: {counts}{others}{gain}{few}.{how}", proposal.said),
             program: program.to_owned(),
             call: site.place.call.to_string(),
             place: at.to_owned(),
@@ -225,7 +246,8 @@ impl About<'_> {
             left,
             share,
             next: next(site, &proposal, prices, scales, faults),
-            brief: proposal.brief,
+            knob,
+            brief,
             recorded,
         })
     }
@@ -238,6 +260,16 @@ impl About<'_> {
             None => !none && most >= FEW * self.all,
         }
     }
+}
+
+/// A setting in a few words.
+fn set(knob: &Knob) -> Line {
+    let mut all = knob.set.iter();
+    let line = Line::new("")
+        .text("set ")
+        .text(all.next().map_or("", String::as_str));
+    let line = all.fold(line, |line, more| line.remark(format!(" {more}")));
+    line.remark(format!(" ({})", knob.allocator))
 }
 
 /// What is said of interrupts that a change leaves as they are.
@@ -488,6 +520,7 @@ mod tests {
             left: (0, 0),
             share: Some(Range { least, most }),
             next: None,
+            knob: None,
             brief: Line::new(""),
             recorded: None,
         }

@@ -102,7 +102,7 @@ prop_compose! {
         let left = (left.0.min(interrupts), left.1.min(interrupts));
         Advice {
             text: String::new(), program, call: String::new(), place, kind, interrupts,
-            left: (left.0.min(left.1), left.0.max(left.1)), share, next: None, brief, recorded,
+            left: (left.0.min(left.1), left.0.max(left.1)), share, next: None, knob: None, brief, recorded,
         }
     }
 }

@@ -1,0 +1,257 @@
+//! `quell try`: whether a setting helps a command: it runs as it is and with the setting, by turns.
+
+use std::ffi::OsString;
+use std::path::PathBuf;
+use std::process::{Command, ExitCode, Stdio};
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, bail};
+use clap::Args;
+use quell_perf::live::Spent;
+use quell_record::figures::{count, time};
+use quell_record::report::Report;
+use quell_record::trial::{Finding, Pairs, signed};
+use serde_json::{Value, json};
+
+use super::live::{seconds, told_to_end};
+use super::read::{analysed, open};
+use crate::output::{note, paragraph, say};
+use crate::table::{Table, number, words};
+use crate::usage::usage;
+
+/// Whether a setting helps a command: runs it as it is and with the setting, by turns
+///
+/// Runs the command until the difference in CPU time is known or the time is over, and prints what changed with its
+/// bounds (99 % confidence). The command must end by itself and do the same each time; its standard output is dropped.
+/// `quell try --advice FILE -- COMMAND` takes the setting from a recording that `quell record -o FILE` kept. Exit codes:
+/// 0 tried, 1 the command fails or cannot be started, 2 bad arguments.
+#[derive(Debug, Args)]
+pub struct TryArgs {
+    /// Set this environment variable; may be repeated
+    #[arg(long, value_name = "NAME=VALUE", value_parser = setting)]
+    env: Vec<String>,
+    /// Set what this recording advises first that is a setting
+    #[arg(long, value_name = "FILE", conflicts_with = "env")]
+    advice: Option<PathBuf>,
+    /// Stop after so many seconds, and say what is known then
+    #[arg(long, value_name = "N", default_value = "60", value_parser = seconds)]
+    seconds: Duration,
+    /// Print one JSON object instead of a table
+    #[arg(long)]
+    json: bool,
+    /// The command
+    #[arg(last = true, required = true, value_name = "COMMAND")]
+    command: Vec<OsString>,
+}
+
+/// A measure of a run: its key and its name, how it is shown, and how it is read.
+struct Measure {
+    key: &'static str,
+    name: &'static str,
+    shown: fn(f64) -> String,
+    of: fn(&Spent) -> Option<f64>,
+}
+
+/// What is measured. The first one decides.
+const MEASURES: [Measure; 6] = [
+    Measure {
+        key: "cpu_ns",
+        name: "CPU time",
+        shown: time,
+        of: |spent| Some(spent.cpu.as_nanos() as f64),
+    },
+    Measure {
+        key: "kernel_ns",
+        name: "of it in the kernel",
+        shown: time,
+        of: |spent| Some(spent.kernel.as_nanos() as f64),
+    },
+    Measure {
+        key: "wall_ns",
+        name: "wall time",
+        shown: time,
+        of: |spent| Some(spent.wall.as_nanos() as f64),
+    },
+    Measure {
+        key: "interrupts",
+        name: "shootdown interrupts",
+        shown: |number| count(number as u64),
+        of: |spent| spent.interrupts.map(|number| number as f64),
+    },
+    Measure {
+        key: "faults",
+        name: "page faults",
+        shown: |number| count(number as u64),
+        of: |spent| Some(spent.faults as f64),
+    },
+    Measure {
+        key: "peak_bytes",
+        name: "peak memory",
+        shown: |bytes| format!("{:.1} MB", bytes / 1e6),
+        of: |spent| Some(spent.peak as f64),
+    },
+];
+
+/// Tries it.
+///
+/// # Errors
+/// If the command fails or cannot be started, or the recording cannot be read or advises no setting.
+pub fn run(args: &TryArgs) -> anyhow::Result<ExitCode> {
+    let over = told_to_end()?;
+    let set = args.set()?;
+    let shown = set.join(" ");
+    let run = |changed: bool| -> anyhow::Result<Spent> {
+        let (program, arguments) = args.command.split_first().expect("clap requires one");
+        let mut command = Command::new(program);
+        command
+            .args(arguments)
+            .stdin(Stdio::null())
+            .stdout(Stdio::null());
+        if changed {
+            let pairs = set.iter().filter_map(|set| set.split_once('='));
+            command.envs(pairs);
+        }
+        let spent = Spent::of(&mut command)
+            .with_context(|| format!("{} cannot be started", program.to_string_lossy()))?;
+        let with = if changed {
+            format!(" with {shown}")
+        } else {
+            String::new()
+        };
+        if !spent.status.success() && !over.load(Ordering::Relaxed) {
+            bail!("the command{with} ended with {}", spent.status);
+        }
+        Ok(spent)
+    };
+    let begun = Instant::now();
+    // What comes into caches and memory with the first run is nobody's difference.
+    run(false)?;
+    let mut pairs: [Pairs; MEASURES.len()] = std::array::from_fn(|_| Pairs::default());
+    let mut done = 0;
+    while !pairs[0].is_known() && begun.elapsed() < args.seconds {
+        let first_changed = done % 2 == 1;
+        let (one, other) = (run(first_changed)?, run(!first_changed)?);
+        if over.load(Ordering::Relaxed) {
+            break;
+        }
+        let (before, after) = if first_changed {
+            (other, one)
+        } else {
+            (one, other)
+        };
+        for (pairs, measure) in pairs.iter_mut().zip(&MEASURES) {
+            if let Some((before, after)) = (measure.of)(&before).zip((measure.of)(&after)) {
+                pairs.add(before, after);
+            }
+        }
+        done += 1;
+    }
+    if args.json {
+        let measures = pairs.iter().zip(&MEASURES);
+        let measures = measures.map(|(pairs, measure)| (measure.key.to_owned(), told(pairs)));
+        let measures: serde_json::Map<String, Value> = measures.collect();
+        let object = json!({"set": set, "pairs": done, "measures": measures});
+        say!("{}", serde_json::to_string_pretty(&object)?);
+        return Ok(ExitCode::SUCCESS);
+    }
+    paragraph(verdict(&pairs[0], &shown, done, begun.elapsed()));
+    say!("{}", table(&pairs));
+    Ok(ExitCode::SUCCESS)
+}
+
+impl TryArgs {
+    /// What is to be set.
+    fn set(&self) -> anyhow::Result<Vec<String>> {
+        let Some(path) = &self.advice else {
+            return match self.env.is_empty() {
+                true => Err(usage(
+                    "nothing to try: name --env NAME=VALUE or --advice FILE",
+                )),
+                false => Ok(self.env.clone()),
+            };
+        };
+        let (mut source, name) = open(path)?;
+        let (all, _) = analysed(&mut *source, &mut ())?;
+        let report = Report::new(all, None);
+        let knob = report.advice.into_iter().find_map(|advice| advice.knob);
+        let Some(knob) = knob else {
+            return Err(usage(format_args!(
+                "--advice {name}: none of what it advises is a setting of an allocator or a runtime that is known; \
+                 name one with --env"
+            )));
+        };
+        note!(
+            "{}: {} ({}; {})",
+            knob.allocator,
+            knob.set.join(" "),
+            knob.memory,
+            knob.source
+        );
+        Ok(knob.set)
+    }
+}
+
+/// What came of it, in one sentence.
+fn verdict(cpu: &Pairs, shown: &str, pairs: usize, took: Duration) -> String {
+    let change = cpu.change().map(signed);
+    let change = change.unwrap_or_else(|| "not known".to_owned());
+    let within = format!("{pairs} pairs of runs, {:.0} s", took.as_secs_f64());
+    match cpu.finding() {
+        Finding::Less => format!("{shown} helps: CPU time {change} ({within})"),
+        Finding::More => format!("{shown} makes it worse: CPU time {change} ({within})"),
+        Finding::Same => {
+            format!("{shown} changes nothing: CPU time is the same within 1 % ({within})")
+        }
+        Finding::Unknown => format!(
+            "Whether {shown} helps cannot be told: CPU time {change} ({within}); more time (--seconds) or a quieter machine \
+             would tell"
+        ),
+    }
+}
+
+/// Each measure before and after.
+fn table(pairs: &[Pairs]) -> Table {
+    let mut table = Table::new([
+        words("what"),
+        number("as it is"),
+        number("changed"),
+        number("difference"),
+    ]);
+    for (pairs, measure) in pairs.iter().zip(&MEASURES) {
+        let (before, after) = pairs.medians();
+        let difference = match (pairs.finding(), pairs.change()) {
+            (_, None) => "–".into(),
+            (Finding::Same, _) => "none".into(),
+            (_, Some(change)) => signed(change),
+        };
+        let shown = |value| match pairs.before.is_empty() {
+            true => "–".to_owned(),
+            false => (measure.shown)(value),
+        };
+        table.row([
+            measure.name.to_owned(),
+            shown(before),
+            shown(after),
+            difference,
+        ]);
+    }
+    table
+}
+
+/// A measure as JSON: medians, the bounds of the change, and what these say.
+fn told(pairs: &Pairs) -> Value {
+    if pairs.before.is_empty() {
+        return Value::Null;
+    }
+    let (before, after) = pairs.medians();
+    json!({"before": before, "after": after, "change": pairs.change(), "finding": pairs.finding()})
+}
+
+/// A variable and its value.
+fn setting(word: &str) -> Result<String, String> {
+    match word.split_once('=') {
+        Some((name, _)) if !name.is_empty() => Ok(word.to_owned()),
+        _ => Err("expected NAME=VALUE, for example MALLOC_TRIM_THRESHOLD_=1073741824".to_owned()),
+    }
+}

@@ -1,0 +1,128 @@
+//! Which setting makes an allocator or a runtime do what is advised: a table, `allocators.toml`, that people add to.
+
+use std::sync::LazyLock;
+
+use serde::{Deserialize, Serialize};
+
+/// The table.
+static ALLOCATORS: LazyLock<Vec<Allocator>> = LazyLock::new(|| {
+    #[derive(Deserialize)]
+    struct Table {
+        allocator: Vec<Allocator>,
+    }
+    let table: Table = toml::from_str(include_str!("../../allocators.toml"))
+        .expect("the table is part of the program, and a test reads it");
+    table.allocator
+});
+
+/// An allocator or a runtime.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Allocator {
+    name: String,
+    frames: Vec<String>,
+    source: String,
+    knob: Vec<Known>,
+}
+
+/// One of its settings.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Known {
+    kinds: Vec<String>,
+    set: String,
+    also: Option<String>,
+    memory: String,
+}
+
+/// A setting that does what is advised.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Knob {
+    /// The allocator or the runtime.
+    pub allocator: String,
+    /// Environment variables, each as `NAME=VALUE`.
+    pub set: Vec<String>,
+    /// What it does to memory in use.
+    pub memory: String,
+    /// Where it is documented.
+    pub source: String,
+}
+
+/// The setting for advice of this kind on a site with these frames, innermost first.
+pub(super) fn knob<'f>(kind: &str, frames: impl Iterator<Item = &'f str> + Clone) -> Option<Knob> {
+    let is_its = |allocator: &&Allocator| {
+        let mut frames = frames.clone();
+        frames.any(|frame| {
+            allocator
+                .frames
+                .iter()
+                .any(|begin| frame.starts_with(&**begin))
+        })
+    };
+    let allocator = ALLOCATORS.iter().find(is_its)?;
+    let known = allocator
+        .knob
+        .iter()
+        .find(|knob| knob.kinds.iter().any(|of| of == kind))?;
+    Some(Knob {
+        allocator: allocator.name.clone(),
+        set: [&known.set]
+            .into_iter()
+            .chain(&known.also)
+            .cloned()
+            .collect(),
+        memory: known.memory.clone(),
+        source: allocator.source.clone(),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_setting_is_found_by_the_frames_between_the_call_and_the_program() {
+        let set = |kind: &str, frames: &[&str]| {
+            let knob = knob(kind, frames.iter().copied());
+            knob.map(|knob| (knob.allocator, knob.set[0].clone()))
+        };
+        let jemalloc = ["__madvise", "je_pages_purge_forced", "pac_decay", "main"];
+        let (name, value) = set("keep", &jemalloc).unwrap();
+        assert_eq!(name, "jemalloc");
+        assert!(value.starts_with("MALLOC_CONF=dirty_decay_ms:"));
+        // An allocator that calls the C library is not the C library.
+        let rust = [
+            "__madvise",
+            "_rjem_je_pages_purge_forced",
+            "libc.so.6+0x10",
+            "main",
+        ];
+        assert_eq!(set("keep", &rust).unwrap().0, "jemalloc in Rust");
+        assert_eq!(
+            set("cache", &["__munmap", "munmap_chunk", "main"])
+                .unwrap()
+                .0,
+            "glibc"
+        );
+        // No setting does this, and this is nobody's.
+        assert_eq!(set("huge", &jemalloc), None);
+        assert_eq!(set("keep", &["__madvise", "main"]), None);
+    }
+
+    #[test]
+    fn every_entry_can_be_followed() {
+        for allocator in ALLOCATORS.iter() {
+            assert!(allocator.source.starts_with("https://"), "{allocator:?}");
+            for knob in &allocator.knob {
+                for set in [&knob.set].into_iter().chain(&knob.also) {
+                    let (name, value) = set.split_once('=').expect("NAME=VALUE");
+                    assert!(!name.is_empty() && !value.is_empty(), "{set}");
+                }
+                assert!(
+                    !knob.memory.is_empty() && !knob.kinds.is_empty(),
+                    "{allocator:?}"
+                );
+            }
+        }
+    }
+}

@@ -1,0 +1,199 @@
+//! Whether a change to a program helps: it runs as it is and changed, by turns, and the differences of the pairs say by how
+//! much, within which bounds, and when it is time to stop.
+//!
+//! Each pair gives one ratio, changed to unchanged. Bounds are those of a mean of so many logarithms with 99 % confidence
+//! (Student's), because they are looked at after each pair. A drift of the host hits both runs of a pair, and pairs begin
+//! with either by turns.
+
+use serde::Serialize;
+
+/// Fewer pairs say nothing.
+const FEWEST: usize = 4;
+
+/// A difference below this is none.
+const SMALL: f64 = 0.01;
+
+/// Student's t for 99 % to both sides, by degrees of freedom from 1; later ones are taken as the last.
+const STUDENT: [f64; 20] = [
+    63.66, 9.92, 5.84, 4.60, 4.03, 3.71, 3.50, 3.36, 3.25, 3.17, 3.11, 3.05, 3.01, 2.98, 2.95,
+    2.92, 2.90, 2.88, 2.86, 2.85,
+];
+
+/// By how much something changed, as a share of what it was: -0.3 is 30 % less.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct Change {
+    /// At least.
+    pub least: f64,
+    /// At most.
+    pub most: f64,
+}
+
+/// What can be said of a change.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Finding {
+    /// It is less.
+    Less,
+    /// It is more.
+    More,
+    /// It is the same within a hundredth.
+    Same,
+    /// The bounds hold both.
+    Unknown,
+}
+
+/// What was measured of pairs of runs, unchanged and changed.
+#[derive(Clone, Debug, Default, Serialize)]
+pub struct Pairs {
+    /// Unchanged.
+    pub before: Vec<f64>,
+    /// Changed.
+    pub after: Vec<f64>,
+}
+
+impl Pairs {
+    /// One more pair.
+    pub fn add(&mut self, before: f64, after: f64) {
+        self.before.push(before);
+        self.after.push(after);
+    }
+
+    /// The middle of both.
+    pub fn medians(&self) -> (f64, f64) {
+        (median(&self.before), median(&self.after))
+    }
+
+    /// By how much it changed. `None` from too few pairs.
+    pub fn change(&self) -> Option<Change> {
+        let count = self.before.len();
+        if count < FEWEST {
+            return None;
+        }
+        // What is nothing in both is unchanged; one more of each keeps nothing from being infinitely less than little.
+        let ratio = |(before, after): (&f64, &f64)| ((after + 1.0) / (before + 1.0)).ln();
+        let ratios: Vec<f64> = self.before.iter().zip(&self.after).map(ratio).collect();
+        let mean = ratios.iter().sum::<f64>() / count as f64;
+        let squares: f64 = ratios.iter().map(|ratio| (ratio - mean).powi(2)).sum();
+        let error = (squares / (count - 1) as f64 / count as f64).sqrt();
+        let by = STUDENT[(count - 2).min(STUDENT.len() - 1)] * error;
+        Some(Change {
+            least: (mean - by).exp() - 1.0,
+            most: (mean + by).exp() - 1.0,
+        })
+    }
+
+    /// What that says.
+    pub fn finding(&self) -> Finding {
+        match self.change() {
+            Some(change) if change.most < 0.0 && change.least < -SMALL => Finding::Less,
+            Some(change) if change.least > 0.0 && change.most > SMALL => Finding::More,
+            Some(change) if change.least >= -SMALL && change.most <= SMALL => Finding::Same,
+            _ => Finding::Unknown,
+        }
+    }
+
+    /// Whether more pairs would hardly say more: it is the same, or the bounds are nearer to each other than to nothing.
+    pub fn is_known(&self) -> bool {
+        let narrow = |change: Change| {
+            let size = change.least.abs().max(change.most.abs());
+            change.most - change.least < (0.5 * size).max(SMALL)
+        };
+        self.finding() != Finding::Unknown && self.change().is_some_and(narrow)
+    }
+}
+
+fn median(values: &[f64]) -> f64 {
+    let mut sorted = values.to_vec();
+    sorted.sort_by(f64::total_cmp);
+    let middle = |at: usize| sorted.get(at).copied().unwrap_or(0.0);
+    (middle(sorted.len().saturating_sub(1) / 2) + middle(sorted.len() / 2)) / 2.0
+}
+
+/// A change in percent, with its sign.
+pub fn signed(change: Change) -> String {
+    let of = |share: f64| match share.abs() * 100.0 {
+        10.0.. => format!("{:+.0}", share * 100.0),
+        _ => format!("{:+.1}", share * 100.0),
+    };
+    format!("{} to {} %", of(change.least), of(change.most))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A number from -0.5 to 0.5.
+    fn random(state: &mut u64) -> f64 {
+        *state = state
+            .wrapping_mul(6364136223846793005)
+            .wrapping_add(1442695040888963407);
+        (*state >> 33) as f64 / (1u64 << 31) as f64 - 0.5
+    }
+
+    /// Pairs until it is known, at most so many, of runs that deviate by this share and change by that factor.
+    fn tried(seed: u64, noise: f64, factor: f64, most: usize) -> Pairs {
+        let mut state = seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) + 1;
+        let mut pairs = Pairs::default();
+        while pairs.before.len() < most && !pairs.is_known() {
+            let mut run = |factor: f64| {
+                let sum: f64 = (0..12).map(|_| random(&mut state)).sum();
+                1e9 * factor * (1.0 + noise * sum)
+            };
+            let before = run(1.0);
+            pairs.add(before, run(factor));
+        }
+        pairs
+    }
+
+    #[test]
+    fn what_changes_is_found_and_what_does_not_is_said_to_be_the_same() {
+        let found = |noise, factor, finding| {
+            let all = (0..200).filter(|&seed| tried(seed, noise, factor, 40).finding() == finding);
+            all.count()
+        };
+        assert!(found(0.02, 0.7, Finding::Less) >= 198);
+        assert!(found(0.02, 1.3, Finding::More) >= 198);
+        assert!(found(0.003, 1.0, Finding::Same) >= 180);
+        // Where nothing changes, hardly ever is a change found, however noisy runs are and often it is looked at.
+        for noise in [0.003, 0.05, 0.3] {
+            let wrong = found(noise, 1.0, Finding::Less) + found(noise, 1.0, Finding::More);
+            assert!(wrong <= 12, "{wrong} of 200 at {noise}");
+        }
+    }
+
+    #[test]
+    fn bounds_hold_what_is_true_and_come_together() {
+        let (mut held, mut widths) = (0, [0.0, 0.0]);
+        for seed in 0..200 {
+            for (width, most) in widths.iter_mut().zip([5, 20]) {
+                let mut pairs = tried(seed, 0.1, 0.9, 4);
+                let more = tried(seed + 1000, 0.1, 0.9, most);
+                for (before, after) in more.before.iter().zip(&more.after) {
+                    pairs.add(*before, *after);
+                }
+                let change = pairs.change().unwrap();
+                held += u32::from(change.least <= -0.1 && -0.1 <= change.most);
+                *width += change.most - change.least;
+            }
+        }
+        assert!(held >= 380, "{held} of 400");
+        assert!(widths[1] < widths[0] / 1.5, "{widths:?}");
+    }
+
+    #[test]
+    fn nothing_is_no_change_and_few_pairs_say_nothing() {
+        let mut pairs = Pairs::default();
+        for _ in 0..3 {
+            pairs.add(0.0, 0.0);
+        }
+        assert_eq!((pairs.change(), pairs.finding()), (None, Finding::Unknown));
+        pairs.add(0.0, 0.0);
+        assert_eq!(pairs.finding(), Finding::Same);
+        assert!(pairs.is_known());
+        let change = Change {
+            least: -0.31,
+            most: 0.004,
+        };
+        assert_eq!(signed(change), "-31 to +0.4 %");
+    }
+}
