@@ -168,7 +168,7 @@ impl BootArgs {
         words.extend(self.options.iter().cloned());
         let line = words.join(" ");
         let options = Options::parse(&line).map_err(usage)?;
-        let is_rule = |name: &str| quell_vm::rules::named(name).is_some();
+        let is_rule = |name: &str| quell_mutants::list::named(name).is_some();
         refused::check(&options, self.cpus, workload, &is_rule).map_err(usage)?;
         Ok(words)
     }

@@ -18,6 +18,7 @@ mod layout;
 mod list;
 mod measure;
 mod merge;
+mod mutants;
 mod numbers;
 mod options;
 mod output;

@@ -16,9 +16,11 @@ use quell_experiments::jobs::{Results, accesses_per_second};
 use quell_experiments::numbers::{Skill, Verdict, digits};
 use quell_experiments::report;
 use quell_experiments::reproduce::{self, Experiment, Row, hits};
+use quell_mutants::list;
 use quell_workloads::Workload;
 use serde::Serialize;
 
+use crate::mutants;
 use crate::output::{self, Destination, paragraph, say};
 use crate::table::{Cell, Table, number, verdict, words};
 use crate::usage::usage;
@@ -334,6 +336,11 @@ pub fn run(args: &ReproduceArgs) -> Result<ExitCode> {
     let began = Instant::now();
     let form = args.form();
     let plans = args.experiments()?;
+    if args.guards
+        && let Some(code) = mutants::in_copy()?
+    {
+        return Ok(code);
+    }
     let place = args.place()?;
     let mut results = Results::default();
     if form == Form::Text && !args.guards {
@@ -349,7 +356,8 @@ pub fn run(args: &ReproduceArgs) -> Result<ExitCode> {
         Form::Text if args.details => print_details(&rows),
         Form::Markdown | Form::Text | Form::Json => {}
     }
-    let guarded = match args.guards || form == Form::Json || place.is_some() {
+    // Guards are left out in the copy that holds the mutants alone.
+    let guarded = match list::IN_COPY && (args.guards || form == Form::Json || place.is_some()) {
         true => guards::plans(args.only.as_deref()),
         false => Vec::new(),
     };

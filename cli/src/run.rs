@@ -6,14 +6,16 @@ use std::sync::Arc;
 
 use anyhow::Result;
 use clap::Args;
-use quell::{Counter, Policy, Rule, Stats};
+use quell::{Counter, Policy, Stats};
 use quell_clock::Progress;
 use quell_experiments::jobs::{Job, Results};
 use quell_experiments::numbers::{digits, spread};
 use quell_experiments::progress;
 use quell_experiments::run::{CallLatency, Report};
 use quell_experiments::trial::{Outcome, Trial, TrialError};
+use quell_mutants::{Mutant, list};
 
+use crate::mutants;
 use crate::options::{MachineArgs, WorkloadArgs};
 use crate::output::{Destination, note, paragraph, say, several};
 use crate::table::{Table, number, words};
@@ -52,15 +54,15 @@ pub struct RunArgs {
     /// Leaves a guard out, to see what it costs and what breaks without it: the name of a mutant that
     /// `quell explore --mutants` lists; may be repeated. The contract may break, and the run may never end
     #[arg(long, value_name = "GUARD", value_parser = guard)]
-    without: Vec<&'static Rule>,
+    without: Vec<&'static Mutant>,
 }
 
-/// The rule with the mutant of that name.
+/// The mutant of that name.
 ///
 /// # Errors
 /// If there is none.
-pub fn guard(name: &str) -> Result<&'static Rule, String> {
-    quell_vm::rules::named(name)
+pub fn guard(name: &str) -> Result<&'static Mutant, String> {
+    list::named(name)
         .ok_or_else(|| "no mutant of that name; `quell explore --mutants` lists them".into())
 }
 
@@ -83,6 +85,11 @@ pub fn refusal(error: TrialError) -> anyhow::Error {
 pub fn run(args: RunArgs) -> Result<ExitCode> {
     let workload = args.workload.resolve()?;
     let machine = args.machine.resolve()?;
+    if !args.without.is_empty()
+        && let Some(code) = mutants::in_copy()?
+    {
+        return Ok(code);
+    }
     let policy = args.policy;
     let cpus = args.cpus.map_or(workload.cpus(), usize::from);
     // Tried before the run, so that a path that cannot be written costs no time.
@@ -90,6 +97,13 @@ pub fn run(args: RunArgs) -> Result<ExitCode> {
     let trace = trace
         .map(|path| Destination::open("--trace", Some(path), ""))
         .transpose()?;
+    // Kept until the process ends, as the command's arguments are.
+    let without: &'static [&'static str] = (args
+        .without
+        .iter()
+        .map(|guard| guard.name.as_str())
+        .collect::<Vec<_>>())
+    .leak();
     let trial = Trial {
         machine: &machine,
         workload,
@@ -103,12 +117,10 @@ pub fn run(args: RunArgs) -> Result<ExitCode> {
     let outcome = progress::show(
         &what,
         || far.share().into(),
-        || trial.run_watched(&args.without, &far),
+        || trial.run_watched(without, &far),
     );
     let outcome = outcome.map_err(refusal)?;
     let mut others = Results::default();
-    // Kept until the process ends, as the command's arguments are.
-    let without: &'static [&'static Rule] = args.without.clone().leak();
     let job = |seed| Job {
         seed,
         without,
@@ -144,7 +156,7 @@ pub fn run(args: RunArgs) -> Result<ExitCode> {
     if args.json {
         say!(
             "{}",
-            serde_json::to_string_pretty(&Report::of(&trial, &args.without, &outcome, &values))?
+            serde_json::to_string_pretty(&Report::of(&trial, without, &outcome, &values))?
         );
     } else {
         print(&trial, &args.without, &outcome, &values);
@@ -166,7 +178,7 @@ pub fn run(args: RunArgs) -> Result<ExitCode> {
     })
 }
 
-fn print(trial: &Trial<'_>, without: &[&'static Rule], outcome: &Outcome, values: &[f64]) {
+fn print(trial: &Trial<'_>, without: &[&'static Mutant], outcome: &Outcome, values: &[f64]) {
     paragraph(format_args!(
         "{} on {}, {}, policy {}, seed {}",
         trial.workload.name(),

@@ -7,10 +7,12 @@ use std::process::ExitCode;
 
 use anyhow::Result;
 use clap::Args;
-use quell::{Counter, Policy, Rule};
+use quell::{Counter, Policy};
+use quell_mutants::Mutant;
 use quell_threads::vm::{Performance, Report, RunError};
 use serde::Serialize;
 
+use crate::mutants;
 use crate::options::WorkloadArgs;
 use crate::output::{paragraph, say, several};
 use crate::run::{engine_rows, guard, table_of};
@@ -38,7 +40,7 @@ pub struct StressArgs {
     /// Leaves a guard out until what it guards against is seen, to see that it is: the name of a mutant that
     /// `quell explore --mutants` lists. The run ends there
     #[arg(long, value_name = "GUARD", value_parser = guard)]
-    without: Option<&'static Rule>,
+    without: Option<&'static Mutant>,
 }
 
 #[derive(Serialize)]
@@ -68,6 +70,11 @@ struct Json<'a> {
 /// If something asked for does not exist, or the workload came to no end.
 pub fn run(args: &StressArgs) -> Result<ExitCode> {
     let workload = args.workload.resolve()?;
+    if args.without.is_some()
+        && let Some(code) = mutants::in_copy()?
+    {
+        return Ok(code);
+    }
     let performance = Performance {
         workload,
         cpus: args.cpus.map_or(workload.cpus(), usize::from),
@@ -104,7 +111,7 @@ fn json<'a>(performance: &'a Performance, report: &'a Report) -> Json<'a> {
         policy: performance.policy.to_string(),
         cpus: performance.cpus,
         seed: performance.seed,
-        without: performance.without.map(|guard| guard.name),
+        without: performance.without.map(|guard| guard.name.as_str()),
         parameters: parameters
             .filter_map(|parameter| Some((parameter.name, workload.get(parameter.name)?)))
             .collect(),

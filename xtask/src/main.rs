@@ -29,6 +29,8 @@ cargo xtask package
     builds the crates that others use from what would be published of them
 cargo xtask mutate [--only N] [--file FILE.rs] [--sample K [--seed S]] [--tests] [--thorough] [--jobs N] [--json]
     tries mutants of the engine that a program makes, all or some; with --tests by the engine's tests alone
+cargo xtask copy CARGO'S ARGUMENTS ...
+    runs cargo in the copy of the workspace that holds the mutants of search/mutants/mutants
 cargo xtask mutate --list
     says what they are";
 
@@ -88,6 +90,10 @@ fn main() -> ExitCode {
         ["api"] => return told(api::run(false)),
         ["api", "--accept"] => return told(api::run(true)),
         ["package"] => return told(package::run()),
+        ["copy", rest @ ..] => match quell_mutants::run::cargo(root()) {
+            Ok(mut cargo) => return told(run(cargo.args(rest))),
+            Err(why) => why.to_string(),
+        },
         ["mutate", ..] => match mutate::asked(&arguments[1..]) {
             Ok(asked) => return told(mutate::run(root(), &asked)),
             Err(why) => why,

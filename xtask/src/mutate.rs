@@ -1,9 +1,9 @@
 //! `cargo xtask mutate`: mutants of the engine that a program makes.
 
-use quell_mutate::judge::{Effort, Verdict, judge, record};
-use quell_mutate::kept::{self, Entry, Kind, PLACE};
-use quell_mutate::sources::{self, Mutant};
-use quell_mutate::{build, tree};
+use quell_mutants::judge::{Effort, Verdict, judge, record};
+use quell_mutants::kept::{self, Entry, Kind, PLACE};
+use quell_mutants::sources::{self, Mutant};
+use quell_mutants::{build, tree};
 use serde_json::json;
 use std::collections::BTreeMap;
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -159,7 +159,7 @@ pub fn run(root: &Path, asked: &Asked) -> Result<(), Wrong> {
         }
         return Ok(());
     }
-    tree::copy(root, &sources)?;
+    tree::copy_derived(root, &sources)?;
     let untyped = build::compile(root, &sources)?;
     let mut wrong: Vec<String> = Vec::new();
     for (number, entry) in &kept {

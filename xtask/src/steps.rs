@@ -92,7 +92,7 @@ pub const STEPS: &[Step] = &[
     // Optimised: debug builds leave more on the stacks by which the search tells states apart, and it would not end.
     step("exhaustive", Optimised,
         &["cargo", "test", "--release", "--package", "quell-adversary", "--test", "adversary", "--", "--ignored"],
-        "small programs hold in every schedule, that search misses nothing, and threads change no campaign"),
+        "small programs hold in every schedule"),
     step("schedules", Optimised, &["cargo", "run", "--release", "--quiet", "--", "explore", "--schedules", "2000"],
         "the contract holds in more than ten million schedules"),
     step("inputs", Tests,
@@ -110,6 +110,12 @@ pub const STEPS: &[Step] = &[
     step("boots", Tests, &["cargo", "test", "--test", "cli", "--", "--ignored", "boot::", "agreement::"],
         "the kernel passes on every architecture, notices mistakes, and counts what the model counts")
         .with(&[("QUELL_REQUIRE_BOOT", "1"), ("QUELL_REQUIRE_BOCHS", "1")]).boots(),
+    // What some mutants break takes two threads that run at the same moment.
+    step("mutants", Alone,
+        &["cargo", "xtask", "copy", "test", "--release", "--locked", "--package", "quell-adversary", "--package",
+          "quell-conformance", "--package", "quell-experiments", "--package", "quell-threads", "--lib", "--tests", "--",
+          "--include-ignored", "mutants"],
+        "every mistake that is made on purpose is found: by the adversary, by threads, by the suite of kernels"),
     step("engine-mutants", Apart, &["cargo", "xtask", "mutate", "--sample", "6", "--seed", "1"],
         "some mutants of the engine that a program makes are killed; `cargo xtask mutate` tries all"),
     step("kernels", Apart, &["cargo", "run", "--release", "--quiet", "--bin", "quell-linux", "--", "both"],
@@ -121,9 +127,8 @@ pub const STEPS: &[Step] = &[
     // A cluster on a host that other work fills takes minutes to come to rest.
     step("python", Alone, &["scripts/test-python"],
         "the Python module gives what the command gives; skipped, and told, where there is no Python"),
-    // What the mutants break takes two threads that run at the same moment.
     step("threads", Alone, &["cargo", "test", "--test", "threads", "--", "--include-ignored", "stress::", "workloads::"],
-        "threads on real cores hold the contract for long and in every workload; a mutant of luck is found")
+        "threads on real cores hold the contract for long and in every workload")
         .with(&[("QUELL_STRESS_OPERATIONS", "2000")]),
     step("host", Alone,
         &["cargo", "test", "--test", "cli", "--test", "record", "--", "--ignored", "--test-threads", "1",

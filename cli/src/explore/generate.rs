@@ -5,6 +5,7 @@
 use super::args::ExploreArgs;
 use super::work::end_on_signals;
 use super::{output, survival};
+use crate::mutants::in_copy;
 use crate::output::{Destination, say, write};
 use crate::table::{Table, number, words};
 use crate::usage::usage;
@@ -248,6 +249,11 @@ pub fn replay(
     recorded: &Recorded,
     trace: Option<&Destination>,
 ) -> anyhow::Result<ExitCode> {
+    if recorded.mistake.is_some_and(Mistake::is_of_source)
+        && let Some(code) = in_copy()?
+    {
+        return Ok(code);
+    }
     let (violation, lines) = shrink::replay_lines(recorded);
     if args.json {
         output::steps_json(

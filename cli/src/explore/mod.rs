@@ -20,6 +20,7 @@ use std::time::Instant;
 
 pub use args::ExploreArgs;
 
+use crate::mutants::in_copy;
 use crate::output::{Destination, INTERRUPTED, note, say};
 use crate::results::{Keeper, ResultsFile};
 use crate::usage::usage;
@@ -51,6 +52,12 @@ pub fn run(args: ExploreArgs) -> anyhow::Result<ExitCode> {
         .jobs
         .or_else(|| std::thread::available_parallelism().ok());
     let jobs = jobs.map_or(1, NonZeroUsize::get);
+    if args.mutants
+        && mutants(&args)?.iter().any(|mistake| mistake.is_of_source())
+        && let Some(code) = in_copy()?
+    {
+        return Ok(code);
+    }
     if args.generate {
         let sought = match args.mutants {
             true => mutants(&args)?,
@@ -82,6 +89,11 @@ pub fn run(args: ExploreArgs) -> anyhow::Result<ExitCode> {
         policies: &args.policy,
     };
     let all = choice.cases(&machines::read).map_err(usage)?;
+    if makes_source(all.iter().map(|case| case.mistake))
+        && let Some(code) = in_copy()?
+    {
+        return Ok(code);
+    }
     let effort = match (args.minutes, args.exhaustive) {
         (Some(minutes), _) => Effort::Minutes(minutes),
         (None, true) => Effort::Exhaustive(args.most),
@@ -195,6 +207,14 @@ fn mutants(args: &ExploreArgs) -> anyhow::Result<Vec<Mistake>> {
     args.names.iter().map(known).collect()
 }
 
+/// Whether one of these is a mistake of the source, which takes the copy that holds the mutants.
+fn makes_source(mistakes: impl IntoIterator<Item = Option<Mistake>>) -> bool {
+    mistakes
+        .into_iter()
+        .flatten()
+        .any(|mistake| mistake.is_of_source())
+}
+
 fn run_replay(
     args: &ExploreArgs,
     code: &str,
@@ -212,6 +232,11 @@ fn run_replay(
         None => parse_code(code),
     }
     .map_err(usage)?;
+    if makes_source([case.mistake])
+        && let Some(code) = in_copy()?
+    {
+        return Ok(code);
+    }
     let (violation, lines) = replay(case, deviations);
     if args.json {
         output::replay_json(&case, violation.as_ref(), &lines);

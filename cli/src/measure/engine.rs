@@ -10,6 +10,7 @@ use quell_threads::cost::{Cost, Costs, Row, SHOOTDOWN_PAGES};
 use serde_json::{Value, json};
 use std::process::ExitCode;
 
+use crate::mutants;
 use crate::output::{paragraph, say};
 use crate::table::{Cell, Table, number, verdict, words};
 
@@ -22,6 +23,10 @@ pub struct EngineArgs {
     /// How often each operation is timed; the medians of samples on an unshared core are printed
     #[arg(long, value_name = "N", default_value_t = 2000, value_parser = clap::value_parser!(u32).range(3..=100_000))]
     rounds: u32,
+    /// Measures what closing holes costs instead: operations beside the same without a guard, in the copy of the
+    /// sources that can leave it out
+    #[arg(long)]
+    guards: bool,
 }
 
 /// Measures and prints. The exit code is 1 if a promise of the tables is not kept.
@@ -29,6 +34,9 @@ pub struct EngineArgs {
 /// # Errors
 /// If the document cannot be written as JSON.
 pub fn run(args: &EngineArgs) -> Result<ExitCode> {
+    if args.guards {
+        return run_guards(args);
+    }
     let bar = ProgressBar::new(u64::from(args.rounds) * 2);
     bar.set_style(ProgressStyle::with_template(
         "{bar:30} round {pos} of {len}",
@@ -43,6 +51,21 @@ pub fn run(args: &EngineArgs) -> Result<ExitCode> {
         print(&costs);
     }
     Ok(ExitCode::from(u8::from(!costs.is_kept())))
+}
+
+fn run_guards(args: &EngineArgs) -> Result<ExitCode> {
+    if let Some(code) = mutants::in_copy()? {
+        return Ok(code);
+    }
+    let guards = quell_threads::cost::guards(args.rounds as usize);
+    if args.json {
+        let document = json!({ "guards": values(&guards) });
+        say!("{}", serde_json::to_string_pretty(&document)?);
+    } else {
+        say!("What closing holes costs (the rest: quell reproduce --guards):");
+        say!("{}", guard_table(&guards));
+    }
+    Ok(ExitCode::SUCCESS)
 }
 
 fn print(costs: &Costs) {
@@ -74,8 +97,6 @@ fn print(costs: &Costs) {
         }
         None => say!("\nNo shootdowns: this process may use one core only."),
     }
-    say!("\nWhat closing holes costs (the rest: quell reproduce --guards):");
-    say!("{}", guard_table(&costs.guards));
     paragraph(format_args!(
         "\nThe machine is made of threads: a root load, an invalidation and an interrupt cost a few stores here. \
          Cycles are ticks of the time-stamp counter. The core was shared in {:.0} % of the samples; ns and cycles \
@@ -138,23 +159,24 @@ pub fn guard_table(rows: &[Row]) -> Table {
     table
 }
 
+fn values(rows: &[Row]) -> Vec<Value> {
+    let value = |row: &Row| {
+        json!({
+            "name": row.name,
+            "ns": row.cost.ns,
+            "cycles": row.cost.cycles,
+            "quartiles_ns": [row.quartiles.0, row.quartiles.1],
+            "limit_ns": row.limit_ns,
+            "baseline": row.baseline_name,
+            "baseline_ns": row.baseline.ns,
+            "baseline_cycles": row.baseline.cycles,
+        })
+    };
+    rows.iter().map(value).collect()
+}
+
 fn document(costs: &Costs) -> Value {
     let one = |cost: Cost| json!({"ns": cost.ns, "cycles": cost.cycles});
-    let values = |rows: &[Row]| -> Vec<Value> {
-        let value = |row: &Row| {
-            json!({
-                "name": row.name,
-                "ns": row.cost.ns,
-                "cycles": row.cost.cycles,
-                "quartiles_ns": [row.quartiles.0, row.quartiles.1],
-                "limit_ns": row.limit_ns,
-                "baseline": row.baseline_name,
-                "baseline_ns": row.baseline.ns,
-                "baseline_cycles": row.baseline.cycles,
-            })
-        };
-        rows.iter().map(value).collect()
-    };
     let shootdowns = costs.shootdowns.map(|all| {
         json!({
             "pages": SHOOTDOWN_PAGES,
@@ -165,7 +187,6 @@ fn document(costs: &Costs) -> Value {
     });
     json!({
         "rows": values(&costs.rows),
-        "guards": values(&costs.guards),
         "shootdowns": shootdowns,
         "shared_core": costs.shared_core,
         "kept": costs.is_kept(),

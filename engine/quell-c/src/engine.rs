@@ -2,7 +2,6 @@
 
 use crate::capacity::QUELL_BATCH_SPACES;
 use crate::machine::{Machine, Places, quell_hooks};
-use crate::mistakes::Kept;
 use crate::place::{
     Made, Place, engine, examine, quell_cpu, quell_engine, quell_ledger_entry, quell_slot, room,
 };
@@ -323,8 +322,8 @@ pub unsafe extern "C" fn quell_engine_new(
                 Machine::new(features, hooks, places, cpus),
                 |machine| {
                     match places {
-                        [] => Engine::with_rules(machine, per_cpu, ledger, policy, Kept),
-                        _ => Engine::with_own_state_and_rules(machine, cpus, ledger, policy, Kept),
+                        [] => Engine::new(machine, per_cpu, ledger, policy),
+                        _ => Engine::with_own_state(machine, cpus, ledger, policy),
                     }
                     .map_err(|error| unsupported(&mut why, error))
                 },

@@ -5,7 +5,6 @@
 
 use crate::capacity::{CHECKED, QUELL_BATCH_SPACES};
 use crate::machine::Machine;
-use crate::mistakes::Kept;
 use crate::place::{Place, QUELL_BATCH_SIZE, QUELL_WORD_ALIGN, quell_batch, room, sized};
 use crate::status::quell_status;
 use core::ffi::c_void;
@@ -76,7 +75,6 @@ pub(crate) type CBatch = Batch<
     Machine,
     &'static AddressSpace<Machine>,
     *mut c_void,
-    Kept,
     Frames,
     QUELL_BATCH_SPACES,
 >;
@@ -89,7 +87,6 @@ type CInFlight = InFlight<
     Machine,
     &'static AddressSpace<Machine>,
     *mut c_void,
-    Kept,
     Frames,
     QUELL_BATCH_SPACES,
 >;

@@ -11,7 +11,6 @@
 
 use crate::capacity::{CHECKED, QUELL_BATCH_SPACES};
 use crate::machine::Machine;
-use crate::mistakes::Kept;
 use crate::status::{quell_status, refuse};
 use core::mem::{MaybeUninit, align_of, size_of};
 use core::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
@@ -506,4 +505,4 @@ pub(crate) unsafe fn stamp(place: *const quell_stamp) -> Result<Stamp, quell_sta
 }
 
 /// The engine.
-pub(crate) type CEngine = Engine<'static, Machine, Kept>;
+pub(crate) type CEngine = Engine<'static, Machine>;

@@ -5,7 +5,7 @@ use crate::part::{NEW, OLD, OWN_ENTRIES, Part};
 use crate::verdict::{Verdict, expect};
 use alloc::vec::Vec;
 use core::sync::atomic::Ordering::SeqCst;
-use quell::{Frame, Outcome, Page, PageRange, PageSize, Purpose, Rules, Scope, Word};
+use quell::{Frame, Outcome, Page, PageRange, PageSize, Purpose, Scope, Word};
 use quell_zero::{ClearPolicy, Clearer, Plan};
 
 /// Where the suite maps its pages: 2 MB apart where tables of their own are wanted.
@@ -22,11 +22,11 @@ pub(crate) const OWN_HALF: &str = "C1 C3 the_kernels_own_mappings_change_everywh
 pub(crate) const DEVICES: &str = "C1 C3 devices_forget_what_changed";
 
 /// One check on one CPU.
-pub(crate) type Step<'s, 'm, H, R> = fn(&Part<'s, 'm, H, R>) -> Verdict;
+pub(crate) type Step<'s, 'm, H> = fn(&Part<'s, 'm, H>) -> Verdict;
 
 /// All checks, with the clauses of the contract before their names. The first asks whether there is
 /// anything to see.
-pub(crate) fn all<'s, 'm, H: Bench, R: Rules>() -> [(&'static str, Step<'s, 'm, H, R>); 14] {
+pub(crate) fn all<'s, 'm, H: Bench>() -> [(&'static str, Step<'s, 'm, H>); 14] {
     [
         ("stale_translations_can_be_seen", Part::stale),
         ("C3 changed_pages_are_read_anew", Part::change),
@@ -45,7 +45,7 @@ pub(crate) fn all<'s, 'm, H: Bench, R: Rules>() -> [(&'static str, Step<'s, 'm, 
     ]
 }
 
-impl<H: Bench, R: Rules> Part<'_, '_, H, R> {
+impl<H: Bench> Part<'_, '_, H> {
     /// Not a check of the engine: a page changes and no CPU flushes.
     fn stale(&self) -> Verdict {
         self.begin(BASE, Rights::Read)?;
@@ -472,7 +472,7 @@ impl<H: Bench, R: Rules> Part<'_, '_, H, R> {
                     (0..512).for_each(|index| self.hw.set_word(frame, index, NEW));
                 }
                 let policy = ClearPolicy::cooperative(Plan::default());
-                let clearer = Clearer::new(self.hw, &policy).with_rules(self.engine.rules());
+                let clearer = Clearer::new(self.hw, &policy);
                 // SAFETY: the block is the suite's, and the other CPUs wait until this one has led.
                 unsafe { clearer.extent(block, Some(block.first), || {}) };
             });

@@ -6,8 +6,8 @@ use alloc::vec::Vec;
 use core::cell::Cell;
 use core::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 use quell::{
-    AddressSpace, Engine, Extent, Frame, KernelEntries, Page, PageRange, Purpose, Residue, Rules,
-    Scope, Word,
+    AddressSpace, Engine, Extent, Frame, KernelEntries, Page, PageRange, Purpose, Residue, Scope,
+    Word,
 };
 
 /// What frames hold before and after a change.
@@ -41,7 +41,7 @@ pub(crate) struct Shared<H: Bench> {
 }
 
 impl<H: Bench> Shared<H> {
-    pub fn new<R: Rules>(engine: &Engine<'_, H, R>) -> Self {
+    pub fn new(engine: &Engine<'_, H>) -> Self {
         let hw = engine.hw();
         let pair = || {
             let extent = hw.take_frames(2);
@@ -70,7 +70,7 @@ impl<H: Bench> Shared<H> {
     }
 
     /// Gives back all that was taken, now that no CPU has a space loaded.
-    pub fn give_back<R: Rules>(&self, engine: &Engine<'_, H, R>) {
+    pub fn give_back(&self, engine: &Engine<'_, H>) {
         for space in &self.spaces {
             engine.hw().detach_device(space.root());
             engine.retire(space);
@@ -84,9 +84,9 @@ impl<H: Bench> Shared<H> {
 }
 
 /// One CPU's part in the suite.
-pub(crate) struct Part<'s, 'm, H: Bench, R: Rules> {
+pub(crate) struct Part<'s, 'm, H: Bench> {
     pub shared: &'s Shared<H>,
-    pub engine: &'s Engine<'m, H, R>,
+    pub engine: &'s Engine<'m, H>,
     pub hw: &'s H,
     pub me: usize,
     crossed: Cell<usize>,
@@ -98,10 +98,10 @@ pub(crate) struct Part<'s, 'm, H: Bench, R: Rules> {
     current: Cell<Option<usize>>,
 }
 
-impl<'s, 'm, H: Bench, R: Rules> Part<'s, 'm, H, R> {
+impl<'s, 'm, H: Bench> Part<'s, 'm, H> {
     pub fn new(
         shared: &'s Shared<H>,
-        engine: &'s Engine<'m, H, R>,
+        engine: &'s Engine<'m, H>,
         before: Option<&'s AddressSpace<H>>,
     ) -> Self {
         Part {

@@ -8,7 +8,7 @@ use crate::checks::{BASE, Step};
 use crate::part::{OLD, Part};
 use crate::verdict::{Verdict, expect};
 use core::sync::atomic::Ordering::{Acquire, Relaxed, Release, SeqCst};
-use quell::{Rules, Word};
+use quell::Word;
 
 /// How often each CPU adds to a word that all of them add to.
 const ADDS: u64 = 2000;
@@ -16,14 +16,14 @@ const ADDS: u64 = 2000;
 const HANDED: u64 = 200;
 
 /// The checks that come first, and end the suite if they fail.
-pub(crate) fn all<'s, 'm, H: Bench, R: Rules>() -> [(&'static str, Step<'s, 'm, H, R>); 2] {
+pub(crate) fn all<'s, 'm, H: Bench>() -> [(&'static str, Step<'s, 'm, H>); 2] {
     [
         ("C1 C7 each_cpu_has_a_number_of_its_own", Part::numbers),
         ("C1 C7 words_are_shared", Part::words),
     ]
 }
 
-impl<H: Bench, R: Rules> Part<'_, '_, H, R> {
+impl<H: Bench> Part<'_, '_, H> {
     /// Each CPU takes the seat of its number, and finds nobody else there.
     fn numbers(&self) -> Verdict {
         let seat = self.shared.seats.get(self.me);

@@ -4,7 +4,7 @@ use crate::bench::Bench;
 use crate::part::{Part, Shared};
 use crate::{checks, promises};
 use core::sync::atomic::Ordering::SeqCst;
-use quell::{AddressSpace, AllRules, Engine, Rules, Word};
+use quell::{AddressSpace, Engine, Word};
 
 /// The result of one check.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -20,14 +20,14 @@ pub struct Check {
 }
 
 /// The suite, shared by all CPUs.
-pub struct Suite<'e, 'm, H: Bench, R: Rules = AllRules> {
-    engine: &'e Engine<'m, H, R>,
+pub struct Suite<'e, 'm, H: Bench> {
+    engine: &'e Engine<'m, H>,
     shared: Shared<H>,
 }
 
-impl<'e, 'm, H: Bench, R: Rules> Suite<'e, 'm, H, R> {
+impl<'e, 'm, H: Bench> Suite<'e, 'm, H> {
     /// A suite for the CPUs of the bench, on an engine that may also have spaces that are not the suite's.
-    pub fn new(engine: &'e Engine<'m, H, R>) -> Self {
+    pub fn new(engine: &'e Engine<'m, H>) -> Self {
         Suite {
             engine,
             shared: Shared::new(engine),
@@ -80,9 +80,9 @@ impl<'e, 'm, H: Bench, R: Rules> Suite<'e, 'm, H, R> {
     /// One check on this CPU, reported by CPU 0; on how many it failed.
     fn check<'s>(
         &self,
-        part: &Part<'s, 'm, H, R>,
+        part: &Part<'s, 'm, H>,
         name: &'static str,
-        check: checks::Step<'s, 'm, H, R>,
+        check: checks::Step<'s, 'm, H>,
         kept: Option<&H::Word>,
         report: &mut impl FnMut(Check),
     ) -> u64 {

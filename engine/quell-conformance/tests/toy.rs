@@ -7,8 +7,7 @@
 
 use quell::{
     Broadcast, CpuId, CpuSet, Engine, Extent, Features, Frame, Hardware, Invalidate, KernelEntries,
-    LedgerEntry, Page, PageRange, PerCpu, Policy, Purpose, Rule, Rules, Scope, Tag, Tagging, Word,
-    rules,
+    LedgerEntry, Page, PageRange, PerCpu, Policy, Purpose, Scope, Tag, Tagging, Word,
 };
 use quell_conformance::{Bench, Check, Rights, Suite};
 use quell_zero::{Clear, Strategy};
@@ -26,8 +25,9 @@ const HANG: u64 = 1000;
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Wrong {
     Nothing,
-    /// The engine makes a mistake.
-    Rule(&'static Rule),
+    /// The engine makes a mistake, by its name.
+    #[cfg(quell_mutants)]
+    Mutant(&'static str),
     /// The initiator does not wait until broadcasts are complete.
     NoCompletion,
     /// Walker caches keep what they know of unlinked tables.
@@ -343,12 +343,6 @@ impl<const S: bool> Broadcast for Toy<S> {
     }
 }
 
-impl<const S: bool> Rules for Toy<S> {
-    fn keeps(&self, rule: &'static Rule) -> bool {
-        self.wrong != Wrong::Rule(rule)
-    }
-}
-
 // SAFETY: a machine in software, whose translations reach no memory but its own words; where it is wrong on
 // purpose, nothing but its own words is read or written.
 unsafe impl<const S: bool> Hardware for Toy<S> {
@@ -626,14 +620,14 @@ fn machine<const S: bool>(
     // One more than the machine has: an engine may know of CPUs that do not run the suite.
     let cpus: Vec<_> = (0..=CPUS).map(|_| PerCpu::new()).collect();
     let ledger: Vec<_> = (0..8).map(|_| LedgerEntry::new()).collect();
-    let engine = Engine::with_rules(toy, cpus.leak(), ledger.leak(), policy, toy)
-        .expect("a machine that holds");
+    let engine =
+        Engine::new(toy, cpus.leak(), ledger.leak(), policy).expect("a machine that holds");
     let engine: &'static EngineOf<S> = Box::leak(Box::new(engine));
     let _ = toy.handler.set(Box::new(|| engine.on_interrupt()));
     (toy, engine)
 }
 
-type EngineOf<const S: bool = true> = Engine<'static, Toy<S>, &'static Toy<S>>;
+type EngineOf<const S: bool = true> = Engine<'static, Toy<S>>;
 
 /// Runs the suite on such a machine; returns what the first CPU was told.
 fn run(tagging: Tagging, policy: Policy, wrong: Wrong) -> Vec<Check> {
@@ -653,6 +647,8 @@ fn run_on<const S: bool>(
             let (suite, checks, process) = (&suite, &checks, &process);
             scope.spawn(move || {
                 ME.set(cpu);
+                #[cfg(quell_mutants)]
+                mutants::make(toy.wrong);
                 TORN.set(toy.wrong == Wrong::TornWords);
                 // The engine itself refuses the second of two CPUs with one number; the suite is to find it.
                 if !toy.wrong.is_of_numbers() {
@@ -742,29 +738,54 @@ fn a_machine_whose_interrupts_wait_for_their_targets_hangs() {
     assert!(hangs(Wrong::InterruptWaits));
 }
 
-#[test]
-fn mistakes_of_the_engine_are_found() {
-    for (rule, name) in [
-        (&rules::SkipLocalFlush, "changed_pages"),
-        (&rules::SkipPost, "changed_pages"),
-        (&rules::HandlerSkipsFlush, "changed_pages"),
-        (&rules::FinishSkipsFlush, "changed_pages"),
-        (&rules::SkipGenerationBump, "changed_pages"),
-        (&rules::SwitchIgnoresGeneration, "own_pages"),
-        (&rules::DebtNotRecorded, "second_actors"),
-        (&rules::SettleSkipped, "second_actors"),
-        (&rules::ClaimSkipsDebt, "owed_flushes"),
-        (&quell_zero::rules::zero::ZeroSkipsTail, "zeroed_is_zero"),
-        (&rules::KernelSkipsIdle, "kernels_own"),
-        (&rules::KernelKeptUnderTags, "kernels_own"),
-        (&rules::KernelDebtPaidByTag, "kernels_own"),
-    ] {
-        fails(PCID, Wrong::Rule(rule), name);
+/// Which mutant is on, for each CPU's thread.
+#[cfg(quell_mutants)]
+mod mutants {
+    use super::Wrong;
+    use quell::selector;
+    use std::cell::Cell;
+
+    thread_local! {
+        static MADE: Cell<u32> = const { Cell::new(0) };
     }
+
+    pub fn make(wrong: Wrong) {
+        selector::install(|number| MADE.get() == number);
+        MADE.set(match wrong {
+            Wrong::Mutant(name) => selector::number_of(name).expect("a mutant"),
+            _ => 0,
+        });
+    }
+}
+
+#[cfg(quell_mutants)]
+#[test]
+fn mutants_of_the_engine_are_found() {
+    for (mutant, name) in [
+        ("SkipLocalFlush", "changed_pages"),
+        ("SkipPost", "changed_pages"),
+        ("HandlerSkipsFlush", "changed_pages"),
+        ("FinishSkipsFlush", "changed_pages"),
+        ("SkipGenerationBump", "changed_pages"),
+        ("SwitchIgnoresGeneration", "own_pages"),
+        ("DebtNotRecorded", "second_actors"),
+        ("SettleSkipped", "second_actors"),
+        ("ClaimSkipsDebt", "owed_flushes"),
+        ("ZeroSkipsTail", "zeroed_is_zero"),
+        ("KernelSkipsIdle", "kernels_own"),
+        ("KernelKeptUnderTags", "kernels_own"),
+        ("KernelDebtPaidByTag", "kernels_own"),
+    ] {
+        fails(PCID, Wrong::Mutant(mutant), name);
+    }
+    fails(ASID, Wrong::Mutant("SettleOnlyWaits"), "second_actors");
+}
+
+#[test]
+fn barriers_that_are_left_out_are_found() {
     // The barrier that was left out, and the one that another CPU waited at instead of its own.
     fails(PCID, Wrong::LeafOnly, "unlinked_tables");
     fails(ASID, Wrong::NoCompletion, "changed_pages");
-    fails(ASID, Wrong::Rule(&rules::SettleOnlyWaits), "second_actors");
 }
 
 /// A kernel runs the suite while it runs: afterwards each CPU has loaded what it had, takes part in

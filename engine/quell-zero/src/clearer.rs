@@ -2,10 +2,9 @@
 
 use crate::machine::Clear;
 use crate::pieces::ClearPolicy;
-use crate::rules::ZeroRules;
 use crate::strategy::Temperature;
 use crate::zeroed::{Clearable, Zeroed};
-use quell::{AllRules, Extent, Frame, Rules};
+use quell::{Extent, Frame};
 
 /// What [`Clearer::extent`] did, for statistics.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -20,34 +19,17 @@ pub struct Cleared {
 
 /// Clears memory of a machine by a policy.
 #[derive(Clone, Copy, Debug)]
-pub struct Clearer<'a, M, R = AllRules> {
+pub struct Clearer<'a, M> {
     machine: &'a M,
     policy: &'a ClearPolicy,
-    rules: R,
 }
 
 impl<'a, M: Clear> Clearer<'a, M> {
     /// Clears memory of `machine` by `policy`.
     pub const fn new(machine: &'a M, policy: &'a ClearPolicy) -> Self {
-        Clearer {
-            machine,
-            policy,
-            rules: AllRules,
-        }
+        Clearer { machine, policy }
     }
 
-    /// The same with some of the crate's [rules](crate::rules) not kept, for machines under test.
-    #[doc(hidden)]
-    pub fn with_rules<R: Rules>(self, rules: R) -> Clearer<'a, M, R> {
-        Clearer {
-            machine: self.machine,
-            policy: self.policy,
-            rules,
-        }
-    }
-}
-
-impl<M: Clear, R: Rules> Clearer<'_, M, R> {
     /// Zeroes every byte of `extent` exactly once (C8).
     ///
     /// `fault` is the frame that is read next, if any; it and its neighbours are cleared last and hot.
@@ -63,22 +45,15 @@ impl<M: Clear, R: Rules> Clearer<'_, M, R> {
         fault: Option<Frame>,
         mut preempt: impl FnMut(),
     ) -> Cleared {
-        let policy = ClearPolicy {
-            cap_bytes: self.rules.cap(self.policy.cap_bytes),
-            ..*self.policy
-        };
-        let end = extent.first.plus(extent.frames);
         let mut done = Cleared::default();
-        for piece in policy.pieces_by(&self.rules, extent, fault) {
+        for piece in self.policy.pieces(extent, fault) {
             if done.pieces > 0 {
-                self.rules.between_pieces(&mut preempt);
+                // A kernel that is preempted only where it asks to be must ask. [mutant ZeroHoldsCpu]
+                preempt();
             }
-            let last = piece.extent.first.plus(piece.extent.frames) == end;
-            let run = self
-                .rules
-                .run(piece.extent, last, piece.temperature == Temperature::Hot);
-            // SAFETY: the run is a part of the extent, which is the caller's own.
-            unsafe { self.machine.zero(run, piece.strategy) };
+            // The new owner reads every byte. [mutants ZeroSkipsTail, ZeroSkipsFaultingPage]
+            // SAFETY: the piece is a part of the extent, which is the caller's own.
+            unsafe { self.machine.zero(piece.extent, piece.strategy) };
             done.pieces += 1;
             let bytes = match piece.temperature {
                 Temperature::Hot => &mut done.hot_bytes,
@@ -99,10 +74,5 @@ impl<M: Clear, R: Rules> Clearer<'_, M, R> {
         // SAFETY: the frame owns the memory, and is ours.
         let done = unsafe { self.extent(frame.extent(), fault, preempt) };
         (Zeroed::unchecked(frame), done)
-    }
-
-    /// What may be forgotten on a machine under test.
-    pub(crate) fn rules(&self) -> &R {
-        &self.rules
     }
 }

@@ -15,7 +15,7 @@
 //!   budget of bandwidth, so that a fault finds them ready.
 //!
 //! The crate allocates nothing, locks nothing and contains no instructions of its own (`quell_arch::zero` has
-//! them). Of the engine it takes the names for memory, words that CPUs share, and the form of its rules; a kernel
+//! them). Of the engine it takes the names for memory and words that CPUs share; a kernel
 //! that has no use for the engine uses it alone. It implements [`Clear`], which is one method:
 //!
 //! ```
@@ -70,7 +70,6 @@ pub mod machine;
 pub mod pieces;
 pub mod plan;
 pub mod pool;
-pub mod rules;
 pub mod strategy;
 pub mod zeroed;
 

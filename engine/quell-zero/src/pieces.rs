@@ -18,10 +18,9 @@
 //! recognises the one order and not the other.
 
 use crate::plan::Plan;
-use crate::rules::ZeroRules;
 use crate::strategy::{Strategy, Temperature};
 use quell::addr::PAGE_BYTES;
-use quell::{AllRules, Extent, Frame, PageSize, Rules};
+use quell::{Extent, Frame, PageSize};
 
 /// How extents are cleared.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -76,16 +75,6 @@ impl ClearPolicy {
     /// `fault` is the frame that is read next; without one, or if it lies outside the extent,
     /// everything is cleared around the caches. Numbers of frames wrap round.
     pub fn pieces(&self, extent: Extent, fault: Option<Frame>) -> Pieces<'_> {
-        self.pieces_by(&AllRules, extent, fault)
-    }
-
-    /// The same, with the order that `rules` have.
-    pub(crate) fn pieces_by(
-        &self,
-        rules: &impl Rules,
-        extent: Extent,
-        fault: Option<Frame>,
-    ) -> Pieces<'_> {
         // All counted from the first frame.
         let end = extent.frames;
         let run = |from: u64, to: u64| Extent {
@@ -104,11 +93,12 @@ impl ClearPolicy {
         };
         Pieces {
             policy: self,
-            segments: rules.order(
+            // The neighbourhood last: the program then finds it in the caches. [mutant ZeroFaultingPageFirst]
+            segments: [
                 (run(0, from), Temperature::Bypassing),
                 (run(to, end), Temperature::Bypassing),
                 (run(from, to), Temperature::Hot),
-            ),
+            ],
             at: 0,
             descends: !self.whole_extents && extent.frames <= PageSize::Large.pages(),
         }
@@ -118,6 +108,7 @@ impl ClearPolicy {
     fn limit(&self) -> u64 {
         match (self.whole_extents, self.cap_bytes) {
             (false, _) => 1,
+            // No other thread runs on the CPU until a piece is cleared. [mutant ZeroIgnoresCap]
             (true, Some(cap)) => (cap / PAGE_BYTES).max(1),
             (true, None) => u64::MAX,
         }

@@ -12,11 +12,10 @@
 
 use crate::clearer::Clearer;
 use crate::machine::Clear;
-use crate::rules::ZeroRules;
 use crate::zeroed::{Clearable, Zeroed};
 use core::marker::PhantomData;
 use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
-use quell::{Rules, Word};
+use quell::Word;
 
 /// A [`Clearable`] that fits into one word of a [`Pool`].
 pub trait Pooled: Clearable + Sized {
@@ -201,9 +200,9 @@ impl<'a, W: Word, F: Pooled> Pool<'a, W, F> {
     /// # Panics
     ///
     /// In debug builds, if a frame of `source` is not of the pool's length, and as [`Pool::put`].
-    pub fn fill<M: Clear, R: Rules>(
+    pub fn fill<M: Clear>(
         &self,
-        clearer: &Clearer<'_, M, R>,
+        clearer: &Clearer<'_, M>,
         budget: &Budget<W>,
         now: u64,
         mut source: impl FnMut() -> Option<F>,
@@ -214,8 +213,8 @@ impl<'a, W: Word, F: Pooled> Pool<'a, W, F> {
             if !self.reserve() {
                 break Stopped::Full;
             }
-            let granted = budget.try_spend(self.frame_bytes, now);
-            if !clearer.rules().may_fill(granted) {
+            // Programs that run need the memory's bandwidth more than the pool does. [mutant PoolIgnoresBudget]
+            if !budget.try_spend(self.frame_bytes, now) {
                 self.cancel();
                 break Stopped::Budget;
             }
@@ -228,8 +227,9 @@ impl<'a, W: Word, F: Pooled> Pool<'a, W, F> {
             if frames > 0 {
                 preempt();
             }
-            let clear = |frame| clearer.frame(frame, None, &mut preempt).0;
-            self.insert(clearer.rules().into_pool(frame, clear));
+            // A fault that takes the frame out does not clear it again. [mutant PoolHandsOutDirty]
+            let (frame, _) = clearer.frame(frame, None, &mut preempt);
+            self.insert(frame);
             frames += 1;
         };
         Filled { frames, stopped }

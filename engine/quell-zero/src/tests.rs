@@ -1,14 +1,12 @@
-//! Every promise of this module against a machine that counts what is zeroed, and every mutant
-//! against the test that must notice it.
+//! Every promise of this crate against a machine that counts what is zeroed.
 
-use crate::rules::zero;
 use crate::{
     Available, Budget, Caches, Chooser, Clear, ClearPolicy, Clearer, Piece, Plan, Sample, Strategy,
     Temperature,
 };
 use proptest::prelude::{Just, prop_assert, prop_assert_eq, prop_oneof, proptest};
 use quell::addr::PAGE_BYTES;
-use quell::{Extent, Frame, Rule, Rules};
+use quell::{Extent, Frame};
 use std::collections::HashMap;
 use std::sync::Mutex;
 use std::sync::atomic::AtomicU64;
@@ -54,16 +52,6 @@ impl Clear for Recorder {
     }
 }
 
-/// All rules but one.
-#[derive(Clone, Copy)]
-struct But(Option<&'static Rule>);
-
-impl Rules for But {
-    fn keeps(&self, rule: &'static Rule) -> bool {
-        self.0 != Some(rule)
-    }
-}
-
 fn extent(first: u64, frames: u64) -> Extent {
     Extent {
         first: Frame(first),
@@ -97,16 +85,15 @@ fn two_tone() -> Plan {
     .calibrated(&Plan::default(), &samples)
 }
 
-/// Everything [`Clearer::extent`] promises, checked for one case, perhaps with a rule not kept.
+/// Everything [`Clearer::extent`] promises, checked for one case.
 fn check_clear(
-    mutant: Option<&'static Rule>,
     whole: Extent,
     fault: Option<u64>,
     policy: &ClearPolicy,
 ) -> Result<(), &'static str> {
     let machine = Recorder::default();
     let mut preempted = Vec::new();
-    let clearer = Clearer::new(&machine, policy).with_rules(But(mutant));
+    let clearer = Clearer::new(&machine, policy);
     let preempt = || preempted.push(machine.calls().len());
     // SAFETY: no memory is behind any frame.
     let done = unsafe { clearer.extent(whole, fault.map(Frame), preempt) };
@@ -171,7 +158,7 @@ proptest! {
         neighbours in prop_oneof![0u64..6, Just(u64::MAX - 8000)],
     ) {
         let policy = ClearPolicy { whole_extents, cap_bytes, neighbours, plan: two_tone() };
-        prop_assert_eq!(check_clear(None, extent(first, frames), fault, &policy), Ok(()));
+        prop_assert_eq!(check_clear(extent(first, frames), fault, &policy), Ok(()));
     }
 
     /// Whatever the types allow: tests are built with overflow checks.
@@ -220,30 +207,6 @@ fn number() -> impl proptest::strategy::Strategy<Value = u64> {
         2 => proptest::num::u64::ANY,
         2 => (0..64u32, -2..3i64).prop_map(|(bit, by)| (1u64 << bit).wrapping_add_signed(by)),
     ]
-}
-
-#[test]
-fn each_mutant_of_clearing_is_noticed() {
-    let large = extent(512, 512);
-    let policy = ClearPolicy {
-        cap_bytes: Some(256 << 10),
-        ..ClearPolicy::cooperative(two_tone())
-    };
-    assert_eq!(check_clear(None, large, Some(700), &policy), Ok(()));
-    for (mutant, complaint) in [
-        (&zero::ZeroSkipsTail, "exactly once"),
-        (&zero::ZeroSkipsFaultingPage, "exactly once"),
-        (&zero::ZeroFaultingPageFirst, "cleared last"),
-        (&zero::ZeroIgnoresCap, "exceeds the cap"),
-        (&zero::ZeroHoldsCpu, "preemption point"),
-    ] {
-        let found = check_clear(Some(mutant), large, Some(700), &policy);
-        assert!(
-            found.is_err_and(|e| e.contains(complaint)),
-            "{}: {found:?}",
-            mutant.name
-        );
-    }
 }
 
 #[test]

@@ -19,7 +19,6 @@
 //! fences, reads the tag.
 
 use crate::hardware::{Hardware, Invalidate, Tag};
-use crate::rules::{EngineRules, Rules};
 use crate::word::Word;
 use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
@@ -142,7 +141,6 @@ impl<W: Word> GlobalTags<W> {
     pub(crate) fn acquire<H: Hardware<Word = W>>(
         &self,
         hw: &H,
-        rules: &impl Rules,
         space: &SpaceTag<W>,
         mine: &RunningTag<W>,
         running: &impl RunningTags<W>,
@@ -175,10 +173,11 @@ impl<W: Word> GlobalTags<W> {
             word => word,
         };
         if word >> TAG_BITS != self.generation.load(Relaxed) {
-            (word, rolled_over) = self.deal(hw, rules, word, running);
+            (word, rolled_over) = self.deal(hw, word, running);
             space.word.store(word, Relaxed);
         }
-        if rules.rollover_is_flushed(mine.flush_pending.swap(0, Relaxed) != 0) {
+        // Entries of the last tag generation go before a tag of this one is loaded. [mutant RolloverSkipsFlush]
+        if mine.flush_pending.swap(0, Relaxed) != 0 {
             hw.invalidate(Invalidate::All);
         }
         mine.leaving.store(loaded, Relaxed);
@@ -191,7 +190,7 @@ impl<W: Word> GlobalTags<W> {
         // so the initiator of a broadcast reads this tag, or this CPU walks tables in which the entry is
         // cleared. On Arm a store and a later walk are not ordered by themselves.
         // Lost without it: `TagWalkedBeforeSeen`.
-        rules.fence_before_walk(|| hw.fence());
+        hw.fence();
         (tag_of(word), rolled_over)
     }
 
@@ -199,50 +198,44 @@ impl<W: Word> GlobalTags<W> {
     fn deal<H: Hardware<Word = W>>(
         &self,
         hw: &H,
-        rules: &impl Rules,
         old: u64,
         running: &impl RunningTags<W>,
     ) -> (u64, bool) {
         let generation = self.generation.load(Relaxed);
-        if let Some(word) = self.keep_or_take(hw, rules, old, generation, running) {
+        if let Some(word) = self.keep_or_take(hw, old, generation, running) {
             return (word, false);
         }
         self.roll_over(generation + 1, running);
-        let word = self.keep_or_take(hw, rules, old, generation + 1, running);
+        let word = self.keep_or_take(hw, old, generation + 1, running);
         (word.expect("there are more tags than CPUs"), true)
     }
 
     fn keep_or_take<H: Hardware<Word = W>>(
         &self,
         hw: &H,
-        rules: &impl Rules,
         old: u64,
         generation: u64,
         running: &impl RunningTags<W>,
     ) -> Option<u64> {
         let kept = generation << TAG_BITS | u64::from(tag_of(old).0);
-        if old != 0 && keep_reserved(rules, old, kept, running) {
+        if old != 0 && keep_reserved(old, kept, running) {
             return Some(kept);
         }
         // A CPU that is between two roots still walks below the one that it had, under that space's last tag. It holds
         // no lock and takes no interrupt there, so this is short.
         // Only the tag counts: a generation that kept it for the space said nothing of it there.
+        // [mutant RolloverForgetsLeaving]
         let is_left = |cpu: &RunningTag<W>| {
             let leaving = cpu.leaving.load(Relaxed);
             leaving != 0 && tag_of(leaving) == tag_of(old)
         };
-        while rules.left_root_is_awaited(running.all().any(is_left)) {
+        while running.all().any(is_left) {
             hw.relax();
         }
-        self.next_free(rules, generation, running)
+        self.next_free(generation, running)
     }
 
-    fn next_free(
-        &self,
-        rules: &impl Rules,
-        generation: u64,
-        running: &impl RunningTags<W>,
-    ) -> Option<u64> {
+    fn next_free(&self, generation: u64, running: &impl RunningTags<W>) -> Option<u64> {
         loop {
             let next = self.next.load(Relaxed);
             if next > u64::from(self.highest) {
@@ -252,7 +245,8 @@ impl<W: Word> GlobalTags<W> {
             let set_aside = running
                 .all()
                 .any(|cpu| u64::from(tag_of(cpu.reserved.load(Relaxed)).0) == next);
-            if !rules.reserved_tag_is_kept(set_aside) {
+            // A tag that a CPU ran on as tags ran out stays its space's. [mutant RolloverForgetsReserved]
+            if !set_aside {
                 return Some(generation << TAG_BITS | next);
             }
         }
@@ -279,15 +273,12 @@ impl<W: Word> GlobalTags<W> {
 
 /// If a CPU was running on `old` when the generation began, the space keeps that tag. Every CPU
 /// that set it aside is told the new word, or the tag could be dealt twice later.
-fn keep_reserved<W: Word>(
-    rules: &impl Rules,
-    old: u64,
-    new: u64,
-    running: &impl RunningTags<W>,
-) -> bool {
+fn keep_reserved<W: Word>(old: u64, new: u64, running: &impl RunningTags<W>) -> bool {
     let mut found = false;
     for cpu in running.all() {
-        if rules.cpu_keeps_tag(cpu.reserved.load(Relaxed) == old, !found) {
+        // Every CPU that runs the space: when tags run out again, the space is known by this word, wherever it runs.
+        // [mutants RolloverForgetsReserved, RolloverTellsOneAlone]
+        if cpu.reserved.load(Relaxed) == old {
             cpu.reserved.store(new, Relaxed);
             found = true;
         }
@@ -301,7 +292,6 @@ mod tests {
     use super::*;
     use crate::cpu_set::{CpuId, CpuSet};
     use crate::hardware::NoBroadcasts;
-    use crate::rules::AllRules;
     use crate::{Features, Frame, Tagging};
     use core::sync::atomic::AtomicU64;
 
@@ -362,7 +352,7 @@ mod tests {
             let spaces = [(); 4].map(|()| SpaceTag::new());
             let load = |cpu: usize, space: usize| {
                 let mine = &hw.running[cpu];
-                tags.acquire(&hw, &AllRules, &spaces[space], mine, &hw).0
+                tags.acquire(&hw, &spaces[space], mine, &hw).0
             };
             let switch = |cpu: usize, space: usize| {
                 let tag = load(cpu, space);

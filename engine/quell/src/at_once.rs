@@ -21,12 +21,11 @@ use crate::inbox::{Marks, Post, Posted};
 use crate::joined::JoinedFlushes;
 use crate::per_cpu::PerCpu;
 use crate::request::{MAX_PACKED_STRIDES, Request, pack, strides, unpack};
-use crate::rules::{EngineRules, Rules};
 use crate::secondary::Mark;
 use crate::space::{AddressSpace, SpaceId};
 use crate::stats::Counter;
 
-impl<H: Hardware, R: Rules> Engine<'_, H, R> {
+impl<H: Hardware> Engine<'_, H> {
     /// Entries of `space` in this range changed, or anywhere if there is none: flushes at once, without a batch. When
     /// it returns, no CPU uses a translation that the change took away, in any later user access (C1, C3). May wait for
     /// other CPUs. A range of no pages is no change. As one lone change in a batch of
@@ -112,8 +111,8 @@ impl<H: Hardware, R: Rules> Engine<'_, H, R> {
         let mut turns = 0;
         loop {
             let served = joined.served();
-            let done = served.up_to >= mine;
-            if self.rules.joined_flush_is_over(done, served.by.is_some()) {
+            // Over, not begun: a task that shares a flush waits for its end. [mutant JoinerSkipsWait]
+            if served.up_to >= mine {
                 cpu.stats.add(Counter::Joined, 1);
                 return;
             }
@@ -126,9 +125,11 @@ impl<H: Hardware, R: Rules> Engine<'_, H, R> {
                 None => {}
             }
         }
+        // Read before the flush begins. It serves only the tasks that had changed their entries by then: a CPU may have
+        // flushed and walked the tables again before a later change. [mutant JoinedLate]
         let before = joined.asked();
         self.flush_from(cpu, space, None, Scope::Tables);
-        joined.end(self.rules.flush_serves(before, || joined.asked()));
+        joined.end(before);
     }
 
     /// Flushes on this CPU (`me`) and others what a batch knows of one space: mostly one range, or everything. The batch
@@ -212,9 +213,6 @@ impl<H: Hardware, R: Rules> Engine<'_, H, R> {
         range: Option<u64>,
         scope: Scope,
     ) {
-        if !self.rules.initiator_flushes() {
-            return;
-        }
         let lone = Lone {
             space,
             first: generation,
@@ -222,6 +220,7 @@ impl<H: Hardware, R: Rules> Engine<'_, H, R> {
             range,
             scope,
         };
+        // The initiator may hold the translation, too. [mutant SkipLocalFlush]
         if !self.flush_next(cpu, &lone) {
             self.flush_mine_anyhow(cpu, space, generation, range, scope);
         }

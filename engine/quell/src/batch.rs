@@ -29,7 +29,6 @@ use crate::hardware::{Hardware, Scope};
 use crate::ledger::Stamp;
 use crate::pending::Pending;
 use crate::request::Request;
-use crate::rules::{AllRules, EngineRules, Rules};
 use crate::space::AddressSpace;
 use crate::stack::Stack;
 use crate::stats::Counter;
@@ -61,19 +60,11 @@ pub enum Purpose {
 ///
 /// With 64 frames it is some 1.7 KB, most of it uninitialised: leave it where it is, moving it costs more than a flush.
 #[must_use = "a batch must be finished; dropped, it flushes at once"]
-pub struct Batch<
-    'e,
-    'm,
-    H: Hardware,
-    S,
-    F,
-    R: Rules = AllRules,
-    L: FrameList<F> = InPlace<F>,
-    const N: usize = SPACES,
-> where
+pub struct Batch<'e, 'm, H: Hardware, S, F, L: FrameList<F> = InPlace<F>, const N: usize = SPACES>
+where
     S: Deref<Target = AddressSpace<H>>,
 {
-    pub(crate) unflushed: Unflushed<'e, 'm, H, S, R, N>,
+    pub(crate) unflushed: Unflushed<'e, 'm, H, S, N>,
     pub(crate) frames: L,
     /// An [`Owed`] has the frames, whose translations CPUs may still use. If this is still set when there is no such
     /// value, the embedder has forgotten it ([`core::mem::forget`]): then the frames are leaked.
@@ -81,11 +72,10 @@ pub struct Batch<
     frame: PhantomData<F>,
 }
 
-impl<H, S, F, R, L, const N: usize> Drop for Batch<'_, '_, H, S, F, R, L, N>
+impl<H, S, F, L, const N: usize> Drop for Batch<'_, '_, H, S, F, L, N>
 where
     H: Hardware,
     S: Deref<Target = AddressSpace<H>>,
-    R: Rules,
     L: FrameList<F>,
 {
     /// Flushes what is left, and drops the frames then. If it panics instead of flushing, they are leaked.
@@ -111,11 +101,11 @@ impl<F, L: FrameList<F>> Drop for Leaked<'_, F, L> {
 }
 
 /// The half of a batch that is flushed.
-pub(crate) struct Unflushed<'e, 'm, H: Hardware, S, R: Rules, const N: usize>
+pub(crate) struct Unflushed<'e, 'm, H: Hardware, S, const N: usize>
 where
     S: Deref<Target = AddressSpace<H>>,
 {
-    pub(crate) engine: &'e Engine<'m, H, R>,
+    pub(crate) engine: &'e Engine<'m, H>,
     purpose: Purpose,
     /// The CPU that has sent the broadcasts.
     pub(crate) cpu: CpuId,
@@ -124,10 +114,10 @@ where
     pub(crate) unplaced: Option<Unplaced>,
 }
 
-impl<'m, H: Hardware, R: Rules> Engine<'m, H, R> {
+impl<'m, H: Hardware> Engine<'m, H> {
     /// Begins a batch, with room for 64 frames. Never waits.
     #[inline]
-    pub fn batch<S, F>(&self, purpose: Purpose) -> Batch<'_, 'm, H, S, F, R>
+    pub fn batch<S, F>(&self, purpose: Purpose) -> Batch<'_, 'm, H, S, F>
     where
         S: Deref<Target = AddressSpace<H>>,
     {
@@ -136,7 +126,7 @@ impl<'m, H: Hardware, R: Rules> Engine<'m, H, R> {
 
     /// Begins a batch whose frames wait in a list of the embedder's choice, which is empty.
     #[inline]
-    pub fn batch_into<S, F, L>(&self, purpose: Purpose, frames: L) -> Batch<'_, 'm, H, S, F, R, L>
+    pub fn batch_into<S, F, L>(&self, purpose: Purpose, frames: L) -> Batch<'_, 'm, H, S, F, L>
     where
         S: Deref<Target = AddressSpace<H>>,
         L: FrameList<F>,
@@ -152,7 +142,7 @@ impl<'m, H: Hardware, R: Rules> Engine<'m, H, R> {
         &self,
         purpose: Purpose,
         frames: L,
-    ) -> Batch<'_, 'm, H, S, F, R, L, N>
+    ) -> Batch<'_, 'm, H, S, F, L, N>
     where
         S: Deref<Target = AddressSpace<H>>,
         L: FrameList<F>,
@@ -176,7 +166,7 @@ impl<'m, H: Hardware, R: Rules> Engine<'m, H, R> {
     }
 }
 
-impl<H: Hardware, S, F, R: Rules, L: FrameList<F>, const N: usize> Batch<'_, '_, H, S, F, R, L, N>
+impl<H: Hardware, S, F, L: FrameList<F>, const N: usize> Batch<'_, '_, H, S, F, L, N>
 where
     S: Deref<Target = AddressSpace<H>>,
 {
@@ -336,9 +326,11 @@ where
             .any(|entry| entry.request.scope() == Scope::Tables);
         let of_kernel = |entry: &&Pending<S>| entry.space.id().is_kernel();
         let kernels = pending.iter().filter(of_kernel).count();
+        // A stamp is for the kernel's mappings or for users', never for both: a payer leaves the kernel's debts to the
+        // entry of a CPU that runs a program, and must not leave it the debts of its space. [mutant MixedDebtOwed]
         let both = (1..pending.len()).contains(&kernels);
         let unplaced = self.unflushed.unplaced.is_some();
-        if !engine.on().lazy_unmap || tables || unplaced || !engine.rules.may_be_owed(both) {
+        if !engine.on().lazy_unmap || tables || unplaced || both {
             return Outcome::Flushed(self.finish());
         }
         let me = engine.hw.this_cpu();
@@ -358,8 +350,9 @@ where
         for (number, entry) in self.unflushed.pending.as_slice().iter().enumerate() {
             // The debt first, then the set: a CPU that loads the space enters the set before it
             // reads the debt, so one of the two sees the other.
-            let end = || engine.end_debt(&entry.space);
-            engine.rules.owe_then_end(|| entry.space.owe(stamp), end);
+            // And owe before the debt ends: a second actor finds the one or the other. [mutant DebtEndsBeforeOwed]
+            entry.space.owe(stamp);
+            engine.end_debt(&entry.space);
             match number {
                 // Mostly the only one: its set is not copied.
                 0 => entry.space.read_loaded(&mut cpus, engine.count),
@@ -379,7 +372,7 @@ where
     }
 }
 
-impl<H: Hardware, S, R: Rules, const N: usize> Unflushed<'_, '_, H, S, R, N>
+impl<H: Hardware, S, const N: usize> Unflushed<'_, '_, H, S, N>
 where
     S: Deref<Target = AddressSpace<H>>,
 {
@@ -504,11 +497,7 @@ where
     #[inline(always)]
     fn flush(&mut self) {
         let engine = self.engine;
-        if !engine.rules.finish_flushes() {
-            self.pending.clear();
-            self.unplaced = None;
-            return;
-        }
+        // Frames come out behind the flush. [mutant FinishSkipsFlush: bug 30]
         if !self.is_empty() {
             engine.assert_may_wait();
         }

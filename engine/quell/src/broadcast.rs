@@ -13,11 +13,10 @@ use crate::engine::Engine;
 use crate::features::Tagging;
 use crate::hardware::{Broadcast, Hardware, Invalidate, Scope, Tag};
 use crate::request::Request;
-use crate::rules::{EngineRules, Rules};
 use crate::space::AddressSpace;
 use crate::stats::Counter;
 
-impl<H: Hardware, R: Rules> Engine<'_, H, R> {
+impl<H: Hardware> Engine<'_, H> {
     /// [`Engine::flush`] on such a machine.
     pub(crate) fn broadcast_flush<'s>(
         &self,
@@ -57,7 +56,8 @@ impl<H: Hardware, R: Rules> Engine<'_, H, R> {
     pub(crate) fn broadcast_everything(&self, me: CpuId, kernel: bool) {
         self.fence_before_tag();
         self.count(me, Counter::Broadcasts, 1);
-        self.start(match self.rules.kernel_is_marked(kernel) {
+        // `Invalidate::All` keeps global entries. [mutant KernelLostInMerge]
+        self.start(match kernel {
             true => Invalidate::Everything,
             false => Invalidate::All,
         });
@@ -95,18 +95,12 @@ impl<H: Hardware, R: Rules> Engine<'_, H, R> {
         }
     }
 
-    /// A second actor finds that a batch still has to flush: waits for its own broadcasts, which would be enough if
-    /// that completed others'. See the rule that forbids it.
-    pub(crate) fn complete_own(&self) {
-        if let Some(broadcasts) = self.broadcasts() {
-            broadcasts.complete();
-        }
-    }
-
     /// Waits for this CPU's broadcasts.
     pub(crate) fn complete(&self, me: CpuId) {
         self.count(me, Counter::Barriers, 1);
-        self.complete_own();
+        if let Some(broadcasts) = self.broadcasts() {
+            broadcasts.complete();
+        }
     }
 
     /// Makes the table stores so far visible to every walker before a tag is read.
@@ -114,16 +108,14 @@ impl<H: Hardware, R: Rules> Engine<'_, H, R> {
         // Fence pairs with `asid::acquire`: the cleared entry is visible to every walker before the tag is
         // read, so a CPU that loads the space under a newer tag walks the new tables.
         // Lost without it: `BroadcastSkipsFence`.
-        self.rules.fence_before_tag(|| self.hw.fence());
+        self.hw.fence();
     }
 
     /// The tag to broadcast invalidations of `space` under, `None` if it has never been loaded. On machines
     /// without tags every CPU may have it loaded under none.
     fn broadcast_tag(&self, space: &AddressSpace<H>) -> Option<Tag> {
-        if self
-            .rules
-            .untagged_is_flushed(self.features.tagging == Tagging::None)
-        {
+        // Where entries have no tags, there is none to look up. [mutant UntaggedUnflushed]
+        if self.features.tagging == Tagging::None {
             return Some(Tag::KERNEL);
         }
         space.tag.dealt()

@@ -9,7 +9,6 @@
 //! [`switch`](crate::switch).
 
 use crate::hardware::{Hardware, Scope, Tag};
-use crate::rules::{EngineRules, Rules};
 use crate::space::SpaceId;
 use crate::word::Word;
 use core::sync::atomic::Ordering::{Acquire, Relaxed, Release, SeqCst};
@@ -175,35 +174,31 @@ impl<W: Word> CpuState<W> {
     /// Whether this CPU, which was found among those that have a space loaded, must be asked to flush, or
     /// why not. Asked by others, after they have changed what the CPU compares: the generation, or the debt.
     #[inline]
-    pub(crate) fn must_be_asked(&self, concern: Concern, rules: &impl Rules) -> Asked {
+    pub(crate) fn must_be_asked(&self, concern: Concern) -> Asked {
         let published = &self.published;
         let tables = match concern {
             Concern::Flush(scope) => scope == Scope::Tables,
             Concern::Retirement => true,
             Concern::Debt(_) => false,
             Concern::KernelDebt(stamp) => {
-                let own = rules.kernel_debt_is_its_own();
-                let flushed_at = if own {
-                    &published.all_flushed_at
-                } else {
-                    &published.flushed_at
-                };
-                return if Self::has_flushed_since(flushed_at, stamp) {
+                // A flush of a user's tag does not reach the kernel's mappings. [mutant KernelDebtPaidByTag]
+                return if Self::has_flushed_since(&published.all_flushed_at, stamp) {
                     Asked::Flushed
                 } else {
                     Asked::Must
                 };
             }
-            Concern::Text => return Asked::Must,
-            Concern::Kernel if rules.kernel_is_used_everywhere() => return Asked::Must,
-            Concern::Kernel => false,
+            // A CPU that is idle, or has left its root, uses the kernel's mappings, too. [mutant KernelSkipsIdle]
+            Concern::Text | Concern::Kernel => return Asked::Must,
         };
         // SeqCst pairs with `declare_running`, `wake`, `go_lazy` and `detach`: the initiator has changed the
         // generation or the debt before it looks here, so it sees a CPU that is about to run, or that CPU
         // sees the change. A CPU found idle or without a root has its accesses behind it.
         // Lost without it: an idle CPU comes back.
         match Activity::of(published.activity.load(SeqCst)) {
-            Activity::Lazy if !rules.lazy_cpu_is_asked(tables) => Asked::Lazy,
+            // A lazy CPU uses no translation, but its walker may follow the root: freed tables concern it.
+            // [mutant LazySkippedForTables: bugs 10, 25]
+            Activity::Lazy if !tables => Asked::Lazy,
             Activity::Detached => Asked::Detached,
             _ => match concern {
                 Concern::Debt(stamp) if Self::has_flushed_since(&published.flushed_at, stamp) => {
@@ -216,12 +211,14 @@ impl<W: Word> CpuState<W> {
 
     /// Leaves a flush of the kernel's mappings to the CPU's entry into the kernel, if it runs a program: `false` if it
     /// must be asked. Asked by others, after they have changed the tables.
-    pub(crate) fn leave_to_entry(&self, scope: Scope, rules: &impl Rules) -> bool {
+    pub(crate) fn leave_to_entry(&self, scope: Scope) -> bool {
         let activity = &self.published.activity;
         // Relaxed: what is written counts, and it is written only where this is still true.
         let mut seen = activity.load(Relaxed);
+        // A program uses no mapping of the kernel, but the CPU's walker may roam in the kernel's half: freed tables
+        // concern it. [mutant ProgramLeftForTables]
         while matches!(Activity::of(seen), Activity::User | Activity::UserOwing)
-            && rules.program_is_left_alone(scope)
+            && scope == Scope::Leaf
         {
             // Written also where it says so already: the CPU sees the tables as they were before the last one that
             // has written.

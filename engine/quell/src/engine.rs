@@ -13,7 +13,6 @@ use crate::ledger::{Ledger, LedgerEntry};
 use crate::per_cpu::PerCpu;
 use crate::policy::{Mechanism, Policy, TagPolicy};
 use crate::request::RANGES;
-use crate::rules::{AllRules, Rules};
 use crate::space::{AddressSpace, SpaceId};
 use crate::stats::{Counter, Stats};
 use crate::word::Word;
@@ -22,14 +21,13 @@ use core::sync::atomic::Ordering::Relaxed;
 /// The engine of one machine. It borrows all its memory and allocates nothing.
 ///
 /// Every method may be called on any CPU at any time unless it says otherwise; the caller does not migrate during the
-/// call. `R` says which [rules](crate::rules) the engine keeps: all of them, unless a test leaves one out.
-pub struct Engine<'m, H: Hardware, R: Rules = AllRules> {
+/// call.
+pub struct Engine<'m, H: Hardware> {
     pub(crate) hw: &'m H,
     /// See [`Engine::broadcasts`].
     broadcasts: Option<&'m H::Broadcasts>,
     pub(crate) features: Features,
     policy: Policy,
-    pub(crate) rules: R,
     /// The state of the CPUs, unless the machine says where it is.
     given: &'m [PerCpu<'m, H>],
     /// How many CPUs there are.
@@ -73,7 +71,7 @@ impl<'m, H: Hardware> Engine<'m, H> {
         ledger: &'m [LedgerEntry<H>],
         policy: Policy,
     ) -> Result<Self, Unsupported> {
-        Self::with_rules(hw, cpus, ledger, policy, AllRules)
+        Self::make(hw, cpus, cpus.len(), ledger, policy)
     }
 
     /// An engine for the CPUs `0..cpus` of a machine that says where the state of each is
@@ -91,42 +89,10 @@ impl<'m, H: Hardware> Engine<'m, H> {
         ledger: &'m [LedgerEntry<H>],
         policy: Policy,
     ) -> Result<Self, Unsupported> {
-        Self::with_own_state_and_rules(hw, cpus, ledger, policy, AllRules)
-    }
-}
-
-impl<'m, H: Hardware, R: Rules> Engine<'m, H, R> {
-    /// An engine that keeps only some rules: for tests that each is needed.
-    ///
-    /// # Errors
-    /// As [`Engine::new`].
-    #[doc(hidden)]
-    pub fn with_rules(
-        hw: &'m H,
-        cpus: &'m [PerCpu<'m, H>],
-        ledger: &'m [LedgerEntry<H>],
-        policy: Policy,
-        rules: R,
-    ) -> Result<Self, Unsupported> {
-        Self::make(hw, cpus, cpus.len(), ledger, policy, rules)
-    }
-
-    /// As [`Engine::with_own_state`], for an engine that keeps only some rules.
-    ///
-    /// # Errors
-    /// As [`Engine::with_own_state`].
-    #[doc(hidden)]
-    pub fn with_own_state_and_rules(
-        hw: &'m H,
-        cpus: usize,
-        ledger: &'m [LedgerEntry<H>],
-        policy: Policy,
-        rules: R,
-    ) -> Result<Self, Unsupported> {
         let known = |cpu: usize| hw.per_cpu(CpuId(cpu as u16)).is_some();
         match (0..cpus.min(MAX_CPUS)).find(|&cpu| !known(cpu)) {
             Some(cpu) => Err(Unsupported::NoState { cpu }),
-            None => Self::make(hw, &[], cpus, ledger, policy, rules),
+            None => Self::make(hw, &[], cpus, ledger, policy),
         }
     }
 
@@ -136,7 +102,6 @@ impl<'m, H: Hardware, R: Rules> Engine<'m, H, R> {
         count: usize,
         ledger: &'m [LedgerEntry<H>],
         policy: Policy,
-        rules: R,
     ) -> Result<Self, Unsupported> {
         const {
             assert!(
@@ -191,7 +156,6 @@ impl<'m, H: Hardware, R: Rules> Engine<'m, H, R> {
             broadcasts,
             features,
             policy,
-            rules,
             given,
             count,
             ledger: Ledger::new(ledger).ok_or(Unsupported::LedgerInUse)?,
@@ -210,12 +174,6 @@ impl<'m, H: Hardware, R: Rules> Engine<'m, H, R> {
     /// The machine. Never waits.
     pub fn hw(&self) -> &'m H {
         self.hw
-    }
-
-    /// Which rules it keeps.
-    #[doc(hidden)]
-    pub fn rules(&self) -> &R {
-        &self.rules
     }
 
     /// Which mechanisms are on. Never waits.
@@ -396,7 +354,7 @@ fn state_of<'m, H: Hardware>(hw: &H, given: &'m [PerCpu<'m, H>], cpu: CpuId) -> 
     }
 }
 
-impl<H: Hardware, R: Rules> RunningTags<H::Word> for Engine<'_, H, R> {
+impl<H: Hardware> RunningTags<H::Word> for Engine<'_, H> {
     fn all<'t>(&'t self) -> impl Iterator<Item = &'t RunningTag<H::Word>>
     where
         H::Word: 't,

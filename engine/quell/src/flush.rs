@@ -35,7 +35,6 @@ use crate::hardware::{Hardware, Scope};
 use crate::inbox::{Marks, Post, Posted, Until};
 use crate::per_cpu::PerCpu;
 use crate::request::Request;
-use crate::rules::{EngineRules, Rules};
 use crate::space::AddressSpace;
 use crate::stack::Stack;
 use crate::stats::Counter;
@@ -95,12 +94,12 @@ impl Shootdown {
     }
 }
 
-impl<H: Hardware, R: Rules> Engine<'_, H, R> {
+impl<H: Hardware> Engine<'_, H> {
     /// Takes the generation of a flush.
     #[inline]
     pub(crate) fn take_generation(&self, space: &AddressSpace<H>) -> u64 {
-        self.rules
-            .generation_of_flush(|| space.next_generation(), || space.flushes().generation)
+        // A CPU that loads the space later compares generations, so each flush takes one. [mutant SkipGenerationBump]
+        space.next_generation()
     }
 
     /// Flushes requests, at most [`SPACES`], on every CPU that may hold what they cover.
@@ -200,13 +199,12 @@ impl<H: Hardware, R: Rules> Engine<'_, H, R> {
 
     #[inline]
     pub(crate) fn flush_own(&self, me: CpuId, cpu: &PerCpu<'_, H>, mine: &[FlushInfo<'_>]) {
-        if self.rules.initiator_flushes() {
-            for info in mine {
-                if info.is_kernel() {
-                    self.flush_with_kernel(me, info);
-                } else {
-                    self.flush_here(cpu, info);
-                }
+        // The initiator may hold the translations, too. [mutant SkipLocalFlush]
+        for info in mine {
+            if info.is_kernel() {
+                self.flush_with_kernel(me, info);
+            } else {
+                self.flush_here(cpu, info);
             }
         }
     }
@@ -229,7 +227,7 @@ impl<H: Hardware, R: Rules> Engine<'_, H, R> {
         let alone = self.broadcasts().is_none()
             && !space.id().is_kernel()
             && space.is_loaded_only_on(cpu.seat(), self.count);
-        self.rules.may_end_alone(alone) && self.end_alone(me, cpu, space, request)
+        alone && self.end_alone(me, cpu, space, request)
     }
 
     /// The same where no other CPU had the space loaded; `cpu` is this CPU's state.
@@ -244,12 +242,10 @@ impl<H: Hardware, R: Rules> Engine<'_, H, R> {
         // Before interrupts are masked: what others hold may take long.
         let told = self.start_secondary([(space, request)].into_iter());
         self.wait_for_secondary(me, told);
-        // No other thread may run between the look at what is loaded and the flush of that: a thread that
-        // preempts this one may leave another space's slot behind, for a moment.
-        let (were_on, here) = self.rules.mask_then_look(
-            || self.hw.mask_interrupts(),
-            || cpu.state.has_loaded(space.id()),
-        );
+        // Mask first: a thread that preempts this one between the look and the flush could load another space.
+        // [mutant LoadedSpaceStale]
+        let were_on = self.hw.mask_interrupts();
+        let here = cpu.state.has_loaded(space.id());
         if here {
             if !cpu.state.is_running() {
                 self.hw.restore_interrupts(were_on);
@@ -257,13 +253,11 @@ impl<H: Hardware, R: Rules> Engine<'_, H, R> {
             }
             let slot = cpu.slot(cpu.state.slot());
             let caught_up = slot.generation();
-            let flush = || {
-                if self.rules.initiator_flushes() {
-                    self.invalidate_here(cpu, slot, self.limited(me, request));
-                }
-            };
+            // Flush before the debt ends: a second actor, or an NMI handler of this CPU, that sees it gone relies on the
+            // flush. [mutants SkipLocalFlush, DebtEndsBeforeFlush]
+            self.invalidate_here(cpu, slot, self.limited(me, request));
             // Another initiator's request that came in between stays behind, and the next one closes the gap.
-            let before = self.rules.flush_then_end(flush, || space.end_batch_alone());
+            let before = space.end_batch_alone();
             if before == caught_up {
                 slot.caught_up_with(caught_up + 1);
             }
@@ -274,19 +268,6 @@ impl<H: Hardware, R: Rules> Engine<'_, H, R> {
         cpu.stats.add(Counter::Requested, 1);
         cpu.stats.add(Counter::SkippedNoTarget, 1);
         true
-    }
-
-    /// Makes these CPUs, and this one if it is among them, flush whatever they have loaded whole, and with `kernel`
-    /// all that they have of the kernel's mappings: they may hold what is owed.
-    pub(crate) fn flush_loaded(&self, me: CpuId, cpus: &CpuSet, kernel: bool) {
-        let left;
-        let mut cpus = cpus;
-        // None of them is left to its entry: it may be among them for what is owed of a user space.
-        if self.rules.payment_is_left_to_entry(kernel) {
-            left = self.without_programs(me, cpus, Scope::Leaf);
-            cpus = &left;
-        }
-        self.flush_whole(me, cpus, Scope::Leaf, kernel);
     }
 
     /// Makes these CPUs, and this one if it is among them, flush whatever they have loaded, and waits. This much has
@@ -316,7 +297,8 @@ impl<H: Hardware, R: Rules> Engine<'_, H, R> {
 
     /// Does this CPU's part of such a flush, if it is among them. Interrupts are masked.
     pub(crate) fn flush_whole_here(&self, me: CpuId, cpus: &CpuSet, scope: Scope, kernel: bool) {
-        if cpus.contains(me) && self.rules.initiator_flushes() {
+        // [mutant SkipLocalFlush]
+        if cpus.contains(me) {
             let everything = FlushInfo::whole(scope);
             if kernel {
                 self.flush_with_kernel(me, &everything);
@@ -355,7 +337,7 @@ impl<H: Hardware, R: Rules> Engine<'_, H, R> {
     pub(crate) fn begin_shootdown(&self, me: CpuId) -> Shootdown {
         let mut shootdown = self.begin_without_outbox();
         // A flush that this one has preempted may still wait for targets that read the outbox.
-        shootdown.outbox = !self.on().inline_requests && self.cpu(me).outbox.claim(&self.rules);
+        shootdown.outbox = !self.on().inline_requests && self.cpu(me).outbox.claim();
         shootdown
     }
 
@@ -369,7 +351,9 @@ impl<H: Hardware, R: Rules> Engine<'_, H, R> {
 
     #[inline]
     pub(crate) fn mask_for_shootdown(&self) -> bool {
-        self.rules.posting_is_masked() && self.hw.mask_interrupts()
+        // A flush that preempted this one between a post and its interrupt would find its own request merged with one
+        // that no interrupt was sent for, and wait for ever. [mutant PostingPreempted]
+        self.hw.mask_interrupts()
     }
 
     /// Posts a request to those of `cpus` that must be asked. A function of its own: as a part of each of its callers
@@ -411,9 +395,13 @@ impl<H: Hardware, R: Rules> Engine<'_, H, R> {
             (false, false) => Post::Everything,
         };
         let marks = match concern {
-            Concern::Kernel if self.rules.kernel_is_marked(true) => Marks::KERNEL,
+            // The target must know that the kernel's mappings are meant, also if the request merges into "everything".
+            // [mutant KernelLostInMerge]
+            Concern::Kernel => Marks::KERNEL,
             Concern::Text => Marks::TEXT,
-            _ => Marks::NONE,
+            Concern::Flush(_) | Concern::Retirement | Concern::Debt(_) | Concern::KernelDebt(_) => {
+                Marks::NONE
+            }
         };
         if matches!(concern, Concern::Kernel | Concern::Text) {
             // SeqCst pairs with `inbox::open`: after that comes a full barrier, with the invalidation of everything, so
@@ -438,7 +426,7 @@ impl<H: Hardware, R: Rules> Engine<'_, H, R> {
         posting: &Posting<'_>,
     ) -> Option<Posted> {
         let cpu = self.cpu(target);
-        let skipped = match cpu.state.must_be_asked(posting.concern, &self.rules) {
+        let skipped = match cpu.state.must_be_asked(posting.concern) {
             Asked::Must => None,
             Asked::Lazy => Some(Counter::SkippedLazy),
             Asked::Detached => Some(Counter::SkippedLeft),
@@ -448,19 +436,16 @@ impl<H: Hardware, R: Rules> Engine<'_, H, R> {
             here.stats.add(counter, 1);
             return None;
         }
-        if !self.rules.target_is_told() {
-            return None;
-        }
+        // A flush on reentry takes neither the root away nor what was fetched. [mutant RetirementLeftToReentry]
         let translations = matches!(posting.concern, Concern::Flush(_) | Concern::Kernel);
-        if self.rules.reentry_flush_is_enough(translations) && self.hw.flush_on_reentry(target) {
+        if translations && self.hw.flush_on_reentry(target) {
             here.stats.add(Counter::SkippedNotRunning, 1);
             return None;
         }
         let contended = || here.stats.add(Counter::EscalatedContention, 1);
         let (post, marks) = (posting.post, posting.marks);
-        let posted = cpu
-            .inbox
-            .post(post, marks, self.most(), &self.rules, contended);
+        // [mutant SkipPost]
+        let posted = cpu.inbox.post(post, marks, self.most(), contended);
         match posted {
             Posted::Interrupt => {}
             Posted::Merged => here.stats.add(Counter::Merged, 1),
@@ -511,10 +496,9 @@ impl<H: Hardware, R: Rules> Engine<'_, H, R> {
     ) {
         self.assert_still_on(me);
         let until = self.until(scope, kernel);
-        if self.rules.initiator_waits() {
-            for target in shootdown.targets.iter() {
-                self.wait_for(me, cpu, target, until);
-            }
+        // The flush is over when every target has answered. [mutant SkipWait]
+        for target in shootdown.targets.iter() {
+            self.wait_for(me, cpu, target, until);
         }
         if shootdown.outbox {
             cpu.outbox.release();
@@ -526,8 +510,10 @@ impl<H: Hardware, R: Rules> Engine<'_, H, R> {
     pub(crate) fn until(&self, scope: Scope, kernel: bool) -> Until {
         // A receipt comes before the request was read: enough only if it lies in the target's own line.
         let receipt = self.on().asynchronous && self.on().inline_requests;
-        let flushed = self.rules.kernel_is_waited_for(kernel);
-        if receipt && !flushed && self.rules.receipt_is_enough(scope) {
+        // A target that has received a request is in the kernel, and so are its NMI handlers: a receipt is not enough
+        // for the kernel's mappings. [mutant KernelReceiptIsEnough]
+        // Nor for freed tables, which the target may still walk before it flushes. [mutant EarlyAckForTables]
+        if receipt && !kernel && scope == Scope::Leaf {
             Until::Received
         } else {
             Until::Done
@@ -538,7 +524,7 @@ impl<H: Hardware, R: Rules> Engine<'_, H, R> {
     #[inline(always)]
     fn wait_for(&self, me: CpuId, cpu: &PerCpu<'_, H>, target: CpuId, until: Until) {
         let inbox = &self.cpu(target).inbox;
-        let Some(number) = inbox.awaited(&self.rules) else {
+        let Some(number) = inbox.awaited() else {
             return;
         };
         cpu.stats.add(Counter::Waited, 1);
@@ -564,11 +550,12 @@ impl<H: Hardware, R: Rules> Engine<'_, H, R> {
         self.assert_may_wait();
         let me = self.hw.this_cpu();
         self.poll();
-        let until = self.rules.quiet_after(Until::Done, Until::Received);
+        // A receipt is not enough for a frame that bears no speculative load. [mutant QuiesceTakesReceipt]
+        let until = Until::Done;
         for cpu in (0..self.count).map(|cpu| CpuId(cpu as u16)) {
             let inbox = &self.cpu(cpu).inbox;
             let behind = |number| !inbox.has_reached(number, until);
-            if cpu != me && inbox.awaited(&self.rules).is_some_and(behind) {
+            if cpu != me && inbox.awaited().is_some_and(behind) {
                 self.wait_for(me, self.cpu(me), cpu, until);
             }
         }
@@ -597,7 +584,8 @@ impl<H: Hardware, R: Rules> Engine<'_, H, R> {
 
     /// One turn of a wait: serves what others want of this CPU meanwhile.
     pub(crate) fn wait_a_turn(&self, me: CpuId, cpu: &PerCpu<'_, H>) {
-        if self.rules.waiter_serves(cpu.inbox.has_request()) {
+        // Otherwise two CPUs with interrupts off, each the target of the other, wait for ever. [mutant WaiterSkipsInbox]
+        if cpu.inbox.has_request() {
             cpu.stats.add(Counter::ServedEarly, 1);
             self.on_interrupt();
         } else {

@@ -16,10 +16,9 @@
 use crate::cpu::Loaded;
 use crate::engine::Engine;
 use crate::hardware::{Hardware, Invalidate};
-use crate::rules::{EngineRules, Rules};
 use crate::space::AddressSpace;
 
-impl<H: Hardware, R: Rules> Engine<'_, H, R> {
+impl<H: Hardware> Engine<'_, H> {
     /// Takes this CPU into the protocol. Called on the CPU itself, before it loads its first space, before it uses a
     /// mapping of the kernel that may change, and with interrupts masked or nothing to interrupt. Never waits.
     ///
@@ -54,21 +53,16 @@ impl<H: Hardware, R: Rules> Engine<'_, H, R> {
             slot.forget();
         }
         cpu.state.go_online();
-        self.rules.open_then_flush(
-            || cpu.inbox.open(),
-            || {
-                // An initiator that found this CPU offline has changed the kernel's tables before; this is a full
-                // barrier too, so the walks that follow see that.
-                // The TLB may hold anything: at boot, the firmware's entries; later, those left behind when the
-                // CPU went offline.
-                let now = self.rules.read_clock_then_flush(
-                    || self.ledger.now(),
-                    || self.hw.invalidate(Invalidate::Everything),
-                );
-                cpu.state.flushed(now);
-                cpu.state.flushed_everything(now);
-            },
-        );
+        // Requests first, then the flush: one that came in between would be lost. [mutant KernelFlushedBeforeOnline]
+        cpu.inbox.open();
+        // The clock before the flush, which pays no debt that is taken meanwhile. [mutant ClockReadAfterFlush]
+        let now = self.ledger.now();
+        // An initiator that found this CPU offline has changed the kernel's tables before; this is a full barrier too,
+        // so the walks that follow see that.
+        // The TLB may hold anything: at boot, the firmware's entries; later, those left behind when the CPU went offline.
+        self.hw.invalidate(Invalidate::Everything);
+        cpu.state.flushed(now);
+        cpu.state.flushed_everything(now);
         self.on_interrupt();
     }
 
@@ -92,11 +86,9 @@ impl<H: Hardware, R: Rules> Engine<'_, H, R> {
         if self.broadcasts().is_some() {
             cpu.running.forget();
         }
-        cpu.inbox.close(&self.rules);
-        // Whether a flush was started it cannot know: it has not looked at what was posted.
-        if self.rules.starter_is_told(true) {
-            self.hw.flush_answered();
-        }
+        cpu.inbox.close();
+        // Whether a flush was started it cannot know: it has not looked at what was posted. [mutant StarterNotTold]
+        self.hw.flush_answered();
         self.hw.restore_interrupts(were_on);
     }
 

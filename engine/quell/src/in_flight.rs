@@ -33,7 +33,6 @@ use crate::frames::{FrameList, InPlace};
 use crate::hardware::Hardware;
 use crate::inbox::Until;
 use crate::request::Request;
-use crate::rules::{AllRules, EngineRules, Rules};
 use crate::secondary::Mark;
 use crate::space::AddressSpace;
 use crate::stack::Stack;
@@ -55,7 +54,7 @@ struct Awaited {
     told: Mark,
 }
 
-impl<H: Hardware, R: Rules> Engine<'_, H, R> {
+impl<H: Hardware> Engine<'_, H> {
     /// Begins to flush what [`Engine::flush`] flushes, and waits for no target: the flush goes on by itself.
     fn start_flush<'s>(
         &self,
@@ -99,10 +98,8 @@ impl<H: Hardware, R: Rules> Engine<'_, H, R> {
     /// It looks at one target after the other. Each must have answered the posts that it had when it was first looked
     /// at: so initiators that post meanwhile do not delay the end.
     fn has_answers(&self, awaited: &mut Awaited) -> bool {
-        if !self.rules.initiator_waits() {
-            return true;
-        }
         loop {
+            // [mutant SkipWait]
             let next = awaited.targets.iter().next();
             let Some(target) = next else {
                 return true;
@@ -110,7 +107,7 @@ impl<H: Hardware, R: Rules> Engine<'_, H, R> {
             let inbox = &self.cpu(target).inbox;
             let number = match awaited.first {
                 Some(number) => Some(number),
-                None => inbox.awaited(&self.rules),
+                None => inbox.awaited(),
             };
             if let Some(number) = number
                 && !inbox.has_reached(number, awaited.until)
@@ -129,7 +126,7 @@ impl<H: Hardware, R: Rules> Engine<'_, H, R> {
     }
 }
 
-impl<H: Hardware, S, R: Rules, const N: usize> Unflushed<'_, '_, H, S, R, N>
+impl<H: Hardware, S, const N: usize> Unflushed<'_, '_, H, S, N>
 where
     S: Deref<Target = AddressSpace<H>>,
 {
@@ -199,27 +196,25 @@ where
 
 /// A batch whose flush goes on by itself. Made by [`Batch::start`]. Dropped, it waits for the end.
 #[must_use = "the frames come out of `finish`; dropped, it waits for the flush"]
-pub struct InFlight<'b, 'e, 'm, H, S, F, R = AllRules, L = InPlace<F>, const N: usize = SPACES>
+pub struct InFlight<'b, 'e, 'm, H, S, F, L = InPlace<F>, const N: usize = SPACES>
 where
     H: Hardware,
     S: Deref<Target = AddressSpace<H>>,
-    R: Rules,
     L: FrameList<F>,
 {
     /// `None` after [`InFlight::finish`] has taken it.
-    batch: Option<&'b mut Batch<'e, 'm, H, S, F, R, L, N>>,
+    batch: Option<&'b mut Batch<'e, 'm, H, S, F, L, N>>,
     /// `None` once the flush is over.
     awaited: Option<Awaited>,
 }
 
-impl<'e, 'm, H: Hardware, S, F, R: Rules, L: FrameList<F>, const N: usize>
-    Batch<'e, 'm, H, S, F, R, L, N>
+impl<'e, 'm, H: Hardware, S, F, L: FrameList<F>, const N: usize> Batch<'e, 'm, H, S, F, L, N>
 where
     S: Deref<Target = AddressSpace<H>>,
 {
     /// Begins to flush, and waits for no target: what [`Batch::finish`] does without the wait. Never waits, for a CPU
     /// or a device.
-    pub fn start(&mut self) -> InFlight<'_, 'e, 'm, H, S, F, R, L, N> {
+    pub fn start(&mut self) -> InFlight<'_, 'e, 'm, H, S, F, L, N> {
         self.lose_borrowed();
         let awaited = self.unflushed.start();
         InFlight {
@@ -229,8 +224,7 @@ where
     }
 }
 
-impl<'b, H: Hardware, S, F, R: Rules, L: FrameList<F>, const N: usize>
-    InFlight<'b, '_, '_, H, S, F, R, L, N>
+impl<'b, H: Hardware, S, F, L: FrameList<F>, const N: usize> InFlight<'b, '_, '_, H, S, F, L, N>
 where
     S: Deref<Target = AddressSpace<H>>,
 {
@@ -282,11 +276,10 @@ where
     }
 }
 
-impl<H, S, F, R, L, const N: usize> Drop for InFlight<'_, '_, '_, H, S, F, R, L, N>
+impl<H, S, F, L, const N: usize> Drop for InFlight<'_, '_, '_, H, S, F, L, N>
 where
     H: Hardware,
     S: Deref<Target = AddressSpace<H>>,
-    R: Rules,
     L: FrameList<F>,
 {
     /// Waits for the end: the batch may be filled again then.

@@ -31,7 +31,6 @@
 use crate::cpu_set::CpuId;
 use crate::flush_info::{FlushInfo, FlushWords, Laid, Lone, Taken, Written};
 use crate::request::Request;
-use crate::rules::{EngineRules, Rules};
 use crate::word::Word;
 use core::sync::atomic::Ordering::{Acquire, Relaxed, Release, SeqCst};
 
@@ -53,8 +52,9 @@ impl<W: Word> Outbox<W> {
 
     /// Takes the outbox for a flush of its own CPU; `false` if one that this flush has preempted still
     /// has it. Called with interrupts masked.
-    pub(crate) fn claim(&self, rules: &impl Rules) -> bool {
-        let free = rules.outbox_is_free(self.busy.load(Relaxed) == 0);
+    pub(crate) fn claim(&self) -> bool {
+        // The targets of a flush that this one has preempted have yet to read the outbox. [mutant OutboxOverwritten]
+        let free = self.busy.load(Relaxed) == 0;
         if free {
             self.busy.store(1, Relaxed);
         }
@@ -214,7 +214,6 @@ impl<W: Word> Inbox<W> {
         what: Post<'_>,
         marks: Marks,
         most: Most,
-        rules: &impl Rules,
         mut contended: impl FnMut(),
     ) -> Posted {
         let state = &self.line.state;
@@ -264,7 +263,7 @@ impl<W: Word> Inbox<W> {
                     // on sees LOCKED, or a later count, in its second look.
                     // Lost without it: a request comes while another is taken.
                     W::fence(Release);
-                    self.write(what, idle, most, rules);
+                    self.write(what, idle, most);
                     // SeqCst pairs with `serve` and the first look in `post`: the target sees this post in
                     // its next look, or this initiator sees below that all earlier ones were received, and
                     // interrupts the target.
@@ -291,10 +290,11 @@ impl<W: Word> Inbox<W> {
     }
 
     #[inline(always)]
-    fn write(&self, what: Post<'_>, idle: bool, most: Most, rules: &impl Rules) {
+    fn write(&self, what: Post<'_>, idle: bool, most: Most) {
         let words = &self.line.words;
         match what {
-            Post::Inline(laid) if rules.may_overwrite(idle) => words.write(laid),
+            Post::Inline(laid) if idle => words.write(laid),
+            // A request is pending, whose initiator waits for it. [mutant MergeOverwrites: bug 33]
             Post::Inline(laid) => self.merge(laid, most),
             Post::InOutbox(sender) if idle => words.refer_to(sender),
             // As in `merge`.
@@ -334,15 +334,14 @@ impl<W: Word> Inbox<W> {
 
     /// The number that the initiator of a post waits for: at least that of its own post; `None` if the CPU
     /// is offline, and then it has left its root.
-    pub(crate) fn awaited(&self, rules: &impl Rules) -> Option<u64> {
+    pub(crate) fn awaited(&self) -> Option<u64> {
         // Acquire pairs with `close`: the accesses of a target that is found offline are over.
         // Lost without it: a CPU goes offline while it is asked.
         let state = self.line.state.load(Acquire);
         // The target has answered the posts from before it closed its inbox. It answers a post that was counted after
-        // that, by an initiator that was writing meanwhile, when it comes back.
-        rules
-            .is_awaited(state & CLOSED != 0)
-            .then_some(posted(state))
+        // that, by an initiator that was writing meanwhile, when it comes back: perhaps never.
+        // [mutant WaitsForClosedInbox]
+        (state & CLOSED == 0).then_some(posted(state))
     }
 
     /// Whether the CPU has got so far.
@@ -377,7 +376,6 @@ impl<W: Word> Inbox<W> {
     #[inline]
     pub(crate) fn serve(
         &self,
-        rules: &impl Rules,
         flush_next: impl Fn(&Lone) -> bool,
         flush_any: impl Fn(Seen),
     ) -> u64 {
@@ -388,9 +386,11 @@ impl<W: Word> Inbox<W> {
             // Lost without it: a request comes while another is taken.
             let seen = self.line.state.load(SeqCst);
             let done = self.acks.done.load(Relaxed);
-            let Some(number) = rules.unanswered(posted(seen), done) else {
+            // Posts alone are answered, up to this number: never one that is yet to come. [mutant SpuriousAcknowledges: bug 32]
+            let number = posted(seen);
+            if number == done {
                 return times;
-            };
+            }
             times += 1;
             // SeqCst pairs with `post` and `has_reached`: this CPU looks for posts again after it has stored
             // the receipt; and its accesses are over for an initiator that waits for the receipt alone.
@@ -398,18 +398,16 @@ impl<W: Word> Inbox<W> {
             self.acks.received.swap(number, SeqCst);
             let mut lone = None;
             if Marks::of(seen).is_none() {
-                lone = self.take(seen, rules, FlushWords::read_lone);
+                lone = self.take(seen, FlushWords::read_lone);
             }
-            rules.flush_then_acknowledge(
-                || {
-                    if !lone.is_some_and(|lone| flush_next(&lone)) {
-                        flush_any(Seen(seen));
-                    }
-                },
-                // Release pairs with `has_reached`: an initiator that sees the request done sees it flushed.
-                // Lost without it: a flush that waits until it is done.
-                || self.acks.done.store(number, Release),
-            );
+            // Flush first: an initiator that finds its request done relies on the flush. [mutants HandlerSkipsFlush,
+            // AckBeforeFlush]
+            if !lone.is_some_and(|lone| flush_next(&lone)) {
+                flush_any(Seen(seen));
+            }
+            // Release pairs with `has_reached`: an initiator that sees the request done sees it flushed.
+            // Lost without it: a flush that waits until it is done.
+            self.acks.done.store(number, Release);
         }
     }
 
@@ -418,7 +416,6 @@ impl<W: Word> Inbox<W> {
     pub(crate) fn read_any<'t, 'o>(
         &self,
         Seen(seen): Seen,
-        rules: &impl Rules,
         outbox_of: impl Fn(usize) -> Option<&'o Outbox<W>>,
         taken: &'t mut Taken,
     ) -> (FlushInfo<'t>, Marks)
@@ -433,7 +430,7 @@ impl<W: Word> Inbox<W> {
                 Written::InOutbox(_) => None,
             },
         };
-        let info = match self.take(seen, rules, read) {
+        let info = match self.take(seen, read) {
             Some(()) => taken.info(),
             None => FlushInfo::EVERYTHING,
         };
@@ -442,13 +439,9 @@ impl<W: Word> Inbox<W> {
 
     /// Reads the pending request; `None` if only flushing everything covers it, or if `read` says so.
     #[inline(always)]
-    fn take<T>(
-        &self,
-        seen: u64,
-        rules: &impl Rules,
-        read: impl FnOnce(&FlushWords<W>) -> Option<T>,
-    ) -> Option<T> {
-        if !rules.words_may_be_read(seen & (LOCKED | EVERYTHING) == 0) {
+    fn take<T>(&self, seen: u64, read: impl FnOnce(&FlushWords<W>) -> Option<T>) -> Option<T> {
+        // While an initiator writes the words, they say nothing. [mutant TakeIgnoresLock]
+        if seen & (LOCKED | EVERYTHING) != 0 {
             return None;
         }
         let taken = read(&self.line.words)?;
@@ -456,26 +449,26 @@ impl<W: Word> Inbox<W> {
         // look at the state below finds it changed.
         // Lost without it: a request comes while another is taken.
         W::fence(Acquire);
-        let unchanged = rules.words_are_unchanged(|| self.line.state.load(Relaxed) == seen);
+        // [mutant TakeIgnoresLock]
+        let unchanged = self.line.state.load(Relaxed) == seen;
         unchanged.then_some(taken)
     }
 
     /// The CPU has left its root and goes offline: answers what was posted, and is asked no more.
-    pub(crate) fn close(&self, rules: &impl Rules) {
+    pub(crate) fn close(&self) {
         // Release pairs with `post` and `awaited`: this CPU has left its root before an initiator finds it
         // offline.
         // Lost without it: a CPU goes offline while it is asked.
         let last = self.line.state.fetch_or(CLOSED, Release);
-        if rules.offline_answers() {
-            // Release pairs with `has_reached`: this CPU has left its root before an initiator finds its
-            // request taken.
-            // Lost without it: a CPU goes offline while its receipt is awaited.
-            self.acks.received.store(posted(last), Release);
-            // Release pairs with `has_reached`: this CPU has left its root before an initiator finds its
-            // request done.
-            // Lost without it: a CPU goes offline while it is asked.
-            self.acks.done.store(posted(last), Release);
-        }
+        // Initiators wait for what is in the inbox. [mutant OfflineForgetsInbox]
+        // Release pairs with `has_reached`: this CPU has left its root before an initiator finds its
+        // request taken.
+        // Lost without it: a CPU goes offline while its receipt is awaited.
+        self.acks.received.store(posted(last), Release);
+        // Release pairs with `has_reached`: this CPU has left its root before an initiator finds its
+        // request done.
+        // Lost without it: a CPU goes offline while it is asked.
+        self.acks.done.store(posted(last), Release);
     }
 
     /// The CPU is back, and flushes everything next. Posts that were counted meanwhile are served then: unanswered, they

@@ -57,11 +57,10 @@ use crate::flush_info::FlushInfo;
 use crate::hardware::{Hardware, Invalidate, Scope};
 use crate::inbox::Marks;
 use crate::request::Request;
-use crate::rules::{EngineRules, Rules};
 use crate::space::{AddressSpace, KernelEntries, SpaceId};
 use crate::stats::Counter;
 
-impl<H: Hardware, R: Rules> Engine<'_, H, R> {
+impl<H: Hardware> Engine<'_, H> {
     /// A space of the kernel's own mappings, which every CPU has loaded from the start and for ever. Never waits.
     ///
     /// `entries` says what TLBs keep of them; [`KernelEntries::Tagged`] is right for both kinds, and costs CPUs
@@ -85,8 +84,8 @@ impl<H: Hardware, R: Rules> Engine<'_, H, R> {
         } else {
             self.flush_here(self.cpu(me), info);
         }
-        let (text, kernel) = (marks.has(Marks::TEXT), marks.has(Marks::KERNEL));
-        if self.rules.text_is_marked(text, kernel) {
+        // Also if the request has met one for the kernel's mappings. [mutant TextLostInMerge]
+        if marks.has(Marks::TEXT) {
             self.hw.synchronize_text();
         }
     }
@@ -118,9 +117,10 @@ impl<H: Hardware, R: Rules> Engine<'_, H, R> {
                     self.hw.invalidate(Invalidate::Kernel { range, scope });
                 }
                 let own = matches!(self.features.tagging, Tagging::PerCpu { .. });
-                let tagged = entries == KernelEntries::Tagged
-                    || self.rules.tables_are_tagged(scope == Scope::Tables);
-                if self.rules.other_tags_go(own && tagged) {
+                // Walker caches are tagged, above global entries, too. [mutant KernelTablesKeptUnderTags]
+                let tagged = entries == KernelEntries::Tagged || scope == Scope::Tables;
+                // This CPU has them under every tag that it keeps. [mutant KernelKeptUnderTags]
+                if own && tagged {
                     self.forget_other_slots(me);
                 }
             }
@@ -142,10 +142,9 @@ impl<H: Hardware, R: Rules> Engine<'_, H, R> {
     pub(crate) fn flush_everything(&self, me: CpuId) {
         let cpu = self.cpu(me);
         self.count(me, Counter::FlushedFull, 1);
-        let now = self.rules.read_clock_then_flush(
-            || self.ledger.now(),
-            || self.hw.invalidate(Invalidate::Everything),
-        );
+        // The clock before the flush, which pays no debt that is taken meanwhile. [mutant ClockReadAfterFlush]
+        let now = self.ledger.now();
+        self.hw.invalidate(Invalidate::Everything);
         cpu.state.flushed_everything(now);
         if self.broadcasts().is_none() && matches!(cpu.state.loaded(), Loaded::Space(_)) {
             cpu.slot(cpu.state.slot()).flushed(now);
@@ -166,10 +165,9 @@ impl<H: Hardware, R: Rules> Engine<'_, H, R> {
         self.assert_may_wait();
         let me = self.hw.this_cpu();
         let mut shootdown = self.begin_shootdown(me);
-        if self.rules.text_is_synchronized() {
-            let all = CpuSet::first(self.count);
-            self.post(me, &all, &FlushInfo::NOTHING, Concern::Text, &mut shootdown);
-        }
+        // A CPU executes what it has fetched, whatever becomes of its translation. [mutant TextKeptFetched]
+        let all = CpuSet::first(self.count);
+        self.post(me, &all, &FlushInfo::NOTHING, Concern::Text, &mut shootdown);
         self.interrupt(self.cpu(me), &shootdown);
         self.hw.synchronize_text();
         self.let_interrupts_in(&shootdown);

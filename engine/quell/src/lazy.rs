@@ -66,7 +66,6 @@ use crate::engine::Engine;
 use crate::hardware::{Hardware, Scope};
 use crate::ledger::{Debt, Stamp};
 use crate::request::Request;
-use crate::rules::{EngineRules, Rules};
 use crate::space::AddressSpace;
 use crate::stack::Stack;
 use crate::stats::Counter;
@@ -151,10 +150,11 @@ impl<H: Hardware> Residue<H> {
     ///
     /// Called under the lock of the page-cache slot.
     #[must_use]
-    pub fn rescue<R: Rules>(&self, engine: &Engine<'_, H, R>) -> bool {
+    pub fn rescue(&self, engine: &Engine<'_, H>) -> bool {
         // Acquire pairs with `claim`: a frame that was claimed has its debt paid.
         // Lost without it: a rescue that comes too late.
         let held = self.word.load(Acquire);
+        // Only if no claimer was first. [mutant RescueUnchecked]
         let won = held > PENDING
             && self
                 .word
@@ -163,7 +163,6 @@ impl<H: Hardware> Residue<H> {
                 // Lost without it: a rescue that comes too late.
                 .compare_exchange(held, NONE, Relaxed, Acquire)
                 .is_ok();
-        let won = engine.rules.rescue_is_won(won);
         engine.count(engine.hw.this_cpu(), Counter::Rescued, u64::from(won));
         won
     }
@@ -174,7 +173,7 @@ impl<H: Hardware> Residue<H> {
 #[derive(Debug)]
 pub struct Claimed(());
 
-impl<H: Hardware, R: Rules> Engine<'_, H, R> {
+impl<H: Hardware> Engine<'_, H> {
     /// Claims a frame for a new owner, paying its debt if it is still owed (rule 1).
     /// `None` if the frame was rescued, or was never owed.
     ///
@@ -189,25 +188,19 @@ impl<H: Hardware, R: Rules> Engine<'_, H, R> {
                 return None;
             }
             let stamp = held >> OWED_SHIFT;
-            let pay = || {
-                if !self.rules.claim_pays() {
-                    return;
-                }
-                let me = self.hw.this_cpu();
-                if self.ledger.is_paid(stamp) {
-                    self.count(me, Counter::ClaimsFree, 1);
-                } else {
-                    self.pay(me, stamp, Reason::Claim);
-                }
-            };
-            let take = || {
-                // Release pairs with `rescue`, `is_clear`, `is_paid` and `settle_residue`: they find the
-                // frame claimed, and so its debt paid.
-                // Lost without it: a rescue that comes too late.
-                let taken = (residue.word).compare_exchange(held, NONE, Release, Relaxed);
-                taken.is_ok()
-            };
-            if self.rules.pay_then_take(pay, take) {
+            let me = self.hw.this_cpu();
+            // Pay, then take: as long as the residue says "owed", a refill of what the frame held pays, or waits for the
+            // payment. [mutants ClaimSkipsDebt: L4, ClaimTakesFirst]
+            if self.ledger.is_paid(stamp) {
+                self.count(me, Counter::ClaimsFree, 1);
+            } else {
+                self.pay(me, stamp, Reason::Claim);
+            }
+            // Release pairs with `rescue`, `is_clear`, `is_paid` and `settle_residue`: they find the
+            // frame claimed, and so its debt paid.
+            // Lost without it: a rescue that comes too late.
+            let taken = (residue.word).compare_exchange(held, NONE, Release, Relaxed);
+            if taken.is_ok() {
                 return Some(Claimed(()));
             }
         }
@@ -226,9 +219,7 @@ impl<H: Hardware, R: Rules> Engine<'_, H, R> {
     /// other CPUs. A residue that a rescue has cleared says nothing of other markers that name the frame.
     #[inline]
     pub fn settle_residue(&self, residue: &Residue<H>, space: &AddressSpace<H>) {
-        if !self.rules.refill_pays() {
-            return;
-        }
+        // [mutant RefillSkipsDebt: L1, L2, L3]
         // Acquire pairs with `claim`, `owe` and `clear`: what the frame owed is flushed, or the debt
         // that is looked up has its ledger entry published.
         // Lost without it: a refill against a claim.
@@ -247,9 +238,7 @@ impl<H: Hardware, R: Rules> Engine<'_, H, R> {
     /// may hold the lock of the table if that is a lock under which [it may wait](Hardware::may_wait).
     #[inline]
     pub fn settle(&self, space: &AddressSpace<H>) {
-        if !self.rules.second_actor_settles() {
-            return;
-        }
+        // [mutant SettleSkipped: bugs 3, 6, 19]
         if self.is_deferred(space) || space.owed() != 0 {
             self.settle_owed(space, Scope::Leaf);
         }
@@ -260,7 +249,8 @@ impl<H: Hardware, R: Rules> Engine<'_, H, R> {
     /// deals with markers one by one. Two loads when no batch is outstanding. May wait for other CPUs.
     #[inline]
     pub fn settle_deferred(&self, space: &AddressSpace<H>) {
-        if self.rules.second_actor_settles() && self.is_deferred(space) {
+        // [mutant SettleSkipped: bugs 3, 6, 19]
+        if self.is_deferred(space) {
             self.settle_owed(space, Scope::Leaf);
         }
     }
@@ -271,8 +261,10 @@ impl<H: Hardware, R: Rules> Engine<'_, H, R> {
     /// [`Scope::Tables`]. May wait for other CPUs.
     #[inline]
     pub fn settle_tables(&self, space: &AddressSpace<H>) {
-        if self.rules.second_actor_settles() && self.is_deferred(space) {
-            self.settle_owed(space, self.rules.scope_of_settled_tables());
+        // [mutant SettleSkipped: bugs 3, 6, 19]
+        if self.is_deferred(space) {
+            // A receipt is not enough: no TLB may hold the old translation. [mutant SettledByReceipt]
+            self.settle_owed(space, Scope::Tables);
         }
     }
 
@@ -292,21 +284,12 @@ impl<H: Hardware, R: Rules> Engine<'_, H, R> {
         }
         self.count(self.hw.this_cpu(), Counter::PaidBySettle, 1);
         self.assert_may_wait();
-        // On a machine with broadcasts, waiting for our own barrier would complete nothing that the
-        // other CPU has sent: the flush is sent again from here.
-        if self
-            .rules
-            .own_barrier_is_enough(self.broadcasts().is_some())
-        {
-            self.complete_own();
-        } else {
-            // This flush does not reach changes that are reported meanwhile.
-            let unplaced = self.rules.read_unplaced_then_flush(
-                || space.unplaced(),
-                || self.flush([(space, &Request::Full(scope))].into_iter()),
-            );
-            space.unplaced_paid(unplaced);
-        }
+        // Read before the flush, which does not reach changes that are reported meanwhile. [mutant UnplacedReadAfterFlush]
+        let unplaced = space.unplaced();
+        // Where invalidations are broadcast, too: our own barrier completes nothing that the other CPU has sent.
+        // [mutant SettleOnlyWaits: bug 5]
+        self.flush([(space, &Request::Full(scope))].into_iter());
+        space.unplaced_paid(unplaced);
         // CPUs that had the space loaded have flushed it; the others will, by its generation.
         space.owed_paid(owed);
     }
@@ -407,7 +390,9 @@ impl<H: Hardware, R: Rules> Engine<'_, H, R> {
     /// A debt of the kernel's mappings concerns every CPU and all of its entries: a claim or a refill that is about a
     /// user's page leaves such debts unpaid.
     fn pay_some(&self, me: CpuId, through: u64, reason: Reason, counted: &mut bool) -> bool {
-        let known = self.rules.flushes_are_known(self.broadcasts().is_some());
+        // Where invalidations are broadcast, a CPU that loads a space keeps its entries and looks at no debt.
+        // [mutant ClaimTrustsFlushes]
+        let known = self.broadcasts().is_none();
         let with_kernel = matches!(reason, Reason::Background) || self.ledger.is_of_kernel(through);
         let (mut paid, mut behind) = (Stack::<(u64, bool), TOGETHER>::new(), CpuSet::none());
         let (mut more, mut kernel, mut enough) = (false, false, false);
@@ -417,11 +402,9 @@ impl<H: Hardware, R: Rules> Engine<'_, H, R> {
                 break;
             }
             let owed = self.ledger.owed_at(place, self.count);
+            // Not published yet: those behind it are paid all the same. [mutant PaymentStopsAtGap]
             let Some(debt) = &owed else {
-                if self.rules.payment_passes_gap() {
-                    continue;
-                }
-                break;
+                continue;
             };
             let stamp = debt.stamp;
             if debt.kernel && !with_kernel {
@@ -462,7 +445,9 @@ impl<H: Hardware, R: Rules> Engine<'_, H, R> {
         } else if self.broadcasts().is_some() {
             self.broadcast_everything(me, kernel);
         } else {
-            self.flush_loaded(me, &behind, kernel);
+            // None of them is left to its entry into the kernel: it may be among them for what a user space owes.
+            // [mutant PaymentLeftToEntry]
+            self.flush_whole(me, &behind, Scope::Leaf, kernel);
         }
         for &(stamp, kernel) in paid.as_slice() {
             self.ledger.pay_off(stamp, kernel);
@@ -478,8 +463,8 @@ impl<H: Hardware, R: Rules> Engine<'_, H, R> {
         };
         for cpu in debt.cpus.iter() {
             let state = &self.cpu(cpu).state;
-            match state.must_be_asked(concern, &self.rules) {
-                Asked::Must if debt.kernel && state.leave_to_entry(Scope::Leaf, &self.rules) => {
+            match state.must_be_asked(concern) {
+                Asked::Must if debt.kernel && state.leave_to_entry(Scope::Leaf) => {
                     self.count(me, Counter::SkippedLazy, 1);
                 }
                 Asked::Must => behind.insert(cpu),

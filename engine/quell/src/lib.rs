@@ -123,14 +123,13 @@
 //! | [`hotplug`] | CPUs that come and go |
 //! | [`tags`], [`asid`] | PCIDs of each CPU's own, ASIDs that mean the same everywhere (S2) |
 //! | [`lazy`], [`ledger`] | flushes owed until reuse (S3) |
-//! | [`rules`] | the decisions that must never be forgotten |
 //! | [`engine`], [`per_cpu`] | the engine of one machine, its state of one CPU |
 //! | [`policy`], [`stats`] | which mechanisms are on; how often the engine did what |
 //! | [`language`] | how policies are written, on every command line and in every file |
 //!
 //! Imports go one way, downwards in this order: `in_flight`; `at_once`, `batch`, `lazy`, `switch`, `user_mode`,
 //! `hotplug`; `unplaced`; `secondary`, `flush`, `broadcast`, `kernel`, `target`; `engine`, `per_cpu`; `inbox`, `cpu`,
-//! `asid`, `tags`, `ledger`, `space`, `joined`; `request`, `rules`, `hardware`, `features` and what those stand on.
+//! `asid`, `tags`, `ledger`, `space`, `joined`; `request`, `hardware`, `features` and what those stand on.
 //!
 //! # Panics
 //!
@@ -214,7 +213,6 @@ mod pending;
 pub mod per_cpu;
 pub mod policy;
 pub mod request;
-pub mod rules;
 mod secondary;
 pub mod space;
 // Lists that leave their unused room uninitialised. Other `unsafe` code: `space` loads a root, `per_cpu` follows a
@@ -247,7 +245,6 @@ pub use ledger::{LedgerEntry, Stamp};
 pub use per_cpu::PerCpu;
 pub use policy::{Mechanism, Policy, TagPolicy};
 pub use request::Request;
-pub use rules::{AllRules, Rule, Rules};
 pub use space::{AddressSpace, KernelEntries, SpaceId};
 pub use stats::{Counter, Stats};
 pub use tags::Slot;

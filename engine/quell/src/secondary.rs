@@ -17,14 +17,13 @@ use crate::cpu_set::CpuId;
 use crate::engine::Engine;
 use crate::hardware::Hardware;
 use crate::request::Request;
-use crate::rules::Rules;
 use crate::space::AddressSpace;
 
 /// Stands for all that others were told before it was taken. On machines without others it says nothing.
 #[derive(Clone, Copy, Default)]
 pub(crate) struct Mark(u64);
 
-impl<H: Hardware, R: Rules> Engine<'_, H, R> {
+impl<H: Hardware> Engine<'_, H> {
     /// Tells other walkers what changed.
     #[inline]
     pub(crate) fn start_secondary<'s>(

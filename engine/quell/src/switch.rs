@@ -26,12 +26,12 @@ use crate::flush_info::FlushInfo;
 use crate::hardware::{Hardware, Scope, Tag};
 use crate::per_cpu::{INLINE_SLOTS, PerCpu};
 use crate::request::Request;
-use crate::rules::{EngineRules, Rules};
 use crate::space::AddressSpace;
 use crate::stats::Counter;
+use crate::tags::Slot;
 use crate::tags::slot_tag;
 
-impl<H: Hardware, R: Rules> Engine<'_, H, R> {
+impl<H: Hardware> Engine<'_, H> {
     /// Context switch to a user thread of `to`. `from` is the space that this CPU loaded last, even if it keeps that
     /// lazily or was evicted from it; `None` only if there was none or if it has been retired. It may be `to` itself; a
     /// space of the kernel's mappings counts as `None`. A space that is left out goes on naming this CPU: until it is
@@ -157,18 +157,16 @@ impl<H: Hardware, R: Rules> Engine<'_, H, R> {
         cpu.stats.add(Counter::Switches, 1);
         let owes = H::MECHANISMS.lazy_unmap && !plain;
         state.begin_switch(owes);
-        let flushed_at = self.rules.publish_then_look(
-            || {
-                to.enter(cpu.seat());
-                state.declare_running();
-            },
-            || match self.broadcasts() {
-                _ if plain => self.load_afresh(cpu, to, true),
-                Some(_) => self.load_global(cpu, to),
-                None if self.keeps_tags() => self.load_per_cpu(cpu, to),
-                None => self.load_afresh(cpu, to, false),
-            },
-        );
+        // Be seen first, then look at what was missed: an initiator in between would miss this CPU.
+        // [mutant SwitchPublishesLate: bug 8]
+        to.enter(cpu.seat());
+        state.declare_running();
+        let flushed_at = match self.broadcasts() {
+            _ if plain => self.load_afresh(cpu, to, true),
+            Some(_) => self.load_global(cpu, to),
+            None if self.keeps_tags() => self.load_per_cpu(cpu, to),
+            None => self.load_afresh(cpu, to, false),
+        };
         state.end_switch(to.id(), flushed_at, owes);
         if let Some(from) = from.filter(|&from| !core::ptr::eq(from, to)) {
             from.leave(cpu.seat());
@@ -179,15 +177,14 @@ impl<H: Hardware, R: Rules> Engine<'_, H, R> {
     #[inline(never)]
     fn load_per_cpu(&self, cpu: &PerCpu<'_, H>, to: &AddressSpace<H>) -> u64 {
         let flushes = to.flushes();
-        let owed = self.rules.debt_of(|| to.owed());
+        // Entries from before the latest flush that the space owes go, too. [mutant SwitchIgnoresDebt]
+        let owed = to.owed();
         let (index, held) = self.choose_slot(cpu, to);
         let slot = cpu.slot(index);
         // A batch that read the set of CPUs before we entered it posts nothing to us, and takes its
         // generation later: that it is outstanding is all that we can know of it.
-        let none_outstanding = self.rules.nothing_is_outstanding(flushes.deferred);
-        let current = self
-            .rules
-            .is_current(slot.generation() >= flushes.generation && none_outstanding);
+        // [mutants SwitchIgnoresBatch, SwitchIgnoresGeneration]
+        let current = slot.generation() >= flushes.generation && flushes.deferred == 0;
         let paid = slot.flushed_at() >= owed;
         let keep = held && current && paid;
         if held {
@@ -206,7 +203,7 @@ impl<H: Hardware, R: Rules> Engine<'_, H, R> {
         }
         let tag = slot_tag(index);
         cpu.state.use_tag(tag, Some(index));
-        let keep = self.rules.may_keep_entries(keep, !held);
+        // A tag that was another space's is flushed as it is loaded. [mutant TagTakenUnflushed]
         to.load(self.hw, tag, keep);
         slot.flushed_at()
     }
@@ -260,9 +257,7 @@ impl<H: Hardware, R: Rules> Engine<'_, H, R> {
         let tag = if self.features.tagging == Tagging::None {
             Tag::KERNEL
         } else {
-            let (tag, rolled_over) =
-                self.tags
-                    .acquire(self.hw, &self.rules, &to.tag, &cpu.running, self);
+            let (tag, rolled_over) = self.tags.acquire(self.hw, &to.tag, &cpu.running, self);
             cpu.stats.add(Counter::Rollovers, u64::from(rolled_over));
             tag
         };
@@ -338,12 +333,11 @@ impl<H: Hardware, R: Rules> Engine<'_, H, R> {
         }
         // Broadcasts have reached it all the time.
         let misses = self.broadcasts().is_none();
-        let unchecked = self.rules.nmis_wait_for_resume(misses);
-        state.wake(unchecked);
-        if self.rules.resume_catches_up(misses) {
+        // NMI handlers stay away from user memory until it has caught up. [mutant ResumeLetsNmisIn]
+        state.wake(misses);
+        if misses {
+            // Initiators have left it out. [mutant LazyResumesUnchecked]
             self.catch_up_with(cpu, space);
-        }
-        if unchecked {
             state.caught_up();
         }
     }
@@ -356,27 +350,22 @@ impl<H: Hardware, R: Rules> Engine<'_, H, R> {
         // An initiator that finds this CPU in the set, where it is all the time, does not end a batch alone.
         let generation = space.flushes().generation;
         if slot.generation() < generation {
-            self.flush_missed(cpu, space, generation, Counter::SwitchBehind);
+            self.flush_missed(cpu, slot, Counter::SwitchBehind);
         } else if slot.flushed_at() < space.owed() {
-            self.flush_missed(cpu, space, generation, Counter::PaidBySwitch);
+            self.flush_missed(cpu, slot, Counter::PaidBySwitch);
+        } else {
+            return;
         }
+        // The generation that was read before: what was flushed may have been filled again, and changed, since.
+        // [mutant NotesLaterGeneration]
+        slot.caught_up_with(generation);
     }
 
-    /// Flushes all of `space`, which is loaded, for the reason that is counted, and is at the generation that it was at
-    /// before.
+    /// Flushes all of the space that is loaded, for the reason that is counted.
     #[cold]
-    fn flush_missed(
-        &self,
-        cpu: &PerCpu<'_, H>,
-        space: &AddressSpace<H>,
-        before: u64,
-        why: Counter,
-    ) {
+    fn flush_missed(&self, cpu: &PerCpu<'_, H>, slot: &Slot<H>, why: Counter) {
         cpu.stats.add(why, 1);
-        let slot = cpu.slot(cpu.state.slot());
         self.flush_tag(cpu, slot);
-        let after = || space.flushes().generation;
-        slot.caught_up_with(self.rules.generation_caught_up(before, after));
     }
 
     /// No user thread of `space` will ever run again: makes every CPU leave its root. Afterwards
@@ -402,9 +391,7 @@ impl<H: Hardware, R: Rules> Engine<'_, H, R> {
             "a space ends that a device still uses"
         );
         let me = self.hw.this_cpu();
-        if !self.rules.retired_root_is_left() {
-            return;
-        }
+        // [mutant RetireSkipsEviction: bug 25]
         let generation = space.next_generation();
         let state = &self.cpu(me).state;
         let were_on = self.hw.mask_interrupts();
@@ -432,11 +419,8 @@ impl<H: Hardware, R: Rules> Engine<'_, H, R> {
             // A CPU that has left the space without naming it would stay in its set for ever. A CPU that has yet to
             // leave its root takes itself out.
             for cpu in shootdown.targets.iter() {
-                let elsewhere = self.cpu(cpu).state.is_elsewhere(space.id());
-                if self
-                    .rules
-                    .answered_cpu_is_out(self.rules.is_elsewhere(elsewhere))
-                {
+                // [mutants RetireTrustsAnswer, RetireAsksAgain]
+                if self.cpu(cpu).state.is_elsewhere(space.id()) {
                     space.leave_if_user(self.cpu(cpu).seat());
                 }
             }

@@ -15,14 +15,13 @@ use crate::hardware::{Hardware, Invalidate, Scope};
 use crate::inbox::Seen;
 use crate::per_cpu::PerCpu;
 use crate::request::{Request, unpack};
-use crate::rules::{EngineRules, Rules};
 use crate::space::AddressSpace;
 use crate::stats::Counter;
 use crate::tags::Slot;
 use crate::word::Word;
 use core::sync::atomic::Ordering::Relaxed;
 
-impl<H: Hardware, R: Rules> Engine<'_, H, R> {
+impl<H: Hardware> Engine<'_, H> {
     /// Takes and flushes every request in this CPU's inbox: the handler of the shootdown interrupt.
     ///
     /// May be called at any time, from any context that is not inside the engine on the same CPU with interrupts
@@ -55,7 +54,7 @@ impl<H: Hardware, R: Rules> Engine<'_, H, R> {
     fn serve_requests(&self, cpu: &PerCpu<'_, H>) {
         let next = |lone: &Lone| self.flush_next(cpu, lone);
         let any = |seen: Seen| self.serve_any(cpu, seen);
-        let times = cpu.inbox.serve(&self.rules, next, any);
+        let times = cpu.inbox.serve(next, any);
         // For each of the others an interrupt was sent, too, which comes to an empty inbox.
         if times > 1 {
             cpu.stats.add(Counter::ServedEarly, times - 1);
@@ -71,7 +70,7 @@ impl<H: Hardware, R: Rules> Engine<'_, H, R> {
             known.then(|| &self.cpu(CpuId(initiator as u16)).outbox)
         };
         let mut taken = Taken::new();
-        let (info, marks) = cpu.inbox.read_any(seen, &self.rules, outbox, &mut taken);
+        let (info, marks) = cpu.inbox.read_any(seen, outbox, &mut taken);
         if marks.is_none() {
             self.flush_here(cpu, &info);
         } else {
@@ -83,8 +82,8 @@ impl<H: Hardware, R: Rules> Engine<'_, H, R> {
     /// something: perhaps that.
     #[inline]
     fn tell_starters(&self) {
-        // Relaxed: this CPU has seen the post.
-        if self.rules.starter_is_told(self.started.load(Relaxed) != 0) {
+        // Relaxed: this CPU has seen the post. [mutant StarterNotTold]
+        if self.started.load(Relaxed) != 0 {
             self.hw.flush_answered();
         }
     }
@@ -93,8 +92,8 @@ impl<H: Hardware, R: Rules> Engine<'_, H, R> {
     /// flushes the requests for this CPU. Two loads if there are none. Never waits; not from an NMI.
     #[inline]
     pub fn poll(&self) {
-        let request = self.cpu(self.hw.this_cpu()).inbox.has_request();
-        if self.rules.poll_serves(request) {
+        // [mutant PollSkipsInbox]
+        if self.cpu(self.hw.this_cpu()).inbox.has_request() {
             self.on_interrupt();
         }
     }
@@ -147,7 +146,8 @@ impl<H: Hardware, R: Rules> Engine<'_, H, R> {
             cpu.stats.add(Counter::IgnoredGeneration, 1);
             return;
         }
-        if self.rules.is_next(info.first <= caught_up + 1) {
+        // If a request was missed, only a flush of the whole tag closes the gap. [mutant GapNotEscalated]
+        if info.first <= caught_up + 1 {
             self.invalidate_here(cpu, slot, info.request);
         } else {
             cpu.stats.add(Counter::EscalatedGap, 1);
@@ -170,10 +170,9 @@ impl<H: Hardware, R: Rules> Engine<'_, H, R> {
     /// No program here needs the space that is flushed: the CPU leaves it, and is asked no more.
     #[cold]
     fn leave_lazy(&self, cpu: &PerCpu<'_, H>, info: &FlushInfo<'_>) {
-        self.rules.catch_up_then_leave(
-            || self.catch_up_before_leaving(cpu, info),
-            || cpu.state.detach(self.hw),
-        );
+        // In this order: an invalidation reaches the tag that is loaded, and no other. [mutant LeavesThenCatchesUp]
+        self.catch_up_before_leaving(cpu, info);
+        cpu.state.detach(self.hw);
         cpu.stats.add(Counter::Evicted, 1);
     }
 
@@ -184,15 +183,11 @@ impl<H: Hardware, R: Rules> Engine<'_, H, R> {
         let slot = cpu.slot(cpu.state.slot());
         let ranges = matches!(info.request, Request::Ranges(..));
         let missed = info.first..=info.last;
-        if self.keeps_tags()
-            && ranges
-            && self
-                .rules
-                .is_next(missed.contains(&(slot.generation() + 1)))
-        {
-            let flush = || self.invalidate_here(cpu, slot, info.request);
-            let note = || slot.caught_up_with(info.last);
-            self.rules.flush_what_is_kept(flush, note);
+        // [mutant GapNotEscalated]
+        if self.keeps_tags() && ranges && missed.contains(&(slot.generation() + 1)) {
+            // With tags this CPU finds its entries again. [mutant LeavesCaughtUp]
+            self.invalidate_here(cpu, slot, info.request);
+            slot.caught_up_with(info.last);
         }
     }
 
@@ -216,10 +211,9 @@ impl<H: Hardware, R: Rules> Engine<'_, H, R> {
     pub(crate) fn flush_tag(&self, cpu: &PerCpu<'_, H>, slot: &Slot<H>) {
         let state = &cpu.state;
         cpu.stats.add(Counter::FlushedFull, 1);
-        let now = self.rules.read_clock_then_flush(
-            || self.ledger.now(),
-            || self.hw.invalidate(Invalidate::Tag(state.tag())),
-        );
+        // The clock before the flush, which pays no debt that is taken meanwhile. [mutant ClockReadAfterFlush]
+        let now = self.ledger.now();
+        self.hw.invalidate(Invalidate::Tag(state.tag()));
         slot.flushed(now);
         state.flushed(now);
     }
@@ -249,10 +243,9 @@ impl<H: Hardware, R: Rules> Engine<'_, H, R> {
     /// two spaces or between receipt and flush, and it accesses no user memory unless a space runs. Never waits.
     pub fn user_access_allowed(&self) -> bool {
         let cpu = self.cpu(self.hw.this_cpu());
-        self.rules.nmi_may_access(
-            matches!(cpu.state.loaded(), Loaded::Space(_))
-                && cpu.state.is_running()
-                && !cpu.inbox.owes_flush(),
-        )
+        // [mutant NmiGuardAlwaysAllows]
+        matches!(cpu.state.loaded(), Loaded::Space(_))
+            && cpu.state.is_running()
+            && !cpu.inbox.owes_flush()
     }
 }

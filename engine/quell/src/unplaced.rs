@@ -19,7 +19,6 @@ use crate::cpu_set::{CpuId, CpuSet};
 use crate::engine::Engine;
 use crate::hardware::{Hardware, Scope};
 use crate::request::Request;
-use crate::rules::{EngineRules, Rules};
 use crate::secondary::Mark;
 use crate::space::AddressSpace;
 use crate::stats::Counter;
@@ -38,7 +37,7 @@ pub(crate) struct Unplaced {
     pub(crate) told: Mark,
 }
 
-impl<H: Hardware, R: Rules> Engine<'_, H, R> {
+impl<H: Hardware> Engine<'_, H> {
     /// How many CPUs are in a group.
     fn group(&self) -> usize {
         self.count.div_ceil(64)
@@ -61,22 +60,17 @@ impl<H: Hardware, R: Rules> Engine<'_, H, R> {
             sender: Some(me),
             told: Mark::default(),
         });
-        let scope = self.rules.scope_of_unplaced(request.scope());
+        // [mutant UnplacedTablesAreLeaves]
+        let scope = request.scope();
         unplaced.scope = unplaced.scope.max(scope);
         unplaced.kernel |= space.id().is_kernel();
         unplaced.sender = unplaced.sender.filter(|&sender| sender == me);
-        let take = || {
-            let generation = self.take_generation(space);
-            if self.rules.unplaced_is_owed() {
-                space.owe_unplaced(generation);
-            }
-        };
-        let look = || {
-            self.broadcasts()
-                .is_none()
-                .then(|| space.loaded_on(self.count))
-        };
-        let loaded = self.rules.take_generation_then_look(take, look);
+        // The generation first: a CPU that loads the space after the look below compares generations.
+        // [mutant UnplacedLooksFirst]
+        let generation = self.take_generation(space);
+        // Second actors look there. [mutant UnplacedNotOwed]
+        space.owe_unplaced(generation);
+        let loaded = (self.broadcasts().is_none()).then(|| space.loaded_on(self.count));
         // The space is not known any more when the batch ends.
         unplaced.told = self.start_secondary([(space, request)].into_iter());
         let Some(mut loaded) = loaded else {
@@ -100,9 +94,7 @@ impl<H: Hardware, R: Rules> Engine<'_, H, R> {
     /// Flushes all that a batch had no place for, on every CPU that may hold it, and waits.
     #[cold]
     pub(crate) fn flush_unplaced(&self, me: CpuId, unplaced: &Unplaced) {
-        if !self.rules.unplaced_is_flushed() {
-            return;
-        }
+        // [mutant UnplacedUnflushed]
         if self.broadcasts().is_some() {
             if unplaced.sender == Some(me) {
                 self.complete(me);

@@ -34,10 +34,9 @@ use crate::cpu::Entry;
 use crate::cpu_set::{CpuId, CpuSet};
 use crate::engine::Engine;
 use crate::hardware::{Hardware, Invalidate, Scope};
-use crate::rules::{EngineRules, Rules};
 use crate::stats::Counter;
 
-impl<H: Hardware, R: Rules> Engine<'_, H, R> {
+impl<H: Hardware> Engine<'_, H> {
     /// This CPU returns to its program; until [`Engine::enter_kernel`], changes of the kernel's mappings do not
     /// interrupt it. Without effect on a CPU that runs no user space. Called with interrupts masked. Never waits, never
     /// flushes: one store.
@@ -74,7 +73,7 @@ impl<H: Hardware, R: Rules> Engine<'_, H, R> {
     pub(crate) fn without_programs(&self, me: CpuId, cpus: &CpuSet, scope: Scope) -> CpuSet {
         let mut asked = *cpus;
         for cpu in cpus.iter() {
-            if self.cpu(cpu).state.leave_to_entry(scope, &self.rules) {
+            if self.cpu(cpu).state.leave_to_entry(scope) {
                 self.count(me, Counter::SkippedLazy, 1);
                 asked.remove(cpu);
             }
@@ -86,15 +85,13 @@ impl<H: Hardware, R: Rules> Engine<'_, H, R> {
     fn pay_at_entry(&self, entry: Entry) {
         if entry == Entry::Nested {
             // The NMI changes nothing that the entry has in hand: it invalidates the TLB alone.
-            if self.rules.nested_entry_flushes(true) {
-                self.hw.invalidate(Invalidate::Everything);
-            }
+            // [mutant NestedEntryUnflushed]
+            self.hw.invalidate(Invalidate::Everything);
             return;
         }
         let me = self.hw.this_cpu();
-        if self.rules.entry_flushes(true) {
-            self.flush_everything(me);
-        }
+        // [mutant EntrySkipsFlush]
+        self.flush_everything(me);
         self.cpu(me).state.has_entered();
     }
 }

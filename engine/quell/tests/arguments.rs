@@ -8,8 +8,8 @@ use crate::support::{E, Machine, S, run_on_both, space, world, world_of};
 use proptest::prelude::*;
 use quell::cpu_set::{AtomicCpuSet, MAX_CPUS};
 use quell::{
-    AllRules, Batch, Break, CpuId, CpuSet, Extent, Features, Frame, InPlace, KernelEntries, Level,
-    Need, Outcome, Page, PageRange, PerCpu, Policy, Purpose, Request, Residue, Scope, Slot, Stamp,
+    Batch, Break, CpuId, CpuSet, Extent, Features, Frame, InPlace, KernelEntries, Level, Need,
+    Outcome, Page, PageRange, PerCpu, Policy, Purpose, Request, Residue, Scope, Slot, Stamp,
     TagPolicy, Tagging, TlbRules, flush_needed,
 };
 use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
@@ -279,7 +279,7 @@ impl World {
         way: Way,
     ) {
         let engine = self.engine;
-        let mut batch: Batch<'_, '_, _, S, Frame, AllRules, InPlace<Frame, FRAMES>, N> =
+        let mut batch: Batch<'_, '_, _, S, Frame, InPlace<Frame, FRAMES>, N> =
             engine.batch_of_spaces(purpose, InPlace::new());
         for (of, report) in reports {
             let space = self.spaces[*of];

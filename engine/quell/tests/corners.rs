@@ -460,8 +460,7 @@ fn a_batch_that_is_full_of_spaces_is_flushed_at_its_end() {
     let spaces: Vec<S> = (0..5).map(|root| space(engine, root)).collect();
     run_on_both(machine, engine, spaces[0]);
     let frames: InPlace<Frame> = InPlace::new();
-    let mut batch: Batch<'_, '_, _, S, Frame, _, _, 2> =
-        engine.batch_of_spaces(Purpose::Call, frames);
+    let mut batch: Batch<'_, '_, _, S, Frame, _, 2> = engine.batch_of_spaces(Purpose::Call, frames);
     for (number, &space) in spaces.iter().enumerate() {
         batch.unmapped(space, PageRange::base(Page(5), 1), Frame(number as u64));
         assert_eq!(machine.interrupts.get(), 0);

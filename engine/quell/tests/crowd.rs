@@ -57,7 +57,7 @@ fn next_cpu(engine: E, space: S) {
 fn report(
     engine: E,
     space: S,
-) -> Batch<'static, 'static, Machine, S, Frame, quell::AllRules, InPlace<Frame, 1>, 1> {
+) -> Batch<'static, 'static, Machine, S, Frame, quell::InPlace<Frame, 1>, 1> {
     let mut batch = engine.batch_of_spaces(Purpose::Call, InPlace::new());
     batch.changed(space, PageRange::base(Page(5), 1), Scope::Leaf);
     batch

@@ -128,7 +128,7 @@ const PAGES: u64 = 512;
 fn unmap<L: FrameList<Frame>>(list: L) -> usize {
     let (machine, engine, space) = both_run();
     let mut freed = Vec::new();
-    let mut batch: Batch<'_, '_, _, &AddressSpace<Machine>, Frame, _, L> =
+    let mut batch: Batch<'_, '_, _, &AddressSpace<Machine>, Frame, L> =
         engine.batch_into(Purpose::Call, list);
     for page in 0..PAGES {
         if batch.is_full() {
@@ -188,7 +188,7 @@ fn a_dropped_batch_flushes_before_its_list_is_dropped() {
         }
     }
     let (machine, engine, space) = both_run();
-    let mut batch: Batch<'_, '_, _, &AddressSpace<Machine>, Frame, _, _> =
+    let mut batch: Batch<'_, '_, _, &AddressSpace<Machine>, Frame, _> =
         engine.batch_into(Purpose::Call, Dropped(machine, InPlace::new()));
     batch.unmapped(space, PageRange::base(Page(3), 1), Frame(3));
 }

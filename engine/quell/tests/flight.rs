@@ -5,13 +5,13 @@ use std::cell::RefCell;
 
 use crate::support::{E, Machine, S, leak, run_on_both, space, world};
 use quell::{
-    AllRules, Batch, Counter, CpuId, Engine, Frame, InFlight, InPlace, Invalidate, KernelEntries,
-    Outcome, Page, PageRange, PerCpu, Policy, Purpose, Scope,
+    Batch, Counter, CpuId, Engine, Frame, InFlight, InPlace, Invalidate, KernelEntries, Outcome,
+    Page, PageRange, PerCpu, Policy, Purpose, Scope,
 };
 
 /// With room for one space: for a second one there is no place.
-type Small = Batch<'static, 'static, Machine, S, Frame, AllRules, InPlace<Frame>, 1>;
-type Flight = InFlight<'static, 'static, 'static, Machine, S, Frame, AllRules, InPlace<Frame>, 1>;
+type Small = Batch<'static, 'static, Machine, S, Frame, InPlace<Frame>, 1>;
+type Flight = InFlight<'static, 'static, 'static, Machine, S, Frame, InPlace<Frame>, 1>;
 
 thread_local! {
     static FLIGHT: RefCell<Option<Flight>> = const { RefCell::new(None) };

@@ -4,8 +4,7 @@
 
 use crate::support::{E, Machine, S, run_on_both, space, world};
 use quell::{
-    AllRules, Batch, Counter, Frame, Hardware, InPlace, Page, PageRange, Policy, Purpose, Scope,
-    Word,
+    Batch, Counter, Frame, Hardware, InPlace, Page, PageRange, Policy, Purpose, Scope, Word,
 };
 
 const PAGE: PageRange = PageRange::base(Page(5), 1);
@@ -22,7 +21,7 @@ fn both_run(policy: Policy) -> (&'static Machine, E, S, S) {
 fn small(
     engine: E,
     purpose: Purpose,
-) -> Batch<'static, 'static, Machine, S, Frame, AllRules, InPlace<Frame>, 1> {
+) -> Batch<'static, 'static, Machine, S, Frame, InPlace<Frame>, 1> {
     engine.batch_of_spaces(purpose, InPlace::new())
 }
 

@@ -16,7 +16,7 @@ use alloc::{boxed::Box, vec::Vec};
 use core::{any::Any, ops::Range, sync::atomic::AtomicU64};
 
 use quell::{
-    AllRules, Batch, CpuSet, Engine, Features, FrameList, Hardware, InPlace, Invalidate,
+    Batch, CpuSet, Engine, Features, FrameList, Hardware, InPlace, Invalidate,
     KernelEntries, NoBroadcasts, Page, PageRange, PerCpu, Policy, Purpose, Scope, Tag, TagPolicy,
     Tagging,
 };
@@ -52,7 +52,7 @@ pub(crate) type AddressSpace = quell::AddressSpace<Cpus>;
 
 /// A batch of changes of the kernel's own mappings, which holds no frames.
 type KernelBatch =
-    Batch<'static, 'static, Cpus, &'static AddressSpace, (), AllRules, InPlace<(), 0>, 1>;
+    Batch<'static, 'static, Cpus, &'static AddressSpace, (), InPlace<(), 0>, 1>;
 
 static ENGINE: Once<Engine<'static, Cpus>> = Once::new();
 
@@ -270,7 +270,6 @@ pub struct TlbFlusher<'a, G: PinCurrentCpu> {
         Cpus,
         &'a AddressSpace,
         Frame<dyn AnyFrameMeta>,
-        AllRules,
         Frames,
         1,
     >,

@@ -7,6 +7,7 @@
 
 use crate::arch::Arch;
 use anyhow::{Context, bail};
+use quell_mutants::{run, tree};
 use std::fmt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -212,17 +213,26 @@ impl Toolchain {
     }
 }
 
-/// Builds the kernel, with or without the questions that let it make mistakes on purpose; returns
-/// the directory of the results. Cargo shows its own progress.
+/// Builds the kernel, or one that can make mistakes on purpose, in the copy of the workspace that holds the mutants;
+/// returns the directory of the results. Cargo shows its own progress.
 ///
 /// # Errors
 /// If no toolchain can, or the build fails.
 pub fn build(arch: Arch, mutants: bool) -> anyhow::Result<PathBuf> {
     let toolchain = find(arch)?;
-    let source = source("../quell")?;
+    let root = source("../..")?;
+    let root = match mutants {
+        true => {
+            tree::copy(&root).context("the copy with the mutants")?;
+            tree::place(&root)
+        }
+        false => root,
+    };
+    let source = root.join("kernels/quell");
     // Beside each other, so that neither build undoes the other.
     let directory = target_directory(if mutants { "boot-mutants" } else { "boot" });
-    let mut cargo = toolchain.build(arch, &source, &directory, "");
+    let flags = if mutants { run::CFG } else { "" };
+    let mut cargo = toolchain.build(arch, &source, &directory, flags);
     if mutants {
         cargo.args(["--features", "mutants"]);
     }

@@ -1,7 +1,6 @@
 //! The conformance suite of `quell-conformance` in this kernel: what it asks of a kernel
 //! besides [`quell::Hardware`], and a run of it on every CPU.
 
-use crate::mistakes::KernelRules;
 use crate::platform::{PLATFORM, Platform};
 use crate::{accessors, arch, cpu, machine, memory, sched, tables, trap};
 use alloc::boxed::Box;
@@ -80,18 +79,18 @@ unsafe impl Bench for Platform {
     }
 }
 
-static ENGINE: spin::Once<Engine<'static, Platform, &'static KernelRules>> = spin::Once::new();
+static ENGINE: spin::Once<Engine<'static, Platform>> = spin::Once::new();
 
 /// Runs the suite on an engine of its own, in which no CPU is online afterwards: another engine may lend the
 /// same tags.
-pub fn run(engine: Engine<'static, Platform, &'static KernelRules>, report: fn(Check)) {
+pub fn run(engine: Engine<'static, Platform>, report: fn(Check)) {
     let engine = ENGINE.call_once(|| engine);
     trap::set_on_shootdown(|| {
         if let Some(engine) = ENGINE.get() {
             engine.on_interrupt();
         }
     });
-    let suite: &'static Suite<'static, 'static, Platform, &'static KernelRules> =
+    let suite: &'static Suite<'static, 'static, Platform> =
         Box::leak(Box::new(Suite::new(engine)));
     sched::on_every_cpu(move |_| {
         engine.cpu_online();

@@ -1,6 +1,5 @@
 //! The machine under the engine: this kernel's CPUs, through [`quell::Hardware`].
 
-use crate::mistakes::KernelRules;
 use crate::{arch, audit, cpu, late, memory, watchdog};
 use core::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 use quell::{
@@ -183,13 +182,6 @@ pub fn set_memory(map: MemoryMap) {
 // SAFETY: the memory was taken from the allocator of frames for good and is mapped in the direct map; each
 // function checks that its frames are of it.
 unsafe impl Machine for Kernel {
-    type Rules = KernelRules;
-
-    #[inline(always)]
-    fn rules(&self) -> &KernelRules {
-        &KernelRules
-    }
-
     fn memory(&self) -> MemoryMap {
         *MEMORY.get().expect("set before the manager is made")
     }

@@ -5,7 +5,7 @@
 
 use crate::cpu;
 use crate::machine::Kernel;
-use crate::mistakes::{self, KernelRules, Mistake};
+use crate::mistakes::{self, Mistake};
 use core::sync::atomic::{AtomicU64, Ordering};
 use quell::{
     Broadcast, CpuId, CpuSet, Extent, Features, Frame, Hardware, Invalidate, Tag, TlbRules,
@@ -94,12 +94,6 @@ impl Clear for Mistaken {
 
 // SAFETY: as the machine below.
 unsafe impl Machine for Mistaken {
-    type Rules = KernelRules;
-
-    #[inline(always)]
-    fn rules(&self) -> &KernelRules {
-        self.0.rules()
-    }
     fn memory(&self) -> MemoryMap {
         self.0.memory()
     }

@@ -1,11 +1,10 @@
 //! Mistakes that are made on purpose, so that tests can show that they notice.
 //!
-//! Here is which one is made: [`crate::mistaken`] makes those of the machine, the engine and the manager
-//! leave out the rule that [`KernelRules`] says is not kept. Without the feature `mutants` there are none, and
-//! what is measured is built so.
+//! Here is which one is made. [`crate::mistaken`] makes those of the machine, in a kernel with the feature `mutants`. Those
+//! of the engine and of the manager are made where the kernel was built in the copy of the workspace that holds them
+//! (`search/mutants`). What is measured is built without either.
 
-use core::sync::atomic::{AtomicPtr, AtomicU8, Ordering};
-use quell::{Rule, Rules};
+use core::sync::atomic::{AtomicU8, Ordering};
 
 /// A mistake of this kernel's machine.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -29,23 +28,8 @@ pub enum Mistake {
 
 static MADE: AtomicU8 = AtomicU8::new(Mistake::Nothing as u8);
 
-/// The engine's or the manager's rule that is not kept; null for none.
-static FORGOTTEN: AtomicPtr<Rule> = AtomicPtr::new(core::ptr::null_mut());
-
-/// The rules that the engine and the manager keep: all, but for one that a test leaves out.
-#[derive(Clone, Copy, Debug)]
-pub struct KernelRules;
-
-impl Rules for KernelRules {
-    #[inline(always)]
-    fn keeps(&self, rule: &'static Rule) -> bool {
-        cfg!(not(feature = "mutants"))
-            || !core::ptr::eq(FORGOTTEN.load(Ordering::Relaxed), core::ptr::from_ref(rule))
-    }
-}
-
 /// Makes a mistake from now on: `request`, `here`, `broadcast`, `nmi`, `SkipBarrier` or `SkipInterrupt` in this
-/// machine, or a rule that is not kept, by the name of its mutant.
+/// machine, or one of the engine's or the manager's, by the name of its mutant.
 ///
 /// # Errors
 /// If there is no such thing, or the kernel was built without its feature `mutants`.
@@ -61,10 +45,12 @@ pub fn make(what: &str) -> Result<(), &'static str> {
         "SkipBarrier" => Mistake::SkipBarrier,
         "SkipInterrupt" => Mistake::SkipInterrupt,
         _ => {
-            let rule = quell_vm::rules::named(what);
-            let rule = rule.ok_or("neither request, here, broadcast, nmi nor a mutant's name")?;
-            FORGOTTEN.store(core::ptr::from_ref(rule).cast_mut(), Ordering::SeqCst);
-            return Ok(());
+            #[cfg(quell_mutants)]
+            if let Some(number) = quell::selector::number_of(what) {
+                quell::selector::choose(number);
+                return Ok(());
+            }
+            return Err("neither request, here, broadcast, nmi nor a mutant that this kernel has");
         }
     };
     MADE.store(mistake as u8, Ordering::SeqCst);

@@ -4,7 +4,6 @@
 use crate::cause::Exit;
 use crate::cpu::{self, Counters};
 use crate::machine;
-use crate::mistakes::KernelRules;
 use crate::options::Options;
 use crate::platform::{PLATFORM, Platform};
 use crate::report::{self, Event};
@@ -434,7 +433,7 @@ const fn bytes_to_mb(bytes: u64) -> u64 {
 const LEDGER_ENTRIES: usize = 256;
 
 /// An engine for all CPUs.
-pub fn engine(policy: Policy) -> Engine<'static, Platform, &'static KernelRules> {
+pub fn engine(policy: Policy) -> Engine<'static, Platform> {
     let cpus: &'static [PerCpu<'static, Platform>] = (0..cpu::count())
         .map(|_| PerCpu::new())
         .collect::<Vec<_>>()
@@ -443,7 +442,7 @@ pub fn engine(policy: Policy) -> Engine<'static, Platform, &'static KernelRules>
         .map(|_| LedgerEntry::new())
         .collect::<Vec<_>>()
         .leak();
-    Engine::with_rules(&PLATFORM, cpus, ledger, policy, &KernelRules)
+    Engine::new(&PLATFORM, cpus, ledger, policy)
         .unwrap_or_else(|why| panic!("{why}"))
 }
 

@@ -9,6 +9,7 @@ use crate::clock::{Point, Step};
 use crate::core::Core;
 use crate::kernel::Kernel;
 use crate::lines::Use;
+use quell_mutants::list;
 use quell_vm::sim::fiber;
 use std::cell::{Cell, RefCell};
 use std::ptr::{self, NonNull};
@@ -21,6 +22,8 @@ pub(crate) struct Context {
     kernel: Cell<Option<NonNull<dyn Kernel>>>,
     /// Words cost nothing and are no points while this is set: the oracle looks, or no CPU runs.
     quiet: Cell<bool>,
+    /// The guards that are left out, by the numbers of their mutants.
+    without: Vec<u32>,
 }
 
 thread_local! {
@@ -28,11 +31,17 @@ thread_local! {
 }
 
 impl Context {
-    pub(crate) fn new(core: Core) -> Self {
+    pub(crate) fn new(core: Core, without: &[&str]) -> Self {
+        assert!(
+            without.is_empty() || list::IN_COPY,
+            "guards are left out in the copy with the mutants alone"
+        );
+        list::install(leaves_out);
         Context {
             core: RefCell::new(core),
             kernel: Cell::new(None),
             quiet: Cell::new(true),
+            without: without.iter().map(|name| number_of(name)).collect(),
         }
     }
 
@@ -98,6 +107,15 @@ fn current<'c>() -> Option<&'c Context> {
     // cleared before that returns, also when it unwinds. The lifetimes handed out end with the
     // functions of this module, which are called by code that runs inside `enter`.
     Some(unsafe { &*context })
+}
+
+fn number_of(mutant: &str) -> u32 {
+    list::named(mutant).map_or_else(|| panic!("no mutant is called {mutant}"), |one| one.number)
+}
+
+/// Whether the machine at work on this thread leaves the guard of this mutant out.
+fn leaves_out(number: u32) -> bool {
+    current().is_some_and(|context| context.without.contains(&number))
 }
 
 /// Uses the state of the machine at work on this thread.

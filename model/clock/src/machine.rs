@@ -17,8 +17,7 @@ use crate::memory::Tables;
 use crate::mmu;
 use crate::trace::Mark;
 use quell::{
-    Broadcast, CpuId, CpuSet, Extent, Features, Frame, Hardware, Invalidate, Rule, Rules, Tag,
-    TlbRules,
+    Broadcast, CpuId, CpuSet, Extent, Features, Frame, Hardware, Invalidate, Tag, TlbRules,
 };
 use quell_vm::machine::TABLE_WORDS;
 use quell_vm::sim::fiber;
@@ -40,18 +39,10 @@ pub struct Model {
     map: MemoryMap,
     cpus: usize,
     tables: Arc<Tables>,
-    /// The rules that are left out.
-    without: Vec<&'static Rule>,
 }
 
 impl Model {
-    pub(crate) fn new(
-        costs: &Costs,
-        cpus: usize,
-        map: MemoryMap,
-        tables: Arc<Tables>,
-        without: &[&'static Rule],
-    ) -> Self {
+    pub(crate) fn new(costs: &Costs, cpus: usize, map: MemoryMap, tables: Arc<Tables>) -> Self {
         Model {
             features: costs.features(),
             architecture: costs.architecture,
@@ -61,7 +52,6 @@ impl Model {
             map,
             cpus,
             tables,
-            without: without.to_vec(),
         }
     }
 
@@ -166,13 +156,6 @@ impl Core {
     }
 }
 
-impl Rules for Model {
-    #[inline]
-    fn keeps(&self, rule: &'static Rule) -> bool {
-        self.without.is_empty() || !self.without.contains(&rule)
-    }
-}
-
 impl Broadcast for Model {
     fn start(&self, what: Invalidate) {
         context::shared(|core| core.broadcast(what));
@@ -265,13 +248,6 @@ impl Clear for Model {
 
 // SAFETY: frames are numbers, whose words and bytes are a table of the machine's own.
 unsafe impl Machine for Model {
-    type Rules = Self;
-
-    #[inline]
-    fn rules(&self) -> &Self {
-        self
-    }
-
     fn memory(&self) -> MemoryMap {
         self.map
     }

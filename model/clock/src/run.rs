@@ -17,7 +17,6 @@ use crate::memory::{Memory, Tables};
 use crate::program::{Control, ModelUser, SHARED_WORDS};
 use crate::progress::Progress;
 use crate::trace::Trace;
-use quell::Rule;
 use quell::{Extent, Frame};
 use quell_vm::contract::Violation;
 use quell_vm::sim::fiber::{Fiber, State};
@@ -66,9 +65,9 @@ pub struct Setup<'f> {
     pub limit: Time,
     /// Where the run tells other threads how far it is.
     pub progress: &'f Progress,
-    /// Guards of the engine and of the manager that are left out, to measure what they cost. Such a
-    /// run may break the contract, and the oracle says how often; it may also end with an error.
-    pub without: &'f [&'static Rule],
+    /// Guards of the engine and of the manager that are left out, by the names of their mutants, in the [instrumented copy](quell_mutants), to measure
+    /// what they cost. Such a run may break the contract, and the oracle says how often; it may also end with an error.
+    pub without: &'f [&'f str],
 }
 
 impl<'f> Setup<'f> {
@@ -269,7 +268,7 @@ impl Setup<'_> {
         let exact = costs.shortest_influence();
         let lookahead = self.lookahead.unwrap_or(exact).min(exact);
         let clock = Clock::new(&states, lookahead, costs.idle_wake);
-        let model = Model::new(&costs, cpus, map, tables.clone(), self.without);
+        let model = Model::new(&costs, cpus, map, tables.clone());
         let core = Core::new(
             costs,
             states,
@@ -280,7 +279,7 @@ impl Setup<'_> {
             Trace::new(self.trace),
         );
         let result = RefCell::new(None);
-        let context = Context::new(core);
+        let context = Context::new(core, self.without);
         context.enter(|| {
             let bench = Bench {
                 context: &context,

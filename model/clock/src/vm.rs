@@ -83,7 +83,7 @@ impl<'f> Run<'f> {
             let model = bench.model();
             let cpus: Vec<_> = (0..model.cpus()).map(|_| PerCpu::new()).collect();
             let ledger: Vec<_> = (0..LEDGER_ENTRIES).map(|_| LedgerEntry::new()).collect();
-            let engine = Engine::with_rules(model, &cpus, &ledger, self.policy, model)
+            let engine = Engine::new(model, &cpus, &ledger, self.policy)
                 .expect("the run has checked the machine's features");
             let map = model.memory();
             let mut config = VmConfig::for_memory(&map, model.cpus());

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
 use std::sync::mpsc::channel;
 
-use quell::{Policy, Rule};
+use quell::Policy;
 use quell_clock::{MachineFile, Progress};
 use quell_workloads::Workload;
 use rayon::prelude::*;
@@ -30,8 +30,8 @@ pub struct Job {
     pub trace: usize,
     /// What decides everything random.
     pub seed: u64,
-    /// The guards that are left out.
-    pub without: &'static [&'static Rule],
+    /// The guards that are left out, by the names of their mutants.
+    pub without: &'static [&'static str],
 }
 
 /// The seed of the experiments: one run is as good as another, and equal on every host.

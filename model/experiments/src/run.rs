@@ -7,7 +7,6 @@
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
 
-use quell::Rule;
 use quell_clock::{Latency, Progress};
 use rayon::prelude::*;
 use serde::Serialize;
@@ -74,7 +73,12 @@ impl CallLatency {
 impl Report {
     /// What came of a trial. `values` are the workload's figures with each seed, the trial's own first; one that is no
     /// finite number is left empty.
-    pub fn of(trial: &Trial<'_>, without: &[&Rule], outcome: &Outcome, values: &[f64]) -> Report {
+    pub fn of(
+        trial: &Trial<'_>,
+        without: &[&'static str],
+        outcome: &Outcome,
+        values: &[f64],
+    ) -> Report {
         let finite = |value: f64| Some(value).filter(|value| value.is_finite());
         let workload = &trial.workload;
         Report {
@@ -83,7 +87,7 @@ impl Report {
             policy: trial.policy.to_string(),
             cpus: trial.cpus,
             seed: trial.seed,
-            without: without.iter().map(|guard| guard.name).collect(),
+            without: without.to_vec(),
             parameters: workload
                 .parameters()
                 .iter()

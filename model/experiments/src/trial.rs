@@ -2,7 +2,7 @@
 
 use std::cell::{Cell, RefCell};
 
-use quell::{Policy, Rule, Stats};
+use quell::{Policy, Stats};
 use quell_clock::{
     Architecture, Counts, Latency, MachineFile, ModelUser, Parameter, Progress, Run, RunError,
     Setup, Trace, built_in,
@@ -175,11 +175,11 @@ impl Trial<'_> {
         self.run_without(&[])
     }
 
-    /// Runs it with guards of the engine and of the manager left out: these rules are not kept.
+    /// Runs it with guards of the engine and of the manager left out, by the names of their mutants: in the instrumented copy alone.
     ///
     /// # Errors
     /// See [`TrialError`].
-    pub fn run_without(&self, without: &[&'static Rule]) -> Result<Outcome, TrialError> {
+    pub fn run_without(&self, without: &[&str]) -> Result<Outcome, TrialError> {
         self.run_watched(without, &Progress::new())
     }
 
@@ -189,7 +189,7 @@ impl Trial<'_> {
     /// See [`TrialError`].
     pub fn run_watched(
         &self,
-        without: &[&'static Rule],
+        without: &[&str],
         progress: &Progress,
     ) -> Result<Outcome, TrialError> {
         self.check()?;

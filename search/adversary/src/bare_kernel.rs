@@ -18,14 +18,13 @@ mod withdraw;
 use crate::action::MAX_CPUS;
 use crate::cell::AdversaryWord;
 use crate::context;
-use crate::hardware::RunRules;
 use crate::machine::Accessed;
 use crate::op::{AccessKind, Op};
 use crate::stage::Hw;
 use crate::tables;
 use quell::{
     AddressSpace, Batch, Engine, Extent, Frame, Hardware, JoinedFlushes, Page, PageRange, PageSize,
-    Purpose, Residue, Rules, Scope, Word,
+    Purpose, Residue, Scope, Word,
 };
 use quell_vm::machine::{Event, Machine};
 use quell_zero::{Clear, Strategy};
@@ -86,7 +85,7 @@ pub struct BareKernel<'m> {
     /// The machine.
     pub hw: &'m Hw,
     /// The engine.
-    pub engine: Engine<'m, Hw, RunRules>,
+    pub engine: Engine<'m, Hw>,
     spaces: ManuallyDrop<[Space; SPACES]>,
     /// The kernel's own mappings: those that are global, and those that are not.
     own: ManuallyDrop<[Space; 2]>,
@@ -166,13 +165,9 @@ impl BareKernel<'_> {
 
     /// Writes an entry that was empty.
     pub fn map(&self, space: usize, page: u64, frame: Frame, writable: bool) {
-        let order = if RunRules.keeps(&quell_vm::rules::VmMapsBeforeContent) {
-            Release
-        } else {
-            Relaxed
-        };
+        // As the manager writes its entries. [mutant VmMapsBeforeContent]
         self.entry(space, page)
-            .store(leaf_word(frame, writable), order);
+            .store(leaf_word(frame, writable), Release);
     }
 
     /// Writes a root entry that was empty: a large page, of which only the first few have frames here.
@@ -226,7 +221,7 @@ impl BareKernel<'_> {
         &'k self,
         space: usize,
         page: u64,
-        batch: &mut Batch<'k, '_, Hw, &'k Space, Frame, RunRules>,
+        batch: &mut Batch<'k, '_, Hw, &'k Space, Frame>,
     ) {
         self.lock(space);
         if let Some(frame) = self.clear(space, page) {

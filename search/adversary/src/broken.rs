@@ -254,12 +254,6 @@ impl<H: Hardware> Broadcast for Broken<H> {
 
 // SAFETY: as the machine below.
 unsafe impl<M: Machine> Machine for Broken<M> {
-    type Rules = M::Rules;
-
-    #[inline]
-    fn rules(&self) -> &M::Rules {
-        self.machine.rules()
-    }
     fn memory(&self) -> MemoryMap {
         self.machine.memory()
     }

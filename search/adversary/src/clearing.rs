@@ -8,8 +8,9 @@
 //! promises. There is nothing to interleave. The promises themselves are tested over many extents
 //! and policies where they are kept.
 
+use crate::context;
 use crate::mistake::Mistake;
-use quell::{Extent, Frame, Rule, Rules};
+use quell::{Extent, Frame};
 use quell_zero::{Budget, Clear, ClearPolicy, Clearable, Clearer, Plan, Pool, Pooled, Strategy};
 use std::sync::Mutex;
 use std::sync::atomic::AtomicU64;
@@ -45,16 +46,6 @@ impl Clear for Recorder {
     }
 }
 
-/// All rules but that of one mutant.
-#[derive(Clone, Copy)]
-struct But(Option<Mistake>);
-
-impl Rules for But {
-    fn keeps(&self, rule: &'static Rule) -> bool {
-        self.0 != Some(Mistake::Rule(rule))
-    }
-}
-
 struct Owned(u64);
 
 // SAFETY: no memory is behind any frame.
@@ -76,14 +67,22 @@ impl Pooled for Owned {
     }
 }
 
-/// The promise about clearing that is broken with this mistake made, if one is.
-pub fn broken(mistake: Option<Mistake>) -> Option<&'static str> {
+/// The promise about clearing that is broken where this mistake is made, if one is.
+pub fn broken_by(mistake: Mistake) -> Option<&'static str> {
+    match mistake {
+        Mistake::Source(mutant) => context::alone(mutant, broken),
+        Mistake::Boundary(_) | Mistake::Ordering(_) => None,
+    }
+}
+
+/// The first promise about clearing that is broken, if one is.
+pub fn broken() -> Option<&'static str> {
     let machine = Recorder::default();
     let policy = ClearPolicy {
         cap_bytes: Some(CAP),
         ..ClearPolicy::cooperative(Plan::default())
     };
-    let clearer = Clearer::new(&machine, &policy).with_rules(But(mistake));
+    let clearer = Clearer::new(&machine, &policy);
     // SAFETY: no memory is behind any frame.
     unsafe { clearer.extent(WHOLE, Some(FAULT), || machine.note(None)) };
     let log = std::mem::take(
@@ -136,22 +135,8 @@ pub fn broken(mistake: Option<Mistake>) -> Option<&'static str> {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
-    use quell_zero::rules::zero;
-
     #[test]
-    fn only_mistakes_break_promises() {
-        assert_eq!(broken(None), None);
-        let broken = |mutant| broken(Some(Mistake::Rule(mutant)));
-        assert_eq!(broken(&quell::rules::SkipWait), None);
-        for mutant in [
-            &zero::ZeroFaultingPageFirst,
-            &zero::ZeroIgnoresCap,
-            &zero::ZeroHoldsCpu,
-            &zero::PoolIgnoresBudget,
-            &zero::PoolHandsOutDirty,
-        ] {
-            assert!(broken(mutant).is_some(), "{}", mutant.name);
-        }
+    fn no_promise_is_broken() {
+        assert_eq!(super::broken(), None);
     }
 }

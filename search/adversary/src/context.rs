@@ -13,8 +13,8 @@ use crate::machine::{Core, Verdict};
 use crate::mistake::{Mistake, Weakened};
 use crate::op::Op;
 use crate::tables::Arena;
-use quell::Rule;
-use quell_vm::sim::heap;
+use quell_mutants::Mutant;
+use quell_vm::sim::{fiber, heap};
 use std::cell::{Cell, RefCell, RefMut};
 use std::ptr;
 use std::rc::Rc;
@@ -47,18 +47,20 @@ pub(crate) struct Context {
     kernel: Cell<Option<*const dyn Kernel>>,
     mode: Cell<Mode>,
     cpu: Cell<u8>,
-    /// The rule of the engine or the manager that is not kept, if one is not.
-    forgotten: Cell<Option<&'static Rule>>,
+    /// The number of the mutant that is on; 0 if none is.
+    mutant: u32,
     /// The ordering that is weakened, if one is.
     weakened: Option<&'static Weakened>,
-    /// The rule that schedules watch, if they watch one.
-    watched: Option<&'static Rule>,
+    /// The number of the mutant whose places schedules watch, if they watch any; or 0.
+    watched: u32,
     /// Words whose stores are relaxed, whatever the code says.
     weak: RefCell<Vec<usize>>,
     weakens: Cell<bool>,
-    /// Whether the rule that is not kept is kept for the moment.
+    /// Whether the mutant is off for the moment.
     spared: Cell<bool>,
-    /// Which rules runs have come by.
+    /// Whether the code has panicked.
+    panicked: Cell<bool>,
+    /// Which mutants' places runs have come by.
     asked: Rc<Asking>,
     /// Whether it matters when it does: to the schedule, or to what is written down.
     attends: bool,
@@ -75,6 +77,8 @@ struct Visit<'c> {
 
 thread_local! {
     static CURRENT: Cell<*const Context> = const { Cell::new(ptr::null()) };
+    /// The number of the mutant that is on outside of runs, or 0.
+    static ALONE: Cell<u32> = const { Cell::new(0) };
 }
 
 impl Context {
@@ -83,25 +87,31 @@ impl Context {
         arena: Rc<Arena>,
         asked: Rc<Asking>,
         mistake: Option<Mistake>,
-        watched: Option<&'static Rule>,
+        watched: Option<&'static Mutant>,
     ) -> Self {
+        assert!(
+            quell_mutants::list::IN_COPY || !mistake.is_some_and(Mistake::is_of_source),
+            "only the copy with the mutants makes mistakes of the source"
+        );
+        quell_mutants::list::install(makes);
         Context {
             legible: core.searches,
             kernel: Cell::new(None),
             mode: Cell::new(Mode::Quiet),
             cpu: Cell::new(0),
-            forgotten: Cell::new(match mistake {
-                Some(Mistake::Rule(rule)) => Some(rule),
-                _ => None,
-            }),
+            mutant: match mistake {
+                Some(Mistake::Source(mutant)) => mutant.number,
+                Some(Mistake::Boundary(_) | Mistake::Ordering(_)) | None => 0,
+            },
             weakened: match mistake {
                 Some(Mistake::Ordering(weakened)) => Some(weakened),
                 _ => None,
             },
-            watched,
+            watched: watched.map_or(0, |mutant| mutant.number),
             weak: RefCell::default(),
             weakens: Cell::new(false),
             spared: Cell::new(false),
+            panicked: Cell::new(false),
             asked,
             attends: watched.is_some() || core.footprints.is_some(),
             arena,
@@ -189,15 +199,15 @@ impl Context {
         Visit { core, _off }
     }
 
-    /// The run comes by a rule to which the search attends.
-    fn attend(&self, rule: &'static Rule) {
+    /// The run comes by a place of a mutant, to which the search attends.
+    fn attend(&self, number: u32) {
         let me = usize::from(self.cpu.get());
         self.machine(|core| {
-            if self.watched == Some(rule) {
+            if self.watched == number {
                 core.strategy.come_by(me, core.decisions);
             }
             if let Some(footprints) = &mut core.footprints {
-                footprints.ask(me, rule);
+                footprints.ask(me, number as u16);
             }
         });
     }
@@ -248,30 +258,58 @@ pub(crate) fn this_cpu() -> usize {
     expect().cpu.get().into()
 }
 
-/// Whether this rule is kept.
+/// The CPU whose code runs, for that code.
+///
+/// After a panic it is stopped here for good, where a batch that is dropped begins to flush: what has failed in a flush
+/// would fail in the next one, and a panic in a destructor that runs because of a panic ends the process.
 #[inline]
-pub(crate) fn keeps(rule: &'static Rule) -> bool {
+pub(crate) fn own_number() -> usize {
     let context = expect();
+    if context.panicked.get() {
+        stop();
+    }
+    context.cpu.get().into()
+}
+
+#[cold]
+fn stop() {
+    while fiber::is_running() {
+        fiber::suspend();
+    }
+}
+
+/// Whether the code that asks makes the mistake of the mutant of this number.
+fn makes(number: u32) -> bool {
+    let Some(context) = current() else {
+        return ALONE.get() == number;
+    };
     // Before the run no other CPU is there.
     if context.mode.get() == Mode::Loud {
-        context.asked.insert(rule);
+        context.asked.insert(number as u16);
         if context.attends {
-            context.attend(rule);
+            context.attend(number);
         }
     }
-    context.forgotten.get() != Some(rule) || context.spared.get()
+    context.mutant == number && !context.spared.get()
+}
+
+/// Does `body`, which is no run, with this mutant on.
+pub(crate) fn alone<R>(mutant: &'static Mutant, body: impl FnOnce() -> R) -> R {
+    quell_mutants::list::install(makes);
+    ALONE.set(mutant.number);
+    let done = body();
+    ALONE.set(0);
+    done
 }
 
 /// The code that runs panics. That is a violation and ends the run at once: while the CPU drops what it has, it comes
-/// to no point any more at which it would go on. Nor do its batches flush: what has failed in a flush would fail in the
-/// next one, and a panic in a destructor that runs because of a panic ends the process. Gives the account back if it
-/// was the machine that panicked, which is in use then.
+/// to no point any more at which it would go on ([`own_number`] is one, too). Gives the account back if it was the
+/// machine that panicked, which is in use then.
 pub(crate) fn panicked(account: String) -> Option<String> {
     let Some(context) = current() else {
         return Some(account);
     };
-    context.forgotten.set(Some(&quell::rules::FinishSkipsFlush));
-    context.spared.set(false);
+    context.panicked.set(true);
     let me = usize::from(context.cpu.get());
     let _off = heap::off_for_now();
     match context.core.try_borrow_mut() {
@@ -283,7 +321,7 @@ pub(crate) fn panicked(account: String) -> Option<String> {
     }
 }
 
-/// Does `body` with every rule kept: before a run nothing notices that a CPU waits for ever.
+/// Does `body` with no mutant on: before a run nothing notices that a CPU waits for ever.
 pub(crate) fn faultlessly<R>(body: impl FnOnce() -> R) -> R {
     struct Back<'c>(&'c Context, bool);
     impl Drop for Back<'_> {

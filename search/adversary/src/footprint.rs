@@ -11,15 +11,12 @@
 
 use crate::action::MAX_CPUS;
 use crate::coverage::{Coverage, Reach};
-use crate::mistake::Mistake;
 use crate::op::{AccessKind, Op};
-use quell::Rule;
-use quell_vm::sim::heap;
+use quell_mutants::Mutant;
 use rustc_hash::{FxBuildHasher, FxHashMap, FxHashSet};
 use std::cell::Cell;
 use std::hash::BuildHasher;
 use std::panic::Location;
-use std::sync::LazyLock;
 
 /// A place in the code.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
@@ -132,10 +129,9 @@ impl Footprints {
         self.written.remove(&word);
     }
 
-    /// A CPU asks about a rule. Where the others stand meanwhile, each in the middle of something, is what decides
-    /// whether the rule matters.
-    pub(crate) fn ask(&mut self, cpu: usize, rule: &Rule) {
-        let number = number_of(rule);
+    /// A CPU comes by a place of the mutant of this number. Where the others stand meanwhile, each in the middle of
+    /// something, is what decides whether it matters.
+    pub(crate) fn ask(&mut self, cpu: usize, number: u16) {
         for (other, [last, outer]) in self.asked.iter().enumerate() {
             let there = if other == cpu { *outer } else { *last };
             if there != 0 {
@@ -190,62 +186,34 @@ impl Footprints {
     }
 }
 
-/// For how many rules [`Asked`] has room.
-const RULES: usize = 256;
+/// For how many mutants [`Asked`] has room.
+const MUTANTS: usize = 256;
 
-/// Which rules were asked about.
+/// Which mutants' places were come by.
 #[derive(Clone, Copy, Default, Debug)]
-pub struct Asked([u64; RULES / 64]);
+pub struct Asked([u64; MUTANTS / 64]);
 
-/// The numbers of the rules, from 1 on, by where each lies: a rule's place among all mistakes, so that it is the same in every
-/// run.
-static NUMBERS: LazyLock<FxHashMap<usize, u16>> = LazyLock::new(|| {
-    // A run may be the first to ask, and this is none of its memory.
-    let _off = heap::off_for_now();
-    let rules = Mistake::all().filter_map(|mistake| match mistake {
-        Mistake::Rule(rule) => Some(address_of(rule)),
-        _ => None,
-    });
-    let numbers: FxHashMap<_, _> = rules.zip(1..).collect();
-    assert!(numbers.len() < RULES, "a set of rules has room for {RULES}");
-    numbers
-});
-
-/// A rule is declared once, so where it lies says which it is.
-fn address_of(rule: &Rule) -> usize {
-    std::ptr::from_ref(rule).addr()
-}
-
-/// The number of a rule.
-#[inline]
-fn number_of(rule: &Rule) -> u16 {
-    match NUMBERS.get(&address_of(rule)) {
-        Some(number) => *number,
-        None => unreachable!("{} is in no list of rules", rule.name),
-    }
-}
-
-/// The word and the bit of a rule's number.
+/// The word and the bit of a mutant's number.
 #[inline]
 fn place_of(number: u16) -> (usize, u64) {
     (usize::from(number) / 64, 1 << (number % 64))
 }
 
 /// The meetings in which a rule was the one that was asked about.
-pub(crate) fn meetings_of(met: &[Meeting], rule: &Rule) -> impl Iterator<Item = u16> {
-    let number = number_of(rule);
+pub(crate) fn meetings_of(met: &[Meeting], mutant: &Mutant) -> impl Iterator<Item = u16> {
+    let number = mutant.number as u16;
     let of = move |(asked, there): &Meeting| (*asked == number).then_some(*there);
     met.iter().filter_map(of)
 }
 
 impl Asked {
-    /// Whether a rule is among them.
-    pub fn contains(&self, rule: &Rule) -> bool {
-        let (word, bit) = place_of(number_of(rule));
+    /// Whether a mutant is among them.
+    pub fn contains(&self, mutant: &Mutant) -> bool {
+        let (word, bit) = place_of(mutant.number as u16);
         self.0[word] & bit != 0
     }
 
-    /// A set of the rules with these numbers.
+    /// A set of the mutants with these numbers.
     pub(crate) fn numbered(numbers: impl Iterator<Item = u16>) -> Self {
         let mut set = Asked::default();
         for number in numbers {
@@ -264,45 +232,19 @@ impl Asked {
 }
 
 /// The same, while runs add to it.
-#[derive(Debug)]
-pub(crate) struct Asking {
-    rules: [Cell<u64>; RULES / 64],
-    /// Where rules lie that are in it, each at a place that its address says: a run comes by a few rules again and again,
-    /// and to look up the number of one takes longer than all else here.
-    lately: [Cell<usize>; LATELY],
-}
-
-/// How many rules are remembered.
-const LATELY: usize = 512;
-
-impl Default for Asking {
-    fn default() -> Self {
-        Asking {
-            rules: [const { Cell::new(0) }; RULES / 64],
-            lately: [const { Cell::new(0) }; LATELY],
-        }
-    }
-}
+#[derive(Debug, Default)]
+pub(crate) struct Asking([Cell<u64>; MUTANTS / 64]);
 
 impl Asking {
     #[inline]
-    pub(crate) fn insert(&self, rule: &Rule) {
-        let address = address_of(rule);
-        let place = &self.lately[address / size_of::<Rule>() % LATELY];
-        if place.replace(address) != address {
-            self.add(rule);
-        }
-    }
-
-    #[inline(never)]
-    fn add(&self, rule: &Rule) {
-        let (word, bit) = place_of(number_of(rule));
-        self.rules[word].set(self.rules[word].get() | bit);
+    pub(crate) fn insert(&self, number: u16) {
+        let (word, bit) = place_of(number);
+        self.0[word].set(self.0[word].get() | bit);
     }
 
     /// What is in it now.
     pub(crate) fn so_far(&self) -> Asked {
-        Asked(self.rules.each_ref().map(Cell::get))
+        Asked(self.0.each_ref().map(Cell::get))
     }
 }
 
@@ -349,30 +291,5 @@ impl Seen {
     /// How many pairs.
     pub fn pairs(&self) -> usize {
         self.of([FOLLOWS, OVERTAKES])
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_set_of_one_rule_names_no_other() {
-        let rules = || {
-            Mistake::all().filter_map(|mistake| match mistake {
-                Mistake::Rule(rule) => Some(rule),
-                _ => None,
-            })
-        };
-        assert!(rules().count() > 64);
-        for rule in rules() {
-            let asking = Asking::default();
-            asking.insert(rule);
-            let named: Vec<_> = { rules() }
-                .filter(|other| asking.so_far().contains(other))
-                .map(|other| other.name)
-                .collect();
-            assert_eq!(named, [rule.name]);
-        }
     }
 }

@@ -5,14 +5,12 @@ use crate::cell::FRAME_WORDS;
 use crate::context::on_machine;
 use crate::context::{self, point};
 use crate::coverage::Happening;
-use crate::isolation::IsolationRules;
 use crate::kind::MachineKind;
 use crate::machine::buffer::Fill;
 use crate::op::Op;
 use crate::tables;
 use quell::{
-    Broadcast, CpuId, CpuSet, Extent, Features, Frame, Hardware, Invalidate, Rule, Rules, Tag,
-    TlbRules, Word,
+    Broadcast, CpuId, CpuSet, Extent, Features, Frame, Hardware, Invalidate, Tag, TlbRules, Word,
 };
 use quell_vm::contract::{Clause, Violation};
 use quell_vm::machine::{Entry, Event, Level, Machine, MemoryMap, TABLE_WORDS};
@@ -108,17 +106,6 @@ impl Adversary {
     }
 }
 
-/// The rules of the run that the thread is in the middle of: all but the one that it forgets.
-#[derive(Clone, Copy, Debug)]
-pub struct RunRules;
-
-impl Rules for RunRules {
-    #[inline]
-    fn keeps(&self, rule: &'static Rule) -> bool {
-        context::keeps(rule)
-    }
-}
-
 // SAFETY: a machine in software: translations are numbers, and reach no memory.
 unsafe impl Hardware for Adversary {
     const RANGES: usize = 3;
@@ -132,7 +119,7 @@ unsafe impl Hardware for Adversary {
 
     #[inline]
     fn this_cpu(&self) -> CpuId {
-        CpuId(self.first + context::this_cpu() as u16)
+        CpuId(self.first + context::own_number() as u16)
     }
 
     fn features(&self) -> Features {
@@ -154,29 +141,29 @@ unsafe impl Hardware for Adversary {
             }
         }
         let at_once = !point(Op::Invalidate);
-        let half = (self.kind.isolated).then(|| RunRules.half_to_note(what));
         on_machine(|core, me| {
             core.say(me, || format!("{what:?}"));
             core.invalidate(me, what, at_once);
-            if let Some(half) = half.flatten() {
-                core.halves[me].invalidated(half);
-            }
         });
+        if self.kind.isolated {
+            // [mutants UserHalfKept, WrongHalfNoted]
+            on_machine(|core, me| core.halves[me].invalidated(what));
+        }
     }
 
     unsafe fn load_root(&self, root: Frame, tag: Tag, keep: bool) {
         point(Op::Root);
-        let half = (self.kind.isolated).then(|| RunRules.half_is_kept(keep));
         on_machine(|core, me| {
             core.say(me, || {
                 let how = if keep { "kept" } else { "flushed" };
                 format!("loads root {:#x} under tag {}, {how}", root.0, tag.0)
             });
             core.load_root(me, root.0 as u32, tag.0, keep);
-            if let Some(keep) = half {
-                core.halves[me].loaded(tag.0, keep);
-            }
         });
+        if self.kind.isolated {
+            // [mutant UserHalfOutlivesTag]
+            on_machine(|core, me| core.halves[me].loaded(tag.0, keep));
+        }
     }
 
     fn unload_root(&self) {
@@ -280,13 +267,6 @@ fn words(offset: usize, bytes: usize) -> impl Iterator<Item = usize> {
 
 // SAFETY: frames are numbers, whose words and bytes are a table of the machine's own.
 unsafe impl Machine for Adversary {
-    type Rules = RunRules;
-
-    #[inline]
-    fn rules(&self) -> &RunRules {
-        &RunRules
-    }
-
     fn memory(&self) -> MemoryMap {
         self.memory
     }

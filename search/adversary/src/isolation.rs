@@ -1,42 +1,10 @@
-//! What a port of the engine with page-table isolation must not forget: rules as the engine's own, with a mutant for
-//! each.
+//! The user's half of each address space, as a port of the engine with page-table isolation notes it.
 //!
 //! User mode runs under tags of its own, of which the engine does not know. The machine that has them is in
-//! [`machine`](crate::machine); what it notes of them, in `quell_arch::x86_64::isolation`, is told by what these rules
-//! let through.
+//! [`machine`](crate::machine).
 
 use quell::{Invalidate, Tag};
 use quell_arch::x86_64::isolation::UserHalves;
-
-quell::rules! {
-    /// What a port with page-table isolation must not forget.
-    pub(crate) trait IsolationRules, mod list;
-
-    /// An invalidation of the kernel's half reaches the user's too, under the tag of the same space.
-    "C1" fn half_to_note(what: Invalidate) -> Option<Invalidate> { Some(what) }
-        or UserHalfKept { None } "What the engine invalidates stays in the user's half."
-        or WrongHalfNoted { Some(of_neighbour(what)) } "The user's half of another tag is flushed in place of the one that is behind.";
-
-    /// A tag that is loaded without what it held is another space's now, in user mode too.
-    "C5" fn half_is_kept(keep: bool) -> bool { keep }
-        or UserHalfOutlivesTag { true } "A tag goes to another space, and its user's half keeps what it held (C5).";
-}
-
-/// The same for the other of two tags.
-fn of_neighbour(what: Invalidate) -> Invalidate {
-    let neighbour = |tag: Tag| Tag(tag.0 ^ 3);
-    match what {
-        Invalidate::Range { tag, range, scope } => Invalidate::Range {
-            tag: neighbour(tag),
-            range,
-            scope,
-        },
-        Invalidate::Tag(tag) => Invalidate::Tag(neighbour(tag)),
-        other => other,
-    }
-}
-
-pub use list::ALL;
 
 /// Set in CR3, what is held under the tag stays.
 pub(crate) const KEEP: u64 = 1 << 63;
@@ -70,12 +38,12 @@ impl Halves {
         noted
     }
 
-    /// The kernel's half was invalidated.
+    /// Notes that the kernel's half was invalidated: the user's half, under the tag of the same space, is behind.
     pub(crate) fn invalidated(&mut self, what: Invalidate) {
         self.note(|halves| halves.invalidated(what));
     }
 
-    /// A root was loaded.
+    /// Notes that a root was loaded. A tag that is loaded without what it held is another space's now, in user mode too.
     pub(crate) fn loaded(&mut self, tag: u16, keep: bool) {
         self.note(|halves| halves.loaded(Tag(tag), keep));
     }

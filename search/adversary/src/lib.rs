@@ -12,14 +12,14 @@
 //! | [`cell`], [`op`], [`action`] | a word of memory; what a CPU can be about to do; what may happen next |
 //! | [`kind`] | the machines: tags, memory ordering, walkers |
 //! | [`coverage`] | which transitions fired |
-//! | [`broken`], [`isolation`], [`blocks`], [`mistake`] | mistakes that are made on purpose |
+//! | [`broken`], [`mistake`] | mistakes that are made on purpose |
 //! | [`oracle`] | the contract, as a judge of accesses |
 //! | [`footprint`] | what CPUs do to each other's words |
 //! | [`tables`] | page-table pages and the format of their entries |
 //! | [`mmu`] | TLBs and walker caches, as sets of everything they may hold |
 //! | [`search`], [`schedule`] | what is chosen: every schedule, each state once; at random; by priorities; from a list |
 //! | [`timeline`] | what happened, step by step |
-//! | [`machine`] | the state of a machine; store buffers, interrupts, waiting |
+//! | [`machine`], [`isolation`] | the state of a machine; store buffers, interrupts, waiting; page-table isolation |
 //! | [`context`], [`word`], [`hardware`] | the machine, as the code that runs on it sees it |
 //! | [`stage`] | the CPUs, set in motion |
 //! | `names` | what a word is called in a timeline |
@@ -45,7 +45,6 @@
 
 pub mod action;
 pub mod bare_kernel;
-pub mod blocks;
 pub mod broken;
 pub mod cases;
 pub mod cell;

@@ -1,7 +1,7 @@
 //! Mistakes that are made on purpose: a search that does not find one of them has proved nothing.
 //!
-//! A mistake is one of three. A *rule* of the engine, of the memory manager or of zeroing is not kept: the code decides
-//! otherwise at that line. Something goes wrong at the *boundary* to the machine: an interrupt is not sent, an
+//! A mistake is one of three. A *mutant* of the source: the code of the engine, of the memory manager, of zeroing or of a
+//! kernel here decides otherwise at some lines ([`quell_mutants::list`]). Something goes wrong at the *boundary* to the machine: an interrupt is not sent, an
 //! invalidation reaches less than it should ([`broken`](crate::broken)). Or an *ordering* is weaker than the code says:
 //! that of the stores to one word, or of one kind of operation in one file of the engine ([`Weakened`]).
 //!
@@ -9,7 +9,7 @@
 
 use crate::broken::Boundary;
 use crate::kind::{MachineKind, Stores};
-use quell::Rule;
+use quell_mutants::Mutant;
 use std::sync::atomic::Ordering::{self, AcqRel, Acquire, Relaxed, Release, SeqCst};
 
 /// An operation that is ordered.
@@ -135,8 +135,8 @@ pub static WEAKENED: &[Weakened] = &[
 /// A mistake.
 #[derive(Clone, Copy, Debug)]
 pub enum Mistake {
-    /// A rule is not kept.
-    Rule(&'static Rule),
+    /// The code decides otherwise at some lines: only in the [instrumented copy](quell_mutants).
+    Source(&'static Mutant),
     /// Something goes wrong at the boundary to the machine.
     Boundary(Boundary),
     /// An ordering is weaker than the code says.
@@ -154,17 +154,10 @@ impl Eq for Mistake {}
 impl Mistake {
     /// Every mistake.
     pub fn all() -> impl Iterator<Item = Mistake> {
-        let rules = [
-            quell::rules::ALL,
-            quell_zero::rules::zero::ALL,
-            quell_vm::rules::ALL,
-            crate::isolation::ALL,
-            crate::blocks::ALL,
-        ];
-        let rules = rules.into_iter().flatten().copied().map(Mistake::Rule);
+        let mutants = quell_mutants::list::all().iter().map(Mistake::Source);
         let boundary = Boundary::ALL.iter().copied().map(Mistake::Boundary);
         let orderings = WEAKENED.iter().map(Mistake::Ordering);
-        rules.chain(boundary).chain(orderings)
+        mutants.chain(boundary).chain(orderings)
     }
 
     /// The mistake of this name.
@@ -175,7 +168,7 @@ impl Mistake {
     /// Its name.
     pub fn name(self) -> &'static str {
         match self {
-            Mistake::Rule(rule) => rule.name,
+            Mistake::Source(mutant) => &mutant.name,
             Mistake::Boundary(boundary) => boundary.name(),
             Mistake::Ordering(weakened) => weakened.name,
         }
@@ -184,7 +177,7 @@ impl Mistake {
     /// What is done wrong, in a sentence that ends with the numbers of known bugs, if there are any.
     pub fn account(self) -> &'static str {
         let account = match self {
-            Mistake::Rule(rule) => rule.mistake,
+            Mistake::Source(mutant) => &mutant.mistake,
             Mistake::Boundary(boundary) => boundary.account(),
             Mistake::Ordering(weakened) => weakened.mistake,
         };
@@ -212,8 +205,13 @@ impl Mistake {
     pub(crate) fn shows_on(self, kind: &MachineKind) -> bool {
         match self {
             Mistake::Ordering(weakened) => weakened.shows_on(kind),
-            Mistake::Rule(_) | Mistake::Boundary(_) => true,
+            Mistake::Source(_) | Mistake::Boundary(_) => true,
         }
+    }
+
+    /// Whether the code itself makes it: then only in the [instrumented copy](quell_mutants).
+    pub fn is_of_source(self) -> bool {
+        matches!(self, Mistake::Source(_))
     }
 
     /// Whether it is one of the memory manager's.

@@ -135,7 +135,7 @@ pub fn test(mistake: Mistake, seed: u64, mut keep_on: impl FnMut(u64) -> bool) -
     let named = Scenario::ALL
         .iter()
         .any(|s| s.finds.contains(&mistake.name()));
-    if let (false, Some(broken)) = (named, clearing::broken(Some(mistake))) {
+    if let (false, Some(broken)) = (named, clearing::broken_by(mistake)) {
         tested.killed = Some(Kill::Clearing(broken));
         tested.schedules = 1;
         return tested;

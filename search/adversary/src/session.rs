@@ -16,7 +16,8 @@ use crate::schedule::Strategy;
 use crate::search::Exhaustive;
 use crate::stage::{Beginning, Stage, quieten_panics};
 use crate::tables::Arena;
-use quell::{Policy, Rule};
+use quell::Policy;
+use quell_mutants::Mutant;
 use quell_vm::contract::timeline::Line;
 use quell_vm::sim::heap::Heap;
 use std::cell::Cell;
@@ -79,7 +80,7 @@ pub struct Session<'p> {
     /// What happened in all runs so far.
     pub coverage: Coverage,
     /// The rule at which CPUs stall under a schedule that lurks.
-    pub(crate) watched: Option<&'static Rule>,
+    pub(crate) watched: Option<&'static Mutant>,
     asking: Rc<Asking>,
 }
 

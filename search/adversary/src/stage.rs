@@ -148,7 +148,12 @@ impl Stage<'_> {
         self.context.on_cpu(cpu);
         self.context.with_kernel(kernel, || {
             let quiet = QUIET_PANICS.replace(true);
-            judge_panics(cpu, body);
+            // On a stack of its own, which is left where a panic stops it ([`context::own_number`]).
+            let body = || judge_panics(cpu, body);
+            let mut fiber =
+                heap::off(|| Fiber::new(body)).expect("the host has memory for a stack");
+            fiber.resume();
+            heap::off(|| drop(fiber));
             QUIET_PANICS.set(quiet);
         });
     }

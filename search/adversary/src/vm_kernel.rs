@@ -23,7 +23,7 @@ use crate::timeline;
 use quell::{CpuId, Engine, Extent, Frame, Hardware, LedgerEntry, Page, PerCpu, Word};
 use quell_vm::contract::timeline::Line;
 use quell_vm::contract::{Clause, Violation};
-use quell_vm::machine::{Machine, MemoryMap, Node};
+use quell_vm::machine::{MemoryMap, Node};
 use quell_vm::sim::heap::{self, Heap};
 use quell_vm::sim::may_change;
 use quell_vm::{Access, Call, Error, Fault, ProcessId};
@@ -367,14 +367,8 @@ pub(crate) fn perform(
     let ledger: Box<[LedgerEntry<Hw>; LEDGER_ENTRIES]> =
         Box::new(std::array::from_fn(|_| LedgerEntry::new()));
     stage.weaken(&cpus[..count]);
-    let engine = Engine::with_rules(
-        hw,
-        &cpus[..count],
-        &ledger[..debts],
-        stage.policy,
-        Machine::rules(hw),
-    )
-    .expect("the engine runs on every machine under the adversary");
+    let engine = Engine::new(hw, &cpus[..count], &ledger[..debts], stage.policy)
+        .expect("the engine runs on every machine under the adversary");
     context::with(|core| {
         for node in map.nodes() {
             for frame in node.extent.first.0..node.extent.first.0 + node.extent.frames {

@@ -5,12 +5,10 @@
 use quell::Policy;
 use quell_adversary::bare_kernel::{BareProgram, frame};
 use quell_adversary::explore::POLICIES;
-use quell_adversary::mutants::{self, Kill};
 use quell_adversary::replay::{parse_code, replay, replay_code};
 use quell_adversary::scenario::{Scenario, Script};
 use quell_adversary::{Budget, Case, Exploration, MachineKind, Mistake, Report, Session, explore};
 use quell_vm::contract::Clause;
-use quell_vm::contract::timeline::Shape;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 fn search(case: Case, budget: Budget) -> Report {
@@ -77,27 +75,6 @@ fn the_contract_holds_with_each_mechanism_alone_and_with_none() {
     }
 }
 
-/// And the code by which that is shown again shows it.
-#[test]
-fn every_mutant_is_killed() {
-    let mut survivors = Vec::new();
-    for mistake in Mistake::all() {
-        match mutants::test(mistake, 1, |_| true).killed {
-            None => survivors.push(mistake.name()),
-            Some(Kill::Clearing(_)) => {}
-            Some(Kill::Run(case, failure)) => {
-                let code = replay_code(&case, &failure.deviations);
-                let (case, deviations) = parse_code(&code).expect("a code of one's own");
-                let (violation, lines) = replay(case, deviations);
-                let clause = violation.map(|violation| violation.clause);
-                assert_eq!(clause, Some(failure.violation.clause), "{code}");
-                assert!(!lines.is_empty(), "{code}");
-            }
-        }
-    }
-    assert_eq!(survivors, Vec::<&str>::new());
-}
-
 /// Whatever word a run may use has a name, or none, when the run is shown.
 #[test]
 fn every_case_can_be_shown() {
@@ -130,43 +107,6 @@ fn what_a_kept_pointer_leads_to_is_old_once_the_pointer_has_gone() {
     let machines = ["x86", "x86-pcid", "x86-broadcast", "arm-asid8", "riscv"];
     for mistake in ["TablesFlushedAsLeaf", "BasePagesInLargeStrides"] {
         breaks("table-move", &machines, mistake, Clause::C3);
-    }
-}
-
-#[test]
-fn fetches_have_rights_of_their_own() {
-    let machines = ["x86", "x86-broadcast", "arm-asid8", "riscv"];
-    let mistake = "VmExecutionUnflushed";
-    breaks("vm-execute-sync", &machines, mistake, Clause::C3);
-    breaks("execute-access", &["x86", "riscv"], "SkipWait", Clause::C3);
-}
-
-#[test]
-fn what_lies_beyond_the_end_of_a_file_is_old_once_truncation_has_returned() {
-    let machines = ["x86", "x86-broadcast", "arm-asid8", "riscv"];
-    let mistake = "VmTruncatesUnsettled";
-    breaks("vm-discard-truncate", &machines, mistake, Clause::C3);
-}
-
-/// A flush without a batch raises no debt, so each of its steps is one that nothing makes up for.
-#[test]
-fn a_flush_without_a_batch_needs_each_of_its_steps() {
-    let scenario = Scenario::named("switch-at-once").expect("a scenario");
-    for mistake in [
-        "SkipGenerationBump",
-        "SkipPost",
-        "SkipWait",
-        "SwitchPublishesLate",
-    ] {
-        let case = Case {
-            scenario,
-            kind: *MachineKind::named("x86-pcid").expect("a machine"),
-            policy: Policy::ALL,
-            mistake: Mistake::named(mistake),
-        };
-        assert!(case.mistake.is_some(), "{mistake}");
-        let failure = search(case, Budget::Schedules(20_000)).failure;
-        assert!(failure.is_some(), "{mistake} is not noticed");
     }
 }
 
@@ -243,36 +183,6 @@ fn small_scenarios_hold_in_every_schedule() {
     assert!(all >= 1e15, "{all:.1e} schedules");
 }
 
-/// Leaving out equivalent orders, and what follows a state that was met, loses no mistake: whatever
-/// a random search finds, the search of all schedules finds too.
-#[test]
-#[ignore = "half a minute: `cargo xtask ci exhaustive`"]
-fn the_exhaustive_search_misses_nothing() {
-    let machines = ["x86-pcid", "arm-asid8", "riscv"];
-    let cases = small_cases().filter(|case| machines.contains(&case.kind.name));
-    let mut found = 0;
-    for (case, mistake) in cases.flat_map(|case| Mistake::all().map(move |m| (case, m))) {
-        let case = Case {
-            mistake: Some(mistake),
-            ..case
-        };
-        if search(case, Budget::Schedules(200)).failure.is_none() {
-            continue;
-        }
-        let all = search(case, Budget::Exhaustive(300_000));
-        assert!(
-            all.failure.is_some(),
-            "{} in {} on {}",
-            mistake.name(),
-            case.scenario.name,
-            case.kind.name
-        );
-        found += 1;
-    }
-    println!("{found} mistakes compared");
-    assert!(found > 300, "only {found} mistakes were compared");
-}
-
 #[test]
 fn scenarios_have_names_of_their_own_and_say_what_must_happen() {
     let mut names = std::collections::HashSet::new();
@@ -283,28 +193,6 @@ fn scenarios_have_names_of_their_own_and_say_what_must_happen() {
             "{} could pass without anything happening",
             scenario.name
         );
-    }
-}
-
-#[test]
-fn a_failure_is_shrunk_and_repeats_from_its_code() {
-    let case = Case {
-        scenario: Scenario::named("unmap-access").expect("it is the first scenario"),
-        kind: *MachineKind::named("x86-pcid").expect("it is a machine"),
-        policy: Policy::ALL,
-        mistake: Mistake::named("SkipWait"),
-    };
-    let failure = search(case, Budget::Schedules(2000))
-        .failure
-        .expect("a wait that is left out shows at once");
-    assert!(failure.deviations.len() <= failure.found_with);
-    let code = replay_code(&case, &failure.deviations);
-    let (again, deviations) = parse_code(&code).expect("a code that was just made");
-    assert_eq!(deviations, failure.deviations);
-    for _ in 0..2 {
-        let (violation, lines) = replay(again, deviations.clone());
-        assert_eq!(violation.as_ref(), Some(&failure.violation));
-        assert!(lines.iter().any(|line| line.shape == Shape::Breaks));
     }
 }
 
@@ -320,49 +208,6 @@ fn bad_codes_are_refused_with_the_reason() {
     ] {
         let error = parse_code(code).expect_err(code);
         assert!(error.contains(reason), "{error}");
-    }
-}
-
-/// Without what keeps it, break before make is broken: on Arm by the page that a fault puts where another frame or a copy
-/// was; on Arm and x86 by the smaller page or the table that comes where a large page was, and by the table of a split.
-#[test]
-fn the_managers_breaks_before_makes_are_judged_where_the_architecture_asks() {
-    const BOTH: &[&str] = &["arm-asid8", "x86-pcid"];
-    for (mutant, scenario, judged_on) in [
-        ("VmRefillsUnsettled", "vm-discard-refill", &BOTH[..1]),
-        ("VmRefillsUnsettled", "vm-discard-refill-smaller", BOTH),
-        (
-            "VmRefillsFileUnsettled",
-            "vm-discard-refill-file",
-            &BOTH[..1],
-        ),
-        ("VmLinksTableUnsettled", "vm-discard-refill-table", BOTH),
-        ("VmLinksBeforeFlush", "vm-split-migrate", BOTH),
-    ] {
-        for machine in ["arm-asid8", "x86-pcid", "riscv"] {
-            let judged = judged_on.contains(&machine);
-            // In some of them it takes thousands of schedules, and the search ends when it has found something.
-            let schedules = if judged { 100_000 } else { 500 };
-            let case = |mistake| Case {
-                scenario: Scenario::named(scenario).expect("a scenario"),
-                kind: *MachineKind::named(machine).expect("a machine"),
-                policy: Policy::ALL,
-                mistake,
-            };
-            let report = search(case(Mistake::named(mutant)), Budget::Schedules(schedules));
-            let found = report.failure.map(|failure| failure.violation);
-            let named = found.as_ref().is_some_and(|violation| {
-                violation.clause == Clause::Misuse
-                    && violation.account.starts_with("break before make: ")
-                    && violation.address.is_some()
-                    && violation.other.is_some()
-            });
-            assert_eq!(
-                named, judged,
-                "{mutant} in {scenario} on {machine}: {found:?}"
-            );
-            holds(case(None), Budget::Schedules(500));
-        }
     }
 }
 
@@ -398,4 +243,165 @@ fn an_access_may_use_every_translation_that_was_left_behind() {
     let case = Case::on(&MANY_LEFT_BEHIND, "x86");
     holds(case, Budget::Schedules(1000));
     assert_eq!(READ_FROM.load(Relaxed), (1 << LEFT_BEHIND) - 1);
+}
+
+/// What takes mistakes of the source: run in the copy that holds them, `cargo xtask ci mutants`.
+#[cfg(quell_mutants)]
+mod mutants {
+    use super::*;
+    use quell_adversary::mutants::{self, Kill};
+    use quell_vm::contract::timeline::Shape;
+
+    /// And the code by which that is shown again shows it.
+    #[test]
+    fn every_mutant_is_killed() {
+        let mut survivors = Vec::new();
+        for mistake in Mistake::all() {
+            match mutants::test(mistake, 1, |_| true).killed {
+                None => survivors.push(mistake.name()),
+                Some(Kill::Clearing(_)) => {}
+                Some(Kill::Run(case, failure)) => {
+                    let code = replay_code(&case, &failure.deviations);
+                    let (case, deviations) = parse_code(&code).expect("a code of one's own");
+                    let (violation, lines) = replay(case, deviations);
+                    let clause = violation.map(|violation| violation.clause);
+                    assert_eq!(clause, Some(failure.violation.clause), "{code}");
+                    assert!(!lines.is_empty(), "{code}");
+                }
+            }
+        }
+        assert_eq!(survivors, Vec::<&str>::new());
+    }
+
+    #[test]
+    fn fetches_have_rights_of_their_own() {
+        let machines = ["x86", "x86-broadcast", "arm-asid8", "riscv"];
+        let mistake = "VmExecutionUnflushed";
+        breaks("vm-execute-sync", &machines, mistake, Clause::C3);
+        breaks("execute-access", &["x86", "riscv"], "SkipWait", Clause::C3);
+    }
+
+    #[test]
+    fn what_lies_beyond_the_end_of_a_file_is_old_once_truncation_has_returned() {
+        let machines = ["x86", "x86-broadcast", "arm-asid8", "riscv"];
+        let mistake = "VmTruncatesUnsettled";
+        breaks("vm-discard-truncate", &machines, mistake, Clause::C3);
+    }
+
+    /// A flush without a batch raises no debt, so each of its steps is one that nothing makes up for.
+    #[test]
+    fn a_flush_without_a_batch_needs_each_of_its_steps() {
+        let scenario = Scenario::named("switch-at-once").expect("a scenario");
+        for mistake in [
+            "SkipGenerationBump",
+            "SkipPost",
+            "SkipWait",
+            "SwitchPublishesLate",
+        ] {
+            let case = Case {
+                scenario,
+                kind: *MachineKind::named("x86-pcid").expect("a machine"),
+                policy: Policy::ALL,
+                mistake: Mistake::named(mistake),
+            };
+            assert!(case.mistake.is_some(), "{mistake}");
+            let failure = search(case, Budget::Schedules(20_000)).failure;
+            assert!(failure.is_some(), "{mistake} is not noticed");
+        }
+    }
+
+    /// Leaving out equivalent orders, and what follows a state that was met, loses no mistake: whatever
+    /// a random search finds, the search of all schedules finds too.
+    #[test]
+    #[ignore = "half a minute: `cargo xtask ci exhaustive`"]
+    fn the_exhaustive_search_misses_nothing() {
+        let machines = ["x86-pcid", "arm-asid8", "riscv"];
+        let cases = small_cases().filter(|case| machines.contains(&case.kind.name));
+        let mut found = 0;
+        for (case, mistake) in cases.flat_map(|case| Mistake::all().map(move |m| (case, m))) {
+            let case = Case {
+                mistake: Some(mistake),
+                ..case
+            };
+            if search(case, Budget::Schedules(200)).failure.is_none() {
+                continue;
+            }
+            let all = search(case, Budget::Exhaustive(300_000));
+            assert!(
+                all.failure.is_some(),
+                "{} in {} on {}",
+                mistake.name(),
+                case.scenario.name,
+                case.kind.name
+            );
+            found += 1;
+        }
+        println!("{found} mistakes compared");
+        assert!(found > 300, "only {found} mistakes were compared");
+    }
+
+    #[test]
+    fn a_failure_is_shrunk_and_repeats_from_its_code() {
+        let case = Case {
+            scenario: Scenario::named("unmap-access").expect("it is the first scenario"),
+            kind: *MachineKind::named("x86-pcid").expect("it is a machine"),
+            policy: Policy::ALL,
+            mistake: Mistake::named("SkipWait"),
+        };
+        let failure = search(case, Budget::Schedules(2000))
+            .failure
+            .expect("a wait that is left out shows at once");
+        assert!(failure.deviations.len() <= failure.found_with);
+        let code = replay_code(&case, &failure.deviations);
+        let (again, deviations) = parse_code(&code).expect("a code that was just made");
+        assert_eq!(deviations, failure.deviations);
+        for _ in 0..2 {
+            let (violation, lines) = replay(again, deviations.clone());
+            assert_eq!(violation.as_ref(), Some(&failure.violation));
+            assert!(lines.iter().any(|line| line.shape == Shape::Breaks));
+        }
+    }
+
+    /// Without what keeps it, break before make is broken: on Arm by the page that a fault puts where another frame or a copy
+    /// was; on Arm and x86 by the smaller page or the table that comes where a large page was, and by the table of a split.
+    #[test]
+    fn the_managers_breaks_before_makes_are_judged_where_the_architecture_asks() {
+        const BOTH: &[&str] = &["arm-asid8", "x86-pcid"];
+        for (mutant, scenario, judged_on) in [
+            ("VmRefillsUnsettled", "vm-discard-refill", &BOTH[..1]),
+            ("VmRefillsUnsettled", "vm-discard-refill-smaller", BOTH),
+            (
+                "VmRefillsFileUnsettled",
+                "vm-discard-refill-file",
+                &BOTH[..1],
+            ),
+            ("VmLinksTableUnsettled", "vm-discard-refill-table", BOTH),
+            ("VmLinksBeforeFlush", "vm-split-migrate", BOTH),
+        ] {
+            for machine in ["arm-asid8", "x86-pcid", "riscv"] {
+                let judged = judged_on.contains(&machine);
+                // In some of them it takes thousands of schedules, and the search ends when it has found something.
+                let schedules = if judged { 100_000 } else { 500 };
+                let case = |mistake| Case {
+                    scenario: Scenario::named(scenario).expect("a scenario"),
+                    kind: *MachineKind::named(machine).expect("a machine"),
+                    policy: Policy::ALL,
+                    mistake,
+                };
+                let report = search(case(Mistake::named(mutant)), Budget::Schedules(schedules));
+                let found = report.failure.map(|failure| failure.violation);
+                let named = found.as_ref().is_some_and(|violation| {
+                    violation.clause == Clause::Misuse
+                        && violation.account.starts_with("break before make: ")
+                        && violation.address.is_some()
+                        && violation.other.is_some()
+                });
+                assert_eq!(
+                    named, judged,
+                    "{mutant} in {scenario} on {machine}: {found:?}"
+                );
+                holds(case(None), Budget::Schedules(500));
+            }
+        }
+    }
 }

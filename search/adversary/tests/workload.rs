@@ -63,7 +63,7 @@ fn a_workload_keeps_the_contract_and_a_mistake_is_found_in_it() {
     assert!(kept.failure.is_none(), "{:?}", kept.failure);
     assert_eq!(kept.schedules, 60);
     let mistake = Mistake::named("SkipPost").expect("a mistake");
-    assert!(search(Some(mistake)).failure.is_some());
+    assert!(!quell_mutants::list::IN_COPY || search(Some(mistake)).failure.is_some());
 }
 
 #[test]

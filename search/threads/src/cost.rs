@@ -7,8 +7,8 @@
 //! samples in which the core was the measuring thread's own, because a busy neighbour on the core's other hardware
 //! thread makes everything slower by a third or more ([`crate::pulse`]).
 //!
-//! The [guards](Costs::guards), which close holes, are timed beside the same operation with
-//! the guard compiled away.
+//! The [guards](guards()), which close holes, are timed beside the same operation with the guard left out, in the instrumented
+//! copy alone.
 //!
 //! Not shown: real invalidations and interrupts (measure the host for those), and caches that other
 //! work has emptied. Cycles are those of the time-stamp counter, which ticks at one rate whatever the core's
@@ -32,8 +32,6 @@ pub struct Costs {
     pub rows: Vec<Row>,
     /// One shootdown of [`SHOOTDOWN_PAGES`] pages between two cores; `None` where there is only one.
     pub shootdowns: Option<Shootdowns>,
-    /// Operations of one CPU beside the same with a guard left out: what closing a hole costs.
-    pub guards: Vec<Row>,
     /// In what part of the samples behind `rows` the core was shared with a neighbour, 0 to 1; those count only where
     /// too few others are ([`crate::pulse`]).
     pub shared_core: f64,
@@ -62,14 +60,7 @@ impl Costs {
 pub fn measure(rounds: usize, progress: &mut (dyn FnMut(usize) + Send)) -> Costs {
     let hw = Machine::new(1, 16, TAGGED);
     let progress = Progress::new(progress);
-    let ((mut rows, shared_core), guards) = hw
-        .run(|_| {
-            let rows = alone::measure(&hw, rounds, &progress);
-            (rows, guards::measure(rounds))
-        })
-        .pop()
-        .expect("one CPU gives one result")
-        .unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+    let (mut rows, shared_core) = on_one_cpu(&hw, || alone::measure(&hw, rounds, &progress));
     let cores = std::thread::available_parallelism().map_or(1, |n| n.get());
     let remote = (cores > 1).then(|| two::measure(rounds, &progress));
     let shootdowns = remote.map(|(shootdowns, claim)| {
@@ -79,7 +70,22 @@ pub fn measure(rounds: usize, progress: &mut (dyn FnMut(usize) + Send)) -> Costs
     Costs {
         rows,
         shootdowns,
-        guards,
         shared_core,
     }
+}
+
+/// Operations of one CPU beside the same with a guard left out: what closing a hole costs. Only in the [instrumented
+/// copy](quell_mutants) is anything left out.
+///
+/// # Panics
+/// If a measuring thread panicked, and outside of the copy.
+pub fn guards(rounds: usize) -> Vec<Row> {
+    on_one_cpu(&Machine::new(1, 16, TAGGED), || guards::measure(rounds))
+}
+
+fn on_one_cpu<T: Send>(hw: &Machine, body: impl Fn() -> T + Sync) -> T {
+    hw.run(|_| body())
+        .pop()
+        .expect("one CPU gives one result")
+        .unwrap_or_else(|panic| std::panic::resume_unwind(panic))
 }

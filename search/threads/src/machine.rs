@@ -26,9 +26,8 @@ use crate::handler;
 use crate::life::{self, Life};
 use crate::tables::{Flat, PageTables};
 use crate::tlb::{Cached, Tlb, Under};
-use quell::{
-    Broadcast, CpuId, CpuSet, Features, Frame, Hardware, Invalidate, Rule, Rules, Tag, Tagging,
-};
+use quell::{Broadcast, CpuId, CpuSet, Features, Frame, Hardware, Invalidate, Tag, Tagging};
+use quell_mutants::Mutant;
 use rand::RngExt;
 use rand_pcg::Pcg64;
 use std::cell::{Cell, RefCell};
@@ -79,17 +78,16 @@ thread_local! {
     static DICE: RefCell<Pcg64> = RefCell::new(Pcg64::new(0, 0));
 }
 
-/// The machine. With `STRESS`, TLBs fill speculatively and the machine, as the engine's [`Rules`], may
-/// leave one out; without, both are compiled away and the engine's own cost remains. Its walkers read `T`.
+/// The machine. With `STRESS`, TLBs fill speculatively; without, that is compiled away and the engine's own cost remains.
+/// Its walkers read `T`.
 pub struct Threads<const STRESS: bool, T = Flat> {
     features: Features,
     cpus: Box<[Cpu]>,
     tables: T,
-    forgotten: Option<&'static Rule>,
+    mutant: Option<&'static Mutant>,
     skips_barrier: bool,
     crowded: bool,
     hung: AtomicBool,
-    mended: AtomicBool,
 }
 
 impl<const STRESS: bool, T: PageTables> Threads<STRESS, T> {
@@ -114,11 +112,10 @@ impl<const STRESS: bool, T: PageTables> Threads<STRESS, T> {
             features,
             cpus: (0..cpus).map(cpu).collect(),
             tables,
-            forgotten: None,
+            mutant: None,
             skips_barrier: false,
             crowded: may_use().len() < cpus,
             hung: AtomicBool::new(false),
-            mended: AtomicBool::new(false),
         }
     }
 
@@ -135,10 +132,11 @@ impl<const STRESS: bool, T: PageTables> Threads<STRESS, T> {
         self
     }
 
-    /// The same machine, under an engine that does not keep this rule. Without `STRESS` it has no effect.
+    /// The same machine, on which the engine and the manager make this mistake while it runs, and so does all else in
+    /// the process: one such machine runs at a time. It takes the [instrumented copy](quell_mutants).
     #[must_use]
-    pub fn forgetting(mut self, rule: Option<&'static Rule>) -> Self {
-        self.forgotten = rule;
+    pub fn with_mutant(mut self, mutant: Option<&'static Mutant>) -> Self {
+        self.mutant = mutant;
         self
     }
 
@@ -161,9 +159,12 @@ impl<const STRESS: bool, T: PageTables> Threads<STRESS, T> {
     pub fn run<R: Send>(&self, body: impl Fn(CpuId) -> R + Sync) -> Vec<std::thread::Result<R>> {
         let cores = may_use();
         let body = &body;
+        if self.mutant.is_some() {
+            quell_mutants::list::choose(self.mutant);
+        }
         // Whether all threads are there; set once that is known.
         let complete = &OnceLock::new();
-        std::thread::scope(|scope| {
+        let results = std::thread::scope(|scope| {
             let start = |index: usize| {
                 let core = cores.get(index % cores.len().max(1)).copied();
                 let running = self.cpus[index].life.begin();
@@ -192,7 +193,9 @@ impl<const STRESS: bool, T: PageTables> Threads<STRESS, T> {
                 Err(panic) => Err(panic),
             };
             results.map(ran).collect()
-        })
+        });
+        self.mend();
+        results
     }
 
     #[inline]
@@ -225,9 +228,11 @@ impl<const STRESS: bool, T: PageTables> Threads<STRESS, T> {
         self.hung.load(Ordering::Relaxed)
     }
 
-    /// From now on the engine keeps every rule, so that what is broken comes to an end.
+    /// From now on no mistake is made, so that what is broken comes to an end.
     pub fn mend(&self) {
-        self.mended.store(true, Ordering::Relaxed);
+        if self.mutant.is_some() {
+            quell_mutants::list::choose(None);
+        }
     }
 
     /// Takes the interrupt that is pending for this CPU, if there is one and they are on: the caller
@@ -355,13 +360,6 @@ impl<const STRESS: bool, T: PageTables> Threads<STRESS, T> {
             let _ = std::io::Write::write_all(&mut std::io::stderr(), line.as_bytes());
             std::process::exit(101);
         }
-    }
-}
-
-impl<const STRESS: bool, T: PageTables> Rules for Threads<STRESS, T> {
-    #[inline(always)]
-    fn keeps(&self, rule: &'static Rule) -> bool {
-        !STRESS || self.forgotten != Some(rule) || self.mended.load(Ordering::Relaxed)
     }
 }
 

@@ -13,7 +13,8 @@ mod program;
 use crate::tables::PAGES;
 use crate::world::{FILE_PAGES, FIRST_FILE_PAGE, Ground, Machine, World};
 use program::Program;
-use quell::{Features, Hardware, Policy, Rule, Stats, Tagging};
+use quell::{Features, Hardware, Policy, Stats, Tagging};
+use quell_mutants::Mutant;
 use quell_vm::contract::{Clause, Violation};
 use rand_pcg::Pcg64;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -33,8 +34,8 @@ pub struct StressConfig {
     pub features: Features,
     /// Which mechanisms are on.
     pub policy: Policy,
-    /// A rule that the engine does not keep.
-    pub forgotten: Option<&'static Rule>,
+    /// The mistake that the engine makes.
+    pub mutant: Option<&'static Mutant>,
     /// Whether the programs use and change the kernel's half, too.
     pub kernel: bool,
     /// Whether the machine does not wait for its broadcasts.
@@ -60,7 +61,7 @@ impl StressConfig {
                 full_above: 3,
             },
             policy: Policy::ALL,
-            forgotten: None,
+            mutant: None,
             kernel: false,
             skips_barrier: false,
             seed,
@@ -88,7 +89,7 @@ pub struct Report {
 /// Runs a plan to its end or to the first violation.
 pub fn run(plan: &StressConfig) -> Report {
     let hw = Machine::new(plan.cpus, plan.spaces, plan.features)
-        .forgetting(plan.forgotten)
+        .with_mutant(plan.mutant)
         .with_kernel(plan.kernel)
         .skipping_barrier(plan.skips_barrier);
     let ground = Ground::new(plan.cpus, plan.ledger);

@@ -195,7 +195,7 @@ pub struct KernelHalf {
 pub const KERNEL_PAGES_EACH: usize = KERNEL_PAGES / 2;
 
 impl KernelHalf {
-    fn new(engine: &Engine<'_, Machine, &Machine>) -> Self {
+    fn new(engine: &Engine<'_, Machine>) -> Self {
         let space = |entries| {
             // SAFETY: the root is a number, the machine knows what it is asked for, and entries are global as it is
             // told.
@@ -282,13 +282,8 @@ impl Ground {
         }
     }
     /// The engine in it.
-    pub fn engine<'m>(
-        &'m self,
-        hw: &'m Machine,
-        policy: Policy,
-    ) -> Engine<'m, Machine, &'m Machine> {
-        Engine::with_rules(hw, &self.cpus, &self.ledger, policy, hw)
-            .expect("the threads are such a machine")
+    pub fn engine<'m>(&'m self, hw: &'m Machine, policy: Policy) -> Engine<'m, Machine> {
+        Engine::new(hw, &self.cpus, &self.ledger, policy).expect("the threads are such a machine")
     }
 }
 
@@ -297,7 +292,7 @@ impl World {
     ///
     /// # Panics
     /// If an entry word cannot name that many frames.
-    pub fn new(engine: &Engine<'_, Machine, &Machine>, spaces: usize, frames: usize) -> Self {
+    pub fn new(engine: &Engine<'_, Machine>, spaces: usize, frames: usize) -> Self {
         assert!(
             frames <= 1 << FRAME_BITS,
             "at most {} frames",

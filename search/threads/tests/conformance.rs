@@ -7,9 +7,10 @@
 use crate::turn;
 use quell::{
     CpuId, CpuSet, Engine, Extent, Features, Frame, Hardware, Invalidate, KernelEntries,
-    LedgerEntry, Page, PerCpu, Policy, Rule, Rules, Tag, Tagging, rules,
+    LedgerEntry, Page, PerCpu, Policy, Tag, Tagging,
 };
 use quell_conformance::{Bench, Check, Rights, Suite};
+use quell_mutants::Mutant;
 use quell_threads::Threads;
 use quell_threads::tables::{FIRST_KERNEL_PAGE, GLOBAL, PAGES, PRESENT};
 use quell_zero::{Clear, Strategy};
@@ -33,7 +34,7 @@ struct Kernel {
 }
 
 impl Kernel {
-    fn new(tagging: Tagging, forgotten: Option<&'static Rule>) -> &'static Kernel {
+    fn new(tagging: Tagging, mutant: Option<&'static Mutant>) -> &'static Kernel {
         let features = Features {
             tagging,
             broadcast: matches!(tagging, Tagging::Global { .. }),
@@ -43,7 +44,7 @@ impl Kernel {
         Box::leak(Box::new(Kernel {
             hw: Threads::new(CPUS, 2, features)
                 .with_kernel(true)
-                .forgetting(forgotten),
+                .with_mutant(mutant),
             memory: (0..FRAMES)
                 .map(|_| [const { AtomicU64::new(0) }; 512])
                 .collect(),
@@ -116,12 +117,6 @@ unsafe impl Hardware for Kernel {
         if self.hw.interrupt_pending() {
             self.handler.get().expect("set before the CPUs run")();
         }
-    }
-}
-
-impl Rules for Kernel {
-    fn keeps(&self, rule: &'static Rule) -> bool {
-        self.hw.keeps(rule)
     }
 }
 
@@ -203,15 +198,15 @@ unsafe impl Bench for Kernel {
     }
 }
 
-/// Runs the suite on an engine that may leave a rule out.
-fn run(tagging: Tagging, policy: Policy, forgotten: Option<&'static Rule>) -> Vec<Check> {
+/// Runs the suite on an engine that may make a mistake.
+fn run(tagging: Tagging, policy: Policy, mutant: Option<&'static Mutant>) -> Vec<Check> {
     let _turn = turn();
-    let kernel = Kernel::new(tagging, forgotten);
+    let kernel = Kernel::new(tagging, mutant);
     let cpus: &'static [PerCpu<'_, Kernel>] =
         Box::leak(Box::new([(); CPUS].map(|()| PerCpu::new())));
     let ledger: &'static [LedgerEntry<Kernel>] =
         Box::leak(Box::new([(); 8].map(|()| LedgerEntry::new())));
-    let engine = Engine::with_rules(kernel, cpus, ledger, policy, kernel);
+    let engine = Engine::new(kernel, cpus, ledger, policy);
     let engine: &'static _ = Box::leak(Box::new(engine.expect("such a machine")));
     let _ = kernel.handler.set(Box::new(|| engine.on_interrupt()));
     let suite = Suite::new(engine);
@@ -246,19 +241,20 @@ fn the_suite_passes_on_threads() {
     }
 }
 
+#[cfg(quell_mutants)]
 #[test]
-fn a_flush_of_the_kernels_half_that_is_left_out_is_noticed() {
-    for rule in [
-        &rules::FinishSkipsFlush,
-        &rules::HandlerSkipsFlush,
-        &rules::KernelSkipsIdle,
-        &rules::KernelKeptUnderTags,
-        &rules::KernelDebtPaidByTag,
-        &rules::EntrySkipsFlush,
+fn mutants_of_flushes_of_the_kernels_half_are_noticed() {
+    for name in [
+        "FinishSkipsFlush",
+        "HandlerSkipsFlush",
+        "KernelSkipsIdle",
+        "KernelKeptUnderTags",
+        "KernelDebtPaidByTag",
+        "EntrySkipsFlush",
     ] {
-        let checks = run(PCID, Policy::ALL, Some(rule));
+        let checks = run(PCID, Policy::ALL, quell_mutants::list::named(name));
         let failed: Vec<_> = checks.iter().filter(|check| check.failures > 0).collect();
         let found = failed.iter().any(|check| check.name == OWN_HALF);
-        assert!(found, "{}: {failed:?}", rule.name);
+        assert!(found, "{name}: {failed:?}");
     }
 }

@@ -6,10 +6,9 @@
 //! 1 000 000 if not set; `QUELL_STRESS_SEED` is what the programs try, 1 if not set.
 
 use crate::turn;
-use quell::rules;
 use quell::{Counter, Features, Mechanism, Policy, Tagging};
 use quell_threads::stress::{StressConfig, run};
-use quell_vm::contract::Clause::{self, C1, C2, C3, C4, C5, C7};
+use quell_vm::contract::Clause::{self, C1, C2, C3, C4};
 
 fn from_environment(name: &str, default: u64) -> u64 {
     match std::env::var(name) {
@@ -239,42 +238,49 @@ fn a_barrier_left_out() {
     found("SkipBarrier", plan, &[C1, C2, C3, C4]);
 }
 
-macro_rules! mutants {
-    ($($(#[$attribute:meta])* $name:ident: $mutant:ident on $plan:expr, breaks $clauses:expr;)*) => {
-        $($(#[$attribute])* #[test] fn $name() {
-            let plan = StressConfig { forgotten: Some(&rules::$mutant), ..$plan };
-            found(stringify!($mutant), plan, &$clauses);
-        })*
-    };
-}
+/// Run in the copy that holds the mutants: `cargo xtask ci mutants`.
+#[cfg(quell_mutants)]
+mod mutants {
+    use super::*;
+    use quell_vm::contract::Clause::{C5, C7};
 
-mutants! {
-    a_wait_left_out: SkipWait on plan(), breaks [C1, C2, C3, C4];
-    a_local_flush_left_out: SkipLocalFlush on plan(), breaks [C1, C2, C3, C4];
-    a_handler_that_does_not_flush: HandlerSkipsFlush on plan(), breaks [C1, C2, C3, C4];
-    a_generation_not_bumped: SkipGenerationBump on plan(), breaks [C1, C2, C3, C4];
-    // A tag that two spaces have shows one the other's entries (C5); and where a space is known under two tags, its
-    // flushes miss a CPU that runs it under the other, as if they were left out.
-    a_tag_taken_over_unflushed: TagTakenUnflushed on plan(), breaks [C1, C2, C3, C4, C5];
-    a_claim_that_does_not_pay: ClaimSkipsDebt on plan(), breaks [C1, C3, C4];
-    a_refill_that_does_not_pay: RefillSkipsDebt on plan(), breaks [C1, C3, C4];
-    a_second_actor_that_does_not_pay: SettleSkipped on plan(), breaks [C1, C2, C3, C4];
-    a_debt_not_recorded: DebtNotRecorded on plan(), breaks [C1, C2, C3, C4];
-    a_switch_that_ignores_generations: SwitchIgnoresGeneration on plan(), breaks [C1, C2, C3, C4];
-    a_switch_that_ignores_debts: SwitchIgnoresDebt on plan(), breaks [C1, C3, C4];
-    // Two windows of a few instructions have to meet: a million operations or ten.
-    #[ignore = "takes luck, mostly for half a minute: `cargo xtask ci threads`"]
-    a_switch_that_ignores_batches: SwitchIgnoresBatch on plan(), breaks [C1, C2, C3, C4];
-    a_resumption_that_looks_at_nothing: LazyResumesUnchecked on plan(), breaks [C1, C2, C3, C4];
-    a_gap_not_closed: GapNotEscalated on plan(), breaks [C1, C2, C3, C4];
-    a_merge_that_overwrites: MergeOverwrites on plan(), breaks [C1, C2, C3, C4];
-    a_request_not_posted: SkipPost on plan(), breaks [C1, C2, C3, C4];
-    a_waiter_that_skips_its_inbox: WaiterSkipsInbox on plan(), breaks [C7];
-    a_kernel_flush_that_skips_idle_cpus: KernelSkipsIdle on in_kernel(plan()), breaks [C1, C3];
-    a_kernel_flush_lost_in_a_merge: KernelLostInMerge on in_kernel(plan()), breaks [C1, C3];
-    kernel_entries_kept_under_other_tags: KernelKeptUnderTags on in_kernel(plan()), breaks [C1, C3];
-    a_kernel_debt_paid_by_a_tag: KernelDebtPaidByTag on in_kernel(plan()), breaks [C1, C3];
-    an_entry_that_does_not_flush: EntrySkipsFlush on in_kernel(plan()), breaks [C1, C3];
-    a_rollover_without_flush: RolloverSkipsFlush on broadcasting(), breaks [C1, C2, C3, C4, C5];
-    a_rollover_that_forgets_who_runs: RolloverForgetsReserved on broadcasting(), breaks [C1, C2, C3, C4, C5];
+    macro_rules! mutants {
+        ($($(#[$attribute:meta])* $name:ident: $mutant:ident on $plan:expr, breaks $clauses:expr;)*) => {
+            $($(#[$attribute])* #[test] fn $name() {
+                let plan = StressConfig { mutant: quell_mutants::list::named(stringify!($mutant)), ..$plan };
+                found(stringify!($mutant), plan, &$clauses);
+            })*
+        };
+    }
+
+    mutants! {
+        a_wait_left_out: SkipWait on plan(), breaks [C1, C2, C3, C4];
+        a_local_flush_left_out: SkipLocalFlush on plan(), breaks [C1, C2, C3, C4];
+        a_handler_that_does_not_flush: HandlerSkipsFlush on plan(), breaks [C1, C2, C3, C4];
+        a_generation_not_bumped: SkipGenerationBump on plan(), breaks [C1, C2, C3, C4];
+        // A tag that two spaces have shows one the other's entries (C5); and where a space is known under two tags, its
+        // flushes miss a CPU that runs it under the other, as if they were left out.
+        a_tag_taken_over_unflushed: TagTakenUnflushed on plan(), breaks [C1, C2, C3, C4, C5];
+        a_claim_that_does_not_pay: ClaimSkipsDebt on plan(), breaks [C1, C3, C4];
+        a_refill_that_does_not_pay: RefillSkipsDebt on plan(), breaks [C1, C3, C4];
+        a_second_actor_that_does_not_pay: SettleSkipped on plan(), breaks [C1, C2, C3, C4];
+        a_debt_not_recorded: DebtNotRecorded on plan(), breaks [C1, C2, C3, C4];
+        a_switch_that_ignores_generations: SwitchIgnoresGeneration on plan(), breaks [C1, C2, C3, C4];
+        a_switch_that_ignores_debts: SwitchIgnoresDebt on plan(), breaks [C1, C3, C4];
+        // Two windows of a few instructions have to meet: a million operations or ten.
+        #[ignore = "takes luck, mostly for half a minute: `cargo xtask ci threads`"]
+        a_switch_that_ignores_batches: SwitchIgnoresBatch on plan(), breaks [C1, C2, C3, C4];
+        a_resumption_that_looks_at_nothing: LazyResumesUnchecked on plan(), breaks [C1, C2, C3, C4];
+        a_gap_not_closed: GapNotEscalated on plan(), breaks [C1, C2, C3, C4];
+        a_merge_that_overwrites: MergeOverwrites on plan(), breaks [C1, C2, C3, C4];
+        a_request_not_posted: SkipPost on plan(), breaks [C1, C2, C3, C4];
+        a_waiter_that_skips_its_inbox: WaiterSkipsInbox on plan(), breaks [C7];
+        a_kernel_flush_that_skips_idle_cpus: KernelSkipsIdle on in_kernel(plan()), breaks [C1, C3];
+        a_kernel_flush_lost_in_a_merge: KernelLostInMerge on in_kernel(plan()), breaks [C1, C3];
+        kernel_entries_kept_under_other_tags: KernelKeptUnderTags on in_kernel(plan()), breaks [C1, C3];
+        a_kernel_debt_paid_by_a_tag: KernelDebtPaidByTag on in_kernel(plan()), breaks [C1, C3];
+        an_entry_that_does_not_flush: EntrySkipsFlush on in_kernel(plan()), breaks [C1, C3];
+        a_rollover_without_flush: RolloverSkipsFlush on broadcasting(), breaks [C1, C2, C3, C4, C5];
+        a_rollover_that_forgets_who_runs: RolloverForgetsReserved on broadcasting(), breaks [C1, C2, C3, C4, C5];
+    }
 }

@@ -20,9 +20,7 @@ use crate::page_cache::PageCache;
 use crate::process::Process;
 use crate::processes;
 use crate::program::{Access, Fault};
-use crate::rules::VmRules;
 use crate::swap::{Swap, SwapPage};
-use crate::table::Comes;
 use crate::tables::Tables;
 use crate::vma::{Source, Vma};
 use alloc::sync::Arc;
@@ -108,7 +106,6 @@ impl<'m, M: Machine> FaultHandler<'m, M> {
         page: Page,
         access: Access,
     ) -> Result<Step, Fault> {
-        let machine = self.machine();
         let guard = self.tables.governing(process, page);
         match guard.view(page) {
             EntryKind::Table(_) => Ok(Step::Again),
@@ -176,13 +173,12 @@ impl<'m, M: Machine> FaultHandler<'m, M> {
                         let range = guard.range(page);
                         drop(guard);
                         let step = self.copy(process, vma, range, seen, from);
-                        let put = || self.frames.put(entry.frame);
+                        // Before the split, which waits for every reference. [mutant VmSplitsHeldBlock]
+                        self.frames.put(entry.frame);
                         if step != Ok(Step::Split) {
-                            put();
                             return step;
                         }
-                        let split = || self.large.split(process, range.start);
-                        let split = machine.rules().let_go_before_split(put, split);
+                        let split = self.large.split(process, range.start);
                         split.map_err(|_| Fault::OutOfMemory)?;
                         Ok(Step::Again)
                     }
@@ -249,7 +245,7 @@ impl<'m, M: Machine> FaultHandler<'m, M> {
                 frame,
                 frames: size.pages(),
             });
-            guard.break_before_make(EntryKind::Empty, Comes::Memory);
+            guard.break_before_make(EntryKind::Empty, false);
             guard.map(
                 page,
                 Entry {
@@ -286,8 +282,9 @@ impl<'m, M: Machine> FaultHandler<'m, M> {
             .ok_or(Fault::OutOfMemory)?;
         let write = access == Access::Write;
         if write && !shared {
-            let hold = || self.frames.hold(frame);
-            machine.rules().hold_then_unlock(hold, || drop(slot));
+            // Hold, then unlock: otherwise the page can be reclaimed in between. [mutant VmHoldsAfterUnlock]
+            self.frames.hold(frame);
+            drop(slot);
             let seen = self.tables.governing(process, page).view(page);
             let range = PageRange::one(page, PageSize::Base);
             let step = match seen {
@@ -317,25 +314,26 @@ impl<'m, M: Machine> FaultHandler<'m, M> {
                 self.refresh(process, guard.range(page));
             }
             view @ (EntryKind::Empty | EntryKind::Marker(_)) => {
-                if let EntryKind::Marker(old) = view {
-                    // The emptied entry is written again: with the frame it names, or after its
-                    // debt was paid. A frame that does not list the entry any more was claimed,
-                    // and this debt paid, since; what it owes now is about other entries.
-                    if machine.rules().marker_is_paid(old, frame) {
-                        let info = self.frames.info(old);
-                        if info.state(machine).maps(process, page) {
-                            self.frames
-                                .engine()
-                                .settle_residue(info.residue(), process.space());
-                            info.state(machine).unmap(process, page);
-                        }
+                // The emptied entry is written again: with the frame that the marker names, or after its debt was
+                // paid. A frame that does not list the entry any more has been claimed since, and this debt paid; what
+                // it owes now is about other entries. [mutant VmRewritesOwedEntry]
+                if let EntryKind::Marker(old) = view
+                    && old != frame
+                {
+                    let info = self.frames.info(old);
+                    if info.state(machine).maps(process, page) {
+                        self.frames
+                            .engine()
+                            .settle_residue(info.residue(), process.space());
+                        info.state(machine).unmap(process, page);
                     }
                 }
                 if write {
                     self.cache.mark_dirty(id, index, &mut slot);
                 }
                 self.frames.hold(frame);
-                guard.break_before_make(view, Comes::FilePage);
+                // A private copy may have been here, unflushed. [mutant VmRefillsFileUnsettled]
+                guard.break_before_make(view, false);
                 guard.map(
                     page,
                     Entry {
@@ -359,10 +357,7 @@ impl<'m, M: Machine> FaultHandler<'m, M> {
         seen: EntryKind,
         original: Original,
     ) -> Result<Step, Fault> {
-        let machine = self.machine();
-        let Original {
-            frame: from, order, ..
-        } = original;
+        let order = original.order;
         let Some(copy) = self.memory.alloc(order, Content::Any) else {
             // A large page is copied piece by piece if it must be.
             return match order {
@@ -370,18 +365,7 @@ impl<'m, M: Machine> FaultHandler<'m, M> {
                 _ => Ok(Step::Split),
             };
         };
-        // The CPU that write-protected the page may not have flushed yet, and then it may still change.
-        let rules = self.machine().rules();
-        rules.flush_pending_before_copy(|| self.tables.flush_pending(process));
-        // A file's page goes on being stored to where it is mapped shared: the copy is what it was then.
-        if !original.of_file {
-            machine.note(Event::Captured {
-                frame: from,
-                frames: 1 << order,
-            });
-        }
-        machine.copy_frames(from, copy, 1 << order);
-        self.frames.state(copy).set_written(Owner::Anonymous);
+        self.copy_content(process, original, copy);
         let page = range.start;
         let guard = if size_of(order) == PageSize::Base {
             self.tables
@@ -406,14 +390,12 @@ impl<'m, M: Machine> FaultHandler<'m, M> {
         }
         let mut gather = self.tables.gather(Purpose::Call);
         guard.take(page, EntryKind::Empty, &mut gather);
-        machine
-            .rules()
-            .flush_before_copy_is_mapped(|| gather.flush());
-        // A CPU that emptied it meanwhile owed the flush before it gave the table's lock up.
+        // Another CPU must not read the old page once this one has written the copy. [mutant VmMapsCopyBeforeFlush]
+        gather.flush();
+        // Another CPU may have filled the empty entry, used and emptied it since the fault looked at it. It owed the
+        // flush before it gave the table's lock up. [mutant VmFillsUnsettled]
         if seen == EntryKind::Empty {
-            machine
-                .rules()
-                .flush_pending_before_copy_fills(|| self.tables.flush_pending(process));
+            self.tables.flush_pending(process);
         }
         guard.map(
             page,
@@ -423,6 +405,24 @@ impl<'m, M: Machine> FaultHandler<'m, M> {
             },
         );
         Ok(Step::Done)
+    }
+
+    /// Fills `copy`, a new block, with what is in the original.
+    fn copy_content(&self, process: &Arc<Process<M>>, original: Original, copy: Frame) {
+        let machine = self.machine();
+        let frames = 1 << original.order;
+        // The CPU that write-protected the page may not have flushed yet, and until then the page may change.
+        // [mutant VmCopiesUnsettled]
+        self.tables.flush_pending(process);
+        // A file's page goes on being stored to where it is mapped shared: the copy is what it was then.
+        if !original.of_file {
+            machine.note(Event::Captured {
+                frame: original.frame,
+                frames,
+            });
+        }
+        machine.copy_frames(original.frame, copy, frames);
+        self.frames.state(copy).set_written(Owner::Anonymous);
     }
 
     /// Brings a page back from swap.

@@ -10,7 +10,6 @@ use crate::machine::{Machine, Work};
 use crate::memory::Memory;
 use crate::mmu_gather::MmuGather;
 use crate::page_cache::{Cached, File, MAX_PAGES, PageCache, SlotGuard};
-use crate::rules::VmRules;
 use crate::syscall::{Error, FileId};
 use crate::tables::Tables;
 use alloc::sync::Arc;
@@ -61,8 +60,9 @@ impl<'m, M: Machine> Files<'m, M> {
         if lengthens {
             // The lock of the length comes before those of slots.
             drop(slot);
-            let lock = || file.lock_length(machine);
-            _length = machine.rules().lock_before_lengthening(lock);
+            // A truncation that has changed the length takes what is written beyond it until it has emptied the slots
+            // there. [mutant VmLengthensUnlocked]
+            _length = Some(file.lock_length(machine));
             slot = place.lock(machine);
         }
         let frame = self.cached(id, page, &mut slot)?;
@@ -137,7 +137,8 @@ impl<'m, M: Machine> Files<'m, M> {
                     locked.push((page, slot, frame));
                 }
             }
-            machine.rules().flush_before_cleaning(|| gather.flush());
+            // Clean only when no CPU can write a page without a fault. [mutant VmCleansBeforeFlush]
+            gather.flush();
             for (page, slot, frame) in &mut locked {
                 self.cache.write_back(id, *page, slot, *frame);
                 written += 1;
@@ -163,10 +164,8 @@ impl<'m, M: Machine> Files<'m, M> {
                     gather.unlocked();
                 }
                 // Another CPU has taken the right or the mapping away, and may not have flushed yet.
-                _ => self
-                    .machine()
-                    .rules()
-                    .flush_pending_before_cleaning(|| self.tables.flush_pending(&mapping.process)),
+                // [mutant VmCleansUnsettled]
+                _ => self.tables.flush_pending(&mapping.process),
             }
         }
     }
@@ -227,8 +226,8 @@ impl<'m, M: Machine> Files<'m, M> {
                 continue;
             };
             let mut slot = slot.lock(machine);
-            let settle = || self.cache.settle_shadow(&mut slot);
-            machine.rules().settle_before_truncation(settle);
+            // No mapping leads from the new frame to the places where the page was before. [mutant VmTruncatesShadowed]
+            self.cache.settle_shadow(&mut slot);
             if let Cached::Stale(frame) = slot.cached() {
                 // Back first: then its markers are found like any other mapping.
                 let rescued = self.cache.rescue(frame, id, page);
@@ -265,12 +264,8 @@ impl<'m, M: Machine> Files<'m, M> {
             if guard.view(mapping.page).frame() == Some(frame) {
                 guard.take(mapping.page, EntryKind::Empty, gather);
             } else {
-                // Another CPU has cleared it and may not have flushed yet.
-                self.machine()
-                    .rules()
-                    .flush_pending_before_truncation_frees(|| {
-                        self.tables.flush_pending(&mapping.process)
-                    });
+                // Another CPU has cleared it and may not have flushed yet. [mutant VmTruncatesUnsettled]
+                self.tables.flush_pending(&mapping.process);
             }
         }
     }

@@ -22,7 +22,6 @@ use crate::lock::{Guard, Lock};
 use crate::machine::{Engine, Event, Machine, MemoryMap, Work};
 use crate::masked_lock::MaskedLock;
 use crate::rmap::Mappings;
-use crate::rules::VmRules;
 use crate::shared::Shared;
 use alloc::boxed::Box;
 use alloc::collections::VecDeque;
@@ -278,7 +277,8 @@ impl<M: Machine> Frames<'_, M> {
         });
         let mut zeros = known;
         if let Content::Zeros(near) = content {
-            if machine.rules().must_zero(known) {
+            // [mutant VmSkipsZeroing]
+            if !known {
                 let extent = Extent {
                     first: frame,
                     frames: 1 << order,
@@ -440,9 +440,8 @@ impl<M: Machine> Frames<'_, M> {
     }
 
     /// What zeroes this machine's memory.
-    fn clearer(&self) -> Clearer<'_, M, &M::Rules> {
-        let machine = self.machine();
-        Clearer::new(machine, &self.clear).with_rules(machine.rules())
+    fn clearer(&self) -> Clearer<'_, M> {
+        Clearer::new(self.machine(), &self.clear)
     }
 
     /// About how many frames of the node are free, stale ones included, those in the caches not.

@@ -10,7 +10,6 @@ use crate::machine::{Entry, Event, Level, Machine, TABLE_WORDS, USER_END};
 use crate::memory::Memory;
 use crate::pages::Pages;
 use crate::process::Process;
-use crate::rules::VmRules;
 use crate::syscall::Error;
 use crate::table::TableGuard;
 use crate::tables::{Migrating, Tables};
@@ -162,12 +161,10 @@ impl<'m, M: Machine> LargePages<'m, M> {
         table: Frame,
         below: Level,
     ) -> Split {
-        let machine = self.machine();
         // Reclaim and migration take references under the page lock, and every other CPU that may
         // take one here does so under the table's lock: from the look at the references to the end of
-        // the block none is taken, which would be forgotten.
-        let lock = || self.pages.lock_block(block);
-        let _lock = machine.rules().lock_before_split(lock);
+        // the block none is taken, which would be forgotten. [mutant VmSplitsUnlocked]
+        let _lock = self.pages.lock_block(block);
         let guard = self.tables.governing(process, page);
         let seen = guard.view(page);
         let range = guard.range(page);
@@ -191,7 +188,8 @@ impl<'m, M: Machine> LargePages<'m, M> {
         let old = guard.suspend(page, EntryKind::Empty, |range| {
             gather.cleared(process, range);
         });
-        machine.rules().flush_before_split_links(|| gather.flush());
+        // A TLB may not hold the large page beside its pieces (break before make). [mutant VmLinksBeforeFlush]
+        gather.flush();
         if let EntryKind::Page(entry) = old {
             self.break_block(process, range.start, entry, table, below);
         }
@@ -228,8 +226,8 @@ impl<'m, M: Machine> LargePages<'m, M> {
         for (index, word) in machine.table(table).iter().enumerate() {
             let frame = piece(index);
             let mut state = self.frames.state(frame);
-            let zeros = machine.rules().piece_is_zero();
-            state.begin(Owner::Anonymous, PIECE * level.0, 1, zeros);
+            // `false`: whether a piece is zero is not known. [mutant VmPiecesAreZero]
+            state.begin(Owner::Anonymous, PIECE * level.0, 1, false);
             state.map(process, start.plus(index as u64 * level.pages()));
             drop(state);
             let raw = EntryKind::Page(Entry { frame, ..entry }).word(machine, level);
@@ -257,11 +255,11 @@ impl<'m, M: Machine> LargePages<'m, M> {
             None => self.alloc_pieces(order).ok_or(Error::OutOfMemory)?,
         };
         let guard = self.tables.governing(process, page);
-        // Another CPU may have become its only user, and have split it.
-        let rules = machine.rules();
-        let is_block = || rules.is_the_block(guard.range(page).pages, 1 << order);
+        // Another CPU may have become its only user and have split it: the first piece is in the same frame.
+        // [mutant VmUnsharesPiece]
+        let is_block = guard.range(page).pages == 1 << order;
         let now = match guard.view(page) {
-            EntryKind::Page(now) if now.frame == seen.frame && is_block() => now,
+            EntryKind::Page(now) if now.frame == seen.frame && is_block => now,
             _ => {
                 drop(guard);
                 self.give_back(copy);
@@ -368,7 +366,6 @@ impl<'m, M: Machine> LargePages<'m, M> {
         parent: &TableGuard<'_, 'm, M>,
         large: Frame,
     ) -> bool {
-        let machine = self.machine();
         let child = self.tables.descend(process, start, Level::LEAF);
         let mut pages: Vec<Frame> = Vec::with_capacity(TABLE_WORDS);
         for at in 0..LARGE {
@@ -384,18 +381,16 @@ impl<'m, M: Machine> LargePages<'m, M> {
         let EntryKind::Page(first) = child.view(start) else {
             return false;
         };
-        let unmap = || {
-            let mut gather = self.tables.gather(Purpose::Call);
-            for (at, &frame) in pages.iter().enumerate() {
-                // The content is still needed after the flush has released the mapping.
-                self.frames.hold(frame);
-                child.take(start.plus(at as u64), EntryKind::Empty, &mut gather);
-            }
-            parent.unlink(start, child, &mut gather);
-            gather.flush();
-        };
-        let copy = || self.copy_pages(&pages, large);
-        machine.rules().unmap_before_collapse_copies(unmap, copy);
+        let mut gather = self.tables.gather(Purpose::Call);
+        for (at, &frame) in pages.iter().enumerate() {
+            // The content is still needed after the flush has released the mapping.
+            self.frames.hold(frame);
+            child.take(start.plus(at as u64), EntryKind::Empty, &mut gather);
+        }
+        parent.unlink(start, child, &mut gather);
+        // Clear and flush, then copy: until then a CPU may write the small pages. [mutant VmCollapseCopiesBeforeFlush]
+        gather.flush();
+        self.copy_pages(&pages, large);
         for &frame in &pages {
             self.frames.put(frame);
         }

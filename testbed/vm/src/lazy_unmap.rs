@@ -12,7 +12,6 @@ use crate::page_cache::Cached;
 use crate::pages::{LockedPage, PageLock};
 use crate::process::{SpaceBatch, SpaceRef};
 use crate::rmap::Mappings;
-use crate::rules::VmRules;
 use crate::tables::Tables;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
@@ -68,7 +67,8 @@ impl<'m, M: Machine> LazyUnmap<'m, M> {
             return false;
         };
         let lazy = self.frames.engine().policy().lazy_unmap;
-        if !lazy || !self.machine().rules().may_owe(slot.is_dirty()) {
+        // A stale translation of a dirty page may be writable. [mutant VmOwesDirtyPages]
+        if !lazy || slot.is_dirty() {
             return false;
         }
         self.frames.mappings(page.frame).iter().all(|mapping| {
@@ -97,10 +97,8 @@ impl<'m, M: Machine> LazyUnmap<'m, M> {
                 }
                 // Stale since an earlier time: the debt is about this mapping too.
                 EntryKind::Marker(marker) if marker == frame => changed(guard.range(mapping.page)),
-                _ => self
-                    .machine()
-                    .rules()
-                    .flush_pending_before_reclaim(|| self.tables.flush_pending(&mapping.process)),
+                // Another CPU has cleared it and may not have flushed yet. [mutant VmReclaimsUnsettled]
+                _ => self.tables.flush_pending(&mapping.process),
             }
         }
         marked

@@ -35,7 +35,6 @@
 //! | [`syscall`], [`program`] | what programs may do | |
 //! | [`contract`] | what is a violation, and the timeline that led to it; for every judge of a run | |
 //! | `sim` (feature) | what machines in software stand on: fibers, a heap that can be read back | |
-//! | [`rules`] | what must never be forgotten, one rule each, with the mutant that forgets it | |
 //! | `vm`, `config` | the parts put together; calls, faults and CPUs come in here | |
 //! | `processes`, `process`, `vma` | address spaces, their areas, the CPUs that run them | `mm_struct`, `vm_area_struct` |
 //! | `fault` | demand faults and copy-on-write | `mm/memory.c` |
@@ -106,7 +105,6 @@ mod processes;
 pub mod program;
 mod reclaim;
 mod rmap;
-pub mod rules;
 mod segmented;
 mod shared;
 #[cfg(feature = "sim")]

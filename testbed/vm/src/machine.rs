@@ -14,12 +14,10 @@
 //! [`Machine::hardware_dirty`] says so. The manager uses the first 256 words of a root; the others
 //! belong to the machine, see [`Machine::prepare_root`].
 
+pub use quell::Engine;
 pub use quell::entry::{Entry, Level, TABLE_WORDS};
-use quell::{CpuId, Extent, Frame, Hardware, Page, PageRange, Rules, TlbRules};
+use quell::{CpuId, Extent, Frame, Hardware, Page, PageRange, TlbRules};
 use quell_zero::Clear;
-
-/// The engine of a machine that the manager can run on.
-pub type Engine<'m, M> = quell::Engine<'m, M, &'m <M as Machine>::Rules>;
 
 /// The first page after the part of an address space that programs may map: 128 TB.
 pub const USER_END: Page = Page(1 << 35);
@@ -255,12 +253,6 @@ pub enum Event {
 /// panics or does nothing, so that no caller reaches other memory through it. [`Machine::decode`] undoes
 /// [`Machine::encode`].
 pub unsafe trait Machine: Hardware + Clear {
-    /// [`AllRules`](quell::AllRules), but for machines under test that leave one out.
-    type Rules: Rules;
-
-    /// Which rules the engine and the manager on this machine keep.
-    fn rules(&self) -> &Self::Rules;
-
     /// The memory that the manager owns. Must not change after the manager was made.
     fn memory(&self) -> MemoryMap;
 

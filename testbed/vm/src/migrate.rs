@@ -24,7 +24,6 @@ use crate::mmu_gather::MmuGather;
 use crate::page_cache::Cached;
 use crate::pages::{LockedPage, PageLock, Pages};
 use crate::rmap::Mapping;
-use crate::rules::VmRules;
 use crate::tables::Tables;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
@@ -143,9 +142,8 @@ impl<'m, M: Machine> Migration<'m, M> {
         }
         let mut moved = lazily.len() as u64;
         lazily.finish();
-        self.machine()
-            .rules()
-            .flush_before_migration_copies(|| gather.flush());
+        // Copy only when no CPU can write a page: a write after the copy would be lost. [mutant VmMigratesBeforeFlush]
+        gather.flush();
         for journey in journeys {
             moved += self.arrive(journey);
         }
@@ -165,10 +163,8 @@ impl<'m, M: Machine> Migration<'m, M> {
             PageLock::Anonymous(_) => Owner::Anonymous,
             PageLock::File(file, index, _) => Owner::File(file, index),
         };
-        machine.rules().copy_is_written(
-            || self.frames.state(to).set_written(owner),
-            || self.frames.state(to).set_owner(owner),
-        );
+        // Written: a frame that was zero when it was taken is not zero any more. [mutant VmMovesIntoZeros]
+        self.frames.state(to).set_written(owner);
     }
 
     /// Replaces every entry of the frame by one that waits.
@@ -190,20 +186,16 @@ impl<'m, M: Machine> Migration<'m, M> {
                         waiting.push((mapping, entry));
                     }
                 }
-                // A stale translation of the old frame cannot stand for the new one.
+                // A stale translation of the old frame cannot stand for the new one: it is flushed before the old
+                // frame is free. [mutant VmMigratesPastMarker]
                 EntryKind::Marker(marker) if marker == frame => {
-                    self.machine().rules().marker_does_not_move(|| {
-                        guard.take(mapping.page, EntryKind::Empty, gather);
-                    });
+                    guard.take(mapping.page, EntryKind::Empty, gather);
                     drop(guard);
                     gather.unlocked();
                 }
-                _ => self
-                    .machine()
-                    .rules()
-                    .flush_pending_before_migration_copies(|| {
-                        self.tables.flush_pending(&mapping.process)
-                    }),
+                // Another CPU has cleared it or taken the right to write away, and may not have flushed yet.
+                // [mutant VmMigratesUnsettled]
+                _ => self.tables.flush_pending(&mapping.process),
             }
         }
         waiting

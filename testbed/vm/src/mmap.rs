@@ -17,7 +17,6 @@ use crate::mmu_gather::MmuGather;
 use crate::page_cache::PageCache;
 use crate::pages::Pages;
 use crate::process::Process;
-use crate::rules::VmRules;
 use crate::swap::Swap;
 use crate::syscall::{Backing, Error, Protection};
 use crate::tables::{Migrating, Tables};
@@ -141,9 +140,8 @@ impl<'m, M: Machine> Mmap<'m, M> {
     pub(crate) fn unmap_range(&self, process: &Arc<Process<M>>, start: Page, end: Page) {
         self.take_out(process, core::iter::once((start, end)));
         // Another CPU may have emptied an entry that this call found empty a moment ago, and not flushed it yet.
-        self.machine()
-            .rules()
-            .flush_pending_before_unmap_returns(|| self.tables.flush_pending(process));
+        // [mutant VmUnmapsUnsettled]
+        self.tables.flush_pending(process);
         self.note_unmapped(process, start, end);
     }
 
@@ -189,13 +187,15 @@ impl<'m, M: Machine> Mmap<'m, M> {
         end: Page,
         gather: &mut MmuGather<'_, 'm, M>,
     ) -> Emptied {
-        let rules = self.machine().rules();
         let mut cut = false;
         let mut base_pages = 0;
         self.tables
             .each_entry(process, start, end, Migrating::Visit, |guard, page, _| {
                 let range = guard.range(page);
-                if !rules.takes_page(range.start >= start && range.end() <= end) {
+                // A fault may have mapped a large page across the edges since they were split.
+                // [mutant VmDiscardsWholePage]
+                let inside = range.start >= start && range.end() <= end;
+                if !inside {
                     cut = true;
                     return;
                 }
@@ -235,9 +235,8 @@ impl<'m, M: Machine> Mmap<'m, M> {
             // The flush of a page that this call took ends whatever was left at its address, and of other addresses
             // nothing is asked: calls that discard pages of their own do not flush for each other.
             if !emptied.all_taken {
-                self.machine()
-                    .rules()
-                    .flush_pending_before_discard_returns(|| self.tables.flush_pending(process));
+                // [mutant VmDiscardsUnsettled]
+                self.tables.flush_pending(process);
             }
             break;
         }
@@ -285,9 +284,8 @@ impl<'m, M: Machine> Mmap<'m, M> {
             },
         );
         gather.flush();
-        self.machine()
-            .rules()
-            .flush_pending_before_protect_returns(|| self.tables.flush_pending(process));
+        // As in `unmap_range`. [mutant VmProtectsUnsettled]
+        self.tables.flush_pending(process);
         machine.note(Event::ReturnedProtect {
             root: process.root(),
             range: PageRange::base(start, end.0 - start.0),
@@ -360,9 +358,8 @@ impl<'m, M: Machine> Mmap<'m, M> {
         self.tables
             .free_empty_tables(process, start, end, &mut gather);
         gather.flush();
-        self.machine()
-            .rules()
-            .flush_pending_before_remap_returns(|| self.tables.flush_pending(process));
+        // As in `unmap_range`, for the old place. [mutant VmRemapsUnsettled]
+        self.tables.flush_pending(process);
         self.note_unmapped(process, start, end);
         Ok(target.address())
     }
@@ -371,7 +368,7 @@ impl<'m, M: Machine> Mmap<'m, M> {
     /// that finds the page at the new place also finds that the old one may still be in use.
     ///
     /// A walk of the reverse map holds the page's lock and looks at the places that were listed as it
-    /// began: between that and its looking the page must not go from one to another.
+    /// began: between that and its looking the page must not go from one to another. [mutant VmRemapsUnlocked]
     fn move_entry(
         &self,
         process: &Arc<Process<M>>,
@@ -382,10 +379,7 @@ impl<'m, M: Machine> Mmap<'m, M> {
         let mut moved = false;
         while !moved {
             let mapped = self.tables.governing(process, from).view(from).frame();
-            let _lock = mapped.and_then(|frame| {
-                let lock = || self.pages.lock_mapped(frame);
-                self.machine().rules().lock_before_move(lock)
-            });
+            let _lock = mapped.map(|frame| self.pages.lock_mapped(frame));
             moved = true;
             self.tables.each_entry(
                 process,
@@ -402,15 +396,11 @@ impl<'m, M: Machine> Mmap<'m, M> {
                     let target = other.as_ref().unwrap_or(source);
                     match view {
                         EntryKind::Page(_) => source.move_page(from, target, to, gather),
-                        // The new place cannot stand for a stale translation of the old one.
-                        EntryKind::Marker(_) => self.machine().rules().marker_is_flushed(
-                            || {
-                                source.take(from, EntryKind::Empty, gather);
-                            },
-                            || {
-                                source.lift(from);
-                            },
-                        ),
+                        // The new place cannot stand for a stale translation of the old one: it is flushed.
+                        // [mutant VmLiftsMarker]
+                        EntryKind::Marker(_) => {
+                            source.take(from, EntryKind::Empty, gather);
+                        }
                         _ => target.put(to, source.lift(from)),
                     }
                 },

@@ -2,12 +2,11 @@
 //!
 //! A [`MmuGather`] holds mappings that were taken out of a table, and tables that were taken
 //! out of their parent. After the flush, and not before, a mapping leaves the reverse map and gives
-//! its reference up, and a table's frame is freed ([`crate::rules`]).
+//! its reference up, and a table's frame is freed.
 
 use crate::frames::Frames;
 use crate::machine::{Event, Machine};
 use crate::process::{Process, SpaceBatch, SpaceRef};
-use crate::rules::{Moment, VmRules};
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 use quell::{Batch, Break, Frame, FrameList, InPlace, Page, PageRange, PageSize, Purpose, Scope};
@@ -122,7 +121,6 @@ impl<'v, 'm, M: Machine> MmuGather<'v, 'm, M> {
 
     /// An entry was cleared, under the lock of its table.
     pub(crate) fn unmapped(&mut self, process: &Arc<Process<M>>, range: PageRange, held: Held<M>) {
-        release(self.frames, &held, Moment::Cleared);
         let scope = self.scope_of_cleared(range);
         let batch = self.batch();
         batch.changed(SpaceRef(process.clone()), range, scope);
@@ -141,7 +139,8 @@ impl<'v, 'm, M: Machine> MmuGather<'v, 'm, M> {
         let machine = self.frames.machine();
         let may_resize = range.stride != PageSize::Base;
         if may_resize && machine.tlb_rules().break_before_make != Break::Never {
-            machine.rules().scope_of_large_page()
+            // Waited for to the end, not to the receipt. [mutant VmLargePageFlushedAsLeaf]
+            Scope::Tables
         } else {
             Scope::Leaf
         }
@@ -155,11 +154,10 @@ impl<'v, 'm, M: Machine> MmuGather<'v, 'm, M> {
         table: Frame,
     ) {
         let held = Held::Table(table);
-        release(self.frames, &held, Moment::Cleared);
-        let scope = self.frames.machine().rules().scope_of_table();
         let batch = self.batch();
         batch.hold(held);
-        batch.changed(SpaceRef(process.clone()), range, scope);
+        // Walker caches keep upper levels: a flush of leaf entries leaves them. [mutant VmTableFlushLeafOnly]
+        batch.changed(SpaceRef(process.clone()), range, Scope::Tables);
     }
 
     /// The lock is dropped under which an entry changed: a simple kernel's reclaim flushes now (without S0).
@@ -173,7 +171,9 @@ impl<'v, 'm, M: Machine> MmuGather<'v, 'm, M> {
     pub(crate) fn flush(&mut self) {
         if let Some(batch) = &mut self.batch {
             for held in batch.finish() {
-                release(self.frames, &held, Moment::Flushed);
+                // Only now: until the flush a CPU may use a translation to the frame, and a walker the table.
+                // [mutants VmFreesBeforeFlush, VmFreesTableBeforeFlush]
+                release(self.frames, &held);
             }
         }
     }
@@ -185,10 +185,9 @@ impl<M: Machine> Drop for MmuGather<'_, '_, M> {
     }
 }
 
-/// Releases what an entry that was taken out held, as far as that may be done at this moment.
+/// Releases what an entry that was taken out held. Its flush is done.
 #[inline]
-fn release<M: Machine>(frames: &Frames<'_, M>, held: &Held<M>, now: Moment) {
-    let rules = frames.machine().rules();
+fn release<M: Machine>(frames: &Frames<'_, M>, held: &Held<M>) {
     match held {
         Held::Mapping {
             frame,
@@ -196,25 +195,37 @@ fn release<M: Machine>(frames: &Frames<'_, M>, held: &Held<M>, now: Moment) {
             page,
             hold,
         } => {
-            if rules.leaves_reverse_map(now) {
-                let mut state = frames.state(*frame);
-                let listed = match hold {
-                    Hold::Reference => true,
-                    Hold::Life(life) => rules.same_life_is_listed(state.life() == *life),
-                };
-                if listed {
-                    state.unmap(process, *page);
-                }
-            }
-            if matches!(hold, Hold::Reference) && rules.releases_frame(now) {
+            // A walk of the reverse map that finds nothing takes the frame for unmapped everywhere: the entry stays
+            // listed until its flush. [mutant VmUnlinksBeforeFlush]
+            unlist(frames, *frame, process, *page, *hold);
+            if matches!(hold, Hold::Reference) {
                 frames.put(*frame);
             }
         }
         Held::Table(frame) => {
-            if rules.releases_table(now) {
-                frames.machine().note(Event::TableFreed { frame: *frame });
-                frames.put(*frame);
-            }
+            frames.machine().note(Event::TableFreed { frame: *frame });
+            frames.put(*frame);
         }
+    }
+}
+
+/// Takes an entry out of its frame's reverse map.
+#[inline]
+fn unlist<M: Machine>(
+    frames: &Frames<'_, M>,
+    frame: Frame,
+    process: &Arc<Process<M>>,
+    page: Page,
+    hold: Hold,
+) {
+    let mut state = frames.state(frame);
+    let listed = match hold {
+        Hold::Reference => true,
+        // A frame without a reference may have been freed, and mapped at the same place again, before the flush of
+        // its old entry. [mutant VmUnlistsNextLife]
+        Hold::Life(life) => state.life() == life,
+    };
+    if listed {
+        state.unmap(process, page);
     }
 }

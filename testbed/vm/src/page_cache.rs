@@ -21,7 +21,6 @@ use crate::length::Length;
 use crate::lock::{Guard, QueuedLock, RawGuard, RawLock};
 use crate::machine::{Event, Machine, Work};
 use crate::masked_lock::MaskedLock;
-use crate::rules::VmRules;
 use crate::segmented::{SegmentedArray, SparseArray};
 use crate::syscall::{Error, FileId};
 use alloc::boxed::Box;
@@ -229,12 +228,12 @@ impl<'m, M: Machine> PageCache<'m, M> {
         match slot.cached {
             Cached::Present(frame) => return Some(frame),
             Cached::Stale(frame) => {
-                let rescue = || self.rescue(frame, file, page);
-                if machine.rules().rescue_before_refill(rescue) {
+                // The markers of the page name this frame: refill the slot with it unless another CPU has claimed it
+                // and paid the debt. [mutant VmRefillsOwedSlot]
+                if self.rescue(frame, file, page) {
                     slot.cached = Cached::Present(frame);
                     return Some(frame);
                 }
-                // Another CPU has claimed the frame, and has paid the debt.
                 slot.cached = Cached::Absent;
             }
             Cached::Absent => {}
@@ -260,10 +259,9 @@ impl<'m, M: Machine> PageCache<'m, M> {
         let info = self.frames.info(frame);
         let mut state = info.state(self.machine());
         // A claimed frame may be stale again, as another page. A claim changes the owner under this
-        // lock, so the two checks together are about one moment.
+        // lock, so the two checks together are about one moment. [mutant VmRescuesOtherPage]
         let own = state.owner() == Owner::File(file, page);
-        let rescued =
-            self.machine().rules().may_rescue(own) && info.residue().rescue(self.frames.engine());
+        let rescued = own && info.residue().rescue(self.frames.engine());
         if rescued {
             state.set_references(1);
             self.machine().note(Event::FrameRescued { frame });
@@ -271,12 +269,12 @@ impl<'m, M: Machine> PageCache<'m, M> {
         rescued
     }
 
-    /// The bytes of the page are about to differ from those of the frames that it was moved from: pays the
-    /// debts. One load if they were paid.
+    /// Pays the debts of the frames that the page was moved from. Called before its bytes change: stale translations
+    /// may still lead to those frames. One load if the debts are paid already.
     pub(crate) fn settle_shadow(&self, slot: &mut SlotGuard<'_, M>) {
         if let Some(owed) = slot.shadow.take() {
-            let pay = || self.frames.engine().settle_stamp(owed);
-            self.machine().rules().pay_before_write(pay);
+            // [mutant VmWritesShadowedPage]
+            self.frames.engine().settle_stamp(owed);
         }
     }
 

@@ -88,5 +88,4 @@ impl<M: Machine> Deref for SpaceRef<M> {
 }
 
 /// A batch of the engine over processes' spaces.
-pub(crate) type SpaceBatch<'v, 'm, M, F, L = InPlace<F>> =
-    Batch<'v, 'm, M, SpaceRef<M>, F, &'m <M as Machine>::Rules, L>;
+pub(crate) type SpaceBatch<'v, 'm, M, F, L = InPlace<F>> = Batch<'v, 'm, M, SpaceRef<M>, F, L>;

@@ -16,7 +16,6 @@ use crate::machine::{Machine, Work};
 use crate::mmu_gather::MmuGather;
 use crate::page_cache::{Cached, PageCache};
 use crate::pages::{LockedPage, PageLock, Pages};
-use crate::rules::VmRules;
 use crate::swap::Swap;
 use crate::tables::Tables;
 use alloc::sync::Arc;
@@ -153,9 +152,9 @@ impl<'m, M: Machine> Reclaim<'m, M> {
         }
         let mut taken = (gone.len() + lazily.len()) as u64;
         lazily.finish();
-        self.machine()
-            .rules()
-            .flush_before_write_out(|| gather.flush());
+        // Capture a page's content only once the entries that could write it are gone from every TLB.
+        // [mutant VmWritesOutBeforeFlush]
+        gather.flush();
         for (page, slot) in gone {
             taken -= u64::from(!self.drop_page(page, slot));
         }
@@ -171,10 +170,8 @@ impl<'m, M: Machine> Reclaim<'m, M> {
             };
             let view = guard.view(mapping.page);
             if view.frame() != Some(frame) {
-                // Another CPU has cleared it and may not have flushed yet.
-                self.machine()
-                    .rules()
-                    .flush_pending_before_reclaim(|| self.tables.flush_pending(&mapping.process));
+                // Another CPU has cleared it and may not have flushed yet. [mutant VmReclaimsUnsettled]
+                self.tables.flush_pending(&mapping.process);
                 continue;
             }
             let rest = match (slot, view) {

@@ -11,7 +11,6 @@ use crate::frames::Frames;
 use crate::machine::{Entry, Level, Machine, TABLE_WORDS};
 use crate::mmu_gather::{Held, Hold, MmuGather};
 use crate::process::Process;
-use crate::rules::VmRules;
 use crate::table_id::TableId;
 use alloc::sync::Arc;
 use core::sync::atomic::Ordering;
@@ -19,17 +18,6 @@ use quell::{Break, Frame, Need, Page, PageRange, PageSize, TlbRules, Word, flush
 
 /// How often a CPU that waits for a word looks again before it takes the lock to look.
 const PATIENCE: u32 = 64;
-
-/// What is to fill a word that a CPU has found empty ([`TableGuard::break_before_make`]).
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Comes {
-    /// New memory.
-    Memory,
-    /// A page of the page cache.
-    FilePage,
-    /// A table.
-    Table,
-}
 
 /// A table, locked.
 pub(crate) struct TableGuard<'v, 'm, M: Machine> {
@@ -125,40 +113,34 @@ impl<'v, 'm, M: Machine> TableGuard<'v, 'm, M> {
     fn replace(&self, page: Page, new: EntryKind) -> EntryKind {
         let machine = self.frames.machine();
         let word = new.word(machine, self.level);
-        let order = machine.rules().order_of_entry();
-        let place = self.word(page);
-        let old = machine.rules().replace_in_one_step(
-            || place.swap(word, order),
-            || place.load(Ordering::Relaxed),
-            || place.store(word, order),
-        );
+        // One step: a walker may set the dirty bit between a load and a store. [mutant VmReplacesInTwoSteps]
+        // Release pairs with the walkers of all CPUs: a program that reaches a page through the entry finds it
+        // zeroed or filled.
+        // Lost without it: `VmMapsBeforeContent`.
+        let old = self.word(page).swap(word, Ordering::Release);
         self.info.count_word(old == 0, word == 0);
         EntryKind::of(machine, old, self.level)
     }
 
-    /// The caller is about to fill the word for a page, which it has found as `found` says. Whoever emptied it may not
-    /// have flushed it yet: where no TLB may hold what was there beside what comes (break before make), the space is
-    /// flushed first: on Arm before any entry, on x86 before one that may be of another size. Two loads if no flush is
-    /// outstanding.
+    /// The caller is about to fill the word for a page, which it `found` empty or not; with `table` it links a table. The
+    /// CPU that emptied the word may not have flushed it yet. So the space is flushed first where no TLB may hold the old
+    /// translation beside the new one (break before make): on Arm before any entry, on x86 before one that may be of
+    /// another size. Two loads if no flush is outstanding.
     ///
     /// A CPU that has emptied the word itself, under this lock, and has flushed it does not need this; nor does one
     /// that writes a marker or the entry of a moving page again, which say what they wait for.
-    pub(crate) fn break_before_make(&self, found: EntryKind, comes: Comes) {
+    pub(crate) fn break_before_make(&self, found: EntryKind, table: bool) {
         let machine = self.frames.machine();
         let breaks = machine.tlb_rules().break_before_make;
-        let resizes = comes == Comes::Table || self.level > Level::LEAF;
+        let resizes = table || self.level > Level::LEAF;
         let must = breaks == Break::Translation || breaks == Break::Size && resizes;
         if must && found == EntryKind::Empty {
             let (engine, space) = (self.frames.engine(), self.process.space());
-            let flush = || match resizes {
-                true => engine.settle_tables(space),
-                false => engine.settle_deferred(space),
-            };
-            let rules = machine.rules();
-            match comes {
-                Comes::Memory => rules.flush_pending_before_refill(flush),
-                Comes::FilePage => rules.flush_pending_before_file_refill(flush),
-                Comes::Table => rules.flush_pending_before_table_links(flush),
+            // [mutant VmRefillsUnsettled]
+            if resizes {
+                engine.settle_tables(space);
+            } else {
+                engine.settle_deferred(space);
             }
         }
     }
@@ -211,21 +193,21 @@ impl<'v, 'm, M: Machine> TableGuard<'v, 'm, M> {
         match old {
             EntryKind::Page(entry) => Some((entry.frame, Hold::Reference)),
             EntryKind::Moving(frame) => Some((frame, Hold::Reference)),
-            // A marker counts only while the frame lists it: a claim has voided it otherwise.
+            // A marker counts while the frame lists it: a translation may still be in use. A claim has voided it
+            // otherwise. [mutant VmIgnoresMarker]
             EntryKind::Marker(frame) => {
                 let state = self.frames.state(frame);
-                let ours = state.maps(self.process, page);
-                let maps = self.frames.machine().rules().marker_maps(ours);
-                maps.then(|| (frame, Hold::Life(state.life())))
+                let listed = state.maps(self.process, page);
+                listed.then(|| (frame, Hold::Life(state.life())))
             }
             EntryKind::Empty | EntryKind::Table(_) | EntryKind::Swapped(_) => None,
         }
     }
 
-    /// A page that was written is not known to be zero any more.
+    /// A page that was written is not known to be zero any more. [mutant VmKeepsZeroFlag]
     fn harvest(&self, old: EntryKind) {
         if let EntryKind::Page(entry) = old
-            && self.frames.machine().rules().forgets_zeros(entry.dirty)
+            && entry.dirty
         {
             self.frames.state(entry.frame).forget_zeros();
         }
@@ -284,22 +266,16 @@ impl<'v, 'm, M: Machine> TableGuard<'v, 'm, M> {
                 return;
             }
             let raw = machine.encode(new, self.level);
-            let changed = machine.rules().change_in_one_step(
-                || word.compare_exchange(held, raw, Ordering::Relaxed, Ordering::Relaxed),
-                || {
-                    word.store(raw, Ordering::Relaxed);
-                    Ok(held)
-                },
-            );
-            match changed {
+            // An exchange: a walker may set the dirty bit since the load. [mutant VmChangesInTwoSteps]
+            match word.compare_exchange(held, raw, Ordering::Relaxed, Ordering::Relaxed) {
                 Err(now) => held = now,
                 Ok(_) => {
                     if !new.dirty {
                         self.harvest(EntryKind::Page(old));
                     }
-                    let mut before = old;
-                    before.executable = machine.rules().may_execute(old.executable);
-                    let lost = self.must_flush(EntryKind::Page(before), EntryKind::Page(new));
+                    // Rights include execution: a change that takes only that away is flushed, too.
+                    // [mutant VmExecutionUnflushed]
+                    let lost = self.must_flush(EntryKind::Page(old), EntryKind::Page(new));
                     if let (true, Some(gather)) = (lost, gather) {
                         gather.changed(self.process, self.range(page));
                     }

@@ -15,7 +15,7 @@ use crate::frames::{AllocFrames, Content, Frames};
 use crate::machine::{Event, Level, Machine, USER_END};
 use crate::mmu_gather::MmuGather;
 use crate::process::Process;
-use crate::table::{Comes, TableGuard};
+use crate::table::TableGuard;
 use crate::table_id::TableId;
 use alloc::sync::Arc;
 use core::sync::atomic::Ordering;
@@ -149,7 +149,8 @@ impl<'m, M: Machine> Tables<'m, M> {
             // Memory is never allocated under a table's lock.
             match spare.take() {
                 Some(table) => {
-                    guard.break_before_make(EntryKind::Empty, Comes::Table);
+                    // A large page may have been here, unflushed. [mutant VmLinksTableUnsettled]
+                    guard.break_before_make(EntryKind::Empty, true);
                     guard.link(page, table);
                 }
                 None => {

@@ -19,7 +19,6 @@ use crate::process::Process;
 use crate::processes::{self, Processes};
 use crate::program::{Access, Fault};
 use crate::reclaim::Reclaim;
-use crate::rules::VmRules;
 use crate::swap::Swap;
 use crate::syscall::{Call, Error, FileId, ProcessId};
 use crate::tables::Tables;
@@ -240,13 +239,12 @@ impl<'m, M: Machine> Vm<'m, M> {
         let child = self.new_process(vmas.clone())?;
         let mut gather = self.tables.gather(Purpose::Call);
         let shared = self.fork.share_all(parent, &child, &vmas, &mut gather);
-        machine.rules().flush_before_child_runs(|| {
-            gather.flush();
-            // After its own flush, which ends its own debt: what is pending now is other CPUs'.
-            machine
-                .rules()
-                .flush_pending_before_child_runs(|| self.tables.flush_pending(parent));
-        });
+        // The child may run as soon as it is published, and copies pages that the parent must not write any more.
+        // [mutant VmForkReturnsUnflushed]
+        gather.flush();
+        // What is pending after this CPU's own flush is other CPUs'. They may have cleared an entry of the parent whose
+        // swap slot the child shares, and which can be used to write until its flush. [mutant VmForksUnsettled]
+        self.tables.flush_pending(parent);
         if shared.is_err() {
             // Half a child never becomes known.
             drop((gather, vmas));

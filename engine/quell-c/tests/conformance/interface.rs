@@ -1,7 +1,7 @@
 //! The engine's types and methods, as far as the suite uses them, over the functions of `quell.h`.
 
 use crate::kernel::{CPUS, Kernel, Wrong};
-use engine::{AllRules, Frame, KernelEntries, PageRange, PageSize, Purpose, Rules, Scope, Tagging};
+use engine::{Frame, KernelEntries, PageRange, PageSize, Purpose, Scope, Tagging};
 use quell_c::batch::*;
 use quell_c::engine::*;
 use quell_c::machine::quell_hooks;
@@ -52,10 +52,9 @@ fn state_of_cpus(apart: bool) -> (*mut quell_cpu, *const *mut quell_cpu) {
     }
 }
 
-pub struct Engine<'m, H, R = AllRules> {
+pub struct Engine<'m, H> {
     place: Placed<quell_engine>,
     hw: &'m H,
-    rules: R,
 }
 
 impl Engine<'static, Kernel> {
@@ -96,23 +95,16 @@ impl Engine<'static, Kernel> {
         // SAFETY: zeroed memory and arrays that live for ever; the policy outlives the call.
         done(unsafe { quell_engine_new(place.at(), &raw const setup) });
         kernel.handle_with(place.at());
-        Engine {
-            place,
-            hw: kernel,
-            rules: AllRules,
-        }
+        Engine { place, hw: kernel }
     }
 }
 
-impl<'m, H, R: Rules> Engine<'m, H, R> {
+impl<'m, H> Engine<'m, H> {
     pub fn at(&self) -> *mut quell_engine {
         self.place.at()
     }
     pub fn hw(&self) -> &'m H {
         self.hw
-    }
-    pub fn rules(&self) -> &R {
-        &self.rules
     }
     pub unsafe fn new_space(&self, root: Frame) -> AddressSpace<H> {
         let place = Placed::new();

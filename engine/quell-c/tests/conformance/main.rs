@@ -32,8 +32,7 @@ mod interface;
 mod kernel;
 
 pub(crate) use engine::{
-    AllRules, Extent, Frame, Hardware, KernelEntries, Page, PageRange, PageSize, Purpose, Rules,
-    Scope, Word,
+    Extent, Frame, Hardware, KernelEntries, Page, PageRange, PageSize, Purpose, Scope, Word,
 };
 pub(crate) use interface::{AddressSpace, Engine, Outcome, Residue};
 

@@ -119,7 +119,7 @@ fn forget(rule: Option<&str>, flavour: Flavour) -> anyhow::Result<Option<String>
             "--forget needs the kernel `debug` or `mutants`: the others have all rules compiled in"
         );
     }
-    if !quell::rules::ALL.iter().any(|known| known.name == rule) && !make::RULES.contains(&rule) {
+    if quell_mutants::list::named(rule).is_none() && !make::RULES.contains(&rule) {
         bail!(
             "there is no rule {rule}: `quell explore --list` names the engine's, and those of the glue are {}",
             make::RULES.join(", ")

@@ -116,35 +116,37 @@ pub fn check_tools() -> anyhow::Result<()> {
 }
 
 /// Builds the engine for a kernel, with what the integration has of its mechanisms; returns the object. Where
-/// [`Flavour::forgets`] says so its rules can be left out. In `quell` it takes the glue's word for all that it can; in
+/// [`Flavour::forgets`] says so it can make the mistakes of the mutants. In `quell` it takes the glue's word for all that it can; in
 /// the kernels that are for trying the glue it looks for misuse.
 ///
 /// # Errors
 /// If no toolchain can.
 pub fn engine(_: &Lock, flavour: Flavour) -> anyhow::Result<PathBuf> {
-    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
-    let output = Command::new(root.join("scripts/build-c"))
-        // Beside the libraries that tests build with other flags.
-        .env("CARGO_TARGET_DIR", directory())
+    let mut root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    // Beside the libraries that tests build with other flags.
+    let mut target = directory();
+    let mut flags = String::from(
+        "-C relocation-model=static -C code-model=kernel -C no-redzone=yes -Zplt=yes \
+         -Zdirect-access-external-data=yes -C force-unwind-tables=no \
+         -Zfunction-return=thunk-extern -C jump-tables=no -Zretpoline -Zretpoline-external-thunk",
+    );
+    if flavour.forgets() {
+        quell_mutants::tree::copy(&root).context("the copy with the mutants")?;
+        root = quell_mutants::tree::place(&root);
+        target.push("mutants");
+        flags = format!("{flags} {}", quell_mutants::run::CFG);
+    }
+    // By its interpreter: files of the copy are not executable.
+    let output = Command::new("bash")
+        .arg(root.join("scripts/build-c"))
+        .env("CARGO_TARGET_DIR", target)
         .env("QUELL_BUILD_STD", "1")
-        .env(
-            "QUELL_FEATURES",
-            if flavour.forgets() {
-                "batch,extents,tags,lazy,remote,mutants"
-            } else {
-                "batch,extents,tags,lazy,remote"
-            },
-        )
+        .env("QUELL_FEATURES", "batch,extents,tags,lazy,remote")
         .env(
             "QUELL_UNCHECKED",
             if flavour == Flavour::Quell { "1" } else { "" },
         )
-        .env(
-            "RUSTFLAGS",
-            "-C relocation-model=static -C code-model=kernel -C no-redzone=yes -Zplt=yes \
-             -Zdirect-access-external-data=yes -C force-unwind-tables=no \
-             -Zfunction-return=thunk-extern -C jump-tables=no -Zretpoline -Zretpoline-external-thunk",
-        )
+        .env("RUSTFLAGS", flags)
         .stderr(std::process::Stdio::inherit())
         .output()
         .context("starting scripts/build-c")?;

@@ -1,7 +1,7 @@
 //! What the guards cost: the work on fast paths that closes holes, beside what the mechanisms gain.
 //!
 //! A guard is a look, a fence, a wait or a flush without which a mechanism would be faster and the
-//! contract would not hold. Each has a mutant ([`quell::rules`]) that leaves it out, so its cost is measured
+//! contract would not hold. Each has a mutant ([`quell_mutants::list`]) that leaves it out, so its cost is measured
 //! and not estimated: the same workload on the same machine with the mechanism off, with it on, and with
 //! it on but the guard left out. The first two give the gain, the last two the cost. In the last the
 //! contract may break; how often is counted, and is no failure.
@@ -210,7 +210,7 @@ impl PlannedGuard {
             hole,
             clause,
         } = *self.guard;
-        let without: Vec<_> = without.iter().map(|rule| rule.name).collect();
+        let without = without.to_vec();
         let mut row = Row {
             mechanism: scene.mechanism.name(),
             guard: what,

@@ -4,7 +4,6 @@
 //! changes while others keep them tagged, and unmaps that free page tables.
 
 use quell::Mechanism;
-use quell::{Rule, rules};
 
 use crate::headlines::LINUX_6_X86;
 
@@ -36,8 +35,8 @@ pub struct Scene {
 pub struct Guard {
     /// Where it does its work.
     pub scene: &'static Scene,
-    /// What leaves it out.
-    pub without: &'static [&'static Rule],
+    /// The mutants that leave it out.
+    pub without: &'static [&'static str],
     /// What it does.
     pub what: &'static str,
     /// What would go wrong.
@@ -169,119 +168,119 @@ const MUNMAP_IDLE: Scene = Scene {
 pub const GUARDS: &[Guard] = &[
     Guard {
         scene: &SWAP,
-        without: &[&rules::BroadcastSkipsFence],
+        without: &["BroadcastSkipsFence"],
         what: "fence before the tag of a broadcast is read",
         hole: "the invalidation goes to a tag that a rollover took away (bug 16)",
         clause: "C1",
     },
     Guard {
         scene: &SWAP,
-        without: &[&rules::DebtNotRecorded],
+        without: &["DebtNotRecorded"],
         what: "a batch says in the space that it owes a flush",
         hole: "mprotect or munmap finds the entry cleared and returns too early (bugs 3, 5, 19)",
         clause: "C3",
     },
     Guard {
         scene: &SWITCH,
-        without: &[&rules::SwitchIgnoresDebt],
+        without: &["SwitchIgnoresDebt"],
         what: "a switch looks what the space owes",
         hole: "an entry whose flush is owed comes back with the tag",
         clause: "C1",
     },
     Guard {
         scene: &SWITCH_CHANGED,
-        without: &[&rules::SwitchIgnoresGeneration],
+        without: &["SwitchIgnoresGeneration"],
         what: "a switch flushes a tag whose space was flushed meanwhile",
         hole: "entries that others have flushed come back with the tag",
         clause: "C1",
     },
     Guard {
         scene: &SWITCH_CHANGED,
-        without: &[&rules::SwitchIgnoresBatch],
+        without: &["SwitchIgnoresBatch"],
         what: "a switch flushes a tag whose space has a batch outstanding",
         hole: "the batch read which CPUs run the space before this CPU ran it (as bug 8)",
         clause: "C3",
     },
     Guard {
         scene: &SWITCH_OWED,
-        without: &[&rules::SwitchIgnoresDebt],
+        without: &["SwitchIgnoresDebt"],
         what: "a switch flushes a tag whose space owes",
         hole: "an entry whose flush is owed comes back with the tag",
         clause: "C1",
     },
     Guard {
         scene: &READERS,
-        without: &[&rules::ClaimSkipsDebt],
+        without: &["ClaimSkipsDebt"],
         what: "a new owner pays what the frame owes",
         hole: "stale readers see what the new owner writes (LUF program 4)",
         clause: "C1",
     },
     Guard {
         scene: &READERS,
-        without: &[&quell_vm::rules::VmRewritesOwedEntry],
+        without: &["VmRewritesOwedEntry"],
         what: "an emptied entry is written again only when its debt is paid",
         hole: "the page that was mapped there before is read (LUF program 1)",
         clause: "C4",
     },
     Guard {
         scene: &READERS,
-        without: &[&rules::LazyResumesUnchecked],
+        without: &["LazyResumesUnchecked"],
         what: "a CPU that was idle looks what it missed",
         hole: "it goes on with entries whose flush it was spared",
         clause: "C1",
     },
     Guard {
         scene: &READERS,
-        without: &[&rules::ResumeLetsNmisIn],
+        without: &["ResumeLetsNmisIn"],
         what: "a CPU that was idle keeps NMI handlers out until it has looked",
         hole: "an NMI handler reads through entries whose flush the CPU was spared",
         clause: "C1",
     },
     Guard {
         scene: &READERS_ARM,
-        without: &[&rules::ClaimSkipsDebt],
+        without: &["ClaimSkipsDebt"],
         what: "a new owner pays what the frame owes, by broadcast",
         hole: "stale readers see what the new owner writes (LUF program 4)",
         clause: "C1",
     },
     Guard {
         scene: &DONTNEED,
-        without: &[&rules::DebtNotRecorded],
+        without: &["DebtNotRecorded"],
         what: "a batch says in the space that it owes a flush",
         hole: "a second madvise finds the entry cleared and returns too early (bugs 3, 6)",
         clause: "C3",
     },
     Guard {
         scene: &DONTNEED_HOLES,
-        without: &[&quell_vm::rules::VmDiscardsUnsettled],
+        without: &["VmDiscardsUnsettled"],
         what: "madvise looks whether others owe a flush",
         hole: "entries that reclaim has cleared are used after it returned (bugs 4, 6)",
         clause: "C3",
     },
     Guard {
         scene: &MUNMAP,
-        without: &[&rules::EarlyAckForTables],
+        without: &["EarlyAckForTables"],
         what: "page tables freed: the flush is waited for, not its receipt",
         hole: "a walk reads the freed table: Linux's reason against asynchronous flushes",
         clause: "C6",
     },
     Guard {
         scene: &MUNMAP,
-        without: &[&quell_vm::rules::VmUnmapsUnsettled],
+        without: &["VmUnmapsUnsettled"],
         what: "munmap looks whether others owe a flush",
         hole: "entries that reclaim has cleared are used after it returned (bugs 6, 19)",
         clause: "C3",
     },
     Guard {
         scene: &MUNMAP,
-        without: &[&rules::TakeIgnoresLock],
+        without: &["TakeIgnoresLock"],
         what: "the handler looks whether the request changed while it read it",
         hole: "half of one request and half of another is flushed",
         clause: "C6",
     },
     Guard {
         scene: &MUNMAP_IDLE,
-        without: &[&rules::LazySkippedForTables],
+        without: &["LazySkippedForTables"],
         what: "page tables freed: idle CPUs are interrupted too",
         hole: "an idle CPU's walker reads the freed table (bug 10)",
         clause: "C6",

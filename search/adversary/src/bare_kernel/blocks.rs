@@ -1,8 +1,10 @@
-//! Blocks of pages: mapped, taken apart, and unmapped, as [`BlockRules`] say.
+//! Blocks of pages: mapped, taken apart, and unmapped.
+//!
+//! A block is an aligned row of entries that map adjacent frames in the same way and say so (Arm's contiguous bit,
+//! RISC-V's Svnapot). What a TLB may make of that is in [`mmu`](crate::mmu). The engine knows of ranges alone; the
+//! kernel decides which entries it clears, and which pages it reports.
 
 use super::{BareKernel, FIRST, leaf_word};
-use crate::blocks::BlockRules;
-use crate::hardware::RunRules;
 use crate::tables::{BLOCK, CONTIGUOUS};
 use quell::{Frame, Page, PageRange, Purpose, Scope, Word};
 use std::sync::atomic::Ordering::Release;
@@ -25,7 +27,9 @@ impl BareKernel<'_> {
             .say(|| format!("unmap({space}, {page:#x}), one of a block"));
         let one = PageRange::base(Page(page), 1);
         self.lock(space);
-        let broken = RunRules.pages_to_clear(one, block_of(page));
+        // All of the block: a TLB may fill every page of it from any one entry that is left. Clear and flush all entries,
+        // then write those that stay anew (break before make). [mutant BlockBrokenInPart]
+        let broken = block_of(page);
         let mut batch = self.engine.batch::<_, Frame>(Purpose::Call);
         let frames = self.clear_block(space, broken);
         batch.changed(&self.spaces[space], broken, Scope::Leaf);
@@ -52,8 +56,9 @@ impl BareKernel<'_> {
         self.lock(space);
         let mut batch = self.engine.batch::<_, Frame>(Purpose::Call);
         let frames = self.clear_block(space, block);
-        let reported = RunRules.pages_to_report(block);
-        batch.changed(&self.spaces[space], reported, Scope::Leaf);
+        // All of the block: a TLB that holds its pages apart drops only those that an invalidation names.
+        // [mutant BlockReportedAsPage]
+        batch.changed(&self.spaces[space], block, Scope::Leaf);
         self.unlock(space);
         drop(batch.finish());
         self.returned_unmap(space, block);

@@ -1,12 +1,11 @@
 //! Batches that have a place for one space alone, and are told of two.
 
 use super::{BareKernel, Hw, Space, leaf_of, root_of};
-use crate::hardware::RunRules;
 use quell::{Batch, Frame, InPlace, Page, PageRange, PageSize, Purpose, Scope, Word};
 use quell_vm::machine::{Event, Machine};
 use std::sync::atomic::Ordering::Relaxed;
 
-type Crowded<'k, 'm> = Batch<'k, 'm, Hw, &'k Space, Frame, RunRules, InPlace<Frame>, 1>;
+type Crowded<'k, 'm> = Batch<'k, 'm, Hw, &'k Space, Frame, InPlace<Frame>, 1>;
 
 impl<'m> BareKernel<'m> {
     /// A batch of reclaim whose one place `first` has taken.

@@ -8,7 +8,7 @@ use crate::action::MAX_CPUS;
 use crate::cell::AdversaryWord;
 use crate::context::Kernel;
 use crate::coverage::{Coverage, Happening};
-use crate::hardware::{Adversary, RunRules};
+use crate::hardware::Adversary;
 use crate::names::Address;
 use crate::stage::{Hw, Stage};
 use crate::timeline;
@@ -75,14 +75,8 @@ impl BareProgram {
                 LedgerEntry::new()
             })));
         stage.weaken(&cpus[..count]);
-        let engine = Engine::with_rules(
-            hw,
-            &cpus[..count],
-            &ledger[..self.ledger],
-            stage.policy,
-            RunRules,
-        )
-        .expect("the engine runs on every machine under the adversary");
+        let engine = Engine::new(hw, &cpus[..count], &ledger[..self.ledger], stage.policy)
+            .expect("the engine runs on every machine under the adversary");
         // SAFETY: in this machine in software a root is a number, and every number will do.
         let space = |space: usize| unsafe { engine.new_space(root_of(space)) };
         // SAFETY: a root is a number here, too, and entries are global where `OwnHalf` says so.

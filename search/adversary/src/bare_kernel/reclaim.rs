@@ -2,9 +2,8 @@
 
 use super::BareKernel;
 use crate::coverage::Happening;
-use crate::hardware::RunRules;
 use crate::tables;
-use quell::{Frame, Outcome, Page, PageRange, Purpose, Rules, Scope, Word};
+use quell::{Frame, Outcome, Page, PageRange, Purpose, Scope, Word};
 use quell_vm::machine::{Event, Machine};
 use std::sync::atomic::Ordering::Relaxed;
 
@@ -93,9 +92,8 @@ impl BareKernel<'_> {
         let frame = self.clear(mapped, page);
         if let Some(frame) = frame {
             batch.unmapped(&self.spaces[mapped], range, frame);
-            if RunRules.keeps(&quell_vm::rules::VmIgnoresMarker) {
-                batch.changed(&self.spaces[left], range, Scope::Leaf);
-            }
+            // [mutant VmIgnoresMarker]
+            batch.changed(&self.spaces[left], range, Scope::Leaf);
         }
         self.unlock(mapped);
         batch.finish().next()

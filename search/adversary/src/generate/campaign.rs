@@ -14,7 +14,7 @@
 
 use super::effort::Efforts;
 use super::random::{self, LargePages};
-use super::search::{Spent, rule_of};
+use super::search::{Spent, mutant_of};
 use super::shrink::{Find, shrink};
 use super::text::Recorded;
 use super::trial::{Outcome, Trial, may_show};
@@ -104,7 +104,7 @@ impl Campaign {
         };
         // Guarantees of zeroing, which no program can break.
         campaign.alive.retain(|&mutant| {
-            let broken = clearing::broken(Some(mutant)).is_some();
+            let broken = clearing::broken_by(mutant).is_some();
             if broken {
                 campaign.killed.push(Killed {
                     mutant,
@@ -252,8 +252,9 @@ impl Campaign {
     /// How many of the programs that are kept come by the rule of a mutant; all of them if it is about none. If few
     /// do, the grammar lacks operations that lead there, or draws them too rarely.
     pub fn reaching(&self, mutant: Mistake) -> usize {
-        let comes_by =
-            |kept: &&Arc<Kept>| rule_of(Some(mutant)).is_none_or(|rule| kept.asked.contains(rule));
+        let comes_by = |kept: &&Arc<Kept>| {
+            mutant_of(Some(mutant)).is_none_or(|rule| kept.asked.contains(rule))
+        };
         self.corpus.iter().filter(comes_by).count()
     }
 
@@ -268,7 +269,7 @@ impl Campaign {
     fn next_program(&self, rng: &mut Rng, wanted: Option<Mistake>) -> Recorded {
         let over_vm = match wanted {
             // Programs over the engine are short: where they come by a mistake, it is looked for there.
-            Some(wanted) => match rule_of(Some(wanted)) {
+            Some(wanted) => match mutant_of(Some(wanted)) {
                 Some(rule) if wanted.is_the_managers() => !self.asked_by_engine.contains(rule),
                 _ => wanted.is_the_managers() || rng.below(16) == 0,
             },
@@ -312,7 +313,7 @@ impl Campaign {
         wanted: Option<Mistake>,
         over_vm: bool,
     ) -> Option<&Kept> {
-        let rule = rule_of(wanted).filter(|_| rng.below(4) > 0)?;
+        let rule = mutant_of(wanted).filter(|_| rng.below(4) > 0)?;
         let fits = |kept: &&Arc<Kept>| {
             kept.asked.contains(rule) && kept.recorded.program.uses_vm() == over_vm
         };
@@ -329,7 +330,7 @@ impl Campaign {
         let mut stock: Vec<_> = self.corpus.iter().filter(fits).collect();
         if let Some(wanted) = wanted {
             let shows = |kept: &Arc<Kept>| may_show(wanted, &kept.asked, &kept.recorded.kind);
-            match (rng.below(8), rule_of(Some(wanted))) {
+            match (rng.below(8), mutant_of(Some(wanted))) {
                 // Of those that come by the rule, too, if there are any.
                 (0 | 1, _) => {
                     stock.retain(|kept| kept.kills);

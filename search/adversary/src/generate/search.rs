@@ -6,7 +6,7 @@ use crate::machine::End;
 use crate::mistake::Mistake;
 use crate::schedule::{Rng, Strategy};
 use crate::session::Session;
-use quell::Rule;
+use quell_mutants::Mutant;
 use quell_vm::contract::Violation;
 
 /// The greatest depth of priority-based search.
@@ -57,7 +57,7 @@ pub(super) struct Share {
     pub(super) most: u64,
     /// The rule at which CPUs stall in two of three of the schedules that lurk; else it is any that the program
     /// comes by.
-    pub(super) watched: Option<&'static Rule>,
+    pub(super) watched: Option<&'static Mutant>,
     /// Rules at which others stood when the one that is watched was asked about: one of them is watched instead now and
     /// then.
     pub(super) partners: Asked,
@@ -73,16 +73,16 @@ impl Share {
 }
 
 /// The rule that a mistake is about, if it is about one.
-pub(super) fn rule_of(mistake: Option<Mistake>) -> Option<&'static Rule> {
+pub(super) fn mutant_of(mistake: Option<Mistake>) -> Option<&'static Mutant> {
     match mistake {
-        Some(Mistake::Rule(rule)) => Some(rule),
+        Some(Mistake::Source(rule)) => Some(rule),
         _ => None,
     }
 }
 
 /// One of the rules that were asked about.
-fn any_of(asked: &Asked, seed: u64) -> Option<&'static Rule> {
-    let rules = Mistake::all().filter_map(|mistake| rule_of(Some(mistake)));
+fn any_of(asked: &Asked, seed: u64) -> Option<&'static Mutant> {
+    let rules = Mistake::all().filter_map(|mistake| mutant_of(Some(mistake)));
     let rules: Vec<_> = rules.filter(|rule| asked.contains(rule)).collect();
     let number = Rng::new(seed).below(rules.len().max(1) as u64) as usize;
     rules.get(number).copied()

@@ -5,7 +5,7 @@
 //! schedule says nothing about it, with the seeds that found the last. Then the schedule, as that of a
 //! scenario.
 
-use super::search::{Share, rule_of, search};
+use super::search::{Share, mutant_of, search};
 use super::text::Recorded;
 use crate::explore;
 use crate::footprint::Asked;
@@ -77,7 +77,7 @@ fn breaks(recorded: &Recorded, clause: Clause, seed: u64) -> Option<Find> {
                 seed,
                 count: SCHEDULES,
                 most: MOMENTS,
-                watched: rule_of(recorded.mistake),
+                watched: mutant_of(recorded.mistake),
                 partners: Asked::default(),
                 seeks: false,
             };

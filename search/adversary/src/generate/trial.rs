@@ -5,7 +5,7 @@
 //! what came of a lane's programs lies in its [`Outcome`].
 
 use super::effort::Efforts;
-use super::search::{Seeing, Share, Spent, rule_of, search};
+use super::search::{Seeing, Share, Spent, mutant_of, search};
 use super::shrink::{Find, case};
 use super::text::Recorded;
 use crate::action::Deviation;
@@ -96,7 +96,7 @@ pub(super) struct Outcome {
 /// the machine no rule is asked about.
 pub(super) fn may_show(mistake: Mistake, asked: &Asked, kind: &MachineKind) -> bool {
     match mistake {
-        Mistake::Rule(rule) => asked.contains(rule),
+        Mistake::Source(rule) => asked.contains(rule),
         Mistake::Ordering(_) | Mistake::Boundary(_) => mistake.shows_on(kind),
     }
 }
@@ -231,7 +231,7 @@ impl Trial<'_> {
             outcome.finds.push(self.find(schedule, violation));
             return None;
         }
-        if let Some(rule) = rule_of(self.wanted).filter(|rule| !session.asked().contains(rule)) {
+        if let Some(rule) = mutant_of(self.wanted).filter(|rule| !session.asked().contains(rule)) {
             let plan = Share {
                 count: SEEK,
                 watched: Some(rule),
@@ -257,7 +257,10 @@ impl Trial<'_> {
             let family = u64::from(self.recorded.kind.broadcasts());
             shown.met = footprints.met();
             let new = outcome.seen.add(*footprints, &session.coverage, family);
-            let mut rules = self.rare.iter().filter_map(|mutant| rule_of(Some(*mutant)));
+            let mut rules = self
+                .rare
+                .iter()
+                .filter_map(|mutant| mutant_of(Some(*mutant)));
             if new || rules.any(|rule| shown.asked.contains(rule)) {
                 shown.kept = Some(outcome.kept.len());
                 outcome.kept.push(self.kept(shown.asked, &shown.met));
@@ -268,7 +271,7 @@ impl Trial<'_> {
 
     /// Which schedules a mutant gets.
     fn plan(&self, mutant: Mistake, shown: &Shown, energy: &Energy) -> Share {
-        let rule = rule_of(Some(mutant));
+        let rule = mutant_of(Some(mutant));
         let (count, most) = match self.wanted == Some(mutant) {
             true => (energy.wanted, SEARCH.max(LONG_RUNS * shown.cost)),
             false => (energy.others, energy.share),

@@ -1,7 +1,7 @@
-//! What guards cost: an operation beside the same one with the guard compiled away.
+//! What guards cost: an operation beside the same one with the guard left out.
 //!
-//! Each guard is a rule of the engine ([`quell::rules`]). The engine of the second run does not keep it,
-//! which the compiler knows, so that no trace of the guard is left. Both run by turns on one thread.
+//! Each guard has a mutant that leaves it out ([`quell_mutants::list`]), so this runs in the instrumented copy, where
+//! both runs ask at each guard which mutant is on. Both run by turns on one thread.
 //!
 //! All caches are warm and no other CPU is there: a load here is one that hits. The machine in software shows what a
 //! guard costs other CPUs (`quell reproduce --guards`).
@@ -9,14 +9,13 @@
 use super::operation::{HOLDS, LOOP, TAGGED, new_space, paid_debt, ping_pong, unmap};
 use super::sample::{Cost, Row, Samples, longest_own, timed};
 use crate::{Threads, pulse};
-use quell::{
-    AddressSpace, AllRules, Engine, LedgerEntry, PerCpu, Policy, Residue, Rule, Rules, Stamp, rules,
-};
+use quell::{AddressSpace, Engine, LedgerEntry, PerCpu, Policy, Residue, Stamp};
+use quell_mutants::list::{choose, named};
 use std::hint::black_box;
 
 /// An engine on a machine of one CPU, and what operations need.
-struct Bench<'b, R: Rules> {
-    engine: &'b Engine<'b, Threads<false>, R>,
+struct Bench<'b> {
+    engine: &'b Engine<'b, Threads<false>>,
     spaces: [AddressSpace<Threads<false>>; 2],
     away: AddressSpace<Threads<false>>,
     residue: Residue<Threads<false>>,
@@ -35,13 +34,12 @@ enum Operation {
     Resume,
 }
 
-impl<R: Rules + Default> Bench<'_, R> {
+impl Bench<'_> {
     /// Makes one and uses it.
-    fn with<T>(body: impl FnOnce(&Bench<'_, R>) -> T) -> T {
+    fn with<T>(body: impl FnOnce(&Bench<'_>) -> T) -> T {
         let hw = Threads::new(1, 16, TAGGED);
         let (cpus, ledger) = ([PerCpu::new()], [(); 4].map(|()| LedgerEntry::new()));
-        let engine =
-            Engine::with_rules(&hw, &cpus, &ledger, Policy::ALL, R::default()).expect(HOLDS);
+        let engine = Engine::new(&hw, &cpus, &ledger, Policy::ALL).expect(HOLDS);
         engine.cpu_online();
         let away = new_space(&engine, 2);
         let bench = Bench {
@@ -84,28 +82,24 @@ impl<R: Rules + Default> Bench<'_, R> {
 }
 
 /// An operation with every guard, and with one left out.
-fn pair<Bare: Rules + Default>(
-    _: Bare,
-    rounds: usize,
-    operation: Operation,
-    name: &'static str,
-    without: &'static str,
-) -> Row {
+fn pair(rounds: usize, operation: Operation, name: &'static str, without: &'static str) -> Row {
     let mut samples = [Samples::default(), Samples::default()];
-    Bench::<AllRules>::with(|guarded| {
-        Bench::<Bare>::with(|bare| {
-            for round in 0..rounds {
-                let before = pulse::take();
-                let costs = [guarded.time(operation), bare.time(operation)];
-                let pulse = before.max(pulse::take());
-                // The first rounds warm caches and predictors.
-                if round > 0 {
-                    for (samples, cost) in samples.iter_mut().zip(costs) {
-                        samples.0.push((pulse, cost));
-                    }
+    let mutant = named(without);
+    Bench::with(|bench| {
+        for round in 0..rounds {
+            let before = pulse::take();
+            let guarded = bench.time(operation);
+            choose(mutant);
+            let bare = bench.time(operation);
+            choose(None);
+            let pulse = before.max(pulse::take());
+            // The first rounds warm caches and predictors.
+            if round > 0 {
+                for (samples, cost) in samples.iter_mut().zip([guarded, bare]) {
+                    samples.0.push((pulse, cost));
                 }
             }
-        });
+        }
     });
     let own = longest_own(&samples);
     let [with, bare] = samples;
@@ -119,44 +113,54 @@ fn pair<Bare: Rules + Default>(
     }
 }
 
-/// All rules but one, which the compiler knows.
-macro_rules! all_but {
-    ($rule:ident) => {{
-        #[derive(Default)]
-        struct But;
-        impl Rules for But {
-            #[inline(always)]
-            fn keeps(&self, rule: &'static Rule) -> bool {
-                !core::ptr::eq(rule, &rules::$rule)
-            }
-        }
-        But
-    }};
-}
-
 /// Every guard that one CPU alone comes to.
+const GUARDS: [(Operation, &str, &str); 8] = [
+    (
+        Operation::Switch,
+        "switch: looks what the space owes",
+        "SwitchIgnoresDebt",
+    ),
+    (
+        Operation::Flush,
+        "flush with no target: says in the space that it is owed",
+        "DebtNotRecorded",
+    ),
+    (
+        Operation::Claim,
+        "claim: looks whether the debt was paid",
+        "ClaimSkipsDebt",
+    ),
+    (
+        Operation::Refill,
+        "refill: looks what the frame owes",
+        "RefillSkipsDebt",
+    ),
+    (
+        Operation::SecondActor,
+        "second actor: looks whether others owe",
+        "SettleSkipped",
+    ),
+    (
+        Operation::Nmi,
+        "NMI handler: asks before it touches user memory",
+        "NmiGuardAlwaysAllows",
+    ),
+    (
+        Operation::Resume,
+        "back from idle: looks what it missed",
+        "LazyResumesUnchecked",
+    ),
+    (
+        Operation::Resume,
+        "back from idle: keeps NMI handlers out until it has looked",
+        "ResumeLetsNmisIn",
+    ),
+];
+
+/// Measures them.
 pub(super) fn measure(rounds: usize) -> Vec<Row> {
-    macro_rules! pairs {
-        ($($operation:ident, $name:literal, $rule:ident;)*) => {
-            vec![$(pair(
-                all_but!($rule),
-                rounds,
-                Operation::$operation,
-                $name,
-                rules::$rule.name,
-            ),)*]
-        };
-    }
-    pairs! {
-        Switch, "switch: looks what the space owes", SwitchIgnoresDebt;
-        Flush, "flush with no target: says in the space that it is owed", DebtNotRecorded;
-        Claim, "claim: looks whether the debt was paid", ClaimSkipsDebt;
-        Refill, "refill: looks what the frame owes", RefillSkipsDebt;
-        SecondActor, "second actor: looks whether others owe", SettleSkipped;
-        Nmi, "NMI handler: asks before it touches user memory", NmiGuardAlwaysAllows;
-        Resume, "back from idle: looks what it missed", LazyResumesUnchecked;
-        Resume, "back from idle: keeps NMI handlers out until it has looked", ResumeLetsNmisIn;
-    }
+    let pair = |(operation, name, without)| pair(rounds, operation, name, without);
+    GUARDS.map(pair).into()
 }
 
 #[cfg(test)]
@@ -165,26 +169,26 @@ mod tests {
 
     /// A claim that looks counts what it found; one that does not look cannot.
     #[test]
-    fn the_guard_is_there_in_one_run_and_gone_in_the_other() {
-        fn claims(stats: quell::Stats) -> u64 {
-            stats.get(quell::Counter::ClaimsFree)
-        }
-        fn without<R: Rules + Default>(_: R) -> u64 {
-            Bench::<R>::with(|bench| {
+    #[cfg(quell_mutants)]
+    fn mutants_leave_the_guard_out() {
+        let claims = |mutant: Option<&str>| {
+            Bench::with(|bench| {
+                choose(mutant.and_then(named));
                 bench.time(Operation::Claim);
-                claims(bench.engine.stats())
+                choose(None);
+                bench.engine.stats().get(quell::Counter::ClaimsFree)
             })
-        }
+        };
         let alone = Threads::<false>::new(1, 16, TAGGED);
-        let counts = alone.run(|_| {
-            let with = Bench::<AllRules>::with(|bench| {
-                bench.time(Operation::Claim);
-                claims(bench.engine.stats())
-            });
-            let without = without(all_but!(ClaimSkipsDebt));
-            [with, without]
-        });
+        let counts = alone.run(|_| [claims(None), claims(Some("ClaimSkipsDebt"))]);
         assert_eq!(*counts[0].as_ref().unwrap(), [LOOP as u64, 0]);
         assert_eq!(measure(3).len(), 8);
+    }
+
+    #[test]
+    fn every_guard_has_a_mutant() {
+        for (_, name, without) in GUARDS {
+            assert!(named(without).is_some(), "{name}");
+        }
     }
 }

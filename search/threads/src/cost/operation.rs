@@ -2,14 +2,13 @@
 
 use crate::Threads;
 use quell::{
-    AddressSpace, AllRules, Batch, Engine, Features, Frame, Hardware, Outcome, Page, PageRange,
-    Purpose, Rules, Stamp, Tagging,
+    AddressSpace, Batch, Engine, Features, Frame, Hardware, Outcome, Page, PageRange, Purpose,
+    Stamp, Tagging,
 };
 use std::hint::black_box;
 
 pub type Machine = Threads<false>;
-pub type SpaceBatch<'a, H = Machine, R = AllRules> =
-    Batch<'a, 'a, H, &'a AddressSpace<H>, Frame, R>;
+pub type SpaceBatch<'a, H = Machine> = Batch<'a, 'a, H, &'a AddressSpace<H>, Frame>;
 
 pub const TAGGED: Features = Features {
     tagging: Tagging::PerCpu { count: 8 },
@@ -29,12 +28,12 @@ pub fn page(index: usize) -> PageRange {
 
 /// Unmaps `pages` of `space`, one batch.
 #[inline]
-pub fn unmap<'a, H: Hardware, R: Rules>(
-    engine: &'a Engine<'a, H, R>,
+pub fn unmap<'a, H: Hardware>(
+    engine: &'a Engine<'a, H>,
     space: &'a AddressSpace<H>,
     pages: impl Iterator<Item = usize>,
 ) {
-    let mut batch: SpaceBatch<'a, H, R> = engine.batch(Purpose::Call);
+    let mut batch: SpaceBatch<'a, H> = engine.batch(Purpose::Call);
     for index in pages {
         batch.unmapped(space, page(index), Frame(index as u64));
     }
@@ -44,12 +43,9 @@ pub fn unmap<'a, H: Hardware, R: Rules>(
 }
 
 /// Takes a debt about a page of `space` and pays it; returns its stamp.
-pub fn paid_debt<H: Hardware, R: Rules>(
-    engine: &Engine<'_, H, R>,
-    space: &AddressSpace<H>,
-) -> Stamp {
+pub fn paid_debt<H: Hardware>(engine: &Engine<'_, H>, space: &AddressSpace<H>) -> Stamp {
     let stamp = {
-        let mut batch: Batch<'_, '_, H, &AddressSpace<H>, Frame, R> = engine.batch(Purpose::Lazy);
+        let mut batch: Batch<'_, '_, H, &AddressSpace<H>, Frame> = engine.batch(Purpose::Lazy);
         batch.unmapped(space, page(0), Frame(0));
         match batch.finish_owed() {
             Outcome::Owed(owed) => owed.stamp(),
@@ -61,7 +57,7 @@ pub fn paid_debt<H: Hardware, R: Rules>(
 }
 
 /// Switches [`LOOP`] times between two spaces.
-pub fn ping_pong<H: Hardware, R: Rules>(engine: &Engine<'_, H, R>, spaces: &[AddressSpace<H>; 2]) {
+pub fn ping_pong<H: Hardware>(engine: &Engine<'_, H>, spaces: &[AddressSpace<H>; 2]) {
     for _ in 0..LOOP / 2 {
         engine.switch_to(Some(&spaces[1]), &spaces[0]);
         engine.switch_to(Some(&spaces[0]), &spaces[1]);
@@ -69,8 +65,8 @@ pub fn ping_pong<H: Hardware, R: Rules>(engine: &Engine<'_, H, R>, spaces: &[Add
 }
 
 /// A space of nothing but a name.
-pub fn new_space<'m, const STRESS: bool, R: Rules>(
-    engine: &Engine<'m, Threads<STRESS>, R>,
+pub fn new_space<'m, const STRESS: bool>(
+    engine: &Engine<'m, Threads<STRESS>>,
     root: u64,
 ) -> AddressSpace<Threads<STRESS>> {
     // SAFETY: in this machine in software a root is a number, and every number will do.

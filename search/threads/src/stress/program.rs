@@ -13,7 +13,7 @@ use std::sync::atomic::Ordering;
 
 pub struct Program<'a> {
     pub world: &'a World,
-    pub engine: &'a Engine<'a, Machine, &'a Machine>,
+    pub engine: &'a Engine<'a, Machine>,
     pub hw: &'a Machine,
     pub me: CpuId,
     pub dice: Pcg64,
@@ -24,7 +24,7 @@ pub struct Program<'a> {
     pub accesses: u64,
 }
 
-pub type StressBatch<'a> = Batch<'a, 'a, Machine, &'a AddressSpace<Machine>, usize, &'a Machine>;
+pub type StressBatch<'a> = Batch<'a, 'a, Machine, &'a AddressSpace<Machine>, usize>;
 
 impl<'a> Program<'a> {
     pub fn roll(&mut self, below: usize) -> usize {

@@ -160,12 +160,6 @@ fn words(offset: usize, bytes: usize) -> std::ops::Range<usize> {
 
 // SAFETY: frames are words of the machine's own, found by their number; entries are encoded and decoded by one format.
 unsafe impl quell_vm::Machine for Machine {
-    type Rules = Self;
-
-    fn rules(&self) -> &Self {
-        self
-    }
-
     fn memory(&self) -> MemoryMap {
         self.tables().frames.map()
     }

@@ -5,8 +5,9 @@ use super::oracle::Doing;
 use super::watch::{self, Seen, Since, Watch};
 use crate::{cores, handler};
 use quell::{
-    Engine, Extent, Features, Frame, Hardware, LedgerEntry, PerCpu, Policy, Rule, Stats, Tagging,
+    Engine, Extent, Features, Frame, Hardware, LedgerEntry, PerCpu, Policy, Stats, Tagging,
 };
+use quell_mutants::Mutant;
 use quell_vm::contract::{Clause, Violation};
 use quell_vm::{Access, Call, Error, Fault, Mark, MemoryMap, Node, User, Vm, VmConfig};
 use quell_workloads::{Failure, WORDS, Window, Workload, abandon};
@@ -33,7 +34,7 @@ pub struct Performance {
     /// What decides everything random in the workload; how CPUs interleave is up to the host.
     pub seed: u64,
     /// A rule of the engine or the manager that is not kept, until that is noticed.
-    pub without: Option<&'static Rule>,
+    pub without: Option<&'static Mutant>,
 }
 
 /// Why there is no report.
@@ -143,10 +144,10 @@ impl Performance {
             full_above: 33,
         };
         let hw = Machine::with_tables(self.cpus, Memory::new(map, self.cpus), features)
-            .forgetting(self.without);
+            .with_mutant(self.without);
         let cpus: Vec<_> = (0..self.cpus).map(|_| PerCpu::new()).collect();
         let ledger: Vec<_> = (0..LEDGER_ENTRIES).map(|_| LedgerEntry::new()).collect();
-        let engine = Engine::with_rules(&hw, &cpus, &ledger, self.policy, &hw);
+        let engine = Engine::new(&hw, &cpus, &ledger, self.policy);
         let engine = engine.map_err(|why| self.unfit(why.to_string()))?;
         let memory = self.workload.memory(self.cpus);
         let mut config = VmConfig::for_memory(&map, self.cpus);

@@ -166,6 +166,11 @@ fn take_stack() -> std::io::Result<DefaultStack> {
     stack.map_or_else(|| DefaultStack::new(STACK_BYTES), Ok)
 }
 
+/// Whether the code that asks runs in a fiber.
+pub fn is_running() -> bool {
+    !RUNNING.get().is_null()
+}
+
 /// Stops the fiber that runs until it is resumed.
 ///
 /// # Panics

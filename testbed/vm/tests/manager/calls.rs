@@ -8,7 +8,7 @@ mod memory;
 mod moves;
 
 use crate::common::{Options, Program, be};
-use quell::{Frame, Mechanism, PageSize, Policy, Rule, Tagging};
+use quell::{Frame, Mechanism, PageSize, Policy, Tagging};
 use quell_vm::{Backing, Call, Error, Fault, MemoryMap, Node, Protection};
 
 const PAGE: u64 = 4096;

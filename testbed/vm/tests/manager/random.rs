@@ -7,8 +7,7 @@ mod run;
 use crate::common::{Options, be, release_machines};
 use program::op;
 use proptest::prelude::*;
-use proptest::test_runner::{RngAlgorithm, TestRng, TestRunner};
-use quell::{Frame, Mechanism, Policy, Rule, Tagging};
+use quell::{Frame, Mechanism, Policy, Tagging};
 use quell_vm::{MemoryMap, Node};
 use run::Run;
 
@@ -56,54 +55,6 @@ fn options() -> impl Strategy<Value = Options> {
             }
         },
     )
-}
-
-/// Runs random programs until one goes wrong; `Err` says how many passed.
-fn kill(rule: &'static Rule, cases: u32) -> Result<(), u32> {
-    let config = ProptestConfig {
-        cases,
-        failure_persistence: None,
-        max_shrink_iters: 0,
-        ..ProptestConfig::default()
-    };
-    let mut runner =
-        TestRunner::new_with_rng(config, TestRng::deterministic_rng(RngAlgorithm::ChaCha));
-    let strategy = (options(), prop::collection::vec(op(), 40..200));
-    let result = runner.run(&strategy, |(options, ops)| {
-        // SAFETY: what an earlier case left is used no more.
-        unsafe { release_machines() };
-        be(0);
-        let mut run = Run::start(Options {
-            forgotten: Some(rule),
-            ..options
-        });
-        for op in &ops {
-            run.step(op);
-        }
-        run.finish();
-        Ok(())
-    });
-    if result.is_err() { Ok(()) } else { Err(cases) }
-}
-
-/// The mistakes that show even when one call runs after the other. The others take an
-/// interleaving, which the adversary of the machine in software looks for.
-#[test]
-fn known_mistakes_are_noticed() {
-    std::panic::set_hook(Box::new(|_| ()));
-    let survivors: Vec<&'static Rule> = [
-        &quell_vm::rules::VmSkipsZeroing,
-        &quell_vm::rules::VmKeepsZeroFlag,
-        &quell_vm::rules::VmIgnoresMarker,
-        &quell_vm::rules::VmRewritesOwedEntry,
-        &quell_vm::rules::VmOwesDirtyPages,
-        &quell::rules::FinishSkipsFlush,
-    ]
-    .into_iter()
-    .filter(|&rule| kill(rule, 300).is_err())
-    .collect();
-    drop(std::panic::take_hook());
-    assert!(survivors.is_empty(), "no check noticed {survivors:?}");
 }
 
 proptest! {

@@ -1,13 +1,11 @@
 //! Batches, wherever they are open, and what their end means.
 
 use super::state::{Held, Kernel, SmallBatch, What, bit, peek, set};
-use crate::blocks::BlockRules;
 use crate::cell::AdversaryWord;
 use crate::context;
 use crate::generated::program::{
     BATCHES, EngineOp, For, HUGE, Lane, PAGES, Reported, Right, WINDOW,
 };
-use crate::hardware::RunRules;
 use crate::oracle::Moment;
 use crate::tables;
 use quell::{Frame, Hardware, Outcome, Page, PageRange, PageSize, Purpose, Scope, Stamp, Word};
@@ -223,9 +221,10 @@ impl<'k, 'm> Desk<'k, 'm> {
                 let gone = match whole {
                     // It has gone with its last entry.
                     Some(block) if at + 1 < block.end().0 => None,
-                    Some(block) => Some(RunRules.pages_to_report(block)),
+                    Some(block) => Some(block),
                     None => Some(PageRange::base(Page(at), 1)),
                 };
+                // All of a block, for the reason in `BareKernel::unmap_block`. [mutant BlockReportedAsPage]
                 if let (Reported::Each, Some(range)) = (report, gone) {
                     open.batch.changed(space, range, Scope::Leaf);
                 }

@@ -1,13 +1,11 @@
-//! Blocks of contiguous entries: mapped, and taken apart before one of their entries changes, as [`BlockRules`] say.
+//! Blocks of contiguous entries: mapped, and taken apart before one of their entries changes.
 //!
 //! All of it happens under the lock of the space. Calls that take a whole block away need not take it apart.
 
 use super::layout::SINGLES;
 use super::mapping::entry_order;
 use super::state::Kernel;
-use crate::blocks::BlockRules;
 use crate::generated::program::{PAGES, WINDOW};
-use crate::hardware::RunRules;
 use crate::tables::{self, BLOCK, CONTIGUOUS};
 use quell::{Frame, Page, PageRange, Word};
 use std::ops::Range;
@@ -63,18 +61,18 @@ impl Kernel<'_> {
 
     /// The entry of a page is about to change alone: if it is one of a block, each of that stands by itself afterwards.
     pub(super) fn break_block(&self, slot: usize, page: u64) {
+        // All of the block, for the reason in `BareKernel::unmap_from_block`. [mutant BlockBrokenInPart]
         let Some(block) = self.block_at(slot, page) else {
             return;
         };
-        let broken = RunRules.pages_to_clear(PageRange::base(Page(page), 1), block);
         let mut words = [0; BLOCK as usize];
-        for (word, page) in words.iter_mut().zip(pages(broken)) {
+        for (word, page) in words.iter_mut().zip(pages(block)) {
             if let Some(entry) = self.entry(slot, page) {
                 *word = entry.swap(0, AcqRel);
             }
         }
-        self.flush_now(self.space(slot), &[broken]);
-        for (word, page) in words.into_iter().zip(pages(broken)) {
+        self.flush_now(self.space(slot), &[block]);
+        for (word, page) in words.into_iter().zip(pages(block)) {
             if let Some(entry) = self.entry(slot, page) {
                 entry.store(word & !CONTIGUOUS, Release);
             }

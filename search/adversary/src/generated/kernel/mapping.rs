@@ -4,19 +4,15 @@ use super::state::{Held, Kernel, Space, What, bit};
 use crate::cell::AdversaryWord;
 use crate::context;
 use crate::generated::program::{FILE_PAGES, PAGES, Right, WINDOW};
-use crate::hardware::RunRules;
 use crate::tables;
-use quell::{Frame, Page, PageRange, PageSize, Purpose, Rules, Scope, Word};
+use quell::{Frame, Page, PageRange, PageSize, Purpose, Scope, Word};
 use quell_vm::machine::Machine;
 use std::sync::atomic::Ordering::{self, AcqRel, Relaxed, Release};
 
 /// How an entry is written through which programs reach what was filled in before: as the manager writes its own.
 pub(super) fn entry_order() -> Ordering {
-    if RunRules.keeps(&quell_vm::rules::VmMapsBeforeContent) {
-        Release
-    } else {
-        Relaxed
-    }
+    // [mutant VmMapsBeforeContent]
+    Release
 }
 
 impl<'m> Kernel<'m> {

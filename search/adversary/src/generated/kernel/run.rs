@@ -10,7 +10,7 @@ use crate::cell::AdversaryWord;
 use crate::context;
 use crate::coverage::Coverage;
 use crate::generated::program::{EngineOp, FIRST_CPU, Flags, LEDGER_ENTRIES, Lane, Shape, WINDOW};
-use crate::hardware::{Adversary, RunRules};
+use crate::hardware::Adversary;
 use crate::names::Address;
 use crate::stage::{Hw, Stage};
 use quell::{
@@ -71,7 +71,7 @@ pub(in crate::generated) fn perform(
         *slots = shape.tags.into();
     }
     stage.weaken(cpus);
-    let engine = Engine::with_rules(&hw, cpus, ledger, policy, RunRules)
+    let engine = Engine::new(&hw, cpus, ledger, policy)
         .expect("the engine runs on every machine that is tried on");
     // SAFETY: in this machine in software a root is a number, and every number will do.
     let space = |slot: usize| unsafe { engine.new_space(layout.root(slot)) };
@@ -113,7 +113,7 @@ pub(in crate::generated) fn perform(
     }
     kernel.link_own_half();
     // As many batches as the threads of a busy program hold open while they are preempted.
-    let mut preempted: Vec<ManuallyDrop<Batch<'_, '_, Hw, &Space, Frame, RunRules>>> = Vec::new();
+    let mut preempted: Vec<ManuallyDrop<Batch<'_, '_, Hw, &Space, Frame>>> = Vec::new();
     for (cpu, lane) in lanes.iter().enumerate() {
         stage.prepare(cpu, &desk, || {
             kernel.come_online();

@@ -8,7 +8,6 @@ use crate::context;
 use crate::generated::program::{
     BATCHES, FILE_PAGES, FILES, FLAGS, Flags, PLACES, Right, SPACES, Shape, WINDOW,
 };
-use crate::hardware::RunRules;
 use crate::stage::Hw;
 use crate::tables;
 use quell::{
@@ -53,7 +52,7 @@ impl Drop for Held<'_, '_> {
 /// The kernel.
 pub(super) struct Kernel<'m> {
     pub(super) hw: &'m Hw,
-    pub(super) engine: Engine<'m, Hw, RunRules>,
+    pub(super) engine: Engine<'m, Hw>,
     pub(super) shape: Shape,
     pub(super) layout: Layout,
     pub(super) spaces: [[Space; LIVES]; SPACES],
@@ -150,8 +149,7 @@ pub(super) fn life_of(word: u64) -> usize {
 }
 
 /// A batch with room for [`PLACES`] spaces.
-pub(super) type SmallBatch<'k, 'm, F> =
-    Batch<'k, 'm, Hw, &'k Space, F, RunRules, InPlace<F>, PLACES>;
+pub(super) type SmallBatch<'k, 'm, F> = Batch<'k, 'm, Hw, &'k Space, F, InPlace<F>, PLACES>;
 
 impl<'m> Kernel<'m> {
     pub(super) fn batch<F>(&self, purpose: Purpose) -> SmallBatch<'_, 'm, F> {

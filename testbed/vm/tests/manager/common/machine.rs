@@ -6,8 +6,8 @@
 
 use super::Options;
 use quell::{
-    Break, Broadcast, CpuId, CpuSet, Extent, Features, Frame, Hardware, Invalidate, Page, Rule,
-    Rules, Tag, Tagging, TlbRules,
+    Break, Broadcast, CpuId, CpuSet, Extent, Features, Frame, Hardware, Invalidate, Page, Tag,
+    Tagging, TlbRules,
 };
 use quell_vm::{Entry, Event, Level, Machine, MemoryMap};
 use quell_zero::{Clear, Strategy};
@@ -281,12 +281,6 @@ unsafe impl Hardware for TestMachine {
     }
 }
 
-impl Rules for TestMachine {
-    fn keeps(&self, rule: &'static Rule) -> bool {
-        self.options.forgotten != Some(rule)
-    }
-}
-
 impl Clear for TestMachine {
     unsafe fn zero(&self, extent: Extent, _: Strategy) {
         for frame in 0..extent.frames {
@@ -310,12 +304,6 @@ const FLAGS: [fn(&mut Entry) -> &mut bool; 8] = [
 
 // SAFETY: frames are places in a list that only this machine has.
 unsafe impl Machine for TestMachine {
-    type Rules = Self;
-
-    fn rules(&self) -> &Self {
-        self
-    }
-
     fn memory(&self) -> MemoryMap {
         self.options.map
     }

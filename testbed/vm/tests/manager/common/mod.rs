@@ -5,7 +5,7 @@ mod machine;
 
 pub use machine::{TestMachine, be};
 
-use quell::{Engine, Frame, LedgerEntry, PerCpu, Policy, Rule, Tagging};
+use quell::{Engine, Frame, LedgerEntry, PerCpu, Policy, Tagging};
 use quell_vm::{Access, Call, Error, Fault, MemoryMap, ProcessId, Vm, VmConfig};
 use std::cell::RefCell;
 
@@ -18,7 +18,6 @@ pub struct Options {
     pub tagging: Tagging,
     pub broadcast: bool,
     pub hardware_dirty: bool,
-    pub forgotten: Option<&'static Rule>,
     /// One thread plays all CPUs.
     pub alone: bool,
     pub config: fn(&mut VmConfig),
@@ -33,7 +32,6 @@ impl Options {
             tagging: Tagging::PerCpu { count: 6 },
             broadcast: false,
             hardware_dirty: true,
-            forgotten: None,
             alone: true,
             config: |_| (),
         }
@@ -66,8 +64,7 @@ pub fn machine(options: Options) -> (&'static TestMachine, &'static TestVm) {
     let (on, engine) = unsafe {
         (
             &*machine,
-            Engine::with_rules(&*machine, &*cpus, &*ledger, options.policy, &*machine)
-                .expect("a machine that holds"),
+            Engine::new(&*machine, &*cpus, &*ledger, options.policy).expect("a machine that holds"),
         )
     };
     let mut config = VmConfig::for_memory(&options.map, options.cpus);

@@ -1,13 +1,12 @@
 //! Where a source file can be mutated, and the text that holds all of its mutants.
 //!
 //! A file is read as Rust; each place where it can be mutated becomes a [`Point`] with one or more mutants, and text
-//! that is inserted around it: calls of the [selector](crate::selector), which get the number of the point's first
+//! that is inserted around it: calls of the [selector](crate::operators), which get the number of the point's first
 //! mutant. No expression is written twice, so the file grows with the number of points, however they are nested, and no
 //! line is added, so that lines stay what they are in the source. This file is long because one visitor knows every
 //! kind of place.
 //!
-//! Not looked at: tests, constants and `const fn`, macros (assertions among them), what only formats or counts, and the
-//! conditions that [rules](../../../engine/quell/src/rules.rs) decide, whose mutants are written by hand.
+//! Not looked at: tests, constants and `const fn`, macros (assertions among them), and what only formats or counts.
 
 use proc_macro2::Span;
 use std::collections::{BTreeMap, HashSet};
@@ -166,7 +165,7 @@ pub fn mutated(source: &str, points: &[(&Point, u32)]) -> (String, Vec<Piece>) {
 }
 
 /// In front of the functions of the selector.
-const SELECTOR: &str = "crate::selector::";
+const SELECTOR: &str = "crate::operators::";
 
 struct Finder<'a> {
     source: &'a str,
@@ -258,7 +257,7 @@ impl Finder<'_> {
         }
         let place = expr.span().byte_range();
         self.decided.insert((place.start, place.end));
-        if chains_let(expr) || is_rule(expr) || matches!(expr, Expr::Lit(_)) {
+        if chains_let(expr) || matches!(expr, Expr::Lit(_)) {
             return self.operands(expr);
         }
         match (truth, falsity) {
@@ -296,7 +295,7 @@ impl Finder<'_> {
             let Stmt::Expr(expr, semicolon) = statement else {
                 continue;
             };
-            if is_statistics(expr) || is_rule(expr) {
+            if is_statistics(expr) {
                 continue;
             }
             let ends = semicolon.is_some() || !last || unit;
@@ -354,7 +353,6 @@ impl Finder<'_> {
     /// An expression whose value is `()`: its branches are blocks of statements.
     fn unit_value(&mut self, expr: &Expr) {
         match expr {
-            Expr::If(branch) if decides_otherwise(branch) => {}
             Expr::If(branch) => {
                 self.statements(&branch.then_branch, true);
                 if let Some((_, other)) = &branch.else_branch {
@@ -364,9 +362,7 @@ impl Finder<'_> {
             Expr::Match(choice) => {
                 for arm in &choice.arms {
                     match &*arm.body {
-                        body @ (Expr::Call(_) | Expr::MethodCall(_))
-                            if !is_statistics(body) && !is_rule(body) =>
-                        {
+                        body @ (Expr::Call(_) | Expr::MethodCall(_)) if !is_statistics(body) => {
                             let before = format!("if !{SELECTOR}on({{n}}) {{ ");
                             self.around(body.span(), &["left out"], &before, "; }");
                         }
@@ -648,9 +644,7 @@ impl<'a> Visit<'a> for Finder<'_> {
                 }
                 self.binary(binary);
             }
-            Expr::Unary(unary)
-                if matches!(unary.op, UnOp::Not(_)) && !decided && !is_rule(expr) =>
-            {
+            Expr::Unary(unary) if matches!(unary.op, UnOp::Not(_)) && !decided => {
                 let (whole, sign) = (unary.span(), unary.op.span().byte_range());
                 let at = whole.byte_range();
                 let edits = vec![
@@ -686,10 +680,6 @@ impl<'a> Visit<'a> for Finder<'_> {
             }
             Expr::If(branch) => {
                 self.condition(&branch.cond, true, true);
-                // What a mutant written by hand does.
-                if decides_otherwise(branch) {
-                    return visit::visit_expr(self, &branch.cond);
-                }
                 // Without an "else" its value is `()`.
                 if branch.else_branch.is_none() {
                     self.statements(&branch.then_branch, true);
@@ -796,29 +786,6 @@ fn chains_let(expr: &Expr) -> bool {
         }
         _ => false,
     }
-}
-
-/// Whether a rule decides it: `rules.is_current(..)`.
-fn is_rule(expr: &Expr) -> bool {
-    let call = match expr {
-        Expr::MethodCall(call) => call,
-        Expr::Unary(unary) if matches!(unary.op, UnOp::Not(_)) => return is_rule(&unary.expr),
-        _ => return false,
-    };
-    match &*call.receiver {
-        Expr::Path(path) => path
-            .path
-            .segments
-            .last()
-            .is_some_and(|last| last.ident == "rules"),
-        Expr::Field(field) => matches!(&field.member, syn::Member::Named(name) if name == "rules"),
-        _ => false,
-    }
-}
-
-/// Whether only the mutant of a rule takes this branch: `if !rules.waits() { .. }`.
-fn decides_otherwise(branch: &syn::ExprIf) -> bool {
-    matches!(&*branch.cond, Expr::Unary(_)) && is_rule(&branch.cond)
 }
 
 /// Whether nothing comes of it but a statistic: `engine.count(cpu, Counter::Switches, 1)`.

@@ -1,6 +1,6 @@
 //! The list of survivors and the engine's sources belong together.
 
-use quell_mutate::{kept, sources};
+use quell_mutants::{kept, sources};
 use std::path::Path;
 
 fn root() -> &'static Path {

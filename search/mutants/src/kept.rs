@@ -1,4 +1,4 @@
-//! Survivors that were judged, each with its reason: `search/mutate/kept.toml`.
+//! Survivors that were judged, each with its reason: `search/mutants/kept.toml`.
 //!
 //! An entry names mutants by where they stand and what they do, not by lines, and says why nothing kills them. The list
 //! can only tell the truth: one that dies, or that is no mutant any more, must leave it, and one that lives and is not
@@ -54,7 +54,7 @@ struct List {
 }
 
 /// Where the list is.
-pub const PLACE: &str = "search/mutate/kept.toml";
+pub const PLACE: &str = "search/mutants/kept.toml";
 
 /// Reads the list.
 ///

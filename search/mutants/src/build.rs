@@ -20,9 +20,9 @@ use std::process::{Command, Stdio};
 /// there, and the mutated engine would be taken for the engine.
 fn cargo(root: &Path, arguments: &[&str]) -> Command {
     let mut command = Command::new(env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
-    let target = root.join("target/mutate/build");
+    let target = root.join("target/mutants/derived/build");
     command
-        .current_dir(tree::place(root))
+        .current_dir(tree::derived(root))
         .args(arguments)
         .args(["--locked", "--message-format=json"])
         .env("CARGO_TARGET_DIR", target);
@@ -35,7 +35,7 @@ fn cargo(root: &Path, arguments: &[&str]) -> Command {
 /// If it does not compile for another reason than its mutants.
 pub fn compile(root: &Path, sources: &[Source]) -> io::Result<BTreeMap<u32, String>> {
     // What the compiler has said of the same sources.
-    let kept = root.join("target/mutate/untyped.json");
+    let kept = root.join("target/mutants/derived/untyped.json");
     let mut hasher = DefaultHasher::new();
     for source in sources {
         (&source.file, &source.text, source.points.len()).hash(&mut hasher);
@@ -160,7 +160,16 @@ pub fn judges(root: &Path, cases: bool) -> io::Result<Judges> {
     if !cases {
         return Ok(Judges { tests, trial: None });
     }
-    let trial = built(root, &["build", "--package", "quell-judge"])?;
+    let trial = built(
+        root,
+        &[
+            "build",
+            "--package",
+            "quell-adversary",
+            "--bin",
+            "quell-judge",
+        ],
+    )?;
     let trial = trial.into_iter().find(|(name, _)| name == "quell-judge");
     let (_, trial) = trial.ok_or_else(|| io::Error::other("cargo has built no quell-judge"))?;
     Ok(Judges {

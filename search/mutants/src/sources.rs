@@ -22,10 +22,6 @@ pub const LEFT_OUT: &[(&str, &str)] = &[
         "policy.rs",
         "names and sets of mechanisms: no part of the protocol",
     ),
-    (
-        "rules.rs",
-        "its mutants are written by hand, one for each rule",
-    ),
     ("stats.rs", "statistics: no part of the protocol"),
     (
         "word.rs",

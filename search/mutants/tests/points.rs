@@ -1,6 +1,6 @@
 //! What the finder makes of snippets.
 
-use quell_mutate::points::{mutated, of_file};
+use quell_mutants::points::{mutated, of_file};
 
 /// The mutants of a snippet, as "text: change", and the snippet with all of them in it.
 fn found(source: &str) -> (Vec<String>, String) {
@@ -162,6 +162,4 @@ fn what_is_not_the_protocol_is_left_alone() {
     assert_eq!(of_body("debug_assert!(a == b);"), [""; 0]);
     assert_eq!(of_body("self.count(me, Counter::Sent, 1);"), [""; 0]);
     assert_eq!(of_body("cpu.stats.add(Counter::Sent, 1);"), [""; 0]);
-    // Decided by a rule, whose mutants are written by hand.
-    assert_eq!(of_body("if !self.rules.waits() { return; }"), [""; 0]);
 }

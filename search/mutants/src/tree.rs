@@ -1,0 +1,216 @@
+//! A copy of the workspace with mutants in it, below `target/mutants`.
+//!
+//! A file is written when it is not there as it should be, so that what is built stays built. There are two copies: one
+//! with the mutants that are written by hand, in all crates; and one with those that a program makes, in the engine.
+
+use crate::points::{self, Piece, Point};
+use crate::sources::Source;
+use crate::{anchor, list};
+use std::collections::{BTreeMap, BTreeSet, HashSet};
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+use walkdir::WalkDir;
+
+/// The modules of the engine's copy that choose.
+const SELECTOR: &str = include_str!("selector.rs");
+const OPERATORS: &str = include_str!("operators.rs");
+
+/// The engine's sources.
+const ENGINE: &str = "engine/quell/src";
+
+/// Where the copy with the mutants of the lists is.
+pub fn place(root: &Path) -> PathBuf {
+    root.join("target/mutants/tree")
+}
+
+/// Where it is built.
+pub fn build(root: &Path) -> PathBuf {
+    root.join("target/mutants/build")
+}
+
+/// Where the copy with the mutants that a program makes is.
+pub fn derived(root: &Path) -> PathBuf {
+    root.join("target/mutants/derived/tree")
+}
+
+/// The files that have mutants of the lists in them, below the workspace, and the modules that choose.
+///
+/// # Errors
+/// A line for each mutant that does not stand where its list says, or file that cannot be read.
+pub fn instrumented(root: &Path) -> Result<BTreeMap<PathBuf, String>, Vec<String>> {
+    let all = list::all();
+    let names: BTreeSet<&str> = all
+        .iter()
+        .flat_map(|mutant| mutant.places.iter().map(|place| &*place.file))
+        .collect();
+    let mut files = BTreeMap::new();
+    let mut wrong = Vec::new();
+    let read = |name: &str| {
+        fs::read_to_string(root.join(name)).map_err(|error| vec![format!("{name}: {error}")])
+    };
+    for name in names {
+        let selector = match name.starts_with(ENGINE) {
+            true => "crate::selector",
+            false => "quell::selector",
+        };
+        let text = read(name);
+        match text.and_then(|text| anchor::instrument(name, &text, all, selector)) {
+            Ok(text) => drop(files.insert(PathBuf::from(name), text)),
+            Err(lines) => wrong.extend(lines),
+        }
+    }
+    let listed: Vec<&str> = all.iter().map(|mutant| &*mutant.name).collect();
+    let selector = SELECTOR.replace(
+        "NAMES: &[&str] = &[]",
+        &format!("NAMES: &[&str] = &{listed:?}"),
+    );
+    files.insert(Path::new(ENGINE).join("selector.rs"), selector);
+    match read("engine/quell/src/lib.rs") {
+        Ok(lib) => drop(files.insert(
+            Path::new(ENGINE).join("lib.rs"),
+            with_module(lib, "selector"),
+        )),
+        Err(lines) => wrong.extend(lines),
+    }
+    if wrong.is_empty() {
+        Ok(files)
+    } else {
+        Err(wrong)
+    }
+}
+
+/// A crate with a module more, last in its file, so that the lines above stay what they are.
+fn with_module(lib: String, name: &str) -> String {
+    lib + "#[allow(missing_docs, unsafe_code)]\n#[doc(hidden)]\npub mod " + name + ";\n"
+}
+
+/// Copies the workspace with the mutants of the lists in it.
+///
+/// # Errors
+/// If a file cannot be read or written, or a mutant does not stand where its list says.
+pub fn copy(root: &Path) -> io::Result<()> {
+    let files = instrumented(root).map_err(|wrong| io::Error::other(wrong.join("\n")))?;
+    copy_with(root, &place(root), &files, &BTreeSet::new())
+}
+
+/// Copies the workspace, but for the engine's files that a program makes mutants of.
+///
+/// # Errors
+/// If a file cannot be read or written.
+pub fn copy_derived(root: &Path, sources: &[Source]) -> io::Result<()> {
+    let engine = Path::new(ENGINE);
+    let mutated = sources
+        .iter()
+        .map(|source| engine.join(&source.file))
+        .collect();
+    let lib = fs::read_to_string(root.join(ENGINE).join("lib.rs"))?;
+    // Without its own test, which chooses mutants while others run.
+    let operators = OPERATORS.split("#[cfg(test)]").next().unwrap_or_default();
+    let files = BTreeMap::from([
+        (engine.join("lib.rs"), with_module(lib, "operators")),
+        (engine.join("operators.rs"), operators.to_string()),
+    ]);
+    copy_with(root, &derived(root), &files, &mutated)
+}
+
+/// Copies the workspace to `tree`, with these files in place of its own, but for those that are `kept` there, and
+/// forgets there what is gone here.
+fn copy_with(
+    root: &Path,
+    tree: &Path,
+    files: &BTreeMap<PathBuf, String>,
+    kept: &BTreeSet<PathBuf>,
+) -> io::Result<()> {
+    let mut there: BTreeSet<PathBuf> = kept.iter().map(|path| tree.join(path)).collect();
+    for (path, text) in files {
+        let to = tree.join(path);
+        write(&to, text.as_bytes())?;
+        there.insert(to);
+    }
+    let is_ours = |name: &str| name != "target" && !name.starts_with('.');
+    let entries = WalkDir::new(root)
+        .into_iter()
+        .filter_entry(|entry| entry.depth() == 0 || is_ours(&entry.file_name().to_string_lossy()));
+    for entry in entries {
+        let entry = entry?;
+        let Ok(path) = entry.path().strip_prefix(root) else {
+            continue;
+        };
+        let to = tree.join(path);
+        if entry.file_type().is_file() && there.insert(to.clone()) {
+            write(&to, &fs::read(entry.path())?)?;
+        }
+    }
+    // What was built below it stays.
+    let ours = |entry: &walkdir::DirEntry| entry.file_name() != "target";
+    for entry in WalkDir::new(tree).into_iter().filter_entry(ours) {
+        let entry = entry?;
+        if entry.file_type().is_file() && !there.contains(entry.path()) {
+            fs::remove_file(entry.path())?;
+            // A folder that is empty now would still be taken for a member of the workspace.
+            let folders = entry.path().ancestors().skip(1);
+            let _ = folders
+                .map_while(|folder| fs::remove_dir(folder).ok())
+                .count();
+        }
+    }
+    Ok(())
+}
+
+fn write(path: &Path, text: &[u8]) -> io::Result<()> {
+    if fs::read(path).is_ok_and(|there| there == text) {
+        return Ok(());
+    }
+    if let Some(folder) = path.parent() {
+        fs::create_dir_all(folder)?;
+    }
+    fs::write(path, text)
+}
+
+/// Where the mutants are in the mutated files.
+pub type Places = BTreeMap<String, Vec<Place>>;
+
+/// A piece of a mutated file.
+#[derive(Clone, Debug)]
+pub struct Place {
+    /// Where it is.
+    pub piece: Piece,
+    /// The mutants whose it is.
+    pub numbers: Vec<u32>,
+    /// [`Point::stays`].
+    pub stays: bool,
+}
+
+/// Writes the mutated files, without the mutants of these numbers.
+///
+/// # Errors
+/// If a file cannot be written.
+pub fn mutate(root: &Path, sources: &[Source], without: &HashSet<u32>) -> io::Result<Places> {
+    let engine = derived(root).join(ENGINE);
+    let mut places = Places::new();
+    let mut number = 1;
+    for source in sources {
+        let mut points: Vec<(&Point, u32)> = Vec::new();
+        for point in &source.points {
+            // A point is left out as a whole.
+            if !without.contains(&number) {
+                points.push((point, number));
+            }
+            number += point.changes.len() as u32;
+        }
+        let (text, pieces) = points::mutated(&source.text, &points);
+        write(&engine.join(&source.file), text.as_bytes())?;
+        let numbered = pieces.into_iter().map(|piece| {
+            let (point, first) = points[piece.point];
+            let numbers = (first..first + point.changes.len() as u32).collect();
+            Place {
+                piece,
+                numbers,
+                stays: point.stays(),
+            }
+        });
+        places.insert(source.file.clone(), numbered.collect());
+    }
+    Ok(places)
+}
