@@ -12,7 +12,7 @@ const FINDINGS: &[(&str, &[&str])] = &[
         &["WaitsForClosedInbox"],
     ),
     (
-        "A payment stops at a debt that is not published, and passes for one of all behind it (C4)",
+        "A payment stops at a deferral that is not published, and passes for one of all behind it (C4)",
         &["PaymentStopsAtGap"],
     ),
     (
@@ -33,7 +33,7 @@ const FINDINGS: &[(&str, &[&str])] = &[
     ),
     (
         "A fork shares a page that reclaim is taking out, unflushed (C2; found by generated programs)",
-        &["VmForksUnsettled"],
+        &["VmForksUnflushed"],
     ),
 ];
 

@@ -128,12 +128,12 @@ fn mistakes(arch: &str, mistakes: &[(&str, &str)]) {
 /// What all architectures show.
 const EVERYWHERE: [(&str, &str); 9] = [
     ("FinishSkipsFlush", "changed_pages_are_read_anew"),
-    ("DebtNotRecorded", "second_actors_settle"),
-    ("SettleSkipped", "second_actors_settle"),
-    ("ClaimSkipsDebt", "owed_flushes_are_paid"),
+    ("PendingNotRecorded", "second_actors_flush_pending"),
+    ("FlushPendingSkipped", "second_actors_flush_pending"),
+    ("ReuseSkipsFlush", "deferred_flushes_are_paid"),
     ("ZeroSkipsTail", "zeroed_is_zero"),
     ("ZeroSkipsFaultingPage", "zeroed_is_zero"),
-    ("VmRefillsOwedSlot", "written_files_are_read_anew"),
+    ("VmRefillsDeferredSlot", "written_files_are_read_anew"),
     // Pages, and tables, are made of what is not zero: which check meets one first, or whether the
     // kernel stops before, depends on what the memory held.
     ("VmSkipsZeroing", ""),
@@ -181,7 +181,7 @@ fn what_is_left_out_is_noticed_on_aarch64() {
             ("broadcast", "changed_pages_are_read_anew"),
             // The barrier of the CPU that sent the invalidation, and no other CPU's, completes it.
             ("SkipBarrier", "changed_pages_are_read_anew"),
-            ("SettleOnlyWaits", "second_actors_settle"),
+            ("FlushPendingOnlyWaits", "second_actors_flush_pending"),
         ],
     );
 }

@@ -16,7 +16,7 @@
  *     NULL, memory holds nothing of its kind, or this CPU has no number or is not online. Refused are still all
  *     that quell_engine_new refuses, a CPU that comes online twice, a space that ends while it is used, and a frame for a
  *     batch that is full; and quell_is_online says false on a CPU that is not online.
- *   - Engines, spaces, residues and joined flushes stay where they are, and so does a batch whose flush was started.
+ *   - Engines, spaces, deferred flushes and joined flushes stay where they are, and so does a batch whose flush was started.
  *     A space outlives the batches that were told of it, and is passed to no function during quell_space_retire or after
  *     it. Objects of two engines are never mixed.
  *   - One CPU at a time uses a batch, or initialises an object. Everything else may be called on any CPU at any time.
@@ -115,11 +115,11 @@
 #define QUELL_BATCH_SIZE (1176 + (QUELL_BATCH_SPACES * QUELL_BATCH_SPACE_SIZE))
 #endif
 
-// Bytes of a `struct quell_residue`.
-#define QUELL_RESIDUE_SIZE 8
+// Bytes of a `struct quell_deferred_flush`.
+#define QUELL_DEFERRED_FLUSH_SIZE 8
 
-// Bytes of a `struct quell_joined`.
-#define QUELL_JOINED_SIZE 16
+// Bytes of a `struct quell_coalesced`.
+#define QUELL_COALESCED_SIZE 16
 
 // Bytes of a `struct quell_stamp`.
 #define QUELL_STAMP_SIZE 8
@@ -127,7 +127,7 @@
 // The alignment of what CPUs share, a cache line: engine, CPU, slot, ledger entry and space.
 #define QUELL_LINE_ALIGN 64
 
-// The alignment of batch, residue, joined flushes, stamp and plan.
+// The alignment of batch, deferred flush, joined flushes, stamp and plan.
 #define QUELL_WORD_ALIGN 8
 
 #if !defined(QUELL_CPUS_8192)
@@ -270,7 +270,7 @@ enum quell_purpose {
     // Pages about to move to other frames.
     QUELL_PURPOSE_MIGRATION,
     // Clean pages that were mapped read-only everywhere, taken away by reclaim or demotion: the batch may end with
-    // quell_batch_finish_owed, so nothing is sent before.
+    // quell_batch_finish_deferred, so nothing is sent before.
     QUELL_PURPOSE_LAZY,
 };
 
@@ -340,19 +340,19 @@ enum quell_counter {
     QUELL_COUNTER_SWITCH_TAG_TAKEN,
     // System-wide tag rollovers.
     QUELL_COUNTER_ROLLOVERS,
-    // Batches whose flush is owed until reuse.
-    QUELL_COUNTER_DEBTS_TAKEN,
-    // Batches that could not owe because the ledger was full.
-    QUELL_COUNTER_DEBTS_REFUSED,
-    // Frames claimed whose debt had been paid by other flushes.
-    QUELL_COUNTER_CLAIMS_FREE,
-    // Payments made for a claim.
-    QUELL_COUNTER_PAID_BY_CLAIM,
+    // Batches whose flush is deferred until reuse.
+    QUELL_COUNTER_DEFERRALS_TAKEN,
+    // Batches that could not defer because the ledger was full.
+    QUELL_COUNTER_DEFERRALS_REFUSED,
+    // Frames reused whose deferred flush had been paid by other flushes.
+    QUELL_COUNTER_REUSES_FREE,
+    // Payments made for a reuse.
+    QUELL_COUNTER_PAID_BY_REUSE,
     // Payments made because an entry or a slot was about to be filled again.
     QUELL_COUNTER_PAID_BY_REFILL,
-    // Payments made by a second actor that met a cleared entry.
-    QUELL_COUNTER_PAID_BY_SETTLE,
-    // Payments made by a switch to an indebted space.
+    // Payments made by a later observer that met a cleared entry.
+    QUELL_COUNTER_PAID_BY_FLUSH_PENDING,
+    // Payments made by a switch to an with a deferred flush space.
     QUELL_COUNTER_PAID_BY_SWITCH,
     // Payments made in the background.
     QUELL_COUNTER_PAID_BY_BACKGROUND,
@@ -361,11 +361,11 @@ enum quell_counter {
     // Flushes by which a CPU caught up with the flush clock before an initiator asked it to.
     QUELL_COUNTER_CAUGHT_UP,
     // Frames taken back by the page they belonged to.
-    QUELL_COUNTER_RESCUED,
+    QUELL_COUNTER_REINSTATED,
     // Targets left out because they are virtual CPUs that do not run.
     QUELL_COUNTER_SKIPPED_NOT_RUNNING,
     // Flushes of everything that another task has made for this one.
-    QUELL_COUNTER_JOINED,
+    QUELL_COUNTER_COALESCED,
 };
 
 // What TLBs keep of the entries of a kernel space.
@@ -480,7 +480,7 @@ struct QUELL_ALIGNED(64) quell_slot {
     uint8_t opaque[QUELL_SLOT_SIZE];
 };
 
-// The memory of one batch that owes its flush (S3). An array of them goes to quell_engine_new, which initialises it.
+// The memory of one batch that defers its flush (S3). An array of them goes to quell_engine_new, which initialises it.
 struct QUELL_ALIGNED(64) quell_ledger_entry {
     uint8_t opaque[QUELL_LEDGER_ENTRY_SIZE];
 };
@@ -498,9 +498,9 @@ struct quell_hooks {
     bool (*flush_on_reentry)(uint32_t target);
     // Starts to invalidate the translations that other walkers of a space's tables hold (an IOMMU, a hypervisor's
     // second stage): `range` has changed, or everything if it is NULL, in the space whose root is in frame `root`;
-    // `scope` is an `enum quell_scope`. Called after the tables were changed, on the CPU that flushes or owes the
+    // `scope` is an `enum quell_scope`. Called after the tables were changed, on the CPU that flushes or defers the
     // flush, for every change that needs a flush, also under the lock of a table, so it waits for nothing. If the
-    // flush is owed until reuse, this is called at the unmap. If the library was built without the feature
+    // flush is deferred until reuse, this is called at the unmap. If the library was built without the feature
     // "secondary", quell_engine_new refuses it.
     void (*start_secondary)(uint64_t root,
                             const struct quell_range *range,
@@ -547,7 +547,7 @@ struct quell_setup {
     size_t slots_per_cpu;
     // Memory of the flush clock (S3), which the engine keeps. NULL if `ledger_entries` is 0.
     struct quell_ledger_entry *ledger;
-    // How many ledger entries there are: so many batches can owe their flush at once. 64 is plenty, 0 switches S3 off.
+    // How many ledger entries there are: so many batches can defer their flush at once. 64 is plenty, 0 switches S3 off.
     size_t ledger_entries;
     // The optional functions; read once. NULL: there are none.
     const struct quell_hooks *hooks;
@@ -568,16 +568,16 @@ struct QUELL_ALIGNED(8) quell_batch {
     uint8_t opaque[QUELL_BATCH_SIZE];
 };
 
-// When the flush of a batch began to be owed: a number of 64 bits in the machine's order of bytes, larger for each
-// later debt of an engine. Zero is no such moment.
+// When the flush of a batch began to be deferred: a number of 64 bits in the machine's order of bytes, larger for each
+// later deferred flush of an engine. Zero is no such moment.
 struct QUELL_ALIGNED(8) quell_stamp {
     uint8_t opaque[QUELL_STAMP_SIZE];
 };
 
 // The flushes of one space that tasks share, beside that space and for it alone. Zeroed memory is one that nobody has
 // asked yet.
-struct QUELL_ALIGNED(8) quell_joined {
-    uint8_t opaque[QUELL_JOINED_SIZE];
+struct QUELL_ALIGNED(8) quell_coalesced {
+    uint8_t opaque[QUELL_COALESCED_SIZE];
 };
 
 // What the TLBs of a machine may keep, and what it forbids. Each but the last is 0 or 1.
@@ -621,10 +621,10 @@ struct quell_need {
     bool break_first;
 };
 
-// What a frame owes: one word in the embedder's frame table. Zeroed memory is a residue that owes nothing, and a
-// residue owes nothing exactly while it is zero.
-struct QUELL_ALIGNED(8) quell_residue {
-    uint8_t opaque[QUELL_RESIDUE_SIZE];
+// What a frame defers: one word in the embedder's frame table. Zeroed memory is a deferred flush that has no deferred flush, and a
+// deferred flush has no deferred flush exactly while it is zero.
+struct QUELL_ALIGNED(8) quell_deferred_flush {
+    uint8_t opaque[QUELL_DEFERRED_FLUSH_SIZE];
 };
 
 // How memory is zeroed on this processor. quell_zero_plan_new makes it.
@@ -821,7 +821,7 @@ enum quell_status quell_switch_to(struct quell_engine *engine,
 
 // quell_switch_to for the scheduler of a kernel that knows where the engine's state of each CPU is: `here` is that of
 // this CPU, one of `quell_setup.cpus` or `cpu_places`. It calls nothing of the machine but quell_hw_load_root, and
-// that, where the machine has no tags and nothing may be owed, after some 20 instructions.
+// that, where the machine has no tags and nothing may be deferred, after some 20 instructions.
 //
 // Refuses what quell_switch_to refuses, a kernel space as `from`, and the state of another CPU.
 //
@@ -885,7 +885,7 @@ enum quell_status quell_enter_kernel(struct quell_engine *engine);
 // On return every CPU that is online has flushed what it had been asked to flush before the call, where an initiator
 // may have been content with the receipt. Interrupts no CPU. For frames that bear no speculative load: those whose
 // memory type or encryption is to change, that a guest is to have for itself alone, or that leave the machine. Called
-// after they have come out of a batch, or were claimed. It says nothing of CPUs that were not asked: one that has the
+// after they have come out of a batch, or were reused. It says nothing of CPUs that were not asked: one that has the
 // space loaded lazily, unless the change was reported with QUELL_SCOPE_TABLES; and, of the kernel's mappings, one
 // between quell_enter_user and quell_enter_kernel.
 //
@@ -949,8 +949,8 @@ enum quell_status quell_space_new(struct quell_engine *engine,
 // space are global; with QUELL_KERNEL_ENTRIES_TAGGED they may be or not. quell_hw_invalidate handles
 // QUELL_INVALIDATE_KIND_KERNEL and QUELL_INVALIDATE_KIND_EVERYTHING.
 //
-// The kernel may unmap a range that it uses no more with quell_batch_finish_owed, whatever its rights were: it gives
-// the addresses out again after quell_settle_stamp, the frames after quell_claim.
+// The kernel may unmap a range that it uses no more with quell_batch_finish_deferred, whatever its rights were: it gives
+// the addresses out again after quell_flush_until, the frames after quell_flush_before_reuse.
 //
 // Refuses an `entries` that is none of the enumeration.
 //
@@ -1010,7 +1010,7 @@ enum quell_status quell_refresh(struct quell_engine *engine,
 // it loaded and some others.
 //
 // Every batch to which something was reported must be finished: otherwise its entries stay unflushed, and its spaces
-// are in debt for ever.
+// are in deferred flush for ever.
 //
 // Context: any but an NMI. Does not wait.
 QUELL_MUST_USE
@@ -1095,7 +1095,7 @@ enum quell_status quell_batch_hold(struct quell_batch *batch,
                                    void *frame);
 
 // The lock is dropped under which changes were reported: with S0 off, and a purpose other than a call's, flushes them;
-// the frames stay in the batch's array. With S0 on it does nothing, and so it does where the flush may be owed. If it
+// the frames stay in the batch's array. With S0 on it does nothing, and so it does where the flush may be deferred. If it
 // is called each time, there is a flush for each change with S0 off; if not, the batch flushes at its end.
 //
 // Context: interrupts on or off. May wait.
@@ -1134,25 +1134,25 @@ bool quell_batch_poll(struct quell_batch *batch);
 // Owes the flush until the frames are reused (S3), if policy and ledger allow it, and flushes otherwise. A batch is
 // flushed, too, if it has an unlinked table, mappings of the kernel and of a user space, or more spaces than it has
 // places for, or if more batches of a space are outstanding than are counted. `*stamp` says which: zero is "flushed".
-// As with quell_batch_finish, the array has `*count` frames. If the flush is owed, the caller puts each behind its
-// residue (quell_residue_owe with this stamp) before it drops the lock under which it began that
-// (quell_residue_begin). It may drop the locks of the tables before this call: second actors find the batch
-// outstanding, then the debt.
+// As with quell_batch_finish, the array has `*count` frames. If the flush is deferred, the caller puts each behind its
+// deferred flush (quell_deferred_flush_defer with this stamp) before it drops the lock under which it began that
+// (quell_deferred_flush_begin). It may drop the locks of the tables before this call: later observers find the batch
+// outstanding, then the deferred flush.
 //
 // The caller vouches that every mapping of every frame was read-only and clean, or one of the kernel's that no CPU
 // uses any more; quell checks none of that.
 //
-// Context: under those locks. May wait for other CPUs if nothing can be owed, and for devices if there are any.
+// Context: under those locks. May wait for other CPUs if nothing can be deferred, and for devices if there are any.
 QUELL_MUST_USE
-enum quell_status quell_batch_finish_owed(struct quell_batch *batch,
+enum quell_status quell_batch_finish_deferred(struct quell_batch *batch,
                                           size_t *count,
                                           struct quell_stamp *stamp);
 
 // Entries of `space` in `*range` changed, or anywhere if that is NULL: flushes at once, without a batch. On return no
 // CPU uses a translation that the change took away, in any later user access. `scope` is an `enum quell_scope`.
 //
-// It does in fewer steps what a batch of this one change does; but quell_settle does not know of it before it is
-// flushed. So it is called under the lock of the table, or where a second actor that meets the entry hears of the
+// It does in fewer steps what a batch of this one change does; but quell_flush_pending does not know of it before it is
+// flushed. So it is called under the lock of the table, or where a later observer that meets the entry hears of the
 // flush in another way (Linux's mm_tlb_flush_pending), or relies on nothing.
 //
 // Context: after the tables were written, interrupts on or off. May wait.
@@ -1177,27 +1177,27 @@ enum quell_status quell_flush_here(struct quell_engine *engine,
 
 // Entries of `space` changed anywhere, page tables may be free: flushes everything, as quell_flush with
 // QUELL_SCOPE_TABLES, or lets a flush of another task do that begins after this call has. Worth it where several
-// threads change one space at the same time and more than two CPUs have it loaded. `joined` is that space's, in all such
+// threads change one space at the same time and more than two CPUs have it loaded. `coalesced` is that space's, in all such
 // calls.
 //
 // Context: as quell_flush, but not from an interrupt handler, and the kernel does not preempt the task meanwhile by one
 // that shares a flush of the same space: it would wait for what it has interrupted. May wait, for that task too.
 QUELL_MUST_USE
-enum quell_status quell_flush_joined(struct quell_engine *engine,
+enum quell_status quell_flush_coalesced(struct quell_engine *engine,
                                      struct quell_space *space,
-                                     struct quell_joined *joined);
+                                     struct quell_coalesced *coalesced);
 
-// quell_flush_joined for a kernel that knows where the engine's state of each CPU is: `here` is that of this CPU, one
+// quell_flush_coalesced for a kernel that knows where the engine's state of each CPU is: `here` is that of this CPU, one
 // of `quell_setup.cpus` or `cpu_places`.
 //
 // Refuses the state of another CPU.
 //
-// Context: as quell_flush_joined.
+// Context: as quell_flush_coalesced.
 QUELL_MUST_USE
-enum quell_status quell_flush_joined_here(struct quell_engine *engine,
+enum quell_status quell_flush_coalesced_here(struct quell_engine *engine,
                                           struct quell_cpu *here,
                                           struct quell_space *space,
-                                          struct quell_joined *joined);
+                                          struct quell_coalesced *coalesced);
 
 // What the TLBs of an architecture (an `enum quell_architecture`) may keep, of the least that it promises: a kernel
 // that knows more of its machine (RISC-V's Svvptc, Arm's FEAT_BBML1), or never touches user memory in place, changes
@@ -1231,120 +1231,120 @@ enum quell_status quell_flush_needed(const struct quell_tlb_rules *rules,
                                      const struct quell_entry *new_,
                                      struct quell_need *need);
 
-// Makes a residue that owes nothing. Memory that is zero is one already.
+// Makes a deferred flush that has no deferred flush. Memory that is zero is one already.
 //
 // Context: any.
-enum quell_status quell_residue_init(struct quell_residue *residue);
+enum quell_status quell_deferred_flush_init(struct quell_deferred_flush *deferred_flush);
 
-// Whether the frame owes nothing: one load, with acquire. True for NULL.
+// Whether the frame has no deferred flush: one load, with acquire. True for NULL.
 //
 // Context: any.
-bool quell_residue_is_clear(const struct quell_residue *residue);
+bool quell_deferred_flush_is_clear(const struct quell_deferred_flush *deferred_flush);
 
 // The frame's entries are about to be cleared without a flush.
 //
 // Context: under the lock of the page-cache slot, before the first entry is cleared.
-enum quell_status quell_residue_begin(struct quell_residue *residue);
+enum quell_status quell_deferred_flush_begin(struct quell_deferred_flush *deferred_flush);
 
-// The frame's flush is owed as of `*stamp`, which quell_batch_finish_owed gave. With a stamp of zero it was flushed,
-// as quell_residue_flushed says.
+// The frame's flush is deferred as of `*stamp`, which quell_batch_finish_deferred gave. With a stamp of zero it was flushed,
+// as quell_deferred_flush_flushed says.
 //
-// Context: under the lock of quell_residue_begin.
-enum quell_status quell_residue_owe(struct quell_residue *residue,
+// Context: under the lock of quell_deferred_flush_begin.
+enum quell_status quell_deferred_flush_defer(struct quell_deferred_flush *deferred_flush,
                                     const struct quell_stamp *stamp);
 
 // The frame was flushed after all, or its entries were not cleared.
 //
-// Context: under the lock of quell_residue_begin.
-enum quell_status quell_residue_flushed(struct quell_residue *residue);
+// Context: under the lock of quell_deferred_flush_begin.
+enum quell_status quell_deferred_flush_flushed(struct quell_deferred_flush *deferred_flush);
 
 // Takes the frame back for the page that it belonged to, to be mapped as it was: read-only, at the same places. No
-// flush is needed. False if it was claimed first, where a pointer is refused, and on a CPU that the engine has no
+// flush is needed. False if it was reused first, where a pointer is refused, and on a CPU that the engine has no
 // number for: then it is not the page's.
 //
-// The residue is clear afterwards, and says nothing any more of the places at which the frame is not mapped again,
+// The deferred flush is clear afterwards, and says nothing any more of the places at which the frame is not mapped again,
 // where stale entries may be in use: map it at every place that it was taken away from before the lock is dropped, or
 // treat each entry that still names it as a mapping of it, and report that to the batch when the mapping goes.
 //
 // Context: under the lock of the page-cache slot. Does not wait.
 QUELL_MUST_USE
-bool quell_rescue(struct quell_engine *engine,
-                  struct quell_residue *residue);
+bool quell_reinstate(struct quell_engine *engine,
+                  struct quell_deferred_flush *deferred_flush);
 
-// Claims a frame for a new owner, and pays its debt first if that is not paid yet. True: the frame is the caller's.
-// False: it is not, because it was rescued or never owed, a pointer is refused, or the engine has no number for this
+// Reuses a frame for a new owner, and makes its deferred flush first if that is not paid yet. True: the frame is the caller's.
+// False: it is not, because it was reinstated or never deferred, a pointer is refused, or the engine has no number for this
 // CPU.
 //
 // Context: interrupts on or off. May wait.
 QUELL_MUST_USE
-bool quell_claim(struct quell_engine *engine,
-                 struct quell_residue *residue);
+bool quell_flush_before_reuse(struct quell_engine *engine,
+                 struct quell_deferred_flush *deferred_flush);
 
-// Whether a claim of this frame would interrupt no CPU: two loads when nothing is owed. False if a pointer is
+// Whether a reuse of this frame would interrupt no CPU: two loads when no flush is deferred. False if a pointer is
 // refused.
 //
 // Context: any but an NMI. Does not wait.
-bool quell_is_paid(const struct quell_engine *engine,
-                   const struct quell_residue *residue);
+bool quell_is_flushed(const struct quell_engine *engine,
+                   const struct quell_deferred_flush *deferred_flush);
 
-// Pays the frame's debt. Called before an entry of `space` is rewritten whose marker names the frame (what the
+// Pays the frame's deferred flush. Called before an entry of `space` is rewritten whose marker names the frame (what the
 // embedder left in an entry that it emptied lazily), and before a page-cache slot that held the frame is filled again.
-// One load when nothing is owed. A residue that quell_rescue has cleared says nothing of other markers that name the
+// One load when no flush is deferred. A deferred flush that quell_reinstate has cleared says nothing of other markers that name the
 // frame.
 //
 // Context: interrupts on or off. May wait.
 QUELL_MUST_USE
-enum quell_status quell_settle_residue(struct quell_engine *engine,
-                                       struct quell_residue *residue,
+enum quell_status quell_flush_before_refill(struct quell_engine *engine,
+                                       struct quell_deferred_flush *deferred_flush,
                                        struct quell_space *space);
 
 // For code that finds an entry of `space` already cleared, by another CPU, and relies on that: on return no CPU uses a
-// translation of the space that was cleared before the call. Three loads when nothing is owed.
+// translation of the space that was cleared before the call. Three loads when no flush is deferred.
 //
 // Context: interrupts on or off. May wait.
 QUELL_MUST_USE
-enum quell_status quell_settle(struct quell_engine *engine,
+enum quell_status quell_flush_pending(struct quell_engine *engine,
                                struct quell_space *space);
 
-// As quell_settle, but leaves flushes alone that are owed until reuse: for code that handles markers one by one
+// As quell_flush_pending, but leaves flushes alone that are deferred until reuse: for code that handles markers one by one
 // and has found an entry cleared without a marker. Two loads when no batch is outstanding.
 //
-// Context: as quell_settle.
+// Context: as quell_flush_pending.
 QUELL_MUST_USE
-enum quell_status quell_settle_deferred(struct quell_engine *engine,
+enum quell_status quell_flush_pending_batches(struct quell_engine *engine,
                                         struct quell_space *space);
 
-// As quell_settle_deferred, but waits until every CPU has flushed, where that waits for receipts; idle CPUs flush, too.
+// As quell_flush_pending_batches, but waits until every CPU has flushed, where that waits for receipts; idle CPUs flush, too.
 // For code that is about to write an entry of another page size where it finds none. Whoever cleared the entry
 // reported it with QUELL_SCOPE_TABLES. Two loads when no batch is outstanding.
 //
-// Context: as quell_settle.
+// Context: as quell_flush_pending.
 QUELL_MUST_USE
-enum quell_status quell_settle_tables(struct quell_engine *engine,
+enum quell_status quell_flush_pending_tables(struct quell_engine *engine,
                                       struct quell_space *space);
 
-// Pays all debts up to `*stamp`: on return no CPU uses a translation whose flush a batch owed that ended, with this
+// Makes all deferred flushes up to `*stamp`: on return no CPU uses a translation whose flush a batch deferred that ended, with this
 // stamp or an earlier one, before the call. Called before the bytes of a page change whose former frame, unmapped as
 // of `*stamp`, CPUs may still read; and before addresses of the kernel's half are given out again. One load when
-// nothing is owed.
+// no flush is deferred.
 //
 // Context: interrupts on or off. May wait.
 QUELL_MUST_USE
-enum quell_status quell_settle_stamp(struct quell_engine *engine,
+enum quell_status quell_flush_until(struct quell_engine *engine,
                                      const struct quell_stamp *stamp);
 
-// Whether any flush may be owed until reuse: false is certain, true may be left over from a stamp that came to
+// Whether any flush may be deferred until reuse: false is certain, true may be left over from a stamp that came to
 // nothing. False for memory without an engine.
 //
 // Context: any.
-bool quell_owes_anything(const struct quell_engine *engine);
+bool quell_has_deferred(const struct quell_engine *engine);
 
-// Pays every debt there is: for a background thread, so that claims need not wait. It may miss a batch whose
-// quell_batch_finish_owed has not returned.
+// Makes every deferred flush there is: for a background thread, so that reuses need not wait. It may miss a batch whose
+// quell_batch_finish_deferred has not returned.
 //
 // Context: interrupts on or off. May wait.
 QUELL_MUST_USE
-enum quell_status quell_pay_all(struct quell_engine *engine);
+enum quell_status quell_flush_deferred(struct quell_engine *engine);
 
 // For a CPU that is in the kernel anyway, at a fault: flushes its tag if the flush clock has run a sixteenth of the
 // ledger ahead of it, so that a later payment need not interrupt it. Two loads if not.

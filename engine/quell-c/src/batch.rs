@@ -17,7 +17,7 @@ use quell::{Outcome, Scope};
 /// it loaded and some others.
 ///
 /// Every batch to which something was reported must be finished: otherwise its entries stay unflushed, and its spaces
-/// are in debt for ever.
+/// are in deferred flush for ever.
 ///
 /// Context: any but an NMI. Does not wait.
 ///
@@ -244,7 +244,7 @@ pub unsafe extern "C" fn quell_batch_hold(
 }
 
 /// The lock is dropped under which changes were reported: with S0 off, and a purpose other than a call's, flushes them;
-/// the frames stay in the batch's array. With S0 on it does nothing, and so it does where the flush may be owed. If it
+/// the frames stay in the batch's array. With S0 on it does nothing, and so it does where the flush may be deferred. If it
 /// is called each time, there is a flush for each change with S0 off; if not, the batch flushes at its end.
 ///
 /// Context: interrupts on or off. May wait.
@@ -348,21 +348,21 @@ unsafe fn tell(count: *mut usize, frames: usize) {
 /// Owes the flush until the frames are reused (S3), if policy and ledger allow it, and flushes otherwise. A batch is
 /// flushed, too, if it has an unlinked table, mappings of the kernel and of a user space, or more spaces than it has
 /// places for, or if more batches of a space are outstanding than are counted. `*stamp` says which: zero is "flushed".
-/// As with quell_batch_finish, the array has `*count` frames. If the flush is owed, the caller puts each behind its
-/// residue (quell_residue_owe with this stamp) before it drops the lock under which it began that
-/// (quell_residue_begin). It may drop the locks of the tables before this call: second actors find the batch
-/// outstanding, then the debt.
+/// As with quell_batch_finish, the array has `*count` frames. If the flush is deferred, the caller puts each behind its
+/// deferred flush (quell_deferred_flush_defer with this stamp) before it drops the lock under which it began that
+/// (quell_deferred_flush_begin). It may drop the locks of the tables before this call: later observers find the batch
+/// outstanding, then the deferred flush.
 ///
 /// The caller vouches that every mapping of every frame was read-only and clean, or one of the kernel's that no CPU
 /// uses any more; quell checks none of that.
 ///
-/// Context: under those locks. May wait for other CPUs if nothing can be owed, and for devices if there are any.
+/// Context: under those locks. May wait for other CPUs if nothing can be deferred, and for devices if there are any.
 ///
 /// # Safety
 /// As the header says.
 #[unsafe(no_mangle)]
 #[must_use]
-pub unsafe extern "C" fn quell_batch_finish_owed(
+pub unsafe extern "C" fn quell_batch_finish_deferred(
     batch: *mut quell_batch,
     count: *mut usize,
     stamp: *mut quell_stamp,
@@ -370,11 +370,11 @@ pub unsafe extern "C" fn quell_batch_finish_owed(
     answer(|| {
         let place = room(stamp)?;
         // SAFETY: C vouches for its memory, and has kept the spaces.
-        let frames = match unsafe { self::batch(batch) }?.finish_owed() {
-            Outcome::Owed(owed) => {
+        let frames = match unsafe { self::batch(batch) }?.finish_deferred() {
+            Outcome::Deferred(deferred) => {
                 // SAFETY: `room` has looked at the pointer, and C vouches for the memory behind it.
-                unsafe { place.write(owed.stamp()) };
-                owed.count()
+                unsafe { place.write(deferred.stamp()) };
+                deferred.count()
             }
             Outcome::Flushed(flushed) => {
                 // SAFETY: C vouches for the memory behind `stamp`. Zero is no stamp's number: they count from 1.

@@ -173,7 +173,7 @@ pub unsafe extern "C" fn quell_switch_to(
 
 /// quell_switch_to for the scheduler of a kernel that knows where the engine's state of each CPU is: `here` is that of
 /// this CPU, one of `quell_setup.cpus` or `cpu_places`. It calls nothing of the machine but quell_hw_load_root, and
-/// that, where the machine has no tags and nothing may be owed, after some 20 instructions.
+/// that, where the machine has no tags and nothing may be deferred, after some 20 instructions.
 ///
 /// Refuses what quell_switch_to refuses, a kernel space as `from`, and the state of another CPU.
 ///
@@ -316,7 +316,7 @@ pub unsafe extern "C" fn quell_enter_kernel(engine: *mut quell_engine) -> quell_
 /// On return every CPU that is online has flushed what it had been asked to flush before the call, where an initiator
 /// may have been content with the receipt. Interrupts no CPU. For frames that bear no speculative load: those whose
 /// memory type or encryption is to change, that a guest is to have for itself alone, or that leave the machine. Called
-/// after they have come out of a batch, or were claimed. It says nothing of CPUs that were not asked: one that has the
+/// after they have come out of a batch, or were reused. It says nothing of CPUs that were not asked: one that has the
 /// space loaded lazily, unless the change was reported with QUELL_SCOPE_TABLES; and, of the kernel's mappings, one
 /// between quell_enter_user and quell_enter_kernel.
 ///

@@ -1,7 +1,7 @@
 //! Flushes without a batch: of one change, and of everything, which tasks may share.
 
 use crate::place::{
-    engine_here, joined, made_here, quell_cpu, quell_engine, quell_joined, quell_space, reject,
+    engine_here, coalesced, made_here, quell_cpu, quell_engine, quell_coalesced, quell_space, reject,
     space,
 };
 use crate::status::{answer, quell_status};
@@ -11,8 +11,8 @@ use quell::PageRange;
 /// Entries of `space` in `*range` changed, or anywhere if that is NULL: flushes at once, without a batch. On return no
 /// CPU uses a translation that the change took away, in any later user access. `scope` is an `enum quell_scope`.
 ///
-/// It does in fewer steps what a batch of this one change does; but quell_settle does not know of it before it is
-/// flushed. So it is called under the lock of the table, or where a second actor that meets the entry hears of the
+/// It does in fewer steps what a batch of this one change does; but quell_flush_pending does not know of it before it is
+/// flushed. So it is called under the lock of the table, or where a later observer that meets the entry hears of the
 /// flush in another way (Linux's mm_tlb_flush_pending), or relies on nothing.
 ///
 /// Context: after the tables were written, interrupts on or off. May wait.
@@ -77,7 +77,7 @@ pub unsafe extern "C" fn quell_flush_here(
 
 /// Entries of `space` changed anywhere, page tables may be free: flushes everything, as quell_flush with
 /// QUELL_SCOPE_TABLES, or lets a flush of another task do that begins after this call has. Worth it where several
-/// threads change one space at the same time and more than two CPUs have it loaded. `joined` is that space's, in all such
+/// threads change one space at the same time and more than two CPUs have it loaded. `coalesced` is that space's, in all such
 /// calls.
 ///
 /// Context: as quell_flush, but not from an interrupt handler, and the kernel does not preempt the task meanwhile by one
@@ -87,53 +87,53 @@ pub unsafe extern "C" fn quell_flush_here(
 /// As the header says.
 #[unsafe(no_mangle)]
 #[must_use]
-pub unsafe extern "C" fn quell_flush_joined(
+pub unsafe extern "C" fn quell_flush_coalesced(
     engine: *mut quell_engine,
     space: *mut quell_space,
-    joined: *mut quell_joined,
+    coalesced: *mut quell_coalesced,
 ) -> quell_status {
     answer(|| {
         // SAFETY: C vouches for its memory, and keeps the space.
-        let (engine, space, joined) = unsafe {
+        let (engine, space, coalesced) = unsafe {
             (
                 engine_here(engine)?,
                 self::space(space)?,
-                self::joined(joined)?,
+                self::coalesced(coalesced)?,
             )
         };
-        engine.flush_joined(space, joined);
+        engine.flush_coalesced(space, coalesced);
         Ok(())
     })
 }
 
-/// quell_flush_joined for a kernel that knows where the engine's state of each CPU is: `here` is that of this CPU, one
+/// quell_flush_coalesced for a kernel that knows where the engine's state of each CPU is: `here` is that of this CPU, one
 /// of `quell_setup.cpus` or `cpu_places`.
 ///
 /// Refuses the state of another CPU.
 ///
-/// Context: as quell_flush_joined.
+/// Context: as quell_flush_coalesced.
 ///
 /// # Safety
 /// As the header says.
 #[unsafe(no_mangle)]
 #[must_use]
-pub unsafe extern "C" fn quell_flush_joined_here(
+pub unsafe extern "C" fn quell_flush_coalesced_here(
     engine: *mut quell_engine,
     here: *mut quell_cpu,
     space: *mut quell_space,
-    joined: *mut quell_joined,
+    coalesced: *mut quell_coalesced,
 ) -> quell_status {
     answer(|| {
         // SAFETY: C vouches for its memory, and keeps the space.
-        let ((made, here), space, joined) = unsafe {
+        let ((made, here), space, coalesced) = unsafe {
             (
                 made_here(engine, here)?,
                 self::space(space)?,
-                self::joined(joined)?,
+                self::coalesced(coalesced)?,
             )
         };
         // SAFETY: looked for above, or C vouches for it.
-        unsafe { made.engine().flush_joined_here(here, space, joined) };
+        unsafe { made.engine().flush_coalesced_here(here, space, coalesced) };
         Ok(())
     })
 }

@@ -1,35 +1,35 @@
-//! What is owed until reuse (S3), and second actors.
+//! The deferred flush until reuse (S3), and later observers.
 
-use crate::place::{engine, engine_here, quell_engine, quell_residue, quell_space, quell_stamp};
-use crate::place::{residue, space, stamp};
+use crate::place::{engine, engine_here, quell_engine, quell_deferred_flush, quell_space, quell_stamp};
+use crate::place::{deferred_flush, space, stamp};
 use crate::status::{answer, quell_status};
 
-/// Makes a residue that owes nothing. Memory that is zero is one already.
+/// Makes a deferred flush that has no deferred flush. Memory that is zero is one already.
 ///
 /// Context: any.
 ///
 /// # Safety
 /// As the header says.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn quell_residue_init(residue: *mut quell_residue) -> quell_status {
+pub unsafe extern "C" fn quell_deferred_flush_init(deferred_flush: *mut quell_deferred_flush) -> quell_status {
     answer(|| {
-        let place = crate::place::room(residue)?;
+        let place = crate::place::room(deferred_flush)?;
         // SAFETY: C vouches for its memory.
-        unsafe { place.write(quell::Residue::new()) };
+        unsafe { place.write(quell::DeferredFlush::new()) };
         Ok(())
     })
 }
 
-/// Whether the frame owes nothing: one load, with acquire. True for NULL.
+/// Whether the frame has no deferred flush: one load, with acquire. True for NULL.
 ///
 /// Context: any.
 ///
 /// # Safety
 /// As the header says.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn quell_residue_is_clear(residue: *const quell_residue) -> bool {
+pub unsafe extern "C" fn quell_deferred_flush_is_clear(deferred_flush: *const quell_deferred_flush) -> bool {
     // SAFETY: C vouches for its memory.
-    unsafe { self::residue(residue) }.map_or(true, |residue| residue.is_clear())
+    unsafe { self::deferred_flush(deferred_flush) }.map_or(true, |deferred_flush| deferred_flush.is_clear())
 }
 
 /// The frame's entries are about to be cleared without a flush.
@@ -39,54 +39,54 @@ pub unsafe extern "C" fn quell_residue_is_clear(residue: *const quell_residue) -
 /// # Safety
 /// As the header says.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn quell_residue_begin(residue: *mut quell_residue) -> quell_status {
+pub unsafe extern "C" fn quell_deferred_flush_begin(deferred_flush: *mut quell_deferred_flush) -> quell_status {
     answer(|| {
         // SAFETY: C vouches for its memory.
-        unsafe { self::residue(residue) }?.begin();
+        unsafe { self::deferred_flush(deferred_flush) }?.begin();
         Ok(())
     })
 }
 
-/// The frame's flush is owed as of `*stamp`, which quell_batch_finish_owed gave. With a stamp of zero it was flushed,
-/// as quell_residue_flushed says.
+/// The frame's flush is deferred as of `*stamp`, which quell_batch_finish_deferred gave. With a stamp of zero it was flushed,
+/// as quell_deferred_flush_flushed says.
 ///
-/// Context: under the lock of quell_residue_begin.
+/// Context: under the lock of quell_deferred_flush_begin.
 ///
 /// # Safety
 /// As the header says.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn quell_residue_owe(
-    residue: *mut quell_residue,
+pub unsafe extern "C" fn quell_deferred_flush_defer(
+    deferred_flush: *mut quell_deferred_flush,
     stamp: *const quell_stamp,
 ) -> quell_status {
     answer(|| {
-        // SAFETY: C vouches for its memory. A stamp of zero, shifted, is a residue that is clear.
-        let (residue, stamp) = unsafe { (self::residue(residue)?, self::stamp(stamp)?) };
-        residue.owe(stamp);
+        // SAFETY: C vouches for its memory. A stamp of zero, shifted, is a deferred flush that is clear.
+        let (deferred_flush, stamp) = unsafe { (self::deferred_flush(deferred_flush)?, self::stamp(stamp)?) };
+        deferred_flush.defer(stamp);
         Ok(())
     })
 }
 
 /// The frame was flushed after all, or its entries were not cleared.
 ///
-/// Context: under the lock of quell_residue_begin.
+/// Context: under the lock of quell_deferred_flush_begin.
 ///
 /// # Safety
 /// As the header says.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn quell_residue_flushed(residue: *mut quell_residue) -> quell_status {
+pub unsafe extern "C" fn quell_deferred_flush_flushed(deferred_flush: *mut quell_deferred_flush) -> quell_status {
     answer(|| {
         // SAFETY: C vouches for its memory.
-        unsafe { self::residue(residue) }?.clear();
+        unsafe { self::deferred_flush(deferred_flush) }?.clear();
         Ok(())
     })
 }
 
 /// Takes the frame back for the page that it belonged to, to be mapped as it was: read-only, at the same places. No
-/// flush is needed. False if it was claimed first, where a pointer is refused, and on a CPU that the engine has no
+/// flush is needed. False if it was reused first, where a pointer is refused, and on a CPU that the engine has no
 /// number for: then it is not the page's.
 ///
-/// The residue is clear afterwards, and says nothing any more of the places at which the frame is not mapped again,
+/// The deferred flush is clear afterwards, and says nothing any more of the places at which the frame is not mapped again,
 /// where stale entries may be in use: map it at every place that it was taken away from before the lock is dropped, or
 /// treat each entry that still names it as a mapping of it, and report that to the batch when the mapping goes.
 ///
@@ -96,19 +96,19 @@ pub unsafe extern "C" fn quell_residue_flushed(residue: *mut quell_residue) -> q
 /// As the header says.
 #[unsafe(no_mangle)]
 #[must_use]
-pub unsafe extern "C" fn quell_rescue(
+pub unsafe extern "C" fn quell_reinstate(
     engine: *mut quell_engine,
-    residue: *mut quell_residue,
+    deferred_flush: *mut quell_deferred_flush,
 ) -> bool {
     // SAFETY: C vouches for its memory.
-    match unsafe { (engine_here(engine), self::residue(residue)) } {
-        (Ok(engine), Ok(residue)) => residue.rescue(engine),
+    match unsafe { (engine_here(engine), self::deferred_flush(deferred_flush)) } {
+        (Ok(engine), Ok(deferred_flush)) => deferred_flush.reinstate(engine),
         _ => false,
     }
 }
 
-/// Claims a frame for a new owner, and pays its debt first if that is not paid yet. True: the frame is the caller's.
-/// False: it is not, because it was rescued or never owed, a pointer is refused, or the engine has no number for this
+/// Reuses a frame for a new owner, and makes its deferred flush first if that is not paid yet. True: the frame is the caller's.
+/// False: it is not, because it was reinstated or never deferred, a pointer is refused, or the engine has no number for this
 /// CPU.
 ///
 /// Context: interrupts on or off. May wait.
@@ -117,18 +117,18 @@ pub unsafe extern "C" fn quell_rescue(
 /// As the header says.
 #[unsafe(no_mangle)]
 #[must_use]
-pub unsafe extern "C" fn quell_claim(
+pub unsafe extern "C" fn quell_flush_before_reuse(
     engine: *mut quell_engine,
-    residue: *mut quell_residue,
+    deferred_flush: *mut quell_deferred_flush,
 ) -> bool {
     // SAFETY: C vouches for its memory.
-    match unsafe { (engine_here(engine), self::residue(residue)) } {
-        (Ok(engine), Ok(residue)) => engine.claim(residue).is_some(),
+    match unsafe { (engine_here(engine), self::deferred_flush(deferred_flush)) } {
+        (Ok(engine), Ok(deferred_flush)) => engine.flush_before_reuse(deferred_flush).is_some(),
         _ => false,
     }
 }
 
-/// Whether a claim of this frame would interrupt no CPU: two loads when nothing is owed. False if a pointer is
+/// Whether a reuse of this frame would interrupt no CPU: two loads when no flush is deferred. False if a pointer is
 /// refused.
 ///
 /// Context: any but an NMI. Does not wait.
@@ -136,20 +136,20 @@ pub unsafe extern "C" fn quell_claim(
 /// # Safety
 /// As the header says.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn quell_is_paid(
+pub unsafe extern "C" fn quell_is_flushed(
     engine: *const quell_engine,
-    residue: *const quell_residue,
+    deferred_flush: *const quell_deferred_flush,
 ) -> bool {
     // SAFETY: C vouches for its memory.
-    match unsafe { (self::engine(engine), self::residue(residue)) } {
-        (Ok(engine), Ok(residue)) => engine.is_paid(residue),
+    match unsafe { (self::engine(engine), self::deferred_flush(deferred_flush)) } {
+        (Ok(engine), Ok(deferred_flush)) => engine.is_flushed(deferred_flush),
         _ => false,
     }
 }
 
-/// Pays the frame's debt. Called before an entry of `space` is rewritten whose marker names the frame (what the
+/// Pays the frame's deferred flush. Called before an entry of `space` is rewritten whose marker names the frame (what the
 /// embedder left in an entry that it emptied lazily), and before a page-cache slot that held the frame is filled again.
-/// One load when nothing is owed. A residue that quell_rescue has cleared says nothing of other markers that name the
+/// One load when no flush is deferred. A deferred flush that quell_reinstate has cleared says nothing of other markers that name the
 /// frame.
 ///
 /// Context: interrupts on or off. May wait.
@@ -158,22 +158,22 @@ pub unsafe extern "C" fn quell_is_paid(
 /// As the header says.
 #[unsafe(no_mangle)]
 #[must_use]
-pub unsafe extern "C" fn quell_settle_residue(
+pub unsafe extern "C" fn quell_flush_before_refill(
     engine: *mut quell_engine,
-    residue: *mut quell_residue,
+    deferred_flush: *mut quell_deferred_flush,
     space: *mut quell_space,
 ) -> quell_status {
     answer(|| {
         // SAFETY: C vouches for its memory.
-        let (engine, residue) = unsafe { (engine_here(engine)?, self::residue(residue)?) };
+        let (engine, deferred_flush) = unsafe { (engine_here(engine)?, self::deferred_flush(deferred_flush)?) };
         // SAFETY: C vouches for the memory of the space.
-        engine.settle_residue(residue, unsafe { self::space(space) }?);
+        engine.flush_before_refill(deferred_flush, unsafe { self::space(space) }?);
         Ok(())
     })
 }
 
 /// For code that finds an entry of `space` already cleared, by another CPU, and relies on that: on return no CPU uses a
-/// translation of the space that was cleared before the call. Three loads when nothing is owed.
+/// translation of the space that was cleared before the call. Three loads when no flush is deferred.
 ///
 /// Context: interrupts on or off. May wait.
 ///
@@ -181,65 +181,65 @@ pub unsafe extern "C" fn quell_settle_residue(
 /// As the header says.
 #[unsafe(no_mangle)]
 #[must_use]
-pub unsafe extern "C" fn quell_settle(
+pub unsafe extern "C" fn quell_flush_pending(
     engine: *mut quell_engine,
     space: *mut quell_space,
 ) -> quell_status {
     answer(|| {
         // SAFETY: C vouches for its memory.
         let (engine, space) = unsafe { (engine_here(engine)?, self::space(space)?) };
-        engine.settle(space);
+        engine.flush_pending(space);
         Ok(())
     })
 }
 
-/// As quell_settle, but leaves flushes alone that are owed until reuse: for code that handles markers one by one
+/// As quell_flush_pending, but leaves flushes alone that are deferred until reuse: for code that handles markers one by one
 /// and has found an entry cleared without a marker. Two loads when no batch is outstanding.
 ///
-/// Context: as quell_settle.
+/// Context: as quell_flush_pending.
 ///
 /// # Safety
 /// As the header says.
 #[unsafe(no_mangle)]
 #[must_use]
-pub unsafe extern "C" fn quell_settle_deferred(
+pub unsafe extern "C" fn quell_flush_pending_batches(
     engine: *mut quell_engine,
     space: *mut quell_space,
 ) -> quell_status {
     answer(|| {
         // SAFETY: C vouches for its memory.
         let (engine, space) = unsafe { (engine_here(engine)?, self::space(space)?) };
-        engine.settle_deferred(space);
+        engine.flush_pending_batches(space);
         Ok(())
     })
 }
 
-/// As quell_settle_deferred, but waits until every CPU has flushed, where that waits for receipts; idle CPUs flush, too.
+/// As quell_flush_pending_batches, but waits until every CPU has flushed, where that waits for receipts; idle CPUs flush, too.
 /// For code that is about to write an entry of another page size where it finds none. Whoever cleared the entry
 /// reported it with QUELL_SCOPE_TABLES. Two loads when no batch is outstanding.
 ///
-/// Context: as quell_settle.
+/// Context: as quell_flush_pending.
 ///
 /// # Safety
 /// As the header says.
 #[unsafe(no_mangle)]
 #[must_use]
-pub unsafe extern "C" fn quell_settle_tables(
+pub unsafe extern "C" fn quell_flush_pending_tables(
     engine: *mut quell_engine,
     space: *mut quell_space,
 ) -> quell_status {
     answer(|| {
         // SAFETY: C vouches for its memory.
         let (engine, space) = unsafe { (engine_here(engine)?, self::space(space)?) };
-        engine.settle_tables(space);
+        engine.flush_pending_tables(space);
         Ok(())
     })
 }
 
-/// Pays all debts up to `*stamp`: on return no CPU uses a translation whose flush a batch owed that ended, with this
+/// Makes all deferred flushes up to `*stamp`: on return no CPU uses a translation whose flush a batch deferred that ended, with this
 /// stamp or an earlier one, before the call. Called before the bytes of a page change whose former frame, unmapped as
 /// of `*stamp`, CPUs may still read; and before addresses of the kernel's half are given out again. One load when
-/// nothing is owed.
+/// no flush is deferred.
 ///
 /// Context: interrupts on or off. May wait.
 ///
@@ -247,19 +247,19 @@ pub unsafe extern "C" fn quell_settle_tables(
 /// As the header says.
 #[unsafe(no_mangle)]
 #[must_use]
-pub unsafe extern "C" fn quell_settle_stamp(
+pub unsafe extern "C" fn quell_flush_until(
     engine: *mut quell_engine,
     stamp: *const quell_stamp,
 ) -> quell_status {
     answer(|| {
         // SAFETY: C vouches for its memory.
         let (engine, stamp) = unsafe { (engine_here(engine)?, self::stamp(stamp)?) };
-        engine.settle_stamp(stamp);
+        engine.flush_until(stamp);
         Ok(())
     })
 }
 
-/// Whether any flush may be owed until reuse: false is certain, true may be left over from a stamp that came to
+/// Whether any flush may be deferred until reuse: false is certain, true may be left over from a stamp that came to
 /// nothing. False for memory without an engine.
 ///
 /// Context: any.
@@ -267,13 +267,13 @@ pub unsafe extern "C" fn quell_settle_stamp(
 /// # Safety
 /// As the header says.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn quell_owes_anything(engine: *const quell_engine) -> bool {
+pub unsafe extern "C" fn quell_has_deferred(engine: *const quell_engine) -> bool {
     // SAFETY: C vouches for its memory.
-    unsafe { self::engine(engine) }.is_ok_and(|engine| engine.owes_anything())
+    unsafe { self::engine(engine) }.is_ok_and(|engine| engine.has_deferred())
 }
 
-/// Pays every debt there is: for a background thread, so that claims need not wait. It may miss a batch whose
-/// quell_batch_finish_owed has not returned.
+/// Makes every deferred flush there is: for a background thread, so that reuses need not wait. It may miss a batch whose
+/// quell_batch_finish_deferred has not returned.
 ///
 /// Context: interrupts on or off. May wait.
 ///
@@ -281,10 +281,10 @@ pub unsafe extern "C" fn quell_owes_anything(engine: *const quell_engine) -> boo
 /// As the header says.
 #[unsafe(no_mangle)]
 #[must_use]
-pub unsafe extern "C" fn quell_pay_all(engine: *mut quell_engine) -> quell_status {
+pub unsafe extern "C" fn quell_flush_deferred(engine: *mut quell_engine) -> quell_status {
     answer(|| {
         // SAFETY: C vouches for its memory.
-        unsafe { engine_here(engine) }?.pay_all();
+        unsafe { engine_here(engine) }?.flush_deferred();
         Ok(())
     })
 }

@@ -181,9 +181,9 @@ pub struct quell_hooks {
     pub flush_on_reentry: Option<extern "C" fn(target: u32) -> bool>,
     /// Starts to invalidate the translations that other walkers of a space's tables hold (an IOMMU, a hypervisor's
     /// second stage): `range` has changed, or everything if it is NULL, in the space whose root is in frame `root`;
-    /// `scope` is an `enum quell_scope`. Called after the tables were changed, on the CPU that flushes or owes the
+    /// `scope` is an `enum quell_scope`. Called after the tables were changed, on the CPU that flushes or defers the
     /// flush, for every change that needs a flush, also under the lock of a table, so it waits for nothing. If the
-    /// flush is owed until reuse, this is called at the unmap. If the library was built without the feature
+    /// flush is deferred until reuse, this is called at the unmap. If the library was built without the feature
     /// "secondary", quell_engine_new refuses it.
     pub start_secondary: Option<extern "C" fn(root: u64, range: *const quell_range, scope: u32)>,
     /// A number that stands for all that was started with `start_secondary` before this call, by this CPU and by others

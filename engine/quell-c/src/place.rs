@@ -15,7 +15,7 @@ use crate::status::{quell_status, refuse};
 use core::mem::{MaybeUninit, align_of, size_of};
 use core::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use quell::{
-    AddressSpace, Engine, Hardware, JoinedFlushes, LedgerEntry, PerCpu, Residue, Slot, Stamp,
+    AddressSpace, Engine, Hardware, CoalescedFlushes, LedgerEntry, PerCpu, DeferredFlush, Slot, Stamp,
 };
 
 /// Bytes of a `struct quell_engine`.
@@ -44,15 +44,15 @@ pub const QUELL_BATCH_SIZE: usize = 280 + QUELL_BATCH_SPACES * QUELL_BATCH_SPACE
 /// Bytes of a `struct quell_batch`.
 #[cfg(feature = "cpus-8192")]
 pub const QUELL_BATCH_SIZE: usize = 1176 + QUELL_BATCH_SPACES * QUELL_BATCH_SPACE_SIZE;
-/// Bytes of a `struct quell_residue`.
-pub const QUELL_RESIDUE_SIZE: usize = 8;
-/// Bytes of a `struct quell_joined`.
-pub const QUELL_JOINED_SIZE: usize = 16;
+/// Bytes of a `struct quell_deferred_flush`.
+pub const QUELL_DEFERRED_FLUSH_SIZE: usize = 8;
+/// Bytes of a `struct quell_coalesced`.
+pub const QUELL_COALESCED_SIZE: usize = 16;
 /// Bytes of a `struct quell_stamp`.
 pub const QUELL_STAMP_SIZE: usize = 8;
 /// The alignment of what CPUs share, a cache line: engine, CPU, slot, ledger entry and space.
 pub const QUELL_LINE_ALIGN: usize = 64;
-/// The alignment of batch, residue, joined flushes, stamp and plan.
+/// The alignment of batch, deferred flush, joined flushes, stamp and plan.
 pub const QUELL_WORD_ALIGN: usize = 8;
 
 /// The engine of a machine. Place it zeroed; quell_engine_new makes it. It stays where it is.
@@ -74,7 +74,7 @@ pub struct quell_slot {
     opaque: [u8; QUELL_SLOT_SIZE],
 }
 
-/// The memory of one batch that owes its flush (S3). An array of them goes to quell_engine_new, which initialises it.
+/// The memory of one batch that defers its flush (S3). An array of them goes to quell_engine_new, which initialises it.
 #[repr(C, align(64))]
 pub struct quell_ledger_entry {
     opaque: [u8; QUELL_LEDGER_ENTRY_SIZE],
@@ -92,22 +92,22 @@ pub struct quell_batch {
     opaque: [u8; QUELL_BATCH_SIZE],
 }
 
-/// What a frame owes: one word in the embedder's frame table. Zeroed memory is a residue that owes nothing, and a
-/// residue owes nothing exactly while it is zero.
+/// What a frame defers: one word in the embedder's frame table. Zeroed memory is a deferred flush that has no deferred flush, and a
+/// deferred flush has no deferred flush exactly while it is zero.
 #[repr(C, align(8))]
-pub struct quell_residue {
-    opaque: [u8; QUELL_RESIDUE_SIZE],
+pub struct quell_deferred_flush {
+    opaque: [u8; QUELL_DEFERRED_FLUSH_SIZE],
 }
 
 /// The flushes of one space that tasks share, beside that space and for it alone. Zeroed memory is one that nobody has
 /// asked yet.
 #[repr(C, align(8))]
-pub struct quell_joined {
-    opaque: [u8; QUELL_JOINED_SIZE],
+pub struct quell_coalesced {
+    opaque: [u8; QUELL_COALESCED_SIZE],
 }
 
-/// When the flush of a batch began to be owed: a number of 64 bits in the machine's order of bytes, larger for each
-/// later debt of an engine. Zero is no such moment.
+/// When the flush of a batch began to be deferred: a number of 64 bits in the machine's order of bytes, larger for each
+/// later deferred flush of an engine. Zero is no such moment.
 #[repr(C, align(8))]
 #[derive(Clone, Copy)]
 pub struct quell_stamp {
@@ -141,11 +141,11 @@ impl Place for quell_ledger_entry {
 impl Place for quell_space {
     type Content = AddressSpace<Machine>;
 }
-impl Place for quell_residue {
-    type Content = Residue<Machine>;
+impl Place for quell_deferred_flush {
+    type Content = DeferredFlush<Machine>;
 }
-impl Place for quell_joined {
-    type Content = JoinedFlushes<Machine>;
+impl Place for quell_coalesced {
+    type Content = CoalescedFlushes<Machine>;
 }
 impl Place for quell_stamp {
     type Content = Stamp;
@@ -170,8 +170,8 @@ sized! {
     quell_slot = QUELL_SLOT_SIZE / QUELL_LINE_ALIGN,
     quell_ledger_entry = QUELL_LEDGER_ENTRY_SIZE / QUELL_LINE_ALIGN,
     quell_space = QUELL_SPACE_SIZE / QUELL_LINE_ALIGN,
-    quell_residue = QUELL_RESIDUE_SIZE / QUELL_WORD_ALIGN,
-    quell_joined = QUELL_JOINED_SIZE / QUELL_WORD_ALIGN,
+    quell_deferred_flush = QUELL_DEFERRED_FLUSH_SIZE / QUELL_WORD_ALIGN,
+    quell_coalesced = QUELL_COALESCED_SIZE / QUELL_WORD_ALIGN,
     quell_stamp = QUELL_STAMP_SIZE / QUELL_WORD_ALIGN
 }
 
@@ -458,7 +458,7 @@ pub(crate) unsafe fn space_if_any<'a>(
     unsafe { space(place) }.map(Some)
 }
 
-/// The residue in this memory.
+/// The deferred flush in this memory.
 ///
 /// # Errors
 /// If the pointer is refused.
@@ -467,10 +467,10 @@ pub(crate) unsafe fn space_if_any<'a>(
 /// The memory is initialised and stays; or, in a library that looks for misuse, the
 /// pointer is NULL.
 #[inline]
-pub(crate) unsafe fn residue<'a>(
-    place: *const quell_residue,
-) -> Result<&'a Residue<Machine>, quell_status> {
-    // SAFETY: a residue is one word, for which every pattern of bits is a value.
+pub(crate) unsafe fn deferred_flush<'a>(
+    place: *const quell_deferred_flush,
+) -> Result<&'a DeferredFlush<Machine>, quell_status> {
+    // SAFETY: a deferred flush is one word, for which every pattern of bits is a value.
     unsafe { content(place) }
 }
 
@@ -483,9 +483,9 @@ pub(crate) unsafe fn residue<'a>(
 /// The memory is initialised and stays; or, in a library that looks for misuse, the
 /// pointer is NULL.
 #[inline]
-pub(crate) unsafe fn joined<'a>(
-    place: *const quell_joined,
-) -> Result<&'a JoinedFlushes<Machine>, quell_status> {
+pub(crate) unsafe fn coalesced<'a>(
+    place: *const quell_coalesced,
+) -> Result<&'a CoalescedFlushes<Machine>, quell_status> {
     // SAFETY: they are two words, for which every pattern of bits is a value.
     unsafe { content(place) }
 }

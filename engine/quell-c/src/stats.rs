@@ -67,32 +67,32 @@ pub enum quell_counter {
     SwitchTagTaken,
     /// System-wide tag rollovers.
     Rollovers,
-    /// Batches whose flush is owed until reuse.
-    DebtsTaken,
-    /// Batches that could not owe because the ledger was full.
-    DebtsRefused,
-    /// Frames claimed whose debt had been paid by other flushes.
-    ClaimsFree,
-    /// Payments made for a claim.
-    PaidByClaim,
+    /// Batches whose flush is deferred until reuse.
+    FlushesDeferred,
+    /// Batches that could not defer because the ledger was full.
+    DeferralsRefused,
+    /// Frames reused whose deferred flush had been paid by other flushes.
+    ReusedFree,
+    /// Payments made for a reuse.
+    FlushedForReuse,
     /// Payments made because an entry or a slot was about to be filled again.
-    PaidByRefill,
-    /// Payments made by a second actor that met a cleared entry.
-    PaidBySettle,
-    /// Payments made by a switch to an indebted space.
-    PaidBySwitch,
+    FlushedForRefill,
+    /// Payments made by a later observer that met a cleared entry.
+    FlushedPending,
+    /// Payments made by a switch to an with a deferred flush space.
+    FlushedBySwitch,
     /// Payments made in the background.
-    PaidByBackground,
+    FlushedInBackground,
     /// CPUs that a payment found flushed already.
-    PaidByOthers,
+    FoundFlushed,
     /// Flushes by which a CPU caught up with the flush clock before an initiator asked it to.
     CaughtUp,
     /// Frames taken back by the page they belonged to.
-    Rescued,
+    Reinstated,
     /// Targets left out because they are virtual CPUs that do not run.
     SkippedNotRunning,
     /// Flushes of everything that another task has made for this one.
-    Joined,
+    Coalesced,
 }
 
 macro_rules! same {
@@ -132,19 +132,19 @@ same! {
     SwitchBehind
     SwitchTagTaken
     Rollovers
-    DebtsTaken
-    DebtsRefused
-    ClaimsFree
-    PaidByClaim
-    PaidByRefill
-    PaidBySettle
-    PaidBySwitch
-    PaidByBackground
-    PaidByOthers
+    FlushesDeferred
+    DeferralsRefused
+    ReusedFree
+    FlushedForReuse
+    FlushedForRefill
+    FlushedPending
+    FlushedBySwitch
+    FlushedInBackground
+    FoundFlushed
     CaughtUp
-    Rescued
+    Reinstated
     SkippedNotRunning
-    Joined
+    Coalesced
 }
 
 /// Texts of the counters, ended with zero bytes.

@@ -51,7 +51,7 @@ pub enum quell_purpose {
     /// Pages about to move to other frames.
     Migration,
     /// Clean pages that were mapped read-only everywhere, taken away by reclaim or demotion: the batch may end with
-    /// quell_batch_finish_owed, so nothing is sent before.
+    /// quell_batch_finish_deferred, so nothing is sent before.
     Lazy,
 }
 

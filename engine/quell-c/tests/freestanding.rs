@@ -59,7 +59,7 @@ fn what_is_undefined_is_what_the_header_leaves_to_the_embedder() {
     for name in [
         "quell_engine_new",
         "quell_batch_finish",
-        "quell_claim",
+        "quell_flush_before_reuse",
         "quell_stats",
     ] {
         assert!(defined.contains(name), "{name}");

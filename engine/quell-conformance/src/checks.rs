@@ -36,8 +36,8 @@ pub(crate) fn all<'s, 'm, H: Bench>() -> [(&'static str, Step<'s, 'm, H>); 14] {
         ("C5 spaces_see_their_own_pages", Part::isolate),
         ("C6 unlinked_tables_are_not_walked", Part::unlink),
         ("C7 everybody_flushes_at_once", Part::together),
-        ("C3 second_actors_settle", Part::settle),
-        ("C4 C1 owed_flushes_are_paid", Part::owe),
+        ("C3 second_actors_flush_pending", Part::flush_pending),
+        ("C4 C1 deferred_flushes_are_paid", Part::defer),
         ("C6 roots_are_left", Part::leave_root),
         ("C8 zeroed_is_zero", Part::zero),
         (OWN_HALF, Part::own_half),
@@ -267,16 +267,16 @@ impl<H: Bench> Part<'_, '_, H> {
         expect(right, "a page was read as it was before its change")
     }
 
-    /// One CPU has cleared an entry and not flushed yet; another sees that, settles, and relies on it.
-    fn settle(&self) -> Verdict {
+    /// One CPU has cleared an entry and not flushed yet; another sees that, flushes what is pending, and relies on it.
+    fn flush_pending(&self) -> Verdict {
         let mut verdict = Ok(());
         for round in 0..ROUNDS {
             verdict = verdict.and(self.begin(BASE, Rights::Read));
             let first = self.turn.get();
             let second = (first + 1) % self.hw.cpus();
-            let settles = || {
+            let flushes_pending = || {
                 self.until(1);
-                self.engine.settle(&self.shared.spaces[0]);
+                self.engine.flush_pending(&self.shared.spaces[0]);
                 self.shared.stage.store(2, SeqCst);
             };
             if self.initiates() {
@@ -287,50 +287,50 @@ impl<H: Bench> Part<'_, '_, H> {
                 batch.changed(space, range, Scope::Leaf);
                 self.shared.stage.store(1, SeqCst);
                 if first == second {
-                    settles();
+                    flushes_pending();
                 }
                 // Not before the others have looked.
                 self.until(2 + self.hw.cpus() as u64 - 1);
                 let gone = self.hw.try_read(BASE.address()).is_none();
-                verdict = verdict.and(expect(gone, "a page could be read that was settled"));
+                verdict = verdict.and(expect(gone, "a page could be read that was flushed"));
                 batch.finish().for_each(drop);
             } else {
                 if self.me == second {
-                    settles();
+                    flushes_pending();
                 }
                 self.until(2);
                 let gone = self.hw.try_read(BASE.address()).is_none();
                 self.shared.stage.fetch_add(1, SeqCst);
-                verdict = verdict.and(expect(gone, "a page could be read that was settled"));
+                verdict = verdict.and(expect(gone, "a page could be read that was flushed"));
             }
             self.barrier();
         }
         verdict
     }
 
-    fn owe(&self) -> Verdict {
+    fn defer(&self) -> Verdict {
         let [frame, _] = self.shared.pair;
-        let residue = &self.shared.residue;
+        let deferred_flush = &self.shared.deferred_flush;
         let mut verdict = Ok(());
         for _ in 0..ROUNDS {
             verdict = verdict.and(self.begin(BASE, Rights::Read));
             self.lead(|| {
-                residue.begin();
+                deferred_flush.begin();
                 self.set(BASE, None);
                 let mut batch = self.engine.batch::<_, Frame>(Purpose::Lazy);
                 let (space, range) = (&self.shared.spaces[0], PageRange::base(BASE, 1));
                 batch.changed(space, range, Scope::Leaf);
-                match batch.finish_owed() {
-                    Outcome::Owed(owed) => residue.owe(owed.stamp()),
-                    Outcome::Flushed(_) => residue.clear(),
+                match batch.finish_deferred() {
+                    Outcome::Deferred(deferred) => deferred_flush.defer(deferred.stamp()),
+                    Outcome::Flushed(_) => deferred_flush.clear(),
                 };
             });
             let still = self.hw.try_read(BASE.address());
             let same = still.is_none_or(|value| value == OLD);
             verdict = verdict.and(expect(same, "a frame changed before its flush was paid"));
             self.lead(|| {
-                // `None` where nothing was owed: flushed at once.
-                let _ = self.engine.claim(residue);
+                // `None` where nothing was deferred: flushed at once.
+                let _ = self.engine.flush_before_reuse(deferred_flush);
                 self.hw.set_word(frame, 0, NEW);
             });
             let gone = self.hw.try_read(BASE.address()).is_none();
@@ -383,12 +383,12 @@ impl<H: Bench> Part<'_, '_, H> {
                         self.hw.set_own(page, None);
                         let mut batch = self.engine.batch::<_, Frame>(Purpose::Lazy);
                         batch.changed(space, range, Scope::Leaf);
-                        if let Outcome::Owed(owed) = batch.finish_owed() {
+                        if let Outcome::Deferred(deferred) = batch.finish_deferred() {
                             // Pays nothing of it.
                             let mut users = self.engine.batch::<_, Frame>(Purpose::Call);
                             users.changed_all(&self.shared.spaces[1], Scope::Leaf);
                             users.finish().for_each(drop);
-                            self.engine.settle_stamp(owed.stamp());
+                            self.engine.flush_until(deferred.stamp());
                         }
                     } else {
                         unmap();
@@ -417,7 +417,7 @@ impl<H: Bench> Part<'_, '_, H> {
         verdict
     }
 
-    /// A page changes, and another is unmapped whose flush CPUs owe: the device has forgotten both, without being asked
+    /// A page changes, and another is unmapped whose flush CPUs defer: the device has forgotten both, without being asked
     /// again.
     fn devices(&self) -> Verdict {
         let reads = |value| self.hw.try_read_by_device(self.root(0), BASE.address()) == Some(value);
@@ -440,10 +440,10 @@ impl<H: Bench> Part<'_, '_, H> {
                 let mut batch = self.engine.batch::<_, Frame>(purpose);
                 let (space, range) = (&self.shared.spaces[0], PageRange::base(BASE, 1));
                 batch.changed(space, range, Scope::Leaf);
-                match batch.finish_owed() {
-                    Outcome::Owed(owed) => {
+                match batch.finish_deferred() {
+                    Outcome::Deferred(deferred) => {
                         forgot &= !reads(NEW);
-                        self.engine.settle_stamp(owed.stamp());
+                        self.engine.flush_until(deferred.stamp());
                     }
                     Outcome::Flushed(_none) => {}
                 }

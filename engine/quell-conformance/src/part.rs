@@ -6,7 +6,7 @@ use alloc::vec::Vec;
 use core::cell::Cell;
 use core::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 use quell::{
-    AddressSpace, Engine, Extent, Frame, KernelEntries, Page, PageRange, Purpose, Residue, Scope,
+    AddressSpace, Engine, Extent, Frame, KernelEntries, Page, PageRange, Purpose, DeferredFlush, Scope,
     Word,
 };
 
@@ -28,7 +28,7 @@ pub(crate) struct Shared<H: Bench> {
     pub own: Vec<[Frame; 2]>,
     /// Some in a row, to be zeroed.
     pub block: Extent,
-    pub residue: Residue<H>,
+    pub deferred_flush: DeferredFlush<H>,
     /// Not a word of the machine: these are checked, too.
     pub arrivals: AtomicUsize,
     /// For each CPU, how many have taken its number.
@@ -59,7 +59,7 @@ impl<H: Bench> Shared<H> {
             pair: pair(),
             own: (0..hw.cpus()).map(|_| pair()).collect(),
             block: hw.take_frames(4),
-            residue: Residue::new(),
+            deferred_flush: DeferredFlush::new(),
             arrivals: AtomicUsize::new(0),
             seats: (0..hw.cpus()).map(|_| word()).collect(),
             words: [(); 4].map(|()| word()),

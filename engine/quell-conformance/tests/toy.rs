@@ -768,17 +768,17 @@ fn mutants_of_the_engine_are_found() {
         ("FinishSkipsFlush", "changed_pages"),
         ("SkipGenerationBump", "changed_pages"),
         ("SwitchIgnoresGeneration", "own_pages"),
-        ("DebtNotRecorded", "second_actors"),
-        ("SettleSkipped", "second_actors"),
-        ("ClaimSkipsDebt", "owed_flushes"),
+        ("PendingNotRecorded", "second_actors"),
+        ("FlushPendingSkipped", "second_actors"),
+        ("ReuseSkipsFlush", "deferred_flushes"),
         ("ZeroSkipsTail", "zeroed_is_zero"),
         ("KernelSkipsIdle", "kernels_own"),
         ("KernelKeptUnderTags", "kernels_own"),
-        ("KernelDebtPaidByTag", "kernels_own"),
+        ("KernelDeferralFlushedByTag", "kernels_own"),
     ] {
         fails(PCID, Wrong::Mutant(mutant), name);
     }
-    fails(ASID, Wrong::Mutant("SettleOnlyWaits"), "second_actors");
+    fails(ASID, Wrong::Mutant("FlushPendingOnlyWaits"), "second_actors");
 }
 
 #[test]

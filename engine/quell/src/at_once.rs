@@ -8,7 +8,7 @@
 //! asked and interrupted; the request is a short range, and this CPU's next step. A policy without S4, a machine that
 //! broadcasts and a space of the kernel's mappings take the general way.
 //!
-//! Tasks that flush everything of one space at the same time may share such flushes: [`joined`](crate::joined).
+//! Tasks that flush everything of one space at the same time may share such flushes: [`coalesced`](crate::joined).
 
 use crate::addr::PageRange;
 use crate::cpu::Concern;
@@ -18,7 +18,7 @@ use crate::flush::{Posting, Shootdown};
 use crate::flush_info::{FlushInfo, Laid, Lone};
 use crate::hardware::{Hardware, Scope};
 use crate::inbox::{Marks, Post, Posted};
-use crate::joined::JoinedFlushes;
+use crate::coalesced::CoalescedFlushes;
 use crate::per_cpu::PerCpu;
 use crate::request::{MAX_PACKED_STRIDES, Request, pack, strides, unpack};
 use crate::secondary::Mark;
@@ -31,8 +31,8 @@ impl<H: Hardware> Engine<'_, H> {
     /// other CPUs. A range of no pages is no change. As one lone change in a batch of
     /// [`Purpose::Call`](crate::Purpose), in fewer steps.
     ///
-    /// It raises no debt: [`Engine::settle`] does not know of the change before it is flushed. So it is called under
-    /// the lock of the table, or where a second actor that meets the entry hears of the flush in another way (Linux's
+    /// It raises no deferred flush: [`Engine::flush_pending`] does not know of the change before it is flushed. So it is called under
+    /// the lock of the table, or where a later observer that meets the entry hears of the flush in another way (Linux's
     /// `mm_tlb_flush_pending`), or relies on nothing.
     #[inline]
     pub fn flush_at_once(&self, space: &AddressSpace<H>, range: Option<PageRange>, scope: Scope) {
@@ -62,11 +62,11 @@ impl<H: Hardware> Engine<'_, H> {
 
     /// Entries of `space` changed anywhere, page-table pages may be free: flushes everything, as
     /// [`Engine::flush_at_once`] does with [`Scope::Tables`], or lets a flush of another task do that begins after this
-    /// call has. `joined` is that space's, in all such calls. When it returns, no CPU uses a translation that the change
+    /// call has. `coalesced` is that space's, in all such calls. When it returns, no CPU uses a translation that the change
     /// took away, in any later user access, and none walks the freed tables (C1, C3, C6). May wait for other CPUs, and
     /// for the task that makes the flush.
     ///
-    /// It raises no debt, as [`Engine::flush_at_once`]. Worth it where several threads change one space at the same
+    /// It raises no deferred flush, as [`Engine::flush_at_once`]. Worth it where several threads change one space at the same
     /// time and more than two CPUs have it loaded; a lone task pays for two words that it writes.
     ///
     /// The CPU that makes the flush is named to [`Hardware::waits_long`] by those that wait for it. So a task must not
@@ -75,11 +75,11 @@ impl<H: Hardware> Engine<'_, H> {
     ///
     /// # Panics
     /// In debug builds, if this CPU is making a shared flush of this space already: it would wait for itself.
-    pub fn flush_joined(&self, space: &AddressSpace<H>, joined: &JoinedFlushes<H>) {
-        self.flush_joined_from(self.here(), space, joined);
+    pub fn flush_coalesced(&self, space: &AddressSpace<H>, coalesced: &CoalescedFlushes<H>) {
+        self.flush_coalesced_from(self.here(), space, coalesced);
     }
 
-    /// [`Engine::flush_joined`] where the kernel knows the engine's state of the CPU that it runs on (`here`). May wait
+    /// [`Engine::flush_coalesced`] where the kernel knows the engine's state of the CPU that it runs on (`here`). May wait
     /// for other CPUs, and for the task that makes the flush.
     ///
     /// # Safety
@@ -89,31 +89,31 @@ impl<H: Hardware> Engine<'_, H> {
     /// In debug builds, if `here` is another CPU's state. In debug builds, if this CPU is making a shared flush of this
     /// space already.
     #[allow(unsafe_code)] // A declaration: there is nothing unsafe in here.
-    pub unsafe fn flush_joined_here(
+    pub unsafe fn flush_coalesced_here(
         &self,
         here: &PerCpu<'_, H>,
         space: &AddressSpace<H>,
-        joined: &JoinedFlushes<H>,
+        coalesced: &CoalescedFlushes<H>,
     ) {
         self.assert_here(here);
-        self.flush_joined_from(here, space, joined);
+        self.flush_coalesced_from(here, space, coalesced);
     }
 
-    fn flush_joined_from(
+    fn flush_coalesced_from(
         &self,
         cpu: &PerCpu<'_, H>,
         space: &AddressSpace<H>,
-        joined: &JoinedFlushes<H>,
+        coalesced: &CoalescedFlushes<H>,
     ) {
         self.assert_may_wait();
         let me = cpu.id();
-        let mine = joined.ask();
+        let mine = coalesced.ask();
         let mut turns = 0;
         loop {
-            let served = joined.served();
-            // Over, not begun: a task that shares a flush waits for its end. [mutant JoinerSkipsWait]
+            let served = coalesced.served();
+            // Over, not begun: a task that shares a flush waits for its end. [mutant CoalescerSkipsWait]
             if served.up_to >= mine {
-                cpu.stats.add(Counter::Joined, 1);
+                cpu.stats.add(Counter::Coalesced, 1);
                 return;
             }
             match served.by {
@@ -121,15 +121,15 @@ impl<H: Hardware> Engine<'_, H> {
                     debug_assert!(other != me, "a CPU waits for a flush that it makes itself");
                     self.wait_a_turn_for(me, cpu, other, &mut turns);
                 }
-                None if joined.begin(served, me) => break,
+                None if coalesced.begin(served, me) => break,
                 None => {}
             }
         }
         // Read before the flush begins. It serves only the tasks that had changed their entries by then: a CPU may have
-        // flushed and walked the tables again before a later change. [mutant JoinedLate]
-        let before = joined.asked();
+        // flushed and walked the tables again before a later change. [mutant CoalescedLate]
+        let before = coalesced.asked();
         self.flush_from(cpu, space, None, Scope::Tables);
-        joined.end(before);
+        coalesced.end(before);
     }
 
     /// Flushes on this CPU (`me`) and others what a batch knows of one space: mostly one range, or everything. The batch

@@ -1,8 +1,8 @@
 //! Batches (S0): one place where entries that changed wait for their flush, and where frames wait with them.
 //!
 //! A [`Batch`] owns the frames that were unmapped and gives them back as [`Flushed`], the proof that no CPU uses a
-//! translation to them any more (C1), from [`Batch::finish`]; or, with lazy unmap, as [`Owed`], from
-//! [`Batch::finish_owed`]: those are not flushed, and go behind a [`Residue`](crate::Residue). Dropped, a batch flushes
+//! translation to them any more (C1), from [`Batch::finish`]; or, with lazy unmap, as [`Deferred`], from
+//! [`Batch::finish_deferred`]: those are not flushed, and go behind a [`DeferredFlush`](crate::Residue). Dropped, a batch flushes
 //! first. The file is long because every way in which frames leave a batch is in it, beside the rules that they share.
 //!
 //! When the flush happens depends on [`Purpose`] and policy. The changes of one call ([`Purpose::Call`]) are always
@@ -13,17 +13,17 @@
 //! nothing else.
 //!
 //! Changes are reported under locks, so a report waits for no CPU, ever: a batch flushes a change that it has no place
-//! for at its end, too ([`unplaced`](crate::unplaced)).
+//! for at its end, too ([`overflow`](crate::unplaced)).
 //!
-//! While a flush is outstanding the space's debt is not zero; it rises under the table's lock as the
-//! entry is reported, and falls after the flush. A second actor that takes the lock, finds the
-//! entry cleared and would rely on it calls [`Engine::settle`] first, and pays.
+//! While a flush is outstanding the space's deferred flush is not zero; it rises under the table's lock as the
+//! entry is reported, and falls after the flush. A later observer that takes the lock, finds the
+//! entry cleared and would rely on it calls [`Engine::flush_pending`] first, and pays.
 
 use crate::addr::PageRange;
 use crate::cpu_set::{CpuId, CpuSet};
 use crate::engine::Engine;
 use crate::flush::SPACES;
-use crate::flushed::{Flushed, Outcome, Owed};
+use crate::flushed::{Flushed, Outcome, Deferred};
 use crate::frames::{FrameList, InPlace};
 use crate::hardware::{Hardware, Scope};
 use crate::ledger::Stamp;
@@ -32,7 +32,7 @@ use crate::request::Request;
 use crate::space::AddressSpace;
 use crate::stack::Stack;
 use crate::stats::Counter;
-use crate::unplaced::Unplaced;
+use crate::overflow::Overflow;
 use core::marker::PhantomData;
 use core::mem::ManuallyDrop;
 use core::ops::Deref;
@@ -47,7 +47,7 @@ pub enum Purpose {
     /// Pages about to move to other frames.
     Migration,
     /// Clean pages that were mapped read-only everywhere, taken away by reclaim or demotion: the
-    /// batch may end with [`Batch::finish_owed`], so nothing is sent before.
+    /// batch may end with [`Batch::finish_deferred`], so nothing is sent before.
     Lazy,
 }
 
@@ -66,7 +66,7 @@ where
 {
     pub(crate) unflushed: Unflushed<'e, 'm, H, S, N>,
     pub(crate) frames: L,
-    /// An [`Owed`] has the frames, whose translations CPUs may still use. If this is still set when there is no such
+    /// An [`Deferred`] has the frames, whose translations CPUs may still use. If this is still set when there is no such
     /// value, the embedder has forgotten it ([`core::mem::forget`]): then the frames are leaked.
     borrowed: bool,
     frame: PhantomData<F>,
@@ -111,7 +111,7 @@ where
     pub(crate) cpu: CpuId,
     pub(crate) pending: Stack<Pending<S>, N>,
     /// The changes that had no place among these.
-    pub(crate) unplaced: Option<Unplaced>,
+    pub(crate) overflow: Option<Overflow>,
 }
 
 impl<'m, H: Hardware> Engine<'m, H> {
@@ -157,7 +157,7 @@ impl<'m, H: Hardware> Engine<'m, H> {
                 // The first change that is sent says which.
                 cpu: CpuId::default(),
                 pending: Stack::new(),
-                unplaced: None,
+                overflow: None,
             },
             frames,
             borrowed: false,
@@ -258,13 +258,13 @@ where
     }
 
     /// The lock is dropped under which changes were reported: with S0 off, and a purpose other than a call's, flushes
-    /// them; the frames stay. With S0 on it does nothing, and so it does where the flush may be owed. So a kernel that
+    /// them; the frames stay. With S0 on it does nothing, and so it does where the flush may be deferred. So a kernel that
     /// calls it each time flushes once for each change with S0 off, and once for the batch with S0 on. One that does
     /// not call it flushes at the end of the batch. May wait for other CPUs.
     #[inline]
     pub fn unlocked(&mut self) {
         self.lose_borrowed();
-        if !self.unflushed.is_deferred() && !self.unflushed.is_empty() {
+        if !self.unflushed.has_pending_batch() && !self.unflushed.is_empty() {
             self.unflushed.flush();
         }
     }
@@ -284,7 +284,7 @@ where
         self.unflushed.flush();
     }
 
-    /// Frames of an [`Owed`] that was forgotten never come out: they are leaked, which is safe.
+    /// Frames of an [`Deferred`] that was forgotten never come out: they are leaked, which is safe.
     #[inline]
     pub(crate) fn lose_borrowed(&mut self) {
         if self.borrowed {
@@ -304,20 +304,20 @@ where
 
     /// Owes the flush until the frames are reused (S3), if policy and ledger allow it; otherwise flushes. May wait for
     /// other CPUs if it flushes, and if the ledger is full; and for devices, if there are any
-    /// ([`Hardware::HAS_SECONDARY`]), whose part is never owed.
+    /// ([`Hardware::HAS_SECONDARY`]), whose part is never deferred.
     ///
     /// A batch is flushed, too, if it has an unlinked table, was told of mappings of the kernel and of a user space, or
     /// of more spaces than it has places for, or if more batches of a space are outstanding than are counted.
     ///
     /// The caller vouches that every mapping of every frame was read-only and clean, or was one of the kernel that no
-    /// CPU uses any more ([`crate::kernel`]). It puts each frame behind its residue before it drops the lock under
-    /// which it began that ([`Residue::begin`](crate::Residue::begin)). It may drop the locks of the tables before this
-    /// call: second actors find the batch outstanding, then the debt.
+    /// CPU uses any more ([`crate::kernel`]). It puts each frame behind its deferred flush before it drops the lock under
+    /// which it began that ([`DeferredFlush::begin`](crate::Residue::begin)). It may drop the locks of the tables before this
+    /// call: later observers find the batch outstanding, then the deferred flush.
     ///
     /// The engine checks none of this. A mapping counts for as long as a CPU may use it: before the caller passes over
     /// an entry of the frame that another CPU has cleared or write-protected, it makes sure that the other CPU's batch
-    /// has flushed ([`Engine::settle_deferred`]).
-    pub fn finish_owed(&mut self) -> Outcome<'_, F, L> {
+    /// has flushed ([`Engine::flush_pending_batches`]).
+    pub fn finish_deferred(&mut self) -> Outcome<'_, F, L> {
         let engine = self.unflushed.engine;
         self.lose_borrowed();
         let pending = self.unflushed.pending.as_slice();
@@ -326,33 +326,33 @@ where
             .any(|entry| entry.request.scope() == Scope::Tables);
         let of_kernel = |entry: &&Pending<S>| entry.space.id().is_kernel();
         let kernels = pending.iter().filter(of_kernel).count();
-        // A stamp is for the kernel's mappings or for users', never for both: a payer leaves the kernel's debts to the
-        // entry of a CPU that runs a program, and must not leave it the debts of its space. [mutant MixedDebtOwed]
+        // A stamp is for the kernel's mappings or for users', never for both: a payer leaves the kernel's deferred flushes to the
+        // entry of a CPU that runs a program, and must not leave it the deferred flushes of its space. [mutant MixedFlushDeferred]
         let both = (1..pending.len()).contains(&kernels);
-        let unplaced = self.unflushed.unplaced.is_some();
-        if !engine.on().lazy_unmap || tables || unplaced || both {
+        let overflow = self.unflushed.overflow.is_some();
+        if !engine.on().lazy_unmap || tables || overflow || both {
             return Outcome::Flushed(self.finish());
         }
         let me = engine.hw.this_cpu();
         if H::HAS_SECONDARY {
             engine.assert_may_wait();
         }
-        // Before the debt is one of CPUs alone.
+        // Before the deferred flush is one of CPUs alone.
         let told = engine.start_secondary(self.unflushed.requests());
         engine.wait_for_secondary(me, told);
         // After the entries were cleared: a flush that began before this tick pays nothing of it.
         let Some(stamp) = engine.take_stamp(me) else {
-            engine.count(me, Counter::DebtsRefused, 1);
+            engine.count(me, Counter::DeferralsRefused, 1);
             return Outcome::Flushed(self.finish());
         };
-        engine.count(me, Counter::DebtsTaken, 1);
+        engine.count(me, Counter::FlushesDeferred, 1);
         let mut cpus = CpuSet::none();
         for (number, entry) in self.unflushed.pending.as_slice().iter().enumerate() {
-            // The debt first, then the set: a CPU that loads the space enters the set before it
-            // reads the debt, so one of the two sees the other.
-            // And owe before the debt ends: a second actor finds the one or the other. [mutant DebtEndsBeforeOwed]
-            entry.space.owe(stamp);
-            engine.end_debt(&entry.space);
+            // The deferred flush first, then the set: a CPU that loads the space enters the set before it
+            // reads the deferred flush, so one of the two sees the other.
+            // And defer before the deferred flush ends: a later observer finds the one or the other. [mutant PendingEndsBeforeDeferred]
+            entry.space.defer(stamp);
+            engine.end_pending(&entry.space);
             match number {
                 // Mostly the only one: its set is not copied.
                 0 => entry.space.read_loaded(&mut cpus, engine.count),
@@ -364,7 +364,7 @@ where
             .record(stamp, engine.count, &cpus, kernels != 0);
         self.unflushed.pending.clear();
         self.borrowed = true;
-        Outcome::Owed(Owed::new(
+        Outcome::Deferred(Deferred::new(
             &mut self.frames,
             Stamp(stamp),
             &mut self.borrowed,
@@ -406,23 +406,23 @@ where
         if !self.joins() {
             return self.add_another(space, range, scope);
         }
-        if !self.engine.begin_debt(&space) {
-            return self.add_unplaced(&space, range, scope);
+        if !self.engine.begin_pending(&space) {
+            return self.add_overflow(&space, range, scope);
         }
         self.pending
             .push(Pending::first(space, range, scope, false, true));
     }
 
-    /// Whether the flush may be owed until the frames are reused.
+    /// Whether the flush may be deferred until the frames are reused.
     #[inline]
-    fn may_owe(&self) -> bool {
+    fn may_defer(&self) -> bool {
         self.purpose == Purpose::Lazy && self.engine.on().lazy_unmap
     }
 
     /// Whether changes wait for the end of the batch.
     #[inline]
-    fn is_deferred(&self) -> bool {
-        self.engine.on().batch || self.purpose == Purpose::Call || self.may_owe()
+    fn has_pending_batch(&self) -> bool {
+        self.engine.on().batch || self.purpose == Purpose::Call || self.may_defer()
     }
 
     /// Whether what is added is flushed with the rest, and nothing is sent before.
@@ -434,22 +434,22 @@ where
     /// Whether nothing is outstanding.
     #[inline]
     pub(crate) fn is_empty(&self) -> bool {
-        self.pending.is_empty() && self.unplaced.is_none()
+        self.pending.is_empty() && self.overflow.is_none()
     }
 
     /// There is no place for this space, or no more batches of it are counted.
     #[cold]
-    fn add_unplaced(&mut self, space: &S, range: Option<PageRange>, scope: Scope) {
+    fn add_overflow(&mut self, space: &S, range: Option<PageRange>, scope: Scope) {
         let request = Request::of(range, scope);
         self.engine
-            .report_unplaced(space, &request, &mut self.unplaced);
+            .report_overflow(space, &request, &mut self.overflow);
     }
 
     #[inline(never)]
     fn add_another(&mut self, space: S, range: Option<PageRange>, scope: Scope) {
         let engine = self.engine;
         let request = || Request::of(range, scope);
-        if !self.joins() && !self.is_deferred() && !H::HAS_SECONDARY {
+        if !self.joins() && !self.has_pending_batch() && !H::HAS_SECONDARY {
             // The barrier is this CPU's alone. For devices there would be a wait, so they have it at the end.
             return engine.flush_by_broadcast([(&*space, &request())].into_iter());
         }
@@ -458,13 +458,13 @@ where
             self.cpu = me;
         }
         let found = self.find(&space);
-        if found.is_none() && (self.pending.is_full() || !engine.begin_debt(&space)) {
-            return self.add_unplaced(&space, range, scope);
+        if found.is_none() && (self.pending.is_full() || !engine.begin_pending(&space)) {
+            return self.add_overflow(&space, range, scope);
         }
         // On a machine with broadcasts, reclaim sends now and waits later.
         let send_now = engine.broadcasts().is_some()
             && self.purpose != Purpose::Call
-            && !self.may_owe()
+            && !self.may_defer()
             && me == self.cpu;
         if send_now {
             engine.broadcast_early(me, &space, &request());
@@ -503,10 +503,10 @@ where
         }
         let me = engine.hw.this_cpu();
         match self.pending.as_slice() {
-            [only] if self.unplaced.is_none() && engine.broadcasts().is_none() => {
+            [only] if self.overflow.is_none() && engine.broadcasts().is_none() => {
                 if !only.fresh || !engine.flush_alone(me, &only.space, &only.request) {
                     engine.flush_one(me, &only.space, &only.request);
-                    engine.end_debt(&only.space);
+                    engine.end_pending(&only.space);
                 }
                 self.pending.clear();
             }
@@ -521,9 +521,9 @@ where
         requests(self.pending.as_slice())
     }
 
-    pub(crate) fn end_debts(&mut self) {
+    pub(crate) fn end_all_pending(&mut self) {
         for entry in self.pending.as_slice() {
-            self.engine.end_debt(&entry.space);
+            self.engine.end_pending(&entry.space);
         }
         self.pending.clear();
     }
@@ -538,11 +538,11 @@ where
         } else if !self.pending.as_slice().is_empty() {
             engine.flush(self.requests());
         }
-        if let Some(unplaced) = self.unplaced.take() {
-            engine.flush_unplaced(me, &unplaced);
-            engine.wait_for_secondary(me, unplaced.told);
+        if let Some(overflow) = self.overflow.take() {
+            engine.flush_overflow(me, &overflow);
+            engine.wait_for_secondary(me, overflow.told);
         }
-        self.end_debts();
+        self.end_all_pending();
     }
 
     /// Sends what was not sent, on a machine with broadcasts, and executes the barrier of this CPU.

@@ -36,7 +36,7 @@
 //! between. A page of which it is not known yet what comes after it (an unmap) is reported with
 //! [`Scope::Tables`] if a page of another size may take its place: a large page on x86-64. Who
 //! writes an entry into a place that another CPU has emptied calls
-//! [`Engine::settle_tables`](crate::Engine::settle_tables) before.
+//! [`Engine::flush_pending_tables`](crate::Engine::settle_tables) before.
 //!
 //! On x86-64, two page sizes for one address are a machine check on AMD's family 10h
 //! ([erratum 383](https://www.amd.com/system/files/TechDocs/41322_10h_Rev_Gd.pdf))

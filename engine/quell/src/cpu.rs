@@ -1,11 +1,11 @@
 //! What a CPU is doing, and which CPUs are interrupted.
 //!
 //! Each CPU says in one word whether it runs user code, keeps a root without using it, or has none. Only that CPU
-//! writes the word, with one exception ([`Activity::UserOwing`]). Initiators read it: [`CpuState::must_be_asked`] alone
+//! writes the word, with one exception ([`Activity::UserDeferring`]). Initiators read it: [`CpuState::must_be_asked`] alone
 //! decides whether a CPU that has a space loaded may hold translations of it that no other event will flush, and so
-//! must be interrupted. Flushes, the retirement of a space and payments of what lazy unmap owes all ask it.
+//! must be interrupted. Flushes, the retirement of a space and payments of what lazy unmap defers all ask it.
 //!
-//! The CPU answers its own half of the question as it loads a space or comes back to it: by generation and debt, in
+//! The CPU answers its own half of the question as it loads a space or comes back to it: by generation and deferred flush, in
 //! [`switch`](crate::switch).
 
 use crate::hardware::{Hardware, Scope, Tag};
@@ -31,7 +31,7 @@ pub(crate) enum Activity {
     User = 4,
     /// It runs such a program, and an initiator has left a flush of the kernel's mappings to its entry. The only state
     /// that others write.
-    UserOwing = 5,
+    UserDeferring = 5,
     /// It has entered the kernel, and flushes first.
     Entering = 6,
 }
@@ -43,7 +43,7 @@ impl Activity {
             2 => Activity::Detached,
             3 => Activity::Waking,
             4 => Activity::User,
-            5 => Activity::UserOwing,
+            5 => Activity::UserDeferring,
             6 => Activity::Entering,
             _ => Activity::Running,
         }
@@ -74,12 +74,12 @@ pub(crate) enum Concern {
     Flush(Scope),
     /// That no walker reads the tables of a space that dies.
     Retirement,
-    /// That no translation is used whose flush is owed as of this stamp.
-    Debt(u64),
+    /// That no translation is used whose flush is deferred as of this stamp.
+    Deferral(u64),
     /// That no translation of the kernel's half is used which this flush covers.
     Kernel,
-    /// That no translation of the kernel's half is used whose flush is owed as of this stamp.
-    KernelDebt(u64),
+    /// That no translation of the kernel's half is used whose flush is deferred as of this stamp.
+    KernelDeferral(u64),
     /// That nothing is executed which was fetched before.
     Text,
 }
@@ -102,11 +102,11 @@ impl Concern {
 pub(crate) enum Asked {
     /// It must.
     Must,
-    /// It uses nothing now, and compares generations and debts before it does again.
+    /// It uses nothing now, and compares generations and deferred flushes before it does again.
     Lazy,
     /// It has left its root, and compares as it loads the next one.
     Detached,
-    /// It has flushed since the debt was taken.
+    /// It has flushed since the deferred flush was taken.
     Flushed,
 }
 
@@ -116,13 +116,13 @@ pub(crate) enum Entry {
     /// No flush was left to it.
     Paid,
     /// It must flush the kernel's mappings, and say so with [`CpuState::has_entered`].
-    Owing,
+    Deferring,
     /// An NMI, in the middle of such an entry.
     Nested,
 }
 
 /// The state of a CPU by which initiators decide whether to interrupt it. Written by it alone, rarely; but see
-/// [`Activity::UserOwing`].
+/// [`Activity::UserDeferring`].
 #[repr(align(64))]
 struct Published<W> {
     /// An [`Activity`].
@@ -172,16 +172,16 @@ impl<W: Word> CpuState<W> {
     }
 
     /// Whether this CPU, which was found among those that have a space loaded, must be asked to flush, or
-    /// why not. Asked by others, after they have changed what the CPU compares: the generation, or the debt.
+    /// why not. Asked by others, after they have changed what the CPU compares: the generation, or the deferred flush.
     #[inline]
     pub(crate) fn must_be_asked(&self, concern: Concern) -> Asked {
         let published = &self.published;
         let tables = match concern {
             Concern::Flush(scope) => scope == Scope::Tables,
             Concern::Retirement => true,
-            Concern::Debt(_) => false,
-            Concern::KernelDebt(stamp) => {
-                // A flush of a user's tag does not reach the kernel's mappings. [mutant KernelDebtPaidByTag]
+            Concern::Deferral(_) => false,
+            Concern::KernelDeferral(stamp) => {
+                // A flush of a user's tag does not reach the kernel's mappings. [mutant KernelDeferralFlushedByTag]
                 return if Self::has_flushed_since(&published.all_flushed_at, stamp) {
                     Asked::Flushed
                 } else {
@@ -192,7 +192,7 @@ impl<W: Word> CpuState<W> {
             Concern::Text | Concern::Kernel => return Asked::Must,
         };
         // SeqCst pairs with `declare_running`, `wake`, `go_lazy` and `detach`: the initiator has changed the
-        // generation or the debt before it looks here, so it sees a CPU that is about to run, or that CPU
+        // generation or the deferred flush before it looks here, so it sees a CPU that is about to run, or that CPU
         // sees the change. A CPU found idle or without a root has its accesses behind it.
         // Lost without it: an idle CPU comes back.
         match Activity::of(published.activity.load(SeqCst)) {
@@ -201,7 +201,7 @@ impl<W: Word> CpuState<W> {
             Activity::Lazy if !tables => Asked::Lazy,
             Activity::Detached => Asked::Detached,
             _ => match concern {
-                Concern::Debt(stamp) if Self::has_flushed_since(&published.flushed_at, stamp) => {
+                Concern::Deferral(stamp) if Self::has_flushed_since(&published.flushed_at, stamp) => {
                     Asked::Flushed
                 }
                 _ => Asked::Must,
@@ -217,14 +217,14 @@ impl<W: Word> CpuState<W> {
         let mut seen = activity.load(Relaxed);
         // A program uses no mapping of the kernel, but the CPU's walker may roam in the kernel's half: freed tables
         // concern it. [mutant ProgramLeftForTables]
-        while matches!(Activity::of(seen), Activity::User | Activity::UserOwing)
+        while matches!(Activity::of(seen), Activity::User | Activity::UserDeferring)
             && scope == Scope::Leaf
         {
             // Written also where it says so already: the CPU sees the tables as they were before the last one that
             // has written.
             // Release pairs with `enter_kernel`: the CPU, which flushes next, walks the tables as they are now.
             // Lost without it: a program enters the kernel, whose mappings change.
-            match activity.compare_exchange(seen, Activity::UserOwing as u64, Release, Relaxed) {
+            match activity.compare_exchange(seen, Activity::UserDeferring as u64, Release, Relaxed) {
                 Ok(_) => {
                     // Acquire pairs with `enter_user`: what the CPU did with the kernel's mappings is over.
                     // Lost without it: a program is returned to while the kernel's mappings change.
@@ -308,12 +308,12 @@ impl<W: Word> CpuState<W> {
         victim
     }
 
-    /// It leaves the old space, to which it still belongs, for a new one. Unless anything is ever owed (`owes`), no CPU
+    /// It leaves the old space, to which it still belongs, for a new one. Unless anything is ever deferred (`defers`), no CPU
     /// asks when it has flushed.
     #[inline]
-    pub(crate) fn begin_switch(&self, owes: bool) {
+    pub(crate) fn begin_switch(&self, defers: bool) {
         self.private.space.store(SWITCHING, Relaxed);
-        if owes {
+        if defers {
             // A payer that finds this CPU in the new space's set must not find the old tag's newer flush time.
             self.published.flushed_at.store(0, Relaxed);
         }
@@ -332,15 +332,15 @@ impl<W: Word> CpuState<W> {
         }
     }
 
-    /// The new space is loaded. Unless anything is ever owed (`owes`), no CPU asks when it has flushed.
+    /// The new space is loaded. Unless anything is ever deferred (`defers`), no CPU asks when it has flushed.
     #[inline]
-    pub(crate) fn end_switch(&self, space: SpaceId, flushed_at: u64, owes: bool) {
+    pub(crate) fn end_switch(&self, space: SpaceId, flushed_at: u64, defers: bool) {
         self.private.space.store(space.0, Relaxed);
-        if !owes {
+        if !defers {
             return;
         }
         // Release pairs with `has_flushed_since`: what this CPU did under the tag that it had before is over.
-        // Lost without it: a claim against a CPU that leaves.
+        // Lost without it: a reuse against a CPU that leaves.
         self.published.flushed_at.store(flushed_at, Release);
     }
 
@@ -372,7 +372,7 @@ impl<W: Word> CpuState<W> {
             Activity::Running
         };
         // SeqCst pairs with `must_be_asked`: an initiator sees this CPU awake, or this CPU, which reads
-        // generation and debt next, sees the change.
+        // generation and deferred flush next, sees the change.
         // Lost without it: an idle CPU comes back.
         self.published.activity.store(activity as u64, SeqCst);
     }
@@ -401,7 +401,7 @@ impl<W: Word> CpuState<W> {
     #[inline]
     pub(crate) fn enter_kernel(&self) -> Entry {
         match self.activity() {
-            Activity::User | Activity::UserOwing => {}
+            Activity::User | Activity::UserDeferring => {}
             Activity::Entering => return Entry::Nested,
             _ => return Entry::Paid,
         }
@@ -411,11 +411,11 @@ impl<W: Word> CpuState<W> {
         match activity.compare_exchange(user, running, Relaxed, Relaxed) {
             Ok(_) => Entry::Paid,
             Err(_) => {
-                // Not a store, which reads nothing: initiators write "owing" over "owing", and the last of them counts.
+                // Not a store, which reads nothing: initiators write "deferring" over "deferring", and the last of them counts.
                 // Acquire pairs with `leave_to_entry`: the flush that follows is one of the tables as they are now.
-                // Lost without it: a program that owes a flush enters the kernel, whose mappings change.
+                // Lost without it: a program that has a deferred flush enters the kernel, whose mappings change.
                 activity.swap(Activity::Entering as u64, Acquire);
-                Entry::Owing
+                Entry::Deferring
             }
         }
     }
@@ -465,7 +465,7 @@ impl<W: Word> CpuState<W> {
     #[inline]
     fn publish(flushed_at: &W, now: u64) {
         // Release pairs with `has_flushed_since`: a payer that leaves this CPU out finds it flushed.
-        // Lost without it: a refill against a claim.
+        // Lost without it: a refill against a reuse.
         flushed_at.store(now, Release);
     }
 

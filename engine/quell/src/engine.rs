@@ -39,7 +39,7 @@ pub struct Engine<'m, H: Hardware> {
     /// See [`Engine::keeps_tags`].
     tags_on: bool,
     /// Whether a switch has nothing to keep, to compare or to note but the generation: there are no tags, no
-    /// broadcasts and no debts.
+    /// broadcasts and no deferred flushes.
     pub(crate) plain: bool,
     /// See [`Engine::flushes_at_once`].
     at_once: bool,
@@ -54,8 +54,8 @@ pub struct Engine<'m, H: Hardware> {
 impl<'m, H: Hardware> Engine<'m, H> {
     /// An engine for the CPUs `0..cpus.len()` of the machine. Never waits.
     ///
-    /// `ledger` is the memory of the flush clock (S3): as many batches can owe their flush at once as there
-    /// are ledger entries. 64 is plenty; without any, nothing is ever owed.
+    /// `ledger` is the memory of the flush clock (S3): as many batches can defer their flush at once as there
+    /// are ledger entries. 64 is plenty; without any, nothing is ever deferred.
     ///
     /// # Errors
     /// If there are no CPUs or more than [`MAX_CPUS`], if the machine's features contradict each other, if it has too

@@ -129,7 +129,7 @@ pub enum Unsupported {
         /// Which CPU.
         cpu: usize,
     },
-    /// Another engine has or had the ledger: each would pay the other's debts, on its own CPUs.
+    /// Another engine has or had the ledger: each would pay the other's deferred flushes, on its own CPUs.
     LedgerInUse,
 }
 

@@ -209,11 +209,11 @@ impl<H: Hardware> Engine<'_, H> {
         }
     }
 
-    /// Ends the debt of a batch that only this CPU has to hear of; `false`, and nothing was done, if another
+    /// Ends the deferred flush of a batch that only this CPU has to hear of; `false`, and nothing was done, if another
     /// CPU has the space loaded.
     ///
-    /// No table was written since the debt was raised. It, the set and a CPU that loads the space
-    /// are as in [`Engine::flush`], with the debt in the generation's place: see
+    /// No table was written since the deferred flush was raised. It, the set and a CPU that loads the space
+    /// are as in [`Engine::flush`], with the deferred flush in the generation's place: see
     /// [`crate::space`].
     #[inline(always)]
     pub(crate) fn flush_alone(
@@ -253,8 +253,8 @@ impl<H: Hardware> Engine<'_, H> {
             }
             let slot = cpu.slot(cpu.state.slot());
             let caught_up = slot.generation();
-            // Flush before the debt ends: a second actor, or an NMI handler of this CPU, that sees it gone relies on the
-            // flush. [mutants SkipLocalFlush, DebtEndsBeforeFlush]
+            // Flush before the deferred flush ends: a later observer, or an NMI handler of this CPU, that sees it gone relies on the
+            // flush. [mutants SkipLocalFlush, PendingEndsBeforeFlush]
             self.invalidate_here(cpu, slot, self.limited(me, request));
             // Another initiator's request that came in between stays behind, and the next one closes the gap.
             let before = space.end_batch_alone();
@@ -337,7 +337,7 @@ impl<H: Hardware> Engine<'_, H> {
     pub(crate) fn begin_shootdown(&self, me: CpuId) -> Shootdown {
         let mut shootdown = self.begin_without_outbox();
         // A flush that this one has preempted may still wait for targets that read the outbox.
-        shootdown.outbox = !self.on().inline_requests && self.cpu(me).outbox.claim();
+        shootdown.outbox = !self.on().inline_requests && self.cpu(me).outbox.flush_before_reuse();
         shootdown
     }
 
@@ -399,7 +399,7 @@ impl<H: Hardware> Engine<'_, H> {
             // [mutant KernelLostInMerge]
             Concern::Kernel => Marks::KERNEL,
             Concern::Text => Marks::TEXT,
-            Concern::Flush(_) | Concern::Retirement | Concern::Debt(_) | Concern::KernelDebt(_) => {
+            Concern::Flush(_) | Concern::Retirement | Concern::Deferral(_) | Concern::KernelDeferral(_) => {
                 Marks::NONE
             }
         };
@@ -430,7 +430,7 @@ impl<H: Hardware> Engine<'_, H> {
             Asked::Must => None,
             Asked::Lazy => Some(Counter::SkippedLazy),
             Asked::Detached => Some(Counter::SkippedLeft),
-            Asked::Flushed => Some(Counter::PaidByOthers),
+            Asked::Flushed => Some(Counter::FoundFlushed),
         };
         if let Some(counter) = skipped {
             here.stats.add(counter, 1);
@@ -543,7 +543,7 @@ impl<H: Hardware> Engine<'_, H> {
     /// No program sees the difference. But a target may load lines speculatively until it has flushed, and there are
     /// frames that bear no such load: those whose memory type or encryption is to change, that a guest is to have for
     /// itself alone, or that leave the machine. For them this is called after they have come out of a batch, or were
-    /// claimed. It says nothing of CPUs that were not asked: one that has the space loaded lazily, unless the change
+    /// reused. It says nothing of CPUs that were not asked: one that has the space loaded lazily, unless the change
     /// was reported with [`Scope::Tables`]; and, of the kernel's mappings, one that is left alone until it enters the
     /// kernel ([`user_mode`](crate::user_mode)).
     pub fn quiesce(&self) {

@@ -1,7 +1,7 @@
-//! Frames that come out of a batch: their flush is over, or it is owed.
+//! Frames that come out of a batch: their flush is over, or it is deferred.
 //!
 //! [`Flushed`] is the proof that no CPU uses a translation to these frames any more (C1): only the engine makes it,
-//! after the flush. [`Owed`] proves nothing: the embedder puts each of its frames behind a [`Residue`](crate::Residue).
+//! after the flush. [`Deferred`] proves nothing: the embedder puts each of its frames behind a [`DeferredFlush`](crate::Residue).
 
 use crate::frames::{FrameList, InPlace};
 use crate::ledger::Stamp;
@@ -39,50 +39,50 @@ impl<F, L: FrameList<F>> Drop for Flushed<'_, F, L> {
     }
 }
 
-/// Frames whose flush is owed until reuse: each goes behind a [`Residue`](crate::Residue).
-#[must_use = "frames that are not taken out are dropped, and a frame that is dropped may be reused before its debt is paid"]
-pub struct Owed<'b, F, L: FrameList<F> = InPlace<F>> {
+/// Frames whose flush is deferred until reuse: each goes behind a [`DeferredFlush`](crate::Residue).
+#[must_use = "frames that are not taken out are dropped, and a frame that is dropped may be reused before its deferred flush is made"]
+pub struct Deferred<'b, F, L: FrameList<F> = InPlace<F>> {
     frames: Flushed<'b, F, L>,
     stamp: Stamp,
     /// Tells the batch that this value has its frames.
     borrowed: &'b mut bool,
 }
 
-impl<'b, F, L: FrameList<F>> Owed<'b, F, L> {
+impl<'b, F, L: FrameList<F>> Deferred<'b, F, L> {
     pub(crate) fn new(frames: &'b mut L, stamp: Stamp, borrowed: &'b mut bool) -> Self {
-        Owed {
+        Deferred {
             frames: Flushed::new(frames),
             stamp,
             borrowed,
         }
     }
 
-    /// The tick of the flush clock at which the flush began to be owed.
+    /// The tick of the flush clock at which the flush began to be deferred.
     pub fn stamp(&self) -> Stamp {
         self.stamp
     }
 }
 
-impl<F, L: FrameList<F>> Iterator for Owed<'_, F, L> {
+impl<F, L: FrameList<F>> Iterator for Deferred<'_, F, L> {
     type Item = F;
     fn next(&mut self) -> Option<F> {
         self.frames.next()
     }
 }
 
-impl<F, L: FrameList<F>> Drop for Owed<'_, F, L> {
+impl<F, L: FrameList<F>> Drop for Deferred<'_, F, L> {
     /// The frames go with it.
     fn drop(&mut self) {
         *self.borrowed = false;
     }
 }
 
-/// How a batch that wanted to owe its flush ended.
+/// How a batch that wanted to defer its flush ended.
 pub enum Outcome<'b, F, L: FrameList<F> = InPlace<F>> {
-    /// The batch was flushed and nothing is owed: S3 is off, the ledger is full, a page-table page was unlinked, the
+    /// The batch was flushed and no flush is deferred: S3 is off, the ledger is full, a page-table page was unlinked, the
     /// batch was told of mappings of the kernel and of a user space, or of more spaces than it has places for, or more
     /// batches of a space are outstanding than are counted.
     Flushed(Flushed<'b, F, L>),
-    /// The flush is owed.
-    Owed(Owed<'b, F, L>),
+    /// The flush is deferred.
+    Deferred(Deferred<'b, F, L>),
 }

@@ -128,7 +128,7 @@ impl<H> PlaceOf<H> {
 /// # Safety
 /// Memory that a kernel frees after a flush is safe only if the flush happened. The implementation gives the
 /// guarantees above, its [`Hardware::Broadcasts`] gives those of [`Broadcast`], [`Hardware::this_cpu`] names the CPU
-/// that executes the call and no other CPU at the same time, and [`Hardware::features`] claims nothing that the
+/// that executes the call and no other CPU at the same time, and [`Hardware::features`] reuses nothing that the
 /// machine lacks.
 #[allow(unsafe_code)] // A declaration: there is nothing unsafe in here.
 pub unsafe trait Hardware: Sized + Send + Sync {
@@ -260,9 +260,9 @@ pub unsafe trait Hardware: Sized + Send + Sync {
 
     /// Starts to invalidate the translations that other walkers of a space's tables hold: an IOMMU that shares them, a
     /// hypervisor's second stage. `root` is the space's; `range` has changed, or all of the space if it is `None`.
-    /// Called after the tables were changed, on the CPU that flushes or owes the flush, for every change that needs a
-    /// flush, even if no CPU must be interrupted. If the flush is owed until reuse (S3), this is called at the unmap,
-    /// not when the debt is paid.
+    /// Called after the tables were changed, on the CPU that flushes or defers the flush, for every change that needs a
+    /// flush, even if no CPU must be interrupted. If the flush is deferred until reuse (S3), this is called at the unmap,
+    /// not when the deferred flush is made.
     ///
     /// It may be called under the lock of a table, and waits for nothing: [`Hardware::secondary_is_done`] is asked
     /// later.
@@ -331,7 +331,7 @@ pub unsafe trait Hardware: Sized + Send + Sync {
     }
 
     /// Whether this CPU may wait for others now. Asked, in debug builds alone, by every call that says that it may wait
-    /// and is about to: a batch that finishes, [`Engine::claim`](crate::Engine::claim),
+    /// and is about to: a batch that finishes, [`Engine::flush_before_reuse`](crate::Engine::claim),
     /// [`Engine::retire`](crate::Engine::retire) and others.
     ///
     /// It may not while it holds a lock for which another CPU spins with interrupts off, unless that

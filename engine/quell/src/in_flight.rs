@@ -6,7 +6,7 @@
 //! defines [`Hardware::flush_answered`], which every target calls after it has answered, and lets it wake the thread,
 //! or queue the work, that asks.
 //!
-//! The frames stay in the batch, and the spaces' debts stand, until the flush is over: second actors settle as for any
+//! The frames stay in the batch, and the spaces' deferred flushes stand, until the flush is over: later observers flush what is pending as for any
 //! other batch. Meanwhile the batch is borrowed and takes nothing more.
 //!
 //! On machines that broadcast, a barrier of the CPU that has sent the broadcasts completes the flush: the first
@@ -18,9 +18,9 @@
 //!
 //! # What this does not guarantee
 //!
-//! Progress without a look: until the kernel calls [`InFlight::is_done`], the debts of the flush stand, and second
+//! Progress without a look: until the kernel calls [`InFlight::is_done`], the deferred flushes of the flush stand, and second
 //! actors pay for each. If an [`InFlight`] is forgotten ([`core::mem::forget`]), the batch still holds its frames and
-//! debts: finished or dropped, it flushes again. The engine then takes a started flush to be under way for good, and
+//! deferred flushes: finished or dropped, it flushes again. The engine then takes a started flush to be under way for good, and
 //! every CPU that flushes for others tells the machine so ([`Hardware::flush_answered`]).
 
 use crate::batch::{Batch, Unflushed};
@@ -36,7 +36,7 @@ use crate::request::Request;
 use crate::secondary::Mark;
 use crate::space::AddressSpace;
 use crate::stack::Stack;
-use crate::unplaced::Unplaced;
+use crate::overflow::Overflow;
 use crate::word::Word;
 use core::ops::Deref;
 use core::sync::atomic::Ordering::Relaxed;
@@ -60,7 +60,7 @@ impl<H: Hardware> Engine<'_, H> {
         &self,
         me: CpuId,
         requests: impl ExactSizeIterator<Item = (&'s AddressSpace<H>, &'s Request)> + Clone,
-        unplaced: Option<&Unplaced>,
+        overflow: Option<&Overflow>,
         told: Mark,
     ) -> Awaited
     where
@@ -72,15 +72,15 @@ impl<H: Hardware> Engine<'_, H> {
         // Relaxed: a target that sees a post of this flush sees it started.
         self.started.fetch_add(1, Relaxed);
         let (mut scope, mut kernel) = self.post_all(me, requests, &mut mine, &mut shootdown);
-        let unplaced = unplaced.map(|unplaced| (self.cpus_of(unplaced), unplaced));
-        if let Some((cpus, more)) = &unplaced {
+        let overflow = overflow.map(|overflow| (self.cpus_of(overflow), overflow));
+        if let Some((cpus, more)) = &overflow {
             self.post_whole(me, cpus, more.scope, more.kernel, &mut shootdown);
             (scope, kernel) = (scope.max(more.scope), kernel || more.kernel);
         }
         let cpu = self.cpu(me);
         self.interrupt(cpu, &shootdown);
         self.flush_own(me, cpu, mine.as_slice());
-        if let Some((cpus, more)) = &unplaced {
+        if let Some((cpus, more)) = &overflow {
             self.flush_whole_here(me, cpus, more.scope, more.kernel);
         }
         self.let_interrupts_in(&shootdown);
@@ -136,7 +136,7 @@ where
         let me = engine.hw.this_cpu();
         if let [only] = self.pending.as_slice()
             && only.fresh
-            && self.unplaced.is_none()
+            && self.overflow.is_none()
             // That would wait for devices.
             && !H::HAS_SECONDARY
             && engine.flush_alone(me, &only.space, &only.request)
@@ -149,7 +149,7 @@ where
         // After those that it may have told of what has no place.
         let told = engine.start_secondary(self.requests());
         if engine.broadcasts().is_none() {
-            return Some(engine.start_flush(me, self.requests(), self.unplaced.as_ref(), told));
+            return Some(engine.start_flush(me, self.requests(), self.overflow.as_ref(), told));
         }
         let carried = me != self.cpu;
         let pending = self.pending.as_slice();
@@ -167,7 +167,7 @@ where
         })
     }
 
-    /// Whether what was started is over; then the debts of the batch end. Never waits for another CPU's answer, or for
+    /// Whether what was started is over; then the deferred flushes of the batch end. Never waits for another CPU's answer, or for
     /// a device.
     fn is_over(&mut self, awaited: &mut Awaited) -> bool {
         let engine = self.engine;
@@ -175,8 +175,8 @@ where
             // That of the CPU that has sent them; any other sends them again.
             let me = engine.hw.this_cpu();
             self.complete_broadcasts(me);
-            if let Some(unplaced) = &self.unplaced {
-                engine.flush_unplaced(me, unplaced);
+            if let Some(overflow) = &self.overflow {
+                engine.flush_overflow(me, overflow);
             }
             awaited.barrier = false;
         } else if !engine.has_answers(awaited) {
@@ -188,8 +188,8 @@ where
         if engine.broadcasts().is_none() {
             engine.end_started();
         }
-        self.unplaced = None;
-        self.end_debts();
+        self.overflow = None;
+        self.end_all_pending();
         true
     }
 }

@@ -52,7 +52,7 @@ impl<W: Word> Outbox<W> {
 
     /// Takes the outbox for a flush of its own CPU; `false` if one that this flush has preempted still
     /// has it. Called with interrupts masked.
-    pub(crate) fn claim(&self) -> bool {
+    pub(crate) fn flush_before_reuse(&self) -> bool {
         // The targets of a flush that this one has preempted have yet to read the outbox. [mutant OutboxOverwritten]
         let free = self.busy.load(Relaxed) == 0;
         if free {
@@ -365,7 +365,7 @@ impl<W: Word> Inbox<W> {
 
     /// Whether the CPU has acknowledged a request that it has not flushed yet. Asked by its own CPU.
     #[inline]
-    pub(crate) fn owes_flush(&self) -> bool {
+    pub(crate) fn defers_flush(&self) -> bool {
         self.acks.received.load(Relaxed) != self.acks.done.load(Relaxed)
     }
 

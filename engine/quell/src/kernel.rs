@@ -28,12 +28,12 @@
 //! The kernel may unmap a range that it uses no more without a flush, whatever its rights were. Instead of rules 1 to 4
 //! of [`lazy`](crate::lazy) it keeps two, because no access to such a range is lawful:
 //!
-//! 1. It gives the *addresses* out again after [`Engine::settle_stamp`], with the stamp that
-//!    [`Owed::stamp`](crate::Owed::stamp) returned and that it keeps with the range.
-//! 2. It gives the *frames* to a new owner after [`Engine::claim`], each behind its [`Residue`](crate::Residue).
+//! 1. It gives the *addresses* out again after [`Engine::flush_until`], with the stamp that
+//!    [`Deferred::stamp`](crate::Owed::stamp) returned and that it keeps with the range.
+//! 2. It gives the *frames* to a new owner after [`Engine::flush_before_reuse`], each behind its [`DeferredFlush`](crate::Residue).
 //!
 //! So as many ranges as the ledger has entries share one flush of everything on every CPU. Only a flush that reaches
-//! the kernel's mappings pays their debts: flushes of user spaces do not, and claims of users' frames leave such debts
+//! the kernel's mappings makes their deferred flushes: flushes of user spaces do not, and reuses of users' frames leave such deferred flushes
 //! alone.
 //!
 //! # Text
@@ -46,7 +46,7 @@
 //!
 //! The embedder keeps the upper levels of the kernel's half the same in all roots: it adds a top-level entry to all of
 //! them, and clears one in all of them before the table below goes into a batch. [`Engine::catch_up`] does not pay
-//! debts of the kernel's mappings. A kernel space has no end.
+//! deferred flushes of the kernel's mappings. A kernel space has no end.
 
 use crate::addr::Frame;
 use crate::cpu::{Activity, Concern, Loaded};
@@ -142,7 +142,7 @@ impl<H: Hardware> Engine<'_, H> {
     pub(crate) fn flush_everything(&self, me: CpuId) {
         let cpu = self.cpu(me);
         self.count(me, Counter::FlushedFull, 1);
-        // The clock before the flush, which pays no debt that is taken meanwhile. [mutant ClockReadAfterFlush]
+        // The clock before the flush, which makes no deferred flush that is taken meanwhile. [mutant ClockReadAfterFlush]
         let now = self.ledger.now();
         self.hw.invalidate(Invalidate::Everything);
         cpu.state.flushed_everything(now);

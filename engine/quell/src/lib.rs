@@ -105,13 +105,13 @@
 //! | [`request`] | what to invalidate |
 //! | [`pending`] | the changes of one space in a batch |
 //! | [`batch`] | batches, which own frames and yield them against proof of the flush (S0) |
-//! | [`unplaced`] | changes that a batch has no place for |
-//! | [`flushed`] | frames that come out of batches: with that proof, or with a debt |
+//! | [`overflow`] | changes that a batch has no place for |
+//! | [`flushed`] | frames that come out of batches: with that proof, or with a deferred flush |
 //! | [`target`] | the handler of a request on its target |
 //! | [`in_flight`] | flushes that were started and are not waited for |
 //! | [`flush`] | the shootdown: generation, post, interrupt, local flush, wait (S4) |
 //! | [`at_once`] | the same for one change, without a batch |
-//! | [`joined`] | which flush of everything serves which tasks that share it |
+//! | [`coalesced`] | which flush of everything serves which tasks that share it |
 //! | [`inbox`], [`flush_info`] | how a request reaches a CPU and is acknowledged |
 //! | [`cpu`] | what a CPU is doing, and whether it must be interrupted |
 //! | [`broadcast`] | flushes on machines whose invalidations reach every CPU |
@@ -122,14 +122,14 @@
 //! | [`user_mode`] | CPUs that run programs and are not disturbed for the kernel's mappings |
 //! | [`hotplug`] | CPUs that come and go |
 //! | [`tags`], [`asid`] | PCIDs of each CPU's own, ASIDs that mean the same everywhere (S2) |
-//! | [`lazy`], [`ledger`] | flushes owed until reuse (S3) |
+//! | [`lazy`], [`ledger`] | flushes deferred until reuse (S3) |
 //! | [`engine`], [`per_cpu`] | the engine of one machine, its state of one CPU |
 //! | [`policy`], [`stats`] | which mechanisms are on; how often the engine did what |
 //! | [`language`] | how policies are written, on every command line and in every file |
 //!
 //! Imports go one way, downwards in this order: `in_flight`; `at_once`, `batch`, `lazy`, `switch`, `user_mode`,
-//! `hotplug`; `unplaced`; `secondary`, `flush`, `broadcast`, `kernel`, `target`; `engine`, `per_cpu`; `inbox`, `cpu`,
-//! `asid`, `tags`, `ledger`, `space`, `joined`; `request`, `hardware`, `features` and what those stand on.
+//! `hotplug`; `overflow`; `secondary`, `flush`, `broadcast`, `kernel`, `target`; `engine`, `per_cpu`; `inbox`, `cpu`,
+//! `asid`, `tags`, `ledger`, `space`, `coalesced`; `request`, `hardware`, `features` and what those stand on.
 //!
 //! # Panics
 //!
@@ -155,9 +155,9 @@
 //! * In debug builds, if this CPU is not online: [`Engine::switch_masked`]
 //! * In debug builds, if a space is one of the kernel's mappings: [`Engine::switch_masked`]
 //! * In debug builds, if `here` is another CPU's state: [`Engine::switch_masked`], [`Engine::enter_lazy_here`],
-//!   [`Engine::on_interrupt_masked`], [`Engine::flush_at_once_here`], [`Engine::flush_joined_here`]
-//! * In debug builds, if this CPU is making a shared flush of this space already: [`Engine::flush_joined`],
-//!   [`Engine::flush_joined_here`]
+//!   [`Engine::on_interrupt_masked`], [`Engine::flush_at_once_here`], [`Engine::flush_coalesced_here`]
+//! * In debug builds, if this CPU is making a shared flush of this space already: [`Engine::flush_coalesced`],
+//!   [`Engine::flush_coalesced_here`]
 //! * In debug builds, if interrupts are not masked: [`Engine::switch_masked`], [`Engine::on_interrupt_masked`]
 //! * In debug builds, if `to` was retired: [`Engine::switch_to`], [`Engine::switch_masked`], [`Engine::try_switch_to`]
 //! * In debug builds, if a device still uses the space ([`Hardware::secondary_is_attached`]): [`Engine::retire`]
@@ -174,7 +174,7 @@
 //! * if a method of [`Hardware`] or an NMI handler makes it and [the module of the machine](hardware) does not allow
 //!   that: it may find the engine in the middle of something.
 //!
-//! A [`Stamp`], a [`Residue`] or a space belongs to the engine that it came from: what another engine does with it is
+//! A [`Stamp`], a [`DeferredFlush`] or a space belongs to the engine that it came from: what another engine does with it is
 //! not defined, but reaches no memory. `tests/arguments.rs` calls everything with everything.
 //!
 //! # What the engine does not do
@@ -204,7 +204,7 @@ pub mod hardware;
 mod hotplug;
 pub mod in_flight;
 mod inbox;
-pub mod joined;
+pub mod coalesced;
 pub mod kernel;
 pub mod language;
 pub mod lazy;
@@ -223,7 +223,7 @@ pub mod stats;
 mod switch;
 pub mod tags;
 mod target;
-mod unplaced;
+mod overflow;
 pub mod user_mode;
 pub mod word;
 
@@ -234,13 +234,13 @@ pub use cpu_set::{CpuId, CpuSet};
 pub use engine::Engine;
 pub use entry::{Entry, Level, MemoryType};
 pub use features::{Features, Tagging, Unsupported};
-pub use flushed::{Flushed, Outcome, Owed};
+pub use flushed::{Flushed, Outcome, Deferred};
 pub use frames::{FrameList, InPlace};
 pub use hardware::{Broadcast, Hardware, Invalidate, NoBroadcasts, PlaceOf, Scope, Tag};
 pub use in_flight::InFlight;
-pub use joined::JoinedFlushes;
+pub use coalesced::CoalescedFlushes;
 pub use language::PolicyError;
-pub use lazy::{Claimed, Residue};
+pub use lazy::{Reusable, DeferredFlush};
 pub use ledger::{LedgerEntry, Stamp};
 pub use per_cpu::PerCpu;
 pub use policy::{Mechanism, Policy, TagPolicy};

@@ -19,7 +19,7 @@ pub(crate) struct Pending<S> {
     pub(crate) request: Request,
     /// Broadcasts that were sent already and only lack completion.
     pub(crate) sent: bool,
-    /// No table was written since the space's debt was raised.
+    /// No table was written since the space's deferred flush was raised.
     pub(crate) fresh: bool,
     /// The batch flushes a change that is added with the rest, and sends nothing before.
     pub(crate) joins: bool,
@@ -88,16 +88,16 @@ impl<H: Hardware, S: Deref<Target = AddressSpace<H>>> Pending<S> {
 }
 
 impl<H: Hardware> Engine<'_, H> {
-    /// Tells second actors that a batch owes `space` a flush; `false`, and nothing was counted, if too many do.
+    /// Tells later observers that a batch defers `space` a flush; `false`, and nothing was counted, if too many do.
     #[inline]
-    pub(crate) fn begin_debt(&self, space: &AddressSpace<H>) -> bool {
-        // One batch more would run into the generation. [mutants DebtNotRecorded: bug 3, BatchesCountedWithoutEnd]
+    pub(crate) fn begin_pending(&self, space: &AddressSpace<H>) -> bool {
+        // One batch more would run into the generation. [mutants PendingNotRecorded: bug 3, BatchesCountedWithoutEnd]
         space.begin_batch(AddressSpace::<H>::MOST_BATCHES)
     }
 
     #[inline]
-    pub(crate) fn end_debt(&self, space: &AddressSpace<H>) {
-        // [mutant DebtNotRecorded]
+    pub(crate) fn end_pending(&self, space: &AddressSpace<H>) {
+        // [mutant PendingNotRecorded]
         space.end_batch();
     }
 }

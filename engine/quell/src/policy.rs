@@ -16,7 +16,7 @@ pub enum Mechanism {
     Extents,
     /// S2: tags keep TLB entries across context switches.
     Tags,
-    /// S3: lazy unmap, the flush is owed until reuse.
+    /// S3: lazy unmap, the flush is deferred until reuse.
     LazyUnmap,
     /// S4: concurrent and asynchronous remote flush.
     RemoteFlush,
@@ -50,7 +50,7 @@ impl Mechanism {
             Mechanism::Extents => "zeroing of whole extents instead of pages",
             Mechanism::Tags => "tags that keep TLB entries across context switches",
             Mechanism::LazyUnmap => {
-                "lazy unmap: the flush of clean, read-only frames is owed until they are reused"
+                "lazy unmap: the flush of clean, read-only frames is deferred until they are reused"
             }
             Mechanism::RemoteFlush => "concurrent and asynchronous remote flush",
         }
@@ -82,7 +82,7 @@ pub struct Policy {
     pub cap_bytes: Option<u64>,
     /// S2: how many address spaces keep their entries across switches.
     pub tags: TagPolicy,
-    /// S3: the flush of clean, read-only frames is owed until they are reused.
+    /// S3: the flush of clean, read-only frames is deferred until they are reused.
     pub lazy_unmap: bool,
     /// S4: flush here while the requests travel, then wait.
     pub concurrent: bool,

@@ -255,11 +255,11 @@ impl Ranges {
         // The last one first: pages are mostly reported in the order of their addresses.
         for word in self.words.as_mut_slice().iter_mut().rev() {
             if touch(*word, added) {
-                let joined = join(*word, added);
-                if let Some(joined) = joined {
-                    *word = joined;
+                let coalesced = join(*word, added);
+                if let Some(coalesced) = coalesced {
+                    *word = coalesced;
                 }
-                return joined.is_some();
+                return coalesced.is_some();
             }
         }
         let room = self.packed().len() < most.min(RANGES);
@@ -469,11 +469,11 @@ mod tests {
         let long = |pages| Request::range(PageRange::base(Page(0), pages), Scope::Tables);
         assert_eq!(long(MAX_PACKED_STRIDES).strides(), Some(MAX_PACKED_STRIDES));
         assert_eq!(long(MAX_PACKED_STRIDES + 1), Request::Full(Scope::Tables));
-        let joined = long(MAX_PACKED_STRIDES).merge(Request::range(
+        let coalesced = long(MAX_PACKED_STRIDES).merge(Request::range(
             PageRange::base(Page(MAX_PACKED_STRIDES), 1),
             Scope::Leaf,
         ));
-        assert_eq!(joined, Request::Full(Scope::Tables));
+        assert_eq!(coalesced, Request::Full(Scope::Tables));
     }
 
     #[test]

@@ -10,8 +10,8 @@
 //! # What this does not guarantee
 //!
 //! The engine tells devices nothing of the end of a space: the embedder detaches them before, and a debug build asks
-//! whether it has ([`Hardware::secondary_is_attached`]). Where a flush is owed until reuse, devices are told at the
-//! unmap, and the debt is one of CPUs alone.
+//! whether it has ([`Hardware::secondary_is_attached`]). Where a flush is deferred until reuse, devices are told at the
+//! unmap, and the deferred flush is one of CPUs alone.
 
 use crate::cpu_set::CpuId;
 use crate::engine::Engine;

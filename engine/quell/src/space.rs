@@ -1,4 +1,4 @@
-//! An address space as the engine sees it: a generation, the CPUs that use it, and its debts.
+//! An address space as the engine sees it: a generation, the CPUs that use it, and its deferred flushes.
 //!
 //! # Generations
 //!
@@ -16,18 +16,18 @@
 //! in vain, but never misses one. It does not name CPUs that merely keep tagged entries: they compare
 //! generations when they load the space again.
 //!
-//! # Debts
+//! # Deferred flushes
 //!
-//! A second actor that meets a cleared entry looks at three words of one line: zero batches that still have to flush
-//! (S0), no change that none of these counts ([`unplaced`](crate::unplaced)) and no stamp of the flush clock owed until
+//! A later observer that meets a cleared entry looks at three words of one line: zero batches that still have to flush
+//! (S0), no change that none of these counts ([`overflow`](crate::unplaced)) and no stamp of the flush clock deferred until
 //! reuse (S3) mean that every cleared entry of this space has been flushed.
 //!
 //! # One word for both
 //!
 //! The batches that still have to flush are counted in the low bits of the word that holds the
 //! generation. So a batch that finds only its own CPU in `loaded` takes its generation and
-//! ends its debt in one locked operation instead of two, and reads the set only once, *before* it:
-//! a CPU that enters the set later reads this word later still, and finds either the debt, and
+//! ends its deferred flush in one locked operation instead of two, and reads the set only once, *before* it:
+//! a CPU that enters the set later reads this word later still, and finds either the deferred flush, and
 //! then drops what it kept of the space, or the new generation.
 //!
 //! The count must not run into the generation. Half of its range, two batches for each CPU that the engine handles, is
@@ -95,12 +95,12 @@ impl SpaceId {
 /// embedder frees them.
 #[repr(align(64))]
 pub struct AddressSpace<H: Hardware> {
-    /// A [`Flushes`]. Written by initiators, read by CPUs that load the space and by second actors.
+    /// A [`Flushes`]. Written by initiators, read by CPUs that load the space and by later observers.
     flushes: H::Word,
-    /// The latest stamp owed until reuse; 0 if none.
-    owed: H::Word,
-    /// The generation of the latest change that no batch counts and no second actor has flushed for; 0 if none.
-    unplaced: H::Word,
+    /// The latest stamp deferred until reuse; 0 if none.
+    deferred: H::Word,
+    /// The generation of the latest change that no batch counts and no later observer has flushed for; 0 if none.
+    overflow: H::Word,
     /// The system-wide tag.
     pub(crate) tag: SpaceTag<H::Word>,
     id: SpaceId,
@@ -135,7 +135,7 @@ impl<H: Hardware> fmt::Debug for AddressSpace<H> {
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Flushes {
     /// How many batches still have to flush.
-    pub(crate) deferred: u64,
+    pub(crate) pending: u64,
     /// The flush generation that was given out last.
     pub(crate) generation: u64,
 }
@@ -151,7 +151,7 @@ impl<H: Hardware> AddressSpace<H> {
     #[inline]
     fn decode(word: u64) -> Flushes {
         Flushes {
-            deferred: word & (Self::ONE_GENERATION - 1),
+            pending: word & (Self::ONE_GENERATION - 1),
             generation: word >> H::Word::BATCH_BITS,
         }
     }
@@ -159,8 +159,8 @@ impl<H: Hardware> AddressSpace<H> {
     pub(crate) fn new(id: SpaceId, root: Frame) -> Self {
         AddressSpace {
             flushes: H::Word::new(Self::ONE_GENERATION),
-            owed: H::Word::new(0),
-            unplaced: H::Word::new(0),
+            deferred: H::Word::new(0),
+            overflow: H::Word::new(0),
             tag: SpaceTag::new(),
             id,
             root,
@@ -211,7 +211,7 @@ impl<H: Hardware> AddressSpace<H> {
     /// ask: such a batch flushes at its end whatever has become of the space.
     #[inline]
     pub fn is_in_batch(&self) -> bool {
-        self.flushes().deferred != 0
+        self.flushes().pending != 0
     }
 
     /// Loads the root on this CPU; as [`Hardware::load_root`].
@@ -231,8 +231,8 @@ impl<H: Hardware> AddressSpace<H> {
         let start = core::ptr::from_ref(self) as usize;
         match () {
             () if at(&self.flushes) => Some("generation"),
-            () if at(&self.owed) => Some("debt"),
-            () if at(&self.unplaced) => Some("unplaced"),
+            () if at(&self.deferred) => Some("deferral"),
+            () if at(&self.overflow) => Some("overflow"),
             () if self.tag.has_word(address) => Some("tag"),
             () if (start..start + size_of_val(self)).contains(&address) => Some("loaded"),
             () => None,
@@ -244,21 +244,21 @@ impl<H: Hardware> AddressSpace<H> {
     pub(crate) fn flushes(&self) -> Flushes {
         // SeqCst pairs with `next_generation`, `begin_batch`, `end_batch` and `end_batch_alone`: a CPU that
         // loads the space is in its set before it looks here, so it sees the change, or the initiator sees
-        // the CPU. A second actor that finds no batch sees the flushes done.
+        // the CPU. A later observer that finds no batch sees the flushes done.
         // Lost without it: an idle CPU comes back.
         Self::decode(self.flushes.load(SeqCst))
     }
 
-    /// The latest stamp owed until reuse; 0 if none. A batch that owes raises it *before* it takes itself off
-    /// [`Flushes::deferred`], so a CPU that reads that first misses neither.
+    /// The latest stamp deferred until reuse; 0 if none. A batch that defers raises it *before* it takes itself off
+    /// [`Flushes::pending`], so a CPU that reads that first misses neither.
     #[inline]
-    pub(crate) fn owed(&self) -> u64 {
+    pub(crate) fn deferred(&self) -> u64 {
         if !H::MECHANISMS.lazy_unmap {
             return 0;
         }
-        // Acquire pairs with `owed_paid`: a second actor that finds nothing owed sees the flushes done.
-        // Lost without it: two second actors meet a debt.
-        self.owed.load(Acquire)
+        // Acquire pairs with `deferred_flushed`: a later observer that finds nothing deferred sees the flushes done.
+        // Lost without it: two later observers meet a deferred flush.
+        self.deferred.load(Acquire)
     }
 
     /// Takes the next flush generation and returns it.
@@ -270,8 +270,8 @@ impl<H: Hardware> AddressSpace<H> {
     }
 
     /// A batch has cleared an entry of the space and will flush later. Called under the lock of the
-    /// table, so that the second actor that takes that lock next and finds the entry cleared finds the
-    /// debt too. `false`, and nothing is counted, if `most` are outstanding: see the module.
+    /// table, so that the later observer that takes that lock next and finds the entry cleared finds the
+    /// deferred flush too. `false`, and nothing is counted, if `most` are outstanding: see the module.
     #[inline]
     #[must_use]
     pub(crate) fn begin_batch(&self, most: u64) -> bool {
@@ -279,7 +279,7 @@ impl<H: Hardware> AddressSpace<H> {
         // CPU that loads the space there, or that CPU sees the batch outstanding.
         // Lost without it: a space is loaded while it is flushed.
         let before = Self::decode(self.flushes.fetch_add(1, SeqCst));
-        before.deferred < most || self.refuse_batch()
+        before.pending < most || self.refuse_batch()
     }
 
     #[cold]
@@ -288,70 +288,70 @@ impl<H: Hardware> AddressSpace<H> {
         false
     }
 
-    /// The batch has flushed, or its debt is owed.
+    /// The batch has flushed, or its deferred flush is deferred.
     pub(crate) fn end_batch(&self) {
-        // SeqCst pairs with `flushes`: a second actor that finds no batch sees it flushed; a CPU that comes
-        // back and finds none sees what the batch owes.
-        // Lost without it: an idle CPU comes back to a debt.
+        // SeqCst pairs with `flushes`: a later observer that finds no batch sees it flushed; a CPU that comes
+        // back and finds none sees what the batch defers.
+        // Lost without it: an idle CPU comes back to a deferred flush.
         self.flushes.fetch_add(u64::MAX, SeqCst);
     }
 
-    /// The batch needed no other CPU: its debt ends and it takes a generation, at once. Returns the
+    /// The batch needed no other CPU: its deferred flush ends and it takes a generation, at once. Returns the
     /// generation before that.
     #[inline]
     pub(crate) fn end_batch_alone(&self) -> u64 {
         let step = Self::ONE_GENERATION - 1;
-        // Release pairs with `flushes`: a second actor that finds no batch sees it flushed. A CPU that loads
+        // Release pairs with `flushes`: a later observer that finds no batch sees it flushed. A CPU that loads
         // the space and misses this finds the batch, which `begin_batch` has counted.
-        // Lost without it: a second actor meets a batch that flushes alone.
+        // Lost without it: a later observer meets a batch that flushes alone.
         Self::decode(self.flushes.fetch_add(step, Release)).generation
     }
 
-    /// A batch will not flush: its debt is owed until reuse, as of `stamp`. [`AddressSpace::end_batch`] follows.
-    pub(crate) fn owe(&self, stamp: u64) {
+    /// A batch will not flush: its deferred flush is deferred until reuse, as of `stamp`. [`AddressSpace::end_batch`] follows.
+    pub(crate) fn defer(&self, stamp: u64) {
         // Relaxed: every CPU reads it after the word that `end_batch` releases, and has seen the batch
         // outstanding, or nothing of it, if not that.
-        self.owed.fetch_max(stamp, Relaxed);
+        self.deferred.fetch_max(stamp, Relaxed);
     }
 
-    /// The debt as of `stamp` is paid.
-    pub(crate) fn owed_paid(&self, stamp: u64) {
-        // A later debt stays.
-        // Release pairs with `owed`: the next second actor, which finds nothing owed, sees the flushes done.
-        // Lost without it: two second actors meet a debt.
-        let _ = self.owed.compare_exchange(stamp, 0, Release, Relaxed);
+    /// The deferred flush as of `stamp` is paid.
+    pub(crate) fn deferred_flushed(&self, stamp: u64) {
+        // A later deferred flush stays.
+        // Release pairs with `deferred`: the next later observer, which finds nothing deferred, sees the flushes done.
+        // Lost without it: two later observers meet a deferred flush.
+        let _ = self.deferred.compare_exchange(stamp, 0, Release, Relaxed);
     }
 
     /// A change that no batch counts took this generation. Called under the lock of the table, as
     /// [`AddressSpace::begin_batch`].
-    pub(crate) fn owe_unplaced(&self, generation: u64) {
-        // Relaxed: a second actor that reads it takes a generation of its own next, which comes after this one, and
+    pub(crate) fn overflow_pending(&self, generation: u64) {
+        // Relaxed: a later observer that reads it takes a generation of its own next, which comes after this one, and
         // with it sees the tables as they were written before.
-        self.unplaced.fetch_max(generation, Relaxed);
+        self.overflow.fetch_max(generation, Relaxed);
     }
 
     /// The generation of the latest change that no batch counts and that may not be flushed; 0 if none.
     #[inline]
-    pub(crate) fn unplaced(&self) -> u64 {
-        // Acquire pairs with `unplaced_paid`: a second actor that finds nothing owed sees the flush done.
-        // Lost without it: two second actors meet a change that no batch counts.
-        self.unplaced.load(Acquire)
+    pub(crate) fn overflow(&self) -> u64 {
+        // Acquire pairs with `overflow_flushed`: a later observer that finds nothing deferred sees the flush done.
+        // Lost without it: two later observers meet a change that no batch counts.
+        self.overflow.load(Acquire)
     }
 
-    /// All of the space was flushed since [`AddressSpace::unplaced`] said this.
-    pub(crate) fn unplaced_paid(&self, generation: u64) {
+    /// All of the space was flushed since [`AddressSpace::overflow`] said this.
+    pub(crate) fn overflow_flushed(&self, generation: u64) {
         // A later change stays.
-        // Release pairs with `unplaced`: the next second actor, which finds nothing owed, sees the flush done.
-        // Lost without it: two second actors meet a change that no batch counts.
+        // Release pairs with `overflow`: the next later observer, which finds nothing deferred, sees the flush done.
+        // Lost without it: two later observers meet a change that no batch counts.
         let _ = self
-            .unplaced
+            .overflow
             .compare_exchange(generation, 0, Release, Relaxed);
     }
 
     /// A CPU is about to load the root.
     #[inline]
     pub(crate) fn enter(&self, cpu: Seat) {
-        // SeqCst pairs with `read_loaded` and `is_loaded_only_on`: this CPU reads generation and debt next, so
+        // SeqCst pairs with `read_loaded` and `is_loaded_only_on`: this CPU reads generation and deferred flush next, so
         // the initiator sees it in the set, or it sees the change.
         // Lost without it: a space is loaded while it is flushed.
         self.loaded.seat(cpu, SeqCst);
@@ -385,9 +385,9 @@ impl<H: Hardware> AddressSpace<H> {
     /// Writes the CPUs that may have the space loaded into a set that has no members and is not to be moved.
     #[inline]
     pub(crate) fn read_loaded(&self, into: &mut CpuSet, cpus: usize) {
-        // SeqCst pairs with `enter` and `leave`: the initiator has taken its generation before, or written the debt, so
-        // it sees a CPU that loads the space, or that CPU sees the generation or the debt.
-        // Lost without it: a space is loaded while a debt is taken.
+        // SeqCst pairs with `enter` and `leave`: the initiator has taken its generation before, or written the deferred flush, so
+        // it sees a CPU that loads the space, or that CPU sees the generation or the deferred flush.
+        // Lost without it: a space is loaded while a deferred flush is taken.
         self.loaded.read_into(into, cpus, SeqCst);
     }
 

@@ -85,32 +85,32 @@ counters! {
     SwitchTagTaken = "switch_tag_taken",
     /// System-wide tag rollovers.
     Rollovers = "rollovers",
-    /// Batches whose flush is owed until reuse.
-    DebtsTaken = "debts_taken",
-    /// Batches that could not owe because the ledger was full.
-    DebtsRefused = "debts_refused",
-    /// Frames claimed whose debt had been paid by other flushes.
-    ClaimsFree = "claims_free",
-    /// Payments made for a claim.
-    PaidByClaim = "paid_by_claim",
+    /// Batches whose flush is deferred until reuse.
+    FlushesDeferred = "flushes_deferred",
+    /// Batches that could not defer because the ledger was full.
+    DeferralsRefused = "deferrals_refused",
+    /// Frames reused whose deferred flush had been paid by other flushes.
+    ReusedFree = "reused_free",
+    /// Payments made for a reuse.
+    FlushedForReuse = "flushed_for_reuse",
     /// Payments made because an entry or a slot was about to be filled again.
-    PaidByRefill = "paid_by_refill",
-    /// Payments made by a second actor that met a cleared entry.
-    PaidBySettle = "paid_by_settle",
-    /// Payments made by a switch to an indebted space.
-    PaidBySwitch = "paid_by_switch",
+    FlushedForRefill = "flushed_for_refill",
+    /// Payments made by a later observer that met a cleared entry.
+    FlushedPending = "flushed_pending",
+    /// Payments made by a switch to an with a deferred flush space.
+    FlushedBySwitch = "flushed_by_switch",
     /// Payments made in the background.
-    PaidByBackground = "paid_by_background",
+    FlushedInBackground = "flushed_in_background",
     /// CPUs that a payment found flushed already.
-    PaidByOthers = "paid_by_others",
+    FoundFlushed = "found_flushed",
     /// Flushes by which a CPU caught up with the flush clock without being asked to.
     CaughtUp = "caught_up",
     /// Frames taken back by the page they belonged to.
-    Rescued = "rescued",
+    Reinstated = "reinstated",
     /// Targets left out because they are virtual CPUs that do not run.
     SkippedNotRunning = "skipped_not_running",
     /// Flushes of everything that another task has made for this one.
-    Joined = "joined",
+    Coalesced = "coalesced",
 }
 
 const COUNTERS: usize = Counter::ALL.len();

@@ -3,8 +3,8 @@
 //! # The switch
 //!
 //! Loading a space races with flushes of it. The order is: enter the space's set of CPUs, declare
-//! this CPU running, *then* read the generation and the debt, load the root, and only then leave
-//! the old space's set. An initiator does the opposite: table, generation (or debt), set. All are
+//! this CPU running, *then* read the generation and the deferred flush, load the root, and only then leave
+//! the old space's set. An initiator does the opposite: table, generation (or deferred flush), set. All are
 //! sequentially consistent, so either the initiator finds this CPU, or this CPU finds the change
 //! and flushes as it loads. There is no window in which a CPU has decided that it need not flush, but is
 //! not yet in the set of the space; such a window was a CVE of Linux (CVE-2025-37964).
@@ -16,7 +16,7 @@
 //!
 //! A CPU that goes idle or runs a kernel thread keeps its root and uses nothing of its user half. Flushes do not
 //! interrupt it, unless page-table pages are freed, which its walker may still read. When it is interrupted, it leaves
-//! the root. When it comes back, it compares generation and debt as if it had been away. A CPU that will be idle for
+//! the root. When it comes back, it compares generation and deferred flush as if it had been away. A CPU that will be idle for
 //! long leaves the root by itself ([`Engine::leave`]); then no flush of the space interrupts it.
 
 use crate::cpu::{Concern, Loaded};
@@ -131,7 +131,7 @@ impl<H: Hardware> Engine<'_, H> {
         }
     }
 
-    /// The switch to a space that this CPU has not loaded, on a machine that has tags, or owes.
+    /// The switch to a space that this CPU has not loaded, on a machine that has tags, or defers.
     #[inline(never)]
     fn exchange_with_care(
         &self,
@@ -155,8 +155,8 @@ impl<H: Hardware> Engine<'_, H> {
         let state = &cpu.state;
         to.assert_not_retired();
         cpu.stats.add(Counter::Switches, 1);
-        let owes = H::MECHANISMS.lazy_unmap && !plain;
-        state.begin_switch(owes);
+        let defers = H::MECHANISMS.lazy_unmap && !plain;
+        state.begin_switch(defers);
         // Be seen first, then look at what was missed: an initiator in between would miss this CPU.
         // [mutant SwitchPublishesLate: bug 8]
         to.enter(cpu.seat());
@@ -167,7 +167,7 @@ impl<H: Hardware> Engine<'_, H> {
             None if self.keeps_tags() => self.load_per_cpu(cpu, to),
             None => self.load_afresh(cpu, to, false),
         };
-        state.end_switch(to.id(), flushed_at, owes);
+        state.end_switch(to.id(), flushed_at, defers);
         if let Some(from) = from.filter(|&from| !core::ptr::eq(from, to)) {
             from.leave(cpu.seat());
         }
@@ -177,20 +177,20 @@ impl<H: Hardware> Engine<'_, H> {
     #[inline(never)]
     fn load_per_cpu(&self, cpu: &PerCpu<'_, H>, to: &AddressSpace<H>) -> u64 {
         let flushes = to.flushes();
-        // Entries from before the latest flush that the space owes go, too. [mutant SwitchIgnoresDebt]
-        let owed = to.owed();
+        // Entries from before the latest flush that the space defers go, too. [mutant SwitchIgnoresDeferral]
+        let deferred = to.deferred();
         let (index, held) = self.choose_slot(cpu, to);
         let slot = cpu.slot(index);
         // A batch that read the set of CPUs before we entered it posts nothing to us, and takes its
         // generation later: that it is outstanding is all that we can know of it.
         // [mutants SwitchIgnoresBatch, SwitchIgnoresGeneration]
-        let current = slot.generation() >= flushes.generation && flushes.deferred == 0;
-        let paid = slot.flushed_at() >= owed;
+        let current = slot.generation() >= flushes.generation && flushes.pending == 0;
+        let paid = slot.flushed_at() >= deferred;
         let keep = held && current && paid;
         if held {
             let counter = match (current, paid) {
                 (false, _) => Counter::SwitchBehind,
-                (_, false) => Counter::PaidBySwitch,
+                (_, false) => Counter::FlushedBySwitch,
                 _ => Counter::SwitchKept,
             };
             cpu.stats.add(counter, 1);
@@ -351,8 +351,8 @@ impl<H: Hardware> Engine<'_, H> {
         let generation = space.flushes().generation;
         if slot.generation() < generation {
             self.flush_missed(cpu, slot, Counter::SwitchBehind);
-        } else if slot.flushed_at() < space.owed() {
-            self.flush_missed(cpu, slot, Counter::PaidBySwitch);
+        } else if slot.flushed_at() < space.deferred() {
+            self.flush_missed(cpu, slot, Counter::FlushedBySwitch);
         } else {
             return;
         }

@@ -9,7 +9,7 @@ use proptest::prelude::*;
 use quell::cpu_set::{AtomicCpuSet, MAX_CPUS};
 use quell::{
     Batch, Break, CpuId, CpuSet, Extent, Features, Frame, InPlace, KernelEntries, Level, Need,
-    Outcome, Page, PageRange, PerCpu, Policy, Purpose, Request, Residue, Scope, Slot, Stamp,
+    Outcome, Page, PageRange, PerCpu, Policy, Purpose, Request, DeferredFlush, Scope, Slot, Stamp,
     TagPolicy, Tagging, TlbRules, flush_needed,
 };
 use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
@@ -50,15 +50,15 @@ enum Call {
     Leave(usize),
     Resume(usize),
     Refresh(usize, PageRange),
-    Settle(usize),
-    SettleDeferred(usize),
-    SettleResidue(usize),
-    SettleStamp,
-    Claim,
+    FlushPending(usize),
+    FlushPendingBatches(usize),
+    FlushBeforeRefill(usize),
+    FlushUntil,
+    Reuse,
     Begin,
-    Owe,
+    Defer,
     Clear,
-    Rescue,
+    Reinstate,
     PayAll,
     CatchUp,
     Ask,
@@ -84,7 +84,7 @@ enum From {
 #[derive(Clone, Copy, Debug)]
 enum Way {
     Finish,
-    Owed,
+    Deferred,
     Drop,
     Start,
     /// Started, looked at, and left to its end.
@@ -114,7 +114,7 @@ fn call() -> impl Strategy<Value = Call> {
     ];
     let way = prop_oneof![
         Just(Way::Finish),
-        Just(Way::Owed),
+        Just(Way::Deferred),
         Just(Way::Drop),
         Just(Way::Start),
         Just(Way::Poll),
@@ -135,15 +135,15 @@ fn call() -> impl Strategy<Value = Call> {
         1 => of.clone().prop_map(Call::Leave),
         1 => of.clone().prop_map(Call::Resume),
         1 => (of.clone(), range()).prop_map(|(space, range)| Call::Refresh(space, range)),
-        1 => of.clone().prop_map(Call::Settle),
-        1 => of.clone().prop_map(Call::SettleDeferred),
-        1 => of.prop_map(Call::SettleResidue),
-        1 => Just(Call::SettleStamp),
-        1 => Just(Call::Claim),
+        1 => of.clone().prop_map(Call::FlushPending),
+        1 => of.clone().prop_map(Call::FlushPendingBatches),
+        1 => of.prop_map(Call::FlushBeforeRefill),
+        1 => Just(Call::FlushUntil),
+        1 => Just(Call::Reuse),
         1 => Just(Call::Begin),
-        1 => Just(Call::Owe),
+        1 => Just(Call::Defer),
         1 => Just(Call::Clear),
-        1 => Just(Call::Rescue),
+        1 => Just(Call::Reinstate),
         1 => Just(Call::PayAll),
         1 => Just(Call::CatchUp),
         1 => Just(Call::Ask),
@@ -198,10 +198,10 @@ struct World {
     engine: E,
     spaces: Vec<S>,
     loaded: [S; 2],
-    residue: Residue<Machine>,
+    deferred_flush: DeferredFlush<Machine>,
     stamp: Option<Stamp>,
-    /// A late stamp of another engine, and a residue that owes as of it.
-    foreign: (Stamp, Residue<Machine>),
+    /// A late stamp of another engine, and a deferred flush that defers as of it.
+    foreign: (Stamp, DeferredFlush<Machine>),
 }
 
 /// A machine of any kind, what each CPU has for tags, and how many entries the ledger has.
@@ -220,23 +220,23 @@ fn kind() -> impl Strategy<Value = Kind> {
     )
 }
 
-/// A stamp that no ledger of ours gives out, and a residue that owes as of it.
-fn foreign() -> (Stamp, Residue<Machine>) {
+/// A stamp that no ledger of ours gives out, and a deferred flush that defers as of it.
+fn foreign() -> (Stamp, DeferredFlush<Machine>) {
     let (machine, engine) = world(Machine::default(), Policy::ALL);
     let x = space(engine, 1);
     run_on_both(machine, engine, x);
     let mut batch: Batch<'_, '_, _, S, Frame> = engine.batch(Purpose::Lazy);
     let stamps = (0..50).filter_map(|_| {
         batch.changed(x, PageRange::base(Page(1), 1), Scope::Leaf);
-        match batch.finish_owed() {
-            Outcome::Owed(owed) => Some(owed.stamp()),
+        match batch.finish_deferred() {
+            Outcome::Deferred(deferred) => Some(deferred.stamp()),
             Outcome::Flushed(_) => None,
         }
     });
     let stamp = stamps.last().expect("a ledger");
-    let residue = Residue::new();
-    residue.owe(stamp);
-    (stamp, residue)
+    let deferred_flush = DeferredFlush::new();
+    deferred_flush.defer(stamp);
+    (stamp, deferred_flush)
 }
 
 impl World {
@@ -266,7 +266,7 @@ impl World {
             engine,
             loaded: [spaces[0]; 2],
             spaces,
-            residue: Residue::new(),
+            deferred_flush: DeferredFlush::new(),
             stamp: None,
             foreign: foreign(),
         }
@@ -306,13 +306,13 @@ impl World {
                 let mut flight = batch.start();
                 let _ = (flight.is_done(), flight.is_done());
             }
-            Way::Owed => {
-                if let Outcome::Owed(owed) = batch.finish_owed() {
-                    self.stamp = Some(owed.stamp());
+            Way::Deferred => {
+                if let Outcome::Deferred(deferred) = batch.finish_deferred() {
+                    self.stamp = Some(deferred.stamp());
                 }
             }
             Way::Forget(true) => std::mem::forget(batch.start()),
-            Way::Forget(false) => std::mem::forget(batch.finish_owed()),
+            Way::Forget(false) => std::mem::forget(batch.finish_deferred()),
         }
     }
 
@@ -350,22 +350,22 @@ impl World {
             Call::Leave(space) => engine.leave(self.spaces[*space]),
             Call::Resume(space) => _ = engine.resume(self.spaces[*space]),
             Call::Refresh(space, range) => engine.refresh(self.spaces[*space], *range),
-            Call::Settle(space) => engine.settle(self.spaces[*space]),
-            Call::SettleDeferred(space) => engine.settle_deferred(self.spaces[*space]),
-            Call::SettleResidue(space) => engine.settle_residue(&self.residue, self.spaces[*space]),
-            Call::SettleStamp => self
+            Call::FlushPending(space) => engine.flush_pending(self.spaces[*space]),
+            Call::FlushPendingBatches(space) => engine.flush_pending_batches(self.spaces[*space]),
+            Call::FlushBeforeRefill(space) => engine.flush_before_refill(&self.deferred_flush, self.spaces[*space]),
+            Call::FlushUntil => self
                 .stamp
                 .into_iter()
-                .for_each(|stamp| engine.settle_stamp(stamp)),
-            Call::Claim => _ = engine.claim(&self.residue),
-            Call::Begin => self.residue.begin(),
-            Call::Owe => self
+                .for_each(|stamp| engine.flush_until(stamp)),
+            Call::Reuse => _ = engine.flush_before_reuse(&self.deferred_flush),
+            Call::Begin => self.deferred_flush.begin(),
+            Call::Defer => self
                 .stamp
                 .into_iter()
-                .for_each(|stamp| self.residue.owe(stamp)),
-            Call::Clear => self.residue.clear(),
-            Call::Rescue => _ = self.residue.rescue(engine),
-            Call::PayAll => engine.pay_all(),
+                .for_each(|stamp| self.deferred_flush.defer(stamp)),
+            Call::Clear => self.deferred_flush.clear(),
+            Call::Reinstate => _ = self.deferred_flush.reinstate(engine),
+            Call::PayAll => engine.flush_deferred(),
             Call::CatchUp => engine.catch_up(),
             Call::Ask => {
                 engine.poll();
@@ -373,9 +373,9 @@ impl World {
                 let answers = [
                     engine.user_access_allowed(),
                     engine.is_detached(),
-                    engine.owes_anything(),
-                    engine.is_paid(&self.residue),
-                    self.residue.is_clear(),
+                    engine.has_deferred(),
+                    engine.is_flushed(&self.deferred_flush),
+                    self.deferred_flush.is_clear(),
                     engine.runs(self.loaded[me]),
                 ];
                 let _ = (answers, engine.stats(), engine.cpu_stats(CpuId(1)));
@@ -388,13 +388,13 @@ impl World {
                 engine.cpu_online();
                 self.machine.me.set(me as u16);
             }
-            Call::Foreign(claims) => {
-                let (stamp, residue) = &self.foreign;
-                engine.settle_stamp(*stamp);
-                engine.settle_residue(residue, self.spaces[0]);
+            Call::Foreign(reuses) => {
+                let (stamp, deferred_flush) = &self.foreign;
+                engine.flush_until(*stamp);
+                engine.flush_before_refill(deferred_flush, self.spaces[0]);
                 let _ = (
-                    engine.is_paid(residue),
-                    claims.then(|| engine.claim(residue)),
+                    engine.is_flushed(deferred_flush),
+                    reuses.then(|| engine.flush_before_reuse(deferred_flush)),
                 );
             }
             Call::EnterOther(space, range) => {

@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use quell::{
     AddressSpace, Counter, CpuId, CpuSet, Engine, Features, Frame, Hardware, Invalidate,
     KernelEntries, LedgerEntry, NoBroadcasts, Outcome, Page, PageRange, PerCpu, PlaceOf, Policy,
-    Purpose, Residue, Scope, Tag, Tagging, Unsupported,
+    Purpose, DeferredFlush, Scope, Tag, Tagging, Unsupported,
 };
 
 type Cpu = PerCpu<'static, Machine>;
@@ -188,19 +188,19 @@ fn unmap(engine: &E, space: &'static AddressSpace<Machine>) {
     batch.finish().for_each(drop);
 }
 
-/// A frame that owes a flush.
-fn owe(engine: &E, space: &'static AddressSpace<Machine>) -> (Residue<Machine>, quell::Stamp) {
-    let residue = Residue::new();
-    residue.begin();
+/// A frame that has a deferred flush.
+fn defer(engine: &E, space: &'static AddressSpace<Machine>) -> (DeferredFlush<Machine>, quell::Stamp) {
+    let deferred_flush = DeferredFlush::new();
+    deferred_flush.begin();
     let mut batch = engine.batch(Purpose::Lazy);
     batch.unmapped(space, PAGE, Frame(42));
-    let Outcome::Owed(owed) = batch.finish_owed() else {
+    let Outcome::Deferred(deferred) = batch.finish_deferred() else {
         panic!("the ledger is empty");
     };
-    let stamp = owed.stamp();
-    owed.for_each(drop);
-    residue.owe(stamp);
-    (residue, stamp)
+    let stamp = deferred.stamp();
+    deferred.for_each(drop);
+    deferred_flush.defer(stamp);
+    (deferred_flush, stamp)
 }
 
 type Call = fn(&'static Machine, &'static E, &'static AddressSpace<Machine>);
@@ -236,31 +236,31 @@ fn calls_that_may_wait_are_noticed_where_they_must_not() {
             let flight = batch.start();
             forbidden(machine, || flight.finish().for_each(drop));
         }),
-        ("finish_owed, for the devices", |machine, engine, space| {
+        ("finish_deferred, for the devices", |machine, engine, space| {
             let mut batch = engine.batch(Purpose::Lazy);
             batch.unmapped(space, PAGE, Frame(42));
-            forbidden(machine, || drop(batch.finish_owed()));
+            forbidden(machine, || drop(batch.finish_deferred()));
         }),
-        ("settle", |machine, engine, space| {
+        ("flush_pending", |machine, engine, space| {
             let mut batch = engine.batch::<_, Frame>(Purpose::Call);
             batch.changed(space, PAGE, Scope::Leaf);
-            forbidden(machine, || engine.settle(space));
+            forbidden(machine, || engine.flush_pending(space));
         }),
-        ("claim", |machine, engine, space| {
-            let (residue, _) = owe(engine, space);
-            forbidden(machine, || assert!(engine.claim(&residue).is_some()));
+        ("flush_before_reuse", |machine, engine, space| {
+            let (deferred_flush, _) = defer(engine, space);
+            forbidden(machine, || assert!(engine.flush_before_reuse(&deferred_flush).is_some()));
         }),
-        ("settle_residue", |machine, engine, space| {
-            let (residue, _) = owe(engine, space);
-            forbidden(machine, || engine.settle_residue(&residue, space));
+        ("flush_before_refill", |machine, engine, space| {
+            let (deferred_flush, _) = defer(engine, space);
+            forbidden(machine, || engine.flush_before_refill(&deferred_flush, space));
         }),
-        ("settle_stamp", |machine, engine, space| {
-            let (_, stamp) = owe(engine, space);
-            forbidden(machine, || engine.settle_stamp(stamp));
+        ("flush_until", |machine, engine, space| {
+            let (_, stamp) = defer(engine, space);
+            forbidden(machine, || engine.flush_until(stamp));
         }),
-        ("pay_all", |machine, engine, space| {
-            owe(engine, space);
-            forbidden(machine, || engine.pay_all());
+        ("flush_deferred", |machine, engine, space| {
+            defer(engine, space);
+            forbidden(machine, || engine.flush_deferred());
         }),
         ("retire", |machine, engine, _| {
             // SAFETY: this machine walks no tables.
@@ -451,12 +451,12 @@ fn frames_come_out_when_devices_have_forgotten_them_too() {
         engine.cpu_online();
         engine.switch_to(None, space);
         machine.me.set(0);
-        // At the unmap, not when the debt is paid; and of a flush that is started.
+        // At the unmap, not when the deferred flush is made; and of a flush that is started.
         fill();
         machine.busy.set(3);
         let mut lazy = engine.batch(Purpose::Lazy);
         lazy.unmapped(space, PAGE, Frame(43));
-        drop(lazy.finish_owed());
+        drop(lazy.finish_deferred());
         holds(&[Page(6)]);
         let mut batch = engine.batch(Purpose::Call);
         batch.unmapped(space, PageRange::base(Page(6), 1), Frame(44));

@@ -3,7 +3,7 @@
 
 use crate::support::{E, Machine, S, leak, space, world};
 use quell::{
-    AddressSpace, Batch, Counter, CpuId, Frame, Invalidate, JoinedFlushes, KernelEntries, Page,
+    AddressSpace, Batch, Counter, CpuId, Frame, Invalidate, CoalescedFlushes, KernelEntries, Page,
     PageRange, PageSize, Policy, Purpose, Scope,
 };
 
@@ -66,7 +66,7 @@ struct Came {
     may_wait: bool,
     counts: Vec<String>,
     runs: bool,
-    owes: bool,
+    defers: bool,
 }
 
 /// What comes of a flush of a space that is loaded so, on this machine under this policy.
@@ -131,7 +131,7 @@ fn came_of(machine: Machine, policy: &str, loaded: Loaded, flush: impl Fn(E, S))
         may_wait: machine.asked.take() > 0,
         counts: counts.concat(),
         runs: engine.runs(user),
-        owes: user.is_in_batch() || engine.owes_anything(),
+        defers: user.is_in_batch() || engine.has_deferred(),
     };
     drop(flight);
     came
@@ -180,11 +180,11 @@ fn a_flush_at_once_does_what_one_change_in_a_batch_does() {
                                 assert_eq!(batch.finish().count(), 0);
                             });
                             if range.is_none() && scope == Scope::Tables {
-                                let joined = came_of(machine(), policy, loaded, |engine, space| {
-                                    engine.flush_joined(space, &JoinedFlushes::new());
+                                let coalesced = came_of(machine(), policy, loaded, |engine, space| {
+                                    engine.flush_coalesced(space, &CoalescedFlushes::new());
                                 });
                                 assert_eq!(
-                                    joined, at_once,
+                                    coalesced, at_once,
                                     "machine {which}, {policy}, {loaded:?}, alone"
                                 );
                             }

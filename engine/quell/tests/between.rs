@@ -12,15 +12,15 @@
 //! that its root leads to. A store to a table waits in its CPU's store buffer, as on every architecture, until the CPU
 //! does something that no store outlasts: a locked operation, a full barrier, an invalidation, the load of a root. At
 //! the end no CPU may use a page whose frame was given out, neither at once nor after it has been through its other
-//! space and back, and a frame whose flush was owed has one taker.
+//! space and back, and a frame whose flush was deferred has one taker.
 
 use std::cell::{Cell, OnceCell, RefCell};
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 
 use quell::{
     AddressSpace, Batch, Counter, CpuId, CpuSet, Engine, Features, Frame, Hardware, InFlight,
-    Invalidate, JoinedFlushes, LedgerEntry, NoBroadcasts, Outcome, Page, PageRange, PerCpu, Policy,
-    Purpose, Residue, Tag, TagPolicy, Tagging,
+    Invalidate, CoalescedFlushes, LedgerEntry, NoBroadcasts, Outcome, Page, PageRange, PerCpu, Policy,
+    Purpose, DeferredFlush, Tag, TagPolicy, Tagging,
 };
 
 use crate::support::word::{Around, Surrounded};
@@ -241,7 +241,7 @@ type E = &'static Engine<'static, Machine>;
 type S = &'static AddressSpace<Machine>;
 type B = Batch<'static, 'static, Machine, S, Frame>;
 
-/// The pages of each space, and one whose frame is unmapped and owes its flush.
+/// The pages of each space, and one whose frame is unmapped and defers its flush.
 const PAGES: u64 = 0b1111_1110;
 const OWED: u64 = 5;
 
@@ -251,10 +251,10 @@ struct World {
     x: S,
     y: S,
     /// Of the frame of page [`OWED`], which two may want.
-    residue: &'static Residue<Machine>,
-    joined: &'static JoinedFlushes<Machine>,
+    deferred_flush: &'static DeferredFlush<Machine>,
+    coalesced: &'static CoalescedFlushes<Machine>,
     takers: Cell<usize>,
-    /// How many debts there is room for.
+    /// How many deferred flushes there is room for.
     room: usize,
     /// The pages of each root whose frames were given out.
     given_out: [Cell<u64>; 3],
@@ -294,8 +294,8 @@ impl World {
             engine,
             x: space(1),
             y: space(2),
-            residue: leak(Residue::new()),
-            joined: leak(JoinedFlushes::new()),
+            deferred_flush: leak(DeferredFlush::new()),
+            coalesced: leak(CoalescedFlushes::new()),
             takers: Cell::new(0),
             room: if policy.lazy_unmap { entries } else { 0 },
             given_out: Default::default(),
@@ -359,31 +359,31 @@ impl World {
         }
     }
 
-    fn owe(&self, residue: &Residue<Machine>, space: S, page: u64) {
-        residue.begin();
+    fn defer(&self, deferred_flush: &DeferredFlush<Machine>, space: S, page: u64) {
+        deferred_flush.begin();
         let batch = self.batch(Purpose::Lazy);
         self.unmap(batch, space, page);
-        match batch.finish_owed() {
-            Outcome::Owed(owed) => {
-                residue.owe(owed.stamp());
-                assert_eq!(owed.count(), 1);
+        match batch.finish_deferred() {
+            Outcome::Deferred(deferred) => {
+                deferred_flush.defer(deferred.stamp());
+                assert_eq!(deferred.count(), 1);
             }
             Outcome::Flushed(frames) => {
-                residue.clear();
+                deferred_flush.clear();
                 self.give_out(frames);
             }
         }
     }
 
-    fn claim(&self) {
-        if self.engine.claim(self.residue).is_some() {
+    fn flush_before_reuse(&self) {
+        if self.engine.flush_before_reuse(self.deferred_flush).is_some() {
             self.takers.set(self.takers.get() + 1);
             self.give_out([frame(1, OWED)].into_iter());
         }
     }
 
-    fn rescue(&self) {
-        if self.residue.rescue(self.engine) {
+    fn reinstate(&self) {
+        if self.deferred_flush.reinstate(self.engine) {
             self.takers.set(self.takers.get() + 1);
             let table = &self.machine.tables[1];
             table.set(table.get() | 1 << OWED);
@@ -424,9 +424,9 @@ impl World {
             self.machine.on(cpu, || rest(self));
             self.judge("when what they have begun is over");
         }
-        self.machine.on(2, || self.claim());
+        self.machine.on(2, || self.flush_before_reuse());
         assert!(self.takers.get() < 2, "a frame has two takers");
-        self.judge("when the frame that owed its flush is claimed");
+        self.judge("when the frame that deferred its flush is reused");
         (0..CPUS as u16).for_each(|cpu| {
             self.machine.answer(cpu);
         });
@@ -443,19 +443,19 @@ impl World {
         self.judge("when each CPU has been through its other space and back");
         // No stamp is left behind, also if it came to nothing.
         for _ in 0..self.room {
-            let residue = Residue::new();
-            self.owe(&residue, self.x, 3);
-            assert!(self.engine.claim(&residue).is_some());
+            let deferred_flush = DeferredFlush::new();
+            self.defer(&deferred_flush, self.x, 3);
+            assert!(self.engine.flush_before_reuse(&deferred_flush).is_some());
         }
-        self.engine.pay_all();
-        assert!(!self.engine.owes_anything(), "a debt is never paid");
+        self.engine.flush_deferred();
+        assert!(!self.engine.has_deferred(), "a deferred flush is never paid");
         // Nothing stays outstanding.
         for cpu in 0..CPUS as u16 {
-            self.machine.on(cpu, || self.engine.settle(self.x));
+            self.machine.on(cpu, || self.engine.flush_pending(self.x));
         }
         assert!(!self.x.is_in_batch(), "a batch is outstanding for ever");
         let interrupts = || self.machine.cpus.iter().any(|cpu| cpu.pending.get());
-        self.machine.on(2, || self.engine.settle(self.x));
+        self.machine.on(2, || self.engine.flush_pending(self.x));
         assert!(!interrupts(), "an interrupt is sent for what is paid");
     }
 }
@@ -534,7 +534,7 @@ const CALLS: [Call; 23] = [
         |world| {
             let (page, root) = (world.page(), world.x.root().0);
             world.machine.clear(root as usize, page);
-            world.engine.flush_joined(world.x, world.joined);
+            world.engine.flush_coalesced(world.x, world.coalesced);
             world.give_out([frame(root, page)].into_iter());
         },
     ),
@@ -587,41 +587,41 @@ const CALLS: [Call; 23] = [
         world.give_out(batch.finish());
     }),
     by_thread("unmaps lazily", |world| {
-        let residue = leak(Residue::new());
+        let deferred_flush = leak(DeferredFlush::new());
         let page = world.page();
-        world.owe(residue, world.x, page);
+        world.defer(deferred_flush, world.x, page);
         world.later(move |world| {
-            if world.engine.claim(residue).is_some() {
+            if world.engine.flush_before_reuse(deferred_flush).is_some() {
                 world.give_out([frame(1, page)].into_iter());
             }
         });
     }),
-    by_thread("unmaps lazily and claims", |world| {
-        let residue = leak(Residue::new());
+    by_thread("unmaps lazily and reuses", |world| {
+        let deferred_flush = leak(DeferredFlush::new());
         let page = world.page();
-        world.owe(residue, world.x, page);
-        if world.engine.claim(residue).is_some() {
+        world.defer(deferred_flush, world.x, page);
+        if world.engine.flush_before_reuse(deferred_flush).is_some() {
             world.give_out([frame(1, page)].into_iter());
         }
     }),
     by_thread(
-        "unmaps a page of the other space lazily and claims",
+        "unmaps a page of the other space lazily and reuses",
         |world| {
-            let residue = leak(Residue::new());
+            let deferred_flush = leak(DeferredFlush::new());
             let page = world.page();
-            world.owe(residue, world.y, page);
-            if world.engine.claim(residue).is_some() {
+            world.defer(deferred_flush, world.y, page);
+            if world.engine.flush_before_reuse(deferred_flush).is_some() {
                 world.give_out([frame(2, page)].into_iter());
             }
         },
     ),
-    by_thread("settles the space", |world| world.engine.settle(world.x)),
-    by_thread("pays everything", |world| world.engine.pay_all()),
-    by_thread("claims or rescues the frame", |world| {
+    by_thread("flushes what is pending the space", |world| world.engine.flush_pending(world.x)),
+    by_thread("pays everything", |world| world.engine.flush_deferred()),
+    by_thread("reuses or reinstates the frame", |world| {
         if world.machine.met.get() {
-            world.claim();
+            world.flush_before_reuse();
         } else {
-            world.rescue();
+            world.reinstate();
         }
     }),
 ];
@@ -631,10 +631,10 @@ const CALLS: [Call; 23] = [
 struct Start {
     policy: Policy,
     tagged: bool,
-    /// How many debts there is room for.
+    /// How many deferred flushes there is room for.
     entries: usize,
-    /// Whether the space owes the flush of a page.
-    owing: bool,
+    /// Whether the space defers the flush of a page.
+    deferring: bool,
     /// Whether the other CPUs run the other space.
     alone: bool,
     /// The second call comes on the same CPU.
@@ -655,8 +655,8 @@ enum Met {
 fn meet(start: Start, first: &Call, second: &'static Call, steps: usize) -> Met {
     let world = World::new(start.policy, start.tagged, start.entries);
     let machine = world.machine;
-    if start.owing {
-        machine.on(2, || world.owe(world.residue, world.x, OWED));
+    if start.deferring {
+        machine.on(2, || world.defer(world.deferred_flush, world.x, OWED));
     }
     if start.alone {
         [0, 2]
@@ -745,7 +745,7 @@ fn meet_everywhere(how: &str, start: Start) {
 }
 
 fn meet_under(how: &str, policy: Policy, tagged: bool, entries: usize) {
-    for (owing, alone, same) in [
+    for (deferring, alone, same) in [
         (true, false, false),
         (false, false, false),
         (true, true, false),
@@ -757,7 +757,7 @@ fn meet_under(how: &str, policy: Policy, tagged: bool, entries: usize) {
             policy,
             tagged,
             entries,
-            owing: owing && policy.lazy_unmap,
+            deferring: deferring && policy.lazy_unmap,
             alone,
             same,
         };
@@ -837,7 +837,7 @@ fn an_outbox_is_kept_for_the_flush_that_was_preempted() {
         },
         tagged: true,
         entries: 4,
-        owing: false,
+        deferring: false,
         alone: false,
         same: true,
     };

@@ -4,9 +4,9 @@
 use crate::support::{E, Machine, S, leak, run_on_both, space, world, world_of};
 use quell::cpu_set::AtomicCpuSet;
 use quell::{
-    Batch, Counter, CpuId, CpuSet, Engine, Features, Frame, InPlace, Invalidate, JoinedFlushes,
+    Batch, Counter, CpuId, CpuSet, Engine, Features, Frame, InPlace, Invalidate, CoalescedFlushes,
     KernelEntries, LedgerEntry, Mechanism, Outcome, Page, PageRange, PageSize, PerCpu, Policy,
-    Purpose, Request, Residue, Scope, Slot, TagPolicy, Unsupported,
+    Purpose, Request, DeferredFlush, Scope, Slot, TagPolicy, Unsupported,
 };
 use std::cell::Cell;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -172,9 +172,9 @@ fn with_many_slots_each_space_has_its_place() {
     assert!(!kept[0]);
 }
 
-/// lazy.rs: a payment that has more debts than it takes at once goes on.
+/// lazy.rs: a payment that has more deferred flushes than it takes at once goes on.
 #[test]
-fn many_debts_are_paid_together() {
+fn many_deferrals_are_paid_together() {
     let (machine, engine) = world_of(
         Machine::default(),
         Policy::ALL,
@@ -184,26 +184,26 @@ fn many_debts_are_paid_together() {
     let x = space(engine, 1);
     run_on_both(machine, engine, x);
     for together in [1, 63, 64, 65, 150, 200] {
-        let owe = |page: u64| {
-            let residue = Residue::new();
-            residue.begin();
+        let defer = |page: u64| {
+            let deferred_flush = DeferredFlush::new();
+            deferred_flush.begin();
             let mut batch: Batch<'_, '_, _, S, Frame> = engine.batch(Purpose::Lazy);
             batch.unmapped(x, PageRange::base(Page(page), 1), Frame(page));
-            match batch.finish_owed() {
-                Outcome::Owed(owed) => residue.owe(owed.stamp()),
+            match batch.finish_deferred() {
+                Outcome::Deferred(deferred) => deferred_flush.defer(deferred.stamp()),
                 Outcome::Flushed(_) => panic!("there is room in the ledger"),
             }
-            residue
+            deferred_flush
         };
-        let owed: Vec<Residue<Machine>> = (0..together).map(owe).collect();
-        assert!(owed.iter().all(|residue| !engine.is_paid(residue)));
+        let deferred: Vec<DeferredFlush<Machine>> = (0..together).map(defer).collect();
+        assert!(deferred.iter().all(|deferred_flush| !engine.is_flushed(deferred_flush)));
         machine.interrupts.set(0);
-        engine.pay_all();
+        engine.flush_deferred();
         assert!(
-            owed.iter().all(|residue| engine.is_paid(residue)),
+            deferred.iter().all(|deferred_flush| engine.is_flushed(deferred_flush)),
             "{together}"
         );
-        assert!(!engine.owes_anything());
+        assert!(!engine.has_deferred());
         // One interrupt, unless a second round finds a CPU that has not flushed since.
         assert_eq!(machine.interrupts.get(), 1, "{together}");
     }
@@ -314,9 +314,9 @@ impl Drop for Counted {
     }
 }
 
-/// batch.rs: "Frames of an `InFlight` or an `Owed` that was forgotten never come out: they are leaked, which is safe."
+/// batch.rs: "Frames of an `InFlight` or an `Deferred` that was forgotten never come out: they are leaked, which is safe."
 #[test]
-fn frames_of_a_forgotten_debt_are_lost_and_no_others() {
+fn frames_of_a_forgotten_deferral_are_lost_and_no_others() {
     let dropped: &std::cell::Cell<usize> = leak(std::cell::Cell::new(0));
     let (machine, engine) = world(Machine::default(), Policy::ALL);
     let x = space(engine, 1);
@@ -325,18 +325,18 @@ fn frames_of_a_forgotten_debt_are_lost_and_no_others() {
     let mut batch: Batch<'_, '_, _, S, Counted> = engine.batch(Purpose::Lazy);
     let forget = |batch: &mut Batch<'_, '_, _, S, Counted>| {
         batch.unmapped(x, page, Counted(dropped));
-        let outcome = batch.finish_owed();
-        assert!(matches!(outcome, Outcome::Owed(_)));
+        let outcome = batch.finish_deferred();
+        assert!(matches!(outcome, Outcome::Deferred(_)));
         std::mem::forget(outcome);
     };
-    // Neither as flushed nor as owed, and only once.
+    // Neither as flushed nor as deferred, and only once.
     forget(&mut batch);
     assert_eq!(batch.finish().count(), 0);
     batch.unmapped(x, page, Counted(dropped));
     assert_eq!(batch.finish().count(), 1);
     forget(&mut batch);
-    match batch.finish_owed() {
-        Outcome::Owed(owed) => assert_eq!(owed.count(), 0),
+    match batch.finish_deferred() {
+        Outcome::Deferred(deferred) => assert_eq!(deferred.count(), 0),
         Outcome::Flushed(_) => panic!("there is room in the ledger"),
     }
     batch.unmapped(x, page, Counted(dropped));
@@ -387,14 +387,14 @@ fn no_table_spans_no_page() {
 
 /// batch.rs: "A batch with an unlinked table is flushed", whatever else is in it.
 #[test]
-fn one_table_among_pages_is_not_owed() {
+fn one_table_among_pages_is_not_deferred() {
     let (machine, engine) = world(Machine::default(), Policy::ALL);
     let (x, y) = (space(engine, 1), space(engine, 2));
     run_on_both(machine, engine, x);
     let mut batch: Batch<'_, '_, _, S, Frame> = engine.batch(Purpose::Lazy);
     batch.table_unlinked(x, PageRange::base(Page(0), 1), Frame(7));
     batch.unmapped(y, PageRange::base(Page(5), 1), Frame(8));
-    assert!(matches!(batch.finish_owed(), Outcome::Flushed(_)));
+    assert!(matches!(batch.finish_deferred(), Outcome::Flushed(_)));
 }
 
 /// A space that is flushed whole hides no other one.
@@ -452,7 +452,7 @@ fn what_a_batch_covers_is_flushed_unreported() {
     assert!(!batch.covers(x, Scope::Leaf));
 }
 
-/// unplaced.rs: a batch interrupts no CPU for changes that it has no place for before its end, and flushes them once
+/// overflow.rs: a batch interrupts no CPU for changes that it has no place for before its end, and flushes them once
 /// there.
 #[test]
 fn a_batch_that_is_full_of_spaces_is_flushed_at_its_end() {
@@ -553,7 +553,7 @@ fn devices_hear_of_every_flush() {
                     batch.unmapped(x, PageRange::base(Page(5), 1), Frame(1));
                     match (purpose, started) {
                         (Purpose::Lazy, _) => {
-                            assert!(matches!(batch.finish_owed(), Outcome::Owed(_)))
+                            assert!(matches!(batch.finish_deferred(), Outcome::Deferred(_)))
                         }
                         (_, true) => assert_eq!(batch.start().finish().count(), 1),
                         (_, false) => assert_eq!(batch.finish().count(), 1),
@@ -588,9 +588,9 @@ fn a_batch_asks_whether_it_may_wait_if_it_has_something_to_flush() {
     assert_eq!(machine.asked.take(), 1);
 }
 
-/// policy.rs: each mechanism works alone: a flush is owed also where batches are off.
+/// policy.rs: each mechanism works alone: a flush is deferred also where batches are off.
 #[test]
-fn flushes_are_owed_without_batches() {
+fn flushes_are_deferred_without_batches() {
     for global in [false, true] {
         let policy = Policy::only(Mechanism::LazyUnmap);
         let (machine, engine) = world(
@@ -607,7 +607,7 @@ fn flushes_are_owed_without_batches() {
         let mut batch: Batch<'_, '_, _, S, Frame> = engine.batch(Purpose::Lazy);
         batch.unmapped(x, PageRange::base(Page(5), 1), Frame(1));
         batch.unmapped(x, PageRange::base(Page(3), 1), Frame(2));
-        assert!(matches!(batch.finish_owed(), Outcome::Owed(_)));
+        assert!(matches!(batch.finish_deferred(), Outcome::Deferred(_)));
         assert_eq!(machine.interrupts.get(), 0);
         assert!(machine.broadcast.0.borrow().is_empty());
     }
@@ -776,8 +776,8 @@ fn a_flush_that_starts_alone_is_over() {
         batch.unmapped(x, PageRange::base(Page(5), 1), Frame(1));
         assert_eq!(batch.start().finish().count(), 1);
         assert_eq!(machine.invalidated.take().len(), 1);
-        engine.settle(x);
-        assert!(machine.invalidated.borrow().is_empty(), "no debt is left");
+        engine.flush_pending(x);
+        assert!(machine.invalidated.borrow().is_empty(), "no deferred flush is left");
     }
 }
 
@@ -794,21 +794,21 @@ fn a_cpu_catches_up_after_a_sixteenth_of_the_ledger() {
         let x = space(engine, 1);
         engine.switch_to(None, x);
         machine.invalidated.borrow_mut().clear();
-        for debt in 1..=far {
+        for deferral in 1..=far {
             let mut batch: Batch<'_, '_, _, S, Frame> = engine.batch(Purpose::Lazy);
             batch.unmapped(x, PageRange::base(Page(5), 1), Frame(1));
-            assert!(matches!(batch.finish_owed(), Outcome::Owed(_)));
+            assert!(matches!(batch.finish_deferred(), Outcome::Deferred(_)));
             engine.catch_up();
             assert_eq!(
                 !machine.invalidated.borrow().is_empty(),
-                debt == far,
-                "{debt} of {entries}"
+                deferral == far,
+                "{deferral} of {entries}"
             );
         }
     }
 }
 
-/// lazy.rs: the background pays for the kernel's mappings, too, and a claim for a user's page does not.
+/// lazy.rs: the background pays for the kernel's mappings, too, and a reuse for a user's page does not.
 #[test]
 fn the_background_pays_for_everything() {
     let (machine, engine) = world(Machine::default(), Policy::ALL);
@@ -816,38 +816,38 @@ fn the_background_pays_for_everything() {
     // SAFETY: no memory is behind any frame.
     let kernel: S = leak(unsafe { engine.new_kernel_space(Frame(2), KernelEntries::Global) });
     run_on_both(machine, engine, x);
-    let owe = |space: S| {
-        let residue = Residue::new();
-        assert!(engine.is_paid(&residue), "nothing is owed");
-        residue.begin();
+    let defer = |space: S| {
+        let deferred_flush = DeferredFlush::new();
+        assert!(engine.is_flushed(&deferred_flush), "no flush is deferred");
+        deferred_flush.begin();
         let mut batch: Batch<'_, '_, _, S, Frame> = engine.batch(Purpose::Lazy);
         batch.unmapped(space, PageRange::base(Page(5), 1), Frame(1));
-        match batch.finish_owed() {
-            Outcome::Owed(owed) => residue.owe(owed.stamp()),
+        match batch.finish_deferred() {
+            Outcome::Deferred(deferred) => deferred_flush.defer(deferred.stamp()),
             Outcome::Flushed(_) => panic!("there is room in the ledger"),
         }
-        residue
+        deferred_flush
     };
-    let [own, user] = [kernel, x].map(owe);
-    assert!(engine.claim(&user).is_some());
-    assert!(!engine.is_paid(&own) && engine.owes_anything());
-    owe(x);
-    engine.pay_all();
-    assert!(engine.is_paid(&own) && !engine.owes_anything());
+    let [own, user] = [kernel, x].map(defer);
+    assert!(engine.flush_before_reuse(&user).is_some());
+    assert!(!engine.is_flushed(&own) && engine.has_deferred());
+    defer(x);
+    engine.flush_deferred();
+    assert!(engine.is_flushed(&own) && !engine.has_deferred());
 }
 
-/// lazy.rs: a frame whose debt has no stamp yet is settled with its space.
+/// lazy.rs: a frame whose deferred flush has no stamp yet is flushed with its space.
 #[test]
-fn a_residue_that_has_begun_is_settled_with_its_space() {
+fn a_deferred_flush_that_has_begun_is_flushed_with_its_space() {
     let (machine, engine) = world(Machine::default(), Policy::ALL);
     let x = space(engine, 1);
     run_on_both(machine, engine, x);
-    let residue = Residue::new();
-    residue.begin();
+    let deferred_flush = DeferredFlush::new();
+    deferred_flush.begin();
     let mut batch: Batch<'_, '_, _, S, Frame> = engine.batch(Purpose::Reclaim);
     batch.unmapped(x, PageRange::base(Page(5), 1), Frame(1));
     machine.invalidated.borrow_mut().clear();
-    engine.settle_residue(&residue, x);
+    engine.flush_before_refill(&deferred_flush, x);
     let flushed: Vec<u16> = machine
         .invalidated
         .borrow()
@@ -945,7 +945,7 @@ fn requests_for_another_space_are_ignored() {
     }
 }
 
-/// flushed.rs: frames that the embedder does not take out are dropped, behind the flush; those that owe come out one by
+/// flushed.rs: frames that the embedder does not take out are dropped, behind the flush; those that defer come out one by
 /// one.
 #[test]
 fn frames_come_out_one_way_or_the_other() {
@@ -960,8 +960,8 @@ fn frames_come_out_one_way_or_the_other() {
     drop(batch.finish());
     assert_eq!(dropped.take(), 2);
     batch.unmapped(x, PageRange::base(Page(5), 1), Counted(dropped));
-    match batch.finish_owed() {
-        Outcome::Owed(owed) => assert_eq!(owed.count(), 1),
+    match batch.finish_deferred() {
+        Outcome::Deferred(deferred) => assert_eq!(deferred.count(), 1),
         Outcome::Flushed(_) => panic!("there is room in the ledger"),
     }
     assert_eq!(dropped.take(), 1);
@@ -1093,7 +1093,7 @@ fn what_is_called_with_interrupts_masked_does_all_the_same_and_leaves_them_maske
     unsafe { engine.flush_at_once_here(engine.here(), y, None, Scope::Leaf) };
     assert!(!machine.invalidated.take().is_empty() && machine.masked.get());
     // SAFETY: the state is this CPU's.
-    unsafe { engine.flush_joined_here(engine.here(), y, &JoinedFlushes::new()) };
+    unsafe { engine.flush_coalesced_here(engine.here(), y, &CoalescedFlushes::new()) };
     assert!(!machine.invalidated.take().is_empty() && machine.masked.get());
 }
 
@@ -1120,7 +1120,7 @@ fn a_call_with_the_state_of_another_cpu_is_noticed() {
             &|| engine.on_interrupt_masked(elsewhere),
             &|| engine.enter_lazy_here(elsewhere),
             &|| engine.flush_at_once_here(elsewhere, x, None, Scope::Leaf),
-            &|| engine.flush_joined_here(elsewhere, x, &JoinedFlushes::new()),
+            &|| engine.flush_coalesced_here(elsewhere, x, &CoalescedFlushes::new()),
         ]
     };
     for (number, call) in calls.into_iter().enumerate() {

@@ -8,7 +8,7 @@
 use crate::support::{E, Machine, S, leak, space, world};
 use quell::{
     Batch, Counter, CpuId, Frame, Invalidate, KernelEntries, Outcome, Page, PageRange, PageSize,
-    Policy, Purpose, Residue, Scope, Stats,
+    Policy, Purpose, DeferredFlush, Scope, Stats,
 };
 use std::fmt::Write;
 
@@ -124,18 +124,18 @@ impl Told {
         assert!(batch.is_empty());
     }
 
-    /// A page that is owed.
-    fn owe(&self, space: S) -> Residue<Machine> {
-        let residue = Residue::new();
-        residue.begin();
-        assert!(!self.engine.is_paid(&residue));
+    /// A page that is deferred.
+    fn defer(&self, space: S) -> DeferredFlush<Machine> {
+        let deferred_flush = DeferredFlush::new();
+        deferred_flush.begin();
+        assert!(!self.engine.is_flushed(&deferred_flush));
         let mut batch = self.batch(Purpose::Lazy);
         batch.unmapped(space, base(5), Frame(42));
-        match batch.finish_owed() {
-            Outcome::Owed(owed) => residue.owe(owed.stamp()),
-            Outcome::Flushed(_) => residue.clear(),
+        match batch.finish_deferred() {
+            Outcome::Deferred(deferred) => deferred_flush.defer(deferred.stamp()),
+            Outcome::Flushed(_) => deferred_flush.clear(),
         }
-        residue
+        deferred_flush
     }
 }
 
@@ -248,13 +248,13 @@ fn story(machine: Machine, policy: Policy) -> String {
         let mut batch = told.batch(Purpose::Call);
         batch.changed(x, base(5), Scope::Leaf);
     });
-    told.step("x settles, and owes nothing", |_| engine.settle(x));
-    told.step("x settles a batch", |told| {
+    told.step("x flushes what is pending, and has no deferred flush", |_| engine.flush_pending(x));
+    told.step("x flushes what is pending a batch", |told| {
         let mut batch = told.batch(Purpose::Reclaim);
         batch.unmapped(x, base(5), Frame(1));
         batch.unlocked();
-        engine.settle_deferred(x);
-        engine.settle(x);
+        engine.flush_pending_batches(x);
+        engine.flush_pending(x);
         assert_eq!(batch.finish().count(), 1);
     });
     told.step("in flight", |told| {
@@ -329,45 +329,45 @@ fn story(machine: Machine, policy: Policy) -> String {
     told.other("CPU 1 is online", |_| engine.cpu_online());
     told.other("CPU 1 switches to x", |_| engine.switch_to(None, x));
 
-    let residue = told.step("a page is owed", |told| told.owe(x));
-    told.step("it is claimed", |_| {
-        assert_eq!(engine.claim(&residue).is_some(), engine.policy().lazy_unmap);
-        assert!(residue.is_clear() && engine.claim(&residue).is_none());
+    let deferred_flush = told.step("a page is deferred", |told| told.defer(x));
+    told.step("it is reused", |_| {
+        assert_eq!(engine.flush_before_reuse(&deferred_flush).is_some(), engine.policy().lazy_unmap);
+        assert!(deferred_flush.is_clear() && engine.flush_before_reuse(&deferred_flush).is_none());
     });
-    let residue = told.step("a page is owed", |told| told.owe(x));
-    told.step("it is rescued", |_| {
-        assert_eq!(residue.rescue(engine), engine.policy().lazy_unmap);
-        assert!(residue.is_clear() && !residue.rescue(engine));
+    let deferred_flush = told.step("a page is deferred", |told| told.defer(x));
+    told.step("it is reinstated", |_| {
+        assert_eq!(deferred_flush.reinstate(engine), engine.policy().lazy_unmap);
+        assert!(deferred_flush.is_clear() && !deferred_flush.reinstate(engine));
     });
-    let residue = told.step("a page is owed", |told| told.owe(x));
+    let deferred_flush = told.step("a page is deferred", |told| told.defer(x));
     told.step("its slot is filled again", |_| {
-        engine.settle_residue(&residue, x);
-        assert!(engine.is_paid(&residue) || !engine.policy().lazy_unmap);
-        engine.settle_residue(&residue, x);
+        engine.flush_before_refill(&deferred_flush, x);
+        assert!(engine.is_flushed(&deferred_flush) || !engine.policy().lazy_unmap);
+        engine.flush_before_refill(&deferred_flush, x);
     });
-    let residue = told.step("a page is owed", |told| told.owe(x));
-    told.step("it is claimed when all is paid", |_| {
-        engine.pay_all();
-        let _ = engine.claim(&residue);
+    let deferred_flush = told.step("a page is deferred", |told| told.defer(x));
+    told.step("it is reused when all is paid", |_| {
+        engine.flush_deferred();
+        let _ = engine.flush_before_reuse(&deferred_flush);
     });
-    told.step("two pages are owed and everything is paid", |told| {
-        told.owe(x);
-        told.owe(y);
-        engine.pay_all();
-        assert!(!engine.owes_anything());
-        engine.pay_all();
+    told.step("two pages are deferred and everything is paid", |told| {
+        told.defer(x);
+        told.defer(y);
+        engine.flush_deferred();
+        assert!(!engine.has_deferred());
+        engine.flush_deferred();
     });
-    told.step("a page is owed, and no batch is outstanding", |told| {
-        told.owe(x);
-        engine.settle_deferred(x);
+    told.step("a page is deferred, and no batch is outstanding", |told| {
+        told.defer(x);
+        engine.flush_pending_batches(x);
     });
-    told.step("x settles", |_| {
-        engine.settle(x);
-        engine.settle(x);
+    told.step("x flushes what is pending", |_| {
+        engine.flush_pending(x);
+        engine.flush_pending(x);
     });
-    told.step("more is owed than the ledger holds", |told| {
+    told.step("more is deferred than the ledger holds", |told| {
         for _ in 0..6 {
-            told.owe(x);
+            told.defer(x);
         }
     });
     told.step("CPU 0 catches up", |_| {
@@ -376,31 +376,31 @@ fn story(machine: Machine, policy: Policy) -> String {
     });
     told.other("CPU 1 catches up", |_| engine.catch_up());
     told.step("everything is paid, which all have flushed", |_| {
-        engine.pay_all()
+        engine.flush_deferred()
     });
-    let residue = told.step("a page is owed", |told| told.owe(x));
+    let deferred_flush = told.step("a page is deferred", |told| told.defer(x));
     told.other("CPU 1 flushes its tag", |_| {
         engine.switch_to(Some(x), y);
         engine.switch_to(Some(y), x);
     });
-    told.step("it is claimed", |_| {
-        let _ = engine.claim(&residue);
+    told.step("it is reused", |_| {
+        let _ = engine.flush_before_reuse(&deferred_flush);
     });
 
-    let residue = told.step("a page is owed", |told| told.owe(x));
+    let deferred_flush = told.step("a page is deferred", |told| told.defer(x));
     told.other("CPU 1 is lazy", |_| engine.enter_lazy());
-    told.step("it is claimed", |_| {
-        let _ = engine.claim(&residue);
+    told.step("it is reused", |_| {
+        let _ = engine.flush_before_reuse(&deferred_flush);
     });
     told.other("CPU 1 comes back", |_| assert!(engine.resume(x)));
     told.step("CPU 0 is lazy, and does not catch up", |told| {
         engine.enter_lazy();
         (0..4).for_each(|_| {
-            told.owe(y);
+            told.defer(y);
         });
         engine.catch_up();
         assert!(engine.resume(x));
-        engine.pay_all();
+        engine.flush_deferred();
     });
     told.step("CPU 0 is lazy", |_| engine.enter_lazy());
     told.step("a page, while CPU 0 is lazy", |told| {
@@ -408,10 +408,10 @@ fn story(machine: Machine, policy: Policy) -> String {
     });
     told.step("CPU 0 catches up with nothing", |told| {
         (0..4).for_each(|_| {
-            told.owe(y);
+            told.defer(y);
         });
         engine.catch_up();
-        engine.pay_all();
+        engine.flush_deferred();
     });
     told.step("CPU 0 comes back", |_| engine.switch_to(None, x));
     told.other("CPU 1 leaves", |_| engine.leave(x));
@@ -422,10 +422,10 @@ fn story(machine: Machine, policy: Policy) -> String {
     told.step("CPU 0 comes back", |_| engine.switch_to(None, x));
     told.other("CPU 1 catches up with nothing", |told| {
         (0..4).for_each(|_| {
-            told.owe(y);
+            told.defer(y);
         });
         engine.catch_up();
-        engine.pay_all();
+        engine.flush_deferred();
     });
     told.other("CPU 1 switches to x", |_| engine.switch_to(None, x));
 
@@ -451,10 +451,10 @@ fn story(machine: Machine, policy: Policy) -> String {
             told.unmap(kernel, &[page])
         });
         told.step(
-            "a page of the kernel is owed while CPU 1 runs a program",
+            "a page of the kernel is deferred while CPU 1 runs a program",
             |told| {
-                told.owe(kernel);
-                engine.pay_all();
+                told.defer(kernel);
+                engine.flush_deferred();
             },
         );
         told.step("a page of the program", |told| told.unmap(x, &[base(5)]));
@@ -465,35 +465,35 @@ fn story(machine: Machine, policy: Policy) -> String {
             engine.enter_kernel();
         });
         told.step(
-            "a page of the kernel is owed, and CPU 1 flushes everything",
+            "a page of the kernel is deferred, and CPU 1 flushes everything",
             |told| {
-                let residue = told.owe(kernel);
+                let deferred_flush = told.defer(kernel);
                 told.unmap(kernel, &[PageRange::base(page.start, 34)]);
-                assert_eq!(engine.claim(&residue).is_some(), engine.policy().lazy_unmap);
+                assert_eq!(engine.flush_before_reuse(&deferred_flush).is_some(), engine.policy().lazy_unmap);
             },
         );
         told.step(
-            "a page of the kernel is owed, and one of x is claimed",
+            "a page of the kernel is deferred, and one of x is reused",
             |told| {
-                told.owe(kernel);
-                let residue = told.owe(x);
-                let _ = engine.claim(&residue);
-                assert_eq!(engine.owes_anything(), engine.policy().lazy_unmap);
+                told.defer(kernel);
+                let deferred_flush = told.defer(x);
+                let _ = engine.flush_before_reuse(&deferred_flush);
+                assert_eq!(engine.has_deferred(), engine.policy().lazy_unmap);
             },
         );
-        told.step("a page of the kernel is owed and all is paid", |told| {
-            told.owe(kernel);
-            engine.pay_all();
+        told.step("a page of the kernel is deferred and all is paid", |told| {
+            told.defer(kernel);
+            engine.flush_deferred();
         });
     }
     // SAFETY: no memory is behind any frame.
     let kernel: S = leak(unsafe { engine.new_kernel_space(Frame(3), KernelEntries::Global) });
-    let residue = told.step("a page is owed", |told| told.owe(x));
+    let deferred_flush = told.step("a page is deferred", |told| told.defer(x));
     told.step("34 pages of the kernel", |told| {
         told.unmap(kernel, &[PageRange::base(Page(0x7_ffff_f000), 34)]);
     });
-    told.step("it is claimed", |_| {
-        let _ = engine.claim(&residue);
+    told.step("it is reused", |_| {
+        let _ = engine.flush_before_reuse(&deferred_flush);
     });
     told.other("CPU 1 is offline, and has left x", |_| {
         engine.cpu_offline(Some(x));
@@ -501,10 +501,10 @@ fn story(machine: Machine, policy: Policy) -> String {
     told.step("a page of the kernel, while CPU 1 is offline", |told| {
         told.unmap(kernel, &[base(0x7_ffff_f000)]);
     });
-    let residue = told.step("a page of the kernel is owed", |told| told.owe(kernel));
+    let deferred_flush = told.step("a page of the kernel is deferred", |told| told.defer(kernel));
     told.other("CPU 1 is online", |_| engine.cpu_online());
-    told.step("it is claimed", |_| {
-        let _ = engine.claim(&residue);
+    told.step("it is reused", |_| {
+        let _ = engine.flush_before_reuse(&deferred_flush);
     });
     told.step("a page of x, which CPU 1 has left", |told| {
         told.unmap(x, &[base(5)])

@@ -2,7 +2,7 @@
 //!
 //! A report counts its batch and looks then whether that is one too many; in between the count is higher than the
 //! bound. Here each CPU is stopped at that place, one inside the other, as many as the engine handles. The count must
-//! not run over: the space would look as if nothing were outstanding, to second actors and to CPUs that load it, and
+//! not run over: the space would look as if nothing were outstanding, to later observers and to CPUs that load it, and
 //! its flush generation would be one that no flush has taken. With the feature `cpus-8192` there are the most of them.
 
 use std::cell::Cell;
@@ -53,7 +53,7 @@ fn next_cpu(engine: E, space: S) {
     }
 }
 
-/// A batch that owes a flush of the space.
+/// A batch that has a deferred flush of the space.
 fn report(
     engine: E,
     space: S,

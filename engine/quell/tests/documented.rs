@@ -3,20 +3,20 @@
 use crate::support::{E, Machine, S, leak, run_on_both, space, world};
 use quell::{
     Batch, Engine, Frame, Hardware, Invalidate, KernelEntries, LedgerEntry, Outcome, Page,
-    PageRange, PerCpu, Policy, Purpose, Residue, Scope, TagPolicy, Unsupported,
+    PageRange, PerCpu, Policy, Purpose, DeferredFlush, Scope, TagPolicy, Unsupported,
 };
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 /// C1: "A frame goes into the batch by value and comes out only against proof of the flush."
 #[test]
-fn owed_frames_that_were_forgotten_do_not_come_out_as_flushed() {
+fn deferred_frames_that_were_forgotten_do_not_come_out_as_flushed() {
     let (machine, engine) = world(Machine::default(), Policy::ALL);
     let x = space(engine, 1);
     run_on_both(machine, engine, x);
     let mut batch: Batch<'_, '_, _, S, Frame> = engine.batch(Purpose::Lazy);
     batch.unmapped(x, PageRange::base(Page(5), 1), Frame(42));
-    let outcome = batch.finish_owed();
-    assert!(matches!(outcome, Outcome::Owed(_)));
+    let outcome = batch.finish_deferred();
+    assert!(matches!(outcome, Outcome::Deferred(_)));
     std::mem::forget(outcome);
     machine.invalidated.borrow_mut().clear();
     let free: Vec<Frame> = batch.finish().collect();
@@ -25,8 +25,8 @@ fn owed_frames_that_were_forgotten_do_not_come_out_as_flushed() {
         "{free:?} came out as flushed, and no CPU has flushed"
     );
     batch.unmapped(x, PageRange::base(Page(5), 1), Frame(42));
-    let outcome = batch.finish_owed();
-    assert!(matches!(outcome, Outcome::Owed(_)));
+    let outcome = batch.finish_deferred();
+    assert!(matches!(outcome, Outcome::Deferred(_)));
     std::mem::forget(outcome);
     machine.invalidated.borrow_mut().clear();
     let free: Vec<Frame> = batch.start().finish().collect();
@@ -38,13 +38,13 @@ fn owed_frames_that_were_forgotten_do_not_come_out_as_flushed() {
 
 /// batch.rs: they are lost when the batch is used again, and none that comes later.
 #[test]
-fn what_comes_after_owed_frames_that_were_forgotten_comes_out() {
+fn what_comes_after_deferred_frames_that_were_forgotten_comes_out() {
     let (machine, engine) = world(Machine::default(), Policy::ALL);
     let x = space(engine, 1);
     run_on_both(machine, engine, x);
     let mut batch: Batch<'_, '_, _, S, Frame> = engine.batch(Purpose::Lazy);
     batch.unmapped(x, PageRange::base(Page(5), 1), Frame(42));
-    std::mem::forget(batch.finish_owed());
+    std::mem::forget(batch.finish_deferred());
     batch.unlocked();
     batch.unmapped(x, PageRange::base(Page(6), 1), Frame(43));
     assert!(batch.finish().eq([Frame(43)]));
@@ -53,7 +53,7 @@ fn what_comes_after_owed_frames_that_were_forgotten_comes_out() {
 /// batch.rs: a batch that was told of mappings of the kernel and of a user space is flushed: CPU 1, which runs the
 /// program of that space and is left alone, is interrupted for it.
 #[test]
-fn what_is_owed_of_a_program_does_not_wait_for_its_entry_into_the_kernel() {
+fn what_is_deferred_of_a_program_does_not_wait_for_its_entry_into_the_kernel() {
     for with_kernel in [false, true] {
         let (machine, engine) = world(Machine::default(), Policy::ALL);
         let x = space(engine, 1);
@@ -65,18 +65,18 @@ fn what_is_owed_of_a_program_does_not_wait_for_its_entry_into_the_kernel() {
         unsafe { engine.enter_user() };
         machine.me.set(0);
         machine.interrupts.set(0);
-        let residue = Residue::new();
-        residue.begin();
+        let deferred_flush = DeferredFlush::new();
+        deferred_flush.begin();
         let mut batch: Batch<'_, '_, _, S, Frame> = engine.batch(Purpose::Lazy);
         batch.unmapped(x, PageRange::base(Page(5), 1), Frame(42));
         if with_kernel {
             batch.unmapped(kernel, PageRange::base(Page(0x7_ffff_f000), 1), Frame(43));
         }
-        match batch.finish_owed() {
-            Outcome::Owed(owed) => residue.owe(owed.stamp()),
-            Outcome::Flushed(_) => residue.clear(),
+        match batch.finish_deferred() {
+            Outcome::Deferred(deferred) => deferred_flush.defer(deferred.stamp()),
+            Outcome::Flushed(_) => deferred_flush.clear(),
         }
-        assert!(residue.is_clear() || engine.claim(&residue).is_some());
+        assert!(deferred_flush.is_clear() || engine.flush_before_reuse(&deferred_flush).is_some());
         assert_eq!(
             machine.interrupts.get(),
             1,
@@ -289,7 +289,7 @@ fn a_flush_in_flight_that_was_forgotten_is_made_again() {
     let mut batch: Batch<'_, '_, _, S, Frame> = engine.batch(Purpose::Call);
     batch.unmapped(x, PageRange::base(Page(5), 1), Frame(42));
     std::mem::forget(batch.start());
-    assert!(x.is_in_batch(), "second actors are told of it");
+    assert!(x.is_in_batch(), "later observers are told of it");
     machine.invalidated.borrow_mut().clear();
     let free: Vec<Frame> = batch.finish().collect();
     assert_eq!(free, [Frame(42)]);
@@ -363,15 +363,15 @@ fn no_slots_are_no_tags() {
 
 /// C6: "A batch with an unlinked table ... is waited for to the end".
 #[test]
-fn a_batch_that_has_unlinked_a_table_owes_nothing() {
+fn a_batch_that_has_unlinked_a_table_defers_nothing() {
     let (machine, engine) = world(Machine::default(), Policy::ALL);
     let x = space(engine, 1);
     run_on_both(machine, engine, x);
     let mut batch: Batch<'_, '_, _, S, Frame> = engine.batch(Purpose::Lazy);
     batch.table_unlinked(x, PageRange::base(Page(0), 1), Frame(7));
     assert!(
-        matches!(batch.finish_owed(), Outcome::Flushed(_)),
-        "a table's frame is owed: CPU 1's walker may still read it, and Owed frames may be dropped"
+        matches!(batch.finish_deferred(), Outcome::Flushed(_)),
+        "a table's frame is deferred: CPU 1's walker may still read it, and Owed frames may be dropped"
     );
 }
 

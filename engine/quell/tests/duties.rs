@@ -5,7 +5,7 @@
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use crate::support::{Breach, E, Machine, S, run_on_both, space, world};
-use quell::{Batch, Engine, Frame, JoinedFlushes, Page, PageRange, PerCpu, Policy, Purpose};
+use quell::{Batch, Engine, Frame, CoalescedFlushes, Page, PageRange, PerCpu, Policy, Purpose};
 
 /// What the engine says when the machine does this, and both CPUs run a space.
 fn said(breach: Option<Breach>, call: fn(&Machine, E, S)) -> Option<String> {
@@ -83,9 +83,9 @@ fn a_handler_that_shares_the_flush_that_it_has_interrupted_is_noticed() {
         Breach::HandlerJoins,
         "a CPU waits for a flush that it makes itself",
         |machine, engine, x| {
-            let joined: &JoinedFlushes<_> = Box::leak(Box::default());
-            machine.joins.set(Some((x, joined)));
-            engine.flush_joined(x, joined);
+            let coalesced: &CoalescedFlushes<_> = Box::leak(Box::default());
+            machine.joins.set(Some((x, coalesced)));
+            engine.flush_coalesced(x, coalesced);
         },
     );
 }

@@ -57,7 +57,7 @@ fn a_look_is_content_with_the_receipt_of_leaves_alone() {
         OfKernel,
     }
     const ALL: [Change; 3] = [Change::Leaf, Change::Tables, Change::OfKernel];
-    for (placed, unplaced) in ALL.iter().flat_map(|&one| ALL.map(|other| (one, other))) {
+    for (placed, overflow) in ALL.iter().flat_map(|&one| ALL.map(|other| (one, other))) {
         let (machine, engine) = world(Machine::default(), Policy::ALL);
         let (x, y) = (space(engine, 1), space(engine, 2));
         engine.switch_to(None, x);
@@ -65,7 +65,7 @@ fn a_look_is_content_with_the_receipt_of_leaves_alone() {
         engine.switch_to(None, y);
         machine.me.set(0);
         let batch = small(engine);
-        for (user, change) in [(x, placed), (y, unplaced)] {
+        for (user, change) in [(x, placed), (y, overflow)] {
             match change {
                 Change::Leaf => batch.changed(user, PAGE, Scope::Leaf),
                 Change::Tables => batch.changed(user, PAGE, Scope::Tables),
@@ -81,11 +81,11 @@ fn a_look_is_content_with_the_receipt_of_leaves_alone() {
             engine.hw().nmis.borrow_mut().push(over);
         });
         answer(machine, engine);
-        let leaves = placed == Change::Leaf && unplaced == Change::Leaf;
+        let leaves = placed == Change::Leaf && overflow == Change::Leaf;
         assert_eq!(
             machine.nmis.take(),
             [leaves],
-            "{placed:?}, and {unplaced:?} without a place"
+            "{placed:?}, and {overflow:?} without a place"
         );
         let mut flight = FLIGHT.take().expect("in flight");
         assert!(flight.is_done(), "CPU 1 has flushed");
@@ -93,7 +93,7 @@ fn a_look_is_content_with_the_receipt_of_leaves_alone() {
     }
 }
 
-/// unplaced.rs: the CPU that starts a flush drops what it has loaded, too, if that may be of a space without a place.
+/// overflow.rs: the CPU that starts a flush drops what it has loaded, too, if that may be of a space without a place.
 #[test]
 fn what_has_no_place_is_flushed_on_the_cpu_that_starts() {
     let (machine, engine) = world(Machine::default(), Policy::ALL);
@@ -120,7 +120,7 @@ fn what_has_no_place_is_flushed_on_the_cpu_that_starts() {
     assert_eq!(flight.finish().count(), 2);
 }
 
-/// unplaced.rs: "the batch's end waits for them, or, on another CPU than the one that has sent them, sends one for
+/// overflow.rs: "the batch's end waits for them, or, on another CPU than the one that has sent them, sends one for
 /// everything".
 #[test]
 fn broadcasts_without_a_place_are_completed_where_they_were_sent() {
@@ -263,10 +263,10 @@ fn a_batch_that_waits_for_a_device_alone_serves_its_cpus_inbox() {
     assert_eq!(other.finish().count(), 1);
 }
 
-/// batch.rs: a batch that was told "of more spaces than it has places for" is flushed: a debt would be of the others
+/// batch.rs: a batch that was told "of more spaces than it has places for" is flushed: a deferred flush would be of the others
 /// alone.
 #[test]
-fn what_has_no_place_is_not_owed() {
+fn what_has_no_place_is_not_deferred() {
     let (machine, engine) = world(Machine::default(), Policy::ALL);
     let (x, y) = (space(engine, 1), space(engine, 2));
     run_on_both(machine, engine, y);
@@ -274,13 +274,13 @@ fn what_has_no_place_is_not_owed() {
     batch.unmapped(x, PAGE, Frame(1));
     batch.unmapped(y, PAGE, Frame(2));
     machine.invalidated.borrow_mut().clear();
-    let outcome = batch.finish_owed();
+    let outcome = batch.finish_deferred();
     assert!(matches!(outcome, Outcome::Flushed(_)), "CPU 1 runs y");
     let invalidated = machine.invalidated.borrow();
     assert!(invalidated.iter().any(|(cpu, _)| *cpu == 1));
 }
 
-/// unplaced.rs: a CPU that runs a program undisturbed is interrupted for a change of its program's space that has no
+/// overflow.rs: a CPU that runs a program undisturbed is interrupted for a change of its program's space that has no
 /// place, and not for one of the kernel's.
 #[test]
 fn a_program_is_disturbed_for_its_own_space_alone() {
@@ -303,7 +303,7 @@ fn a_program_is_disturbed_for_its_own_space_alone() {
     }
 }
 
-/// unplaced.rs: CPUs are kept in 64 groups, also where there are more of them.
+/// overflow.rs: CPUs are kept in 64 groups, also where there are more of them.
 #[test]
 fn a_cpu_beyond_the_first_64_is_flushed_with_its_group() {
     let machine = leak(Machine::default());

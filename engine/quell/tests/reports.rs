@@ -1,6 +1,6 @@
 //! A report to a batch waits for no CPU and no device: under every policy, of more spaces than there are places for,
 //! and of more batches of a space than are counted. The batch flushes changes that it has no place for at its end, and
-//! second actors hear of them.
+//! later observers hear of them.
 
 use crate::support::{E, Machine, S, run_on_both, space, world};
 use quell::{
@@ -107,18 +107,18 @@ fn reports_of_a_space_too_many_do_not_wait() {
                 batch
             });
             assert_eq!(engine.stats().get(Counter::EscalatedBatch), 2);
-            engine.settle(space);
-            assert_eq!(interrupts(), 1, "the second actor was not told");
-            engine.settle(space);
+            engine.flush_pending(space);
+            assert_eq!(interrupts(), 1, "the later observer was not told");
+            engine.flush_pending(space);
             assert_eq!(interrupts(), 1, "what was paid is paid again");
             without_waiting(machine, || batch.changed(space, PAGE, Scope::Leaf));
             assert!(batch.finish().eq([Frame(42)]));
             assert_eq!(interrupts(), 2, "nothing was flushed at the end");
-            engine.settle_deferred(space);
+            engine.flush_pending_batches(space);
             assert_eq!(
                 interrupts(),
                 3,
-                "the debt of the last report is gone unpaid"
+                "the deferred flush of the last report is gone unpaid"
             );
             assert!(batch.is_empty());
             // Begun and not waited for.
@@ -159,7 +159,7 @@ fn more_batches_than_are_counted_do_not_wait() {
 }
 
 /// A simple kernel, that says when its lock is dropped, flushes once for each change; with S0 it flushes once, and so
-/// it does for a call, and where the flush may be owed.
+/// it does for a call, and where the flush may be deferred.
 #[test]
 fn without_s0_each_change_is_flushed() {
     let without_s0 = Policy {

@@ -506,10 +506,10 @@ fn a_device_that_shares_tables_has_forgotten_a_page_when_its_frame_comes_out() {
         let device = machine.device.borrow();
         assert!(!device.contains(&(Frame(root), Page(3))) && device.len() == before - 1);
     }
-    // What is owed by CPUs is not owed by the device.
+    // The deferred flush by CPUs is not deferred by the device.
     assert!(matches!(
-        unmap(one, 4, Purpose::Lazy).finish_owed(),
-        Outcome::Owed(_)
+        unmap(one, 4, Purpose::Lazy).finish_deferred(),
+        Outcome::Deferred(_)
     ));
     assert!(!machine.device.borrow().contains(&(Frame(1), Page(4))));
     // A flush that was started is over when the device is done, too.
@@ -522,10 +522,10 @@ fn a_device_that_shares_tables_has_forgotten_a_page_when_its_frame_comes_out() {
     assert!(!machine.device.borrow().iter().any(|held| held.1 == Page(5)));
 }
 
-/// batch.rs: `finish_owed` may wait "for devices, if there are any".
+/// batch.rs: `finish_deferred` may wait "for devices, if there are any".
 #[test]
 #[cfg(debug_assertions)]
-fn what_is_owed_waits_for_devices_alone() {
+fn what_is_deferred_waits_for_devices_alone() {
     fn asked<const DEVICE: bool>() -> u32 {
         let machine = machine::<DEVICE, false>(ARM_LOCAL);
         let engine = engine(machine, Policy::ALL).expect("an engine");
@@ -536,7 +536,7 @@ fn what_is_owed_waits_for_devices_alone() {
         let mut batch = engine.batch(Purpose::Lazy);
         batch.unmapped(space, PageRange::base(Page(4), 1), Frame(7));
         machine.asked.set(0);
-        assert!(matches!(batch.finish_owed(), Outcome::Owed(_)));
+        assert!(matches!(batch.finish_deferred(), Outcome::Deferred(_)));
         machine.asked.get()
     }
     assert_eq!((asked::<false>(), asked::<true>()), (0, 1));
@@ -551,7 +551,7 @@ fn a_kernel_has_what_it_has_room_for() {
     let why = refused.map(|why| why.to_string()).unwrap_or_default();
     assert!(why.contains("S1") && why.contains("MECHANISMS"), "{why}");
 
-    // Nothing is owed where S3 is left out.
+    // Nothing is deferred where S3 is left out.
     let machine = machine::<false, true>(RISCV_EVERYWHERE);
     let engine = engine(machine, Machine::<false, true>::MAY).expect("an engine");
     // SAFETY: this machine walks no tables.
@@ -561,6 +561,6 @@ fn a_kernel_has_what_it_has_room_for() {
     machine.touch(Page(0));
     let mut batch = engine.batch::<_, Frame>(Purpose::Lazy);
     batch.changed(space, PageRange::base(Page(0), 1), quell::Scope::Leaf);
-    assert!(matches!(batch.finish_owed(), Outcome::Flushed(_)));
-    assert!(!machine.holds(0, Page(0)) && !engine.owes_anything());
+    assert!(matches!(batch.finish_deferred(), Outcome::Flushed(_)));
+    assert!(!machine.holds(0, Page(0)) && !engine.has_deferred());
 }

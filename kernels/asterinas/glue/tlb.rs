@@ -36,7 +36,7 @@ use crate::{
 /// Longer ranges are flushed whole.
 const FULL_ABOVE: u64 = 31;
 
-/// What of the engine is in use: there are no tags, and no flush is owed. The rest of it is left out of the kernel.
+/// What of the engine is in use: there are no tags, and no flush is deferred. The rest of it is left out of the kernel.
 const POLICY: Policy = Policy {
     tags: TagPolicy::Off,
     lazy_unmap: false,

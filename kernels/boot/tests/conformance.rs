@@ -132,21 +132,21 @@ fn stale_parts(cpus: u16, program: &str, forget: Option<&str>) -> Vec<String> {
 #[test]
 #[ignore = "boots: `cargo xtask ci linux`"]
 fn a_rule_of_lazy_unmap_that_the_glue_forgets_shows() {
-    let (fresh, joined, nmi) = ((2, "fresh 4"), (4, "joined 500"), (2, "nmi"));
+    let (fresh, coalesced, nmi) = ((2, "fresh 4"), (4, "joined 500"), (2, "nmi"));
     let finds = [
-        ("LinuxFillUnsettled", fresh, "write"),
-        ("LinuxChangeUnsettled", fresh, "direct write"),
+        ("LinuxFillUnflushed", fresh, "write"),
+        ("LinuxChangeUnflushed", fresh, "direct write"),
         ("LinuxPendingUnseen", fresh, "write while reclaim goes on"),
         ("LinuxFrameUnclaimed", fresh, "reuse of the frames"),
         ("LinuxNmiUnasked", nmi, "an NMI before the flush"),
         // The engine's, which shares flushes for the glue.
-        ("JoinedLate", joined, "discard beside others"),
+        ("CoalescedLate", coalesced, "discard beside others"),
     ];
     assert_eq!(finds.map(|(rule, ..)| rule)[..RULES.len()], RULES);
     if !is_there(Flavour::Mutants) {
         return;
     }
-    for (cpus, program) in [fresh, joined, nmi] {
+    for (cpus, program) in [fresh, coalesced, nmi] {
         assert_eq!(stale_parts(cpus, program, None), [""; 0]);
     }
     let unnoticed: Vec<_> = finds

@@ -125,7 +125,7 @@ static void stay(bool alone)
 
 /*
  * Turns are odd for "touch the pages, so that the TLB has them", even for "look". No thread of the kernel runs on this
- * CPU between the two: on the way back from one a CPU catches up with what its address space owes.
+ * CPU between the two: on the way back from one a CPU catches up with what its address space defers.
  */
 static void *watch(void *argument)
 {
@@ -216,7 +216,7 @@ static bool tell(const char *place, const char *what)
 
 /*
  * Has the kernel reclaim so many clean pages. Never more than there are: it would try again and again, and at last have
- * a thread of its own put pages in order on every CPU, which would catch up with what is owed, and waits for watchers.
+ * a thread of its own put pages in order on every CPU, which would catch up with the deferred flush, and waits for watchers.
  */
 static void reclaim_some(size_t pages)
 {
@@ -744,13 +744,13 @@ static int directed(unsigned long rounds, const char *only, bool everything)
 	return failed != 0;
 }
 
-/* On a file system of this type; `owes` says whether lazy unmap may owe for it. */
+/* On a file system of this type; `defers` says whether lazy unmap may defer for it. */
 static int on_file_system(const char *type, unsigned long rounds)
 {
-	static const char * const may_owe[] = { "ext2", "ext4", "xfs", "btrfs", "vfat" };
-	unsigned long before = counter("debts_taken"), owed;
+	static const char * const may_defer[] = { "ext2", "ext4", "xfs", "btrfs", "vfat" };
+	unsigned long before = counter("flushes_deferred"), deferred;
 	char command[128], policy[64] = "";
-	bool owes = false, lazy;
+	bool defers = false, lazy;
 	int told, failed;
 
 	snprintf(command, sizeof(command), "/sbin/mkfs.%s %s /dev/ram1 > /dev/null 2>&1", type,
@@ -764,16 +764,16 @@ static int on_file_system(const char *type, unsigned long rounds)
 	if (mount("/dev/ram1", folder, type, 0, NULL))
 		die(type);
 	failed = directed(rounds, "", true);
-	owed = counter("debts_taken") - before;
-	for (size_t at = 0; at < sizeof(may_owe) / sizeof(may_owe[0]); at++)
-		owes |= !strcmp(type, may_owe[at]);
+	deferred = counter("flushes_deferred") - before;
+	for (size_t at = 0; at < sizeof(may_defer) / sizeof(may_defer[0]); at++)
+		defers |= !strcmp(type, may_defer[at]);
 	told = open(QUELL "policy", O_RDONLY);
 	lazy = told >= 0 && read(told, policy, sizeof(policy) - 1) > 0 && (strstr(policy, "S3") || strstr(policy, "all"));
-	if (lazy && (owed > 0) != owes) {
-		printf("not ok %zu flushes owed\n", ACTS + 1);
+	if (lazy && (deferred > 0) != defers) {
+		printf("not ok %zu flushes deferred\n", ACTS + 1);
 		failed = 1;
 	}
-	printf("# %lu batches were owed\n", owed);
+	printf("# %lu batches were deferred\n", deferred);
 	return failed;
 }
 

@@ -79,7 +79,7 @@ pub enum Event<'a> {
         operations: u64,
         /// Digest of the operations chosen so far.
         digest: String,
-        /// Frames that are free, those included that owe a flush.
+        /// Frames that are free, those included that have a deferred flush.
         free_frames: u64,
         /// Seconds since it began.
         seconds: f64,

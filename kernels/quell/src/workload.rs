@@ -199,7 +199,7 @@ fn check_frames(manager: &Manager) {
         frames.is_ok(),
         match frames {
             Ok(totals) => {
-                alloc::format!("{} frames free, {} owe a flush", totals.free, totals.stale)
+                alloc::format!("{} frames free, {} defer a flush", totals.free, totals.stale)
             }
             Err(wrong) => wrong,
         },
@@ -429,7 +429,7 @@ const fn bytes_to_mb(bytes: u64) -> u64 {
     bytes.div_ceil(1 << 20)
 }
 
-/// How many debts can be owed at once: two rounds of reclaim, each of thousands of pages.
+/// How many deferred flushes can be deferred at once: two rounds of reclaim, each of thousands of pages.
 const LEDGER_ENTRIES: usize = 256;
 
 /// An engine for all CPUs.

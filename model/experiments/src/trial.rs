@@ -379,7 +379,7 @@ program = [ {{ bystand = "1us" }} ]
         let outcome = trial.run().unwrap();
         assert_eq!(outcome.violations, 0);
         let engine = |counter| outcome.engine.get(counter);
-        assert_eq!(engine(quell::Counter::PaidBySettle), 0);
+        assert_eq!(engine(quell::Counter::FlushedPending), 0);
         assert_eq!(engine(quell::Counter::Requested), 8 * 20);
     }
 

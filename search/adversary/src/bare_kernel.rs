@@ -23,8 +23,8 @@ use crate::op::{AccessKind, Op};
 use crate::stage::Hw;
 use crate::tables;
 use quell::{
-    AddressSpace, Batch, Engine, Extent, Frame, Hardware, JoinedFlushes, Page, PageRange, PageSize,
-    Purpose, Residue, Scope, Word,
+    AddressSpace, Batch, Engine, Extent, Frame, Hardware, CoalescedFlushes, Page, PageRange, PageSize,
+    Purpose, DeferredFlush, Scope, Word,
 };
 use quell_vm::machine::{Event, Machine};
 use quell_zero::{Clear, Strategy};
@@ -38,7 +38,7 @@ pub(crate) const FRAMES: usize = 64;
 pub(crate) const TABLES: usize = 2 + 3 * SPACES;
 /// How many address spaces there are.
 pub const SPACES: usize = 8;
-/// How many debts can be owed at once, unless a program says otherwise.
+/// How many deferred flushes can be deferred at once, unless a program says otherwise.
 pub const LEDGER_ENTRIES: usize = 2;
 /// No program wants more.
 const MOST_LEDGER_ENTRIES: usize = 4;
@@ -56,7 +56,7 @@ pub struct BareProgram {
     pub all: fn(&BareKernel<'_>, usize),
     /// What each CPU does after that.
     pub cpus: [fn(&BareKernel<'_>); MAX_CPUS],
-    /// How many debts can be owed at once, at most four.
+    /// How many deferred flushes can be deferred at once, at most four.
     pub ledger: usize,
     /// The CPUs that a hypervisor does not run when they are asked to flush: bit `n` for CPU `n`.
     pub unscheduled: u8,
@@ -92,14 +92,14 @@ pub struct BareKernel<'m> {
     own_lock: ManuallyDrop<AdversaryWord>,
     has_own_half: Cell<bool>,
     locks: ManuallyDrop<[AdversaryWord; SPACES]>,
-    /// What each data frame owes, by its distance from [`FIRST`].
-    residues: ManuallyDrop<[Residue<Hw>; 8]>,
+    /// What each data frame defers, by its distance from [`FIRST`].
+    deferred_flushes: ManuallyDrop<[DeferredFlush<Hw>; 8]>,
     /// Words for programs that must tell each other something.
     flags: ManuallyDrop<[AdversaryWord; 4]>,
     current: [Cell<Option<usize>>; MAX_CPUS],
     preempts: fn(&BareKernel<'_>, usize),
     /// What tasks share, of each space.
-    joined: ManuallyDrop<[JoinedFlushes<Hw>; SPACES]>,
+    coalesced: ManuallyDrop<[CoalescedFlushes<Hw>; SPACES]>,
 }
 
 /// The first frame that holds data.
@@ -143,9 +143,9 @@ impl BareKernel<'_> {
         &self.hw.table(leaf_of(space, page))[page as usize % 512]
     }
 
-    /// What the frame owes.
-    pub fn residue(&self, frame: Frame) -> &Residue<Hw> {
-        &self.residues[(frame.0 - FIRST) as usize]
+    /// What the frame defers.
+    pub fn deferred_flush(&self, frame: Frame) -> &DeferredFlush<Hw> {
+        &self.deferred_flushes[(frame.0 - FIRST) as usize]
     }
 
     /// Takes the lock of a space's tables.
@@ -227,7 +227,7 @@ impl BareKernel<'_> {
         if let Some(frame) = self.clear(space, page) {
             batch.unmapped(&self.spaces[space], PageRange::base(Page(page), 1), frame);
         } else {
-            self.engine.settle(&self.spaces[space]);
+            self.engine.flush_pending(&self.spaces[space]);
         }
         self.unlock(space);
     }
@@ -308,12 +308,12 @@ impl BareKernel<'_> {
         let mut batch = self.engine.batch::<_, Frame>(Purpose::Call);
         let old = self.entry(space, page).fetch_and(!right, ENTRY_ORDER);
         if old & tables::PRESENT == 0 {
-            self.engine.settle(&self.spaces[space]);
+            self.engine.flush_pending(&self.spaces[space]);
         } else if old & right != 0 {
             batch.changed(&self.spaces[space], range, Scope::Leaf);
         } else {
             // Another CPU has taken it away and is about to flush.
-            self.engine.settle(&self.spaces[space]);
+            self.engine.flush_pending(&self.spaces[space]);
         }
         self.unlock(space);
         for frame in batch.finish() {

@@ -37,8 +37,8 @@ happenings! {
     TableFreed = "table_freed",
     /// A frame's content was captured.
     Captured = "captured",
-    /// A frame that was owed got a new owner.
-    Claimed = "claimed",
+    /// A frame that was deferred got a new owner.
+    Reusable = "reused",
     /// A CPU went offline.
     Offline = "offline",
     /// Something else ran on a CPU, in the middle of what it did.
@@ -52,7 +52,7 @@ happenings! {
     /// A load through a translation left behind was compared with what the page holds.
     Compared = "compared",
     /// A frame that was taken away lazily went back to its page.
-    FrameRescued = "frame_rescued",
+    FrameReinstated = "frame_reinstated",
     /// A call that took a mapping or a right away returned.
     CallReturned = "call_returned",
     /// The kernel accessed its own half.

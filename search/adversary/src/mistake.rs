@@ -232,8 +232,8 @@ mod tests {
     #[test]
     fn bugs_are_read_from_the_accounts() {
         assert_eq!(bugs("SwitchPublishesLate"), "8");
-        assert_eq!(bugs("SettleSkipped"), "3, 6, 19");
-        assert_eq!(bugs("RefillSkipsDebt"), "L1, L2, L3");
+        assert_eq!(bugs("FlushPendingSkipped"), "3, 6, 19");
+        assert_eq!(bugs("RefillSkipsFlush"), "L1, L2, L3");
         assert_eq!(bugs("WaiterSkipsInbox"), "");
     }
 

@@ -35,7 +35,7 @@ use std::sync::atomic::Ordering::{Acquire, Release};
 
 /// The first frame of memory.
 const FIRST: u64 = 8;
-/// How many debts can be owed at once.
+/// How many deferred flushes can be deferred at once.
 pub(crate) const LEDGER_ENTRIES: usize = 4;
 /// How many flags programs can tell each other something by.
 pub(crate) const FLAGS: usize = 6;
@@ -343,11 +343,11 @@ pub(crate) struct Parts<'p> {
     pub(crate) repeats: bool,
 }
 
-/// Runs a program on a machine with so much fast and slow memory, on which so many debts, at most
-/// [`LEDGER_ENTRIES`], can be owed at once.
+/// Runs a program on a machine with so much fast and slow memory, on which so many deferred flushes, at most
+/// [`LEDGER_ENTRIES`], can be deferred at once.
 pub(crate) fn perform(
     memory: [u64; 2],
-    debts: usize,
+    deferrals: usize,
     parts: &Parts<'_>,
     stage: Stage<'_>,
     coverage: &mut Coverage,
@@ -367,7 +367,7 @@ pub(crate) fn perform(
     let ledger: Box<[LedgerEntry<Hw>; LEDGER_ENTRIES]> =
         Box::new(std::array::from_fn(|_| LedgerEntry::new()));
     stage.weaken(&cpus[..count]);
-    let engine = Engine::new(hw, &cpus[..count], &ledger[..debts], stage.policy)
+    let engine = Engine::new(hw, &cpus[..count], &ledger[..deferrals], stage.policy)
         .expect("the engine runs on every machine under the adversary");
     context::with(|core| {
         for node in map.nodes() {

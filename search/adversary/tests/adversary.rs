@@ -129,7 +129,7 @@ fn is_small(case: &Case) -> bool {
     case.scenario.cpus == 2
         && match (case.scenario.name, case.scenario.program) {
             ("cross-shootdown" | "nmi-unmap" | "nmi-idle" | "reclaim-unmap" | "idle-leave", _)
-            | ("idle-return" | "nmi-alone" | "lazy-claim-refill", _) => {
+            | ("idle-return" | "nmi-alone" | "lazy-flush_before_reuse-refill", _) => {
                 broadcast
             }
             ("nmi-switch" | "rollover-switch" | "rollover-table" | "rollover-table-once", _)
@@ -137,10 +137,10 @@ fn is_small(case: &Case) -> bool {
             | ("nested-posting" | "nested-outbox" | "nested-alone" | "many-batches", _)
             // The one that retires asks again and again until the other has left.
             | ("retire-running", _) => false,
-            ("own-nmi" | "own-program" | "own-program-debt" | "lazy-late-unmap", _)
-            | ("unplaced-access" | "unplaced-tables" | "lazy-late-fill", _) => !riscv,
-            ("unplaced-unmap" | "unplaced-switch" | "unplaced-own", _)
-            | ("lazy-late-settle", _) => broadcast,
+            ("own-nmi" | "own-program" | "own-program-deferral" | "lazy-late-unmap", _)
+            | ("overflow-access" | "overflow-tables" | "lazy-late-fill", _) => !riscv,
+            ("overflow-unmap" | "overflow-switch" | "overflow-own", _)
+            | ("lazy-late-flush_pending", _) => broadcast,
             ("spurious", _) => !riscv,
             (_, Script::Engine(_)) => true,
             // Over the manager, of which one call is as long as a whole program over the engine.
@@ -284,11 +284,11 @@ mod mutants {
     #[test]
     fn what_lies_beyond_the_end_of_a_file_is_old_once_truncation_has_returned() {
         let machines = ["x86", "x86-broadcast", "arm-asid8", "riscv"];
-        let mistake = "VmTruncatesUnsettled";
+        let mistake = "VmTruncatesUnflushed";
         breaks("vm-discard-truncate", &machines, mistake, Clause::C3);
     }
 
-    /// A flush without a batch raises no debt, so each of its steps is one that nothing makes up for.
+    /// A flush without a batch raises no deferred flush, so each of its steps is one that nothing makes up for.
     #[test]
     fn a_flush_without_a_batch_needs_each_of_its_steps() {
         let scenario = Scenario::named("switch-at-once").expect("a scenario");
@@ -368,14 +368,14 @@ mod mutants {
     fn the_managers_breaks_before_makes_are_judged_where_the_architecture_asks() {
         const BOTH: &[&str] = &["arm-asid8", "x86-pcid"];
         for (mutant, scenario, judged_on) in [
-            ("VmRefillsUnsettled", "vm-discard-refill", &BOTH[..1]),
-            ("VmRefillsUnsettled", "vm-discard-refill-smaller", BOTH),
+            ("VmRefillsUnflushed", "vm-discard-refill", &BOTH[..1]),
+            ("VmRefillsUnflushed", "vm-discard-refill-smaller", BOTH),
             (
-                "VmRefillsFileUnsettled",
+                "VmRefillsFileUnflushed",
                 "vm-discard-refill-file",
                 &BOTH[..1],
             ),
-            ("VmLinksTableUnsettled", "vm-discard-refill-table", BOTH),
+            ("VmLinksTableUnflushed", "vm-discard-refill-table", BOTH),
             ("VmLinksBeforeFlush", "vm-split-migrate", BOTH),
         ] {
             for machine in ["arm-asid8", "x86-pcid", "riscv"] {

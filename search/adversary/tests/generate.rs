@@ -111,8 +111,8 @@ fn an_allocation_does_not_look_at_all_of_memory_in_vain_again_and_again() {
 }
 
 /// A page is taken away lazily, taken back, and taken away once more while its frame still stands on the list of
-/// those that owe their flush: from when it owes it again, another CPU may claim it.
-const OWED_TWICE: &str = r#"
+/// those that defer their flush: from when it defers it again, another CPU may reuse it.
+const DEFERRED_TWICE: &str = r#"
 machine = "riscv"
 policy = "all"
 [program.calls.memory]
@@ -160,8 +160,8 @@ fn search(program: &str, mistake: Option<Mistake>, schedules: u64) -> Option<exp
 }
 
 #[test]
-fn a_frame_is_free_before_another_cpu_can_claim_it() {
-    holds(OWED_TWICE, 1500);
+fn a_frame_is_free_before_another_cpu_can_reuse_it() {
+    holds(DEFERRED_TWICE, 1500);
 }
 
 /// One CPU truncates a file while another writes behind its new end: both outcomes are right.
@@ -429,11 +429,11 @@ fn frames_that_bear_no_speculation_are_in_the_grammar() {
 mod mutants {
     use super::*;
 
-    /// Each takes out one mechanism: the flush, the wait, the debt, the zeroing.
+    /// Each takes out one mechanism: the flush, the wait, the deferred flush, the zeroing.
     const EASY: [&str; 5] = [
         "SkipLocalFlush",
         "SkipWait",
-        "DebtNotRecorded",
+        "PendingNotRecorded",
         "VmSkipsZeroing",
         "VmFreesTableBeforeFlush",
     ];

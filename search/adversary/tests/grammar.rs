@@ -3,8 +3,8 @@
 
 use crate::generate::{holds, needs};
 
-/// A second actor comes between the end of a lazy batch and its stamp.
-const OWED_LATE: &str = r#"
+/// A later observer comes between the end of a lazy batch and its stamp.
+const DEFERRED_LATE: &str = r#"
 machine = "x86"
 policy = "all"
 [program.engine.shape]
@@ -20,8 +20,8 @@ run = [{ do = "read", page = 3 }, { do = "read", page = 3 }]
 "#;
 
 #[test]
-fn a_space_is_unlocked_before_its_flush_is_owed() {
-    needs(OWED_LATE, "DebtEndsBeforeOwed");
+fn a_space_is_unlocked_before_its_flush_is_deferred() {
+    needs(DEFERRED_LATE, "PendingEndsBeforeDeferred");
 }
 
 /// A hypervisor does not run a CPU whose space ends.
@@ -73,7 +73,7 @@ policy = "all"
 spaces = 1
 [[program.engine.cpu]]
 start = [{ do = "map", space = 0, page = 0, write = true }]
-run = [{ do = "unmap-joined", space = 0, page = 0 }]
+run = [{ do = "unmap-coalesced", space = 0, page = 0 }]
 [[program.engine.cpu]]
 start = [{ do = "switch", space = 0 }]
 run = [
@@ -82,20 +82,20 @@ run = [
 ]
 [[program.engine.cpu]]
 start = [{ do = "map", space = 0, page = 1, write = true }]
-run = [{ do = "unmap-joined", space = 0, page = 1 }]
+run = [{ do = "unmap-coalesced", space = 0, page = 1 }]
 "#;
 
 #[test]
 fn flushes_that_tasks_share_are_in_the_grammar() {
-    needs(JOINED, "JoinedLate");
-    needs(JOINED, "JoinerSkipsWait");
+    needs(JOINED, "CoalescedLate");
+    needs(JOINED, "CoalescerSkipsWait");
 }
 
 /// A page is mapped anew where the flush of the one that went from there is shared, and is not done yet.
 #[test]
 fn who_takes_the_lock_while_a_shared_flush_is_outstanding_flushes_first() {
     let again = JOINED.replace(
-        r#"run = [{ do = "unmap-joined", space = 0, page = 1 }]"#,
+        r#"run = [{ do = "unmap-coalesced", space = 0, page = 1 }]"#,
         r#"run = [{ do = "confirm", space = 0, page = 0, pages = 1 }]"#,
     );
     assert_ne!(again, JOINED);
@@ -114,7 +114,7 @@ tags = 2
 unscheduled = 2
 [[program.engine.cpu]]
 start = [{ do = "map-file", file = 1, space = 0, write = false }]
-run = [{ do = "reclaim-lazily", files = 2 }, { do = "claim", file = 1 }]
+run = [{ do = "reclaim-lazily", files = 2 }, { do = "flush_before_reuse", file = 1 }]
 [[program.engine.cpu]]
 start = [{ do = "switch", space = 0 }]
 run = [

@@ -5,7 +5,7 @@
 //! meets any more fails here, whatever else a search finds. Nothing is said of how often a line is met.
 
 use quell::Counter::{
-    self, Broadcasts, DebtsRefused, DebtsTaken, EscalatedBatch, EscalatedContention, EscalatedGap,
+    self, Broadcasts, DeferralsRefused, FlushesDeferred, EscalatedBatch, EscalatedContention, EscalatedGap,
     EscalatedLength, FlushedFull, FlushedRanges, Merged, Requested, Rollovers, Sent,
     SwitchTagTaken, Switches,
 };
@@ -49,17 +49,17 @@ type Line = (&'static str, fn(&Met<'_>) -> bool);
 
 /// What must be met.
 const LINES: &[Line] = &[
-    ("no stamp: a debt is refused", |met| {
-        met.shape.ledger == 0 && met.counted(DebtsRefused) > 0
+    ("no stamp: a deferred flush is refused", |met| {
+        met.shape.ledger == 0 && met.counted(DeferralsRefused) > 0
     }),
-    ("one stamp: a debt is taken", |met| {
-        met.shape.ledger == 1 && met.counted(DebtsTaken) > 0
+    ("one stamp: a deferred flush is taken", |met| {
+        met.shape.ledger == 1 && met.counted(FlushesDeferred) > 0
     }),
     ("all stamps in use", |met| {
-        met.shape.ledger > 0 && met.counted(DebtsTaken) == u64::from(met.shape.ledger)
+        met.shape.ledger > 0 && met.counted(FlushesDeferred) == u64::from(met.shape.ledger)
     }),
     ("stamps go round", |met| {
-        met.shape.ledger > 0 && met.counted(DebtsTaken) > u64::from(met.shape.ledger)
+        met.shape.ledger > 0 && met.counted(FlushesDeferred) > u64::from(met.shape.ledger)
     }),
     ("one tag for each CPU, taken over", |met| {
         met.own_tags() && met.shape.tags == 1 && met.counted(SwitchTagTaken) > 0

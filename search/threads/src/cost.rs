@@ -63,8 +63,8 @@ pub fn measure(rounds: usize, progress: &mut (dyn FnMut(usize) + Send)) -> Costs
     let (mut rows, shared_core) = on_one_cpu(&hw, || alone::measure(&hw, rounds, &progress));
     let cores = std::thread::available_parallelism().map_or(1, |n| n.get());
     let remote = (cores > 1).then(|| two::measure(rounds, &progress));
-    let shootdowns = remote.map(|(shootdowns, claim)| {
-        rows.push(claim);
+    let shootdowns = remote.map(|(shootdowns, flush_before_reuse)| {
+        rows.push(flush_before_reuse);
         shootdowns
     });
     Costs {

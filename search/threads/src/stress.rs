@@ -1,7 +1,7 @@
 //! Programs that do everything at random.
 //!
 //! Each CPU draws from its own seeded generator: it accesses memory, changes tables of its own space and of others',
-//! switches, goes lazy or offline, reclaims with and without a flush, claims, rescues, writes the file, and does with
+//! switches, goes lazy or offline, reclaims with and without a flush, reuses, reinstates, writes the file, and does with
 //! the kernel's half what kernels do. Every access is judged by [`world`](crate::world). The seed fixes what each CPU
 //! tries, and the host how CPUs interleave.
 
@@ -26,7 +26,7 @@ pub struct StressConfig {
     pub cpus: usize,
     /// Address spaces.
     pub spaces: usize,
-    /// Frames; few make reclaim and claims frequent.
+    /// Frames; few make reclaim and reuses frequent.
     pub frames: usize,
     /// Room of the flush clock.
     pub ledger: usize,
@@ -169,8 +169,8 @@ impl<'a> Program<'a> {
                     self.free(frame);
                 }
             }
-            86 => self.engine.settle(&space.engine),
-            87 if self.roll(8) == 0 => self.engine.pay_all(),
+            86 => self.engine.flush_pending(&space.engine),
+            87 if self.roll(8) == 0 => self.engine.flush_deferred(),
             87 => self.switch(),
             88..96 => self.switch(),
             96..99 => self.go_lazy(),

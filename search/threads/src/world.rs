@@ -23,7 +23,7 @@ use crate::machine::Threads;
 use crate::tables::{FIRST_KERNEL_PAGE, GLOBAL, KERNEL_PAGES, PAGES, PRESENT};
 use quell::{
     AddressSpace, Engine, Frame, KernelEntries, LedgerEntry, Page, PageRange, PerCpu, Policy,
-    Residue, Stamp,
+    DeferredFlush, Stamp,
 };
 use quell_vm::contract::{Clause, Violation};
 use std::collections::VecDeque;
@@ -140,8 +140,8 @@ impl Content {
 pub struct FrameState {
     /// Its one word.
     pub content: AtomicU64,
-    /// What it owes.
-    pub residue: Residue<Machine>,
+    /// What it defers.
+    pub deferred_flush: DeferredFlush<Machine>,
 }
 
 /// What the embedder keeps of a space, under its lock.
@@ -177,8 +177,8 @@ pub struct KernelPage {
 pub struct KernelAddress {
     /// The version of the page.
     pub version: u64,
-    /// Since when its flush is owed.
-    pub owed: Option<Stamp>,
+    /// Since when its flush is deferred.
+    pub deferred: Option<Stamp>,
 }
 
 /// What the kernel maps for itself. The entries of the first half of its pages are global.
@@ -187,8 +187,8 @@ pub struct KernelHalf {
     pub spaces: [AddressSpace<Machine>; 2],
     /// The addresses.
     pub pages: Vec<KernelPage>,
-    /// Frames that wait for a claim.
-    pub owed: Mutex<VecDeque<usize>>,
+    /// Frames that wait for a reuse.
+    pub deferred: Mutex<VecDeque<usize>>,
 }
 
 /// How many pages have global entries, and how many have others.
@@ -209,7 +209,7 @@ impl KernelHalf {
                     completed: AtomicU64::new(0),
                 })
                 .collect(),
-            owed: Mutex::default(),
+            deferred: Mutex::default(),
         }
     }
 
@@ -244,7 +244,7 @@ pub enum Free {
     /// Flushed.
     Clear(usize),
     /// Owed; it came from this page of the file.
-    Owed(usize, usize),
+    Deferred(usize, usize),
 }
 
 /// Everything the programs share.
@@ -310,7 +310,7 @@ impl World {
         };
         let frame = || FrameState {
             content: AtomicU64::new(Content::new(0, FILE_PAGES, 0).0),
-            residue: Residue::new(),
+            deferred_flush: DeferredFlush::new(),
         };
         World {
             spaces: (0..spaces).map(space).collect(),

@@ -249,7 +249,7 @@ fn mutants_of_flushes_of_the_kernels_half_are_noticed() {
         "HandlerSkipsFlush",
         "KernelSkipsIdle",
         "KernelKeptUnderTags",
-        "KernelDebtPaidByTag",
+        "KernelDeferralFlushedByTag",
         "EntrySkipsFlush",
     ] {
         let checks = run(PCID, Policy::ALL, quell_mutants::list::named(name));

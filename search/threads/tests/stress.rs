@@ -105,12 +105,12 @@ fn everything_on_holds_the_contract() {
             SwitchKept,
             SwitchBehind,
             SwitchTagTaken,
-            DebtsTaken,
-            PaidByClaim,
-            PaidByRefill,
-            PaidBySettle,
-            PaidBySwitch,
-            Rescued,
+            FlushesDeferred,
+            FlushedForReuse,
+            FlushedForRefill,
+            FlushedPending,
+            FlushedBySwitch,
+            Reinstated,
         ],
     );
 }
@@ -177,9 +177,9 @@ fn in_kernel(plan: StressConfig) -> StressConfig {
 fn the_kernels_half_holds_the_contract() {
     use Counter::*;
     let seen = [
-        DebtsTaken,
-        PaidBySettle,
-        PaidByClaim,
+        FlushesDeferred,
+        FlushedPending,
+        FlushedForReuse,
         SkippedLazy,
         FlushedRanges,
         FlushedFull,
@@ -261,12 +261,12 @@ mod mutants {
         // A tag that two spaces have shows one the other's entries (C5); and where a space is known under two tags, its
         // flushes miss a CPU that runs it under the other, as if they were left out.
         a_tag_taken_over_unflushed: TagTakenUnflushed on plan(), breaks [C1, C2, C3, C4, C5];
-        a_claim_that_does_not_pay: ClaimSkipsDebt on plan(), breaks [C1, C3, C4];
-        a_refill_that_does_not_pay: RefillSkipsDebt on plan(), breaks [C1, C3, C4];
-        a_second_actor_that_does_not_pay: SettleSkipped on plan(), breaks [C1, C2, C3, C4];
-        a_debt_not_recorded: DebtNotRecorded on plan(), breaks [C1, C2, C3, C4];
+        a_reuse_that_does_not_pay: ReuseSkipsFlush on plan(), breaks [C1, C3, C4];
+        a_refill_that_does_not_pay: RefillSkipsFlush on plan(), breaks [C1, C3, C4];
+        a_second_actor_that_does_not_pay: FlushPendingSkipped on plan(), breaks [C1, C2, C3, C4];
+        a_deferral_not_recorded: PendingNotRecorded on plan(), breaks [C1, C2, C3, C4];
         a_switch_that_ignores_generations: SwitchIgnoresGeneration on plan(), breaks [C1, C2, C3, C4];
-        a_switch_that_ignores_debts: SwitchIgnoresDebt on plan(), breaks [C1, C3, C4];
+        a_switch_that_ignores_deferrals: SwitchIgnoresDeferral on plan(), breaks [C1, C3, C4];
         // Two windows of a few instructions have to meet: a million operations or ten.
         #[ignore = "takes luck, mostly for half a minute: `cargo xtask ci threads`"]
         a_switch_that_ignores_batches: SwitchIgnoresBatch on plan(), breaks [C1, C2, C3, C4];
@@ -278,7 +278,7 @@ mod mutants {
         a_kernel_flush_that_skips_idle_cpus: KernelSkipsIdle on in_kernel(plan()), breaks [C1, C3];
         a_kernel_flush_lost_in_a_merge: KernelLostInMerge on in_kernel(plan()), breaks [C1, C3];
         kernel_entries_kept_under_other_tags: KernelKeptUnderTags on in_kernel(plan()), breaks [C1, C3];
-        a_kernel_debt_paid_by_a_tag: KernelDebtPaidByTag on in_kernel(plan()), breaks [C1, C3];
+        a_kernel_deferral_paid_by_a_tag: KernelDeferralFlushedByTag on in_kernel(plan()), breaks [C1, C3];
         an_entry_that_does_not_flush: EntrySkipsFlush on in_kernel(plan()), breaks [C1, C3];
         a_rollover_without_flush: RolloverSkipsFlush on broadcasting(), breaks [C1, C2, C3, C4, C5];
         a_rollover_that_forgets_who_runs: RolloverForgetsReserved on broadcasting(), breaks [C1, C2, C3, C4, C5];

@@ -21,9 +21,9 @@ use quell::{Frame, Page, PageRange, Word};
 /// How many base frames are what.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Totals {
-    /// With an allocator, owing nothing.
+    /// With an allocator, deferring nothing.
     pub free: u64,
-    /// Free, and a flush is owed (S3).
+    /// Free, and a flush is deferred (S3).
     pub stale: u64,
     /// Page-table pages.
     pub tables: u64,

@@ -22,8 +22,8 @@ pub struct VmConfig {
     /// kernel with a thread for it that has a CPU to itself; if not, the CPU that allocates does it.
     pub reclaim_idle: bool,
     /// Whether a CPU that takes a fault flushes by itself when the flush clock has run far ahead of it (see
-    /// [`Engine::catch_up`](quell::Engine::catch_up)): while CPUs fault all the time, claims then interrupt none of
-    /// them. Not part of S3 as published, where only claims and switches pay.
+    /// [`Engine::catch_up`](quell::Engine::catch_up)): while CPUs fault all the time, reuses then interrupt none of
+    /// them. Not part of S3 as published, where only reuses and switches pay.
     pub catch_up: bool,
     /// How many pages a call of [`Call::Migrate`](crate::Call::Migrate) moves behind one flush. More make fewer
     /// interrupts; a thread that touches one of them meanwhile waits until it was copied, behind all others at worst.

@@ -314,9 +314,9 @@ impl<'m, M: Machine> FaultHandler<'m, M> {
                 self.refresh(process, guard.range(page));
             }
             view @ (EntryKind::Empty | EntryKind::Marker(_)) => {
-                // The emptied entry is written again: with the frame that the marker names, or after its debt was
-                // paid. A frame that does not list the entry any more has been claimed since, and this debt paid; what
-                // it owes now is about other entries. [mutant VmRewritesOwedEntry]
+                // The emptied entry is written again: with the frame that the marker names, or after its deferred flush was
+                // paid. A frame that does not list the entry any more has been reused since, and this deferred flush paid; what
+                // it defers now is about other entries. [mutant VmRewritesDeferredEntry]
                 if let EntryKind::Marker(old) = view
                     && old != frame
                 {
@@ -324,7 +324,7 @@ impl<'m, M: Machine> FaultHandler<'m, M> {
                     if info.state(machine).maps(process, page) {
                         self.frames
                             .engine()
-                            .settle_residue(info.residue(), process.space());
+                            .flush_before_refill(info.deferred_flush(), process.space());
                         info.state(machine).unmap(process, page);
                     }
                 }
@@ -332,7 +332,7 @@ impl<'m, M: Machine> FaultHandler<'m, M> {
                     self.cache.mark_dirty(id, index, &mut slot);
                 }
                 self.frames.hold(frame);
-                // A private copy may have been here, unflushed. [mutant VmRefillsFileUnsettled]
+                // A private copy may have been here, unflushed. [mutant VmRefillsFileUnflushed]
                 guard.break_before_make(view, false);
                 guard.map(
                     page,
@@ -392,8 +392,8 @@ impl<'m, M: Machine> FaultHandler<'m, M> {
         guard.take(page, EntryKind::Empty, &mut gather);
         // Another CPU must not read the old page once this one has written the copy. [mutant VmMapsCopyBeforeFlush]
         gather.flush();
-        // Another CPU may have filled the empty entry, used and emptied it since the fault looked at it. It owed the
-        // flush before it gave the table's lock up. [mutant VmFillsUnsettled]
+        // Another CPU may have filled the empty entry, used and emptied it since the fault looked at it. It deferred the
+        // flush before it gave the table's lock up. [mutant VmFillsUnflushed]
         if seen == EntryKind::Empty {
             self.tables.flush_pending(process);
         }
@@ -412,7 +412,7 @@ impl<'m, M: Machine> FaultHandler<'m, M> {
         let machine = self.machine();
         let frames = 1 << original.order;
         // The CPU that write-protected the page may not have flushed yet, and until then the page may change.
-        // [mutant VmCopiesUnsettled]
+        // [mutant VmCopiesUnflushed]
         self.tables.flush_pending(process);
         // A file's page goes on being stored to where it is mapped shared: the copy is what it was then.
         if !original.of_file {

@@ -164,7 +164,7 @@ impl<'m, M: Machine> Files<'m, M> {
                     gather.unlocked();
                 }
                 // Another CPU has taken the right or the mapping away, and may not have flushed yet.
-                // [mutant VmCleansUnsettled]
+                // [mutant VmCleansUnflushed]
                 _ => self.tables.flush_pending(&mapping.process),
             }
         }
@@ -227,11 +227,11 @@ impl<'m, M: Machine> Files<'m, M> {
             };
             let mut slot = slot.lock(machine);
             // No mapping leads from the new frame to the places where the page was before. [mutant VmTruncatesShadowed]
-            self.cache.settle_shadow(&mut slot);
+            self.cache.flush_shadow_before_refill(&mut slot);
             if let Cached::Stale(frame) = slot.cached() {
                 // Back first: then its markers are found like any other mapping.
-                let rescued = self.cache.rescue(frame, id, page);
-                slot.set_cached(if rescued {
+                let reinstated = self.cache.reinstate(frame, id, page);
+                slot.set_cached(if reinstated {
                     Cached::Present(frame)
                 } else {
                     Cached::Absent
@@ -264,7 +264,7 @@ impl<'m, M: Machine> Files<'m, M> {
             if guard.view(mapping.page).frame() == Some(frame) {
                 guard.take(mapping.page, EntryKind::Empty, gather);
             } else {
-                // Another CPU has cleared it and may not have flushed yet. [mutant VmTruncatesUnsettled]
+                // Another CPU has cleared it and may not have flushed yet. [mutant VmTruncatesUnflushed]
                 self.tables.flush_pending(&mapping.process);
             }
         }

@@ -9,8 +9,8 @@
 //!
 //! A block without references is free. Each mapping holds a reference until its flush, the page cache
 //! holds one, a swap slot that is being written holds one, and so does a CPU that copies from it. A
-//! frame whose flush is owed (S3) has no references and keeps its owner and its reverse map until it
-//! is claimed.
+//! frame whose flush is deferred (S3) has no references and keeps its owner and its reverse map until it
+//! is reused.
 
 use crate::lock::{Guard, Lock, RawGuard, RawLock};
 use crate::machine::{Machine, MemoryMap};
@@ -23,7 +23,7 @@ use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::sync::atomic::{AtomicU32, Ordering};
 use once_cell::race::OnceBox;
-use quell::{Frame, Page, PageSize, Residue};
+use quell::{Frame, Page, PageSize, DeferredFlush};
 
 /// Frames that are described together.
 const SECTION: u64 = 512;
@@ -131,8 +131,8 @@ impl<M: Machine> FrameState<M> {
         self.references += 1;
     }
 
-    /// Sets the references of a stale frame: none as its flush begins to be owed, one as it is
-    /// rescued.
+    /// Sets the references of a stale frame: none as its flush begins to be deferred, one as it is
+    /// reinstated.
     pub(crate) fn set_references(&mut self, references: u32) {
         self.references = references;
     }
@@ -144,8 +144,8 @@ impl<M: Machine> FrameState<M> {
         (self.references == 0).then(|| self.end())
     }
 
-    /// A stale frame was claimed: its debt was paid, so markers that name it are void.
-    pub(crate) fn claimed(&mut self) {
+    /// A stale frame was reused: its deferred flush was made, so markers that name it are void.
+    pub(crate) fn reused(&mut self) {
         self.owner = Owner::Free;
         self.live_anew();
     }
@@ -189,7 +189,7 @@ impl<M: Machine> FrameState<M> {
 pub(crate) struct FrameInfo<M: Machine> {
     page: RawLock<M::Word>,
     table: RawLock<M::Word>,
-    residue: Residue<M>,
+    deferred_flush: DeferredFlush<M>,
     state: Lock<M::Word, FrameState<M>>,
     table_name: TableName<M::Word>,
     used: AtomicU32,
@@ -203,7 +203,7 @@ impl<M: Machine> FrameInfo<M> {
         FrameInfo {
             page: RawLock::new(),
             table: RawLock::new(),
-            residue: Residue::new(),
+            deferred_flush: DeferredFlush::new(),
             state: Lock::new(FrameState::new()),
             table_name: TableName::new(),
             used: AtomicU32::new(0),
@@ -215,9 +215,9 @@ impl<M: Machine> FrameInfo<M> {
         self.state.lock(machine)
     }
 
-    /// The residue of the frame: whether a flush of it is owed.
-    pub(crate) fn residue(&self) -> &Residue<M> {
-        &self.residue
+    /// The deferred flush of the frame: whether a flush of it is deferred.
+    pub(crate) fn deferred_flush(&self) -> &DeferredFlush<M> {
+        &self.deferred_flush
     }
 
     /// Waits for the page lock of an anonymous block.
@@ -282,9 +282,9 @@ impl<M: Machine> FrameInfo<M> {
                 "table lock",
             ),
             (
-                &raw const self.residue as usize,
-                size_of_val(&self.residue),
-                "residue",
+                &raw const self.deferred_flush as usize,
+                size_of_val(&self.deferred_flush),
+                "deferred_flush",
             ),
             (
                 &raw const self.state as usize,

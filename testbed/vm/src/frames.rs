@@ -5,7 +5,7 @@
 //! in batches; larger blocks, up to 1 GB, always come from the node. A CPU has a cache of every node, not of its
 //! home alone: demotion fills and reclaim empties nodes that are no CPU's home, and without a cache each of their
 //! frames would cost the one lock that all CPUs then wait for. Of one node two stocks are asked in turn:
-//! frames that owe nothing; then frames that owe a flush (S3), oldest first, whose claim pays for
+//! frames that have no deferred flush; then frames that have a deferred flush (S3), oldest first, whose reuse pays for
 //! all that are older at once.
 //!
 //! Frames known to be zero are kept apart in the cache, so that a fault that needs zeros finds
@@ -37,7 +37,7 @@ pub(crate) const CLUSTER: usize = 32;
 /// One memory node.
 struct NodeState<M: Machine> {
     buddy: MaskedLock<M::Word, Buddy>,
-    /// Frames whose flush is owed until reuse, oldest first; some were rescued since.
+    /// Frames whose flush is deferred until reuse, oldest first; some were reinstated since.
     stale: MaskedLock<M::Word, VecDeque<Frame>>,
     /// How many base frames lie in the two above: a hint, not charged for.
     free: Shared<M::Word>,
@@ -195,8 +195,8 @@ impl<M: Machine> Frames<'_, M> {
         }
     }
 
-    /// Puts frames whose flush is owed on their nodes' lists, in their order. One that stands on the list from an
-    /// earlier time may have been claimed since its flush is owed, and any may have been rescued: those do not go
+    /// Puts frames whose flush is deferred on their nodes' lists, in their order. One that stands on the list from an
+    /// earlier time may have been reused since its flush is deferred, and any may have been reinstated: those do not go
     /// there.
     pub(crate) fn list_stale(&self, frames: &[Frame]) {
         let machine = self.machine();
@@ -208,7 +208,7 @@ impl<M: Machine> Frames<'_, M> {
             let mut stale = self.nodes[node].stale.lock(machine);
             for &frame in together {
                 let mut state = self.state(frame);
-                if !state.is_listed() && !self.info(frame).residue().is_clear() {
+                if !state.is_listed() && !self.info(frame).deferred_flush().is_clear() {
                     state.set_listed(true);
                     stale.push_back(frame);
                     self.nodes[node].free.fetch_add(1, Relaxed);
@@ -284,7 +284,7 @@ impl<M: Machine> Frames<'_, M> {
                     frames: 1 << order,
                 };
                 let near = Some(frame.plus(near));
-                // SAFETY: nobody else has the frames, and no debt is left about them.
+                // SAFETY: nobody else has the frames, and no deferred flush is left about them.
                 unsafe { self.clearer().extent(extent, near, || machine.preempt()) };
             }
             zeros = true;
@@ -340,16 +340,16 @@ impl<M: Machine> Frames<'_, M> {
         if refilled.is_some() {
             return refilled.map(|frame| (frame, false));
         }
-        // Fewer than otherwise: a debt is the likelier to be paid already the longer it is left.
-        let mut claimed = self.claim_stale(node, self.cache_batch.div_ceil(4));
-        let frame = claimed.pop()?;
-        self.cache(cpu, node).lock(machine).any.extend(claimed);
+        // Fewer than otherwise: a deferred flush is the likelier to be paid already the longer it is left.
+        let mut reused = self.reuse_stale(node, self.cache_batch.div_ceil(4));
+        let frame = reused.pop()?;
+        self.cache(cpu, node).lock(machine).any.extend(reused);
         Some((frame, false))
     }
 
-    /// Up to `many` of the oldest stale frames of the node that were not rescued, their debts paid;
+    /// Up to `many` of the oldest stale frames of the node that were not reinstated, their deferred flushes paid;
     /// none if there is none.
-    fn claim_stale(&self, node: usize, many: usize) -> Vec<Frame> {
+    fn reuse_stale(&self, node: usize, many: usize) -> Vec<Frame> {
         let machine = self.machine();
         loop {
             let oldest: Vec<Frame> = {
@@ -364,35 +364,35 @@ impl<M: Machine> Frames<'_, M> {
             if oldest.is_empty() {
                 return oldest;
             }
-            let claim = |&frame: &Frame| {
+            let flush_before_reuse = |&frame: &Frame| {
                 let info = self.info(frame);
-                let claimed = self.engine.claim(info.residue()).is_some();
-                if claimed {
-                    info.state(machine).claimed();
+                let reused = self.engine.flush_before_reuse(info.deferred_flush()).is_some();
+                if reused {
+                    info.state(machine).reused();
                 }
-                claimed
+                reused
             };
-            // The youngest first: what pays its debt pays the others'.
-            let claimed: Vec<Frame> = oldest.into_iter().rev().filter(claim).collect();
-            if !claimed.is_empty() {
-                return claimed;
+            // The youngest first: what makes its deferred flush pays the others'.
+            let reused: Vec<Frame> = oldest.into_iter().rev().filter(flush_before_reuse).collect();
+            if !reused.is_empty() {
+                return reused;
             }
         }
     }
 
-    /// Keeps `wanted` frames that owe nothing on each node, by claiming the oldest stale ones: for a
+    /// Keeps `wanted` frames that have no deferred flush on each node, by reusing the oldest stale ones: for a
     /// CPU that is idle, so that those that allocate neither pay nor look frames over one by one.
-    pub(crate) fn claim_ahead(&self, wanted: u64) {
+    pub(crate) fn reuse_ahead(&self, wanted: u64) {
         let machine = self.machine();
         for (index, node) in self.nodes.iter().enumerate() {
             while node.buddy.lock(machine).frames() < wanted {
-                let claimed = self.claim_stale(index, CLUSTER);
-                if claimed.is_empty() {
+                let reused = self.reuse_stale(index, CLUSTER);
+                if reused.is_empty() {
                     break;
                 }
-                node.free.fetch_add(claimed.len() as u64, Relaxed);
+                node.free.fetch_add(reused.len() as u64, Relaxed);
                 let mut buddy = node.buddy.lock(machine);
-                claimed.into_iter().for_each(|frame| buddy.give(frame, 0));
+                reused.into_iter().for_each(|frame| buddy.give(frame, 0));
             }
         }
     }
@@ -455,7 +455,7 @@ impl<M: Machine> Frames<'_, M> {
         self.nodes[node].balancing.try_lock()
     }
 
-    /// How many frames are free, those included that owe a flush.
+    /// How many frames are free, those included that have a deferred flush.
     pub(crate) fn free_frames(&self) -> u64 {
         let machine = self.machine();
         let nodes = self.nodes.iter().map(|node| {
@@ -469,7 +469,7 @@ impl<M: Machine> Frames<'_, M> {
         nodes.sum::<u64>() + caches.sum::<u64>()
     }
 
-    /// How many frames are listed as stale; some of them were rescued.
+    /// How many frames are listed as stale; some of them were reinstated.
     pub(crate) fn stale_frames(&self) -> u64 {
         let machine = self.machine();
         let lists = self.nodes.iter().map(|node| node.stale.lock(machine).len());

@@ -1,8 +1,8 @@
-//! Lazy unmapping (S3): taking a clean page of a file away and owing the flush.
+//! Lazy unmapping (S3): taking a clean page of a file away and deferring the flush.
 //!
 //! A clean page of a file has no writable translation anywhere ([`crate::page_cache`]), so its flush
-//! may be owed. Its entries become markers that name the frame, its slot stays, and the frame goes
-//! to the list of stale frames. A reader that comes back rescues it: no flush, no reading from the
+//! may be deferred. Its entries become markers that name the frame, its slot stays, and the frame goes
+//! to the list of stale frames. A reader that comes back reinstates it: no flush, no reading from the
 //! device.
 
 use crate::entry::EntryKind;
@@ -17,7 +17,7 @@ use alloc::sync::Arc;
 use alloc::vec::Vec;
 use quell::{Frame, Outcome, PageRange, Purpose, Scope};
 
-/// The batch in which flushes are owed.
+/// The batch in which flushes are deferred.
 type LazyBatch<'v, 'm, M> = SpaceBatch<'v, 'm, M, Frame>;
 
 /// A page that was taken away lazily: the entries that were present, and the frame that it moved
@@ -34,7 +34,7 @@ pub(crate) struct LazyUnmap<'m, M: Machine> {
     tables: Arc<Tables<'m, M>>,
 }
 
-/// Pages that are being taken away lazily, to be owed together.
+/// Pages that are being taken away lazily, to be deferred together.
 pub(crate) struct Lazily<'v, 'm, M: Machine> {
     lazy: &'v LazyUnmap<'m, M>,
     batch: Option<LazyBatch<'v, 'm, M>>,
@@ -59,15 +59,15 @@ impl<'m, M: Machine> LazyUnmap<'m, M> {
         }
     }
 
-    /// Whether the flush of the locked page may be owed: it is a file's and clean, and every listed
+    /// Whether the flush of the locked page may be deferred: it is a file's and clean, and every listed
     /// mapping is there (one that another CPU has cleared is flushed by that CPU, and until then
     /// holds a reference).
-    pub(crate) fn may_owe(&self, page: &LockedPage<'_, M>) -> bool {
+    pub(crate) fn may_defer(&self, page: &LockedPage<'_, M>) -> bool {
         let PageLock::File(_, _, slot) = &page.lock else {
             return false;
         };
         let lazy = self.frames.engine().policy().lazy_unmap;
-        // A stale translation of a dirty page may be writable. [mutant VmOwesDirtyPages]
+        // A stale translation of a dirty page may be writable. [mutant VmDefersDirtyPages]
         if !lazy || slot.is_dirty() {
             return false;
         }
@@ -79,7 +79,7 @@ impl<'m, M: Machine> LazyUnmap<'m, M> {
 
     /// Replaces every entry of the frame by a marker; returns those that were present.
     fn mark(&self, frame: Frame, batch: &mut LazyBatch<'_, 'm, M>) -> Mappings<M> {
-        self.frames.info(frame).residue().begin();
+        self.frames.info(frame).deferred_flush().begin();
         let mut marked = Mappings::new();
         for mapping in self.frames.mappings(frame) {
             self.machine().charge(Work::ReverseMap);
@@ -95,9 +95,9 @@ impl<'m, M: Machine> LazyUnmap<'m, M> {
                     drop(guard);
                     marked.push(mapping);
                 }
-                // Stale since an earlier time: the debt is about this mapping too.
+                // Stale since an earlier time: the deferred flush is about this mapping too.
                 EntryKind::Marker(marker) if marker == frame => changed(guard.range(mapping.page)),
-                // Another CPU has cleared it and may not have flushed yet. [mutant VmReclaimsUnsettled]
+                // Another CPU has cleared it and may not have flushed yet. [mutant VmReclaimsUnflushed]
                 _ => self.tables.flush_pending(&mapping.process),
             }
         }
@@ -106,7 +106,7 @@ impl<'m, M: Machine> LazyUnmap<'m, M> {
 }
 
 impl<'v, 'm, M: Machine> Lazily<'v, 'm, M> {
-    /// Takes a page away whose flush may be owed ([`LazyUnmap::may_owe`]).
+    /// Takes a page away whose flush may be deferred ([`LazyUnmap::may_defer`]).
     pub(crate) fn take(&mut self, page: LockedPage<'v, M>) {
         let marked = self.mark(&page);
         self.departed.push(Departed {
@@ -153,7 +153,7 @@ impl<'v, 'm, M: Machine> Lazily<'v, 'm, M> {
         };
         let machine = lazy.machine();
         let frames = &*lazy.frames;
-        let outcome = batch.finish_owed();
+        let outcome = batch.finish_deferred();
         let mut stale = Vec::with_capacity(self.departed.len());
         for Departed { page, marked, to } in self.departed.drain(..) {
             let LockedPage { frame, lock, .. } = page;
@@ -165,28 +165,28 @@ impl<'v, 'm, M: Machine> Lazily<'v, 'm, M> {
             // A mapping that was cleared while this went on keeps its reference until its flush.
             let alone = state.references() as usize == marked.len() + 1;
             match &outcome {
-                Outcome::Owed(owed) if alone => {
+                Outcome::Deferred(deferred) if alone => {
                     state.set_references(0);
-                    // From when it owes its flush, an allocation that finds it may claim it: it may still stand on the
-                    // list of those that do, from before it was rescued.
+                    // From when it defers its flush, an allocation that finds it may reuse it: it may still stand on the
+                    // list of those that do, from before it was reinstated.
                     machine.note(Event::FrameFreed { frame, frames: 1 });
-                    info.residue().owe(owed.stamp());
+                    info.deferred_flush().defer(deferred.stamp());
                     drop(state);
                     match to {
-                        Some(to) => slot.set_moved(to, owed.stamp()),
+                        Some(to) => slot.set_moved(to, deferred.stamp()),
                         None => slot.set_cached(Cached::Stale(frame)),
                     }
                     stale.push(frame);
                 }
                 _ => {
                     drop(state);
-                    if matches!(outcome, Outcome::Owed(_)) {
+                    if matches!(outcome, Outcome::Deferred(_)) {
                         // Markers of an earlier time are void with the frame: theirs is due too.
                         for mapping in &frames.mappings(frame) {
-                            lazy.frames.engine().settle(mapping.process.space());
+                            lazy.frames.engine().flush_pending(mapping.process.space());
                         }
                     }
-                    info.residue().clear();
+                    info.deferred_flush().clear();
                     slot.set_cached(to.map_or(Cached::Absent, Cached::Present));
                     for mapping in &marked {
                         info.state(machine).unmap(&mapping.process, mapping.page);

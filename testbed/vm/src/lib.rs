@@ -21,7 +21,7 @@
 //!                   ┌────┴────┐
 //!               Reclaim   Migration                     taking pages away, moving them
 //!                 │ └────┬────┘
-//!                 │  LazyUnmap   Pages                  owed flushes; page locks
+//!                 │  LazyUnmap   Pages                  deferred flushes; page locks
 //!                 │      └────┬───┘
 //!               Swap   PageCache   Tables   Processes   what there is
 //!                 └────────┴───┬──────┘        │
@@ -59,7 +59,7 @@
 //!    gather before the lock is dropped (`table`).
 //! 2. A mapping leaves the reverse map, and a frame or a table is freed, only after the flush
 //!    (`mmu_gather`, `rmap`).
-//! 3. A second actor, which finds an entry that another CPU has cleared and relies on it, flushes
+//! 3. A later observer, which finds an entry that another CPU has cleared and relies on it, flushes
 //!    the space first: every call before it returns, every walk of the reverse map before it
 //!    captures a page (`Tables::flush_pending`).
 //! 4. A page is clean only while no writable translation of it exists, stale or not (`page_cache`);

@@ -183,7 +183,7 @@ pub enum Event {
         /// How many base frames.
         frames: u64,
     },
-    /// The frames lost their owner and may get another one after a claim (if a flush is owed) or
+    /// The frames lost their owner and may get another one after a reuse (if a flush is deferred) or
     /// at once (if not).
     FrameFreed {
         /// The first frame.
@@ -192,7 +192,7 @@ pub enum Event {
         frames: u64,
     },
     /// A stale frame went back to the page it belonged to, without a new owner.
-    FrameRescued {
+    FrameReinstated {
         /// The frame.
         frame: Frame,
     },

@@ -49,16 +49,16 @@ impl<'m, M: Machine> Memory<'m, M> {
     }
 
     /// What a CPU does for memory that goes idle: balances the nodes, where that is left to idle CPUs,
-    /// and keeps some frames that owe nothing.
+    /// and keeps some frames that have no deferred flush.
     pub(crate) fn idle(&self) {
         if self.pressure.idle {
             self.balance();
-            self.frames.claim_ahead(self.pressure.ahead / 4);
+            self.frames.reuse_ahead(self.pressure.ahead / 4);
         }
     }
 
     /// Demotes and reclaims where fewer frames are free than are to be kept so: for each node one
-    /// CPU at a time, the others go on; with less than half left, where flushes are owed, each frees a
+    /// CPU at a time, the others go on; with less than half left, where flushes are deferred, each frees a
     /// batch. Where a node has no frame left and no page that can go, a batch of allocations passes before all its
     /// pages are looked at again: else a call that takes 512 frames one by one (the copy of a large page in pieces)
     /// would look at all of memory for each of them.
@@ -67,7 +67,7 @@ impl<'m, M: Machine> Memory<'m, M> {
         if ahead == 0 {
             return;
         }
-        let owes = self.frames.engine().policy().lazy_unmap;
+        let defers = self.frames.engine().policy().lazy_unmap;
         // Slow nodes first: they take what is demoted.
         for slow in [true, false] {
             for (node, place) in self.frames.map().nodes().iter().enumerate() {
@@ -83,8 +83,8 @@ impl<'m, M: Machine> Memory<'m, M> {
                     }
                     Some(_) => ahead,
                     // The CPU that balances does not keep up: those that allocate help, before all
-                    // that is left owes its flush since a moment ago.
-                    None if owes && free < ahead / 2 => CLUSTER as u64,
+                    // that is left defers its flush since a moment ago.
+                    None if defers && free < ahead / 2 => CLUSTER as u64,
                     None => continue,
                 };
                 let taken = if self.pressure.demotion && !slow {

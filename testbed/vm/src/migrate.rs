@@ -7,10 +7,10 @@
 //!
 //! # Owed flushes
 //!
-//! The flush of a clean file page may be owed (S3): no CPU can write it, so it is copied at once. Its
+//! The flush of a clean file page may be deferred (S3): no CPU can write it, so it is copied at once. Its
 //! entries become markers that name the old frame, whose bytes are the same; an entry is written
-//! again, with the new frame, after the debt was paid. The slot names the new frame and remembers
-//! the old one as its *shadow*: before the page is written or cut off, the shadow's debt is paid,
+//! again, with the new frame, after the deferred flush was made. The slot names the new frame and remembers
+//! the old one as its *shadow*: before the page is written or cut off, the shadow's deferred flush is made,
 //! because from then on the bytes would differ (C4).
 //!
 //! Demotion is migration of pages that were not used lately from fast nodes to a slow one.
@@ -126,7 +126,7 @@ impl<'m, M: Machine> Migration<'m, M> {
                 self.pages.unlock(page);
                 continue;
             };
-            if self.lazy.may_owe(&page) {
+            if self.lazy.may_defer(&page) {
                 lazily.take_to(page, to, |page| self.copy_page(page, to));
             } else {
                 let waiting = self.suspend(page.frame, &mut gather);
@@ -194,7 +194,7 @@ impl<'m, M: Machine> Migration<'m, M> {
                     gather.unlocked();
                 }
                 // Another CPU has cleared it or taken the right to write away, and may not have flushed yet.
-                // [mutant VmMigratesUnsettled]
+                // [mutant VmMigratesUnflushed]
                 _ => self.tables.flush_pending(&mapping.process),
             }
         }

@@ -140,7 +140,7 @@ impl<'m, M: Machine> Mmap<'m, M> {
     pub(crate) fn unmap_range(&self, process: &Arc<Process<M>>, start: Page, end: Page) {
         self.take_out(process, core::iter::once((start, end)));
         // Another CPU may have emptied an entry that this call found empty a moment ago, and not flushed it yet.
-        // [mutant VmUnmapsUnsettled]
+        // [mutant VmUnmapsUnflushed]
         self.tables.flush_pending(process);
         self.note_unmapped(process, start, end);
     }
@@ -235,7 +235,7 @@ impl<'m, M: Machine> Mmap<'m, M> {
             // The flush of a page that this call took ends whatever was left at its address, and of other addresses
             // nothing is asked: calls that discard pages of their own do not flush for each other.
             if !emptied.all_taken {
-                // [mutant VmDiscardsUnsettled]
+                // [mutant VmDiscardsUnflushed]
                 self.tables.flush_pending(process);
             }
             break;
@@ -284,7 +284,7 @@ impl<'m, M: Machine> Mmap<'m, M> {
             },
         );
         gather.flush();
-        // As in `unmap_range`. [mutant VmProtectsUnsettled]
+        // As in `unmap_range`. [mutant VmProtectsUnflushed]
         self.tables.flush_pending(process);
         machine.note(Event::ReturnedProtect {
             root: process.root(),
@@ -358,7 +358,7 @@ impl<'m, M: Machine> Mmap<'m, M> {
         self.tables
             .free_empty_tables(process, start, end, &mut gather);
         gather.flush();
-        // As in `unmap_range`, for the old place. [mutant VmRemapsUnsettled]
+        // As in `unmap_range`, for the old place. [mutant VmRemapsUnflushed]
         self.tables.flush_pending(process);
         self.note_unmapped(process, start, end);
         Ok(target.address())

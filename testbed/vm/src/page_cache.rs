@@ -2,8 +2,8 @@
 //!
 //! A file is a length and a list of slots, one per page, each with its own lock, the page lock. A
 //! slot names the frame that caches the page, if one does. A slot that was emptied lazily (S3)
-//! still names its frame: the page may be rescued from it, and the slot is filled with another
-//! frame only after the frame was claimed, which paid the debt (C4).
+//! still names its frame: the page may be reinstated from it, and the slot is filled with another
+//! frame only after the frame was reused, which paid the deferred flush (C4).
 //!
 //! The device behind a file is memory; pages of zeros take no room on it.
 //!
@@ -13,7 +13,7 @@
 //! marked clean only by `sync` ([`crate::files`]) and by reclaim, after every mapping listed for it
 //! has been write-protected or cleared *and flushed*, also those that another CPU has cleared and not
 //! yet flushed. So a clean page has no writable translation anywhere, stale or not; that is what
-//! lets reclaim owe the flush of clean pages.
+//! lets reclaim defer the flush of clean pages.
 
 use crate::frame::Owner;
 use crate::frames::{AllocFrames, Content, Frames};
@@ -46,7 +46,7 @@ pub(crate) enum Cached {
     Absent,
     /// The frame holds the page.
     Present(Frame),
-    /// Taken away lazily: the frame holds the page until it is claimed.
+    /// Taken away lazily: the frame holds the page until it is reused.
     Stale(Frame),
 }
 
@@ -55,7 +55,7 @@ pub(crate) enum Cached {
 pub(crate) struct Slot {
     cached: Cached,
     dirty: bool,
-    /// When the flush of the frame that the page was moved from last began to be owed: stale translations may
+    /// When the flush of the frame that the page was moved from last began to be deferred: stale translations may
     /// still read that frame, or one before it.
     shadow: Option<Stamp>,
     /// What the device holds; zeros if nothing.
@@ -83,11 +83,11 @@ impl Slot {
         self.cached = cached;
     }
 
-    /// The page was moved to `to`, and the flush of its old frame is owed as of `owed`. If it was moved
-    /// before, that debt has an older stamp, and is paid with this one.
-    pub(crate) fn set_moved(&mut self, to: Frame, owed: Stamp) {
+    /// The page was moved to `to`, and the flush of its old frame is deferred as of `deferred`. If it was moved
+    /// before, that deferred flush has an older stamp, and is paid with this one.
+    pub(crate) fn set_moved(&mut self, to: Frame, deferred: Stamp) {
         self.cached = Cached::Present(to);
-        self.shadow = Some(owed);
+        self.shadow = Some(deferred);
     }
 
     /// The page is cut off: it is neither in memory nor on the device.
@@ -214,7 +214,7 @@ impl<'m, M: Machine> PageCache<'m, M> {
         Ok(id)
     }
 
-    /// The frame that caches the page, rescued or read from the device if need be. The slot holds
+    /// The frame that caches the page, reinstated or read from the device if need be. The slot holds
     /// a reference to it. `None` if memory is short.
     pub(crate) fn get(
         &self,
@@ -228,9 +228,9 @@ impl<'m, M: Machine> PageCache<'m, M> {
         match slot.cached {
             Cached::Present(frame) => return Some(frame),
             Cached::Stale(frame) => {
-                // The markers of the page name this frame: refill the slot with it unless another CPU has claimed it
-                // and paid the debt. [mutant VmRefillsOwedSlot]
-                if self.rescue(frame, file, page) {
+                // The markers of the page name this frame: refill the slot with it unless another CPU has reused it
+                // and paid the deferred flush. [mutant VmRefillsDeferredSlot]
+                if self.reinstate(frame, file, page) {
                     slot.cached = Cached::Present(frame);
                     return Some(frame);
                 }
@@ -254,33 +254,33 @@ impl<'m, M: Machine> PageCache<'m, M> {
         Some(frame)
     }
 
-    /// Takes a stale frame back for its page, unless it was claimed.
-    pub(crate) fn rescue(&self, frame: Frame, file: FileId, page: u64) -> bool {
+    /// Takes a stale frame back for its page, unless it was reused.
+    pub(crate) fn reinstate(&self, frame: Frame, file: FileId, page: u64) -> bool {
         let info = self.frames.info(frame);
         let mut state = info.state(self.machine());
-        // A claimed frame may be stale again, as another page. A claim changes the owner under this
-        // lock, so the two checks together are about one moment. [mutant VmRescuesOtherPage]
+        // A reused frame may be stale again, as another page. A reuse changes the owner under this
+        // lock, so the two checks together are about one moment. [mutant VmReinstatesOtherPage]
         let own = state.owner() == Owner::File(file, page);
-        let rescued = own && info.residue().rescue(self.frames.engine());
-        if rescued {
+        let reinstated = own && info.deferred_flush().reinstate(self.frames.engine());
+        if reinstated {
             state.set_references(1);
-            self.machine().note(Event::FrameRescued { frame });
+            self.machine().note(Event::FrameReinstated { frame });
         }
-        rescued
+        reinstated
     }
 
-    /// Pays the debts of the frames that the page was moved from. Called before its bytes change: stale translations
-    /// may still lead to those frames. One load if the debts are paid already.
-    pub(crate) fn settle_shadow(&self, slot: &mut SlotGuard<'_, M>) {
-        if let Some(owed) = slot.shadow.take() {
+    /// Makes the deferred flushes of the frames that the page was moved from. Called before its bytes change: stale translations
+    /// may still lead to those frames. One load if the deferred flushes are made already.
+    pub(crate) fn flush_shadow_before_refill(&self, slot: &mut SlotGuard<'_, M>) {
+        if let Some(deferred) = slot.shadow.take() {
             // [mutant VmWritesShadowedPage]
-            self.frames.engine().settle_stamp(owed);
+            self.frames.engine().flush_until(deferred);
         }
     }
 
     /// The page is about to be written.
     pub(crate) fn mark_dirty(&self, file: FileId, page: u64, slot: &mut SlotGuard<'_, M>) {
-        self.settle_shadow(slot);
+        self.flush_shadow_before_refill(slot);
         if !slot.dirty {
             slot.dirty = true;
             if let Ok(file) = self.file(file) {

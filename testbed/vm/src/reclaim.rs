@@ -6,7 +6,7 @@
 //!
 //! The batch is flushed once (S0), before any of its pages is written out (C2) or freed (C1). An
 //! entry that is listed for a page but is not there was cleared by another CPU, which may not have
-//! flushed yet: its space is flushed first. The flush of a clean page of a file may be owed instead
+//! flushed yet: its space is flushed first. The flush of a clean page of a file may be deferred instead
 //! ([`crate::lazy_unmap`]).
 
 use crate::entry::EntryKind;
@@ -141,7 +141,7 @@ impl<'m, M: Machine> Reclaim<'m, M> {
                         continue;
                     }
                 },
-                PageLock::File(..) if self.lazy.may_owe(&page) => {
+                PageLock::File(..) if self.lazy.may_defer(&page) => {
                     lazily.take(page);
                     continue;
                 }
@@ -170,7 +170,7 @@ impl<'m, M: Machine> Reclaim<'m, M> {
             };
             let view = guard.view(mapping.page);
             if view.frame() != Some(frame) {
-                // Another CPU has cleared it and may not have flushed yet. [mutant VmReclaimsUnsettled]
+                // Another CPU has cleared it and may not have flushed yet. [mutant VmReclaimsUnflushed]
                 self.tables.flush_pending(&mapping.process);
                 continue;
             }

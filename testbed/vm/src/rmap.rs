@@ -1,6 +1,6 @@
 //! The reverse map (rmap): which page-table entries map a block of frames.
 //!
-//! One rule keeps every second actor honest:
+//! One rule keeps every later observer honest:
 //!
 //! > **An entry leaves the reverse map only after the flush that its removal needed.**
 //!

@@ -136,17 +136,17 @@ impl<'v, 'm, M: Machine> TableGuard<'v, 'm, M> {
         let must = breaks == Break::Translation || breaks == Break::Size && resizes;
         if must && found == EntryKind::Empty {
             let (engine, space) = (self.frames.engine(), self.process.space());
-            // [mutant VmRefillsUnsettled]
+            // [mutant VmRefillsUnflushed]
             if resizes {
-                engine.settle_tables(space);
+                engine.flush_pending_tables(space);
             } else {
-                engine.settle_deferred(space);
+                engine.flush_pending_batches(space);
             }
         }
     }
 
     /// Fills a word that maps nothing, and lists the mapping. The caller gives one reference to the
-    /// block away, and has settled what was there ([`TableGuard::break_before_make`]).
+    /// block away, and has flushed what was there ([`TableGuard::break_before_make`]).
     pub(crate) fn map(&self, page: Page, entry: Entry) {
         let page = self.range(page).start;
         let mut state = self.frames.state(entry.frame);
@@ -193,7 +193,7 @@ impl<'v, 'm, M: Machine> TableGuard<'v, 'm, M> {
         match old {
             EntryKind::Page(entry) => Some((entry.frame, Hold::Reference)),
             EntryKind::Moving(frame) => Some((frame, Hold::Reference)),
-            // A marker counts while the frame lists it: a translation may still be in use. A claim has voided it
+            // A marker counts while the frame lists it: a translation may still be in use. A reuse has voided it
             // otherwise. [mutant VmIgnoresMarker]
             EntryKind::Marker(frame) => {
                 let state = self.frames.state(frame);
@@ -321,7 +321,7 @@ impl<'v, 'm, M: Machine> TableGuard<'v, 'm, M> {
     }
 
     /// Links a table, which [`Tables::new_table`](crate::tables::Tables::new_table) has made, below an empty word. The
-    /// caller has settled what was there ([`TableGuard::break_before_make`]).
+    /// caller has flushed what was there ([`TableGuard::break_before_make`]).
     pub(crate) fn link(&self, page: Page, table: Frame) {
         let level = Level(self.level.0 - 1);
         self.frames

@@ -58,7 +58,7 @@ impl<'m, M: Machine> Tables<'m, M> {
     /// yet (Linux's `flush_tlb_batched_pending`): two loads if there are none. Lazily cleared entries
     /// have markers and are not meant.
     pub(crate) fn flush_pending(&self, process: &Process<M>) {
-        self.frames.engine().settle_deferred(process.space());
+        self.frames.engine().flush_pending_batches(process.space());
     }
 
     /// Locks the lowest table on the path to `page`: its word for the page points to no table.
@@ -149,7 +149,7 @@ impl<'m, M: Machine> Tables<'m, M> {
             // Memory is never allocated under a table's lock.
             match spare.take() {
                 Some(table) => {
-                    // A large page may have been here, unflushed. [mutant VmLinksTableUnsettled]
+                    // A large page may have been here, unflushed. [mutant VmLinksTableUnflushed]
                     guard.break_before_make(EntryKind::Empty, true);
                     guard.link(page, table);
                 }

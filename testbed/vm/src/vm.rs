@@ -243,7 +243,7 @@ impl<'m, M: Machine> Vm<'m, M> {
         // [mutant VmForkReturnsUnflushed]
         gather.flush();
         // What is pending after this CPU's own flush is other CPUs'. They may have cleared an entry of the parent whose
-        // swap slot the child shares, and which can be used to write until its flush. [mutant VmForksUnsettled]
+        // swap slot the child shares, and which can be used to write until its flush. [mutant VmForksUnflushed]
         self.tables.flush_pending(parent);
         if shared.is_err() {
             // Half a child never becomes known.
@@ -358,7 +358,7 @@ impl<'m, M: Machine> Vm<'m, M> {
         }
     }
 
-    /// How many frames are free, those included that owe a flush.
+    /// How many frames are free, those included that have a deferred flush.
     pub fn free_frames(&self) -> u64 {
         self.frames.free_frames()
     }

@@ -10,7 +10,7 @@
 //! all CPUs meet, the measured window opens, and what was done in it ends up in control words from
 //! which [`Workload::measure`] computes the workload's one figure.
 //!
-//! # What is not claimed
+//! # What is not reused
 //!
 //! The built-in workloads are published ones in shape, not in size: memory and rounds are scaled down, and
 //! each parameter says by how much its default is. CPUs, threads and processes are not scaled.

@@ -1,6 +1,6 @@
 /*
  * The kernel's own mappings, through the interface: what is reported of them reaches the machine as what it is, now or
- * when it is owed no longer; and what the interface refuses of them.
+ * when it is deferred no longer; and what the interface refuses of them.
  */
 #include "checks.h"
 #include "machine.h"
@@ -86,15 +86,15 @@ int main(void)
     DONE(quell_batch_begin(&engine, &batch, QUELL_PURPOSE_LAZY, NULL, 0));
     DONE(quell_batch_changed(&batch, &kernel, two, QUELL_SCOPE_LEAF));
     unsigned before = invalidations;
-    DONE(quell_batch_finish_owed(&batch, NULL, &stamp));
+    DONE(quell_batch_finish_deferred(&batch, NULL, &stamp));
     IS(invalidations, before);
-    IS(quell_owes_anything(&engine), 1);
+    IS(quell_has_deferred(&engine), 1);
     flush(&user, many, QUELL_SCOPE_LEAF);
-    IS(quell_owes_anything(&engine), 1);
-    DONE(quell_settle_stamp(&engine, &stamp));
+    IS(quell_has_deferred(&engine), 1);
+    DONE(quell_flush_until(&engine, &stamp));
     IS(invalidated.kind, QUELL_INVALIDATE_KIND_EVERYTHING);
     before = invalidations;
-    DONE(quell_settle_stamp(&engine, &stamp));
+    DONE(quell_flush_until(&engine, &stamp));
     IS(invalidations, before);
 
     /* Nothing was left to this CPU while it ran its program. */

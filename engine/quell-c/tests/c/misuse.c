@@ -12,8 +12,8 @@ static struct quell_cpu cpus[CPUS], *places[CPUS];
 static struct quell_slot slots[CPUS * 2];
 static struct quell_ledger_entry ledger[4];
 static struct quell_space space, other, no_space;
-static struct quell_residue residue;
-static struct quell_joined joined;
+static struct quell_deferred_flush deferred_flush;
+static struct quell_coalesced coalesced;
 static char why[160];
 static int frames[201];
 
@@ -51,7 +51,7 @@ static void texts(void)
             IS(strcmp(quell_status_text(a), quell_status_text(b)) != 0, 1);
     IS(strcmp(quell_status_text(QUELL_STATUS_IN_FLIGHT + 1), quell_status_text(UINT32_MAX)), 0);
     IS(strcmp(quell_counter_label(QUELL_COUNTER_SHOOTDOWNS), "shootdowns"), 0);
-    IS(strcmp(quell_counter_label(QUELL_COUNTER_RESCUED), "rescued"), 0);
+    IS(strcmp(quell_counter_label(QUELL_COUNTER_REINSTATED), "reinstated"), 0);
     IS(strlen(quell_counter_meaning(QUELL_COUNTERS - 1)) > 10, 1);
     IS(quell_counter_label(QUELL_COUNTERS) == NULL, 1);
     IS(quell_counter_meaning(UINT32_MAX) == NULL, 1);
@@ -246,17 +246,17 @@ static void nothings(void)
     ENGINE_FALSE(quell_resume(e, &space));
     ENGINE_FALSE(quell_user_access_allowed(e));
     ENGINE_FALSE(quell_is_detached(e));
-    ENGINE_FALSE(quell_owes_anything(e));
-    ENGINE_REFUSED(quell_pay_all(e));
+    ENGINE_FALSE(quell_has_deferred(e));
+    ENGINE_REFUSED(quell_flush_deferred(e));
     ENGINE_REFUSED(quell_catch_up(e));
     ENGINE_REFUSED(quell_stats(e, counts));
     ENGINE_REFUSED(quell_cpu_stats(e, 0, counts));
     ENGINE_REFUSED(quell_space_new(e, &other, 1));
     ENGINE_REFUSED(quell_batch_begin(e, &batch, 0, taken, 1));
-    ENGINE_REFUSED(quell_settle_stamp(e, &stamp));
-    ENGINE_FALSE(quell_claim(e, &residue));
-    ENGINE_FALSE(quell_rescue(e, &residue));
-    ENGINE_FALSE(quell_is_paid(e, &residue));
+    ENGINE_REFUSED(quell_flush_until(e, &stamp));
+    ENGINE_FALSE(quell_flush_before_reuse(e, &deferred_flush));
+    ENGINE_FALSE(quell_reinstate(e, &deferred_flush));
+    ENGINE_FALSE(quell_is_flushed(e, &deferred_flush));
 
     SPACE_REFUSED(quell_switch_to(e, NULL, s));
     SPACE_REFUSED(quell_switch_masked(e, &cpus[0], NULL, s));
@@ -265,14 +265,14 @@ static void nothings(void)
     ENGINE_REFUSED(quell_on_interrupt_masked(e, &cpus[0]));
     SPACE_REFUSED(quell_space_retire(e, s));
     SPACE_REFUSED(quell_refresh(e, s, one));
-    SPACE_REFUSED(quell_settle(e, s));
-    SPACE_REFUSED(quell_flush_joined_here(e, &cpus[0], s, &joined));
-    SPACE_REFUSED(quell_flush_joined(e, s, &joined));
+    SPACE_REFUSED(quell_flush_pending(e, s));
+    SPACE_REFUSED(quell_flush_coalesced_here(e, &cpus[0], s, &coalesced));
+    SPACE_REFUSED(quell_flush_coalesced(e, s, &coalesced));
     SPACE_REFUSED(quell_flush(e, s, &one, 0));
     SPACE_REFUSED(quell_flush(e, s, NULL, 0));
-    SPACE_REFUSED(quell_settle_deferred(e, s));
-    SPACE_REFUSED(quell_settle_tables(e, s));
-    SPACE_REFUSED(quell_settle_residue(e, &residue, s));
+    SPACE_REFUSED(quell_flush_pending_batches(e, s));
+    SPACE_REFUSED(quell_flush_pending_tables(e, s));
+    SPACE_REFUSED(quell_flush_before_refill(e, &deferred_flush, s));
     IS(quell_space_id(NULL), 0);
     IS(quell_space_id(&no_space), 0);
     IS(quell_space_root(&no_space), 0);
@@ -290,7 +290,7 @@ static void nothings(void)
     BATCH_REFUSED(quell_batch_table_unlinked(b, &space, one, frames));
     BATCH_REFUSED(quell_batch_hold(b, frames));
     BATCH_REFUSED(quell_batch_finish(b, &count));
-    BATCH_REFUSED(quell_batch_finish_owed(b, &count, &stamp));
+    BATCH_REFUSED(quell_batch_finish_deferred(b, &count, &stamp));
     BATCH_REFUSED(quell_batch_start(b));
     IS(quell_batch_poll(NULL), 1);
     IS(quell_batch_poll(&no_batch), 1);
@@ -305,22 +305,22 @@ static void nothings(void)
 
     /* What is there, but not where it should be. */
     REFUSED(quell_poll((struct quell_engine *)((char *)&engine + 1)), MISALIGNED);
-    REFUSED(quell_settle(&engine, (struct quell_space *)((char *)&space + 8)), MISALIGNED);
+    REFUSED(quell_flush_pending(&engine, (struct quell_space *)((char *)&space + 8)), MISALIGNED);
     REFUSED(quell_batch_finish((struct quell_batch *)((char *)&batch + 4), &count), MISALIGNED);
-    REFUSED(quell_residue_begin((struct quell_residue *)((char *)&residue + 4)), MISALIGNED);
-    IS(quell_claim(&engine, (struct quell_residue *)((char *)&residue + 4)), 0);
+    REFUSED(quell_deferred_flush_begin((struct quell_deferred_flush *)((char *)&deferred_flush + 4)), MISALIGNED);
+    IS(quell_flush_before_reuse(&engine, (struct quell_deferred_flush *)((char *)&deferred_flush + 4)), 0);
 
-    REFUSED(quell_residue_init(NULL), NULL);
-    REFUSED(quell_residue_begin(NULL), NULL);
-    REFUSED(quell_residue_owe(NULL, &stamp), NULL);
-    REFUSED(quell_residue_owe(&residue, NULL), NULL);
-    REFUSED(quell_residue_flushed(NULL), NULL);
-    IS(quell_residue_is_clear(NULL), 1);
-    IS(quell_claim(&engine, NULL), 0);
-    IS(quell_rescue(&engine, NULL), 0);
-    IS(quell_is_paid(&engine, NULL), 0);
-    REFUSED(quell_settle_residue(&engine, NULL, &space), NULL);
-    REFUSED(quell_settle_stamp(&engine, NULL), NULL);
+    REFUSED(quell_deferred_flush_init(NULL), NULL);
+    REFUSED(quell_deferred_flush_begin(NULL), NULL);
+    REFUSED(quell_deferred_flush_defer(NULL, &stamp), NULL);
+    REFUSED(quell_deferred_flush_defer(&deferred_flush, NULL), NULL);
+    REFUSED(quell_deferred_flush_flushed(NULL), NULL);
+    IS(quell_deferred_flush_is_clear(NULL), 1);
+    IS(quell_flush_before_reuse(&engine, NULL), 0);
+    IS(quell_reinstate(&engine, NULL), 0);
+    IS(quell_is_flushed(&engine, NULL), 0);
+    REFUSED(quell_flush_before_refill(&engine, NULL, &space), NULL);
+    REFUSED(quell_flush_until(&engine, NULL), NULL);
     REFUSED(quell_stats(&engine, NULL), NULL);
     REFUSED(quell_cpu_stats(&engine, 0, NULL), NULL);
     REFUSED(quell_cpu_stats(&engine, CPUS, counts), CPU);
@@ -345,8 +345,8 @@ static void nowhere(uint32_t cpu)
     REFUSED(quell_on_interrupt_masked(&engine, &cpus[0]), CPU);
     REFUSED(quell_flush_here(&engine, &cpus[0], &space, NULL, 0), CPU);
     REFUSED(quell_flush(&engine, &space, NULL, 0), CPU);
-    REFUSED(quell_flush_joined_here(&engine, &cpus[0], &space, &joined), CPU);
-    REFUSED(quell_flush_joined(&engine, &space, &joined), CPU);
+    REFUSED(quell_flush_coalesced_here(&engine, &cpus[0], &space, &coalesced), CPU);
+    REFUSED(quell_flush_coalesced(&engine, &space, &coalesced), CPU);
     REFUSED(quell_enter_lazy(&engine), CPU);
     REFUSED(quell_leave(&engine, &space), CPU);
     REFUSED(quell_enter_user(&engine), CPU);
@@ -355,15 +355,15 @@ static void nowhere(uint32_t cpu)
     REFUSED(quell_batch_begin(&engine, &batch, 0, taken, 1), CPU);
     REFUSED(quell_space_retire(&engine, &space), CPU);
     REFUSED(quell_refresh(&engine, &space, one), CPU);
-    REFUSED(quell_settle(&engine, &space), CPU);
-    REFUSED(quell_settle_deferred(&engine, &space), CPU);
-    REFUSED(quell_settle_tables(&engine, &space), CPU);
-    REFUSED(quell_settle_residue(&engine, &residue, &space), CPU);
-    REFUSED(quell_settle_stamp(&engine, &stamp), CPU);
-    REFUSED(quell_pay_all(&engine), CPU);
+    REFUSED(quell_flush_pending(&engine, &space), CPU);
+    REFUSED(quell_flush_pending_batches(&engine, &space), CPU);
+    REFUSED(quell_flush_pending_tables(&engine, &space), CPU);
+    REFUSED(quell_flush_before_refill(&engine, &deferred_flush, &space), CPU);
+    REFUSED(quell_flush_until(&engine, &stamp), CPU);
+    REFUSED(quell_flush_deferred(&engine), CPU);
     REFUSED(quell_catch_up(&engine), CPU);
-    IS(quell_claim(&engine, &residue), 0);
-    IS(quell_rescue(&engine, &residue), 0);
+    IS(quell_flush_before_reuse(&engine, &deferred_flush), 0);
+    IS(quell_reinstate(&engine, &deferred_flush), 0);
     IS(quell_resume(&engine, &space), 0);
     IS(quell_runs(&engine, &space), 0);
     IS(quell_is_online(&engine), 0);
@@ -435,9 +435,9 @@ static void order(void)
     REFUSED(quell_on_interrupt_masked(&engine, &cpus[1]), CPU);
     REFUSED(quell_flush_here(&engine, &cpus[1], &space, NULL, 0), CPU);
     REFUSED(quell_flush_here(&engine, &cpus[0], &no_space, NULL, 0), NO_SPACE);
-    REFUSED(quell_flush_joined_here(&engine, &cpus[1], &space, &joined), CPU);
-    REFUSED(quell_flush_joined_here(&engine, &cpus[0], &no_space, &joined), NO_SPACE);
-    REFUSED(quell_flush_joined(&engine, &no_space, &joined), NO_SPACE);
+    REFUSED(quell_flush_coalesced_here(&engine, &cpus[1], &space, &coalesced), CPU);
+    REFUSED(quell_flush_coalesced_here(&engine, &cpus[0], &no_space, &coalesced), NO_SPACE);
+    REFUSED(quell_flush_coalesced(&engine, &no_space, &coalesced), NO_SPACE);
     REFUSED(quell_flush_here(&engine, &cpus[0], &space, NULL, 2), VALUE);
     interrupts_on = 0;
     DONE(quell_on_interrupt_masked(&engine, &cpus[0]));
@@ -452,11 +452,11 @@ static void order(void)
     IS(quell_user_access_allowed(&engine), 1);
     interrupts_on = 1;
     DONE(quell_flush_here(&engine, &cpus[0], &space, NULL, 0));
-    DONE(quell_flush_joined_here(&engine, &cpus[0], &space, &joined));
-    DONE(quell_flush_joined(&engine, &space, &joined));
-    REFUSED(quell_flush_joined_here(&engine, &cpus[0], &space, NULL), NULL);
-    REFUSED(quell_flush_joined(&engine, &space, NULL), NULL);
-    REFUSED(quell_flush_joined(&engine, &space, (struct quell_joined *)((char *)&joined + 1)), MISALIGNED);
+    DONE(quell_flush_coalesced_here(&engine, &cpus[0], &space, &coalesced));
+    DONE(quell_flush_coalesced(&engine, &space, &coalesced));
+    REFUSED(quell_flush_coalesced_here(&engine, &cpus[0], &space, NULL), NULL);
+    REFUSED(quell_flush_coalesced(&engine, &space, NULL), NULL);
+    REFUSED(quell_flush_coalesced(&engine, &space, (struct quell_coalesced *)((char *)&coalesced + 1)), MISALIGNED);
     IS(invalidated.kind, QUELL_INVALIDATE_KIND_TAG);
     IS(quell_space_id(&other) != id, 1);
     IS(interrupts_on, 1);
@@ -567,86 +567,86 @@ static void batches(void)
     IS(interrupts_on, 1);
 }
 
-/* A frame is unmapped without a flush, and comes back by claim, by rescue, or flushed after all. */
-static struct quell_stamp owe(struct quell_batch *batch)
+/* A frame is unmapped without a flush, and comes back by reuse, by reinstate, or flushed after all. */
+static struct quell_stamp defer(struct quell_batch *batch)
 {
     struct quell_stamp stamp, garbage;
     void *taken[1];
     size_t count;
     memset(&stamp, 0xff, sizeof stamp), garbage = stamp;
-    DONE(quell_residue_begin(&residue));
-    IS(quell_residue_is_clear(&residue), 0);
-    IS(quell_is_paid(&engine, &residue), 0);
-    IS(quell_claim(&engine, &residue), 0);
+    DONE(quell_deferred_flush_begin(&deferred_flush));
+    IS(quell_deferred_flush_is_clear(&deferred_flush), 0);
+    IS(quell_is_flushed(&engine, &deferred_flush), 0);
+    IS(quell_flush_before_reuse(&engine, &deferred_flush), 0);
     DONE(quell_batch_begin(&engine, batch, QUELL_PURPOSE_LAZY, taken, 1));
     DONE(quell_batch_unmapped(batch, &space, one, &frames[0]));
-    REFUSED(quell_batch_finish_owed(batch, &count, NULL), NULL);
-    DONE(quell_batch_finish_owed(batch, &count, &stamp));
+    REFUSED(quell_batch_finish_deferred(batch, &count, NULL), NULL);
+    DONE(quell_batch_finish_deferred(batch, &count, &stamp));
     IS(memcmp(&stamp, &garbage, sizeof stamp) != 0, 1);
     IS(count, 1);
     IS(taken[0] == &frames[0], 1);
-    DONE(quell_residue_owe(&residue, &stamp));
+    DONE(quell_deferred_flush_defer(&deferred_flush, &stamp));
     return stamp;
 }
 
 static void lazies(void)
 {
-    static const struct quell_residue zero;
+    static const struct quell_deferred_flush zero;
     static const struct quell_stamp no_stamp;
     struct quell_batch batch;
     struct quell_stamp stamp;
-    memset(&residue, 0xff, sizeof residue);
-    DONE(quell_residue_init(&residue));
-    IS(memcmp(&residue, &zero, sizeof zero), 0);
-    IS(quell_residue_is_clear(&residue), 1);
-    IS(quell_claim(&engine, &residue), 0);
-    IS(quell_rescue(&engine, &residue), 0);
+    memset(&deferred_flush, 0xff, sizeof deferred_flush);
+    DONE(quell_deferred_flush_init(&deferred_flush));
+    IS(memcmp(&deferred_flush, &zero, sizeof zero), 0);
+    IS(quell_deferred_flush_is_clear(&deferred_flush), 1);
+    IS(quell_flush_before_reuse(&engine, &deferred_flush), 0);
+    IS(quell_reinstate(&engine, &deferred_flush), 0);
 
     unsigned before = invalidations;
-    stamp = owe(&batch);
+    stamp = defer(&batch);
     IS(memcmp(&stamp, &no_stamp, sizeof stamp) != 0, 1);
     IS(invalidations, before);
-    IS(quell_owes_anything(&engine), 1);
-    IS(quell_is_paid(&engine, &residue), 0);
-    IS(quell_claim(&engine, &residue), 1);
+    IS(quell_has_deferred(&engine), 1);
+    IS(quell_is_flushed(&engine, &deferred_flush), 0);
+    IS(quell_flush_before_reuse(&engine, &deferred_flush), 1);
     IS(invalidations, before + 1);
-    IS(quell_claim(&engine, &residue), 0);
-    IS(memcmp(&residue, &zero, sizeof zero), 0);
-    IS(quell_owes_anything(&engine), 0);
+    IS(quell_flush_before_reuse(&engine, &deferred_flush), 0);
+    IS(memcmp(&deferred_flush, &zero, sizeof zero), 0);
+    IS(quell_has_deferred(&engine), 0);
 
-    owe(&batch);
+    defer(&batch);
     before = invalidations;
-    IS(quell_rescue(&engine, &residue), 1);
-    IS(quell_rescue(&engine, &residue), 0);
-    IS(quell_claim(&engine, &residue), 0);
+    IS(quell_reinstate(&engine, &deferred_flush), 1);
+    IS(quell_reinstate(&engine, &deferred_flush), 0);
+    IS(quell_flush_before_reuse(&engine, &deferred_flush), 0);
     IS(invalidations, before);
-    DONE(quell_pay_all(&engine));
-    IS(quell_owes_anything(&engine), 0);
+    DONE(quell_flush_deferred(&engine));
+    IS(quell_has_deferred(&engine), 0);
 
     before = invalidations;
-    stamp = owe(&batch);
-    DONE(quell_settle_residue(&engine, &residue, &space));
+    stamp = defer(&batch);
+    DONE(quell_flush_before_refill(&engine, &deferred_flush, &space));
     IS(invalidations, before + 1);
-    IS(quell_is_paid(&engine, &residue), 1);
-    DONE(quell_settle(&engine, &space));
-    DONE(quell_settle_deferred(&engine, &space));
-    DONE(quell_settle_tables(&engine, &space));
-    DONE(quell_settle_stamp(&engine, &stamp));
-    DONE(quell_settle_stamp(&engine, &no_stamp));
+    IS(quell_is_flushed(&engine, &deferred_flush), 1);
+    DONE(quell_flush_pending(&engine, &space));
+    DONE(quell_flush_pending_batches(&engine, &space));
+    DONE(quell_flush_pending_tables(&engine, &space));
+    DONE(quell_flush_until(&engine, &stamp));
+    DONE(quell_flush_until(&engine, &no_stamp));
     DONE(quell_catch_up(&engine));
-    IS(quell_claim(&engine, &residue), 1);
-    DONE(quell_residue_begin(&residue));
-    DONE(quell_residue_flushed(&residue));
-    IS(quell_residue_is_clear(&residue), 1);
+    IS(quell_flush_before_reuse(&engine, &deferred_flush), 1);
+    DONE(quell_deferred_flush_begin(&deferred_flush));
+    DONE(quell_deferred_flush_flushed(&deferred_flush));
+    IS(quell_deferred_flush_is_clear(&deferred_flush), 1);
 
     uint64_t counts[QUELL_COUNTERS], one_cpu[QUELL_COUNTERS];
     DONE(quell_stats(&engine, counts));
     DONE(quell_cpu_stats(&engine, 0, one_cpu));
     IS(memcmp(counts, one_cpu, sizeof counts), 0);
-    IS(counts[QUELL_COUNTER_DEBTS_TAKEN], 3);
-    IS(counts[QUELL_COUNTER_RESCUED], 1);
+    IS(counts[QUELL_COUNTER_DEFERRALS_TAKEN], 3);
+    IS(counts[QUELL_COUNTER_REINSTATED], 1);
     DONE(quell_cpu_stats(&engine, 1, one_cpu));
-    IS(one_cpu[QUELL_COUNTER_DEBTS_TAKEN], 0);
+    IS(one_cpu[QUELL_COUNTER_DEFERRALS_TAKEN], 0);
 
     /* No ledger entries: the same calls, and the frame was flushed. */
     DONE(quell_switch_to(&engine, &space, &other));
@@ -660,12 +660,12 @@ static void lazies(void)
     DONE(quell_cpu_online(&engine));
     DONE(quell_switch_to(&engine, NULL, &space));
     before = invalidations;
-    stamp = owe(&batch);
+    stamp = defer(&batch);
     IS(memcmp(&stamp, &no_stamp, sizeof stamp), 0);
     IS(invalidations, before + 1);
-    IS(quell_residue_is_clear(&residue), 1);
-    DONE(quell_pay_all(&engine));
-    DONE(quell_settle_stamp(&engine, &stamp));
+    IS(quell_deferred_flush_is_clear(&deferred_flush), 1);
+    DONE(quell_flush_deferred(&engine));
+    DONE(quell_flush_until(&engine, &stamp));
 }
 
 /* Broadcasts reach the machine's other functions. */

@@ -181,7 +181,7 @@ static void purposes(void)
     }
 }
 
-/* A second actor flushes for a batch that is outstanding; for what is owed until reuse only if it says so. */
+/* A later observer flushes for a batch that is outstanding; for the deferred flush until reuse only if it says so. */
 static void second_actors(void)
 {
     struct quell_batch batch;
@@ -192,18 +192,18 @@ static void second_actors(void)
     DONE(quell_batch_begin(&engine, &batch, QUELL_PURPOSE_RECLAIM, NULL, 0));
     DONE(quell_batch_changed(&batch, &space, page, QUELL_SCOPE_LEAF));
     interrupts = 0;
-    DONE(quell_settle_deferred(&engine, &other));
+    DONE(quell_flush_pending_batches(&engine, &other));
     IS(interrupts, 0);
-    DONE(quell_settle_deferred(&engine, &space));
+    DONE(quell_flush_pending_batches(&engine, &space));
     IS(interrupts, 1);
     DONE(quell_batch_finish(&batch, NULL));
     interrupts = 0;
     DONE(quell_batch_begin(&engine, &batch, QUELL_PURPOSE_LAZY, NULL, 0));
     DONE(quell_batch_changed(&batch, &space, page, QUELL_SCOPE_LEAF));
-    DONE(quell_batch_finish_owed(&batch, NULL, &stamp));
-    DONE(quell_settle_deferred(&engine, &space));
+    DONE(quell_batch_finish_deferred(&batch, NULL, &stamp));
+    DONE(quell_flush_pending_batches(&engine, &space));
     IS(interrupts, 0);
-    DONE(quell_settle(&engine, &space));
+    DONE(quell_flush_pending(&engine, &space));
     IS(interrupts, 1);
     everyone_leaves();
 }

@@ -11,11 +11,11 @@ SAME(quell_slot, QUELL_SLOT_SIZE, QUELL_LINE_ALIGN);
 SAME(quell_ledger_entry, QUELL_LEDGER_ENTRY_SIZE, QUELL_LINE_ALIGN);
 SAME(quell_space, QUELL_SPACE_SIZE, QUELL_LINE_ALIGN);
 SAME(quell_batch, QUELL_BATCH_SIZE, QUELL_WORD_ALIGN);
-SAME(quell_residue, QUELL_RESIDUE_SIZE, QUELL_WORD_ALIGN);
-SAME(quell_joined, QUELL_JOINED_SIZE, QUELL_WORD_ALIGN);
+SAME(quell_deferred_flush, QUELL_DEFERRED_FLUSH_SIZE, QUELL_WORD_ALIGN);
+SAME(quell_coalesced, QUELL_COALESCED_SIZE, QUELL_WORD_ALIGN);
 SAME(quell_zero_plan, QUELL_ZERO_PLAN_SIZE, QUELL_WORD_ALIGN);
 SAME(quell_stamp, QUELL_STAMP_SIZE, QUELL_WORD_ALIGN);
 
 _Static_assert(sizeof(struct quell_cpu_set) * 8 == QUELL_MAX_CPUS, "a bit for each CPU");
-_Static_assert(QUELL_COUNTER_JOINED + 1 == QUELL_COUNTERS, "a number for each counter");
+_Static_assert(QUELL_COUNTER_COALESCED + 1 == QUELL_COUNTERS, "a number for each counter");
 _Static_assert(QUELL_STATUS_OK == 0, "no error is zero");

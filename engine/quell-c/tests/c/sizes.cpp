@@ -7,7 +7,7 @@ static_assert(sizeof(quell_slot) == QUELL_SLOT_SIZE && alignof(quell_slot) == QU
 static_assert(sizeof(quell_ledger_entry) == QUELL_LEDGER_ENTRY_SIZE && alignof(quell_ledger_entry) == QUELL_LINE_ALIGN, "");
 static_assert(sizeof(quell_space) == QUELL_SPACE_SIZE && alignof(quell_space) == QUELL_LINE_ALIGN, "");
 static_assert(sizeof(quell_batch) == QUELL_BATCH_SIZE && alignof(quell_batch) == QUELL_WORD_ALIGN, "");
-static_assert(sizeof(quell_residue) == QUELL_RESIDUE_SIZE && alignof(quell_residue) == QUELL_WORD_ALIGN, "");
+static_assert(sizeof(quell_deferred_flush) == QUELL_DEFERRED_FLUSH_SIZE && alignof(quell_deferred_flush) == QUELL_WORD_ALIGN, "");
 static_assert(sizeof(quell_stamp) == QUELL_STAMP_SIZE && alignof(quell_stamp) == QUELL_WORD_ALIGN, "");
 
 // C++ calls what the header declares.

@@ -214,8 +214,8 @@ fn a_flush_that_was_started_is_over_when_its_target_has_answered() {
             assert_eq!(quell_batch_start(at), quell_status::InFlight);
             assert_eq!(quell_batch_changed_all(at, of, 0), quell_status::InFlight);
             let null = std::ptr::null_mut();
-            let owed = quell_batch_finish_owed(at, null, stamp.as_mut_ptr());
-            assert_eq!(owed, quell_status::InFlight);
+            let deferred = quell_batch_finish_deferred(at, null, stamp.as_mut_ptr());
+            assert_eq!(deferred, quell_status::InFlight);
             assert!(quell_batch_is_full(at) && !quell_batch_is_empty(at));
             assert!(quell_c::space::quell_space_is_in_batch(of));
         }

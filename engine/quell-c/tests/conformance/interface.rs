@@ -142,10 +142,10 @@ impl<'m, H> Engine<'m, H> {
             done(unsafe { cpu::quell_enter_kernel(self.at()) });
         }
     }
-    pub fn settle_stamp(&self, stamp: quell_stamp) {
-        if Kernel::wrong() != Wrong::StampNotSettled {
+    pub fn flush_until(&self, stamp: quell_stamp) {
+        if Kernel::wrong() != Wrong::StampNotFlushed {
             // SAFETY: an engine, which is never moved, and a stamp that a batch gave.
-            done(unsafe { lazy::quell_settle_stamp(self.at(), &raw const stamp) });
+            done(unsafe { lazy::quell_flush_until(self.at(), &raw const stamp) });
         }
     }
     pub fn retire(&self, space: &AddressSpace<H>) {
@@ -168,18 +168,18 @@ impl<'m, H> Engine<'m, H> {
         // SAFETY: an engine, which is never moved, and spaces of it.
         done(unsafe { cpu::quell_switch_to(self.at(), AddressSpace::at(from), to.0.at()) });
     }
-    pub fn settle(&self, space: &AddressSpace<H>) {
-        if Kernel::wrong() != Wrong::NotSettled {
+    pub fn flush_pending(&self, space: &AddressSpace<H>) {
+        if Kernel::wrong() != Wrong::NotFlushed {
             // SAFETY: an engine, which is never moved, and a space of it.
-            done(unsafe { lazy::quell_settle(self.at(), space.0.at()) });
+            done(unsafe { lazy::quell_flush_pending(self.at(), space.0.at()) });
         }
     }
-    pub fn claim(&self, residue: &Residue<H>) -> Option<()> {
-        if Kernel::wrong() == Wrong::NotClaimed {
+    pub fn flush_before_reuse(&self, deferred_flush: &DeferredFlush<H>) -> Option<()> {
+        if Kernel::wrong() == Wrong::NotReused {
             return None;
         }
-        // SAFETY: an engine, which is never moved, and a residue.
-        unsafe { lazy::quell_claim(self.at(), residue.0.at()) }.then_some(())
+        // SAFETY: an engine, which is never moved, and a deferred flush.
+        unsafe { lazy::quell_flush_before_reuse(self.at(), deferred_flush.0.at()) }.then_some(())
     }
     pub fn batch<S, F>(&self, purpose: Purpose) -> Batch<S, F> {
         let place = Placed::new();
@@ -212,29 +212,29 @@ impl<H> AddressSpace<H> {
     }
 }
 
-pub struct Residue<H>(Placed<quell_residue>, PhantomData<fn(H)>);
+pub struct DeferredFlush<H>(Placed<quell_deferred_flush>, PhantomData<fn(H)>);
 
-impl<H> Residue<H> {
+impl<H> DeferredFlush<H> {
     pub fn new() -> Self {
-        Residue(Placed::new(), PhantomData)
+        DeferredFlush(Placed::new(), PhantomData)
     }
     pub fn begin(&self) {
-        // SAFETY: zeroed memory is a residue.
-        done(unsafe { lazy::quell_residue_begin(self.0.at()) });
+        // SAFETY: zeroed memory is a deferred flush.
+        done(unsafe { lazy::quell_deferred_flush_begin(self.0.at()) });
     }
-    pub fn owe(&self, stamp: quell_stamp) {
-        // SAFETY: a residue, and a stamp that a batch gave.
-        done(unsafe { lazy::quell_residue_owe(self.0.at(), &raw const stamp) });
+    pub fn defer(&self, stamp: quell_stamp) {
+        // SAFETY: a deferred flush, and a stamp that a batch gave.
+        done(unsafe { lazy::quell_deferred_flush_defer(self.0.at(), &raw const stamp) });
     }
     pub fn clear(&self) {
-        // SAFETY: a residue.
-        done(unsafe { lazy::quell_residue_flushed(self.0.at()) });
+        // SAFETY: a deferred flush.
+        done(unsafe { lazy::quell_deferred_flush_flushed(self.0.at()) });
     }
 }
 
-pub struct Owed(quell_stamp);
+pub struct Deferred(quell_stamp);
 
-impl Owed {
+impl Deferred {
     pub fn stamp(&self) -> quell_stamp {
         self.0
     }
@@ -242,7 +242,7 @@ impl Owed {
 
 pub enum Outcome {
     Flushed(()),
-    Owed(Owed),
+    Deferred(Deferred),
 }
 
 pub struct Batch<S, F>(
@@ -308,23 +308,23 @@ impl<H, S: Deref<Target = AddressSpace<H>>> Batch<S, Frame> {
         }
         self.frames(count).into_iter()
     }
-    pub fn finish_owed(&mut self) -> Outcome {
+    pub fn finish_deferred(&mut self) -> Outcome {
         let (mut stamp, mut count) = (MaybeUninit::<quell_stamp>::zeroed(), 0);
         // SAFETY: a batch, used by this thread alone, whose spaces live. The stamp is written, and zero is one, too.
         let stamp = unsafe {
-            done(quell_batch_finish_owed(
+            done(quell_batch_finish_deferred(
                 self.0.at(),
                 &raw mut count,
                 stamp.as_mut_ptr(),
             ));
             stamp.assume_init()
         };
-        // The suite owes for entries that it reports without frames.
+        // The suite defers for entries that it reports without frames.
         assert_eq!(count, 0);
         // SAFETY: eight bytes that were initialised.
         match unsafe { std::mem::transmute::<quell_stamp, u64>(stamp) } {
             0 => Outcome::Flushed(()),
-            _ => Outcome::Owed(Owed(stamp)),
+            _ => Outcome::Deferred(Deferred(stamp)),
         }
     }
 }

@@ -43,16 +43,16 @@ pub enum Wrong {
     PageTooFar,
     /// A table is reported as if it had been a page.
     TablesAsLeaves,
-    /// Second actors do not settle.
-    NotSettled,
-    /// Frames are reused without a claim.
-    NotClaimed,
+    /// Later observers do not flush what is pending.
+    NotFlushed,
+    /// Frames are reused without a reuse.
+    NotReused,
     /// The machine leaves global entries alone where everything is to go.
     KeepsGlobal,
     /// The machine leaves entries of the kernel's half alone.
     KeepsKernel,
-    /// Addresses of the kernel's half are used again without a look at what is owed.
-    StampNotSettled,
+    /// Addresses of the kernel's half are used again without a look at the deferred flush.
+    StampNotFlushed,
     /// The space of the kernel's entries that have tags is made as if they were global.
     TaggedAsGlobal,
     /// A CPU enters the kernel and does not say so.

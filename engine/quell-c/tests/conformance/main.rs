@@ -34,7 +34,7 @@ mod kernel;
 pub(crate) use engine::{
     Extent, Frame, Hardware, KernelEntries, Page, PageRange, PageSize, Purpose, Scope, Word,
 };
-pub(crate) use interface::{AddressSpace, Engine, Outcome, Residue};
+pub(crate) use interface::{AddressSpace, Engine, Outcome, DeferredFlush};
 
 use engine::Tagging;
 use kernel::{CPUS, Kernel, Wrong};
@@ -91,12 +91,12 @@ fn mistakes_of_the_machine_and_of_its_embedder_are_found() {
         (PCID, Wrong::NotFinished, "changed_pages"),
         (PCID, Wrong::PageTooFar, "changed_pages"),
         (PCID, Wrong::TablesAsLeaves, "unlinked_tables"),
-        (PCID, Wrong::NotSettled, "second_actors"),
-        (PCID, Wrong::NotClaimed, "owed_flushes"),
+        (PCID, Wrong::NotFlushed, "second_actors"),
+        (PCID, Wrong::NotReused, "deferred_flushes"),
         (PCID, Wrong::KeepsGlobal, checks::OWN_HALF),
         (PCID, Wrong::KeepsKernel, checks::OWN_HALF),
         (ASID, Wrong::KeepsKernel, checks::OWN_HALF),
-        (PCID, Wrong::StampNotSettled, checks::OWN_HALF),
+        (PCID, Wrong::StampNotFlushed, checks::OWN_HALF),
         (PCID, Wrong::TaggedAsGlobal, checks::OWN_HALF),
         (PCID, Wrong::EntersUnsaid, checks::OWN_HALF),
     ] {

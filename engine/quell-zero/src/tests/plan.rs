@@ -313,7 +313,7 @@ fn any_sample() -> impl Generator<Value = Sample> {
 
 proptest! {
     #[test]
-    fn calibration_settles_and_stays_within_what_is_available(
+    fn calibration_flushes_pending_and_stays_within_what_is_available(
         samples in proptest::collection::vec(any_sample(), 0..200),
         members in any::<[bool; 9]>(),
     ) {

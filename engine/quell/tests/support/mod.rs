@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use quell::{
     AddressSpace, Broadcast, CpuId, CpuSet, Engine, Features, Frame, Hardware, Invalidate,
-    JoinedFlushes, LedgerEntry, PageRange, PerCpu, Policy, Scope, Tag, Tagging,
+    CoalescedFlushes, LedgerEntry, PageRange, PerCpu, Policy, Scope, Tag, Tagging,
 };
 
 #[derive(Default)]
@@ -56,7 +56,7 @@ pub struct Machine {
     /// What it does not do as it must.
     pub breach: Cell<Option<Breach>>,
     /// The space of which a handler shares a flush.
-    pub joins: Cell<Option<(S, &'static JoinedFlushes<Machine>)>>,
+    pub joins: Cell<Option<(S, &'static CoalescedFlushes<Machine>)>>,
     pub engine: OnceCell<&'static Engine<'static, Machine>>,
 }
 // SAFETY: each test has its machine to itself, on one thread.
@@ -203,10 +203,10 @@ unsafe impl Hardware for Machine {
             self.me.set(me);
         }
         if self.breach.get() == Some(Breach::HandlerJoins)
-            && let Some((space, joined)) = self.joins.get()
+            && let Some((space, coalesced)) = self.joins.get()
         {
             let engine = self.engine.get().expect("an engine");
-            engine.flush_joined(space, joined);
+            engine.flush_coalesced(space, coalesced);
         }
         if self.breach.get() == Some(Breach::MovesAsItWaits) {
             self.me.set(other);

@@ -23,8 +23,8 @@ const TOOLS: [(&str, &str); 8] = [
 
 /// The rules of the glue that the kernels `debug` and `mutants` can leave out, as `mm/quell_lazy.c` names the mistakes.
 pub const RULES: [&str; 5] = [
-    "LinuxFillUnsettled",
-    "LinuxChangeUnsettled",
+    "LinuxFillUnflushed",
+    "LinuxChangeUnflushed",
     "LinuxPendingUnseen",
     "LinuxFrameUnclaimed",
     "LinuxNmiUnasked",
@@ -369,7 +369,7 @@ mod tests {
 
     #[test]
     fn what_passes_the_thunks_is_found() {
-        let text = "0000 <quell_is_paid>:\n   0:\tmov    %rsi,%rax\n   3:\tjmp    8 <__x86_return_thunk>\n   \
+        let text = "0000 <quell_is_flushed>:\n   0:\tmov    %rsi,%rax\n   3:\tjmp    8 <__x86_return_thunk>\n   \
                     8:\tjmp    *%rax\n   a:\tcall   *0x8(%rdi)\n   d:\tnotrack jmp *%rcx\n  10:\tret\n  11:\trepz ret\n  \
                     13:\tcall   20 <quell_panic>\n";
         let found: Vec<&str> = unguarded(text).map(|line| &line[..3]).collect();

@@ -1,24 +1,24 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 /*
- * quell in Linux: lazy unmap (S3). Reclaim takes clean file pages away and owes the flush.
+ * quell in Linux: lazy unmap (S3). Reclaim takes clean file pages away and defers the flush.
  *
  * A page that every mapping maps clean and read-only cannot change through a stale entry. So its entries are cleared
  * and the page leaves the page cache without a flush; a stale read returns the right bytes as long as the frame keeps
  * them and they are the file's. The file is long because it sees to both, from a page's last mapping to its frame's
  * next owner:
  *
- *   - What a task unmaps between two flushes is a batch. All of it is owed, or all of it is flushed: it is owed if each
+ *   - What a task unmaps between two flushes is a batch. All of it is deferred, or all of it is flushed: it is deferred if each
  *     page that was unmapped has left the page cache and was fit for it (quell_lazy_remove()).
  *   - With the first such page the batch gets a number, which the table of places notes for each of them, by (mapping,
  *     index), before the page leaves the page cache. What has become of the batch stands under its number in stamps[]:
- *     that it is pending, the stamp of its debt, or that it was flushed. A task that fills the slot of the page cache
+ *     that it is pending, the stamp of its deferred flush, or that it was flushed. A task that fills the slot of the page cache
  *     again, or changes the file's bytes without filling it, looks there and pays first. As long as the batch is
- *     pending it cannot wait for the task that has it, which may sleep: it settles each mm that maps the page, as a
+ *     pending it cannot wait for the task that has it, which may sleep: it flushes what is pending each mm that maps the page, as a
  *     task does that takes such a mapping away. No other CPU is interrupted.
- *   - The frames are parked: they have no owner, and go to the page allocator after what is owed was paid. There are at
- *     most quell_most that owe; for one more the oldest eighth is paid for, for drain_all_pages() (memory is short, or
+ *   - The frames are parked: they have no owner, and go to the page allocator after the deferred flush was paid. There are at
+ *     most quell_most that defer; for one more the oldest eighth is paid for, for drain_all_pages() (memory is short, or
  *     a caller wants these very frames) and after a second all are, each time with one round of interrupts to the CPUs
- *     that have not flushed since. A CPU that reclaims or reads pages in flushes by itself before the debts are so old,
+ *     that have not flushed since. A CPU that reclaims or reads pages in flushes by itself before the deferred flushes are so old,
  *     as it is in the kernel anyway (quell_lazy_catch_up()): such CPUs are not interrupted for the oldest eighth.
  *   - A task that takes the mapping away finds mm->tlb_flush_batched, as for any entry that reclaim has cleared.
  *
@@ -27,8 +27,8 @@
  *
  * Numbers up to quell_lazy_places.paid are flushed or paid for: mostly a task that fills a slot looks no further.
  *
- * Not owed, but flushed as ever: folios of more than one page, what is not a regular file on a file system that says that
- * it keeps these rules (FS_SETTLES_FLUSHES), a page that one mapping could be written through or that is dirty, a page that stays in the page
+ * Not deferred, but flushed as ever: folios of more than one page, what is not a regular file on a file system that says that
+ * it keeps these rules (FS_FLUSHES_PENDING_FLUSHES), a page that one mapping could be written through or that is dirty, a page that stays in the page
  * cache after all, and what was unmapped with any of these.
  */
 #include <linux/atomic.h>
@@ -56,10 +56,10 @@
 
 /* So many batches may be neither flushed nor paid for; for one more there is no number, and it is flushed. */
 #define QUELL_BATCHES		512
-/* In the place of a batch's stamp: it is neither flushed nor owed yet. */
+/* In the place of a batch's stamp: it is neither flushed nor deferred yet. */
 #define QUELL_PENDING		U64_MAX
 
-/* Where too many frames owe, one lot of so many is paid for. */
+/* Where too many frames defer, one lot of so many is paid for. */
 #define QUELL_PAID_PART		8
 
 /* A range of more pages than this is not looked up page by page. */
@@ -70,22 +70,22 @@ struct quell_lazy_places quell_lazy_places;
 /* Never taken with interrupts off. */
 static DEFINE_SPINLOCK(lazy_lock);
 
-/* Of batch n, at n % QUELL_BATCHES: the stamp of its debt, QUELL_PENDING, or 0 if it was flushed. */
+/* Of batch n, at n % QUELL_BATCHES: the stamp of its deferred flush, QUELL_PENDING, or 0 if it was flushed. */
 static u64 stamps[QUELL_BATCHES];
 /* The number that was given out last. */
 static u64 last_number;
 
 /*
  * Parked frames, in lots: a ring. From lots_first to lots_paid they have been paid for and may leave; from there to
- * lots_next they owe. Those before lots_sealed take no frame more: a task pays for them.
+ * lots_next they defer. Those before lots_sealed take no frame more: a task pays for them.
  */
 static struct folio_batch *lots __ro_after_init;
 static unsigned int lots_mask __ro_after_init;
 static unsigned int lots_first, lots_paid, lots_sealed, lots_next;
-/* Of each lot the youngest debt of its frames and of those parked before; and the youngest of all. */
+/* Of each lot the youngest deferred flush of its frames and of those parked before; and the youngest of all. */
 static u64 *lot_stamps __ro_after_init;
 static u64 parked_stamp;
-/* How many frames owe. */
+/* How many frames defer. */
 u32 quell_parked;
 static u32 quell_most __ro_after_init;
 
@@ -93,10 +93,10 @@ static u32 quell_most __ro_after_init;
 
 #ifdef CONFIG_QUELL_MUTANTS
 static const char * const mistakes[] = {
-	[FILL_SETTLES] = "LinuxFillUnsettled",
-	[CHANGE_SETTLES] = "LinuxChangeUnsettled",
+	[FILL_FLUSHES_PENDING] = "LinuxFillUnflushed",
+	[CHANGE_FLUSHES_PENDING] = "LinuxChangeUnflushed",
 	[PENDING_IS_SEEN] = "LinuxPendingUnseen",
-	[FRAMES_ARE_CLAIMED] = "LinuxFrameUnclaimed",
+	[FRAMES_ARE_REUSED] = "LinuxFrameUnclaimed",
 	[NMIS_ASK] = "LinuxNmiUnasked",
 };
 
@@ -117,7 +117,7 @@ bool quell_keeps(enum quell_rule rule)
 }
 
 /*
- * For so many milliseconds, for each batch, a task stops before it flushes or owes, unless a test writes 0 before: it
+ * For so many milliseconds, for each batch, a task stops before it flushes or defers, unless a test writes 0 before: it
  * does meanwhile what it likes. Who stops there is counted.
  */
 u32 quell_hold;
@@ -144,10 +144,10 @@ static void quell_advance(void)
 	u64 paid = quell_lazy_places.paid >> QUELL_PRINT_BITS;
 
 	while (paid < last_number) {
-		/* Pairs with quell_end(): the batch is flushed, or its debt published. */
+		/* Pairs with quell_end(): the batch is flushed, or its deferred flush published. */
 		u64 stamp = smp_load_acquire(&stamps[(paid + 1) % QUELL_BATCHES]);
 
-		if (stamp == QUELL_PENDING || (stamp && !quell_debt_is_paid(stamp)))
+		if (stamp == QUELL_PENDING || (stamp && !quell_deferral_is_paid(stamp)))
 			break;
 		paid++;
 	}
@@ -168,7 +168,7 @@ static u64 quell_number_new(void)
 	    last_number < QUELL_LAST_NUMBER) {
 		number = last_number + 1;
 		WRITE_ONCE(stamps[number % QUELL_BATCHES], QUELL_PENDING);
-		/* Pairs with quell_settle_range(). */
+		/* Pairs with quell_flush_pending_range(). */
 		smp_store_release(&last_number, number);
 	}
 	spin_unlock(&lazy_lock);
@@ -177,21 +177,21 @@ static u64 quell_number_new(void)
 
 /*
  * On return no CPU uses a translation to these pages of the file, unless one of their mappings was taken away: that task
- * settles. A mapping that has left an entry behind was there before the slot was empty, as the caller has found it; one
+ * flushes what is pending. A mapping that has left an entry behind was there before the slot was empty, as the caller has found it; one
  * that is split or joined is in the tree no more, and then again, under this lock. Waits for other CPUs.
  */
-static noinline void quell_settle_mappings(struct address_space *mapping, pgoff_t first, pgoff_t last)
+static noinline void quell_flush_pending_mappings(struct address_space *mapping, pgoff_t first, pgoff_t last)
 {
 	struct vm_area_struct *vma;
 
 	i_mmap_lock_read(mapping);
 	vma_interval_tree_foreach(vma, &mapping->i_mmap, first, last)
-		quell_mm_settle(vma->vm_mm);
+		quell_mm_flush_pending(vma->vm_mm);
 	i_mmap_unlock_read(mapping);
 }
 
 /* On return no CPU uses a translation to this page, for which the word stands. Waits for other CPUs. */
-static noinline void quell_settle_word(u64 word, struct address_space *mapping, pgoff_t index)
+static noinline void quell_flush_pending_word(u64 word, struct address_space *mapping, pgoff_t index)
 {
 	u64 last = word >> QUELL_PRINT_BITS, number = last, youngest = 0;
 	bool pending = false;
@@ -208,9 +208,9 @@ static noinline void quell_settle_word(u64 word, struct address_space *mapping, 
 			youngest = max(youngest, stamp);
 	}
 	if (pending && quell_keeps(PENDING_IS_SEEN))
-		quell_settle_mappings(mapping, index, index);
+		quell_flush_pending_mappings(mapping, index, index);
 	if (youngest)
-		quell_debt_settle(youngest);
+		quell_deferral_flush_pending(youngest);
 	spin_lock(&lazy_lock);
 	quell_advance();
 	spin_unlock(&lazy_lock);
@@ -246,18 +246,18 @@ static __always_inline void quell_record(u64 key, u64 number)
 }
 
 /* On return no CPU uses a translation to what was the page at this place. */
-static void quell_settle_page(struct address_space *mapping, pgoff_t index)
+static void quell_flush_pending_page(struct address_space *mapping, pgoff_t index)
 {
 	u64 key = quell_key(mapping, index), word = READ_ONCE(*quell_place(key)), print = word & QUELL_PRINT;
 
 	if (word > smp_load_acquire(&quell_lazy_places.paid) && (!print || print == quell_fingerprint(key)))
-		quell_settle_word(word, mapping, index);
+		quell_flush_pending_word(word, mapping, index);
 }
 
 /* Parked frames. */
 
 /*
- * Pays for the oldest of the lots that owe, one of so many. The younger the debt, the more CPUs have not flushed since.
+ * Pays for the oldest of the lots that defer, one of so many. The younger the deferred flush, the more CPUs have not flushed since.
  * Sleeps not, but waits for other CPUs.
  */
 static void quell_pay_parked(unsigned int one_of)
@@ -272,8 +272,8 @@ static void quell_pay_parked(unsigned int one_of)
 		lots_sealed = upto;
 	stamp = lot_stamps[(upto - 1) & lots_mask];
 	spin_unlock(&lazy_lock);
-	if (quell_keeps(FRAMES_ARE_CLAIMED))
-		quell_debt_settle(stamp);
+	if (quell_keeps(FRAMES_ARE_REUSED))
+		quell_deferral_flush_pending(stamp);
 	spin_lock(&lazy_lock);
 	/* Another task may have paid for more meanwhile. */
 	while ((int)(upto - lots_paid) > 0)
@@ -326,7 +326,7 @@ static void quell_drain_later(struct work_struct *work)
 static DECLARE_DELAYED_WORK(drain_work, quell_drain_later);
 
 /*
- * Takes the frames of a batch that owes, and gives frames in exchange that were paid for, or none: a lot for a lot, as
+ * Takes the frames of a batch that defers, and gives frames in exchange that were paid for, or none: a lot for a lot, as
  * all at once would not fit into the page allocator's lists of this CPU.
  */
 static void quell_park(struct folio_batch *folios, u64 stamp)
@@ -345,8 +345,8 @@ static void quell_park(struct folio_batch *folios, u64 stamp)
 	} else {
 		spin_unlock(&lazy_lock);
 		/* No room: the caller frees them. */
-		if (quell_keeps(FRAMES_ARE_CLAIMED))
-			quell_debt_settle(stamp);
+		if (quell_keeps(FRAMES_ARE_REUSED))
+			quell_deferral_flush_pending(stamp);
 		return;
 	}
 	memcpy(&lot->folios[lot->nr], folios->folios, count * sizeof(struct folio *));
@@ -378,7 +378,7 @@ static bool quell_is_fit(struct address_space *mapping)
 	struct inode *inode = mapping->host;
 
 	if (!inode || !S_ISREG(inode->i_mode) || mapping_exiting(mapping) ||
-	    !(inode->i_sb->s_type->fs_flags & FS_SETTLES_FLUSHES))
+	    !(inode->i_sb->s_type->fs_flags & FS_FLUSHES_PENDING_FLUSHES))
 		return false;
 	set_bit(QUELL_AS_FIT, &mapping->flags);
 	/* Pairs with quell_lazy_unfit(). */
@@ -405,7 +405,7 @@ static __always_inline bool quell_is_plain(struct folio *folio)
 	       !is_migrate_isolate_page(&folio->page);
 }
 
-/* What this task unmaps next, or has unmapped, must not be owed. */
+/* What this task unmaps next, or has unmapped, must not be deferred. */
 void quell_lazy_spoil(void)
 {
 	struct quell_reclaim *reclaim = current->tlb_ubc.arch.quell;
@@ -426,7 +426,7 @@ static noinline void quell_lazy_remove_first(struct address_space *mapping, stru
 {
 	struct quell_reclaim *reclaim = current->tlb_ubc.arch.quell;
 
-	/* If it may not be owed, it stays what was unmapped last, and so the batch is flushed. */
+	/* If it may not be deferred, it stays what was unmapped last, and so the batch is flushed. */
 	if (!quell_is_plain(folio) || !quell_is_fit(mapping))
 		return;
 	if (!reclaim->number)
@@ -455,12 +455,12 @@ void quell_lazy_remove(struct address_space *mapping, struct folio *folio)
 		quell_note(reclaim, mapping, folio);
 }
 
-/* Whether all of them may be parked; `owing` of them owe, which are fit for it. */
-static bool quell_may_park(struct folio_batch *folios, unsigned int owing)
+/* Whether all of them may be parked; `deferring` of them defer, which are fit for it. */
+static bool quell_may_park(struct folio_batch *folios, unsigned int deferring)
 {
 	unsigned int i;
 
-	if (likely(owing == folio_batch_count(folios)))
+	if (likely(deferring == folio_batch_count(folios)))
 		return true;
 	for (i = 0; i < folio_batch_count(folios); i++) {
 		struct folio *folio = folios->folios[i];
@@ -471,14 +471,14 @@ static bool quell_may_park(struct folio_batch *folios, unsigned int owing)
 	return true;
 }
 
-/* Whether what this task has unmapped may be owed; and something was. */
-static bool quell_may_end_owed(struct quell_reclaim *reclaim)
+/* Whether what this task has unmapped may be deferred; and something was. */
+static bool quell_may_end_deferred(struct quell_reclaim *reclaim)
 {
 	return reclaim && reclaim->number && !reclaim->unmapped;
 }
 
 /*
- * What this task has unmapped is owed with this stamp, or flushed if it is 0: says so under the number of the batch, which
+ * What this task has unmapped is deferred with this stamp, or flushed if it is 0: says so under the number of the batch, which
  * has none after that, and parks or frees the frames that wait for it.
  */
 static void quell_end(struct quell_reclaim *reclaim, u64 stamp)
@@ -501,12 +501,12 @@ static void quell_end(struct quell_reclaim *reclaim, u64 stamp)
  * Owes the flush of what this task has unmapped and parks the frames that wait for it, and those of `folios`, in whose
  * place there may be others, to be freed.
  */
-static void quell_end_owed(struct quell_reclaim *reclaim, struct folio_batch *folios)
+static void quell_end_deferred(struct quell_reclaim *reclaim, struct folio_batch *folios)
 {
 	u64 stamp;
 
 	quell_stay();
-	stamp = quell_reclaim_owe(reclaim);
+	stamp = quell_reclaim_defer(reclaim);
 	quell_end(reclaim, stamp);
 	if (stamp && folios)
 		quell_park(folios, stamp);
@@ -532,24 +532,24 @@ static bool quell_keep_waiting(struct quell_reclaim *reclaim, struct folio_batch
 
 /*
  * Reclaim is about to flush, and to free these folios, of which this task has unmapped some and some perhaps were not
- * mapped. If the flush may be owed it is true, and there is nothing to be flushed: the folios wait for the end of the
+ * mapped. If the flush may be deferred it is true, and there is nothing to be flushed: the folios wait for the end of the
  * batch, and that is where this call of reclaim ends, as quell_lazy_close() says; or it is here, if no more may wait, or
  * there is no such call (MADV_PAGEOUT). Then these are parked, too, and what is left in their place are others to be
  * freed.
  */
-bool quell_lazy_owe(struct folio_batch *folios)
+bool quell_lazy_defer(struct folio_batch *folios)
 {
 	struct quell_reclaim *reclaim = current->tlb_ubc.arch.quell;
 
-	if (!quell_may_end_owed(reclaim) || !quell_may_park(folios, reclaim->pages))
+	if (!quell_may_end_deferred(reclaim) || !quell_may_park(folios, reclaim->pages))
 		return false;
 	if (!current->reclaim_state) {
-		quell_end_owed(reclaim, folios);
+		quell_end_deferred(reclaim, folios);
 		/* What is flushed is nothing; the batch ends. */
 		return false;
 	}
 	if (!quell_keep_waiting(reclaim, folios))
-		quell_end_owed(reclaim, folios);
+		quell_end_deferred(reclaim, folios);
 	return true;
 }
 
@@ -558,8 +558,8 @@ void quell_lazy_close(void)
 {
 	struct quell_reclaim *reclaim = current->tlb_ubc.arch.quell;
 
-	if (quell_may_end_owed(reclaim))
-		quell_end_owed(reclaim, NULL);
+	if (quell_may_end_deferred(reclaim))
+		quell_end_deferred(reclaim, NULL);
 	try_to_unmap_flush();
 }
 
@@ -571,19 +571,19 @@ void quell_lazy_end_flushed(struct quell_reclaim *reclaim)
 
 /* Callers that change files. */
 
-static void quell_settle_range(struct address_space *mapping, pgoff_t first, pgoff_t last)
+static void quell_flush_pending_range(struct address_space *mapping, pgoff_t first, pgoff_t last)
 {
 	pgoff_t index;
 
 	if (last - first < QUELL_LOOK_UP) {
 		for (index = first; index <= last; index++)
-			quell_settle_page(mapping, index);
+			quell_flush_pending_page(mapping, index);
 		return;
 	}
 	/* A page that the caller has not found in the page cache had its number before it left. */
 	smp_rmb();
 	if (smp_load_acquire(&last_number) << QUELL_PRINT_BITS > smp_load_acquire(&quell_lazy_places.paid))
-		quell_settle_mappings(mapping, first, last);
+		quell_flush_pending_mappings(mapping, first, last);
 }
 
 /*
@@ -592,15 +592,15 @@ static void quell_settle_range(struct address_space *mapping, pgoff_t first, pgo
  */
 void quell_lazy_fill(struct address_space *mapping, unsigned long index, long nr)
 {
-	if (quell_keeps(FILL_SETTLES))
-		quell_settle_range(mapping, index, index + nr - 1);
+	if (quell_keeps(FILL_FLUSHES_PENDING))
+		quell_flush_pending_range(mapping, index, index + nr - 1);
 }
 
 /* The bytes of these pages are others now, or there are none, and nothing of them is in the page cache. */
 void quell_lazy_changed(struct address_space *mapping, unsigned long first, unsigned long last)
 {
-	if (quell_keeps(CHANGE_SETTLES) && !mapping_exiting(mapping) && first <= last)
-		quell_settle_range(mapping, first, last);
+	if (quell_keeps(CHANGE_FLUSHES_PENDING) && !mapping_exiting(mapping) && first <= last)
+		quell_flush_pending_range(mapping, first, last);
 }
 
 bool __init quell_lazy_init(void)
@@ -613,7 +613,7 @@ bool __init quell_lazy_init(void)
 	quell_lazy_places.place = kvcalloc(1UL << bits, sizeof(u64), GFP_KERNEL);
 	quell_lazy_places.mask = BIT(bits) - 1;
 	quell_most = clamp(pages / 256, 64UL, 2048UL);
-	/* Two lots have more frames than one has room for; as many as owe may have been paid for. */
+	/* Two lots have more frames than one has room for; as many as defer may have been paid for. */
 	most_lots = roundup_pow_of_two(4 * (quell_most / PAGEVEC_SIZE + 2));
 	lots = kvcalloc(most_lots, sizeof(struct folio_batch), GFP_KERNEL);
 	lot_stamps = kvcalloc(most_lots, sizeof(u64), GFP_KERNEL);

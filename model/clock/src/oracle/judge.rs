@@ -236,7 +236,7 @@ impl Core {
                     (history.by, history.at) = (by, at);
                 });
             }
-            Event::FrameRescued { frame } => {
+            Event::FrameReinstated { frame } => {
                 self.memory.update(frame, 1, number, |history| {
                     history.state = State::Owned;
                 });

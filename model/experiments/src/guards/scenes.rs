@@ -79,8 +79,8 @@ const SWITCH_CHANGED: Scene = Scene {
     ..SWITCH
 };
 
-/// The same, and the flush of what is dropped is owed.
-const SWITCH_OWED: Scene = Scene {
+/// The same, and the flush of what is dropped is deferred.
+const SWITCH_DEFERRED: Scene = Scene {
     mechanism: Mechanism::LazyUnmap,
     case: "Skylake, 4 CPUs, one pages a clean page out each turn",
     parameters: &[
@@ -175,16 +175,16 @@ pub const GUARDS: &[Guard] = &[
     },
     Guard {
         scene: &SWAP,
-        without: &["DebtNotRecorded"],
-        what: "a batch says in the space that it owes a flush",
+        without: &["PendingNotRecorded"],
+        what: "a batch says in the space that it has a deferred flush",
         hole: "mprotect or munmap finds the entry cleared and returns too early (bugs 3, 5, 19)",
         clause: "C3",
     },
     Guard {
         scene: &SWITCH,
-        without: &["SwitchIgnoresDebt"],
-        what: "a switch looks what the space owes",
-        hole: "an entry whose flush is owed comes back with the tag",
+        without: &["SwitchIgnoresDeferral"],
+        what: "a switch looks what the space defers",
+        hole: "an entry whose flush is deferred comes back with the tag",
         clause: "C1",
     },
     Guard {
@@ -202,23 +202,23 @@ pub const GUARDS: &[Guard] = &[
         clause: "C3",
     },
     Guard {
-        scene: &SWITCH_OWED,
-        without: &["SwitchIgnoresDebt"],
-        what: "a switch flushes a tag whose space owes",
-        hole: "an entry whose flush is owed comes back with the tag",
+        scene: &SWITCH_DEFERRED,
+        without: &["SwitchIgnoresDeferral"],
+        what: "a switch flushes a tag whose space defers",
+        hole: "an entry whose flush is deferred comes back with the tag",
         clause: "C1",
     },
     Guard {
         scene: &READERS,
-        without: &["ClaimSkipsDebt"],
-        what: "a new owner pays what the frame owes",
+        without: &["ReuseSkipsFlush"],
+        what: "a new owner pays what the frame defers",
         hole: "stale readers see what the new owner writes (LUF program 4)",
         clause: "C1",
     },
     Guard {
         scene: &READERS,
-        without: &["VmRewritesOwedEntry"],
-        what: "an emptied entry is written again only when its debt is paid",
+        without: &["VmRewritesDeferredEntry"],
+        what: "an emptied entry is written again only when its deferred flush is made",
         hole: "the page that was mapped there before is read (LUF program 1)",
         clause: "C4",
     },
@@ -238,22 +238,22 @@ pub const GUARDS: &[Guard] = &[
     },
     Guard {
         scene: &READERS_ARM,
-        without: &["ClaimSkipsDebt"],
-        what: "a new owner pays what the frame owes, by broadcast",
+        without: &["ReuseSkipsFlush"],
+        what: "a new owner pays what the frame defers, by broadcast",
         hole: "stale readers see what the new owner writes (LUF program 4)",
         clause: "C1",
     },
     Guard {
         scene: &DONTNEED,
-        without: &["DebtNotRecorded"],
-        what: "a batch says in the space that it owes a flush",
+        without: &["PendingNotRecorded"],
+        what: "a batch says in the space that it has a deferred flush",
         hole: "a second madvise finds the entry cleared and returns too early (bugs 3, 6)",
         clause: "C3",
     },
     Guard {
         scene: &DONTNEED_HOLES,
-        without: &["VmDiscardsUnsettled"],
-        what: "madvise looks whether others owe a flush",
+        without: &["VmDiscardsUnflushed"],
+        what: "madvise looks whether others have a deferred flush",
         hole: "entries that reclaim has cleared are used after it returned (bugs 4, 6)",
         clause: "C3",
     },
@@ -266,8 +266,8 @@ pub const GUARDS: &[Guard] = &[
     },
     Guard {
         scene: &MUNMAP,
-        without: &["VmUnmapsUnsettled"],
-        what: "munmap looks whether others owe a flush",
+        without: &["VmUnmapsUnflushed"],
+        what: "munmap looks whether others have a deferred flush",
         hole: "entries that reclaim has cleared are used after it returned (bugs 6, 19)",
         clause: "C3",
     },

@@ -42,10 +42,10 @@ mod mutants {
     fn guards_of_a_flush_are_work_that_goes_with_them() {
         let rows = rows("dontneed");
         for (case, mutant, event, least) in [
-            ("4 CPUs", "DebtNotRecorded", "shared words", 1.99),
-            ("hole", "VmDiscardsUnsettled", "shared words", 0.99),
+            ("4 CPUs", "PendingNotRecorded", "shared words", 1.99),
+            ("hole", "VmDiscardsUnflushed", "shared words", 0.99),
             ("munmap", "EarlyAckForTables", "shared words", 1.0),
-            ("munmap", "VmUnmapsUnsettled", "shared words", 0.99),
+            ("munmap", "VmUnmapsUnflushed", "shared words", 0.99),
             ("munmap", "TakeIgnoresLock", "shared words", 0.99),
             ("asleep", "LazySkippedForTables", "interrupts", 0.99),
         ] {
@@ -67,15 +67,15 @@ mod mutants {
             fence.events
         );
         assert!(fence.cost.unwrap() > 0.0 && fence.gain.unwrap() > fence.cost.unwrap());
-        let debt = row(&rows, "Kunpeng", "DebtNotRecorded");
+        let deferral = row(&rows, "Kunpeng", "PendingNotRecorded");
         // Two locked operations for each batch of 32.
-        assert!((debt.events["shared words"] - 2.0 / 32.0).abs() < 0.01);
+        assert!((deferral.events["shared words"] - 2.0 / 32.0).abs() < 0.01);
     }
 
     #[test]
     fn guards_of_a_switch_are_flushes_without_which_the_contract_breaks() {
         let rows = rows("pingpong");
-        let load = row(&rows, "1 CPU", "SwitchIgnoresDebt");
+        let load = row(&rows, "1 CPU", "SwitchIgnoresDeferral");
         assert!(
             (load.events["shared words"] - 1.0).abs() < 0.01,
             "{:?}",
@@ -91,17 +91,17 @@ mod mutants {
                 .iter()
                 .any(|clause| clause == "C3" || clause == "C1")
         );
-        let owed = row(&rows, "clean page", "SwitchIgnoresDebt");
-        assert!(owed.events["tag flushes"] > 0.5, "{:?}", owed.events);
+        let deferred = row(&rows, "clean page", "SwitchIgnoresDeferral");
+        assert!(deferred.events["tag flushes"] > 0.5, "{:?}", deferred.events);
     }
 
     #[test]
-    fn guards_of_a_claim_are_payments_without_which_the_contract_breaks() {
+    fn guards_of_a_reuse_are_payments_without_which_the_contract_breaks() {
         let rows = rows("readers");
-        let x86 = row(&rows, "Xeon", "ClaimSkipsDebt");
+        let x86 = row(&rows, "Xeon", "ReuseSkipsFlush");
         assert!(x86.events["interrupts"] > 0.01, "{:?}", x86.events);
-        let arm = row(&rows, "Kunpeng", "ClaimSkipsDebt");
-        // A claim looks at the debt. What a payment is, a fence and a broadcast, does not show: faults there flush what a
+        let arm = row(&rows, "Kunpeng", "ReuseSkipsFlush");
+        // A reuse looks at the deferred flush. What a payment is, a fence and a broadcast, does not show: faults there flush what a
         // batch has still to flush (break before make), so that which other broadcasts there are differs by more between the
         // two runs, and what they cost with them.
         assert!(
@@ -114,7 +114,7 @@ mod mutants {
         assert!(arm.broken.iter().any(|clause| clause == "C1"));
         // These cost little beside which CPU comes first; but the run is another one.
         for mutant in [
-            "VmRewritesOwedEntry",
+            "VmRewritesDeferredEntry",
             "LazyResumesUnchecked",
             "ResumeLetsNmisIn",
         ] {

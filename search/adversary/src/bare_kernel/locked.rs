@@ -48,15 +48,15 @@ impl BareKernel<'_> {
     }
 
     /// As [`BareKernel::unmap`], with a flush of everything, after the lock, that tasks share.
-    pub fn unmap_joined(&self, space: usize, page: u64) -> Option<Frame> {
+    pub fn unmap_coalesced(&self, space: usize, page: u64) -> Option<Frame> {
         self.hw
             .say(|| format!("unmap({space}, {page:#x}), with others"));
         let range = PageRange::base(Page(page), 1);
         self.lock(space);
         let frame = self.clear(space, page);
         self.unlock(space);
-        let joined = &self.joined[space];
-        self.engine.flush_joined(&self.spaces[space], joined);
+        let coalesced = &self.coalesced[space];
+        self.engine.flush_coalesced(&self.spaces[space], coalesced);
         self.returned_unmap(space, range);
         frame
     }

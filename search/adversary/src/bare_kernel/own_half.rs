@@ -124,27 +124,27 @@ impl BareKernel<'_> {
     }
 
     /// Unmaps a page of the kernel's half that no CPU uses any more, without a flush where the policy allows it: the
-    /// frame, which is behind its residue, and until when its address must wait.
+    /// frame, which is behind its deferred flush, and until when its address must wait.
     pub fn unmap_own_lazily(&self, page: u64) -> (Option<Frame>, Option<Stamp>) {
         self.hw.say(|| format!("unmap own {page:#x} lazily"));
         let mut taken = (None, None);
         self.clear_own(page, Purpose::Lazy, |batch| {
-            let outcome = batch.finish_owed();
+            let outcome = batch.finish_deferred();
             let (frames, stamp): (Vec<Frame>, _) = match outcome {
-                Outcome::Owed(owed) => {
-                    let stamp = owed.stamp();
-                    (owed.collect(), Some(stamp))
+                Outcome::Deferred(deferred) => {
+                    let stamp = deferred.stamp();
+                    (deferred.collect(), Some(stamp))
                 }
                 Outcome::Flushed(frames) => (frames.collect(), None),
             };
             taken = (frames.first().copied(), stamp);
             for &frame in &frames {
                 self.hw.note(Event::FrameFreed { frame, frames: 1 });
-                let residue = self.residue(frame);
-                residue.begin();
+                let deferred_flush = self.deferred_flush(frame);
+                deferred_flush.begin();
                 match stamp {
-                    Some(stamp) => residue.owe(stamp),
-                    None => residue.clear(),
+                    Some(stamp) => deferred_flush.defer(stamp),
+                    None => deferred_flush.clear(),
                 }
             }
         });
@@ -152,7 +152,7 @@ impl BareKernel<'_> {
     }
 
     /// Takes a clean page of a program away, and with the same batch a page of the kernel's half that no CPU uses any
-    /// more, without a flush where engine and policy allow it; the frames, which are behind their residues.
+    /// more, without a flush where engine and policy allow it; the frames, which are behind their deferred flushes.
     pub fn reclaim_with_own_lazily(&self, space: usize, page: u64, own: u64) -> Vec<Frame> {
         self.hw.say(|| {
             format!("reclaim page {page:#x} of {space} and unmap own {own:#x} lazily, together")
@@ -169,18 +169,18 @@ impl BareKernel<'_> {
         batch.changed(self.own_space(own), range, Scope::Leaf);
         let taken: Vec<Frame> = [theirs, mine].into_iter().flatten().collect();
         for &frame in &taken {
-            self.residue(frame).begin();
+            self.deferred_flush(frame).begin();
             batch.hold(frame);
         }
-        let stamp = match batch.finish_owed() {
-            Outcome::Owed(owed) => Some(owed.stamp()),
+        let stamp = match batch.finish_deferred() {
+            Outcome::Deferred(deferred) => Some(deferred.stamp()),
             Outcome::Flushed(_) => None,
         };
         for &frame in &taken {
             self.hw.note(Event::FrameFreed { frame, frames: 1 });
             match stamp {
-                Some(stamp) => self.residue(frame).owe(stamp),
-                None => self.residue(frame).clear(),
+                Some(stamp) => self.deferred_flush(frame).defer(stamp),
+                None => self.deferred_flush(frame).clear(),
             }
         }
         self.unlock_own();
@@ -192,7 +192,7 @@ impl BareKernel<'_> {
     pub fn reuse_own(&self, page: u64, stamp: Option<Stamp>, frame: Frame, value: u64) {
         self.hw.say(|| format!("own {page:#x} is used again"));
         if let Some(stamp) = stamp {
-            self.engine.settle_stamp(stamp);
+            self.engine.flush_until(stamp);
         }
         self.fill(frame, value);
         self.map_own(page, frame);

@@ -13,7 +13,7 @@ use crate::names::Address;
 use crate::stage::{Hw, Stage};
 use crate::timeline;
 use quell::{
-    Engine, Extent, Frame, Hardware, JoinedFlushes, KernelEntries, LedgerEntry, PerCpu, Residue,
+    Engine, Extent, Frame, Hardware, CoalescedFlushes, KernelEntries, LedgerEntry, PerCpu, DeferredFlush,
     Word,
 };
 use quell_vm::contract::timeline::Line;
@@ -88,11 +88,11 @@ impl BareProgram {
             has_own_half: Cell::new(false),
             spaces: ManuallyDrop::new(std::array::from_fn(space)),
             locks: ManuallyDrop::new(std::array::from_fn(|_| AdversaryWord::new(0))),
-            residues: ManuallyDrop::new(std::array::from_fn(|_| Residue::new())),
+            deferred_flushes: ManuallyDrop::new(std::array::from_fn(|_| DeferredFlush::new())),
             flags: ManuallyDrop::new(std::array::from_fn(|_| AdversaryWord::new(0))),
             current: Default::default(),
             preempts: self.preempts,
-            joined: ManuallyDrop::new(std::array::from_fn(|_| JoinedFlushes::new())),
+            coalesced: ManuallyDrop::new(std::array::from_fn(|_| CoalescedFlushes::new())),
             engine,
         });
         for space in 0..SPACES {
@@ -162,10 +162,10 @@ impl BareKernel<'_> {
             })
             .or_else(|| at.numbered("lock of the tables of space", &self.locks[..]))
             .or_else(|| at.numbered("flag", &self.flags[..]))
-            .or_else(|| at.numbered("shared flushes of space", &self.joined[..]))
+            .or_else(|| at.numbered("shared flushes of space", &self.coalesced[..]))
             .or_else(|| {
-                let index = self.residues.iter().position(|one| at.lies_in(one))?;
-                Some(format!("residue of frame {:#x}", FIRST + index as u64))
+                let index = self.deferred_flushes.iter().position(|one| at.lies_in(one))?;
+                Some(format!("deferred_flush of frame {:#x}", FIRST + index as u64))
             })
             .or_else(|| at.of_engine(&self.engine, ledger))
             .or_else(|| self.entry_name(at))

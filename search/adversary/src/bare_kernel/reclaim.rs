@@ -34,7 +34,7 @@ impl BareKernel<'_> {
     }
 
     /// Takes a clean page away without a flush, where the policy allows it; the frame is then
-    /// behind its residue.
+    /// behind its deferred flush.
     pub fn reclaim_lazily(&self, space: usize, page: u64) -> Option<Frame> {
         self.reclaim_lazily_from(&[space], page)
     }
@@ -55,7 +55,7 @@ impl BareKernel<'_> {
             }
             if taken.is_none() {
                 taken = Some(Frame(old >> 12));
-                self.residue(Frame(old >> 12)).begin();
+                self.deferred_flush(Frame(old >> 12)).begin();
             }
             self.clear(space, page);
             let range = PageRange::base(Page(page), 1);
@@ -63,7 +63,7 @@ impl BareKernel<'_> {
         }
         if let Some(frame) = taken {
             batch.hold(frame);
-            self.free_owed(frame, batch.finish_owed());
+            self.free_deferred(frame, batch.finish_deferred());
         }
         for &space in spaces {
             self.unlock(space);
@@ -71,19 +71,19 @@ impl BareKernel<'_> {
         taken
     }
 
-    /// Frees a frame whose flush may be owed.
-    pub(super) fn free_owed(&self, frame: Frame, outcome: Outcome<'_, Frame>) {
-        // Once the residue says "owed" any CPU may claim the frame.
+    /// Frees a frame whose flush may be deferred.
+    pub(super) fn free_deferred(&self, frame: Frame, outcome: Outcome<'_, Frame>) {
+        // Once the deferred flush says "deferred" any CPU may reuse the frame.
         self.hw.note(Event::FrameFreed { frame, frames: 1 });
         match outcome {
-            Outcome::Owed(owed) => self.residue(frame).owe(owed.stamp()),
-            Outcome::Flushed(_) => self.residue(frame).clear(),
+            Outcome::Deferred(deferred) => self.deferred_flush(frame).defer(deferred.stamp()),
+            Outcome::Flushed(_) => self.deferred_flush(frame).clear(),
         }
     }
 
-    /// Takes a page away for good that was rescued in one space alone: where it was not mapped again it still counts as
-    /// mapped, because its residue says nothing any more.
-    pub fn reclaim_rescued(&self, mapped: usize, left: usize, page: u64) -> Option<Frame> {
+    /// Takes a page away for good that was reinstated in one space alone: where it was not mapped again it still counts as
+    /// mapped, because its deferred flush says nothing any more.
+    pub fn reclaim_reinstated(&self, mapped: usize, left: usize, page: u64) -> Option<Frame> {
         self.hw
             .say(|| format!("reclaim page {page:#x} of {mapped}, and what is left in {left}"));
         let mut batch = self.engine.batch(Purpose::Reclaim);
@@ -99,24 +99,24 @@ impl BareKernel<'_> {
         batch.finish().next()
     }
 
-    /// Gives a frame that owes a flush to a new owner; whether it was to be had.
-    pub fn claim(&self, frame: Frame) -> bool {
-        self.hw.say(|| format!("claim frame {:#x}", frame.0));
-        let claimed = self.engine.claim(self.residue(frame)).is_some();
-        if claimed {
-            self.hw.happen(Happening::Claimed);
+    /// Gives a frame that has a deferred flush to a new owner; whether it was to be had.
+    pub fn flush_before_reuse(&self, frame: Frame) -> bool {
+        self.hw.say(|| format!("flush_before_reuse frame {:#x}", frame.0));
+        let reused = self.engine.flush_before_reuse(self.deferred_flush(frame)).is_some();
+        if reused {
+            self.hw.happen(Happening::Reusable);
             self.hw.note(Event::FrameAllocated { frame, frames: 1 });
             self.hw.write_frame(frame, 0, &0x5ec2e7u64.to_le_bytes());
         }
-        claimed
+        reused
     }
 
-    /// Takes a frame back for the page that it belonged to, if no CPU has claimed it.
-    pub fn rescue(&self, space: usize, page: u64, frame: Frame) {
-        self.hw.say(|| format!("rescue frame {:#x}", frame.0));
+    /// Takes a frame back for the page that it belonged to, if no CPU has reused it.
+    pub fn reinstate(&self, space: usize, page: u64, frame: Frame) {
+        self.hw.say(|| format!("reinstate frame {:#x}", frame.0));
         self.lock(space);
-        if self.residue(frame).rescue(&self.engine) {
-            self.hw.note(Event::FrameRescued { frame });
+        if self.deferred_flush(frame).reinstate(&self.engine) {
+            self.hw.note(Event::FrameReinstated { frame });
             self.map(space, page, frame, false);
         }
         self.unlock(space);
@@ -129,7 +129,7 @@ impl BareKernel<'_> {
         let empty = self.entry(space, page).load(Relaxed) == 0;
         if empty {
             self.engine
-                .settle_residue(self.residue(old), &self.spaces[space]);
+                .flush_before_refill(self.deferred_flush(old), &self.spaces[space]);
             self.map(space, page, new, false);
         }
         self.unlock(space);

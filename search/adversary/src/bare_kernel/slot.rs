@@ -1,8 +1,8 @@
-//! A slot of a file's page cache that is emptied before the debt of its page has a stamp: what a kernel does that takes
-//! many pages away, under a lock each, and owes the flush of all of them at the end.
+//! A slot of a file's page cache that is emptied before the deferred flush of its page has a stamp: what a kernel does that takes
+//! many pages away, under a lock each, and defers the flush of all of them at the end.
 //!
-//! From before the slot is empty until the stamp stands behind the frame's residue the page is *pending*. A CPU that
-//! fills the slot meanwhile knows no debt that it could pay, and has everything flushed.
+//! From before the slot is empty until the stamp stands behind the frame's deferred flush the page is *pending*. A CPU that
+//! fills the slot meanwhile knows no deferred flush that it could pay, and has everything flushed.
 
 use super::BareKernel;
 use quell::{Frame, Page, PageRange, Purpose, Scope, Word};
@@ -14,10 +14,10 @@ const PENDING: usize = 0;
 const EMPTY: usize = 1;
 
 impl BareKernel<'_> {
-    /// Takes a clean page away from its space and from its file, gives all locks back, and owes the flush then.
-    pub fn reclaim_then_owe(&self, space: usize, page: u64) {
+    /// Takes a clean page away from its space and from its file, gives all locks back, and defers the flush then.
+    pub fn reclaim_then_defer(&self, space: usize, page: u64) {
         self.hw
-            .say(|| format!("reclaim page {page:#x} of {space}, to be owed"));
+            .say(|| format!("reclaim page {page:#x} of {space}, to be deferred"));
         let mut batch = self.engine.batch(Purpose::Lazy);
         self.lock(space);
         let frame = self.clear(space, page);
@@ -32,7 +32,7 @@ impl BareKernel<'_> {
         self.flags[PENDING].store(1, Relaxed);
         self.flags[EMPTY].store(1, Release);
         batch.hold(frame);
-        self.free_owed(frame, batch.finish_owed());
+        self.free_deferred(frame, batch.finish_deferred());
         self.flags[PENDING].store(0, Release);
     }
 
@@ -42,12 +42,12 @@ impl BareKernel<'_> {
         if self.flags[EMPTY].load(Acquire) == 0 {
             return false;
         }
-        // Looked at before the residue: a CPU that finds the page no longer pending finds its stamp.
+        // Looked at before the deferred flush: a CPU that finds the page no longer pending finds its stamp.
         if self.flags[PENDING].load(Acquire) == 1 {
             self.flush_all(space);
         } else {
             self.engine
-                .settle_residue(self.residue(old), &self.spaces[space]);
+                .flush_before_refill(self.deferred_flush(old), &self.spaces[space]);
         }
         self.lock(space);
         self.map(space, page, new, false);

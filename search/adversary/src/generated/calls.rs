@@ -123,7 +123,7 @@ impl Player<'_> {
         let done = k.try_call(call).is_ok();
         if let (true, false, Some(anew)) = (done, self.begun.get(), anew) {
             self.expected(|expected| {
-                expected.settles(process, page, pages, anew);
+                expected.flushes_pending(process, page, pages, anew);
                 if let Behind::Shared(file, first) = anew {
                     for at in first..first + pages {
                         expected.places.remove(&Place::File(file, at));

@@ -28,7 +28,7 @@ pub const SPACES: usize = 10;
 pub const PLACES: usize = 2;
 /// The greatest number that the first CPU of a program may have.
 pub const FIRST_CPU: usize = 128;
-/// The most debts that can be owed at once.
+/// The most deferred flushes that can be deferred at once.
 pub const LEDGER_ENTRIES: usize = 8;
 /// How many batches can be open at once, wherever they were opened.
 pub const BATCHES: usize = 3;
@@ -143,7 +143,7 @@ pub enum EngineOp {
     /// Unmaps a page and flushes at once, that page or the whole space, without a batch.
     UnmapAtOnce { space: u8, page: u64, whole: bool },
     /// Unmaps a page; the flush of everything that comes after is one that tasks share.
-    UnmapJoined { space: u8, page: u64 },
+    UnmapCoalesced { space: u8, page: u64 },
     /// Unmaps a leaf table that maps nothing, and flushes at once.
     UnlinkAtOnce { space: u8, window: u8, whole: bool },
     /// Flushes a batch: its frames are free, the calls that it was for return.
@@ -173,15 +173,15 @@ pub enum EngineOp {
     Collapse { space: u8, window: u8 },
     /// Takes a file's page out of memory, wherever it is mapped.
     Reclaim { file: u8 },
-    /// The same for several files, the flush owed until reuse: file `n` if bit `n` is set.
+    /// The same for several files, the flush deferred until reuse: file `n` if bit `n` is set.
     ReclaimLazily { files: u8 },
     /// Gives the frame that was taken from a file last to a new owner.
-    Claim { file: u8 },
+    Reuse { file: u8 },
     /// Takes it back.
-    Rescue { file: u8 },
+    Reinstate { file: u8 },
     /// Writes a file's page, reading it in first if need be.
     WriteFile { file: u8 },
-    /// Pays all debts.
+    /// Makes all deferred flushes.
     Pay,
     /// Catches up with the flush clock.
     CatchUp,
@@ -203,13 +203,13 @@ pub enum EngineOp {
     UnmapOwn { own: u8, purpose: For },
     /// Unmaps all of the kernel's own half, and the table.
     UnlinkOwn,
-    /// Unmaps it when no code is to use it any more, the flush owed until the address or the frame is used again.
+    /// Unmaps it when no code is to use it any more, the flush deferred until the address or the frame is used again.
     UnmapOwnLazily { own: u8 },
-    /// Reclaims pages of files and unmaps a page of the kernel's own half with one batch, whose flush is owed where
+    /// Reclaims pages of files and unmaps a page of the kernel's own half with one batch, whose flush is deferred where
     /// engine and policy allow it.
     ReclaimWithOwn { files: u8, own: u8 },
     /// Gives the frame that was taken so to a new owner.
-    ClaimOwn { own: u8 },
+    ReuseOwn { own: u8 },
     /// Writes the kernel's text there, and tells every CPU.
     Patch { own: u8 },
     /// Masks interrupts, or turns them on again.
@@ -342,7 +342,7 @@ pub struct Shape {
     pub spaces: u8,
     /// Which spaces may map which file: bit `s` of `files[f]`.
     pub files: [u16; FILES],
-    /// How many debts can be owed at once.
+    /// How many deferred flushes can be deferred at once.
     pub ledger: u8,
     /// How many tags a CPU has, where it has its own.
     pub tags: u8,
@@ -405,7 +405,7 @@ pub struct Memory {
     pub fast: u64,
     /// Frames of slow memory.
     pub slow: u64,
-    /// How many debts can be owed at once.
+    /// How many deferred flushes can be deferred at once.
     pub ledger: u8,
     /// How many NMIs may come.
     pub nmis: u8,
@@ -608,7 +608,7 @@ impl EngineOp {
                 | UnlinkOwn
                 | UnmapOwnLazily { .. }
                 | ReclaimWithOwn { .. }
-                | ClaimOwn { .. }
+                | ReuseOwn { .. }
                 | Patch { .. }
         )
     }
@@ -642,7 +642,7 @@ impl EngineOp {
             }
             | MapBlock { space: s, page: p }
             | Withdraw { space: s, page: p }
-            | UnmapJoined { space: s, page: p }
+            | UnmapCoalesced { space: s, page: p }
             | UnmapAtOnce {
                 space: s, page: p, ..
             }
@@ -676,7 +676,7 @@ impl EngineOp {
             | RunOwn { own: o }
             | UnmapOwn { own: o, .. }
             | UnmapOwnLazily { own: o }
-            | ClaimOwn { own: o }
+            | ReuseOwn { own: o }
             | Patch { own: o } => own(o),
             Unmap {
                 batch: b,
@@ -714,8 +714,8 @@ impl EngineOp {
                 to,
             } => space(s).and(page(p)).and(page(to)),
             Reclaim { file: f }
-            | Claim { file: f }
-            | Rescue { file: f }
+            | Reuse { file: f }
+            | Reinstate { file: f }
             | WriteFile { file: f } => file(f),
             ReclaimLazily { files } => within("files", files.into(), 0, (1 << FILES) - 1),
             ReclaimWithOwn { files, own: o } => {

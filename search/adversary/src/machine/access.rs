@@ -394,9 +394,9 @@ impl Core {
         let late = |cpu: &usize| {
             let fills = self.cpus[*cpu].fills();
             fills.into_iter().find_map(|(entry, fill)| {
-                let owed =
+                let deferred =
                     entry.promised && entry.issued < leaf.written() && fill.holds(used.frame);
-                owed.then_some((*cpu, fill.zeroes))
+                deferred.then_some((*cpu, fill.zeroes))
             })
         };
         let others = (0..self.count).filter(|&cpu| cpu != me);

@@ -46,8 +46,8 @@ impl Core {
                     history.freed_by = by;
                 }
             }
-            Event::FrameRescued { frame } => {
-                self.happen(Happening::FrameRescued);
+            Event::FrameReinstated { frame } => {
+                self.happen(Happening::FrameReinstated);
                 self.check_unowned(me, frame.0 as u32);
                 let history = self.oracle.frame_mut(frame.0 as u32);
                 history.free = false;

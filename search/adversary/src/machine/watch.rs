@@ -221,12 +221,12 @@ impl Watch {
                     }
                 },
                 _ => {
-                    self.settle(passing.take());
+                    self.flush_pending(passing.take());
                     self.remove(word);
                 }
             }
         }
-        self.settle(passing);
+        self.flush_pending(passing);
         self.noted = 0;
         let mut bit = 1;
         self.changed = 0;
@@ -256,7 +256,7 @@ impl Watch {
             return;
         }
         let place = known.unwrap_or_else(|| {
-            self.settle(passing.take());
+            self.flush_pending(passing.take());
             self.remember(word)
         });
         self.fresh |= 1 << place;
@@ -286,7 +286,7 @@ impl Watch {
     }
 
     /// The last word that has passed stays.
-    fn settle(&mut self, passing: Option<Passing>) {
+    fn flush_pending(&mut self, passing: Option<Passing>) {
         if let Some(Passing {
             place, word, seen, ..
         }) = passing

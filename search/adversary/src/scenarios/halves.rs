@@ -91,7 +91,7 @@ pub(super) const ALL: &[Scenario] = &[
         .start(own_page)
         .each(|_, _| {})
         .cpu(|k| {
-            // Without a debt of the space, under some policies: fewer operations order what follows.
+            // Without a deferred flush of the space, under some policies: fewer operations order what follows.
             if let Some(frame) = k.unmap_own_for(Purpose::Reclaim, OWN) {
                 k.give_away(frame);
             }
@@ -102,13 +102,13 @@ pub(super) const ALL: &[Scenario] = &[
             k.read_own(OWN);
         }),
     // CPU 1 comes online while CPU 0 unmaps a range of the kernel without a flush, and gives its frame to a new owner: what
-    // CPU 1 flushes as it comes pays no debt that is taken meanwhile.
-    Scenario::engine("own-online-debt")
+    // CPU 1 flushes as it comes makes no deferred flush that is taken meanwhile.
+    Scenario::engine("own-online-deferral")
         .about("a CPU comes online while a frame of the kernel is used again after a lazy unmap")
         .finds(&["ClockReadAfterFlush"])
         .must(
             Every,
-            &[Engine(DebtsTaken), Machine(Claimed), Machine(Offline)],
+            &[Engine(FlushesDeferred), Machine(Reusable), Machine(Offline)],
         )
         .start(own_page)
         .each(|_, _| {})
@@ -116,7 +116,7 @@ pub(super) const ALL: &[Scenario] = &[
         .cpu(|k| {
             let (freed, _) = k.unmap_own_lazily(OWN);
             if let Some(frame) = freed {
-                k.claim(frame);
+                k.flush_before_reuse(frame);
             }
             k.tell(0);
         })
@@ -129,8 +129,8 @@ pub(super) const ALL: &[Scenario] = &[
     // a new owner. Meanwhile CPU 1, whose program's tag is flushed for other reasons, uses what is there now.
     Scenario::engine("own-reuse")
         .about("an address of the kernel is used again after a lazy unmap")
-        .finds(&["KernelDebtPaidByTag"])
-        .must(Every, &[Engine(DebtsTaken), Engine(PaidByBackground)])
+        .finds(&["KernelDeferralFlushedByTag"])
+        .must(Every, &[Engine(FlushesDeferred), Engine(FlushedInBackground)])
         .must(Every, &[Machine(KernelAccess)])
         .start(|k| {
             k.use_own_half();
@@ -145,7 +145,7 @@ pub(super) const ALL: &[Scenario] = &[
             k.reuse_own(OWN, stamp, frame(1), 7);
             k.tell(2);
             if let Some(frame) = freed {
-                k.claim(frame);
+                k.flush_before_reuse(frame);
             }
         })
         .cpu(|k| {
@@ -158,19 +158,19 @@ pub(super) const ALL: &[Scenario] = &[
         }),
     // CPU 0 unmaps a range of the kernel without a flush, and its frame gets a new owner. CPU 1 is idle; what it has of
     // the address shows once that is used again.
-    Scenario::engine("own-claim")
+    Scenario::engine("own-flush_before_reuse")
         .about("a frame of a kernel range that was unmapped lazily gets a new owner")
-        .finds(&["ClaimSkipsDebt"])
+        .finds(&["ReuseSkipsFlush"])
         .must(
             Every,
-            &[Engine(DebtsTaken), Engine(PaidByClaim), Machine(Claimed)],
+            &[Engine(FlushesDeferred), Engine(FlushedForReuse), Machine(Reusable)],
         )
         .start(two_own_pages)
         .start_1(|k| k.idle())
         .cpu(|k| {
             let freed = [OWN, OWN_TAGGED].map(|page| k.unmap_own_lazily(page).0);
             for frame in freed.into_iter().flatten() {
-                k.claim(frame);
+                k.flush_before_reuse(frame);
             }
             k.tell(0);
         })
@@ -289,11 +289,11 @@ pub(super) const ALL: &[Scenario] = &[
     // CPU 0 takes a page of a program away without a flush, and a range of the kernel; then it pays for both, and gives
     // both away. CPU 1 runs that program and is not to be disturbed: it uses the one at once, the other once it has
     // entered the kernel.
-    Scenario::engine("own-program-debt")
-        .about("debts of the kernel and of an undisturbed program are paid together")
+    Scenario::engine("own-program-deferral")
+        .about("deferred flushes of the kernel and of an undisturbed program are paid together")
         .finds(&["PaymentLeftToEntry"])
-        .must(Every, &[Engine(DebtsTaken), Engine(PaidByBackground)])
-        .must(Every, &[Machine(Claimed)])
+        .must(Every, &[Engine(FlushesDeferred), Engine(FlushedInBackground)])
+        .must(Every, &[Machine(Reusable)])
         .must(Interrupts, &[Engine(Sent)])
         .start(|k| {
             k.use_own_half();
@@ -307,7 +307,7 @@ pub(super) const ALL: &[Scenario] = &[
             k.reuse_own(OWN, stamp, frame(1), 7);
             k.tell(0);
             for frame in [taken, freed].into_iter().flatten() {
-                k.claim(frame);
+                k.flush_before_reuse(frame);
             }
         })
         .cpu(|k| {
@@ -317,12 +317,12 @@ pub(super) const ALL: &[Scenario] = &[
             k.enter_kernel();
             k.read_own(OWN);
         }),
-    // CPU 0 takes a page of a program and a page of the kernel away, with one batch that may owe its flush; then it gives
-    // both away. CPU 1 runs that program and is not to be disturbed: what is owed of the kernel's mappings may wait for
-    // its entry, what is owed of its program's may not.
-    Scenario::engine("own-mixed-debt")
-        .about("one batch may owe for the kernel and for an undisturbed program")
-        .finds(&["MixedDebtOwed"])
+    // CPU 0 takes a page of a program and a page of the kernel away, with one batch that may defer its flush; then it gives
+    // both away. CPU 1 runs that program and is not to be disturbed: the deferred flush of the kernel's mappings may wait for
+    // its entry, the deferred flush of its program's may not.
+    Scenario::engine("own-mixed-deferral")
+        .about("one batch may defer for the kernel and for an undisturbed program")
+        .finds(&["MixedFlushDeferred"])
         .must(Interrupts, &[Engine(Sent)])
         .start(|k| {
             k.use_own_half();
@@ -332,7 +332,7 @@ pub(super) const ALL: &[Scenario] = &[
         .start_1(|k| k.enter_user())
         .cpu(|k| {
             for frame in k.reclaim_with_own_lazily(0, 0, OWN) {
-                k.claim(frame);
+                k.flush_before_reuse(frame);
             }
             k.tell(0);
         })

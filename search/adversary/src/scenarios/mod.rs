@@ -12,7 +12,7 @@ mod ranges;
 mod retire;
 mod tags;
 mod unmap;
-mod unplaced;
+mod overflow;
 mod vm_copy;
 mod vm_large;
 mod vm_lazy;
@@ -39,7 +39,7 @@ const FAMILIES: &[&[Scenario<'static>]] = &[
     tags::ALL,
     offline::ALL,
     nested::ALL,
-    unplaced::ALL,
+    overflow::ALL,
     retire::ALL,
     lazy::ALL,
     halves::ALL,

@@ -79,7 +79,7 @@ pub(super) const ALL: &[Scenario] = &[
         })
         .cpu(|k| k.free(1, 1)),
     // More batches of one space are outstanding than its count has room for, begun before the run and
-    // during it, while a CPU loads the space again and a second actor relies on what was cleared.
+    // during it, while a CPU loads the space again and a later observer relies on what was cleared.
     Scenario::engine("many-batches")
         .about("more outstanding batches than are counted")
         .finds(&["BatchesCountedWithoutEnd"])

@@ -1,4 +1,4 @@
-//! Calls that take away more than one page, entry or right at once, and second actors that meet them.
+//! Calls that take away more than one page, entry or right at once, and later observers that meet them.
 
 use super::*;
 
@@ -8,10 +8,10 @@ const LARGE_PAGE: u64 = 1024;
 pub(super) const ALL: &[Scenario] = &[
     // CPU 0 reclaims a page, its flush still to come; CPU 1 unmaps the same page, finds the entry empty and returns.
     Scenario::engine("reclaim-unmap")
-        .about("a second actor meets a cleared entry: unmap")
+        .about("a later observer meets a cleared entry: unmap")
         .bugs(&["6", "19", "4"])
-        .finds(&["SettleOnlyWaits", "DebtNotRecorded", "SettleSkipped"])
-        .must(Every, &[Engine(PaidBySettle)])
+        .finds(&["FlushPendingOnlyWaits", "PendingNotRecorded", "FlushPendingSkipped"])
+        .must(Every, &[Engine(FlushedPending)])
         .start(|k| k.map(0, 0, frame(0), true))
         .cpu(|k| {
             if let Some(frame) = k.reclaim(&[0], 0) {
@@ -26,9 +26,9 @@ pub(super) const ALL: &[Scenario] = &[
     // CPU 0 reclaims a page, its flush still to come; CPU 1 makes it read-only, finds the entry empty and returns; CPU 2
     // writes.
     Scenario::engine("reclaim-protect")
-        .about("a second actor meets a cleared entry: protect")
+        .about("a later observer meets a cleared entry: protect")
         .bugs(&["3", "5"])
-        .must(Every, &[Engine(PaidBySettle)])
+        .must(Every, &[Engine(FlushedPending)])
         .must(Broadcast, &[Engine(Barriers)])
         .start(|k| k.map(0, 0, frame(0), true))
         .cpu(|k| {

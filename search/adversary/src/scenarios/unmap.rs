@@ -110,7 +110,7 @@ pub(super) const ALL: &[Scenario] = &[
         .cpu(|k| k.free(0, 0))
         .cpu(come_and_go),
     // CPU 1 loads a space while CPU 0, which alone runs it, unmaps two pages in one batch: the second one after the batch
-    // has said that it owes a flush.
+    // has said that it has a deferred flush.
     Scenario::engine("switch-unmap-range")
         .about("a space's load against an unmap of two pages")
         .must(Every, &[Machine(StaleUse), Machine(Fault)])
@@ -123,7 +123,7 @@ pub(super) const ALL: &[Scenario] = &[
             k.read(1);
         }),
     // CPU 1 comes to a space, leaves it and comes back while CPU 0 unmaps a page of it and flushes at once, without a
-    // batch: no debt tells CPU 1 of the flush, the generation alone does.
+    // batch: no deferred flush tells CPU 1 of the flush, the generation alone does.
     Scenario::engine("switch-at-once")
         .about("context switch against a flush without a batch")
         .bugs(&["8"])
@@ -303,12 +303,12 @@ pub(super) const ALL: &[Scenario] = &[
             k.unmap(0, 1);
         }),
     // CPUs 0 and 2 unmap different pages, flush everything, and share the flushes; CPU 1 uses both pages.
-    Scenario::engine("joined-unmap")
+    Scenario::engine("coalesced-unmap")
         .about("two tasks share a flush of everything")
-        .must(Every, &[Engine(Joined)])
+        .must(Every, &[Engine(Coalesced)])
         .start(two_pages)
         .cpu(|k| {
-            if let Some(frame) = k.unmap_joined(0, 0) {
+            if let Some(frame) = k.unmap_coalesced(0, 0) {
                 k.give_away(frame);
             }
         })
@@ -320,7 +320,7 @@ pub(super) const ALL: &[Scenario] = &[
             k.read(1);
         })
         .cpu(|k| {
-            if let Some(frame) = k.unmap_joined(0, 1) {
+            if let Some(frame) = k.unmap_coalesced(0, 1) {
                 k.give_away(frame);
             }
         }),
@@ -367,8 +367,8 @@ pub(super) const ALL: &[Scenario] = &[
     // CPU 0, the only one that has a space loaded, unmaps a page of it; an NMI handler there reads the page at any moment, and
     // CPU 1 relies on the cleared entry.
     Scenario::engine("nmi-alone")
-        .about("an NMI on the only CPU that has to flush, against a second actor")
-        .finds(&["DebtEndsBeforeFlush"])
+        .about("an NMI on the only CPU that has to flush, against a later observer")
+        .finds(&["PendingEndsBeforeFlush"])
         .must(Every, &[Machine(NmiAccess)])
         .must(Interrupts, &[Engine(SkippedNoTarget)])
         .nmis(1)

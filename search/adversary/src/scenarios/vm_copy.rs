@@ -10,7 +10,7 @@ pub(super) const ALL: &[Scenario] = &[
     // reference.
     Scenario::over_vm("vm-copy-refill")
         .about("private copy against reclaim of the page itself")
-        .finds(&["VmFillsUnsettled"])
+        .finds(&["VmFillsUnflushed"])
         .must(Every, &[Machine(Fault)])
         .with_memory([24, 0])
         .vm_start(|k| {
@@ -73,7 +73,7 @@ pub(super) const ALL: &[Scenario] = &[
     Scenario::over_vm("vm-reclaim-fork-copy")
         .about("reclaim against fork and copy")
         .bugs(&["21"])
-        .finds(&["VmForksUnsettled"])
+        .finds(&["VmForksUnflushed"])
         .must(Every, &[Machine(Captured)])
         .must(Interrupts, &[Machine(StaleUse)])
         .with_memory([24, 0])
@@ -114,7 +114,7 @@ pub(super) const ALL: &[Scenario] = &[
     Scenario::over_vm("vm-fork-copy")
         .about("fork against a copy in the parent")
         .bugs(&["21"])
-        .finds(&["VmCopiesUnsettled"])
+        .finds(&["VmCopiesUnflushed"])
         .must(Every, &[Machine(Captured), Machine(Fault)])
         .with_memory([24, 0])
         .then(|k| {

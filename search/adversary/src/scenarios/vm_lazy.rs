@@ -20,8 +20,8 @@ pub(super) const ALL: &[Scenario] = &[
     Scenario::over_vm("vm-luf-map-fixed")
         .about("reclaimed lazily, another file mapped over it")
         .bugs(&["L1"])
-        .finds(&["VmIgnoresMarker", "VmRewritesOwedEntry"])
-        .must(Every, &[Engine(DebtsTaken), Machine(CallReturned)])
+        .finds(&["VmIgnoresMarker", "VmRewritesDeferredEntry"])
+        .must(Every, &[Engine(FlushesDeferred), Machine(CallReturned)])
         .must(Every, &[Machine(StaleUse)])
         .vm_start(|k| {
             let one = k.create_clean(1, 1);
@@ -44,8 +44,8 @@ pub(super) const ALL: &[Scenario] = &[
     Scenario::over_vm("vm-luf-file-write")
         .about("reclaimed lazily, the file written")
         .bugs(&["L2"])
-        .finds(&["VmRefillsOwedSlot"])
-        .must(Every, &[Engine(DebtsTaken), Machine(FrameRescued)])
+        .finds(&["VmRefillsDeferredSlot"])
+        .must(Every, &[Engine(FlushesDeferred), Machine(FrameReinstated)])
         .must(Every, &[Machine(Compared)])
         .vm_start(clean_file)
         .vm_start_1(|k| k.page_out(0, 1))
@@ -56,8 +56,8 @@ pub(super) const ALL: &[Scenario] = &[
     Scenario::over_vm("vm-luf-shared-write")
         .about("reclaimed lazily, written through another mapping")
         .bugs(&["L3"])
-        .finds(&["VmRefillsOwedSlot"])
-        .must(Every, &[Engine(DebtsTaken), Machine(FrameRescued)])
+        .finds(&["VmRefillsDeferredSlot"])
+        .must(Every, &[Engine(FlushesDeferred), Machine(FrameReinstated)])
         .vm_start(|k| {
             let file = k.create_clean(1, 1);
             k.map_file_read(0, 1, file);
@@ -77,7 +77,7 @@ pub(super) const ALL: &[Scenario] = &[
     Scenario::over_vm("vm-luf-kernel-reuse")
         .about("reclaimed lazily, the frame reused")
         .bugs(&["L4"])
-        .must(Every, &[Engine(DebtsTaken), Engine(PaidByClaim)])
+        .must(Every, &[Engine(FlushesDeferred), Engine(FlushedForReuse)])
         .must(Every, &[Machine(FrameReused)])
         .with_memory([7, 0])
         .vm_start(|k| {
@@ -100,7 +100,7 @@ pub(super) const ALL: &[Scenario] = &[
         .about("moved lazily, the file written")
         .bugs(&["L2", "L3"])
         .finds(&["VmWritesShadowedPage"])
-        .must(Every, &[Engine(DebtsTaken), Engine(PaidByBackground)])
+        .must(Every, &[Engine(FlushesDeferred), Engine(FlushedInBackground)])
         .with_memory([12, 4])
         .vm_start(clean_file)
         .vm_start_1(|k| k.migrate(0, 1, 1))
@@ -110,7 +110,7 @@ pub(super) const ALL: &[Scenario] = &[
     // be read at the place between. CPU 0 writes the file; CPU 1 must read what was written once the call has returned.
     Scenario::over_vm("vm-shadow-twice")
         .about("moved lazily twice, the file written")
-        .must(Every, &[Engine(DebtsTaken), Engine(PaidByBackground)])
+        .must(Every, &[Engine(FlushesDeferred), Engine(FlushedInBackground)])
         .with_memory([12, 4])
         .vm_start(clean_file)
         .vm_start_1(|k| {
@@ -132,7 +132,7 @@ pub(super) const ALL: &[Scenario] = &[
         .about("moved lazily, the entry written again")
         .bugs(&["L1"])
         .finds(&["VmWritesShadowedPage"])
-        .must(Every, &[Engine(DebtsTaken), Engine(PaidByRefill)])
+        .must(Every, &[Engine(FlushesDeferred), Engine(FlushedForRefill)])
         .with_memory([12, 4])
         .vm_start(clean_file)
         .vm_start_1(|k| k.migrate(0, 1, 1))
@@ -145,11 +145,11 @@ pub(super) const ALL: &[Scenario] = &[
             k.read(0);
         }),
     // A file page is mapped to write and dirty; CPU 0 reclaims it, CPU 1 writes it meanwhile, and memory is so
-    // short that the frame is claimed at once: nothing that was written may be lost.
-    Scenario::over_vm("vm-owed-dirty")
+    // short that the frame is reused at once: nothing that was written may be lost.
+    Scenario::over_vm("vm-deferred-dirty")
         .about("reclaim of a dirty page against write and reuse")
         .bugs(&["L3"])
-        .finds(&["VmOwesDirtyPages"])
+        .finds(&["VmDefersDirtyPages"])
         .must(Every, &[Machine(Captured), Machine(FrameReused)])
         .with_memory([7, 0])
         .then(|k| {
@@ -173,10 +173,10 @@ pub(super) const ALL: &[Scenario] = &[
         .vm_cpu(|k| k.write(0, 2)),
     // A file page was reclaimed without a flush. CPU 0 wants it back, CPU 1 needs its frame; CPU 2 reads
     // through the old entry.
-    Scenario::over_vm("vm-rescue-claim")
-        .about("rescue against claim")
-        .must(Every, &[Engine(DebtsTaken), Machine(FrameRescued)])
-        .must(Every, &[Engine(PaidByClaim)])
+    Scenario::over_vm("vm-reinstate-flush_before_reuse")
+        .about("reinstate against reuse")
+        .must(Every, &[Engine(FlushesDeferred), Machine(FrameReinstated)])
+        .must(Every, &[Engine(FlushedForReuse)])
         .with_memory([7, 0])
         .vm_start(|k| {
             k.read_clean_file(0);
@@ -198,7 +198,7 @@ pub(super) const ALL: &[Scenario] = &[
     // A file page is reclaimed without a flush while CPU 1 discards it and CPU 2 reads it.
     Scenario::over_vm("vm-lazy-reclaim-discard")
         .about("lazy reclaim against discard")
-        .must(Every, &[Engine(DebtsTaken), Machine(CallReturned)])
+        .must(Every, &[Engine(FlushesDeferred), Machine(CallReturned)])
         .vm_start(clean_file)
         .vm_cpu(|k| k.page_out(0, 1))
         .vm_cpu(|k| {
@@ -211,7 +211,7 @@ pub(super) const ALL: &[Scenario] = &[
     // A file page is reclaimed without a flush while CPU 1 takes every right to it away and CPU 2 reads it.
     Scenario::over_vm("vm-lazy-reclaim-protect")
         .about("lazy reclaim against protect")
-        .must(Every, &[Engine(DebtsTaken), Machine(CallReturned)])
+        .must(Every, &[Engine(FlushesDeferred), Machine(CallReturned)])
         .vm_start(clean_file)
         .vm_cpu(|k| k.page_out(0, 1))
         .vm_cpu(|k| k.forbid(0, 1))
@@ -222,7 +222,7 @@ pub(super) const ALL: &[Scenario] = &[
     // A private file page is reclaimed without a flush while CPU 1 writes it, which makes a copy of its own.
     Scenario::over_vm("vm-lazy-reclaim-private")
         .about("lazy reclaim against copy on write")
-        .must(Every, &[Engine(DebtsTaken), Machine(Captured)])
+        .must(Every, &[Engine(FlushesDeferred), Machine(Captured)])
         .vm_start(|k| {
             let file = k.create_clean(1, 1);
             k.map_file_private(0, 1, file);
@@ -346,8 +346,8 @@ pub(super) const ALL: &[Scenario] = &[
     Scenario::over_vm("vm-discard-twice")
         .about("discard against discard")
         .bugs(&["6"])
-        .finds(&["VmDiscardsUnsettled"])
-        .must(Every, &[Engine(PaidBySettle), Machine(CallReturned)])
+        .finds(&["VmDiscardsUnflushed"])
+        .must(Every, &[Engine(FlushedPending), Machine(CallReturned)])
         .vm_start(|k| {
             k.map(0, 2);
             k.write(0, 1);

@@ -7,7 +7,7 @@ fn clean_file_and_memory(k: &VmKernel<'_>) {
     k.map(4, 1);
 }
 
-fn page_out_and_rescue(k: &VmKernel<'_>) {
+fn page_out_and_reinstate(k: &VmKernel<'_>) {
     k.page_out(0, 1);
     k.write_file(0, 0, 2);
 }
@@ -73,11 +73,11 @@ pub(super) const ALL: &[Scenario] = &[
         .about("remap against truncation")
         .bugs(&["1"])
         .finds(&[
-            "VmTruncatesUnsettled",
+            "VmTruncatesUnflushed",
             "VmRemapsUnlocked",
             "VmUnlinksBeforeFlush",
         ])
-        .must(Every, &[Engine(PaidBySettle), Machine(FrameReused)])
+        .must(Every, &[Engine(FlushedPending), Machine(FrameReused)])
         .must(Every, &[Machine(StaleUse)])
         .then(|k| {
             k.must(
@@ -96,7 +96,7 @@ pub(super) const ALL: &[Scenario] = &[
         .about("unmap against truncation")
         .bugs(&["7"])
         .finds(&["VmFreesBeforeFlush"])
-        .must(Every, &[Engine(PaidBySettle), Machine(FrameReused)])
+        .must(Every, &[Engine(FlushedPending), Machine(FrameReused)])
         .must(Every, &[Machine(StaleUse)])
         .vm_start(written_file_of_two)
         .vm_cpu(|k| k.unmap(0, 1))
@@ -105,12 +105,12 @@ pub(super) const ALL: &[Scenario] = &[
     // A file page was reclaimed without a flush and came back by a call, which maps it nowhere. CPU 0 writes it, reclaims
     // it, this time at once, and gets its frame for something else; CPU 1 reads through the entry that was left behind the
     // first time.
-    Scenario::over_vm("vm-reclaim-rescued")
+    Scenario::over_vm("vm-reclaim-reinstated")
         .about("reclaimed lazily, back, and reclaimed at once")
-        .must(Every, &[Engine(DebtsTaken), Machine(FrameRescued)])
+        .must(Every, &[Engine(FlushesDeferred), Machine(FrameReinstated)])
         .must(Every, &[Machine(FrameReused)])
         .vm_start(clean_file_and_memory)
-        .vm_start_1(page_out_and_rescue)
+        .vm_start_1(page_out_and_reinstate)
         .vm_cpu(|k| {
             k.reclaim(1);
             k.write(4, 5);
@@ -149,16 +149,16 @@ pub(super) const ALL: &[Scenario] = &[
     // page through the entry that was left behind.
     Scenario::over_vm("vm-truncate-stale")
         .about("truncation of what was reclaimed lazily")
-        .must(Every, &[Engine(DebtsTaken), Machine(FrameRescued)])
+        .must(Every, &[Engine(FlushesDeferred), Machine(FrameReinstated)])
         .vm_start(clean_file)
         .vm_start_1(|k| k.page_out(0, 1))
         .vm_cpu(truncate)
         .vm_cpu(read_late),
-    // The same, but the page came back into the cache meanwhile. A rescue by a call maps the page nowhere, and says nothing
+    // The same, but the page came back into the cache meanwhile. A reinstate by a call maps the page nowhere, and says nothing
     // of the entry that was left behind.
-    Scenario::over_vm("vm-truncate-rescued")
+    Scenario::over_vm("vm-truncate-reinstated")
         .about("truncation of what came back")
-        .must(Every, &[Engine(DebtsTaken), Machine(FrameRescued)])
+        .must(Every, &[Engine(FlushesDeferred), Machine(FrameReinstated)])
         .vm_start(clean_file)
         .vm_start_1(|k| {
             k.page_out(0, 1);
@@ -170,7 +170,7 @@ pub(super) const ALL: &[Scenario] = &[
     Scenario::over_vm("vm-truncate-shadow")
         .about("truncation of what was moved lazily")
         .finds(&["VmTruncatesShadowed"])
-        .must(Every, &[Engine(DebtsTaken)])
+        .must(Every, &[Engine(FlushesDeferred)])
         .with_memory([12, 4])
         .vm_start(clean_file)
         .vm_start_1(|k| {
@@ -205,10 +205,10 @@ pub(super) const ALL: &[Scenario] = &[
         .vm_cpu(|k| k.write(0, 7)),
     // A page of a file was reclaimed without a flush; its frame has become a page of another file, and was reclaimed without a
     // flush again. CPU 0 reads the first file.
-    Scenario::over_vm("vm-rescue-other")
-        .about("rescue of what has become another file's page")
-        .finds(&["VmRescuesOtherPage"])
-        .must(Every, &[Engine(DebtsTaken), Machine(FrameReused)])
+    Scenario::over_vm("vm-reinstate-other")
+        .about("reinstate of what has become another file's page")
+        .finds(&["VmReinstatesOtherPage"])
+        .must(Every, &[Engine(FlushesDeferred), Machine(FrameReused)])
         .with_memory([7, 0])
         .vm_start(|k| {
             k.read_clean_file(0);
@@ -233,7 +233,7 @@ pub(super) const ALL: &[Scenario] = &[
     Scenario::over_vm("vm-lazy-reclaim-remap")
         .about("remap of what was reclaimed lazily")
         .finds(&["VmLiftsMarker"])
-        .must(Every, &[Engine(DebtsTaken), Machine(CallReturned)])
+        .must(Every, &[Engine(FlushesDeferred), Machine(CallReturned)])
         .vm_start(clean_file)
         .vm_start_1(|k| {
             k.read(0);
@@ -247,15 +247,15 @@ pub(super) const ALL: &[Scenario] = &[
             k.wait_for(0);
             k.read(0);
         }),
-    // As in `vm-reclaim-rescued`, but CPU 0 moves the page to another node in place of reclaiming it.
-    Scenario::over_vm("vm-migrate-rescued")
+    // As in `vm-reclaim-reinstated`, but CPU 0 moves the page to another node in place of reclaiming it.
+    Scenario::over_vm("vm-migrate-reinstated")
         .about("reclaimed lazily, back, and moved")
         .finds(&["VmMigratesPastMarker"])
-        .must(Every, &[Engine(DebtsTaken), Machine(FrameRescued)])
+        .must(Every, &[Engine(FlushesDeferred), Machine(FrameReinstated)])
         .must(Every, &[Machine(FrameReused)])
         .with_memory([12, 4])
         .vm_start(clean_file_and_memory)
-        .vm_start_1(page_out_and_rescue)
+        .vm_start_1(page_out_and_reinstate)
         .vm_cpu(|k| {
             k.demote(1);
             k.write(4, 5);
@@ -334,8 +334,8 @@ pub(super) const ALL: &[Scenario] = &[
     Scenario::over_vm("vm-discard-truncate")
         .about("discard against truncation")
         .bugs(&["1"])
-        .finds(&["VmTruncatesUnsettled"])
-        .must(Every, &[Engine(PaidBySettle), Machine(StaleUse)])
+        .finds(&["VmTruncatesUnflushed"])
+        .must(Every, &[Engine(FlushedPending), Machine(StaleUse)])
         .must(Every, &[Machine(CallReturned)])
         .vm_start(|k| {
             let file = k.create_clean(1, 1);
@@ -378,7 +378,7 @@ pub(super) const ALL: &[Scenario] = &[
     // comes in its place.
     Scenario::over_vm("vm-discard-refill")
         .about("discard of a page against a fault there")
-        .finds(&["VmRefillsUnsettled", "RulesOfAnother"])
+        .finds(&["VmRefillsUnflushed", "RulesOfAnother"])
         .must(Every, &[Machine(CallReturned)])
         .then(no_old_page)
         .vm_start(written_page)
@@ -387,7 +387,7 @@ pub(super) const ALL: &[Scenario] = &[
     // The same, but the file's page comes where its copy was.
     Scenario::over_vm("vm-discard-refill-file")
         .about("discard of a private copy against a fault that finds the file's page")
-        .finds(&["VmRefillsFileUnsettled"])
+        .finds(&["VmRefillsFileUnflushed"])
         .must(Every, &[Machine(CallReturned)])
         .vm_start(|k| {
             let file = k.create_clean(1, 1);
@@ -402,7 +402,7 @@ pub(super) const ALL: &[Scenario] = &[
     // The same, but a small page comes where a large one was.
     Scenario::over_vm("vm-discard-refill-smaller")
         .about("discard of a large page against a fault that finds memory for a small one")
-        .finds(&["VmRefillsUnsettled"])
+        .finds(&["VmRefillsUnflushed"])
         .must(Every, &[Machine(CallReturned)])
         .one_in(5)
         // One large block, which the discard holds until it has flushed.
@@ -417,7 +417,7 @@ pub(super) const ALL: &[Scenario] = &[
     // The same, but a table comes where the first of three large pages was.
     Scenario::over_vm("vm-discard-refill-table")
         .about("discard of large pages against faults that put a table in place of the first")
-        .finds(&["VmLinksTableUnsettled", "SettledByReceipt"])
+        .finds(&["VmLinksTableUnflushed", "FlushedByReceipt"])
         .must(Every, &[Machine(CallReturned)])
         .one_in(5)
         // As many large blocks as the discard holds until it has flushed.
@@ -433,7 +433,7 @@ pub(super) const ALL: &[Scenario] = &[
         .vm_cpu(|k| k.write(0, 2))
         .vm_cpu(|k| k.write(0, 2)),
     // CPU 0 discards a page of which lazy reclaim has left a marker, and has not flushed yet. Meanwhile the frame is
-    // claimed, used, freed, and read back for the same page by CPU 1: what CPU 0 gives up after its flush is the old
+    // reused, used, freed, and read back for the same page by CPU 1: what CPU 0 gives up after its flush is the old
     // mapping.
     Scenario::over_vm("vm-discard-release")
         .about("discard of a marker against the frame's next life")

@@ -28,8 +28,8 @@ pub(super) const ALL: &[Scenario] = &[
     Scenario::over_vm("vm-unmap-sync")
         .about("unmap against writeback")
         .bugs(&["22"])
-        .finds(&["VmCleansUnsettled", "VmUnlinksBeforeFlush"])
-        .must(Every, &[Machine(Captured), Engine(PaidBySettle)])
+        .finds(&["VmCleansUnflushed", "VmUnlinksBeforeFlush"])
+        .must(Every, &[Machine(Captured), Engine(FlushedPending)])
         .vm_start(written_file)
         .vm_cpu(|k| k.unmap(0, 1))
         .vm_cpu(|k| k.sync(0))
@@ -39,8 +39,8 @@ pub(super) const ALL: &[Scenario] = &[
     Scenario::over_vm("vm-protect-sync")
         .about("protect against writeback")
         .bugs(&["22"])
-        .finds(&["VmCleansUnsettled"])
-        .must(Every, &[Machine(Captured), Engine(PaidBySettle)])
+        .finds(&["VmCleansUnflushed"])
+        .must(Every, &[Machine(Captured), Engine(FlushedPending)])
         .vm_start(written_file)
         .vm_cpu(|k| k.protect(0, 1))
         .vm_cpu(|k| k.sync(0))
@@ -66,7 +66,7 @@ pub(super) const ALL: &[Scenario] = &[
     // writes through the old entry.
     Scenario::over_vm("vm-unmap-reclaim")
         .about("unmap against reclaim")
-        .finds(&["VmReclaimsUnsettled"])
+        .finds(&["VmReclaimsUnflushed"])
         .must(Every, &[Machine(Captured), Machine(StaleUse)])
         .with_memory([6, 0])
         .vm_start(|k| {
@@ -81,7 +81,7 @@ pub(super) const ALL: &[Scenario] = &[
     // CPU 2 still writes through the old entry.
     Scenario::over_vm("vm-unmap-demote")
         .about("unmap against demotion")
-        .finds(&["VmMigratesUnsettled", "VmOwesDirtyPages"])
+        .finds(&["VmMigratesUnflushed", "VmDefersDirtyPages"])
         .must(Every, &[Machine(Captured), Machine(StaleUse)])
         .with_memory([6, 2])
         .vm_start(|k| {

@@ -4,9 +4,9 @@ use std::hint::black_box;
 use std::sync::{Mutex, PoisonError};
 
 use crate::pulse;
-use quell::{AddressSpace, Engine, LedgerEntry, PerCpu, Policy, Residue, Stamp, TagPolicy};
+use quell::{AddressSpace, Engine, LedgerEntry, PerCpu, Policy, DeferredFlush, Stamp, TagPolicy};
 
-use super::operation::{HOLDS, LOOP, Machine, new_space, paid_debt, ping_pong, unmap};
+use super::operation::{HOLDS, LOOP, Machine, new_space, paid_deferral, ping_pong, unmap};
 use super::sample::{Progress, Row, Samples, longest_own, timed};
 
 /// One thing to time: does it [`LOOP`] times.
@@ -22,9 +22,9 @@ const NO_TARGET: &str = "flush with no target: batch, add, finish";
 const INVALIDATE: &str = "flush that invalidates here";
 const BATCH_OF_32: &str = "unmap a page in a batch of 32, flushed here";
 const BATCH_OF_ONE: &str = "in a batch of its own";
-const NO_DEBT: &str = "claim with no debt";
-const PAID: &str = "claim of a debt that others paid";
-const REFILL: &str = "check before a refill, nothing owed";
+const NO_DEFERRAL: &str = "reuse with no deferred flush";
+const PAID: &str = "reuse of a deferred flush that others paid";
+const REFILL: &str = "check before a refill, nothing deferred";
 const SPURIOUS: &str = "spurious interrupt";
 const LOCK: &str = "a global lock, taken and released";
 
@@ -33,7 +33,7 @@ const ROWS: [(&str, &str, Option<f64>); 7] = [
     (HIT, DROP, Some(30.0)),
     (NO_TARGET, INVALIDATE, Some(30.0)),
     (BATCH_OF_32, BATCH_OF_ONE, None),
-    (NO_DEBT, LOCK, Some(30.0)),
+    (NO_DEFERRAL, LOCK, Some(30.0)),
     (PAID, LOCK, Some(30.0)),
     (REFILL, LOCK, None),
     (SPURIOUS, LOCK, None),
@@ -77,10 +77,10 @@ struct World<'a> {
     spaces_off: [AddressSpace<Machine>; 2],
     /// A space that runs nowhere.
     away: AddressSpace<Machine>,
-    /// Of a frame about which nothing is owed.
-    clear: Residue<Machine>,
-    /// Of a frame about which `stamp` is owed again and again, paid long ago.
-    paid: Residue<Machine>,
+    /// Of a frame about which no flush is deferred.
+    clear: DeferredFlush<Machine>,
+    /// Of a frame about which `stamp` is deferred again and again, paid long ago.
+    paid: DeferredFlush<Machine>,
     stamp: Stamp,
     lock: Mutex<u64>,
 }
@@ -93,9 +93,9 @@ impl<'a> World<'a> {
             untagged,
             spaces: [0, 1].map(|root| new_space(engine, root)),
             spaces_off: [0, 1].map(|root| new_space(untagged, root)),
-            clear: Residue::new(),
-            paid: Residue::new(),
-            stamp: paid_debt(engine, &away),
+            clear: DeferredFlush::new(),
+            paid: DeferredFlush::new(),
+            stamp: paid_deferral(engine, &away),
             away,
             lock: Mutex::new(0),
         }
@@ -119,8 +119,8 @@ impl<'a> World<'a> {
                 (0..LOOP / 32).for_each(|_| unmap(engine, here, 0..32));
             }),
             each(BATCH_OF_ONE, |index| unmap(engine, here, one(index))),
-            each(NO_DEBT, |_| {
-                black_box(engine.claim(black_box(&self.clear)).is_some());
+            each(NO_DEFERRAL, |_| {
+                black_box(engine.flush_before_reuse(black_box(&self.clear)).is_some());
             }),
             each(LOCK, |_| {
                 *black_box(&self.lock)
@@ -128,11 +128,11 @@ impl<'a> World<'a> {
                     .unwrap_or_else(PoisonError::into_inner) += 1;
             }),
             each(PAID, |_| {
-                self.paid.owe(self.stamp);
-                black_box(engine.claim(black_box(&self.paid)).is_some());
+                self.paid.defer(self.stamp);
+                black_box(engine.flush_before_reuse(black_box(&self.paid)).is_some());
             }),
             each(REFILL, |_| {
-                engine.settle_residue(black_box(&self.clear), &self.away);
+                engine.flush_before_refill(black_box(&self.clear), &self.away);
             }),
             each(SPURIOUS, |_| {
                 engine.on_interrupt();

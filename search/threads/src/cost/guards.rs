@@ -6,10 +6,10 @@
 //! All caches are warm and no other CPU is there: a load here is one that hits. The machine in software shows what a
 //! guard costs other CPUs (`quell reproduce --guards`).
 
-use super::operation::{HOLDS, LOOP, TAGGED, new_space, paid_debt, ping_pong, unmap};
+use super::operation::{HOLDS, LOOP, TAGGED, new_space, paid_deferral, ping_pong, unmap};
 use super::sample::{Cost, Row, Samples, longest_own, timed};
 use crate::{Threads, pulse};
-use quell::{AddressSpace, Engine, LedgerEntry, PerCpu, Policy, Residue, Stamp};
+use quell::{AddressSpace, Engine, LedgerEntry, PerCpu, Policy, DeferredFlush, Stamp};
 use quell_mutants::list::{choose, named};
 use std::hint::black_box;
 
@@ -18,7 +18,7 @@ struct Bench<'b> {
     engine: &'b Engine<'b, Threads<false>>,
     spaces: [AddressSpace<Threads<false>>; 2],
     away: AddressSpace<Threads<false>>,
-    residue: Residue<Threads<false>>,
+    deferred_flush: DeferredFlush<Threads<false>>,
     paid: Stamp,
 }
 
@@ -27,7 +27,7 @@ struct Bench<'b> {
 enum Operation {
     Switch,
     Flush,
-    Claim,
+    Reuse,
     Refill,
     SecondActor,
     Nmi,
@@ -44,8 +44,8 @@ impl Bench<'_> {
         let away = new_space(&engine, 2);
         let bench = Bench {
             spaces: [0, 1].map(|root| new_space(&engine, root)),
-            residue: Residue::new(),
-            paid: paid_debt(&engine, &away),
+            deferred_flush: DeferredFlush::new(),
+            paid: paid_deferral(&engine, &away),
             away,
             engine: &engine,
         };
@@ -62,14 +62,14 @@ impl Bench<'_> {
             Operation::Flush => {
                 (0..LOOP).for_each(|index| unmap(engine, &self.away, [index % 32].into_iter()))
             }
-            Operation::Claim => (0..LOOP).for_each(|_| {
-                self.residue.owe(self.paid);
-                black_box(engine.claim(black_box(&self.residue)).is_some());
+            Operation::Reuse => (0..LOOP).for_each(|_| {
+                self.deferred_flush.defer(self.paid);
+                black_box(engine.flush_before_reuse(black_box(&self.deferred_flush)).is_some());
             }),
             Operation::Refill => {
-                (0..LOOP).for_each(|_| engine.settle_residue(black_box(&self.residue), &self.away))
+                (0..LOOP).for_each(|_| engine.flush_before_refill(black_box(&self.deferred_flush), &self.away))
             }
-            Operation::SecondActor => (0..LOOP).for_each(|_| engine.settle(black_box(&self.away))),
+            Operation::SecondActor => (0..LOOP).for_each(|_| engine.flush_pending(black_box(&self.away))),
             Operation::Nmi => (0..LOOP).for_each(|_| {
                 black_box(engine.user_access_allowed());
             }),
@@ -117,28 +117,28 @@ fn pair(rounds: usize, operation: Operation, name: &'static str, without: &'stat
 const GUARDS: [(Operation, &str, &str); 8] = [
     (
         Operation::Switch,
-        "switch: looks what the space owes",
-        "SwitchIgnoresDebt",
+        "switch: looks what the space defers",
+        "SwitchIgnoresDeferral",
     ),
     (
         Operation::Flush,
-        "flush with no target: says in the space that it is owed",
-        "DebtNotRecorded",
+        "flush with no target: says in the space that it is deferred",
+        "PendingNotRecorded",
     ),
     (
-        Operation::Claim,
-        "claim: looks whether the debt was paid",
-        "ClaimSkipsDebt",
+        Operation::Reuse,
+        "reuse: looks whether the deferred flush was made",
+        "ReuseSkipsFlush",
     ),
     (
         Operation::Refill,
-        "refill: looks what the frame owes",
-        "RefillSkipsDebt",
+        "refill: looks what the frame defers",
+        "RefillSkipsFlush",
     ),
     (
         Operation::SecondActor,
-        "second actor: looks whether others owe",
-        "SettleSkipped",
+        "later observer: looks whether others defer",
+        "FlushPendingSkipped",
     ),
     (
         Operation::Nmi,
@@ -167,20 +167,20 @@ pub(super) fn measure(rounds: usize) -> Vec<Row> {
 mod tests {
     use super::*;
 
-    /// A claim that looks counts what it found; one that does not look cannot.
+    /// A reuse that looks counts what it found; one that does not look cannot.
     #[test]
     #[cfg(quell_mutants)]
     fn mutants_leave_the_guard_out() {
-        let claims = |mutant: Option<&str>| {
+        let reuses = |mutant: Option<&str>| {
             Bench::with(|bench| {
                 choose(mutant.and_then(named));
-                bench.time(Operation::Claim);
+                bench.time(Operation::Reuse);
                 choose(None);
-                bench.engine.stats().get(quell::Counter::ClaimsFree)
+                bench.engine.stats().get(quell::Counter::ReusedFree)
             })
         };
         let alone = Threads::<false>::new(1, 16, TAGGED);
-        let counts = alone.run(|_| [claims(None), claims(Some("ClaimSkipsDebt"))]);
+        let counts = alone.run(|_| [reuses(None), reuses(Some("ReuseSkipsFlush"))]);
         assert_eq!(*counts[0].as_ref().unwrap(), [LOOP as u64, 0]);
         assert_eq!(measure(3).len(), 8);
     }

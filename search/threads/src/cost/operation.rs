@@ -42,17 +42,17 @@ pub fn unmap<'a, H: Hardware>(
     }
 }
 
-/// Takes a debt about a page of `space` and pays it; returns its stamp.
-pub fn paid_debt<H: Hardware>(engine: &Engine<'_, H>, space: &AddressSpace<H>) -> Stamp {
+/// Takes a deferred flush about a page of `space` and pays it; returns its stamp.
+pub fn paid_deferral<H: Hardware>(engine: &Engine<'_, H>, space: &AddressSpace<H>) -> Stamp {
     let stamp = {
         let mut batch: Batch<'_, '_, H, &AddressSpace<H>, Frame> = engine.batch(Purpose::Lazy);
         batch.unmapped(space, page(0), Frame(0));
-        match batch.finish_owed() {
-            Outcome::Owed(owed) => owed.stamp(),
+        match batch.finish_deferred() {
+            Outcome::Deferred(deferred) => deferred.stamp(),
             Outcome::Flushed(_) => unreachable!("an empty ledger has room"),
         }
     };
-    engine.pay_all();
+    engine.flush_deferred();
     stamp
 }
 

@@ -1,4 +1,4 @@
-//! One shootdown between two cores: the initiator's latency under each policy, and a claim that has to pay.
+//! One shootdown between two cores: the initiator's latency under each policy, and a reuse that has to pay.
 
 use std::hint::black_box;
 use std::sync::PoisonError;
@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use crate::pulse;
 use quell::{
     AddressSpace, Batch, CpuId, Engine, Frame, LedgerEntry, Outcome, PerCpu, Policy, Purpose,
-    Residue,
+    DeferredFlush,
 };
 
 use super::operation::{HOLDS, Machine, TAGGED, new_space, page, unmap};
@@ -27,7 +27,7 @@ pub struct Shootdowns {
 /// Pages, not adjacent, that each measured shootdown covers.
 pub const SHOOTDOWN_PAGES: usize = 3;
 
-/// One shootdown between two cores under each policy, and a claim that has to pay.
+/// One shootdown between two cores under each policy, and a reuse that has to pay.
 pub(crate) fn measure(rounds: usize, progress: &Progress<'_>) -> (Shootdowns, Row) {
     let serial = Policy {
         lazy_unmap: true,
@@ -73,7 +73,7 @@ pub(crate) fn measure(rounds: usize, progress: &Progress<'_>) -> (Shootdowns, Ro
         while ready.load(Ordering::SeqCst) < 2 {
             std::hint::spin_loop();
         }
-        let residue = Residue::<Machine>::new();
+        let deferred_flush = DeferredFlush::<Machine>::new();
         let mut samples: [Samples; 5] = Default::default();
         const TURNS: usize = 32;
         // Pages that do not touch stay ranges of their own.
@@ -90,7 +90,7 @@ pub(crate) fn measure(rounds: usize, progress: &Progress<'_>) -> (Shootdowns, Ro
                     // Rarely in step with the target's loop.
                     (0..turn % 7 * 20).for_each(|_| std::hint::spin_loop());
                     costs[turn] = match index {
-                        3 => timed(1, || owe_and_claim(engine, space, &residue)),
+                        3 => timed(1, || defer_and_reuse(engine, space, &deferred_flush)),
                         4 => timed(1, || unmap(engine, space, 0..1)),
                         _ => timed(1, || unmap(engine, space, pages())),
                     };
@@ -115,8 +115,8 @@ pub(crate) fn measure(rounds: usize, progress: &Progress<'_>) -> (Shootdowns, Ro
         .find_map(|result| result.unwrap_or_else(|panic| std::panic::resume_unwind(panic)))
         .expect("the first CPU measures");
     let own = longest_own(&samples);
-    let claim = Row {
-        name: "unmap a page owed, claim it and pay (one target)",
+    let flush_before_reuse = Row {
+        name: "unmap a page deferred, reuse it and pay (one target)",
         cost: samples[3].cost(own),
         quartiles: samples[3].quartiles(),
         baseline_name: "unmap and flush it at once",
@@ -128,21 +128,21 @@ pub(crate) fn measure(rounds: usize, progress: &Progress<'_>) -> (Shootdowns, Ro
         concurrent: samples[1].cost(own),
         asynchronous: samples[2].cost(own),
     };
-    (shootdowns, claim)
+    (shootdowns, flush_before_reuse)
 }
 
-fn owe_and_claim(
+fn defer_and_reuse(
     engine: &Engine<'_, Machine>,
     space: &AddressSpace<Machine>,
-    residue: &Residue<Machine>,
+    deferred_flush: &DeferredFlush<Machine>,
 ) {
-    residue.begin();
+    deferred_flush.begin();
     let mut batch: Batch<'_, '_, Machine, &AddressSpace<Machine>, Frame> =
         engine.batch(Purpose::Lazy);
     batch.unmapped(space, page(0), Frame(0));
-    match batch.finish_owed() {
-        Outcome::Owed(owed) => residue.owe(owed.stamp()),
-        Outcome::Flushed(_) => residue.clear(),
+    match batch.finish_deferred() {
+        Outcome::Deferred(deferred) => deferred_flush.defer(deferred.stamp()),
+        Outcome::Flushed(_) => deferred_flush.clear(),
     }
-    black_box(engine.claim(residue).is_some());
+    black_box(engine.flush_before_reuse(deferred_flush).is_some());
 }

@@ -9,15 +9,15 @@ use quell::{Hardware, Outcome, Purpose, Scope};
 use std::sync::atomic::Ordering;
 
 impl<'a> Program<'a> {
-    /// Takes a page of the file away from every space that maps it, and owes the flush.
+    /// Takes a page of the file away from every space that maps it, and defers the flush.
     pub fn reclaim_file(&mut self, file_page: usize) {
         let mut slot = self.lock_slot(file_page);
         let CacheSlot::Filled(frame) = *slot else {
             return;
         };
         let world: &'a World = self.world;
-        let residue = &world.frames[frame].residue;
-        residue.begin();
+        let deferred_flush = &world.frames[frame].deferred_flush;
+        deferred_flush.begin();
         let mut gather = self.gather(Purpose::Lazy);
         let mut locks = Vec::new();
         for space in &world.spaces {
@@ -33,19 +33,19 @@ impl<'a> Program<'a> {
             locks.push(layout);
         }
         gather.hold(frame);
-        match gather.finish_owed() {
+        match gather.finish_deferred() {
             Outcome::Flushed(frames) => {
-                residue.clear();
+                deferred_flush.clear();
                 *slot = CacheSlot::Empty;
                 drop(locks);
                 frames.for_each(|frame| self.free(frame));
             }
-            Outcome::Owed(owed) => {
-                residue.owe(owed.stamp());
+            Outcome::Deferred(deferred) => {
+                deferred_flush.defer(deferred.stamp());
                 *slot = CacheSlot::Emptied(frame);
                 drop(locks);
                 let mut free = lock(&world.free, || self.hw.relax());
-                free.extend(owed.map(|frame| Free::Owed(frame, file_page)));
+                free.extend(deferred.map(|frame| Free::Deferred(frame, file_page)));
             }
         }
     }
@@ -57,11 +57,11 @@ impl<'a> Program<'a> {
         let file_page = self.lock_space(space).maps[index];
         let mut slot = self.lock_slot(file_page);
         if let CacheSlot::Emptied(frame) = *slot {
-            if self.rescue(frame) {
+            if self.reinstate(frame) {
                 *slot = CacheSlot::Filled(frame);
             } else {
-                // Claimed by a CPU that has not told the slot yet; then it was paid.
-                self.settle_frame(frame, space);
+                // Reused by a CPU that has not told the slot yet; then it was paid.
+                self.flush_frame_before_refill(frame, space);
                 *slot = CacheSlot::Empty;
             }
         }
@@ -79,7 +79,7 @@ impl<'a> Program<'a> {
             && layout.maps[index] == file_page
         {
             if held.is_marker() {
-                self.settle_frame(held.frame(), space);
+                self.flush_frame_before_refill(held.frame(), space);
             }
             layout.versions[page] += 1;
             let owner = self.world.content(frame).owner();
@@ -93,16 +93,16 @@ impl<'a> Program<'a> {
         }
     }
 
-    /// Takes an owed frame back, and maps it again wherever a marker names it: a marker left behind
-    /// would name a frame that owes nothing, over a translation that no CPU has flushed.
-    pub fn rescue(&self, frame: usize) -> bool {
+    /// Takes an deferred frame back, and maps it again wherever a marker names it: a marker left behind
+    /// would name a frame that has no deferred flush, over a translation that no CPU has flushed.
+    pub fn reinstate(&self, frame: usize) -> bool {
         let world: &'a World = self.world;
         let mut locks: Vec<_> = world
             .spaces
             .iter()
             .map(|space| self.lock_space(space))
             .collect();
-        if !world.frames[frame].residue.rescue(self.engine) {
+        if !world.frames[frame].deferred_flush.reinstate(self.engine) {
             return false;
         }
         let owner = world.content(frame).owner();
@@ -118,9 +118,9 @@ impl<'a> Program<'a> {
         true
     }
 
-    pub fn settle_frame(&self, frame: usize, space: &Space) {
-        let residue = &self.world.frames[frame].residue;
-        self.engine.settle_residue(residue, &space.engine);
+    pub fn flush_frame_before_refill(&self, frame: usize, space: &Space) {
+        let deferred_flush = &self.world.frames[frame].deferred_flush;
+        self.engine.flush_before_refill(deferred_flush, &space.engine);
     }
 
     /// Writes a page of the file: in place if it is there, into a new frame if it is not.
@@ -142,7 +142,7 @@ impl<'a> Program<'a> {
             before => {
                 if let Some(frame) = unused.take() {
                     if let CacheSlot::Emptied(old) = before {
-                        self.settle_frame(old, &self.world.spaces[0]);
+                        self.flush_frame_before_refill(old, &self.world.spaces[0]);
                     }
                     self.own(frame, file_page, value);
                     *slot = CacheSlot::Filled(frame);
@@ -152,7 +152,7 @@ impl<'a> Program<'a> {
                         self.hw.relax();
                     }
                     if let CacheSlot::Emptied(old) = before
-                        && self.engine.claim(&self.world.frames[old].residue).is_some()
+                        && self.engine.flush_before_reuse(&self.world.frames[old].deferred_flush).is_some()
                     {
                         self.free(old);
                     }
@@ -179,7 +179,7 @@ impl<'a> Program<'a> {
             gather.changed(&space.engine, World::range(page), Scope::Leaf);
             self.finish(gather);
         } else if entry.is_marker() {
-            self.settle_frame(entry.frame(), space);
+            self.flush_frame_before_refill(entry.frame(), space);
         }
         drop(layout);
         Self::complete(space, &[(page, version)]);

@@ -17,7 +17,7 @@ impl<'a> Program<'a> {
             8..11 => self.map_kernel(page),
             11..13 => self.unmap_kernel(page),
             13 => self.unmap_kernel_lazily(page),
-            14 => self.claim_kernel(),
+            14 => self.reuse_kernel(),
             _ => self.run_undisturbed(),
         }
     }
@@ -66,7 +66,7 @@ impl<'a> Program<'a> {
         });
     }
 
-    /// Uses an address, which may be owed for, with a frame.
+    /// Uses an address, which may be deferred for, with a frame.
     fn map_kernel(&mut self, page: usize) {
         let Some(frame) = self.allocate() else {
             return;
@@ -76,8 +76,8 @@ impl<'a> Program<'a> {
             drop(state);
             return self.free(frame);
         }
-        if let Some(stamp) = state.owed.take() {
-            self.engine.settle_stamp(stamp);
+        if let Some(stamp) = state.deferred.take() {
+            self.engine.flush_until(stamp);
         }
         state.version += 1;
         self.complete_kernel(page, state.version);
@@ -114,8 +114,8 @@ impl<'a> Program<'a> {
         gather.changed(self.world.kernel.space(first), range, scope);
         self.finish(gather);
         for (page, state) in (first..).zip(&states) {
-            // This does not flush what is owed: no program uses it.
-            if state.owed.is_none() {
+            // This does not flush the deferred flush: no program uses it.
+            if state.deferred.is_none() {
                 self.complete_kernel(page, state.version);
             }
         }
@@ -129,34 +129,34 @@ impl<'a> Program<'a> {
             return;
         }
         let world = self.world;
-        let residue = &world.frames[entry.frame()].residue;
-        residue.begin();
+        let deferred_flush = &world.frames[entry.frame()].deferred_flush;
+        deferred_flush.begin();
         state.version += 1;
         self.write_kernel_entry(page, EntryWord(0));
         let mut gather = self.gather(Purpose::Lazy);
         let space = world.kernel.space(page);
         gather.unmapped(space, KernelHalf::range(page, 1), entry.frame());
-        match gather.finish_owed() {
+        match gather.finish_deferred() {
             Outcome::Flushed(frames) => {
-                residue.clear();
+                deferred_flush.clear();
                 self.complete_kernel(page, state.version);
                 frames.for_each(|frame| self.free(frame));
             }
-            Outcome::Owed(owed) => {
-                residue.owe(owed.stamp());
-                state.owed = Some(owed.stamp());
-                lock(&world.kernel.owed, || self.hw.relax()).extend(owed);
+            Outcome::Deferred(deferred) => {
+                deferred_flush.defer(deferred.stamp());
+                state.deferred = Some(deferred.stamp());
+                lock(&world.kernel.deferred, || self.hw.relax()).extend(deferred);
             }
         }
     }
 
-    /// Takes a frame for a new owner that a range of the kernel's half owes.
-    fn claim_kernel(&mut self) {
-        let owed = lock(&self.world.kernel.owed, || self.hw.relax()).pop_front();
-        if let Some(frame) = owed
+    /// Takes a frame for a new owner that a range of the kernel's half defers.
+    fn reuse_kernel(&mut self) {
+        let deferred = lock(&self.world.kernel.deferred, || self.hw.relax()).pop_front();
+        if let Some(frame) = deferred
             && self
                 .engine
-                .claim(&self.world.frames[frame].residue)
+                .flush_before_reuse(&self.world.frames[frame].deferred_flush)
                 .is_some()
         {
             self.free(frame);

@@ -105,19 +105,19 @@ impl<'a> Program<'a> {
         judged.is_some()
     }
 
-    /// Takes a frame out of the free list; paid for if it was owed.
+    /// Takes a frame out of the free list; paid for if it was deferred.
     pub fn allocate(&self) -> Option<usize> {
         loop {
             let first = lock(&self.world.free, || self.hw.relax()).pop_front()?;
             match first {
                 Free::Clear(frame) => return Some(frame),
-                Free::Owed(frame, file_page) => {
+                Free::Deferred(frame, file_page) => {
                     let mut slot = self.lock_slot(file_page);
-                    // Otherwise the page has it back, or it was claimed as the slot was refilled.
+                    // Otherwise the page has it back, or it was reused as the slot was refilled.
                     if *slot == CacheSlot::Emptied(frame)
                         && self
                             .engine
-                            .claim(&self.world.frames[frame].residue)
+                            .flush_before_reuse(&self.world.frames[frame].deferred_flush)
                             .is_some()
                     {
                         *slot = CacheSlot::Empty;

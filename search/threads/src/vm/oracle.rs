@@ -228,7 +228,7 @@ impl Oracle {
             Event::FrameFreed { frame, frames } => each(frame, frames, &|history| {
                 history.freed.store(now, Ordering::Relaxed);
             }),
-            Event::FrameRescued { frame } => each(frame, 1, &|history| {
+            Event::FrameReinstated { frame } => each(frame, 1, &|history| {
                 history.freed.store(0, Ordering::Relaxed);
             }),
             Event::Captured { frame, frames } => each(frame, frames, &|history| {

@@ -8,8 +8,8 @@ use loom::sync::{Mutex, MutexGuard};
 use loom::thread;
 use quell::{
     AddressSpace, Broadcast, CpuId, CpuSet, Engine, Extent, Features, Frame, Hardware, Invalidate,
-    JoinedFlushes, KernelEntries, LedgerEntry, Outcome, Page, PageRange, PerCpu, Policy, Purpose,
-    Residue, Scope, Tag, Tagging,
+    CoalescedFlushes, KernelEntries, LedgerEntry, Outcome, Page, PageRange, PerCpu, Policy, Purpose,
+    DeferredFlush, Scope, Tag, Tagging,
 };
 use quell_zero::{Clear, Strategy};
 use std::cell::{Cell, RefCell};
@@ -307,8 +307,8 @@ pub struct World {
     pub third: AddressSpace<Machine>,
     /// The kernel's own mappings: the same pages, for a program that is the kernel.
     pub own: AddressSpace<Machine>,
-    pub residue: Residue<Machine>,
-    pub joined: JoinedFlushes<Machine>,
+    pub deferred_flush: DeferredFlush<Machine>,
+    pub coalesced: CoalescedFlushes<Machine>,
 }
 
 pub fn leak<T>(value: T) -> &'static T {
@@ -339,8 +339,8 @@ impl World {
             third: new_space(&engine, ROOT + 2),
             // SAFETY: in this machine in software a root is a number, and every number will do.
             own: unsafe { engine.new_kernel_space(Frame(ROOT), KernelEntries::Global) },
-            residue: Residue::new(),
-            joined: JoinedFlushes::new(),
+            deferred_flush: DeferredFlush::new(),
+            coalesced: CoalescedFlushes::new(),
             engine,
         });
         for cpu in (0..cpus as u16).rev() {
@@ -398,21 +398,21 @@ impl World {
         assert!(!self.hw.holds(1, 0), "the other CPU still holds the page");
     }
 
-    /// Takes page 0 away and owes the flush, if that may be owed.
+    /// Takes page 0 away and defers the flush, if that may be deferred.
     pub fn unmap_lazily(&self) {
-        self.residue.begin();
+        self.deferred_flush.begin();
         let mut batch = self.engine.batch(Purpose::Lazy);
         let range = self.clear(0);
         batch.unmapped(&self.space, range, 0);
-        match batch.finish_owed() {
-            Outcome::Owed(owed) => self.residue.owe(owed.stamp()),
-            Outcome::Flushed(_) => self.residue.clear(),
+        match batch.finish_deferred() {
+            Outcome::Deferred(deferred) => self.deferred_flush.defer(deferred.stamp()),
+            Outcome::Flushed(_) => self.deferred_flush.clear(),
         }
     }
 
-    /// Claims the frame of page 0 for a new owner; does nothing if it is not owed.
-    pub fn claim(&self) {
-        if self.engine.claim(&self.residue).is_some() {
+    /// Reuses the frame of page 0 for a new owner; does nothing if it is not deferred.
+    pub fn flush_before_reuse(&self) {
+        if self.engine.flush_before_reuse(&self.deferred_flush).is_some() {
             self.hw.own(0);
         }
     }

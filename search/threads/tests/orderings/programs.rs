@@ -42,7 +42,7 @@ pub fn idle_with_other_there(world: &World) {
     }
 }
 
-pub fn owe_there(world: &World) {
+pub fn defer_there(world: &World) {
     run_there(world);
     if world.me() == 0 {
         world.unmap_lazily();
@@ -50,7 +50,7 @@ pub fn owe_there(world: &World) {
 }
 
 /// A page went in a batch that has no place for its space, and that is not finished.
-pub fn unplaced_there(world: &World) {
+pub fn overflow_there(world: &World) {
     run_there(world);
     if world.me() == 0 {
         let frames = quell::InPlace::<usize>::new();
@@ -74,9 +74,9 @@ pub fn unmap_one_by_one(world: &World) {
 }
 
 /// CPU 1 runs its program, and does not want to be disturbed.
-pub fn unmap_joined(world: &World, page: usize) {
+pub fn unmap_coalesced(world: &World, page: usize) {
     world.clear(page);
-    world.engine.flush_joined(&world.space, &world.joined);
+    world.engine.flush_coalesced(&world.space, &world.coalesced);
     world.hw.own(page);
 }
 
@@ -93,7 +93,7 @@ pub fn enter_user(world: &World) {
 }
 
 /// The same, and CPU 0 has left a flush of the kernel's mappings to its entry.
-pub fn owing_there(world: &World) {
+pub fn deferring_there(world: &World) {
     in_user_there(world);
     if world.me() == 0 {
         unmap_own_page(world, 1);
@@ -146,21 +146,21 @@ pub fn unmap_under_lock(world: &World) {
     for _ in batch.finish() {}
 }
 
-pub fn settle(world: &World) {
-    world.engine.settle(&world.space);
+pub fn flush_pending(world: &World) {
+    world.engine.flush_pending(&world.space);
 }
 
-/// A second actor finds the entry cleared and relies on it.
+/// A later observer finds the entry cleared and relies on it.
 pub fn rely(world: &World) {
     if world.locks() {
-        settle(world);
+        flush_pending(world);
         world.hw.own(0);
     }
 }
 
 /// Fills the entry again, or the slot of the page cache.
 pub fn refill(world: &World) {
-    world.engine.settle_residue(&world.residue, &world.space);
+    world.engine.flush_before_refill(&world.deferred_flush, &world.space);
     world.hw.own(0);
 }
 
@@ -183,18 +183,18 @@ pub fn use_page(world: &World) {
     world.hw.access(0);
 }
 
-pub fn use_and_claim(world: &World) {
+pub fn use_and_reuse(world: &World) {
     world.hw.access(0);
-    let _ = world.engine.claim(&world.residue);
+    let _ = world.engine.flush_before_reuse(&world.deferred_flush);
 }
 
 pub fn use_and_pay(world: &World) {
     world.hw.access(0);
-    world.engine.pay_all();
+    world.engine.flush_deferred();
 }
 
 pub fn own_if_paid(world: &World) {
-    if world.engine.is_paid(&world.residue) {
+    if world.engine.is_flushed(&world.deferred_flush) {
         world.hw.own(0);
     }
 }
@@ -209,9 +209,9 @@ pub fn go_offline(world: &World) {
     world.engine.cpu_offline(Some(&world.space));
 }
 
-pub fn owe_and_claim(world: &World) {
+pub fn defer_and_reuse(world: &World) {
     world.unmap_lazily();
-    world.claim();
+    world.flush_before_reuse();
 }
 
 pub fn flush_whole(world: &World) {

@@ -35,16 +35,16 @@ pub const RACES: &[Race] = &[
         meet(&[unmap, resume]).after(idle_there),
     ),
     race(
-        "an idle CPU comes back to a debt",
-        meet(&[owe_and_claim, resume]).after(idle_there),
+        "an idle CPU comes back to a deferred flush",
+        meet(&[defer_and_reuse, resume]).after(idle_there),
     ),
     race(
         "two tasks share a flush",
         meet(&[
-            |w| unmap_joined(w, 0),
+            |w| unmap_coalesced(w, 0),
             |w| {
                 w.hw.access(0);
-                unmap_joined(w, 1);
+                unmap_coalesced(w, 1);
                 w.hw.access(0);
             },
         ])
@@ -59,12 +59,12 @@ pub const RACES: &[Race] = &[
         .after(in_user_there),
     ),
     race(
-        "a program that owes a flush enters the kernel, whose mappings change",
+        "a program that has a deferred flush enters the kernel, whose mappings change",
         meet(&[unmap_own, |w| {
             w.engine.enter_kernel();
             w.hw.access(0);
         }])
-        .after(owing_there),
+        .after(deferring_there),
     ),
     race(
         "a program is returned to while the kernel's mappings change",
@@ -88,8 +88,8 @@ pub const RACES: &[Race] = &[
         meet(&[unmap, load]).after(idle_with_other_there),
     ),
     race(
-        "a space is loaded while a debt is taken",
-        meet(&[owe_and_claim, load]).after(run_other_there),
+        "a space is loaded while a deferred flush is taken",
+        meet(&[defer_and_reuse, load]).after(run_other_there),
     ),
     race(
         "a CPU leaves a space while it is flushed",
@@ -116,12 +116,12 @@ pub const RACES: &[Race] = &[
     ),
     race(
         "a CPU goes offline and comes back while it is asked to pay",
-        meet(&[World::claim, |w| {
+        meet(&[World::flush_before_reuse, |w| {
             w.hw.access(0);
             w.engine.cpu_offline(Some(&w.space));
             w.engine.cpu_online();
         }])
-        .after(owe_there),
+        .after(defer_there),
     ),
     race(
         "a CPU comes back while it is asked",
@@ -155,14 +155,14 @@ pub const RACES: &[Race] = &[
         .after(offline_there),
     ),
     race(
-        "a second actor meets a batch that flushes alone",
+        "a later observer meets a batch that flushes alone",
         meet(&[rely, |w| {
             w.hw.access(0);
             unmap_under_lock(w);
         }]),
     ),
     race(
-        "a second actor meets a batch that flushes elsewhere",
+        "a later observer meets a batch that flushes elsewhere",
         meet(&[unmap_under_lock, |w| {
             w.hw.access(0);
             rely(w);
@@ -170,64 +170,64 @@ pub const RACES: &[Race] = &[
         .under(Policy::only(Mechanism::Batch)),
     ),
     race(
-        "two second actors meet a debt",
+        "two later observers meet a deferred flush",
         meet(&[
             |w| {
-                settle(w);
+                flush_pending(w);
                 w.hw.own(0);
             },
             |w| {
                 w.hw.access(0);
-                settle(w);
+                flush_pending(w);
             },
         ])
-        .after(owe_there),
+        .after(defer_there),
     ),
     race(
-        "two second actors meet a change that no batch counts",
+        "two later observers meet a change that no batch counts",
         meet(&[
             |w| {
-                settle(w);
+                flush_pending(w);
                 w.hw.own(0);
             },
             |w| {
                 w.hw.access(0);
-                settle(w);
+                flush_pending(w);
             },
         ])
-        .after(unplaced_there),
+        .after(overflow_there),
     ),
     race(
-        "a claim against an access",
-        meet(&[World::claim, use_page]).after(owe_there),
+        "a reuse against an access",
+        meet(&[World::flush_before_reuse, use_page]).after(defer_there),
     ),
     race(
-        "a claim against a rescue",
-        meet(&[World::claim, |w| {
-            if w.residue.rescue(&w.engine) {
+        "a reuse against a reinstate",
+        meet(&[World::flush_before_reuse, |w| {
+            if w.deferred_flush.reinstate(&w.engine) {
                 w.hw.look(0);
             }
         }])
-        .after(owe_there),
+        .after(defer_there),
     ),
     race(
-        "a rescue that comes too late",
+        "a reinstate that comes too late",
         meet(&[
             |w| {
-                if !w.residue.rescue(&w.engine) {
+                if !w.deferred_flush.reinstate(&w.engine) {
                     w.hw.own(0);
                 }
             },
-            use_and_claim,
+            use_and_reuse,
         ])
-        .after(owe_there),
+        .after(defer_there),
     ),
     race(
-        "a refill against a claim",
-        meet(&[refill, use_and_claim]).after(owe_there),
+        "a refill against a reuse",
+        meet(&[refill, use_and_reuse]).after(defer_there),
     ),
     race(
-        "a refill against a debt that becomes none",
+        "a refill against a deferred flush that becomes none",
         meet(&[
             |w| {
                 if w.locks() {
@@ -236,53 +236,53 @@ pub const RACES: &[Race] = &[
             },
             |w| {
                 w.hw.access(0);
-                w.residue.begin();
+                w.deferred_flush.begin();
                 let mut batch = w.engine.batch(Purpose::Lazy);
                 let range = w.clear(0);
                 batch.unmapped(&w.space, range, 0);
                 w.unlock();
                 w.hw.access(0);
                 for _ in batch.finish() {}
-                w.residue.clear();
+                w.deferred_flush.clear();
             },
         ]),
     ),
     race(
-        "a look at a frame that owes nothing any more",
+        "a look at a frame that has no deferred flush any more",
         meet(&[
             |w| {
-                if w.residue.is_clear() {
+                if w.deferred_flush.is_clear() {
                     w.hw.own(0)
                 }
             },
-            use_and_claim,
+            use_and_reuse,
         ])
-        .after(owe_there),
+        .after(defer_there),
     ),
     race(
-        "a look at a frame whose debt is paid",
-        meet(&[own_if_paid, use_and_pay]).after(owe_there),
+        "a look at a frame whose deferred flush is made",
+        meet(&[own_if_paid, use_and_pay]).after(defer_there),
     ),
     race(
-        "a claim while the debt is taken",
-        meet(&[World::claim, |w| {
+        "a reuse while the deferred flush is taken",
+        meet(&[World::flush_before_reuse, |w| {
             w.hw.access(0);
             w.unmap_lazily();
             w.hw.access(0);
         }]),
     ),
     race(
-        "a look at a frame that was claimed",
-        meet(&[own_if_paid, use_and_claim]).after(owe_there),
+        "a look at a frame that was reused",
+        meet(&[own_if_paid, use_and_reuse]).after(defer_there),
     ),
     race(
-        "the background pays while a debt is taken",
+        "the background pays while a deferred flush is taken",
         meet(&[
-            |w| w.engine.pay_all(),
+            |w| w.engine.flush_deferred(),
             |w| {
                 w.unmap_lazily();
-                let _ = w.engine.claim(&w.residue);
-                assert!(!w.hw.holds(1, 0), "C1: claimed, and the CPU holds the page");
+                let _ = w.engine.flush_before_reuse(&w.deferred_flush);
+                assert!(!w.hw.holds(1, 0), "C1: reused, and the CPU holds the page");
             },
         ]),
     ),
@@ -294,52 +294,52 @@ pub const RACES: &[Race] = &[
         }]),
     ),
     race(
-        "a claim of what the background pays",
-        meet(&[World::claim, use_and_pay]).after(owe_there),
+        "a reuse of what the background pays",
+        meet(&[World::flush_before_reuse, use_and_pay]).after(defer_there),
     ),
     race(
-        "a claim against a flush",
-        meet(&[World::claim, flush_whole]).after(owe_there),
+        "a reuse against a flush",
+        meet(&[World::flush_before_reuse, flush_whole]).after(defer_there),
     ),
     Race {
         preemptions: 3,
         ..race(
-            "a debt against a flush",
-            meet(&[owe_and_claim, flush_whole]),
+            "a deferred flush against a flush",
+            meet(&[defer_and_reuse, flush_whole]),
         )
     },
     race(
-        "a claim against a CPU that leaves",
-        meet(&[World::claim, leave]).after(owe_there),
+        "a reuse against a CPU that leaves",
+        meet(&[World::flush_before_reuse, leave]).after(defer_there),
     ),
     race(
-        "a claim against a CPU that goes idle",
-        meet(&[World::claim, go_idle]).after(owe_there),
+        "a reuse against a CPU that goes idle",
+        meet(&[World::flush_before_reuse, go_idle]).after(defer_there),
     ),
     race(
-        "a claim while the ledger is used again",
-        meet(&[World::claim, |w| {
+        "a reuse while the ledger is used again",
+        meet(&[World::flush_before_reuse, |w| {
             w.hw.access(0);
-            w.engine.pay_all();
+            w.engine.flush_deferred();
             let mut batch = w.engine.batch(Purpose::Lazy);
             batch.unmapped(&w.other, quell::PageRange::base(quell::Page(1), 1), 1);
-            let _ = batch.finish_owed();
+            let _ = batch.finish_deferred();
         }])
-        .after(owe_there)
+        .after(defer_there)
         .with_ledger(1),
     ),
     race(
-        "a claim of what another CPU has paid, in a ledger that is used again",
+        "a reuse of what another CPU has paid, in a ledger that is used again",
         meet(&[
             |w| {
                 let mut batch = w.engine.batch(Purpose::Lazy);
                 batch.unmapped(&w.other, quell::PageRange::base(quell::Page(1), 1), 1);
-                let _ = batch.finish_owed();
-                w.claim();
+                let _ = batch.finish_deferred();
+                w.flush_before_reuse();
             },
             use_and_pay,
         ])
-        .after(owe_there)
+        .after(defer_there)
         .with_ledger(1),
     ),
     race(
@@ -366,11 +366,11 @@ pub const RACES: &[Race] = &[
     ),
     race(
         "a CPU goes offline and comes back with a request in its inbox",
-        meet(&[World::claim, |w| {
+        meet(&[World::flush_before_reuse, |w| {
             w.engine.cpu_offline(Some(&w.space));
             w.engine.cpu_online();
         }])
-        .after(owe_there)
+        .after(defer_there)
         .holding_up(&[Moment::Sent]),
     ),
     race(

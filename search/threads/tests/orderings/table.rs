@@ -44,7 +44,7 @@ pub const LOST: &[(&str, &str, &[&str])] = &[
     (
         "engine/quell/src/cpu.rs",
         "end_switch",
-        &["a claim against a CPU that leaves"],
+        &["a reuse against a CPU that leaves"],
     ),
     (
         "engine/quell/src/cpu.rs",
@@ -64,7 +64,7 @@ pub const LOST: &[(&str, &str, &[&str])] = &[
     (
         "engine/quell/src/cpu.rs",
         "enter_kernel",
-        &["a program that owes a flush enters the kernel, whose mappings change"],
+        &["a program that has a deferred flush enters the kernel, whose mappings change"],
     ),
     (
         "engine/quell/src/cpu.rs",
@@ -74,7 +74,7 @@ pub const LOST: &[(&str, &str, &[&str])] = &[
     (
         "engine/quell/src/cpu.rs",
         "publish",
-        &["a refill against a claim"],
+        &["a refill against a reuse"],
     ),
     (
         "engine/quell/src/flush.rs",
@@ -128,118 +128,118 @@ pub const LOST: &[(&str, &str, &[&str])] = &[
         &["a CPU goes offline and comes back with a request in its inbox"],
     ),
     (
-        "engine/quell/src/joined.rs",
+        "engine/quell/src/coalesced.rs",
         "ask",
         &["two tasks share a flush"],
     ),
     (
-        "engine/quell/src/joined.rs",
+        "engine/quell/src/coalesced.rs",
         "asked",
         &["two tasks share a flush"],
     ),
     (
-        "engine/quell/src/joined.rs",
+        "engine/quell/src/coalesced.rs",
         "served",
         &["two tasks share a flush"],
     ),
     (
-        "engine/quell/src/joined.rs",
+        "engine/quell/src/coalesced.rs",
         "end",
         &["two tasks share a flush"],
     ),
     (
         "engine/quell/src/lazy.rs",
         "is_clear",
-        &["a look at a frame that owes nothing any more"],
+        &["a look at a frame that has no deferred flush any more"],
     ),
     (
         "engine/quell/src/lazy.rs",
-        "owe",
-        &["a claim while the debt is taken"],
+        "defer",
+        &["a reuse while the deferred flush is taken"],
     ),
     (
         "engine/quell/src/lazy.rs",
         "clear",
-        &["a refill against a debt that becomes none"],
+        &["a refill against a deferred flush that becomes none"],
     ),
     (
         "engine/quell/src/lazy.rs",
-        "rescue",
-        &["a rescue that comes too late"],
+        "reinstate",
+        &["a reinstate that comes too late"],
     ),
     (
         "engine/quell/src/lazy.rs",
-        "claim",
+        "flush_before_reuse",
         &[
-            "a claim while the debt is taken",
-            "a rescue that comes too late",
+            "a reuse while the deferred flush is taken",
+            "a reinstate that comes too late",
         ],
     ),
     (
         "engine/quell/src/lazy.rs",
-        "is_paid",
-        &["a look at a frame that was claimed"],
+        "is_flushed",
+        &["a look at a frame that was reused"],
     ),
     (
         "engine/quell/src/lazy.rs",
-        "settle_residue",
-        &["a refill against a claim"],
+        "flush_before_refill",
+        &["a refill against a reuse"],
     ),
     (
         "engine/quell/src/ledger.rs",
         "now",
-        &["a debt against a flush"],
+        &["a deferred flush against a flush"],
     ),
     (
         "engine/quell/src/ledger.rs",
-        "is_paid_up_to",
-        &["a refill against a claim"],
+        "is_flushed_up_to",
+        &["a refill against a reuse"],
     ),
     (
         "engine/quell/src/ledger.rs",
         "is_paid_alone",
-        &["a refill against a claim"],
+        &["a refill against a reuse"],
     ),
     (
         "engine/quell/src/ledger.rs",
         "take_entry",
-        &["a claim of what another CPU has paid, in a ledger that is used again"],
+        &["a reuse of what another CPU has paid, in a ledger that is used again"],
     ),
     (
         "engine/quell/src/ledger.rs",
         "record",
         &[
-            "a claim while the ledger is used again",
-            "the background pays while a debt is taken",
+            "a reuse while the ledger is used again",
+            "the background pays while a deferred flush is taken",
         ],
     ),
     (
         "engine/quell/src/ledger.rs",
-        "owed_at",
+        "deferred_at",
         &[
-            "the background pays while a debt is taken",
-            "a claim while the ledger is used again",
+            "the background pays while a deferred flush is taken",
+            "a reuse while the ledger is used again",
         ],
     ),
     (
         "engine/quell/src/ledger.rs",
         "pay_off",
-        &["a refill against a claim"],
+        &["a refill against a reuse"],
     ),
     (
         "engine/quell/src/ledger.rs",
-        "advance_paid_up_to",
-        &["a refill against a claim"],
+        "advance_flushed_up_to",
+        &["a refill against a reuse"],
     ),
     (
         "engine/quell/src/ledger.rs",
         "tick",
-        &["a debt against a flush"],
+        &["a deferred flush against a flush"],
     ),
     (
         "engine/quell/src/ledger.rs",
         "unpaid",
-        &["a refill against a claim"],
+        &["a refill against a reuse"],
     ),
     (
         "engine/quell/src/space.rs",
@@ -248,8 +248,8 @@ pub const LOST: &[(&str, &str, &[&str])] = &[
     ),
     (
         "engine/quell/src/space.rs",
-        "owed",
-        &["two second actors meet a debt"],
+        "deferred",
+        &["two later observers meet a deferred flush"],
     ),
     (
         "engine/quell/src/space.rs",
@@ -264,27 +264,27 @@ pub const LOST: &[(&str, &str, &[&str])] = &[
     (
         "engine/quell/src/space.rs",
         "end_batch",
-        &["an idle CPU comes back to a debt"],
+        &["an idle CPU comes back to a deferred flush"],
     ),
     (
         "engine/quell/src/space.rs",
         "end_batch_alone",
-        &["a second actor meets a batch that flushes alone"],
+        &["a later observer meets a batch that flushes alone"],
     ),
     (
         "engine/quell/src/space.rs",
-        "owed_paid",
-        &["two second actors meet a debt"],
+        "deferred_flushed",
+        &["two later observers meet a deferred flush"],
     ),
     (
         "engine/quell/src/space.rs",
-        "unplaced",
-        &["two second actors meet a change that no batch counts"],
+        "overflow",
+        &["two later observers meet a change that no batch counts"],
     ),
     (
         "engine/quell/src/space.rs",
-        "unplaced_paid",
-        &["two second actors meet a change that no batch counts"],
+        "overflow_flushed",
+        &["two later observers meet a change that no batch counts"],
     ),
     (
         "engine/quell/src/space.rs",
@@ -299,7 +299,7 @@ pub const LOST: &[(&str, &str, &[&str])] = &[
     (
         "engine/quell/src/space.rs",
         "read_loaded",
-        &["a space is loaded while a debt is taken"],
+        &["a space is loaded while a deferred flush is taken"],
     ),
     (
         "engine/quell/src/space.rs",

@@ -4,7 +4,7 @@
  *
  * Four static branches say what of the engine is on: quell_tlb() for switches and flushes (S2, S4), without which S0
  * and S3 are not on either; quell_batch() for what is flushed together (S0); quell_extents() for zeroing (S1);
- * quell_lazy() for flushes that are owed (S3). All are off unless the command line turns them on, and never change
+ * quell_lazy() for flushes that are deferred (S3). All are off unless the command line turns them on, and never change
  * after boot.
  */
 #ifndef _LINUX_QUELL_H
@@ -65,10 +65,10 @@ void quell_mm_lazy(void);
 void quell_mm_flush(struct mm_struct *mm, unsigned long start,
 		    unsigned long end, unsigned int stride_shift,
 		    bool freed_tables);
-void quell_mm_settle(struct mm_struct *mm);
+void quell_mm_flush_pending(struct mm_struct *mm);
 bool quell_nmi_uaccess_okay(void);
 /* On return every flush that was asked for before has been made, where its receipt was enough for others. May wait. */
-void quell_settled(void);
+void quell_flushed(void);
 
 void quell_reclaim_flush(struct arch_tlbflush_unmap_batch *batch);
 bool quell_reclaim_writable(void);
@@ -79,7 +79,7 @@ bool quell_zero_folio(struct folio *folio, unsigned long address);
 void quell_lazy_spoil(void);
 void quell_lazy_remove(struct address_space *mapping, struct folio *folio);
 void quell_lazy_unfit(struct address_space *mapping);
-bool quell_lazy_owe(struct folio_batch *folios);
+bool quell_lazy_defer(struct folio_batch *folios);
 void quell_lazy_close(void);
 void quell_lazy_drain(void);
 void quell_lazy_catch_up(void);
@@ -111,7 +111,7 @@ static __always_inline u64 *quell_place(u64 key)
 	return &quell_lazy_places.place[key & quell_lazy_places.mask];
 }
 
-/* A CPU that fills the slot of one page of so many of a file looks whether it is behind with what is owed. */
+/* A CPU that fills the slot of one page of so many of a file looks whether it is behind with the deferred flush. */
 #define QUELL_FILLS_TOGETHER	16
 
 /* A folio of so many pages was put into slots of the page cache. */
@@ -147,9 +147,9 @@ static inline void quell_mm_lazy(void) { }
 static inline void quell_mm_flush(struct mm_struct *mm, unsigned long start,
 				  unsigned long end, unsigned int stride_shift,
 				  bool freed_tables) { }
-static inline void quell_mm_settle(struct mm_struct *mm) { }
+static inline void quell_mm_flush_pending(struct mm_struct *mm) { }
 static inline bool quell_nmi_uaccess_okay(void) { return true; }
-static inline void quell_settled(void) { }
+static inline void quell_flushed(void) { }
 static inline void
 quell_reclaim_flush(struct arch_tlbflush_unmap_batch *batch) { }
 static inline bool quell_reclaim_writable(void) { return false; }
@@ -163,7 +163,7 @@ static inline void quell_lazy_spoil(void) { }
 static inline void quell_lazy_remove(struct address_space *mapping,
 				     struct folio *folio) { }
 static inline void quell_lazy_unfit(struct address_space *mapping) { }
-static inline bool quell_lazy_owe(struct folio_batch *folios) { return false; }
+static inline bool quell_lazy_defer(struct folio_batch *folios) { return false; }
 static inline void quell_lazy_close(void) { }
 static inline void quell_lazy_drain(void) { }
 static inline void quell_lazy_filled(struct address_space *mapping,

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0 OR MIT */
 /*
- * quell in Linux: batches of entries, of many address spaces, that wait for one flush, or owe it.
+ * quell in Linux: batches of entries, of many address spaces, that wait for one flush, or defer it.
  */
 #ifndef _LINUX_QUELL_RECLAIM_H
 #define _LINUX_QUELL_RECLAIM_H
@@ -19,7 +19,7 @@ struct mm_struct;
 /* So many lots of frames wait for the end of a batch. A call of reclaim mostly has some 50. */
 #define QUELL_WAITING	2
 
-/* In the place of what was unmapped last: something in the batch must not be owed. */
+/* In the place of what was unmapped last: something in the batch must not be deferred. */
 #define QUELL_SPOILT	((struct folio *)1)
 
 struct quell_reclaim {
@@ -27,7 +27,7 @@ struct quell_reclaim {
 	struct mm_struct *covered;
 	/* Of S3, for mm/quell_lazy.c: what was unmapped last and has not left the page cache, or NULL; or QUELL_SPOILT. */
 	struct folio *unmapped;
-	/* The number of the batch, once a page of it may be owed, or 0; and how many those are since frames last waited. */
+	/* The number of the batch, once a page of it may be deferred, or 0; and how many those are since frames last waited. */
 	u64 number;
 	unsigned int pages;
 	/* Frames that nothing maps any more, which wait for the end of the batch. */
@@ -58,15 +58,15 @@ void quell_reclaim_end(struct quell_reclaim *reclaim);
 void quell_reclaim_finish(struct quell_reclaim *reclaim);
 
 /*
- * Owes the flush (S3), and the batch may be filled again. Returns the debt's number, larger than any before; or 0 if
- * there was no room for a debt: then it is as quell_reclaim_finish(). Everything reported was clean and read-only.
+ * Owes the flush (S3), and the batch may be filled again. Returns the deferred flush's number, larger than any before; or 0 if
+ * there was no room for a deferred flush: then it is as quell_reclaim_finish(). Everything reported was clean and read-only.
  */
-u64 quell_reclaim_owe(struct quell_reclaim *reclaim);
+u64 quell_reclaim_defer(struct quell_reclaim *reclaim);
 
-/* On return no CPU uses a translation whose flush was owed with this number or a smaller one. One load if it is paid. */
-void quell_debt_settle(u64 number);
-/* Whether it is so for this number; a smaller one may still be owed. */
-bool quell_debt_is_paid(u64 number);
+/* On return no CPU uses a translation whose flush was deferred with this number or a smaller one. One load if it is paid. */
+void quell_deferral_flush_pending(u64 number);
+/* Whether it is so for this number; a smaller one may still be deferred. */
+bool quell_deferral_is_paid(u64 number);
 
 /* Of mm/quell_lazy.c, for the architecture. */
 void quell_lazy_end_flushed(struct quell_reclaim *reclaim);
@@ -92,10 +92,10 @@ static __always_inline void quell_reclaim_added(struct mm_struct *mm, bool writa
 		current->tlb_ubc.writable = true;
 }
 
-/* What this task has unmapped was flushed, or was owed before; the next batch begins. */
+/* What this task has unmapped was flushed, or was deferred before; the next batch begins. */
 static __always_inline void quell_lazy_end(struct quell_reclaim *reclaim)
 {
-	/* Without a number there is no page that may be owed, and so no frame that waits. */
+	/* Without a number there is no page that may be deferred, and so no frame that waits. */
 	if (reclaim->number)
 		quell_lazy_end_flushed(reclaim);
 	reclaim->unmapped = NULL;
@@ -103,7 +103,7 @@ static __always_inline void quell_lazy_end(struct quell_reclaim *reclaim)
 
 /*
  * Of S3: an entry of the folio was reported. A folio that was unmapped and has not left the page cache as the next one
- * is, and an entry that was not clean and read-only, or that a task waits for to be written through, must not be owed.
+ * is, and an entry that was not clean and read-only, or that a task waits for to be written through, must not be deferred.
  */
 static __always_inline void quell_lazy_unmapped(struct folio *folio, pte_t entry)
 {
@@ -123,10 +123,10 @@ void set_tlb_ubc_flush_pending(struct mm_struct *mm, pte_t pteval, unsigned long
 
 /* Rules of the glue that a test leaves out: of mm/quell_lazy.c. */
 enum quell_rule {
-	FILL_SETTLES,
-	CHANGE_SETTLES,
+	FILL_FLUSHES_PENDING,
+	CHANGE_FLUSHES_PENDING,
 	PENDING_IS_SEEN,
-	FRAMES_ARE_CLAIMED,
+	FRAMES_ARE_REUSED,
 	NMIS_ASK,
 };
 

@@ -37,7 +37,7 @@ impl Swarm {
         let mut kinds = vec![(8, Kind::Read)];
         let crowded = spaces > PLACES as u64 && rng.one_in(4);
         if crowded {
-            // More than a batch takes: operations on all of them at once, and second actors that find them done.
+            // More than a batch takes: operations on all of them at once, and later observers that find them done.
             kinds.extend([(8, Kind::Sweep), (6, Kind::Confirm)]);
         }
         let theme = rng.one_in(3).then(|| rng.pick(&THEMES));
@@ -181,10 +181,10 @@ impl Swarm {
     /// Whether what a program does is about files.
     fn files(&self) -> bool {
         let about = |(_, kind): &(u64, Kind)| {
-            use Kind::{Claim, FileReclaim, Lazily, MapFile, Rescue, WriteFile};
+            use Kind::{Reuse, FileReclaim, Lazily, MapFile, Reinstate, WriteFile};
             matches!(
                 kind,
-                MapFile | FileReclaim | Lazily | Claim | Rescue | WriteFile
+                MapFile | FileReclaim | Lazily | Reuse | Reinstate | WriteFile
             )
         };
         self.kinds.iter().any(about)

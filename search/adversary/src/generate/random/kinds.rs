@@ -30,8 +30,8 @@ pub(super) enum Kind {
     Idle,
     FileReclaim,
     Lazily,
-    Claim,
-    Rescue,
+    Reuse,
+    Reinstate,
     WriteFile,
     Pay,
     CatchUp,
@@ -78,7 +78,7 @@ impl Kind {
             EngineOp::Unlink { .. } => Kind::Unlink,
             EngineOp::UnmapAtOnce { .. }
             | EngineOp::UnlinkAtOnce { .. }
-            | EngineOp::UnmapJoined { .. } => Kind::AtOnce,
+            | EngineOp::UnmapCoalesced { .. } => Kind::AtOnce,
             EngineOp::Start { .. } => Kind::Start,
             EngineOp::Confirm { .. } => Kind::Confirm,
             EngineOp::Unprotect { .. } => Kind::Unprotect,
@@ -89,8 +89,8 @@ impl Kind {
             EngineOp::Collapse { .. } => Kind::Collapse,
             EngineOp::Reclaim { .. } => Kind::FileReclaim,
             EngineOp::ReclaimLazily { .. } | EngineOp::ReclaimWithOwn { .. } => Kind::Lazily,
-            EngineOp::Claim { .. } => Kind::Claim,
-            EngineOp::Rescue { .. } => Kind::Rescue,
+            EngineOp::Reuse { .. } => Kind::Reuse,
+            EngineOp::Reinstate { .. } => Kind::Reinstate,
             EngineOp::WriteFile { .. } => Kind::WriteFile,
             EngineOp::Pay => Kind::Pay,
             EngineOp::CatchUp => Kind::CatchUp,
@@ -101,7 +101,7 @@ impl Kind {
             }
             EngineOp::UnmapOwn { .. } => Kind::UnmapOwn,
             EngineOp::UnlinkOwn => Kind::UnlinkOwn,
-            EngineOp::UnmapOwnLazily { .. } | EngineOp::ClaimOwn { .. } => Kind::OwnLazily,
+            EngineOp::UnmapOwnLazily { .. } | EngineOp::ReuseOwn { .. } => Kind::OwnLazily,
             EngineOp::Patch { .. } => Kind::Patch,
             EngineOp::Mask { .. } => Kind::Mask,
             EngineOp::Read { .. }
@@ -148,8 +148,8 @@ pub(super) const KINDS: [(u64, Kind); 42] = [
     (4, Kind::Idle),
     (3, Kind::FileReclaim),
     (6, Kind::Lazily),
-    (4, Kind::Claim),
-    (3, Kind::Rescue),
+    (4, Kind::Reuse),
+    (3, Kind::Reinstate),
     (3, Kind::WriteFile),
     (2, Kind::Pay),
     (1, Kind::CatchUp),
@@ -182,22 +182,22 @@ pub(super) const THEMES: [&[Kind]; 7] = [
     ],
     // Spaces that end, CPUs that go, and lazy CPUs.
     &[Kind::Retire, Kind::Hotplug, Kind::Idle, Kind::Unlink],
-    // Flushes that are owed.
+    // Flushes that are deferred.
     &[
         Kind::FileReclaim,
         Kind::Lazily,
-        Kind::Claim,
-        Kind::Rescue,
+        Kind::Reuse,
+        Kind::Reinstate,
         Kind::WriteFile,
         Kind::Pay,
         Kind::CatchUp,
         Kind::OwnLazily,
         Kind::Undisturbed,
     ],
-    // Flushes of both halves that are owed at once, and CPUs that are not disturbed for one of them.
+    // Flushes of both halves that are deferred at once, and CPUs that are not disturbed for one of them.
     &[
         Kind::Lazily,
-        Kind::Claim,
+        Kind::Reuse,
         Kind::OwnLazily,
         Kind::Undisturbed,
     ],

@@ -29,7 +29,7 @@ impl Swarm {
                 into.push(match rng.below(4) {
                     0 => EngineOp::MapOwn { own },
                     1 => EngineOp::Pay,
-                    _ => EngineOp::ClaimOwn { own },
+                    _ => EngineOp::ReuseOwn { own },
                 });
             }
             Kind::UnlinkOwn => {

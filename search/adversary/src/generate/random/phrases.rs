@@ -78,8 +78,8 @@ impl Phrase<'_> {
             Kind::Tour => self.tour(rng),
             Kind::FileReclaim => self.put(EngineOp::Reclaim { file }),
             Kind::Lazily => self.reclaim_lazily(rng),
-            Kind::Claim => self.put(EngineOp::Claim { file }),
-            Kind::Rescue => self.put(EngineOp::Rescue { file }),
+            Kind::Reuse => self.put(EngineOp::Reuse { file }),
+            Kind::Reinstate => self.put(EngineOp::Reinstate { file }),
             Kind::WriteFile => self.put(EngineOp::WriteFile { file }),
             Kind::Pay => self.put(EngineOp::Pay),
             Kind::CatchUp => self.put(EngineOp::CatchUp),
@@ -277,7 +277,7 @@ impl Phrase<'_> {
         }
     }
 
-    /// Reclaims files without a flush, and perhaps claims what it has reclaimed.
+    /// Reclaims files without a flush, and perhaps reuses what it has reclaimed.
     fn reclaim_lazily(&mut self, rng: &mut Rng) {
         let file = self.file;
         let others = match rng.below(3) {
@@ -289,13 +289,13 @@ impl Phrase<'_> {
             let own = rng.pick(&self.swarm.own);
             self.put(EngineOp::ReclaimWithOwn { files, own });
             if rng.one_in(3) {
-                self.put(EngineOp::ClaimOwn { own });
+                self.put(EngineOp::ReuseOwn { own });
             }
         } else {
             self.put(EngineOp::ReclaimLazily { files });
         }
         if rng.one_in(2) {
-            self.put(EngineOp::Claim { file });
+            self.put(EngineOp::Reuse { file });
         }
     }
 
@@ -359,7 +359,7 @@ impl Phrase<'_> {
                 whole,
             },
             1 => EngineOp::UnmapAtOnce { space, page, whole },
-            _ => EngineOp::UnmapJoined { space, page },
+            _ => EngineOp::UnmapCoalesced { space, page },
         });
     }
 

@@ -52,12 +52,12 @@ struct Capture {
 /// How many ranges and how many captures a batch keeps.
 const KEPT: usize = 8;
 
-/// Ends a batch whose flush may be owed; as of which stamp it is. The caller decides what becomes of the frames.
-pub(super) fn owe(batch: &mut SmallBatch<'_, '_, Frame>) -> Option<Stamp> {
-    match batch.finish_owed() {
-        Outcome::Owed(owed) => {
-            let stamp = owed.stamp();
-            owed.for_each(drop);
+/// Ends a batch whose flush may be deferred; as of which stamp it is. The caller decides what becomes of the frames.
+pub(super) fn defer(batch: &mut SmallBatch<'_, '_, Frame>) -> Option<Stamp> {
+    match batch.finish_deferred() {
+        Outcome::Deferred(deferred) => {
+            let stamp = deferred.stamp();
+            deferred.for_each(drop);
             Some(stamp)
         }
         Outcome::Flushed(frames) => {
@@ -76,7 +76,7 @@ pub(super) struct Open<'k, 'm> {
     changed: [Option<Changed>; KEPT],
     captures: [Option<Capture>; KEPT],
     /// Spaces in which it has met entries that another CPU has changed.
-    unsettled: u16,
+    unflushed: u16,
 }
 
 impl Open<'_, '_> {
@@ -166,7 +166,7 @@ impl<'k, 'm> Desk<'k, 'm> {
                 began: 0,
                 changed: [None; KEPT],
                 captures: [None; KEPT],
-                unsettled: 0,
+                unflushed: 0,
             });
         });
     }
@@ -246,7 +246,7 @@ impl<'k, 'm> Desk<'k, 'm> {
         }
         // Nothing of the huge mapping is looked for twice: the CPU that cleared it may not have flushed.
         if found_empty || end > HUGE || !any {
-            open.unsettled |= 1 << slot;
+            open.unflushed |= 1 << slot;
         }
         open.remember(Changed {
             slot,
@@ -274,7 +274,7 @@ impl<'k, 'm> Desk<'k, 'm> {
         let right = bit(takes.right);
         let captures = takes.capture && takes.right == Right::Write;
         let (page, end) = (range.start.0, range.end().0);
-        let mut settles = end > 2 * WINDOW;
+        let mut flushes_pending = end > 2 * WINDOW;
         for window in (0..2).filter(|w| w * WINDOW < end && page < (w + 1) * WINDOW) {
             let upper = kernel.window_entry(slot, window);
             let word = upper.load(Relaxed);
@@ -283,7 +283,7 @@ impl<'k, 'm> Desk<'k, 'm> {
                     let range = PageRange::one(Page(window * WINDOW), PageSize::Large);
                     open.batch.changed(space, range, Scope::Leaf);
                 } else {
-                    settles = true;
+                    flushes_pending = true;
                 }
                 continue;
             }
@@ -294,7 +294,7 @@ impl<'k, 'm> Desk<'k, 'm> {
                 let entry = kernel.entry(slot, at);
                 let entry = entry.filter(|entry| entry.load(Relaxed) & granted == granted);
                 let Some(entry) = entry else {
-                    settles = true;
+                    flushes_pending = true;
                     continue;
                 };
                 let old = entry.fetch_and(!right, AcqRel);
@@ -317,8 +317,8 @@ impl<'k, 'm> Desk<'k, 'm> {
                 open.batch.changed(space, range, Scope::Leaf);
             }
         }
-        if settles {
-            open.unsettled |= 1 << slot;
+        if flushes_pending {
+            open.unflushed |= 1 << slot;
         }
         open.remember(Changed {
             slot,
@@ -337,7 +337,7 @@ impl<'k, 'm> Desk<'k, 'm> {
         let upper = kernel.window_entry(slot, window);
         let word = upper.load(Relaxed);
         let table = word & tables::PRESENT != 0 && word & tables::TABLE != 0;
-        // Another CPU may have mapped something meanwhile, and a marker says what must be settled.
+        // Another CPU may have mapped something meanwhile, and a marker says what must be flushed.
         let idle = |at: u64| {
             let entry = kernel.entry(slot, at);
             entry.is_none_or(|entry| entry.load(Relaxed) == 0)
@@ -357,7 +357,7 @@ impl<'k, 'm> Desk<'k, 'm> {
     fn ended(&self, open: &mut Open<'k, 'm>) {
         let kernel = self.kernel;
         if open.purpose == Purpose::Call {
-            kernel.settle_all(std::mem::take(&mut open.unsettled));
+            kernel.flush_all_pending(std::mem::take(&mut open.unflushed));
         }
         for Capture { slot, page, frame } in
             std::mem::take(&mut open.captures).into_iter().flatten()
@@ -372,7 +372,7 @@ impl<'k, 'm> Desk<'k, 'm> {
             });
             if protected {
                 // It may have been given the right back, and lost it again.
-                kernel.engine.settle_deferred(space);
+                kernel.engine.flush_pending_batches(space);
                 kernel.capture(frame, 1);
             }
             kernel.unlock(slot);
@@ -423,7 +423,7 @@ impl<'k, 'm> Desk<'k, 'm> {
                 began,
                 changed,
                 captures,
-                unsettled,
+                unflushed,
             } = open;
             drop(batch);
             let mut end = Open {
@@ -432,7 +432,7 @@ impl<'k, 'm> Desk<'k, 'm> {
                 began,
                 changed,
                 captures,
-                unsettled,
+                unflushed,
             };
             self.ended(&mut end);
         });

@@ -1,7 +1,7 @@
-//! Files of one page, that several spaces map: read in, written, taken out of memory at once or lazily, claimed,
+//! Files of one page, that several spaces map: read in, written, taken out of memory at once or lazily, reused,
 //! taken back. All under the lock of the file.
 
-use super::batches::owe;
+use super::batches::defer;
 use super::state::{Held, Kernel, MARKER, SECRET, What, peek, set};
 use crate::coverage::Happening;
 use crate::generated::program::{FILE_PAGES, FILES, SPACES};
@@ -30,7 +30,7 @@ impl<'m> Kernel<'m> {
         if let old @ 1.. = peek(&self.shadows[file]) {
             for slot in self.mappers(file) {
                 let space = self.space(slot);
-                self.engine.settle_residue(self.residue(Frame(old)), space);
+                self.engine.flush_before_refill(self.deferred_flush(Frame(old)), space);
             }
         }
         self.fill(frame, peek(&self.disks[file]));
@@ -52,7 +52,7 @@ impl<'m> Kernel<'m> {
         self.lock_word(&self.file_locks[file]);
         if let frame @ 1.. = peek(&self.slots[file]) {
             let mut batch = self.batch::<Held<'_, '_>>(Purpose::Reclaim);
-            let mut unsettled = 0u16;
+            let mut unflushed = 0u16;
             for slot in self.mappers(file) {
                 let Some(space) = self.lock(slot) else {
                     continue;
@@ -68,14 +68,14 @@ impl<'m> Kernel<'m> {
                     let range = PageRange::base(Page(FILE_PAGES[file]), 1);
                     batch.changed(space, range, Scope::Leaf);
                 } else {
-                    unsettled |= 1 << slot;
+                    unflushed |= 1 << slot;
                 }
                 self.unlock(slot);
             }
             for held in batch.finish() {
                 drop(held);
             }
-            self.settle_all(unsettled);
+            self.flush_all_pending(unflushed);
             set(&self.disks[file], self.content(Frame(frame)));
             self.capture(Frame(frame), 1);
             // Bytes stored between the two are in the frame, and no CPU can store there any more.
@@ -85,9 +85,9 @@ impl<'m> Kernel<'m> {
         self.unlock_file(file);
     }
 
-    pub(super) fn settle_all(&self, slots: u16) {
+    pub(super) fn flush_all_pending(&self, slots: u16) {
         for slot in (0..SPACES).filter(|slot| slots >> slot & 1 != 0) {
-            self.engine.settle(self.space(slot));
+            self.engine.flush_pending(self.space(slot));
         }
     }
 
@@ -118,16 +118,16 @@ impl<'m> Kernel<'m> {
                 continue;
             }
             if let old @ 1.. = peek(&self.shadows[file]) {
-                self.claim_frame(Frame(old), Some(file));
+                self.reuse_frame(Frame(old), Some(file));
             }
             let frame = Frame(frame);
             for slot in self.mappers(file).filter(|&slot| held >> slot & 1 != 0) {
                 // Entries that lost the right to write, or all of it, and are not flushed.
-                self.engine.settle_deferred(self.space(slot));
+                self.engine.flush_pending_batches(self.space(slot));
             }
             set(&self.disks[file], self.content(frame));
             self.capture(frame, 1);
-            self.residue(frame).begin();
+            self.deferred_flush(frame).begin();
             for (slot, entry) in slots() {
                 let held = entry.load(Relaxed);
                 if held & tables::PRESENT == 0 {
@@ -143,12 +143,12 @@ impl<'m> Kernel<'m> {
             set(&self.slots[file], 0);
         }
         let taken_own = own.and_then(|own| Some((own, self.take_own_lazily(own, &mut batch)?)));
-        // Second actors may come: the entries are cleared and reported, and have no stamp yet.
+        // Later observers may come: the entries are cleared and reported, and have no stamp yet.
         for slot in (0..SPACES).filter(|slot| held >> slot & 1 != 0) {
             self.unlock(slot);
         }
         if taken.iter().any(Option::is_some) || taken_own.is_some() {
-            let stamp = owe(&mut batch);
+            let stamp = defer(&mut batch);
             if let Some((own, frame)) = taken_own {
                 self.has_taken_own(own, frame, stamp);
             }
@@ -157,12 +157,12 @@ impl<'m> Kernel<'m> {
                 match stamp {
                     Some(stamp) => {
                         set(&self.shadows[file], frame.0);
-                        set(self.debtor(frame), file as u64);
+                        set(self.deferrer(frame), file as u64);
                         self.hw.note(Event::FrameFreed { frame, frames: 1 });
-                        self.residue(frame).owe(stamp);
+                        self.deferred_flush(frame).defer(stamp);
                     }
                     None => {
-                        self.residue(frame).clear();
+                        self.deferred_flush(frame).clear();
                         self.release(What::Single(frame));
                     }
                 }
@@ -175,16 +175,16 @@ impl<'m> Kernel<'m> {
         }
     }
 
-    /// Takes a frame that owes a flush, if no other CPU has. `locked` is the file whose lock is held.
-    pub(super) fn claim_frame(&self, frame: Frame, locked: Option<usize>) {
-        if self.engine.claim(self.residue(frame)).is_none() {
+    /// Takes a frame that has a deferred flush, if no other CPU has. `locked` is the file whose lock is held.
+    pub(super) fn reuse_frame(&self, frame: Frame, locked: Option<usize>) {
+        if self.engine.flush_before_reuse(self.deferred_flush(frame)).is_none() {
             return;
         }
-        self.hw.happen(Happening::Claimed);
+        self.hw.happen(Happening::Reusable);
         self.hw.note(Event::FrameAllocated { frame, frames: 1 });
         self.fill(frame, SECRET);
         // The frame is ours, so no other CPU changes whose it was.
-        let file = peek(self.debtor(frame)) as usize;
+        let file = peek(self.deferrer(frame)) as usize;
         if locked != Some(file) {
             self.lock_word(&self.file_locks[file]);
         }
@@ -198,13 +198,13 @@ impl<'m> Kernel<'m> {
         self.free_singles.fetch_or(1 << index, Release);
     }
 
-    pub(super) fn rescue(&self, file: usize) {
+    pub(super) fn reinstate(&self, file: usize) {
         self.lock_word(&self.file_locks[file]);
         let (slot, shadow) = (peek(&self.slots[file]), peek(&self.shadows[file]));
         if slot == 0 && shadow != 0 {
             let frame = Frame(shadow);
-            if self.residue(frame).rescue(&self.engine) {
-                self.hw.note(Event::FrameRescued { frame });
+            if self.deferred_flush(frame).reinstate(&self.engine) {
+                self.hw.note(Event::FrameReinstated { frame });
                 set(&self.slots[file], shadow);
                 set(&self.shadows[file], 0);
                 for slot in self.mappers(file) {

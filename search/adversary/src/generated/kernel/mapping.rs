@@ -245,7 +245,7 @@ impl<'m> Kernel<'m> {
             batch.table_unlinked(space, range, Held { kernel: self, what });
             drop(batch.finish());
             // What others have cleared here and not flushed.
-            self.engine.settle_deferred(space);
+            self.engine.flush_pending_batches(space);
             for (page, frame) in old.into_iter().flatten() {
                 self.capture(frame, 1);
                 self.hw.copy_frames(frame, block.plus(page % WINDOW), 1);

@@ -6,16 +6,16 @@
 //! place, so a run that goes wrong goes wrong in the engine:
 //!
 //! * an entry is changed under the lock of its space, and reported before that is dropped;
-//! * a page goes to a place that was emptied only after [`Engine::settle_deferred`], and after
-//!   [`Engine::settle_residue`] where a marker stands;
-//! * a CPU that relies on an entry that another has cleared or protected settles first;
+//! * a page goes to a place that was emptied only after [`Engine::flush_pending_batches`], and after
+//!   [`Engine::flush_before_refill`] where a marker stands;
+//! * a CPU that relies on an entry that another has cleared or protected flushes what is pending first;
 //! * a file's page goes out lazily only if it is mapped read-only everywhere and every earlier change has been flushed;
-//!   its residue begins before the first entry is cleared, and stands before the file's lock is dropped (those of the
-//!   spaces are dropped before that); the page comes back by rescue, or anew after the residue was settled;
+//!   its deferred flush begins before the first entry is cleared, and stands before the file's lock is dropped (those of the
+//!   spaces are dropped before that); the page comes back by reinstate, or anew after the deferred flush was flushed;
 //! * a frame is free when the batch that holds it gives it out; the kernel owns it from that moment, so
 //!   that any use of an old translation is one of a frame with a new owner (C1);
 //! * a block of contiguous entries is taken apart before one of its entries changes, unless all of them go;
-//! * a flush that tasks share raises no debt: whoever takes the space's lock while one is outstanding flushes first;
+//! * a flush that tasks share raises no deferred flush: whoever takes the space's lock while one is outstanding flushes first;
 //! * a frame that bears no speculation goes after [`Engine::quiesce`];
 //! * content is captured after the flush, under the lock, while the entry is still protected;
 //! * a space ends when no CPU runs it; an idle CPU does not count;
@@ -31,7 +31,7 @@
 //! | [`spaces`] | running, idling, accesses; spaces that end and begin anew |
 //! | [`mapping`] | mapping, and moving what is mapped |
 //! | [`contiguous`] | blocks of contiguous entries |
-//! | [`joined`] | pages that go with a flush that tasks share |
+//! | [`coalesced`] | pages that go with a flush that tasks share |
 //! | [`withdrawn`] | frames that bear no speculation |
 //! | [`postconditions`] | what calls promise when they return |
 //! | [`own_half`] | the kernel's own mappings: taken away, used again, and its text |
@@ -43,13 +43,13 @@
 //! | [`run`] | a run, from the machine to the timeline |
 //!
 //! [`Engine::quiesce`]: quell::Engine::quiesce
-//! [`Engine::settle_deferred`]: quell::Engine::settle_deferred
-//! [`Engine::settle_residue`]: quell::Engine::settle_residue
+//! [`Engine::flush_pending_batches`]: quell::Engine::flush_pending_batches
+//! [`Engine::flush_before_refill`]: quell::Engine::flush_before_refill
 
 mod batches;
 mod contiguous;
 mod files;
-mod joined;
+mod coalesced;
 mod layout;
 mod mapping;
 mod operations;

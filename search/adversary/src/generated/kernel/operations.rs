@@ -86,7 +86,7 @@ impl<'k, 'm> Desk<'k, 'm> {
             EngineOp::UnmapAtOnce { space, page, whole } => {
                 kernel.unmap_at_once(space.into(), page, whole);
             }
-            EngineOp::UnmapJoined { space, page } => kernel.unmap_joined(space.into(), page),
+            EngineOp::UnmapCoalesced { space, page } => kernel.unmap_coalesced(space.into(), page),
             EngineOp::UnlinkAtOnce {
                 space,
                 window,
@@ -105,7 +105,7 @@ impl<'k, 'm> Desk<'k, 'm> {
             EngineOp::UnlinkOwn if self.begun.get() => kernel.unlink_own(),
             EngineOp::UnlinkOwn => {}
             EngineOp::UnmapOwnLazily { own } => kernel.unmap_own_lazily(own.into()),
-            EngineOp::ClaimOwn { own } => kernel.claim_own(own.into()),
+            EngineOp::ReuseOwn { own } => kernel.reuse_own(own.into()),
             EngineOp::Patch { own } => kernel.patch(own.into()),
             EngineOp::Confirm { space, page, pages } => kernel.confirm(space.into(), page, pages),
             EngineOp::Unprotect { space, page, right } => {
@@ -119,14 +119,14 @@ impl<'k, 'm> Desk<'k, 'm> {
             EngineOp::Reclaim { file } => kernel.reclaim(file.into()),
             EngineOp::ReclaimLazily { files } => kernel.reclaim_lazily(files, None),
             EngineOp::ReclaimWithOwn { files, own } => kernel.reclaim_with_own(files, own.into()),
-            EngineOp::Claim { file } => {
+            EngineOp::Reuse { file } => {
                 if let frame @ 1.. = peek(&kernel.shadows[usize::from(file)]) {
-                    kernel.claim_frame(Frame(frame), None);
+                    kernel.reuse_frame(Frame(frame), None);
                 }
             }
-            EngineOp::Rescue { file } => kernel.rescue(file.into()),
+            EngineOp::Reinstate { file } => kernel.reinstate(file.into()),
             EngineOp::WriteFile { file } => kernel.write_file(file.into(), self.next_value(12)),
-            EngineOp::Pay => kernel.engine.pay_all(),
+            EngineOp::Pay => kernel.engine.flush_deferred(),
             EngineOp::CatchUp => kernel.engine.catch_up(),
             EngineOp::Offline => self.offline(),
             EngineOp::Online => self.online(),

@@ -2,9 +2,9 @@
 //! lock.
 //!
 //! The first half of its pages have global entries, the others have not. A page that was taken away lazily may be
-//! mapped again once its stamp is settled, and its frame goes to a new owner by a claim.
+//! mapped again once its stamp is flushed, and its frame goes to a new owner by a reuse.
 
-use super::batches::owe;
+use super::batches::defer;
 use super::own_state::Taken;
 use super::state::{Held, Kernel, Mode, SECRET, SmallBatch, Space, What};
 use crate::cell::AdversaryWord;
@@ -103,7 +103,7 @@ impl Kernel<'_> {
                 return;
             };
             if let Some(stamp) = self.own.taken[own].get().and_then(|taken| taken.stamp) {
-                self.engine.settle_stamp(stamp);
+                self.engine.flush_until(stamp);
             }
             self.fill(frame, own as u64 + 1);
             let global = if Self::is_global(own) {
@@ -174,7 +174,7 @@ impl Kernel<'_> {
             drop(batch.finish());
             let me = self.me();
             context::with(|core| core.set_call_began(me, began));
-            // Others were unmapped before, and owe their flush.
+            // Others were unmapped before, and defer their flush.
             for range in unmapped.into_iter().flatten() {
                 self.hw.note(Event::ReturnedUnmap { root: ROOT, range });
             }
@@ -190,7 +190,7 @@ impl Kernel<'_> {
             self.give_away_own(own);
             let mut batch = self.batch(Purpose::Lazy);
             if let Some(frame) = self.take_own_lazily(own, &mut batch) {
-                let stamp = owe(&mut batch);
+                let stamp = defer(&mut batch);
                 self.has_taken_own(own, frame, stamp);
             }
         });
@@ -204,7 +204,7 @@ impl Kernel<'_> {
         });
     }
 
-    /// Takes a page away for a batch that may owe its flush. Called under the lock of the half.
+    /// Takes a page away for a batch that may defer its flush. Called under the lock of the half.
     pub(super) fn take_own_lazily<'k>(
         &'k self,
         own: usize,
@@ -214,30 +214,30 @@ impl Kernel<'_> {
             return None;
         }
         let frame = self.clear_own(own)?;
-        self.residue(frame).begin();
+        self.deferred_flush(frame).begin();
         let range = PageRange::base(Page(page_of(own)), 1);
         batch.unmapped(self.own_space(own), range, frame);
         Some(frame)
     }
 
-    /// The flush is owed as of that stamp, or done.
+    /// The flush is deferred as of that stamp, or done.
     pub(super) fn has_taken_own(&self, own: usize, frame: Frame, stamp: Option<Stamp>) {
         match stamp {
             Some(stamp) => {
                 self.hw.note(Event::FrameFreed { frame, frames: 1 });
-                self.residue(frame).owe(stamp);
+                self.deferred_flush(frame).defer(stamp);
                 let stamp = Some(stamp);
                 self.own.taken[own].set(Some(Taken { frame, stamp }));
             }
             None => {
-                self.residue(frame).clear();
+                self.deferred_flush(frame).clear();
                 self.release(What::Single(frame));
             }
         }
     }
 
     /// Gives the frame that was taken away lazily at a page to a new owner.
-    pub(super) fn claim_own(&self, own: usize) {
+    pub(super) fn reuse_own(&self, own: usize) {
         self.with_own(|| self.give_away_own(own));
     }
 
@@ -245,10 +245,10 @@ impl Kernel<'_> {
         let Some(Taken { frame, .. }) = self.own.taken[own].take() else {
             return;
         };
-        if self.engine.claim(self.residue(frame)).is_none() {
+        if self.engine.flush_before_reuse(self.deferred_flush(frame)).is_none() {
             return;
         }
-        self.hw.happen(Happening::Claimed);
+        self.hw.happen(Happening::Reusable);
         self.hw.note(Event::FrameAllocated { frame, frames: 1 });
         self.judge_own();
         self.fill(frame, SECRET);

@@ -14,8 +14,8 @@ use crate::hardware::Adversary;
 use crate::names::Address;
 use crate::stage::{Hw, Stage};
 use quell::{
-    Batch, Engine, Extent, Frame, JoinedFlushes, KernelEntries, LedgerEntry, Page, PageRange,
-    PerCpu, Purpose, Residue, Scope, TagPolicy, Word,
+    Batch, Engine, Extent, Frame, CoalescedFlushes, KernelEntries, LedgerEntry, Page, PageRange,
+    PerCpu, Purpose, DeferredFlush, Scope, TagPolicy, Word,
 };
 use quell_vm::contract::timeline::Line;
 use quell_vm::machine::{Machine, MemoryMap, Node};
@@ -85,16 +85,16 @@ pub(in crate::generated) fn perform(
         spaces: std::array::from_fn(|slot| std::array::from_fn(|_| space(slot))),
         lives: std::array::from_fn(|slot| word(u64::from(slot < usize::from(shape.spaces)))),
         locks: std::array::from_fn(|_| word(0)),
-        joined: ManuallyDrop::new(std::array::from_fn(|_| {
-            std::array::from_fn(|_| JoinedFlushes::new())
+        coalesced: ManuallyDrop::new(std::array::from_fn(|_| {
+            std::array::from_fn(|_| CoalescedFlushes::new())
         })),
         sharing: std::array::from_fn(|_| word(0)),
         file_locks: std::array::from_fn(|_| word(0)),
         slots: std::array::from_fn(|_| word(0)),
         disks: std::array::from_fn(|file| word(file as u64 + 1)),
         shadows: std::array::from_fn(|_| word(0)),
-        debtors: std::array::from_fn(|_| word(0)),
-        residues: std::array::from_fn(|_| Residue::new()),
+        deferrers: std::array::from_fn(|_| word(0)),
+        deferred_flushes: std::array::from_fn(|_| DeferredFlush::new()),
         free_singles: word((1 << SINGLES) - 1),
         free_blocks: word((1 << layout.blocks) - 1),
         free_tables: word((1 << layout.leaves()) - 1),
@@ -169,15 +169,15 @@ impl Kernel<'_> {
                 own.then(|| "lock of the kernel's own half".into())
             })
             .or_else(|| at.numbered("lock of space", &self.locks[..]))
-            .or_else(|| at.numbered("shared flushes of space", &self.joined[..]))
+            .or_else(|| at.numbered("shared flushes of space", &self.coalesced[..]))
             .or_else(|| at.numbered("life of space", &self.lives[..]))
             .or_else(|| at.numbered("lock of file", &self.file_locks[..]))
             .or_else(|| at.numbered("flag", &self.told[..]))
             .or_else(|| at.numbered("batch", &self.busy[..]))
             .or_else(|| {
-                let index = self.residues.iter().position(|one| at.lies_in(one))?;
+                let index = self.deferred_flushes.iter().position(|one| at.lies_in(one))?;
                 let frame = self.layout.single(index as u64);
-                Some(format!("residue of frame {:#x}", frame.0))
+                Some(format!("deferred_flush of frame {:#x}", frame.0))
             })
             .or_else(|| at.of_engine(&self.engine, ledger))
             .or_else(|| {

@@ -11,8 +11,8 @@ use crate::generated::program::{
 use crate::stage::Hw;
 use crate::tables;
 use quell::{
-    AddressSpace, Batch, Break, Engine, Extent, Frame, Hardware, InPlace, JoinedFlushes, Purpose,
-    Residue, Word,
+    AddressSpace, Batch, Break, Engine, Extent, Frame, Hardware, InPlace, CoalescedFlushes, Purpose,
+    DeferredFlush, Word,
 };
 use quell_vm::machine::{Event, Level, Machine};
 use quell_zero::Clear;
@@ -60,7 +60,7 @@ pub(super) struct Kernel<'m> {
     pub(super) lives: [AdversaryWord; SPACES],
     pub(super) locks: [AdversaryWord; SPACES],
     /// What tasks that share flushes of a space ask, of each of its lives.
-    pub(super) joined: ManuallyDrop<[[JoinedFlushes<Hw>; LIVES]; SPACES]>,
+    pub(super) coalesced: ManuallyDrop<[[CoalescedFlushes<Hw>; LIVES]; SPACES]>,
     /// How many of these are outstanding. Under the space's lock, but for the end of one.
     pub(super) sharing: [AdversaryWord; SPACES],
     pub(super) file_locks: [AdversaryWord; FILES],
@@ -71,8 +71,8 @@ pub(super) struct Kernel<'m> {
     /// The frame that was taken from the file lazily; 0 if none. Under the file's lock.
     pub(super) shadows: [AdversaryWord; FILES],
     /// The file that a lazily taken frame was taken from. Whose the frame is alone may look.
-    pub(super) debtors: [AdversaryWord; SINGLES as usize],
-    pub(super) residues: [Residue<Hw>; SINGLES as usize],
+    pub(super) deferrers: [AdversaryWord; SINGLES as usize],
+    pub(super) deferred_flushes: [DeferredFlush<Hw>; SINGLES as usize],
     /// Which frames are free, as sets.
     pub(super) free_singles: AdversaryWord,
     pub(super) free_blocks: AdversaryWord,
@@ -185,7 +185,7 @@ impl<'m> Kernel<'m> {
     /// or `None`, and the lock is not taken.
     pub(super) fn lock(&self, slot: usize) -> Option<&Space> {
         let space = self.lock_to_share(slot)?;
-        self.settle_shared(slot, space);
+        self.flush_pending_shared(slot, space);
         Some(space)
     }
 
@@ -286,12 +286,12 @@ impl<'m> Kernel<'m> {
         self.hw.write_frame(frame, 0, &value.to_le_bytes());
     }
 
-    pub(super) fn residue(&self, frame: Frame) -> &Residue<Hw> {
-        &self.residues[(frame.0 - self.layout.single(0).0) as usize]
+    pub(super) fn deferred_flush(&self, frame: Frame) -> &DeferredFlush<Hw> {
+        &self.deferred_flushes[(frame.0 - self.layout.single(0).0) as usize]
     }
 
-    pub(super) fn debtor(&self, frame: Frame) -> &AdversaryWord {
-        &self.debtors[(frame.0 - self.layout.single(0).0) as usize]
+    pub(super) fn deferrer(&self, frame: Frame) -> &AdversaryWord {
+        &self.deferrers[(frame.0 - self.layout.single(0).0) as usize]
     }
 
     // Tables. All under the lock of the space.
@@ -324,7 +324,7 @@ impl<'m> Kernel<'m> {
             let table = self.take_table()?;
             // Another table, or a large page, may have gone from there, and its flush be outstanding.
             if self.hw.tlb_rules().break_before_make == Break::Translation {
-                self.engine.settle_deferred(self.space(slot));
+                self.engine.flush_pending_batches(self.space(slot));
             }
             self.link(window, table);
         }
@@ -345,9 +345,9 @@ impl<'m> Kernel<'m> {
     pub(super) fn make_ready(&self, space: &Space, held: u64) {
         if held & MARKER != 0 {
             self.engine
-                .settle_residue(self.residue(Frame(held >> 12)), space);
+                .flush_before_refill(self.deferred_flush(Frame(held >> 12)), space);
         }
-        self.engine.settle_deferred(space);
+        self.engine.flush_pending_batches(space);
     }
 
     pub(super) fn file_at(page: u64) -> Option<usize> {

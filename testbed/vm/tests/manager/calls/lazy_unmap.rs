@@ -3,7 +3,7 @@
 use super::*;
 
 #[test]
-fn clean_pages_that_were_taken_lazily_are_rescued() {
+fn clean_pages_that_were_taken_lazily_are_reinstated() {
     let policy = Policy::only(Mechanism::LazyUnmap);
     let program = Program::start(Options {
         policy,
@@ -61,12 +61,12 @@ fn clean_pages_that_were_taken_lazily_are_rescued() {
     assert_eq!(
         program
             .machine
-            .rescued
+            .reinstated
             .load(std::sync::atomic::Ordering::Relaxed),
         3
     );
     program.vm.check().unwrap();
-    // An allocation claims the other frames when memory is short; the program reads their pages from the device after
+    // An allocation reuses the other frames when memory is short; the program reads their pages from the device after
     // that.
     let hog = program.call(anonymous(400 * PAGE, PageSize::Base)).unwrap();
     for page in 0..400 {

@@ -48,7 +48,7 @@ pub struct TestMachine {
     pub handler: OnceLock<Box<dyn Fn() + Send + Sync>>,
     clock: AtomicU64,
     pub interrupts: AtomicU64,
-    pub rescued: AtomicU64,
+    pub reinstated: AtomicU64,
     /// Turns of waiting loops so far.
     pub turns: AtomicU64,
     /// How often the manager has asked for a table's words.
@@ -82,7 +82,7 @@ impl TestMachine {
             handler: OnceLock::new(),
             clock: AtomicU64::new(0),
             interrupts: AtomicU64::new(0),
-            rescued: AtomicU64::new(0),
+            reinstated: AtomicU64::new(0),
             turns: AtomicU64::new(0),
             tables_read: AtomicU64::new(0),
             at_copy: Mutex::default(),
@@ -375,8 +375,8 @@ unsafe impl Machine for TestMachine {
     }
     fn note(&self, event: Event) {
         match event {
-            Event::FrameRescued { .. } => {
-                self.rescued.fetch_add(1, Relaxed);
+            Event::FrameReinstated { .. } => {
+                self.reinstated.fetch_add(1, Relaxed);
             }
             // The next owner must not rely on the words that the last one has left.
             Event::FrameAllocated { frame, frames } => {

@@ -8,9 +8,9 @@
  *
  * Above it stand
  *
- *   - quell_reclaim.c: batches of many mms, and debts;
+ *   - quell_reclaim.c: batches of many mms, and deferred flushes;
  *   - mm/quell.c: write protection of file pages before they are written, with such a batch;
- *   - mm/quell_lazy.c: clean file pages that reclaim takes away, whose flush may be owed;
+ *   - mm/quell_lazy.c: clean file pages that reclaim takes away, whose flush may be deferred;
  *   - quell_unmap.c: what a task unmaps, until try_to_unmap_flush();
  *   - quell_init.c: the command line, the beginning, what was counted.
  *
@@ -56,7 +56,7 @@ struct quell_zero_plan quell_zero_plan __ro_after_init;
 /* What is kept of an mm. */
 struct quell_mm {
 	struct quell_space space;
-	struct quell_joined joined;
+	struct quell_coalesced coalesced;
 };
 static struct kmem_cache *mm_cache __ro_after_init;
 
@@ -221,7 +221,7 @@ static struct quell_mm *quell_mm_of(struct mm_struct *mm)
 static void quell_space_make(struct mm_struct *mm, struct quell_mm *made)
 {
 	quell_check(quell_space_new(&quell_engine, &made->space, __pa(mm->pgd) >> PAGE_SHIFT));
-	memset(&made->joined, 0, sizeof(made->joined));
+	memset(&made->coalesced, 0, sizeof(made->coalesced));
 	mm->context.quell = &made->space;
 	/* A child's is a copy of its parent's, and nothing of the child was ever reclaimed. */
 	atomic_set(&mm->tlb_flush_batched, 0);
@@ -356,8 +356,8 @@ void quell_mm_flush(struct mm_struct *mm, unsigned long start,
 		range = quell_range_of(&buffer, start, end, stride_shift);
 		preempt_disable();
 		if (!range && freed_tables && quell_may_join(mm))
-			quell_expect(quell_flush_joined_here(&quell_engine, this_cpu_read(quell_this.cpu), space,
-						     &quell_mm_of(mm)->joined));
+			quell_expect(quell_flush_coalesced_here(&quell_engine, this_cpu_read(quell_this.cpu), space,
+						     &quell_mm_of(mm)->coalesced));
 		else
 			quell_flush_space(space, range, scope);
 		preempt_enable();
@@ -366,14 +366,14 @@ void quell_mm_flush(struct mm_struct *mm, unsigned long start,
 }
 
 /* For a task that has found an entry that reclaim cleared. Under the table's lock. */
-void quell_mm_settle(struct mm_struct *mm)
+void quell_mm_flush_pending(struct mm_struct *mm)
 {
 	preempt_disable();
-	quell_check(quell_settle(&quell_engine, mm->context.quell));
+	quell_check(quell_flush_pending(&quell_engine, mm->context.quell));
 	preempt_enable();
 }
 
-void quell_settled(void)
+void quell_flushed(void)
 {
 	preempt_disable();
 	quell_check(quell_quiesce(&quell_engine));

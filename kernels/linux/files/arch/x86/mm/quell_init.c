@@ -18,7 +18,7 @@
 #include "quell.h"
 
 /*
- * So many batches can be owed at once; one more pays for the others first. A CPU that is a sixteenth of them behind
+ * So many batches can be deferred at once; one more pays for the others first. A CPU that is a sixteenth of them behind
  * flushes by itself (quell_catch_up()), so it is a few batches long: then those of CPUs that reclaim have flushed long
  * before the frames are wanted. 12 KB.
  */

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 /*
- * quell in Linux: batches of reclaim, migration and writeback, and debts.
+ * quell in Linux: batches of reclaim, migration and writeback, and deferred flushes.
  *
  * A batch (struct quell_reclaim) holds a reference to each mm that it was told of: a space outlives the batches that
- * name it. It ends with a flush, or, if everything in it was clean and read-only, with a debt (S3), which has a number.
+ * name it. It ends with a flush, or, if everything in it was clean and read-only, with a deferred flush (S3), which has a number.
  */
 #include <linux/mm.h>
 #include <linux/quell_reclaim.h>
@@ -87,15 +87,15 @@ void quell_reclaim_finish(struct quell_reclaim *reclaim)
 	quell_reclaim_forget(reclaim);
 }
 
-/* What is owed stands in the spaces and in the ledger, not in the batch: the mms may go. */
-u64 quell_reclaim_owe(struct quell_reclaim *reclaim)
+/* The deferred flush stands in the spaces and in the ledger, not in the batch: the mms may go. */
+u64 quell_reclaim_defer(struct quell_reclaim *reclaim)
 {
 	struct quell_stamp stamp = { };
 
 	preempt_disable();
 	this_cpu_write(quell_this.reason, TLB_LOCAL_SHOOTDOWN);
-	/* A stamp of zero says that nothing is owed. */
-	if (quell_check(quell_batch_finish_owed(&reclaim->batch, NULL, &stamp)))
+	/* A stamp of zero says that no flush is deferred. */
+	if (quell_check(quell_batch_finish_deferred(&reclaim->batch, NULL, &stamp)))
 		quell_check(quell_batch_finish(&reclaim->batch, NULL));
 	quell_expect(quell_catch_up(&quell_engine));
 	this_cpu_write(quell_this.reason, TLB_LOCAL_MM_SHOOTDOWN);
@@ -151,10 +151,10 @@ void quell_reclaim_report(struct quell_reclaim *reclaim, struct mm_struct *mm,
 	preempt_enable();
 }
 
-/* Debts. */
+/* Deferred flushes. */
 
 /*
- * This CPU is in the kernel, where it waits for a page or reclaims: if it has not flushed for some debts it does so now,
+ * This CPU is in the kernel, where it waits for a page or reclaims: if it has not flushed for some deferred flushes it does so now,
  * and so is not interrupted as those are paid.
  */
 void quell_lazy_catch_up(void)
@@ -164,20 +164,20 @@ void quell_lazy_catch_up(void)
 	preempt_enable();
 }
 
-void quell_debt_settle(u64 number)
+void quell_deferral_flush_pending(u64 number)
 {
 	struct quell_stamp stamp = quell_stamp_of(number);
 
 	preempt_disable();
-	quell_check(quell_settle_stamp(&quell_engine, &stamp));
+	quell_check(quell_flush_until(&quell_engine, &stamp));
 	preempt_enable();
 }
 
-bool quell_debt_is_paid(u64 number)
+bool quell_deferral_is_paid(u64 number)
 {
 	struct quell_stamp stamp = quell_stamp_of(number);
-	struct quell_residue residue = { };
+	struct quell_deferred_flush deferred_flush = { };
 
-	quell_check(quell_residue_owe(&residue, &stamp));
-	return quell_is_paid(&quell_engine, &residue);
+	quell_check(quell_deferred_flush_defer(&deferred_flush, &stamp));
+	return quell_is_flushed(&quell_engine, &deferred_flush);
 }

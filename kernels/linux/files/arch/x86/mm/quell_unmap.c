@@ -2,7 +2,7 @@
 /*
  * quell in Linux: what a task unmaps, from try_to_unmap_one() to try_to_unmap_flush().
  *
- * Reclaim and migration have a batch while they unmap. Whether it is owed in the end is for mm/quell_lazy.c to say.
+ * Reclaim and migration have a batch while they unmap. Whether it is deferred in the end is for mm/quell_lazy.c to say.
  */
 #include <linux/mm.h>
 #include <linux/quell_reclaim.h>
@@ -13,7 +13,7 @@
 #include "quell.h"
 
 /*
- * From the first entry of an mm on, every second actor in it asks the engine, which knows what is outstanding: the count of
+ * From the first entry of an mm on, every later observer in it asks the engine, which knows what is outstanding: the count of
  * what is pending in the mm is not 0, and what is flushed is not counted there.
  */
 void quell_reclaim_add(struct mm_struct *mm, bool writable, unsigned long address)

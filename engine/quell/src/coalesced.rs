@@ -11,7 +11,7 @@
 //! A number that was taken while a flush is on its way is not served by it: a CPU may have flushed already, and walked
 //! the tables again, before that task wrote to them.
 //!
-//! The steps are [`Engine::flush_joined`](crate::Engine::flush_joined)'s; the words that it takes are here.
+//! The steps are [`Engine::flush_coalesced`](crate::Engine::flush_joined)'s; the words that it takes are here.
 
 use crate::cpu_set::CpuId;
 use crate::hardware::Hardware;
@@ -19,19 +19,19 @@ use crate::word::Word;
 use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
 /// The flushes of one space that tasks share: two words that the kernel keeps beside the space, and gives to
-/// [`Engine::flush_joined`](crate::Engine::flush_joined) with it. They are that space's alone, until it ends: with those of
+/// [`Engine::flush_coalesced`](crate::Engine::flush_joined) with it. They are that space's alone, until it ends: with those of
 /// another a task would take a flush of that space for its own.
 ///
 /// There are 2^48 numbers, and no comparison that wraps around: a space that takes a million a second has them for nine
 /// years.
-pub struct JoinedFlushes<H: Hardware> {
+pub struct CoalescedFlushes<H: Hardware> {
     /// The number that was given out last.
     asked: H::Word,
     /// A [`Served`].
     served: H::Word,
 }
 
-impl<H: Hardware> Default for JoinedFlushes<H> {
+impl<H: Hardware> Default for CoalescedFlushes<H> {
     fn default() -> Self {
         Self::new()
     }
@@ -64,10 +64,10 @@ impl Served {
     }
 }
 
-impl<H: Hardware> JoinedFlushes<H> {
+impl<H: Hardware> CoalescedFlushes<H> {
     /// None was asked for yet. Never waits.
     pub fn new() -> Self {
-        JoinedFlushes {
+        CoalescedFlushes {
             asked: H::Word::new(0),
             served: H::Word::new(0),
         }

@@ -1,7 +1,7 @@
 //! Flushes that tasks share.
 //!
 //! A task that takes its page away flushes after it has dropped the space's lock: several of them at the same time then
-//! share flushes. Such a flush raises no debt, so this kernel counts those that are outstanding, under the lock, as
+//! share flushes. Such a flush raises no deferred flush, so this kernel counts those that are outstanding, under the lock, as
 //! Linux' `tlb_flush_pending` does, and whoever takes the lock meanwhile flushes first. A task that shares a flush
 //! itself relies on no entry of another, and does not. The space does not end as long as one of its flushes is
 //! outstanding.
@@ -14,7 +14,7 @@ use std::sync::atomic::Ordering::{AcqRel, Relaxed};
 
 impl Kernel<'_> {
     /// Takes a page away that is no file's, and shares the flush.
-    pub(super) fn unmap_joined(&self, slot: usize, page: u64) {
+    pub(super) fn unmap_coalesced(&self, slot: usize, page: u64) {
         if Self::file_at(page).is_some() || self.here().masked {
             return;
         }
@@ -29,7 +29,7 @@ impl Kernel<'_> {
             let sharing = &self.sharing[slot];
             set(sharing, peek(sharing) + 1);
             self.unlock(slot);
-            self.engine.flush_joined(space, &self.joined[slot][life]);
+            self.engine.flush_coalesced(space, &self.coalesced[slot][life]);
             set(sharing, peek(sharing) - 1);
             if let Some(old) = old {
                 let range = PageRange::base(Page(page), 1);
@@ -41,7 +41,7 @@ impl Kernel<'_> {
     }
 
     /// Before anything relies on an entry of a space whose lock was just taken.
-    pub(super) fn settle_shared(&self, slot: usize, space: &Space) {
+    pub(super) fn flush_pending_shared(&self, slot: usize, space: &Space) {
         if peek(&self.sharing[slot]) != 0 {
             self.engine.flush_at_once(space, None, Scope::Tables);
         }

@@ -4,9 +4,9 @@ use super::*;
 
 pub(super) const ALL: &[Scenario] = &[
     // A page goes from a space for which the batch of CPU 0 has no place, and which CPU 1 runs.
-    Scenario::engine("unplaced-access")
+    Scenario::engine("overflow-access")
         .about("a batch has no place for the space of what it unmaps")
-        .finds(&["UnplacedUnflushed"])
+        .finds(&["OverflowUnflushed"])
         .must(Every, &[Engine(EscalatedBatch)])
         .start(|k| k.map(1, 0, frame(0), true))
         .each(|k, cpu| k.switch(cpu))
@@ -14,10 +14,10 @@ pub(super) const ALL: &[Scenario] = &[
         .cpu(read_twice),
     // Two pages go, one after the other, from a space for which the batch of CPU 0 has no place. CPU 1 finds them gone
     // before the batch is over, and relies on it: what it flushes for the first is not for the second.
-    Scenario::engine("unplaced-unmap")
-        .about("a second actor meets what no batch counts")
-        .finds(&["UnplacedNotOwed", "UnplacedReadAfterFlush"])
-        .must(Every, &[Engine(EscalatedBatch), Engine(PaidBySettle)])
+    Scenario::engine("overflow-unmap")
+        .about("a later observer meets what no batch counts")
+        .finds(&["OverflowNotPending", "OverflowReadAfterFlush"])
+        .must(Every, &[Engine(EscalatedBatch), Engine(FlushedPending)])
         .start(|k| {
             k.map(1, 0, frame(0), true);
             k.map(1, 1, frame(1), true);
@@ -33,9 +33,9 @@ pub(super) const ALL: &[Scenario] = &[
         }),
     // CPU 1 comes back to a space of which it has kept entries while a page goes from it, in a batch of CPU 0 that has no
     // place for it.
-    Scenario::engine("unplaced-load")
+    Scenario::engine("overflow-load")
         .about("a space is loaded again while what no batch counts goes from it")
-        .finds(&["UnplacedLooksFirst"])
+        .finds(&["OverflowLooksFirst"])
         .must(Every, &[Engine(EscalatedBatch)])
         .must(OwnTags, &[Engine(SwitchBehind)])
         .start(|k| k.map(1, 0, frame(0), true))
@@ -52,7 +52,7 @@ pub(super) const ALL: &[Scenario] = &[
             k.read(0);
         }),
     // CPU 1 leaves a space and comes back while a page goes from it, in a batch of CPU 0 that has no place for it.
-    Scenario::engine("unplaced-switch")
+    Scenario::engine("overflow-switch")
         .about("context switch against what no batch counts")
         .must(Every, &[Engine(EscalatedBatch)])
         .must(OwnTags, &[Engine(SwitchBehind)])
@@ -66,9 +66,9 @@ pub(super) const ALL: &[Scenario] = &[
             k.read(0);
         }),
     // A table is freed of a space for which the batch of CPU 0 has no place, and which CPU 1 keeps lazily.
-    Scenario::engine("unplaced-tables")
+    Scenario::engine("overflow-tables")
         .about("a table goes from a space for which there is no place")
-        .finds(&["UnplacedTablesAreLeaves"])
+        .finds(&["OverflowTablesAreLeaves"])
         .must(Every, &[Engine(EscalatedBatch), Machine(TableFreed)])
         .start(|k| {
             k.map(1, SECOND, frame(1), true);
@@ -83,7 +83,7 @@ pub(super) const ALL: &[Scenario] = &[
         }),
     // Two pages of the kernel's half go, one of them global and one not, in a batch of CPU 0 that has no place for them;
     // CPU 1 goes from one space to another and uses them.
-    Scenario::engine("unplaced-own")
+    Scenario::engine("overflow-own")
         .about("a batch has no place for the kernel's mappings")
         .must(Every, &[Engine(EscalatedBatch), Machine(KernelAccess)])
         .start(two_own_pages)
