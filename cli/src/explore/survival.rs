@@ -1,4 +1,5 @@
-//! `quell explore --generate --mutants --markdown`: what the adversary's own programs find, as `search/adversary/results/survival.txt`.
+//! `quell explore --generate --mutants --markdown`: what the adversary's own programs find, as
+//! `search/adversary/results/survival.txt`.
 
 use crate::output::say;
 use quell_adversary::generate::Campaign;

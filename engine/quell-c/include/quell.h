@@ -16,7 +16,7 @@
  *     NULL, memory holds nothing of its kind, or this CPU has no number or is not online. Refused are still all
  *     that quell_engine_new refuses, a CPU that comes online twice, a space that ends while it is used, and a frame for a
  *     batch that is full; and quell_is_online says false on a CPU that is not online.
- *   - Engines, spaces, deferred flushes and joined flushes stay where they are, and so does a batch whose flush was started.
+ *   - Engines, spaces, deferred_flushes and coalesced flushes stay where they are, and so does a batch whose flush was started.
  *     A space outlives the batches that were told of it, and is passed to no function during quell_space_retire or after
  *     it. Objects of two engines are never mixed.
  *   - One CPU at a time uses a batch, or initialises an object. Everything else may be called on any CPU at any time.
@@ -341,23 +341,23 @@ enum quell_counter {
     // System-wide tag rollovers.
     QUELL_COUNTER_ROLLOVERS,
     // Batches whose flush is deferred until reuse.
-    QUELL_COUNTER_DEFERRALS_TAKEN,
+    QUELL_COUNTER_FLUSHES_DEFERRED,
     // Batches that could not defer because the ledger was full.
     QUELL_COUNTER_DEFERRALS_REFUSED,
     // Frames reused whose deferred flush had been paid by other flushes.
-    QUELL_COUNTER_REUSES_FREE,
+    QUELL_COUNTER_REUSED_FREE,
     // Payments made for a reuse.
-    QUELL_COUNTER_PAID_BY_REUSE,
+    QUELL_COUNTER_FLUSHED_FOR_REUSE,
     // Payments made because an entry or a slot was about to be filled again.
-    QUELL_COUNTER_PAID_BY_REFILL,
+    QUELL_COUNTER_FLUSHED_FOR_REFILL,
     // Payments made by a later observer that met a cleared entry.
-    QUELL_COUNTER_PAID_BY_FLUSH_PENDING,
+    QUELL_COUNTER_FLUSHED_PENDING,
     // Payments made by a switch to an with a deferred flush space.
-    QUELL_COUNTER_PAID_BY_SWITCH,
+    QUELL_COUNTER_FLUSHED_BY_SWITCH,
     // Payments made in the background.
-    QUELL_COUNTER_PAID_BY_BACKGROUND,
+    QUELL_COUNTER_FLUSHED_IN_BACKGROUND,
     // CPUs that a payment found flushed already.
-    QUELL_COUNTER_PAID_BY_OTHERS,
+    QUELL_COUNTER_FOUND_FLUSHED,
     // Flushes by which a CPU caught up with the flush clock before an initiator asked it to.
     QUELL_COUNTER_CAUGHT_UP,
     // Frames taken back by the page they belonged to.
@@ -547,7 +547,8 @@ struct quell_setup {
     size_t slots_per_cpu;
     // Memory of the flush clock (S3), which the engine keeps. NULL if `ledger_entries` is 0.
     struct quell_ledger_entry *ledger;
-    // How many ledger entries there are: so many batches can defer their flush at once. 64 is plenty, 0 switches S3 off.
+    // How many ledger entries there are: so many batches can defer their flush at once. 64 is plenty, 0 switches S3
+    // off.
     size_t ledger_entries;
     // The optional functions; read once. NULL: there are none.
     const struct quell_hooks *hooks;
@@ -621,8 +622,8 @@ struct quell_need {
     bool break_first;
 };
 
-// What a frame defers: one word in the embedder's frame table. Zeroed memory is a deferred flush that has no deferred flush, and a
-// deferred flush has no deferred flush exactly while it is zero.
+// What a frame defers: one word in the embedder's frame table. Zeroed memory is a deferred flush that has no deferred
+// flush, and a deferred flush has no deferred flush exactly while it is zero.
 struct QUELL_ALIGNED(8) quell_deferred_flush {
     uint8_t opaque[QUELL_DEFERRED_FLUSH_SIZE];
 };
@@ -812,8 +813,8 @@ bool quell_is_detached(const struct quell_engine *engine);
 // Refuses a CPU that is not online, a space that was not made or was retired, and a kernel space as `to`: every CPU
 // has that loaded already. A kernel space as `from` counts as NULL.
 //
-// Context: the scheduler's switch, where this CPU cannot be in two at once. Does not wait for other CPUs' answers; with
-// system-wide tags it spins while another CPU takes one.
+// Context: the scheduler's switch, where this CPU cannot be in two at once. Does not wait for other CPUs' answers;
+// with system-wide tags it spins while another CPU takes one.
 QUELL_MUST_USE
 enum quell_status quell_switch_to(struct quell_engine *engine,
                                   struct quell_space *from,
@@ -949,8 +950,8 @@ enum quell_status quell_space_new(struct quell_engine *engine,
 // space are global; with QUELL_KERNEL_ENTRIES_TAGGED they may be or not. quell_hw_invalidate handles
 // QUELL_INVALIDATE_KIND_KERNEL and QUELL_INVALIDATE_KIND_EVERYTHING.
 //
-// The kernel may unmap a range that it uses no more with quell_batch_finish_deferred, whatever its rights were: it gives
-// the addresses out again after quell_flush_until, the frames after quell_flush_before_reuse.
+// The kernel may unmap a range that it uses no more with quell_batch_finish_deferred, whatever its rights were: it
+// gives the addresses out again after quell_flush_until, the frames after quell_flush_before_reuse.
 //
 // Refuses an `entries` that is none of the enumeration.
 //
@@ -1095,8 +1096,8 @@ enum quell_status quell_batch_hold(struct quell_batch *batch,
                                    void *frame);
 
 // The lock is dropped under which changes were reported: with S0 off, and a purpose other than a call's, flushes them;
-// the frames stay in the batch's array. With S0 on it does nothing, and so it does where the flush may be deferred. If it
-// is called each time, there is a flush for each change with S0 off; if not, the batch flushes at its end.
+// the frames stay in the batch's array. With S0 on it does nothing, and so it does where the flush may be deferred.
+// If it is called each time, there is a flush for each change with S0 off; if not, the batch flushes at its end.
 //
 // Context: interrupts on or off. May wait.
 QUELL_MUST_USE
@@ -1145,14 +1146,14 @@ bool quell_batch_poll(struct quell_batch *batch);
 // Context: under those locks. May wait for other CPUs if nothing can be deferred, and for devices if there are any.
 QUELL_MUST_USE
 enum quell_status quell_batch_finish_deferred(struct quell_batch *batch,
-                                          size_t *count,
-                                          struct quell_stamp *stamp);
+                                              size_t *count,
+                                              struct quell_stamp *stamp);
 
 // Entries of `space` in `*range` changed, or anywhere if that is NULL: flushes at once, without a batch. On return no
 // CPU uses a translation that the change took away, in any later user access. `scope` is an `enum quell_scope`.
 //
-// It does in fewer steps what a batch of this one change does; but quell_flush_pending does not know of it before it is
-// flushed. So it is called under the lock of the table, or where a later observer that meets the entry hears of the
+// It does in fewer steps what a batch of this one change does; but quell_flush_pending does not know of it before it
+// is flushed. So it is called under the lock of the table, or where a later observer that meets the entry hears of the
 // flush in another way (Linux's mm_tlb_flush_pending), or relies on nothing.
 //
 // Context: after the tables were written, interrupts on or off. May wait.
@@ -1177,27 +1178,27 @@ enum quell_status quell_flush_here(struct quell_engine *engine,
 
 // Entries of `space` changed anywhere, page tables may be free: flushes everything, as quell_flush with
 // QUELL_SCOPE_TABLES, or lets a flush of another task do that begins after this call has. Worth it where several
-// threads change one space at the same time and more than two CPUs have it loaded. `coalesced` is that space's, in all such
-// calls.
+// threads change one space at the same time and more than two CPUs have it loaded. `coalesced` is that space's, in
+// all such calls.
 //
-// Context: as quell_flush, but not from an interrupt handler, and the kernel does not preempt the task meanwhile by one
-// that shares a flush of the same space: it would wait for what it has interrupted. May wait, for that task too.
+// Context: as quell_flush, but not from an interrupt handler, and the kernel does not preempt the task meanwhile by
+// one that shares a flush of the same space: it would wait for what it has interrupted. May wait, for that task too.
 QUELL_MUST_USE
 enum quell_status quell_flush_coalesced(struct quell_engine *engine,
-                                     struct quell_space *space,
-                                     struct quell_coalesced *coalesced);
+                                        struct quell_space *space,
+                                        struct quell_coalesced *coalesced);
 
-// quell_flush_coalesced for a kernel that knows where the engine's state of each CPU is: `here` is that of this CPU, one
-// of `quell_setup.cpus` or `cpu_places`.
+// quell_flush_coalesced for a kernel that knows where the engine's state of each CPU is: `here` is that of this CPU,
+// one of `quell_setup.cpus` or `cpu_places`.
 //
 // Refuses the state of another CPU.
 //
 // Context: as quell_flush_coalesced.
 QUELL_MUST_USE
 enum quell_status quell_flush_coalesced_here(struct quell_engine *engine,
-                                          struct quell_cpu *here,
-                                          struct quell_space *space,
-                                          struct quell_coalesced *coalesced);
+                                             struct quell_cpu *here,
+                                             struct quell_space *space,
+                                             struct quell_coalesced *coalesced);
 
 // What the TLBs of an architecture (an `enum quell_architecture`) may keep, of the least that it promises: a kernel
 // that knows more of its machine (RISC-V's Svvptc, Arm's FEAT_BBML1), or never touches user memory in place, changes
@@ -1246,12 +1247,12 @@ bool quell_deferred_flush_is_clear(const struct quell_deferred_flush *deferred_f
 // Context: under the lock of the page-cache slot, before the first entry is cleared.
 enum quell_status quell_deferred_flush_begin(struct quell_deferred_flush *deferred_flush);
 
-// The frame's flush is deferred as of `*stamp`, which quell_batch_finish_deferred gave. With a stamp of zero it was flushed,
-// as quell_deferred_flush_flushed says.
+// The frame's flush is deferred as of `*stamp`, which quell_batch_finish_deferred gave. With a stamp of zero it was
+// flushed, as quell_deferred_flush_flushed says.
 //
 // Context: under the lock of quell_deferred_flush_begin.
 enum quell_status quell_deferred_flush_defer(struct quell_deferred_flush *deferred_flush,
-                                    const struct quell_stamp *stamp);
+                                             const struct quell_stamp *stamp);
 
 // The frame was flushed after all, or its entries were not cleared.
 //
@@ -1262,41 +1263,42 @@ enum quell_status quell_deferred_flush_flushed(struct quell_deferred_flush *defe
 // flush is needed. False if it was reused first, where a pointer is refused, and on a CPU that the engine has no
 // number for: then it is not the page's.
 //
-// The deferred flush is clear afterwards, and says nothing any more of the places at which the frame is not mapped again,
-// where stale entries may be in use: map it at every place that it was taken away from before the lock is dropped, or
-// treat each entry that still names it as a mapping of it, and report that to the batch when the mapping goes.
+// The deferred flush is clear afterwards, and says nothing any more of the places at which the frame is not mapped
+// again, where stale entries may be in use: map it at every place that it was taken away from before the lock is
+// dropped, or treat each entry that still names it as a mapping of it, and report that to the batch when the mapping
+// goes.
 //
 // Context: under the lock of the page-cache slot. Does not wait.
 QUELL_MUST_USE
 bool quell_reinstate(struct quell_engine *engine,
-                  struct quell_deferred_flush *deferred_flush);
+                     struct quell_deferred_flush *deferred_flush);
 
-// Reuses a frame for a new owner, and makes its deferred flush first if that is not paid yet. True: the frame is the caller's.
-// False: it is not, because it was reinstated or never deferred, a pointer is refused, or the engine has no number for this
-// CPU.
+// Reuses a frame for a new owner, and makes its deferred flush first if that is not paid yet. True: the frame is the
+// caller's. False: it is not, because it was reinstated or never deferred, a pointer is refused, or the engine has no
+// number for this CPU.
 //
 // Context: interrupts on or off. May wait.
 QUELL_MUST_USE
 bool quell_flush_before_reuse(struct quell_engine *engine,
-                 struct quell_deferred_flush *deferred_flush);
+                              struct quell_deferred_flush *deferred_flush);
 
 // Whether a reuse of this frame would interrupt no CPU: two loads when no flush is deferred. False if a pointer is
 // refused.
 //
 // Context: any but an NMI. Does not wait.
 bool quell_is_flushed(const struct quell_engine *engine,
-                   const struct quell_deferred_flush *deferred_flush);
+                      const struct quell_deferred_flush *deferred_flush);
 
-// Pays the frame's deferred flush. Called before an entry of `space` is rewritten whose marker names the frame (what the
-// embedder left in an entry that it emptied lazily), and before a page-cache slot that held the frame is filled again.
-// One load when no flush is deferred. A deferred flush that quell_reinstate has cleared says nothing of other markers that name the
-// frame.
+// Pays the frame's deferred flush. Called before an entry of `space` is rewritten whose marker names the frame (what
+// the embedder left in an entry that it emptied lazily), and before a page-cache slot that held the frame is filled
+// again. One load when no flush is deferred. A deferred flush that quell_reinstate has cleared says nothing of other
+// markers that name the frame.
 //
 // Context: interrupts on or off. May wait.
 QUELL_MUST_USE
 enum quell_status quell_flush_before_refill(struct quell_engine *engine,
-                                       struct quell_deferred_flush *deferred_flush,
-                                       struct quell_space *space);
+                                            struct quell_deferred_flush *deferred_flush,
+                                            struct quell_space *space);
 
 // For code that finds an entry of `space` already cleared, by another CPU, and relies on that: on return no CPU uses a
 // translation of the space that was cleared before the call. Three loads when no flush is deferred.
@@ -1304,34 +1306,34 @@ enum quell_status quell_flush_before_refill(struct quell_engine *engine,
 // Context: interrupts on or off. May wait.
 QUELL_MUST_USE
 enum quell_status quell_flush_pending(struct quell_engine *engine,
-                               struct quell_space *space);
+                                      struct quell_space *space);
 
-// As quell_flush_pending, but leaves flushes alone that are deferred until reuse: for code that handles markers one by one
-// and has found an entry cleared without a marker. Two loads when no batch is outstanding.
+// As quell_flush_pending, but leaves flushes alone that are deferred until reuse: for code that handles markers one
+// by one and has found an entry cleared without a marker. Two loads when no batch is outstanding.
 //
 // Context: as quell_flush_pending.
 QUELL_MUST_USE
 enum quell_status quell_flush_pending_batches(struct quell_engine *engine,
-                                        struct quell_space *space);
+                                              struct quell_space *space);
 
-// As quell_flush_pending_batches, but waits until every CPU has flushed, where that waits for receipts; idle CPUs flush, too.
-// For code that is about to write an entry of another page size where it finds none. Whoever cleared the entry
-// reported it with QUELL_SCOPE_TABLES. Two loads when no batch is outstanding.
+// As quell_flush_pending_batches, but waits until every CPU has flushed, where that waits for receipts; idle CPUs
+// flush, too. For code that is about to write an entry of another page size where it finds none. Whoever cleared the
+// entry reported it with QUELL_SCOPE_TABLES. Two loads when no batch is outstanding.
 //
 // Context: as quell_flush_pending.
 QUELL_MUST_USE
 enum quell_status quell_flush_pending_tables(struct quell_engine *engine,
-                                      struct quell_space *space);
+                                             struct quell_space *space);
 
-// Makes all deferred flushes up to `*stamp`: on return no CPU uses a translation whose flush a batch deferred that ended, with this
-// stamp or an earlier one, before the call. Called before the bytes of a page change whose former frame, unmapped as
-// of `*stamp`, CPUs may still read; and before addresses of the kernel's half are given out again. One load when
-// no flush is deferred.
+// Makes all deferred flushes up to `*stamp`: on return no CPU uses a translation whose flush a batch deferred that
+// ended, with this stamp or an earlier one, before the call. Called before the bytes of a page change whose former
+// frame, unmapped as of `*stamp`, CPUs may still read; and before addresses of the kernel's half are given out again.
+// One load when no flush is deferred.
 //
 // Context: interrupts on or off. May wait.
 QUELL_MUST_USE
 enum quell_status quell_flush_until(struct quell_engine *engine,
-                                     const struct quell_stamp *stamp);
+                                    const struct quell_stamp *stamp);
 
 // Whether any flush may be deferred until reuse: false is certain, true may be left over from a stamp that came to
 // nothing. False for memory without an engine.
@@ -1339,8 +1341,8 @@ enum quell_status quell_flush_until(struct quell_engine *engine,
 // Context: any.
 bool quell_has_deferred(const struct quell_engine *engine);
 
-// Makes every deferred flush there is: for a background thread, so that reuses need not wait. It may miss a batch whose
-// quell_batch_finish_deferred has not returned.
+// Makes every deferred flush there is: for a background thread, so that reuses need not wait. It may miss a batch
+// whose quell_batch_finish_deferred has not returned.
 //
 // Context: interrupts on or off. May wait.
 QUELL_MUST_USE
@@ -1405,9 +1407,9 @@ enum quell_status quell_zero(const struct quell_zero_plan *plan,
                              const void *fault,
                              void (*preempt)(void));
 
-// From now on the engine leaves one of its rules out, named by its mutant (`quell explore --list` has the names): a
-// test can show so that it notices. QUELL_STATUS_UNSUPPORTED in a library that was built without the feature
-// "mutants", QUELL_STATUS_VALUE if there is no such rule.
+// From now on the engine makes this mistake, by the name of its mutant (`quell explore --list` has the names): a test
+// can show so that it notices. QUELL_STATUS_UNSUPPORTED in a library that was not built in the copy that holds the
+// mutants, QUELL_STATUS_VALUE if there is no such mutant.
 //
 // Context: any, before the first engine is made.
 enum quell_status quell_leave_out(const char *name);

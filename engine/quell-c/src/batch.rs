@@ -244,8 +244,8 @@ pub unsafe extern "C" fn quell_batch_hold(
 }
 
 /// The lock is dropped under which changes were reported: with S0 off, and a purpose other than a call's, flushes them;
-/// the frames stay in the batch's array. With S0 on it does nothing, and so it does where the flush may be deferred. If it
-/// is called each time, there is a flush for each change with S0 off; if not, the batch flushes at its end.
+/// the frames stay in the batch's array. With S0 on it does nothing, and so it does where the flush may be deferred.
+/// If it is called each time, there is a flush for each change with S0 off; if not, the batch flushes at its end.
 ///
 /// Context: interrupts on or off. May wait.
 ///

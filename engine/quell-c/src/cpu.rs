@@ -148,8 +148,8 @@ pub unsafe extern "C" fn quell_is_detached(engine: *const quell_engine) -> bool 
 /// Refuses a CPU that is not online, a space that was not made or was retired, and a kernel space as `to`: every CPU
 /// has that loaded already. A kernel space as `from` counts as NULL.
 ///
-/// Context: the scheduler's switch, where this CPU cannot be in two at once. Does not wait for other CPUs' answers; with
-/// system-wide tags it spins while another CPU takes one.
+/// Context: the scheduler's switch, where this CPU cannot be in two at once. Does not wait for other CPUs' answers;
+/// with system-wide tags it spins while another CPU takes one.
 ///
 /// # Safety
 /// As the header says.

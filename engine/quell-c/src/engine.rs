@@ -76,7 +76,8 @@ pub struct quell_setup {
     pub slots_per_cpu: usize,
     /// Memory of the flush clock (S3), which the engine keeps. NULL if `ledger_entries` is 0.
     pub ledger: *mut quell_ledger_entry,
-    /// How many ledger entries there are: so many batches can defer their flush at once. 64 is plenty, 0 switches S3 off.
+    /// How many ledger entries there are: so many batches can defer their flush at once. 64 is plenty, 0 switches S3
+    /// off.
     pub ledger_entries: usize,
     /// The optional functions; read once. NULL: there are none.
     pub hooks: *const quell_hooks,

@@ -1,8 +1,8 @@
 //! Flushes without a batch: of one change, and of everything, which tasks may share.
 
 use crate::place::{
-    engine_here, coalesced, made_here, quell_cpu, quell_engine, quell_coalesced, quell_space, reject,
-    space,
+    coalesced, engine_here, made_here, quell_coalesced, quell_cpu, quell_engine, quell_space,
+    reject, space,
 };
 use crate::status::{answer, quell_status};
 use crate::values::{quell_range, scope};
@@ -11,8 +11,8 @@ use quell::PageRange;
 /// Entries of `space` in `*range` changed, or anywhere if that is NULL: flushes at once, without a batch. On return no
 /// CPU uses a translation that the change took away, in any later user access. `scope` is an `enum quell_scope`.
 ///
-/// It does in fewer steps what a batch of this one change does; but quell_flush_pending does not know of it before it is
-/// flushed. So it is called under the lock of the table, or where a later observer that meets the entry hears of the
+/// It does in fewer steps what a batch of this one change does; but quell_flush_pending does not know of it before it
+/// is flushed. So it is called under the lock of the table, or where a later observer that meets the entry hears of the
 /// flush in another way (Linux's mm_tlb_flush_pending), or relies on nothing.
 ///
 /// Context: after the tables were written, interrupts on or off. May wait.
@@ -77,11 +77,11 @@ pub unsafe extern "C" fn quell_flush_here(
 
 /// Entries of `space` changed anywhere, page tables may be free: flushes everything, as quell_flush with
 /// QUELL_SCOPE_TABLES, or lets a flush of another task do that begins after this call has. Worth it where several
-/// threads change one space at the same time and more than two CPUs have it loaded. `coalesced` is that space's, in all such
-/// calls.
+/// threads change one space at the same time and more than two CPUs have it loaded. `coalesced` is that space's, in
+/// all such calls.
 ///
-/// Context: as quell_flush, but not from an interrupt handler, and the kernel does not preempt the task meanwhile by one
-/// that shares a flush of the same space: it would wait for what it has interrupted. May wait, for that task too.
+/// Context: as quell_flush, but not from an interrupt handler, and the kernel does not preempt the task meanwhile by
+/// one that shares a flush of the same space: it would wait for what it has interrupted. May wait, for that task too.
 ///
 /// # Safety
 /// As the header says.
@@ -106,8 +106,8 @@ pub unsafe extern "C" fn quell_flush_coalesced(
     })
 }
 
-/// quell_flush_coalesced for a kernel that knows where the engine's state of each CPU is: `here` is that of this CPU, one
-/// of `quell_setup.cpus` or `cpu_places`.
+/// quell_flush_coalesced for a kernel that knows where the engine's state of each CPU is: `here` is that of this CPU,
+/// one of `quell_setup.cpus` or `cpu_places`.
 ///
 /// Refuses the state of another CPU.
 ///

@@ -1,7 +1,9 @@
 //! The deferred flush until reuse (S3), and later observers.
 
-use crate::place::{engine, engine_here, quell_engine, quell_deferred_flush, quell_space, quell_stamp};
 use crate::place::{deferred_flush, space, stamp};
+use crate::place::{
+    engine, engine_here, quell_deferred_flush, quell_engine, quell_space, quell_stamp,
+};
 use crate::status::{answer, quell_status};
 
 /// Makes a deferred flush that has no deferred flush. Memory that is zero is one already.
@@ -11,7 +13,9 @@ use crate::status::{answer, quell_status};
 /// # Safety
 /// As the header says.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn quell_deferred_flush_init(deferred_flush: *mut quell_deferred_flush) -> quell_status {
+pub unsafe extern "C" fn quell_deferred_flush_init(
+    deferred_flush: *mut quell_deferred_flush,
+) -> quell_status {
     answer(|| {
         let place = crate::place::room(deferred_flush)?;
         // SAFETY: C vouches for its memory.
@@ -27,9 +31,12 @@ pub unsafe extern "C" fn quell_deferred_flush_init(deferred_flush: *mut quell_de
 /// # Safety
 /// As the header says.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn quell_deferred_flush_is_clear(deferred_flush: *const quell_deferred_flush) -> bool {
+pub unsafe extern "C" fn quell_deferred_flush_is_clear(
+    deferred_flush: *const quell_deferred_flush,
+) -> bool {
     // SAFETY: C vouches for its memory.
-    unsafe { self::deferred_flush(deferred_flush) }.map_or(true, |deferred_flush| deferred_flush.is_clear())
+    unsafe { self::deferred_flush(deferred_flush) }
+        .map_or(true, |deferred_flush| deferred_flush.is_clear())
 }
 
 /// The frame's entries are about to be cleared without a flush.
@@ -39,7 +46,9 @@ pub unsafe extern "C" fn quell_deferred_flush_is_clear(deferred_flush: *const qu
 /// # Safety
 /// As the header says.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn quell_deferred_flush_begin(deferred_flush: *mut quell_deferred_flush) -> quell_status {
+pub unsafe extern "C" fn quell_deferred_flush_begin(
+    deferred_flush: *mut quell_deferred_flush,
+) -> quell_status {
     answer(|| {
         // SAFETY: C vouches for its memory.
         unsafe { self::deferred_flush(deferred_flush) }?.begin();
@@ -47,8 +56,8 @@ pub unsafe extern "C" fn quell_deferred_flush_begin(deferred_flush: *mut quell_d
     })
 }
 
-/// The frame's flush is deferred as of `*stamp`, which quell_batch_finish_deferred gave. With a stamp of zero it was flushed,
-/// as quell_deferred_flush_flushed says.
+/// The frame's flush is deferred as of `*stamp`, which quell_batch_finish_deferred gave. With a stamp of zero it was
+/// flushed, as quell_deferred_flush_flushed says.
 ///
 /// Context: under the lock of quell_deferred_flush_begin.
 ///
@@ -61,7 +70,8 @@ pub unsafe extern "C" fn quell_deferred_flush_defer(
 ) -> quell_status {
     answer(|| {
         // SAFETY: C vouches for its memory. A stamp of zero, shifted, is a deferred flush that is clear.
-        let (deferred_flush, stamp) = unsafe { (self::deferred_flush(deferred_flush)?, self::stamp(stamp)?) };
+        let (deferred_flush, stamp) =
+            unsafe { (self::deferred_flush(deferred_flush)?, self::stamp(stamp)?) };
         deferred_flush.defer(stamp);
         Ok(())
     })
@@ -74,7 +84,9 @@ pub unsafe extern "C" fn quell_deferred_flush_defer(
 /// # Safety
 /// As the header says.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn quell_deferred_flush_flushed(deferred_flush: *mut quell_deferred_flush) -> quell_status {
+pub unsafe extern "C" fn quell_deferred_flush_flushed(
+    deferred_flush: *mut quell_deferred_flush,
+) -> quell_status {
     answer(|| {
         // SAFETY: C vouches for its memory.
         unsafe { self::deferred_flush(deferred_flush) }?.clear();
@@ -86,9 +98,10 @@ pub unsafe extern "C" fn quell_deferred_flush_flushed(deferred_flush: *mut quell
 /// flush is needed. False if it was reused first, where a pointer is refused, and on a CPU that the engine has no
 /// number for: then it is not the page's.
 ///
-/// The deferred flush is clear afterwards, and says nothing any more of the places at which the frame is not mapped again,
-/// where stale entries may be in use: map it at every place that it was taken away from before the lock is dropped, or
-/// treat each entry that still names it as a mapping of it, and report that to the batch when the mapping goes.
+/// The deferred flush is clear afterwards, and says nothing any more of the places at which the frame is not mapped
+/// again, where stale entries may be in use: map it at every place that it was taken away from before the lock is
+/// dropped, or treat each entry that still names it as a mapping of it, and report that to the batch when the mapping
+/// goes.
 ///
 /// Context: under the lock of the page-cache slot. Does not wait.
 ///
@@ -107,9 +120,9 @@ pub unsafe extern "C" fn quell_reinstate(
     }
 }
 
-/// Reuses a frame for a new owner, and makes its deferred flush first if that is not paid yet. True: the frame is the caller's.
-/// False: it is not, because it was reinstated or never deferred, a pointer is refused, or the engine has no number for this
-/// CPU.
+/// Reuses a frame for a new owner, and makes its deferred flush first if that is not paid yet. True: the frame is the
+/// caller's. False: it is not, because it was reinstated or never deferred, a pointer is refused, or the engine has no
+/// number for this CPU.
 ///
 /// Context: interrupts on or off. May wait.
 ///
@@ -147,10 +160,10 @@ pub unsafe extern "C" fn quell_is_flushed(
     }
 }
 
-/// Pays the frame's deferred flush. Called before an entry of `space` is rewritten whose marker names the frame (what the
-/// embedder left in an entry that it emptied lazily), and before a page-cache slot that held the frame is filled again.
-/// One load when no flush is deferred. A deferred flush that quell_reinstate has cleared says nothing of other markers that name the
-/// frame.
+/// Pays the frame's deferred flush. Called before an entry of `space` is rewritten whose marker names the frame (what
+/// the embedder left in an entry that it emptied lazily), and before a page-cache slot that held the frame is filled
+/// again. One load when no flush is deferred. A deferred flush that quell_reinstate has cleared says nothing of other
+/// markers that name the frame.
 ///
 /// Context: interrupts on or off. May wait.
 ///
@@ -165,7 +178,8 @@ pub unsafe extern "C" fn quell_flush_before_refill(
 ) -> quell_status {
     answer(|| {
         // SAFETY: C vouches for its memory.
-        let (engine, deferred_flush) = unsafe { (engine_here(engine)?, self::deferred_flush(deferred_flush)?) };
+        let (engine, deferred_flush) =
+            unsafe { (engine_here(engine)?, self::deferred_flush(deferred_flush)?) };
         // SAFETY: C vouches for the memory of the space.
         engine.flush_before_refill(deferred_flush, unsafe { self::space(space) }?);
         Ok(())
@@ -193,8 +207,8 @@ pub unsafe extern "C" fn quell_flush_pending(
     })
 }
 
-/// As quell_flush_pending, but leaves flushes alone that are deferred until reuse: for code that handles markers one by one
-/// and has found an entry cleared without a marker. Two loads when no batch is outstanding.
+/// As quell_flush_pending, but leaves flushes alone that are deferred until reuse: for code that handles markers one
+/// by one and has found an entry cleared without a marker. Two loads when no batch is outstanding.
 ///
 /// Context: as quell_flush_pending.
 ///
@@ -214,9 +228,9 @@ pub unsafe extern "C" fn quell_flush_pending_batches(
     })
 }
 
-/// As quell_flush_pending_batches, but waits until every CPU has flushed, where that waits for receipts; idle CPUs flush, too.
-/// For code that is about to write an entry of another page size where it finds none. Whoever cleared the entry
-/// reported it with QUELL_SCOPE_TABLES. Two loads when no batch is outstanding.
+/// As quell_flush_pending_batches, but waits until every CPU has flushed, where that waits for receipts; idle CPUs
+/// flush, too. For code that is about to write an entry of another page size where it finds none. Whoever cleared the
+/// entry reported it with QUELL_SCOPE_TABLES. Two loads when no batch is outstanding.
 ///
 /// Context: as quell_flush_pending.
 ///
@@ -236,10 +250,10 @@ pub unsafe extern "C" fn quell_flush_pending_tables(
     })
 }
 
-/// Makes all deferred flushes up to `*stamp`: on return no CPU uses a translation whose flush a batch deferred that ended, with this
-/// stamp or an earlier one, before the call. Called before the bytes of a page change whose former frame, unmapped as
-/// of `*stamp`, CPUs may still read; and before addresses of the kernel's half are given out again. One load when
-/// no flush is deferred.
+/// Makes all deferred flushes up to `*stamp`: on return no CPU uses a translation whose flush a batch deferred that
+/// ended, with this stamp or an earlier one, before the call. Called before the bytes of a page change whose former
+/// frame, unmapped as of `*stamp`, CPUs may still read; and before addresses of the kernel's half are given out again.
+/// One load when no flush is deferred.
 ///
 /// Context: interrupts on or off. May wait.
 ///
@@ -272,8 +286,8 @@ pub unsafe extern "C" fn quell_has_deferred(engine: *const quell_engine) -> bool
     unsafe { self::engine(engine) }.is_ok_and(|engine| engine.has_deferred())
 }
 
-/// Makes every deferred flush there is: for a background thread, so that reuses need not wait. It may miss a batch whose
-/// quell_batch_finish_deferred has not returned.
+/// Makes every deferred flush there is: for a background thread, so that reuses need not wait. It may miss a batch
+/// whose quell_batch_finish_deferred has not returned.
 ///
 /// Context: interrupts on or off. May wait.
 ///

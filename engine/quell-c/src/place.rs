@@ -1,6 +1,6 @@
 //! The memory that the embedder places: its types as C sees them, their sizes, and the way from a pointer to what
-//! lies there. Every pointer to such memory is converted here: the file is long because each type has a declaration, a size
-//! and a way in.
+//! lies there. Every pointer to such memory is converted here: the file is long because each type has a declaration, a
+//! size and a way in.
 //!
 //! The sizes are those of the engine's types on a 64-bit machine. Each is asserted where its type is declared: what
 //! does not fit does not compile.
@@ -15,7 +15,8 @@ use crate::status::{quell_status, refuse};
 use core::mem::{MaybeUninit, align_of, size_of};
 use core::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use quell::{
-    AddressSpace, Engine, Hardware, CoalescedFlushes, LedgerEntry, PerCpu, DeferredFlush, Slot, Stamp,
+    AddressSpace, CoalescedFlushes, DeferredFlush, Engine, Hardware, LedgerEntry, PerCpu, Slot,
+    Stamp,
 };
 
 /// Bytes of a `struct quell_engine`.
@@ -92,8 +93,8 @@ pub struct quell_batch {
     opaque: [u8; QUELL_BATCH_SIZE],
 }
 
-/// What a frame defers: one word in the embedder's frame table. Zeroed memory is a deferred flush that has no deferred flush, and a
-/// deferred flush has no deferred flush exactly while it is zero.
+/// What a frame defers: one word in the embedder's frame table. Zeroed memory is a deferred flush that has no deferred
+/// flush, and a deferred flush has no deferred flush exactly while it is zero.
 #[repr(C, align(8))]
 pub struct quell_deferred_flush {
     opaque: [u8; QUELL_DEFERRED_FLUSH_SIZE],

@@ -44,8 +44,8 @@ pub unsafe extern "C" fn quell_space_new(
 /// space are global; with QUELL_KERNEL_ENTRIES_TAGGED they may be or not. quell_hw_invalidate handles
 /// QUELL_INVALIDATE_KIND_KERNEL and QUELL_INVALIDATE_KIND_EVERYTHING.
 ///
-/// The kernel may unmap a range that it uses no more with quell_batch_finish_deferred, whatever its rights were: it gives
-/// the addresses out again after quell_flush_until, the frames after quell_flush_before_reuse.
+/// The kernel may unmap a range that it uses no more with quell_batch_finish_deferred, whatever its rights were: it
+/// gives the addresses out again after quell_flush_until, the frames after quell_flush_before_reuse.
 ///
 /// Refuses an `entries` that is none of the enumeration.
 ///

@@ -417,8 +417,8 @@ impl<H: Bench> Part<'_, '_, H> {
         verdict
     }
 
-    /// A page changes, and another is unmapped whose flush CPUs defer: the device has forgotten both, without being asked
-    /// again.
+    /// A page changes, and another is unmapped whose flush CPUs defer: the device has forgotten both, without being
+    /// asked again.
     fn devices(&self) -> Verdict {
         let reads = |value| self.hw.try_read_by_device(self.root(0), BASE.address()) == Some(value);
         let [old, new] = self.shared.pair;

@@ -6,8 +6,8 @@ use alloc::vec::Vec;
 use core::cell::Cell;
 use core::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 use quell::{
-    AddressSpace, Engine, Extent, Frame, KernelEntries, Page, PageRange, Purpose, DeferredFlush, Scope,
-    Word,
+    AddressSpace, DeferredFlush, Engine, Extent, Frame, KernelEntries, Page, PageRange, Purpose,
+    Scope, Word,
 };
 
 /// What frames hold before and after a change.

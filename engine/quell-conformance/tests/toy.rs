@@ -778,7 +778,11 @@ fn mutants_of_the_engine_are_found() {
     ] {
         fails(PCID, Wrong::Mutant(mutant), name);
     }
-    fails(ASID, Wrong::Mutant("FlushPendingOnlyWaits"), "second_actors");
+    fails(
+        ASID,
+        Wrong::Mutant("FlushPendingOnlyWaits"),
+        "second_actors",
+    );
 }
 
 #[test]

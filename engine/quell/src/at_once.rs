@@ -11,6 +11,7 @@
 //! Tasks that flush everything of one space at the same time may share such flushes: [`coalesced`](crate::joined).
 
 use crate::addr::PageRange;
+use crate::coalesced::CoalescedFlushes;
 use crate::cpu::Concern;
 use crate::cpu_set::CpuId;
 use crate::engine::Engine;
@@ -18,7 +19,6 @@ use crate::flush::{Posting, Shootdown};
 use crate::flush_info::{FlushInfo, Laid, Lone};
 use crate::hardware::{Hardware, Scope};
 use crate::inbox::{Marks, Post, Posted};
-use crate::coalesced::CoalescedFlushes;
 use crate::per_cpu::PerCpu;
 use crate::request::{MAX_PACKED_STRIDES, Request, pack, strides, unpack};
 use crate::secondary::Mark;
@@ -31,9 +31,9 @@ impl<H: Hardware> Engine<'_, H> {
     /// other CPUs. A range of no pages is no change. As one lone change in a batch of
     /// [`Purpose::Call`](crate::Purpose), in fewer steps.
     ///
-    /// It raises no deferred flush: [`Engine::flush_pending`] does not know of the change before it is flushed. So it is called under
-    /// the lock of the table, or where a later observer that meets the entry hears of the flush in another way (Linux's
-    /// `mm_tlb_flush_pending`), or relies on nothing.
+    /// It raises no deferred flush: [`Engine::flush_pending`] does not know of the change before it is flushed. So it
+    /// is called under the lock of the table, or where a later observer that meets the entry hears of the flush in
+    /// another way (Linux's `mm_tlb_flush_pending`), or relies on nothing.
     #[inline]
     pub fn flush_at_once(&self, space: &AddressSpace<H>, range: Option<PageRange>, scope: Scope) {
         self.flush_from(self.here(), space, range, scope);
@@ -62,12 +62,12 @@ impl<H: Hardware> Engine<'_, H> {
 
     /// Entries of `space` changed anywhere, page-table pages may be free: flushes everything, as
     /// [`Engine::flush_at_once`] does with [`Scope::Tables`], or lets a flush of another task do that begins after this
-    /// call has. `coalesced` is that space's, in all such calls. When it returns, no CPU uses a translation that the change
-    /// took away, in any later user access, and none walks the freed tables (C1, C3, C6). May wait for other CPUs, and
-    /// for the task that makes the flush.
+    /// call has. `coalesced` is that space's, in all such calls. When it returns, no CPU uses a translation that the
+    /// change took away, in any later user access, and none walks the freed tables (C1, C3, C6). May wait for other
+    /// CPUs, and for the task that makes the flush.
     ///
-    /// It raises no deferred flush, as [`Engine::flush_at_once`]. Worth it where several threads change one space at the same
-    /// time and more than two CPUs have it loaded; a lone task pays for two words that it writes.
+    /// It raises no deferred flush, as [`Engine::flush_at_once`]. Worth it where several threads change one space at
+    /// the same time and more than two CPUs have it loaded; a lone task pays for two words that it writes.
     ///
     /// The CPU that makes the flush is named to [`Hardware::waits_long`] by those that wait for it. So a task must not
     /// be preempted here by one that shares a flush of the same space; nor may an interrupt handler call it, which may
@@ -132,8 +132,8 @@ impl<H: Hardware> Engine<'_, H> {
         coalesced.end(before);
     }
 
-    /// Flushes on this CPU (`me`) and others what a batch knows of one space: mostly one range, or everything. The batch
-    /// has asked whether it may wait.
+    /// Flushes on this CPU (`me`) and others what a batch knows of one space: mostly one range, or everything. The
+    /// batch has asked whether it may wait.
     #[inline(never)]
     pub(crate) fn flush_one(&self, me: CpuId, space: &AddressSpace<H>, request: &Request) {
         match request.lone() {

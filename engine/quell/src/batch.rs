@@ -23,16 +23,16 @@ use crate::addr::PageRange;
 use crate::cpu_set::{CpuId, CpuSet};
 use crate::engine::Engine;
 use crate::flush::SPACES;
-use crate::flushed::{Flushed, Outcome, Deferred};
+use crate::flushed::{Deferred, Flushed, Outcome};
 use crate::frames::{FrameList, InPlace};
 use crate::hardware::{Hardware, Scope};
 use crate::ledger::Stamp;
+use crate::overflow::Overflow;
 use crate::pending::Pending;
 use crate::request::Request;
 use crate::space::AddressSpace;
 use crate::stack::Stack;
 use crate::stats::Counter;
-use crate::overflow::Overflow;
 use core::marker::PhantomData;
 use core::mem::ManuallyDrop;
 use core::ops::Deref;
@@ -66,8 +66,8 @@ where
 {
     pub(crate) unflushed: Unflushed<'e, 'm, H, S, N>,
     pub(crate) frames: L,
-    /// An [`Deferred`] has the frames, whose translations CPUs may still use. If this is still set when there is no such
-    /// value, the embedder has forgotten it ([`core::mem::forget`]): then the frames are leaked.
+    /// An [`Deferred`] has the frames, whose translations CPUs may still use. If this is still set when there is no
+    /// such value, the embedder has forgotten it ([`core::mem::forget`]): then the frames are leaked.
     borrowed: bool,
     frame: PhantomData<F>,
 }
@@ -223,8 +223,8 @@ where
     /// A page-table page that spanned `range` was unlinked from `space`; `frame` held it. Called as [`Batch::changed`];
     /// waits for no CPU either. The flush reaches walkers, and its initiator waits until every target has flushed. If
     /// the table still mapped pages, the flush drops only those that the range's strides name, the first of each
-    /// stride: clear and report such pages by themselves, or give the range the stride of the pages. Where it panics the
-    /// frame is leaked, as by [`Batch::unmapped`].
+    /// stride: clear and report such pages by themselves, or give the range the stride of the pages. Where it panics
+    /// the frame is leaked, as by [`Batch::unmapped`].
     ///
     /// # Panics
     /// If the batch is full. If the range is of no page: the frame would come out unflushed.
@@ -258,9 +258,9 @@ where
     }
 
     /// The lock is dropped under which changes were reported: with S0 off, and a purpose other than a call's, flushes
-    /// them; the frames stay. With S0 on it does nothing, and so it does where the flush may be deferred. So a kernel that
-    /// calls it each time flushes once for each change with S0 off, and once for the batch with S0 on. One that does
-    /// not call it flushes at the end of the batch. May wait for other CPUs.
+    /// them; the frames stay. With S0 on it does nothing, and so it does where the flush may be deferred. So a kernel
+    /// that calls it each time flushes once for each change with S0 off, and once for the batch with S0 on. One that
+    /// does not call it flushes at the end of the batch. May wait for other CPUs.
     #[inline]
     pub fn unlocked(&mut self) {
         self.lose_borrowed();
@@ -310,9 +310,9 @@ where
     /// of more spaces than it has places for, or if more batches of a space are outstanding than are counted.
     ///
     /// The caller vouches that every mapping of every frame was read-only and clean, or was one of the kernel that no
-    /// CPU uses any more ([`crate::kernel`]). It puts each frame behind its deferred flush before it drops the lock under
-    /// which it began that ([`DeferredFlush::begin`](crate::Residue::begin)). It may drop the locks of the tables before this
-    /// call: later observers find the batch outstanding, then the deferred flush.
+    /// CPU uses any more ([`crate::kernel`]). It puts each frame behind its deferred flush before it drops the lock
+    /// under which it began that ([`DeferredFlush::begin`](crate::Residue::begin)). It may drop the locks of the
+    /// tables before this call: later observers find the batch outstanding, then the deferred flush.
     ///
     /// The engine checks none of this. A mapping counts for as long as a CPU may use it: before the caller passes over
     /// an entry of the frame that another CPU has cleared or write-protected, it makes sure that the other CPU's batch
@@ -326,8 +326,9 @@ where
             .any(|entry| entry.request.scope() == Scope::Tables);
         let of_kernel = |entry: &&Pending<S>| entry.space.id().is_kernel();
         let kernels = pending.iter().filter(of_kernel).count();
-        // A stamp is for the kernel's mappings or for users', never for both: a payer leaves the kernel's deferred flushes to the
-        // entry of a CPU that runs a program, and must not leave it the deferred flushes of its space. [mutant MixedFlushDeferred]
+        // A stamp is for the kernel's mappings or for users', never for both: a payer leaves the kernel's deferred
+        // flushes to the entry of a CPU that runs a program, and must not leave it the deferred flushes of its space.
+        // [mutant MixedFlushDeferred]
         let both = (1..pending.len()).contains(&kernels);
         let overflow = self.unflushed.overflow.is_some();
         if !engine.on().lazy_unmap || tables || overflow || both {
@@ -350,7 +351,8 @@ where
         for (number, entry) in self.unflushed.pending.as_slice().iter().enumerate() {
             // The deferred flush first, then the set: a CPU that loads the space enters the set before it
             // reads the deferred flush, so one of the two sees the other.
-            // And defer before the deferred flush ends: a later observer finds the one or the other. [mutant PendingEndsBeforeDeferred]
+            // And defer before the deferred flush ends: a later observer finds the one or the other. [mutant
+            // PendingEndsBeforeDeferred]
             entry.space.defer(stamp);
             engine.end_pending(&entry.space);
             match number {

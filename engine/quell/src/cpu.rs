@@ -1,12 +1,12 @@
 //! What a CPU is doing, and which CPUs are interrupted.
 //!
 //! Each CPU says in one word whether it runs user code, keeps a root without using it, or has none. Only that CPU
-//! writes the word, with one exception ([`Activity::UserDeferring`]). Initiators read it: [`CpuState::must_be_asked`] alone
-//! decides whether a CPU that has a space loaded may hold translations of it that no other event will flush, and so
-//! must be interrupted. Flushes, the retirement of a space and payments of what lazy unmap defers all ask it.
+//! writes the word, with one exception ([`Activity::UserDeferring`]). Initiators read it: [`CpuState::must_be_asked`]
+//! alone decides whether a CPU that has a space loaded may hold translations of it that no other event will flush, and
+//! so must be interrupted. Flushes, the retirement of a space and payments of what lazy unmap defers all ask it.
 //!
-//! The CPU answers its own half of the question as it loads a space or comes back to it: by generation and deferred flush, in
-//! [`switch`](crate::switch).
+//! The CPU answers its own half of the question as it loads a space or comes back to it: by generation and deferred
+//! flush, in [`switch`](crate::switch).
 
 use crate::hardware::{Hardware, Scope, Tag};
 use crate::space::SpaceId;
@@ -201,7 +201,9 @@ impl<W: Word> CpuState<W> {
             Activity::Lazy if !tables => Asked::Lazy,
             Activity::Detached => Asked::Detached,
             _ => match concern {
-                Concern::Deferral(stamp) if Self::has_flushed_since(&published.flushed_at, stamp) => {
+                Concern::Deferral(stamp)
+                    if Self::has_flushed_since(&published.flushed_at, stamp) =>
+                {
                     Asked::Flushed
                 }
                 _ => Asked::Must,
@@ -224,7 +226,8 @@ impl<W: Word> CpuState<W> {
             // has written.
             // Release pairs with `enter_kernel`: the CPU, which flushes next, walks the tables as they are now.
             // Lost without it: a program enters the kernel, whose mappings change.
-            match activity.compare_exchange(seen, Activity::UserDeferring as u64, Release, Relaxed) {
+            match activity.compare_exchange(seen, Activity::UserDeferring as u64, Release, Relaxed)
+            {
                 Ok(_) => {
                     // Acquire pairs with `enter_user`: what the CPU did with the kernel's mappings is over.
                     // Lost without it: a program is returned to while the kernel's mappings change.
@@ -308,8 +311,8 @@ impl<W: Word> CpuState<W> {
         victim
     }
 
-    /// It leaves the old space, to which it still belongs, for a new one. Unless anything is ever deferred (`defers`), no CPU
-    /// asks when it has flushed.
+    /// It leaves the old space, to which it still belongs, for a new one. Unless anything is ever deferred (`defers`),
+    /// no CPU asks when it has flushed.
     #[inline]
     pub(crate) fn begin_switch(&self, defers: bool) {
         self.private.space.store(SWITCHING, Relaxed);
@@ -411,9 +414,10 @@ impl<W: Word> CpuState<W> {
         match activity.compare_exchange(user, running, Relaxed, Relaxed) {
             Ok(_) => Entry::Paid,
             Err(_) => {
-                // Not a store, which reads nothing: initiators write "deferring" over "deferring", and the last of them counts.
-                // Acquire pairs with `leave_to_entry`: the flush that follows is one of the tables as they are now.
-                // Lost without it: a program that has a deferred flush enters the kernel, whose mappings change.
+                // Not a store, which reads nothing: initiators write "deferring" over "deferring", and the last of
+                // them counts. Acquire pairs with `leave_to_entry`: the flush that follows is one of the tables as
+                // they are now. Lost without it: a program that has a deferred flush enters the kernel, whose mappings
+                // change.
                 activity.swap(Activity::Entering as u64, Acquire);
                 Entry::Deferring
             }

@@ -253,8 +253,8 @@ impl<H: Hardware> Engine<'_, H> {
             }
             let slot = cpu.slot(cpu.state.slot());
             let caught_up = slot.generation();
-            // Flush before the deferred flush ends: a later observer, or an NMI handler of this CPU, that sees it gone relies on the
-            // flush. [mutants SkipLocalFlush, PendingEndsBeforeFlush]
+            // Flush before the deferred flush ends: a later observer, or an NMI handler of this CPU, that sees it gone
+            // relies on the flush. [mutants SkipLocalFlush, PendingEndsBeforeFlush]
             self.invalidate_here(cpu, slot, self.limited(me, request));
             // Another initiator's request that came in between stays behind, and the next one closes the gap.
             let before = space.end_batch_alone();
@@ -399,9 +399,10 @@ impl<H: Hardware> Engine<'_, H> {
             // [mutant KernelLostInMerge]
             Concern::Kernel => Marks::KERNEL,
             Concern::Text => Marks::TEXT,
-            Concern::Flush(_) | Concern::Retirement | Concern::Deferral(_) | Concern::KernelDeferral(_) => {
-                Marks::NONE
-            }
+            Concern::Flush(_)
+            | Concern::Retirement
+            | Concern::Deferral(_)
+            | Concern::KernelDeferral(_) => Marks::NONE,
         };
         if matches!(concern, Concern::Kernel | Concern::Text) {
             // SeqCst pairs with `inbox::open`: after that comes a full barrier, with the invalidation of everything, so
@@ -584,7 +585,8 @@ impl<H: Hardware> Engine<'_, H> {
 
     /// One turn of a wait: serves what others want of this CPU meanwhile.
     pub(crate) fn wait_a_turn(&self, me: CpuId, cpu: &PerCpu<'_, H>) {
-        // Otherwise two CPUs with interrupts off, each the target of the other, wait for ever. [mutant WaiterSkipsInbox]
+        // Otherwise two CPUs with interrupts off, each the target of the other, wait for ever. [mutant
+        // WaiterSkipsInbox]
         if cpu.inbox.has_request() {
             cpu.stats.add(Counter::ServedEarly, 1);
             self.on_interrupt();

@@ -1,7 +1,8 @@
 //! Frames that come out of a batch: their flush is over, or it is deferred.
 //!
 //! [`Flushed`] is the proof that no CPU uses a translation to these frames any more (C1): only the engine makes it,
-//! after the flush. [`Deferred`] proves nothing: the embedder puts each of its frames behind a [`DeferredFlush`](crate::Residue).
+//! after the flush. [`Deferred`] proves nothing: the embedder puts each of its frames behind a
+//! [`DeferredFlush`](crate::Residue).
 
 use crate::frames::{FrameList, InPlace};
 use crate::ledger::Stamp;
@@ -79,9 +80,9 @@ impl<F, L: FrameList<F>> Drop for Deferred<'_, F, L> {
 
 /// How a batch that wanted to defer its flush ended.
 pub enum Outcome<'b, F, L: FrameList<F> = InPlace<F>> {
-    /// The batch was flushed and no flush is deferred: S3 is off, the ledger is full, a page-table page was unlinked, the
-    /// batch was told of mappings of the kernel and of a user space, or of more spaces than it has places for, or more
-    /// batches of a space are outstanding than are counted.
+    /// The batch was flushed and no flush is deferred: S3 is off, the ledger is full, a page-table page was unlinked,
+    /// the batch was told of mappings of the kernel and of a user space, or of more spaces than it has places for, or
+    /// more batches of a space are outstanding than are counted.
     Flushed(Flushed<'b, F, L>),
     /// The flush is deferred.
     Deferred(Deferred<'b, F, L>),

@@ -261,8 +261,8 @@ pub unsafe trait Hardware: Sized + Send + Sync {
     /// Starts to invalidate the translations that other walkers of a space's tables hold: an IOMMU that shares them, a
     /// hypervisor's second stage. `root` is the space's; `range` has changed, or all of the space if it is `None`.
     /// Called after the tables were changed, on the CPU that flushes or defers the flush, for every change that needs a
-    /// flush, even if no CPU must be interrupted. If the flush is deferred until reuse (S3), this is called at the unmap,
-    /// not when the deferred flush is made.
+    /// flush, even if no CPU must be interrupted. If the flush is deferred until reuse (S3), this is called at the
+    /// unmap, not when the deferred flush is made.
     ///
     /// It may be called under the lock of a table, and waits for nothing: [`Hardware::secondary_is_done`] is asked
     /// later.

@@ -55,11 +55,13 @@ impl<H: Hardware> Engine<'_, H> {
         cpu.state.go_online();
         // Requests first, then the flush: one that came in between would be lost. [mutant KernelFlushedBeforeOnline]
         cpu.inbox.open();
-        // The clock before the flush, which makes no deferred flush that is taken meanwhile. [mutant ClockReadAfterFlush]
+        // The clock before the flush, which makes no deferred flush that is taken meanwhile. [mutant
+        // ClockReadAfterFlush]
         let now = self.ledger.now();
         // An initiator that found this CPU offline has changed the kernel's tables before; this is a full barrier too,
         // so the walks that follow see that.
-        // The TLB may hold anything: at boot, the firmware's entries; later, those left behind when the CPU went offline.
+        // The TLB may hold anything: at boot, the firmware's entries; later, those left behind when the CPU went
+        // offline.
         self.hw.invalidate(Invalidate::Everything);
         cpu.state.flushed(now);
         cpu.state.flushed_everything(now);

@@ -6,8 +6,8 @@
 //! defines [`Hardware::flush_answered`], which every target calls after it has answered, and lets it wake the thread,
 //! or queue the work, that asks.
 //!
-//! The frames stay in the batch, and the spaces' deferred flushes stand, until the flush is over: later observers flush what is pending as for any
-//! other batch. Meanwhile the batch is borrowed and takes nothing more.
+//! The frames stay in the batch, and the spaces' deferred flushes stand, until the flush is over: later observers
+//! flush what is pending as for any other batch. Meanwhile the batch is borrowed and takes nothing more.
 //!
 //! On machines that broadcast, a barrier of the CPU that has sent the broadcasts completes the flush: the first
 //! [`InFlight::is_done`] executes it and says yes. On another CPU it sends everything again first.
@@ -18,10 +18,10 @@
 //!
 //! # What this does not guarantee
 //!
-//! Progress without a look: until the kernel calls [`InFlight::is_done`], the deferred flushes of the flush stand, and second
-//! actors pay for each. If an [`InFlight`] is forgotten ([`core::mem::forget`]), the batch still holds its frames and
-//! deferred flushes: finished or dropped, it flushes again. The engine then takes a started flush to be under way for good, and
-//! every CPU that flushes for others tells the machine so ([`Hardware::flush_answered`]).
+//! Progress without a look: until the kernel calls [`InFlight::is_done`], the deferred flushes of the flush stand, and
+//! second actors pay for each. If an [`InFlight`] is forgotten ([`core::mem::forget`]), the batch still holds its
+//! frames and deferred flushes: finished or dropped, it flushes again. The engine then takes a started flush to be
+//! under way for good, and every CPU that flushes for others tells the machine so ([`Hardware::flush_answered`]).
 
 use crate::batch::{Batch, Unflushed};
 use crate::cpu_set::{CpuId, CpuSet};
@@ -32,11 +32,11 @@ use crate::flushed::Flushed;
 use crate::frames::{FrameList, InPlace};
 use crate::hardware::Hardware;
 use crate::inbox::Until;
+use crate::overflow::Overflow;
 use crate::request::Request;
 use crate::secondary::Mark;
 use crate::space::AddressSpace;
 use crate::stack::Stack;
-use crate::overflow::Overflow;
 use crate::word::Word;
 use core::ops::Deref;
 use core::sync::atomic::Ordering::Relaxed;
@@ -167,8 +167,8 @@ where
         })
     }
 
-    /// Whether what was started is over; then the deferred flushes of the batch end. Never waits for another CPU's answer, or for
-    /// a device.
+    /// Whether what was started is over; then the deferred flushes of the batch end. Never waits for another CPU's
+    /// answer, or for a device.
     fn is_over(&mut self, awaited: &mut Awaited) -> bool {
         let engine = self.engine;
         if awaited.barrier {

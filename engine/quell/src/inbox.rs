@@ -369,10 +369,10 @@ impl<W: Word> Inbox<W> {
         self.acks.received.load(Relaxed) != self.acks.done.load(Relaxed)
     }
 
-    /// Takes what is in the inbox and acknowledges it, before and after it was flushed, until nothing is in it; returns how
-    /// many times. Mostly that is a request for one range of a space or for all of it, and without marks, which
-    /// `flush_next` does, or says no; `flush_any` does all others, as of this state, with [`Inbox::read_any`]. Called by
-    /// its own CPU with interrupts masked.
+    /// Takes what is in the inbox and acknowledges it, before and after it was flushed, until nothing is in it;
+    /// returns how many times. Mostly that is a request for one range of a space or for all of it, and without marks,
+    /// which `flush_next` does, or says no; `flush_any` does all others, as of this state, with [`Inbox::read_any`].
+    /// Called by its own CPU with interrupts masked.
     #[inline]
     pub(crate) fn serve(
         &self,
@@ -386,7 +386,8 @@ impl<W: Word> Inbox<W> {
             // Lost without it: a request comes while another is taken.
             let seen = self.line.state.load(SeqCst);
             let done = self.acks.done.load(Relaxed);
-            // Posts alone are answered, up to this number: never one that is yet to come. [mutant SpuriousAcknowledges: bug 32]
+            // Posts alone are answered, up to this number: never one that is yet to come. [mutant
+            // SpuriousAcknowledges: bug 32]
             let number = posted(seen);
             if number == done {
                 return times;
@@ -471,8 +472,8 @@ impl<W: Word> Inbox<W> {
         self.acks.done.store(posted(last), Release);
     }
 
-    /// The CPU is back, and flushes everything next. Posts that were counted meanwhile are served then: unanswered, they
-    /// would make every later initiator believe in an interrupt that was never sent.
+    /// The CPU is back, and flushes everything next. Posts that were counted meanwhile are served then: unanswered,
+    /// they would make every later initiator believe in an interrupt that was never sent.
     pub(crate) fn open(&self) {
         // Release pairs with `post` and `flush::posting`: an initiator that finds this CPU online sees what it answered
         // on going offline, and takes no answered request for a pending one.

@@ -30,11 +30,12 @@
 //!
 //! 1. It gives the *addresses* out again after [`Engine::flush_until`], with the stamp that
 //!    [`Deferred::stamp`](crate::Owed::stamp) returned and that it keeps with the range.
-//! 2. It gives the *frames* to a new owner after [`Engine::flush_before_reuse`], each behind its [`DeferredFlush`](crate::Residue).
+//! 2. It gives the *frames* to a new owner after [`Engine::flush_before_reuse`], each behind its
+//!    [`DeferredFlush`](crate::Residue).
 //!
 //! So as many ranges as the ledger has entries share one flush of everything on every CPU. Only a flush that reaches
-//! the kernel's mappings makes their deferred flushes: flushes of user spaces do not, and reuses of users' frames leave such deferred flushes
-//! alone.
+//! the kernel's mappings makes their deferred flushes: flushes of user spaces do not, and reuses of users' frames
+//! leave such deferred flushes alone.
 //!
 //! # Text
 //!
@@ -142,7 +143,8 @@ impl<H: Hardware> Engine<'_, H> {
     pub(crate) fn flush_everything(&self, me: CpuId) {
         let cpu = self.cpu(me);
         self.count(me, Counter::FlushedFull, 1);
-        // The clock before the flush, which makes no deferred flush that is taken meanwhile. [mutant ClockReadAfterFlush]
+        // The clock before the flush, which makes no deferred flush that is taken meanwhile. [mutant
+        // ClockReadAfterFlush]
         let now = self.ledger.now();
         self.hw.invalidate(Invalidate::Everything);
         cpu.state.flushed_everything(now);

@@ -22,12 +22,12 @@
 //!
 //! # After a reinstate
 //!
-//! A deferred flush is one word, and a reinstate clears it. But the frame may have been taken away from several places, and where
-//! it was not mapped again, CPUs may still use stale entries. So the embedder does one of two things. Before it drops
-//! the lock of the page-cache slot, it maps the frame again at *every* place whose marker names it. Or it goes on
-//! treating each such marker as a mapping of the frame: code that takes the mapping away later (an unmap by the program
-//! as well as reclaim, lazy or not) reports the marker's range to its batch as if the entry were present, or flushes what is pending
-//! the space. (`quell-vm` does the second: its reverse map lists the markers.)
+//! A deferred flush is one word, and a reinstate clears it. But the frame may have been taken away from several
+//! places, and where it was not mapped again, CPUs may still use stale entries. So the embedder does one of two
+//! things. Before it drops the lock of the page-cache slot, it maps the frame again at *every* place whose marker
+//! names it. Or it goes on treating each such marker as a mapping of the frame: code that takes the mapping away later
+//! (an unmap by the program as well as reclaim, lazy or not) reports the marker's range to its batch as if the entry
+//! were present, or flushes what is pending the space. (`quell-vm` does the second: its reverse map lists the markers.)
 //!
 //! # Participants
 //!
@@ -38,27 +38,29 @@
 //!
 //! # The flush clock
 //!
-//! A deferred flush is a *stamp*: a tick of the flush clock, taken after the entries were cleared. Each CPU publishes what the
-//! clock showed before it last flushed its loaded tag whole. If that is the stamp or later, the CPU holds none of the
-//! translations that the deferred flush is about, whatever that flush was for. So every flush of a whole tag pays deferred flushes, and a
-//! reuse interrupts only CPUs that are behind. It does not ask CPUs that keep entries under a tag that is not loaded:
-//! the space's deferred flush word makes them flush as they load it again. Only CPUs that had the space loaded when the deferred flush was
-//! taken can hold such translations; the *ledger entry* of the stamp remembers them.
+//! A deferred flush is a *stamp*: a tick of the flush clock, taken after the entries were cleared. Each CPU publishes
+//! what the clock showed before it last flushed its loaded tag whole. If that is the stamp or later, the CPU holds
+//! none of the translations that the deferred flush is about, whatever that flush was for. So every flush of a whole
+//! tag pays deferred flushes, and a reuse interrupts only CPUs that are behind. It does not ask CPUs that keep entries
+//! under a tag that is not loaded: the space's deferred flush word makes them flush as they load it again. Only CPUs
+//! that had the space loaded when the deferred flush was taken can hold such translations; the *ledger entry* of the
+//! stamp remembers them.
 //!
 //! # What is shared
 //!
-//! Taking a deferred flush ticks the clock, writes the deferred flush into its spaces and then publishes one ledger entry; nothing is
-//! locked. A ledger entry is used again only after its deferred flush was made. A CPU that defers that finds the ledger full pays the
-//! deferred flushes in it first; if there is still no room, its own deferred flush is refused, and it flushes as without S3. A payer marks
-//! no deferred flush as paid that is not published: the spaces do not know that deferred flush yet, so a lazy CPU that the payer leaves out
-//! could come back without flushing. A CPU that defers that stalls between its stamp and its ledger entry (a preempted virtual
-//! CPU) leaves a gap. The deferred flushes around it are still paid, and each ledger entry says so for itself; a CPU that looks at
-//! a deferred flush behind the gap needs a second load, and no CPU an interrupt.
+//! Taking a deferred flush ticks the clock, writes the deferred flush into its spaces and then publishes one ledger
+//! entry; nothing is locked. A ledger entry is used again only after its deferred flush was made. A CPU that defers
+//! that finds the ledger full pays the deferred flushes in it first; if there is still no room, its own deferred flush
+//! is refused, and it flushes as without S3. A payer marks no deferred flush as paid that is not published: the spaces
+//! do not know that deferred flush yet, so a lazy CPU that the payer leaves out could come back without flushing. A
+//! CPU that defers that stalls between its stamp and its ledger entry (a preempted virtual CPU) leaves a gap. The
+//! deferred flushes around it are still paid, and each ledger entry says so for itself; a CPU that looks at a deferred
+//! flush behind the gap needs a second load, and no CPU an interrupt.
 //!
 //! # What this does not guarantee
 //!
-//! a CPU that reuses the frame may have to wait for other CPUs: it pays for the unmap by which another space lost the frame.
-//! [`Engine::flush_deferred`], called in the background, keeps that rare.
+//! a CPU that reuses the frame may have to wait for other CPUs: it pays for the unmap by which another space lost the
+//! frame. [`Engine::flush_deferred`], called in the background, keeps that rare.
 
 use crate::cpu::{Asked, Concern, Loaded};
 use crate::cpu_set::{CpuId, CpuSet};
@@ -72,7 +74,8 @@ use crate::stats::Counter;
 use crate::word::Word;
 use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
-/// How many deferred flushes one round of a payment covers, the oldest first; a payer goes on until its own deferred flush is made.
+/// How many deferred flushes one round of a payment covers, the oldest first; a payer goes on until its own deferred
+/// flush is made.
 const TOGETHER: usize = 64;
 
 /// Why a deferred flush is made.
@@ -126,15 +129,16 @@ impl<H: Hardware> DeferredFlush<H> {
 
     /// The frame's flush is deferred as of `stamp`. Called under the same lock. Never waits.
     pub fn defer(&self, stamp: Stamp) {
-        // Release pairs with `flush_before_reuse` and `flush_before_refill`: the deferred flush's ledger entry is published.
-        // Lost without it: a reuse while the deferred flush is taken.
+        // Release pairs with `flush_before_reuse` and `flush_before_refill`: the deferred flush's ledger entry is
+        // published. Lost without it: a reuse while the deferred flush is taken.
         self.word.store(stamp.0 << DEFERRED_SHIFT, Release);
     }
 
-    /// The frame has no deferred flush: it was flushed after all, or its entries were not cleared. Called under the same lock.
-    /// Never waits.
+    /// The frame has no deferred flush: it was flushed after all, or its entries were not cleared. Called under the
+    /// same lock. Never waits.
     ///
-    /// Pays nothing: a frame that has a deferred flush is reused ([`Engine::flush_before_reuse`]) or reinstated ([`DeferredFlush::reinstate`]) instead.
+    /// Pays nothing: a frame that has a deferred flush is reused ([`Engine::flush_before_reuse`]) or reinstated
+    /// ([`DeferredFlush::reinstate`]) instead.
     pub fn clear(&self) {
         // Release pairs with `flush_before_refill` and `is_clear`: the frame's flush is done.
         // Lost without it: a refill against a deferred flush that becomes none.
@@ -142,8 +146,8 @@ impl<H: Hardware> DeferredFlush<H> {
     }
 
     /// Takes the frame back for the page that it belonged to, to be mapped as it was: read-only, at the same
-    /// places. No flush is needed and no content is lost. `false` if a CPU that reuses the frame was first; then its deferred flush was
-    /// paid. Never waits.
+    /// places. No flush is needed and no content is lost. `false` if a CPU that reuses the frame was first; then its
+    /// deferred flush was paid. Never waits.
     ///
     /// The deferred flush is clear afterwards, and says nothing any more of the places at which the frame is not mapped
     /// again: stale entries may be in use there. See "After a reinstate" in [the module](crate::lazy) for what is due.
@@ -158,8 +162,8 @@ impl<H: Hardware> DeferredFlush<H> {
         let won = held > PENDING
             && self
                 .word
-                // Acquire on failure pairs with `flush_before_reuse`: a frame that was reused meanwhile has its deferred flush
-                // paid.
+                // Acquire on failure pairs with `flush_before_reuse`: a frame that was reused meanwhile has its
+                // deferred flush paid.
                 // Lost without it: a reinstate that comes too late.
                 .compare_exchange(held, NONE, Relaxed, Acquire)
                 .is_ok();
@@ -189,8 +193,8 @@ impl<H: Hardware> Engine<'_, H> {
             }
             let stamp = held >> DEFERRED_SHIFT;
             let me = self.hw.this_cpu();
-            // Pay, then take: as long as the deferred flush says "deferred", a refill of what the frame held pays, or waits for the
-            // payment. [mutants ReuseSkipsFlush: L4, ReuseTakesFirst]
+            // Pay, then take: as long as the deferred flush says "deferred", a refill of what the frame held pays, or
+            // waits for the payment. [mutants ReuseSkipsFlush: L4, ReuseTakesFirst]
             if self.ledger.is_flushed(stamp) {
                 self.count(me, Counter::ReusedFree, 1);
             } else {
@@ -208,34 +212,39 @@ impl<H: Hardware> Engine<'_, H> {
 
     /// Whether a reuse of this frame would interrupt no CPU: two loads when no flush is deferred. Never waits.
     pub fn is_flushed(&self, deferred_flush: &DeferredFlush<H>) -> bool {
-        // Acquire pairs with `flush_before_reuse`: a frame that has no deferred flush any more has its deferred flush paid.
-        // Lost without it: a look at a frame that was reused.
+        // Acquire pairs with `flush_before_reuse`: a frame that has no deferred flush any more has its deferred flush
+        // paid. Lost without it: a look at a frame that was reused.
         let held = deferred_flush.word.load(Acquire);
         held != PENDING && self.ledger.is_flushed(held >> DEFERRED_SHIFT)
     }
 
-    /// Pays the frame's deferred flush: called before an entry of `space` whose marker names the frame is rewritten, and before a
-    /// page-cache slot that held the frame is filled again (rules 2 and 3). One load when no flush is deferred. May wait for
-    /// other CPUs. A deferred flush that a reinstate has cleared says nothing of other markers that name the frame.
+    /// Pays the frame's deferred flush: called before an entry of `space` whose marker names the frame is rewritten,
+    /// and before a page-cache slot that held the frame is filled again (rules 2 and 3). One load when no flush is
+    /// deferred. May wait for other CPUs. A deferred flush that a reinstate has cleared says nothing of other markers
+    /// that name the frame.
     #[inline]
     pub fn flush_before_refill(&self, deferred_flush: &DeferredFlush<H>, space: &AddressSpace<H>) {
         // [mutant RefillSkipsFlush: L1, L2, L3]
-        // Acquire pairs with `flush_before_reuse`, `defer` and `clear`: what the frame deferred is flushed, or the deferred flush
-        // that is looked up has its ledger entry published.
+        // Acquire pairs with `flush_before_reuse`, `defer` and `clear`: what the frame deferred is flushed, or the
+        // deferred flush that is looked up has its ledger entry published.
         // Lost without it: a refill against a reuse.
         match deferred_flush.word.load(Acquire) {
             NONE => {}
             // The batch has no stamp yet: its deferred flush still stands in the space.
             PENDING => self.flush_pending(space),
             deferred if self.ledger.is_flushed(deferred >> DEFERRED_SHIFT) => {}
-            deferred => self.pay(self.hw.this_cpu(), deferred >> DEFERRED_SHIFT, Reason::Refill),
+            deferred => self.pay(
+                self.hw.this_cpu(),
+                deferred >> DEFERRED_SHIFT,
+                Reason::Refill,
+            ),
         }
     }
 
     /// For a later observer, before it relies on a cleared entry of `space` (rule 4, and the same for batches
     /// of reclaim and migration): after it, no CPU uses a translation of the space that was
-    /// cleared before the call. Three loads from one line when no flush is deferred. May wait for other CPUs; its caller
-    /// may hold the lock of the table if that is a lock under which [it may wait](Hardware::may_wait).
+    /// cleared before the call. Three loads from one line when no flush is deferred. May wait for other CPUs; its
+    /// caller may hold the lock of the table if that is a lock under which [it may wait](Hardware::may_wait).
     #[inline]
     pub fn flush_pending(&self, space: &AddressSpace<H>) {
         // [mutant FlushPendingSkipped: bugs 3, 6, 19]
@@ -255,10 +264,10 @@ impl<H: Hardware> Engine<'_, H> {
         }
     }
 
-    /// As [`Engine::flush_pending_batches`], but waits until every CPU has flushed, where that waits for receipts; CPUs that
-    /// have the space loaded lazily flush, too. For a later observer that is about to write an entry of another page size
-    /// where it finds none ([`Flush::break_first`](crate::Flush)). Whoever cleared the entry reported it with
-    /// [`Scope::Tables`]. May wait for other CPUs.
+    /// As [`Engine::flush_pending_batches`], but waits until every CPU has flushed, where that waits for receipts;
+    /// CPUs that have the space loaded lazily flush, too. For a later observer that is about to write an entry of
+    /// another page size where it finds none ([`Flush::break_first`](crate::Flush)). Whoever cleared the entry
+    /// reported it with [`Scope::Tables`]. May wait for other CPUs.
     #[inline]
     pub fn flush_pending_tables(&self, space: &AddressSpace<H>) {
         // [mutant FlushPendingSkipped: bugs 3, 6, 19]
@@ -277,14 +286,15 @@ impl<H: Hardware> Engine<'_, H> {
     #[cold]
     fn flush_pending_slow(&self, space: &AddressSpace<H>, scope: Scope) {
         let (pending, deferred) = (self.has_pending_batch(space), space.deferred());
-        // That the latest deferred flush is made would do: whoever paid it has flushed all of the space since. To ask so costs a
-        // look at its ledger entry.
+        // That the latest deferred flush is made would do: whoever paid it has flushed all of the space since. To ask
+        // so costs a look at its ledger entry.
         if !pending && self.ledger.is_flushed_up_to(deferred) {
             return;
         }
         self.count(self.hw.this_cpu(), Counter::FlushedPending, 1);
         self.assert_may_wait();
-        // Read before the flush, which does not reach changes that are reported meanwhile. [mutant OverflowReadAfterFlush]
+        // Read before the flush, which does not reach changes that are reported meanwhile. [mutant
+        // OverflowReadAfterFlush]
         let overflow = space.overflow();
         // Where invalidations are broadcast, too: our own barrier completes nothing that the other CPU has sent.
         // [mutant FlushPendingOnlyWaits: bug 5]
@@ -294,8 +304,8 @@ impl<H: Hardware> Engine<'_, H> {
         space.deferred_flushed(deferred);
     }
 
-    /// The next stamp of the flush clock, with a ledger entry to publish its deferred flush in, paying old deferred flushes if the
-    /// ledger is full of them; `None` if there is no ledger, or if it stays full: others filled it
+    /// The next stamp of the flush clock, with a ledger entry to publish its deferred flush in, paying old deferred
+    /// flushes if the ledger is full of them; `None` if there is no ledger, or if it stays full: others filled it
     /// again, or have taken stamps whose deferred flushes they have not published yet.
     pub(crate) fn take_stamp(&self, me: CpuId) -> Option<u64> {
         let ledger = &self.ledger;
@@ -315,8 +325,8 @@ impl<H: Hardware> Engine<'_, H> {
         None
     }
 
-    /// Whether any flush may be deferred until reuse. `false` is certain; `true` may be left over from a void stamp, for
-    /// which the ledger had no room. Never waits.
+    /// Whether any flush may be deferred until reuse. `false` is certain; `true` may be left over from a void stamp,
+    /// for which the ledger had no room. Never waits.
     pub fn has_deferred(&self) -> bool {
         !self.ledger.is_flushed_up_to(self.ledger.now())
     }
@@ -324,16 +334,17 @@ impl<H: Hardware> Engine<'_, H> {
     /// Makes every deferred flush there is: for a thread that does so in the background, before memory runs
     /// short, so that allocations need not.
     ///
-    /// A batch whose [`Batch::finish_deferred`](crate::Batch::finish_owed) has not returned yet may be left out. May wait
-    /// for other CPUs.
+    /// A batch whose [`Batch::finish_deferred`](crate::Batch::finish_owed) has not returned yet may be left out. May
+    /// wait for other CPUs.
     pub fn flush_deferred(&self) {
         self.flush_up_to(self.ledger.now());
     }
 
-    /// Makes all deferred flushes up to `stamp`: after it, no CPU uses a translation whose flush a batch deferred that ended, with this
-    /// stamp or an earlier one, before the call began. Called before the bytes of a page change whose former frame,
-    /// unmapped as of `stamp`, CPUs may still read (rule 3, for a page that has moved), and before addresses of the
-    /// [kernel's half](crate::kernel) are given out again. One load when no flush is deferred. May wait for other CPUs.
+    /// Makes all deferred flushes up to `stamp`: after it, no CPU uses a translation whose flush a batch deferred that
+    /// ended, with this stamp or an earlier one, before the call began. Called before the bytes of a page change whose
+    /// former frame, unmapped as of `stamp`, CPUs may still read (rule 3, for a page that has moved), and before
+    /// addresses of the [kernel's half](crate::kernel) are given out again. One load when no flush is deferred. May
+    /// wait for other CPUs.
     #[inline]
     pub fn flush_until(&self, stamp: Stamp) {
         self.flush_up_to(stamp.0);
@@ -387,8 +398,8 @@ impl<H: Hardware> Engine<'_, H> {
 
     /// Pays up to [`TOGETHER`] deferred flushes; whether there may be more of them up to `through`.
     ///
-    /// A deferred flush of the kernel's mappings concerns every CPU and all of its entries: a reuse or a refill that is about a
-    /// user's page leaves such deferred flushes unpaid.
+    /// A deferred flush of the kernel's mappings concerns every CPU and all of its entries: a reuse or a refill that
+    /// is about a user's page leaves such deferred flushes unpaid.
     fn flush_some(&self, me: CpuId, through: u64, reason: Reason, counted: &mut bool) -> bool {
         // Where invalidations are broadcast, a CPU that loads a space keeps its entries and looks at no deferred flush.
         // [mutant ReuseTrustsFlushes]

@@ -1,7 +1,8 @@
 //! The ledger of lazy unmap (S3): the flush clock, and the flushes that are deferred since its ticks.
 //!
-//! All of its words are here; [`lazy`](crate::lazy) says what they are for. A deferred flush is a stamp, taken from the clock.
-//! Its *ledger entry*, one of a ring that the embedder provides, remembers the CPUs that may hold the translations.
+//! All of its words are here; [`lazy`](crate::lazy) says what they are for. A deferred flush is a stamp, taken from
+//! the clock. Its *ledger entry*, one of a ring that the embedder provides, remembers the CPUs that may hold the
+//! translations.
 //!
 //! | ledger entry | meaning | next |
 //! | --- | --- | --- |
@@ -19,7 +20,8 @@ use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct Stamp(pub(crate) u64);
 
-/// The memory of one tick: which CPUs had an with a deferred flush space loaded, and whether the deferred flush is made.
+/// The memory of one tick: which CPUs had an with a deferred flush space loaded, and whether the deferred flush is
+/// made.
 #[repr(align(64))]
 pub struct LedgerEntry<H: Hardware> {
     /// A [`State`].
@@ -102,8 +104,8 @@ struct Line<W>(W);
 pub(crate) struct Ledger<'m, H: Hardware> {
     /// Ticks once for each deferred flush. Written by CPUs that defer, read by CPUs that flush.
     clock: Line<H::Word>,
-    /// Every deferred flush up to this stamp is paid, so that one load answers for most frames. Deferred flushes beyond it
-    /// may be paid, too: their ledger entries say so.
+    /// Every deferred flush up to this stamp is paid, so that one load answers for most frames. Deferred flushes
+    /// beyond it may be paid, too: their ledger entries say so.
     flushed_up_to: Line<H::Word>,
     entries: &'m [LedgerEntry<H>],
 }
@@ -166,8 +168,8 @@ impl<'m, H: Hardware> Ledger<'m, H> {
 
     #[inline]
     fn is_paid_alone(&self, stamp: u64) -> bool {
-        // Acquire pairs with `pay_off`: a CPU that finds the deferred flush paid sees the flushes done. A ledger entry is
-        // given to a later stamp only after its last deferred flush was made.
+        // Acquire pairs with `pay_off`: a CPU that finds the deferred flush paid sees the flushes done. A ledger entry
+        // is given to a later stamp only after its last deferred flush was made.
         // Lost without it: a refill against a reuse.
         let state = State(self.entry(stamp).state.load(Acquire));
         state.stamp() > stamp || state == State::paid(stamp)
@@ -182,8 +184,8 @@ impl<'m, H: Hardware> Ledger<'m, H> {
         held.is_flushed()
             && held.stamp() < stamp
             && word
-                // Acquire pairs with `pay_off`: the flushes for the deferred flush that was in the ledger entry are done.
-                // Lost without it: a reuse of what another CPU has paid, in a ledger that is used again.
+                // Acquire pairs with `pay_off`: the flushes for the deferred flush that was in the ledger entry are
+                // done. Lost without it: a reuse of what another CPU has paid, in a ledger that is used again.
                 .compare_exchange(held.0, State::written(stamp).0, Acquire, Relaxed)
                 .is_ok()
     }
@@ -198,20 +200,21 @@ impl<'m, H: Hardware> Ledger<'m, H> {
         // Lost without it: a reuse while the ledger is used again.
         H::Word::fence(Release);
         entry.cpus.assign(count, cpus, Relaxed);
-        // Release pairs with the first look in `deferred_at`: a payer that sees the deferred flush sees its CPUs, and the
-        // spaces that were told of it before.
+        // Release pairs with the first look in `deferred_at`: a payer that sees the deferred flush sees its CPUs, and
+        // the spaces that were told of it before.
         // Lost without it: the background pays while a deferred flush is taken.
         entry.state.store(State::deferred(stamp, kernel).0, Release);
     }
 
-    /// Whether the deferred flush as of `stamp`, a deferred flush that this CPU has acquired, is of the kernel's mappings.
+    /// Whether the deferred flush as of `stamp`, a deferred flush that this CPU has acquired, is of the kernel's
+    /// mappings.
     pub(crate) fn is_of_kernel(&self, stamp: u64) -> bool {
         let state = State(self.entry(stamp).state.load(Relaxed));
         state.stamp() == stamp && state.is_of_kernel()
     }
 
-    /// The deferred flush that is deferred in the ledger entry of this stamp, of whatever stamp it is itself, and the CPUs that it is
-    /// about; `None` if there is none, or none that is published.
+    /// The deferred flush that is deferred in the ledger entry of this stamp, of whatever stamp it is itself, and the
+    /// CPUs that it is about; `None` if there is none, or none that is published.
     pub(crate) fn deferred_at(&self, stamp: u64, count: usize) -> Option<Deferral> {
         let entry = self.entry(stamp);
         loop {
@@ -247,7 +250,8 @@ impl<'m, H: Hardware> Ledger<'m, H> {
         let _ = word.compare_exchange(deferred, State::paid(stamp).0, Release, Relaxed);
     }
 
-    /// Moves the stamp up to which every deferred flush is made forward, over those whose deferred flushes are made since.
+    /// Moves the stamp up to which every deferred flush is made forward, over those whose deferred flushes are made
+    /// since.
     pub(crate) fn advance_flushed_up_to(&self) {
         let before = self.flushed_up_to.0.load(Relaxed);
         let now = self.clock.0.load(Relaxed);
@@ -285,13 +289,14 @@ impl<'m, H: Hardware> Ledger<'m, H> {
 
     /// The deferred flush that stands in the way of `stamp`, if it is published.
     pub(crate) fn in_the_way_of(&self, stamp: u64, count: usize) -> Option<u64> {
-        self.deferred_at(stamp, count).map(|deferral| deferral.stamp)
+        self.deferred_at(stamp, count)
+            .map(|deferral| deferral.stamp)
     }
 
     /// The stamps of which something may be deferred, the oldest first.
     ///
-    /// Where another payer is ahead of this CPU, the ledger entry of such a stamp may hold a later deferred flush, but never an
-    /// earlier one.
+    /// Where another payer is ahead of this CPU, the ledger entry of such a stamp may hold a later deferred flush, but
+    /// never an earlier one.
     pub(crate) fn unpaid(&self) -> RangeInclusive<u64> {
         // Acquire pairs with `advance_flushed_up_to`: a payer that finds nothing outstanding relies on the flushes of
         // earlier payers.

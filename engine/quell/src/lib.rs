@@ -174,8 +174,8 @@
 //! * if a method of [`Hardware`] or an NMI handler makes it and [the module of the machine](hardware) does not allow
 //!   that: it may find the engine in the middle of something.
 //!
-//! A [`Stamp`], a [`DeferredFlush`] or a space belongs to the engine that it came from: what another engine does with it is
-//! not defined, but reaches no memory. `tests/arguments.rs` calls everything with everything.
+//! A [`Stamp`], a [`DeferredFlush`] or a space belongs to the engine that it came from: what another engine does with
+//! it is not defined, but reaches no memory. `tests/arguments.rs` calls everything with everything.
 //!
 //! # What the engine does not do
 //!
@@ -191,6 +191,7 @@ mod at_once;
 pub mod batch;
 mod broadcast;
 pub mod change;
+pub mod coalesced;
 mod cpu;
 pub mod cpu_set;
 pub mod engine;
@@ -204,7 +205,6 @@ pub mod hardware;
 mod hotplug;
 pub mod in_flight;
 mod inbox;
-pub mod coalesced;
 pub mod kernel;
 pub mod language;
 pub mod lazy;
@@ -217,30 +217,30 @@ mod secondary;
 pub mod space;
 // Lists that leave their unused room uninitialised. Other `unsafe` code: `space` loads a root, `per_cpu` follows a
 // machine's pointer to a CPU's state.
+mod overflow;
 #[allow(unsafe_code)]
 mod stack;
 pub mod stats;
 mod switch;
 pub mod tags;
 mod target;
-mod overflow;
 pub mod user_mode;
 pub mod word;
 
 pub use addr::{Extent, Frame, Page, PageRange, PageSize};
 pub use batch::{Batch, Purpose};
 pub use change::{Break, Flush, Need, TlbRules, flush_needed};
+pub use coalesced::CoalescedFlushes;
 pub use cpu_set::{CpuId, CpuSet};
 pub use engine::Engine;
 pub use entry::{Entry, Level, MemoryType};
 pub use features::{Features, Tagging, Unsupported};
-pub use flushed::{Flushed, Outcome, Deferred};
+pub use flushed::{Deferred, Flushed, Outcome};
 pub use frames::{FrameList, InPlace};
 pub use hardware::{Broadcast, Hardware, Invalidate, NoBroadcasts, PlaceOf, Scope, Tag};
 pub use in_flight::InFlight;
-pub use coalesced::CoalescedFlushes;
 pub use language::PolicyError;
-pub use lazy::{Reusable, DeferredFlush};
+pub use lazy::{DeferredFlush, Reusable};
 pub use ledger::{LedgerEntry, Stamp};
 pub use per_cpu::PerCpu;
 pub use policy::{Mechanism, Policy, TagPolicy};

@@ -3,14 +3,15 @@
 //!
 //! They are reported under a lock like any other, so nothing is waited for: as little as that would need is kept of
 //! them. The space takes a generation at once, so a CPU that loads it later flushes; and it remembers that generation
-//! ([`AddressSpace::overflow_pending`]), so a later observer flushes all of the space before it relies on a cleared entry.
-//! The batch keeps no reference to the space. It keeps which CPUs may have had it loaded, in 64 groups, and at its end
-//! these drop whatever they have loaded. It looks for them after it has taken the generation: a CPU that loads the space
-//! in between, and is not among them, sees that, and one that has loaded another since compares as it comes back.
+//! ([`AddressSpace::overflow_pending`]), so a later observer flushes all of the space before it relies on a cleared
+//! entry. The batch keeps no reference to the space. It keeps which CPUs may have had it loaded, in 64 groups, and at
+//! its end these drop whatever they have loaded. It looks for them after it has taken the generation: a CPU that loads
+//! the space in between, and is not among them, sees that, and one that has loaded another since compares as it comes
+//! back.
 //!
-//! The batch does not know the space any more at its end, so it leaves the deferred flush: the next later observer flushes the
-//! space once more, perhaps for nothing (as Linux's `flush_tlb_batched_pending` does after every batch). A later observer
-//! calls those changes paid that were reported before it flushed: generations do not come twice.
+//! The batch does not know the space any more at its end, so it leaves the deferred flush: the next later observer
+//! flushes the space once more, perhaps for nothing (as Linux's `flush_tlb_batched_pending` does after every batch). A
+//! later observer calls those changes paid that were reported before it flushed: generations do not come twice.
 //!
 //! Where invalidations are broadcast they are sent at once, and the batch's end waits for them, or, on another CPU than
 //! the one that has sent them, sends one for everything.

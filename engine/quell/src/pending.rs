@@ -30,8 +30,8 @@ pub(crate) struct Pending<S> {
 }
 
 impl<H: Hardware, S: Deref<Target = AddressSpace<H>>> Pending<S> {
-    /// The first change of a space, whose broadcasts were `sent` already or are not, and which later changes `join` or do
-    /// not.
+    /// The first change of a space, whose broadcasts were `sent` already or are not, and which later changes `join` or
+    /// do not.
     #[inline(always)]
     pub(crate) fn first(
         space: S,
@@ -57,8 +57,8 @@ impl<H: Hardware, S: Deref<Target = AddressSpace<H>>> Pending<S> {
         core::ptr::eq(&*self.space, &**space)
     }
 
-    /// Whether nothing of this scope can be added. The first change alone does not do: as long as it is the only one, the
-    /// flush relies on tables that were not written since.
+    /// Whether nothing of this scope can be added. The first change alone does not do: as long as it is the only one,
+    /// the flush relies on tables that were not written since.
     pub(crate) fn is_whole(&self, scope: Scope) -> bool {
         self.joins && !self.fresh && matches!(self.request, Request::Full(own) if own >= scope)
     }

@@ -19,8 +19,8 @@
 //! # Deferred flushes
 //!
 //! A later observer that meets a cleared entry looks at three words of one line: zero batches that still have to flush
-//! (S0), no change that none of these counts ([`overflow`](crate::unplaced)) and no stamp of the flush clock deferred until
-//! reuse (S3) mean that every cleared entry of this space has been flushed.
+//! (S0), no change that none of these counts ([`overflow`](crate::unplaced)) and no stamp of the flush clock deferred
+//! until reuse (S3) mean that every cleared entry of this space has been flushed.
 //!
 //! # One word for both
 //!
@@ -307,7 +307,8 @@ impl<H: Hardware> AddressSpace<H> {
         Self::decode(self.flushes.fetch_add(step, Release)).generation
     }
 
-    /// A batch will not flush: its deferred flush is deferred until reuse, as of `stamp`. [`AddressSpace::end_batch`] follows.
+    /// A batch will not flush: its deferred flush is deferred until reuse, as of `stamp`. [`AddressSpace::end_batch`]
+    /// follows.
     pub(crate) fn defer(&self, stamp: u64) {
         // Relaxed: every CPU reads it after the word that `end_batch` releases, and has seen the batch
         // outstanding, or nothing of it, if not that.
@@ -351,8 +352,8 @@ impl<H: Hardware> AddressSpace<H> {
     /// A CPU is about to load the root.
     #[inline]
     pub(crate) fn enter(&self, cpu: Seat) {
-        // SeqCst pairs with `read_loaded` and `is_loaded_only_on`: this CPU reads generation and deferred flush next, so
-        // the initiator sees it in the set, or it sees the change.
+        // SeqCst pairs with `read_loaded` and `is_loaded_only_on`: this CPU reads generation and deferred flush next,
+        // so the initiator sees it in the set, or it sees the change.
         // Lost without it: a space is loaded while it is flushed.
         self.loaded.seat(cpu, SeqCst);
     }
@@ -385,8 +386,8 @@ impl<H: Hardware> AddressSpace<H> {
     /// Writes the CPUs that may have the space loaded into a set that has no members and is not to be moved.
     #[inline]
     pub(crate) fn read_loaded(&self, into: &mut CpuSet, cpus: usize) {
-        // SeqCst pairs with `enter` and `leave`: the initiator has taken its generation before, or written the deferred flush, so
-        // it sees a CPU that loads the space, or that CPU sees the generation or the deferred flush.
+        // SeqCst pairs with `enter` and `leave`: the initiator has taken its generation before, or written the
+        // deferred flush, so it sees a CPU that loads the space, or that CPU sees the generation or the deferred flush.
         // Lost without it: a space is loaded while a deferred flush is taken.
         self.loaded.read_into(into, cpus, SeqCst);
     }
@@ -394,8 +395,8 @@ impl<H: Hardware> AddressSpace<H> {
     /// Whether no CPU, of so many, but this one may have the root loaded.
     #[inline]
     pub(crate) fn is_loaded_only_on(&self, cpu: Seat, cpus: usize) -> bool {
-        // SeqCst pairs with `enter` and `leave`: the batch was counted before, or the generation taken, so the initiator
-        // sees a CPU that loads the space, or that CPU sees the batch or the generation.
+        // SeqCst pairs with `enter` and `leave`: the batch was counted before, or the generation taken, so the
+        // initiator sees a CPU that loads the space, or that CPU sees the batch or the generation.
         // Lost without it: a space is loaded while it is flushed.
         self.loaded.is_within_seat(cpu, cpus, SeqCst)
     }

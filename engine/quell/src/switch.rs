@@ -16,8 +16,8 @@
 //!
 //! A CPU that goes idle or runs a kernel thread keeps its root and uses nothing of its user half. Flushes do not
 //! interrupt it, unless page-table pages are freed, which its walker may still read. When it is interrupted, it leaves
-//! the root. When it comes back, it compares generation and deferred flush as if it had been away. A CPU that will be idle for
-//! long leaves the root by itself ([`Engine::leave`]); then no flush of the space interrupts it.
+//! the root. When it comes back, it compares generation and deferred flush as if it had been away. A CPU that will be
+//! idle for long leaves the root by itself ([`Engine::leave`]); then no flush of the space interrupts it.
 
 use crate::cpu::{Concern, Loaded};
 use crate::engine::Engine;

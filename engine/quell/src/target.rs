@@ -211,7 +211,8 @@ impl<H: Hardware> Engine<'_, H> {
     pub(crate) fn flush_tag(&self, cpu: &PerCpu<'_, H>, slot: &Slot<H>) {
         let state = &cpu.state;
         cpu.stats.add(Counter::FlushedFull, 1);
-        // The clock before the flush, which makes no deferred flush that is taken meanwhile. [mutant ClockReadAfterFlush]
+        // The clock before the flush, which makes no deferred flush that is taken meanwhile. [mutant
+        // ClockReadAfterFlush]
         let now = self.ledger.now();
         self.hw.invalidate(Invalidate::Tag(state.tag()));
         slot.flushed(now);

@@ -8,12 +8,12 @@
 //!
 //! # The race
 //!
-//! An initiator changes the tables and then replaces "in user mode" by "deferring", in one step. If the step fails, the CPU
-//! is in the kernel, and the initiator interrupts it as usual. The CPU replaces "in user mode" by "running", in one
-//! step; if that fails, an initiator has written "deferring", and the CPU flushes. One of the two comes first, so no flush
-//! is forgotten, nor left to an entry that is over. The CPU leaves the state before it flushes: an initiator that comes
-//! then interrupts it. Initiators that find "deferring" write it again, and the CPU reads as it leaves the state: so it
-//! flushes after the changes of the last of them.
+//! An initiator changes the tables and then replaces "in user mode" by "deferring", in one step. If the step fails,
+//! the CPU is in the kernel, and the initiator interrupts it as usual. The CPU replaces "in user mode" by "running",
+//! in one step; if that fails, an initiator has written "deferring", and the CPU flushes. One of the two comes first,
+//! so no flush is forgotten, nor left to an entry that is over. The CPU leaves the state before it flushes: an
+//! initiator that comes then interrupts it. Initiators that find "deferring" write it again, and the CPU reads as it
+//! leaves the state: so it flushes after the changes of the last of them.
 //!
 //! # NMIs
 //!
@@ -24,11 +24,11 @@
 //! # What this does not guarantee
 //!
 //! These still interrupt a CPU in user mode: flushes of its space, and the space's end; freed tables of the kernel's
-//! half, which its walker may read at any time; [`Engine::synchronize_text`]; and a reuse or a refill that makes a deferred flush
-//! of its space. Speculation in user mode may use old entries of the kernel's half until the CPU enters the kernel: if
-//! an entry changes its size, the memory type of a frame changes, or the frame leaves the machine, report the change
-//! with [`Scope::Tables`], which interrupts every CPU, also where [`flush_needed`](crate::flush_needed) says that leaf
-//! entries are enough.
+//! half, which its walker may read at any time; [`Engine::synchronize_text`]; and a reuse or a refill that makes a
+//! deferred flush of its space. Speculation in user mode may use old entries of the kernel's half until the CPU enters
+//! the kernel: if an entry changes its size, the memory type of a frame changes, or the frame leaves the machine,
+//! report the change with [`Scope::Tables`], which interrupts every CPU, also where
+//! [`flush_needed`](crate::flush_needed) says that leaf entries are enough.
 
 use crate::cpu::Entry;
 use crate::cpu_set::{CpuId, CpuSet};

@@ -8,8 +8,8 @@ use crate::support::{E, Machine, S, run_on_both, space, world, world_of};
 use proptest::prelude::*;
 use quell::cpu_set::{AtomicCpuSet, MAX_CPUS};
 use quell::{
-    Batch, Break, CpuId, CpuSet, Extent, Features, Frame, InPlace, KernelEntries, Level, Need,
-    Outcome, Page, PageRange, PerCpu, Policy, Purpose, Request, DeferredFlush, Scope, Slot, Stamp,
+    Batch, Break, CpuId, CpuSet, DeferredFlush, Extent, Features, Frame, InPlace, KernelEntries,
+    Level, Need, Outcome, Page, PageRange, PerCpu, Policy, Purpose, Request, Scope, Slot, Stamp,
     TagPolicy, Tagging, TlbRules, flush_needed,
 };
 use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
@@ -352,7 +352,9 @@ impl World {
             Call::Refresh(space, range) => engine.refresh(self.spaces[*space], *range),
             Call::FlushPending(space) => engine.flush_pending(self.spaces[*space]),
             Call::FlushPendingBatches(space) => engine.flush_pending_batches(self.spaces[*space]),
-            Call::FlushBeforeRefill(space) => engine.flush_before_refill(&self.deferred_flush, self.spaces[*space]),
+            Call::FlushBeforeRefill(space) => {
+                engine.flush_before_refill(&self.deferred_flush, self.spaces[*space])
+            }
             Call::FlushUntil => self
                 .stamp
                 .into_iter()

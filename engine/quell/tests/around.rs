@@ -10,9 +10,9 @@ use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use quell::{
-    AddressSpace, Counter, CpuId, CpuSet, Engine, Features, Frame, Hardware, Invalidate,
-    KernelEntries, LedgerEntry, NoBroadcasts, Outcome, Page, PageRange, PerCpu, PlaceOf, Policy,
-    Purpose, DeferredFlush, Scope, Tag, Tagging, Unsupported,
+    AddressSpace, Counter, CpuId, CpuSet, DeferredFlush, Engine, Features, Frame, Hardware,
+    Invalidate, KernelEntries, LedgerEntry, NoBroadcasts, Outcome, Page, PageRange, PerCpu,
+    PlaceOf, Policy, Purpose, Scope, Tag, Tagging, Unsupported,
 };
 
 type Cpu = PerCpu<'static, Machine>;
@@ -189,7 +189,10 @@ fn unmap(engine: &E, space: &'static AddressSpace<Machine>) {
 }
 
 /// A frame that has a deferred flush.
-fn defer(engine: &E, space: &'static AddressSpace<Machine>) -> (DeferredFlush<Machine>, quell::Stamp) {
+fn defer(
+    engine: &E,
+    space: &'static AddressSpace<Machine>,
+) -> (DeferredFlush<Machine>, quell::Stamp) {
     let deferred_flush = DeferredFlush::new();
     deferred_flush.begin();
     let mut batch = engine.batch(Purpose::Lazy);
@@ -236,11 +239,14 @@ fn calls_that_may_wait_are_noticed_where_they_must_not() {
             let flight = batch.start();
             forbidden(machine, || flight.finish().for_each(drop));
         }),
-        ("finish_deferred, for the devices", |machine, engine, space| {
-            let mut batch = engine.batch(Purpose::Lazy);
-            batch.unmapped(space, PAGE, Frame(42));
-            forbidden(machine, || drop(batch.finish_deferred()));
-        }),
+        (
+            "finish_deferred, for the devices",
+            |machine, engine, space| {
+                let mut batch = engine.batch(Purpose::Lazy);
+                batch.unmapped(space, PAGE, Frame(42));
+                forbidden(machine, || drop(batch.finish_deferred()));
+            },
+        ),
         ("flush_pending", |machine, engine, space| {
             let mut batch = engine.batch::<_, Frame>(Purpose::Call);
             batch.changed(space, PAGE, Scope::Leaf);
@@ -248,11 +254,15 @@ fn calls_that_may_wait_are_noticed_where_they_must_not() {
         }),
         ("flush_before_reuse", |machine, engine, space| {
             let (deferred_flush, _) = defer(engine, space);
-            forbidden(machine, || assert!(engine.flush_before_reuse(&deferred_flush).is_some()));
+            forbidden(machine, || {
+                assert!(engine.flush_before_reuse(&deferred_flush).is_some())
+            });
         }),
         ("flush_before_refill", |machine, engine, space| {
             let (deferred_flush, _) = defer(engine, space);
-            forbidden(machine, || engine.flush_before_refill(&deferred_flush, space));
+            forbidden(machine, || {
+                engine.flush_before_refill(&deferred_flush, space)
+            });
         }),
         ("flush_until", |machine, engine, space| {
             let (_, stamp) = defer(engine, space);

@@ -3,7 +3,7 @@
 
 use crate::support::{E, Machine, S, leak, space, world};
 use quell::{
-    AddressSpace, Batch, Counter, CpuId, Frame, Invalidate, CoalescedFlushes, KernelEntries, Page,
+    AddressSpace, Batch, CoalescedFlushes, Counter, CpuId, Frame, Invalidate, KernelEntries, Page,
     PageRange, PageSize, Policy, Purpose, Scope,
 };
 
@@ -180,9 +180,10 @@ fn a_flush_at_once_does_what_one_change_in_a_batch_does() {
                                 assert_eq!(batch.finish().count(), 0);
                             });
                             if range.is_none() && scope == Scope::Tables {
-                                let coalesced = came_of(machine(), policy, loaded, |engine, space| {
-                                    engine.flush_coalesced(space, &CoalescedFlushes::new());
-                                });
+                                let coalesced =
+                                    came_of(machine(), policy, loaded, |engine, space| {
+                                        engine.flush_coalesced(space, &CoalescedFlushes::new());
+                                    });
                                 assert_eq!(
                                     coalesced, at_once,
                                     "machine {which}, {policy}, {loaded:?}, alone"

@@ -18,9 +18,9 @@ use std::cell::{Cell, OnceCell, RefCell};
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 
 use quell::{
-    AddressSpace, Batch, Counter, CpuId, CpuSet, Engine, Features, Frame, Hardware, InFlight,
-    Invalidate, CoalescedFlushes, LedgerEntry, NoBroadcasts, Outcome, Page, PageRange, PerCpu, Policy,
-    Purpose, DeferredFlush, Tag, TagPolicy, Tagging,
+    AddressSpace, Batch, CoalescedFlushes, Counter, CpuId, CpuSet, DeferredFlush, Engine, Features,
+    Frame, Hardware, InFlight, Invalidate, LedgerEntry, NoBroadcasts, Outcome, Page, PageRange,
+    PerCpu, Policy, Purpose, Tag, TagPolicy, Tagging,
 };
 
 use crate::support::word::{Around, Surrounded};
@@ -376,7 +376,11 @@ impl World {
     }
 
     fn flush_before_reuse(&self) {
-        if self.engine.flush_before_reuse(self.deferred_flush).is_some() {
+        if self
+            .engine
+            .flush_before_reuse(self.deferred_flush)
+            .is_some()
+        {
             self.takers.set(self.takers.get() + 1);
             self.give_out([frame(1, OWED)].into_iter());
         }
@@ -448,7 +452,10 @@ impl World {
             assert!(self.engine.flush_before_reuse(&deferred_flush).is_some());
         }
         self.engine.flush_deferred();
-        assert!(!self.engine.has_deferred(), "a deferred flush is never paid");
+        assert!(
+            !self.engine.has_deferred(),
+            "a deferred flush is never paid"
+        );
         // Nothing stays outstanding.
         for cpu in 0..CPUS as u16 {
             self.machine.on(cpu, || self.engine.flush_pending(self.x));
@@ -615,7 +622,9 @@ const CALLS: [Call; 23] = [
             }
         },
     ),
-    by_thread("flushes what is pending the space", |world| world.engine.flush_pending(world.x)),
+    by_thread("flushes what is pending the space", |world| {
+        world.engine.flush_pending(world.x)
+    }),
     by_thread("pays everything", |world| world.engine.flush_deferred()),
     by_thread("reuses or reinstates the frame", |world| {
         if world.machine.met.get() {

@@ -4,9 +4,9 @@
 use crate::support::{E, Machine, S, leak, run_on_both, space, world, world_of};
 use quell::cpu_set::AtomicCpuSet;
 use quell::{
-    Batch, Counter, CpuId, CpuSet, Engine, Features, Frame, InPlace, Invalidate, CoalescedFlushes,
-    KernelEntries, LedgerEntry, Mechanism, Outcome, Page, PageRange, PageSize, PerCpu, Policy,
-    Purpose, Request, DeferredFlush, Scope, Slot, TagPolicy, Unsupported,
+    Batch, CoalescedFlushes, Counter, CpuId, CpuSet, DeferredFlush, Engine, Features, Frame,
+    InPlace, Invalidate, KernelEntries, LedgerEntry, Mechanism, Outcome, Page, PageRange, PageSize,
+    PerCpu, Policy, Purpose, Request, Scope, Slot, TagPolicy, Unsupported,
 };
 use std::cell::Cell;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -196,11 +196,17 @@ fn many_deferrals_are_paid_together() {
             deferred_flush
         };
         let deferred: Vec<DeferredFlush<Machine>> = (0..together).map(defer).collect();
-        assert!(deferred.iter().all(|deferred_flush| !engine.is_flushed(deferred_flush)));
+        assert!(
+            deferred
+                .iter()
+                .all(|deferred_flush| !engine.is_flushed(deferred_flush))
+        );
         machine.interrupts.set(0);
         engine.flush_deferred();
         assert!(
-            deferred.iter().all(|deferred_flush| engine.is_flushed(deferred_flush)),
+            deferred
+                .iter()
+                .all(|deferred_flush| engine.is_flushed(deferred_flush)),
             "{together}"
         );
         assert!(!engine.has_deferred());
@@ -314,7 +320,8 @@ impl Drop for Counted {
     }
 }
 
-/// batch.rs: "Frames of an `InFlight` or an `Deferred` that was forgotten never come out: they are leaked, which is safe."
+/// batch.rs: "Frames of an `InFlight` or an `Deferred` that was forgotten never come out: they are leaked, which is
+/// safe."
 #[test]
 fn frames_of_a_forgotten_deferral_are_lost_and_no_others() {
     let dropped: &std::cell::Cell<usize> = leak(std::cell::Cell::new(0));
@@ -777,7 +784,10 @@ fn a_flush_that_starts_alone_is_over() {
         assert_eq!(batch.start().finish().count(), 1);
         assert_eq!(machine.invalidated.take().len(), 1);
         engine.flush_pending(x);
-        assert!(machine.invalidated.borrow().is_empty(), "no deferred flush is left");
+        assert!(
+            machine.invalidated.borrow().is_empty(),
+            "no deferred flush is left"
+        );
     }
 }
 
@@ -945,8 +955,8 @@ fn requests_for_another_space_are_ignored() {
     }
 }
 
-/// flushed.rs: frames that the embedder does not take out are dropped, behind the flush; those that defer come out one by
-/// one.
+/// flushed.rs: frames that the embedder does not take out are dropped, behind the flush; those that defer come out one
+/// by one.
 #[test]
 fn frames_come_out_one_way_or_the_other() {
     let dropped: &std::cell::Cell<usize> = leak(std::cell::Cell::new(0));

@@ -7,8 +7,8 @@
 
 use crate::support::{E, Machine, S, leak, space, world};
 use quell::{
-    Batch, Counter, CpuId, Frame, Invalidate, KernelEntries, Outcome, Page, PageRange, PageSize,
-    Policy, Purpose, DeferredFlush, Scope, Stats,
+    Batch, Counter, CpuId, DeferredFlush, Frame, Invalidate, KernelEntries, Outcome, Page,
+    PageRange, PageSize, Policy, Purpose, Scope, Stats,
 };
 use std::fmt::Write;
 
@@ -248,7 +248,10 @@ fn story(machine: Machine, policy: Policy) -> String {
         let mut batch = told.batch(Purpose::Call);
         batch.changed(x, base(5), Scope::Leaf);
     });
-    told.step("x flushes what is pending, and has no deferred flush", |_| engine.flush_pending(x));
+    told.step(
+        "x flushes what is pending, and has no deferred flush",
+        |_| engine.flush_pending(x),
+    );
     told.step("x flushes what is pending a batch", |told| {
         let mut batch = told.batch(Purpose::Reclaim);
         batch.unmapped(x, base(5), Frame(1));
@@ -331,7 +334,10 @@ fn story(machine: Machine, policy: Policy) -> String {
 
     let deferred_flush = told.step("a page is deferred", |told| told.defer(x));
     told.step("it is reused", |_| {
-        assert_eq!(engine.flush_before_reuse(&deferred_flush).is_some(), engine.policy().lazy_unmap);
+        assert_eq!(
+            engine.flush_before_reuse(&deferred_flush).is_some(),
+            engine.policy().lazy_unmap
+        );
         assert!(deferred_flush.is_clear() && engine.flush_before_reuse(&deferred_flush).is_none());
     });
     let deferred_flush = told.step("a page is deferred", |told| told.defer(x));
@@ -469,7 +475,10 @@ fn story(machine: Machine, policy: Policy) -> String {
             |told| {
                 let deferred_flush = told.defer(kernel);
                 told.unmap(kernel, &[PageRange::base(page.start, 34)]);
-                assert_eq!(engine.flush_before_reuse(&deferred_flush).is_some(), engine.policy().lazy_unmap);
+                assert_eq!(
+                    engine.flush_before_reuse(&deferred_flush).is_some(),
+                    engine.policy().lazy_unmap
+                );
             },
         );
         told.step(
@@ -501,7 +510,9 @@ fn story(machine: Machine, policy: Policy) -> String {
     told.step("a page of the kernel, while CPU 1 is offline", |told| {
         told.unmap(kernel, &[base(0x7_ffff_f000)]);
     });
-    let deferred_flush = told.step("a page of the kernel is deferred", |told| told.defer(kernel));
+    let deferred_flush = told.step("a page of the kernel is deferred", |told| {
+        told.defer(kernel)
+    });
     told.other("CPU 1 is online", |_| engine.cpu_online());
     told.step("it is reused", |_| {
         let _ = engine.flush_before_reuse(&deferred_flush);

@@ -2,8 +2,8 @@
 
 use crate::support::{E, Machine, S, leak, run_on_both, space, world};
 use quell::{
-    Batch, Engine, Frame, Hardware, Invalidate, KernelEntries, LedgerEntry, Outcome, Page,
-    PageRange, PerCpu, Policy, Purpose, DeferredFlush, Scope, TagPolicy, Unsupported,
+    Batch, DeferredFlush, Engine, Frame, Hardware, Invalidate, KernelEntries, LedgerEntry, Outcome,
+    Page, PageRange, PerCpu, Policy, Purpose, Scope, TagPolicy, Unsupported,
 };
 use std::panic::{AssertUnwindSafe, catch_unwind};
 

@@ -5,7 +5,7 @@
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use crate::support::{Breach, E, Machine, S, run_on_both, space, world};
-use quell::{Batch, Engine, Frame, CoalescedFlushes, Page, PageRange, PerCpu, Policy, Purpose};
+use quell::{Batch, CoalescedFlushes, Engine, Frame, Page, PageRange, PerCpu, Policy, Purpose};
 
 /// What the engine says when the machine does this, and both CPUs run a space.
 fn said(breach: Option<Breach>, call: fn(&Machine, E, S)) -> Option<String> {

@@ -211,8 +211,8 @@ fn a_wait_for_a_device_serves_the_waiters_inbox() {
     assert_eq!(other.finish().count(), 1);
 }
 
-/// stats.rs: what a handler finds as it looks again was asked with an interrupt of its own, which comes to an empty inbox.
-/// Without that in the count, nobody could tell it from an interrupt that was lost.
+/// stats.rs: what a handler finds as it looks again was asked with an interrupt of its own, which comes to an empty
+/// inbox. Without that in the count, nobody could tell it from an interrupt that was lost.
 #[test]
 fn a_request_that_the_handler_finds_as_it_looks_again_is_counted() {
     let (machine, engine) = world(Machine::default(), Policy::ALL);
@@ -263,8 +263,8 @@ fn a_batch_that_waits_for_a_device_alone_serves_its_cpus_inbox() {
     assert_eq!(other.finish().count(), 1);
 }
 
-/// batch.rs: a batch that was told "of more spaces than it has places for" is flushed: a deferred flush would be of the others
-/// alone.
+/// batch.rs: a batch that was told "of more spaces than it has places for" is flushed: a deferred flush would be of
+/// the others alone.
 #[test]
 fn what_has_no_place_is_not_deferred() {
     let (machine, engine) = world(Machine::default(), Policy::ALL);

@@ -107,8 +107,8 @@ fn a_rule_that_the_engine_forgets_shows() {
 }
 
 /// The parts of a program of ours that show what is stale, with all mechanisms on and perhaps a rule of the glue left
-/// out. The emulator counts instructions and lets one CPU run at a time, so that no work of the host's comes between two
-/// steps.
+/// out. The emulator counts instructions and lets one CPU run at a time, so that no work of the host's comes between
+/// two steps.
 fn stale_parts(cpus: u16, program: &str, forget: Option<&str>) -> Vec<String> {
     let request = Request {
         flavour: Flavour::Mutants,
@@ -127,8 +127,8 @@ fn stale_parts(cpus: u16, program: &str, forget: Option<&str>) -> Vec<String> {
     ran[0].failed.clone()
 }
 
-/// A rule that the glue keeps is needed: without it one part of a program shows what is stale, and with all of them none
-/// does.
+/// A rule that the glue keeps is needed: without it one part of a program shows what is stale, and with all of them
+/// none does.
 #[test]
 #[ignore = "boots: `cargo xtask ci linux`"]
 fn a_rule_of_lazy_unmap_that_the_glue_forgets_shows() {

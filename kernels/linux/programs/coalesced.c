@@ -5,10 +5,10 @@
  *
  *   joined [ROUNDS]
  *
- * One thread on each CPU. In each round each but one writes its page, looks at everybody's so that its TLB has them all,
- * discards its own at the same time as the others theirs, and looks again at each page whose owner says that its call
- * has returned: nothing but zero may be there. The one that is left looks all the time, so that its TLB has the pages
- * again between the flush for one and the flush for the next. Says what passed and failed as TAP does.
+ * One thread on each CPU. In each round each but one writes its page, looks at everybody's so that its TLB has them
+ * all, discards its own at the same time as the others theirs, and looks again at each page whose owner says that its
+ * call has returned: nothing but zero may be there. The one that is left looks all the time, so that its TLB has the
+ * pages again between the flush for one and the flush for the next. Says what passed and failed as TAP does.
  */
 #define _GNU_SOURCE
 #include <pthread.h>

@@ -4,9 +4,10 @@
  * a stale translation behind? This file is long because each way in which a page can go and come back is a function of
  * its own.
  *
- *   fresh [ROUNDS [ACT]]       one thread acts, the others have the pages in their TLBs and look again when it has acted
- *   fresh on TYPE ROUNDS       the same with all that changes a file, on a file system of this type, made on /dev/ram1
- *   fresh soak SECONDS         readers and writers of files larger than the memory of their control group, at random
+ *   fresh [ROUNDS [ACT]]       one thread acts, the others have the pages in their TLBs and look again when it has
+ *   acted fresh on TYPE ROUNDS       the same with all that changes a file, on a file system of this type, made on
+ *   /dev/ram1 fresh soak SECONDS         readers and writers of files larger than the memory of their control group,
+ *   at random
  *
  * Runs as root in a control group (version 2) of its own, /sys/fs/cgroup/program, and keeps its files in /files or on
  * that file system. Says what passed and failed as TAP does.
@@ -216,7 +217,8 @@ static bool tell(const char *place, const char *what)
 
 /*
  * Has the kernel reclaim so many clean pages. Never more than there are: it would try again and again, and at last have
- * a thread of its own put pages in order on every CPU, which would catch up with the deferred flush, and waits for watchers.
+ * a thread of its own put pages in order on every CPU, which would catch up with the deferred flush, and waits for
+ * watchers.
  */
 static void reclaim_some(size_t pages)
 {

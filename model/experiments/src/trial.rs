@@ -175,7 +175,8 @@ impl Trial<'_> {
         self.run_without(&[])
     }
 
-    /// Runs it with guards of the engine and of the manager left out, by the names of their mutants: in the instrumented copy alone.
+    /// Runs it with guards of the engine and of the manager left out, by the names of their mutants: in the
+    /// instrumented copy alone.
     ///
     /// # Errors
     /// See [`TrialError`].

@@ -1,6 +1,6 @@
 //! The smallest kernel that can use the engine: a few address spaces with a root and two leaf tables each, and
-//! the steps that programs of the engine's own scenarios are made of. The file is long because a step is a few lines and there
-//! are many.
+//! the steps that programs of the engine's own scenarios are made of. The file is long because a step is a few lines
+//! and there are many.
 //!
 //! It takes the rules of the engine's documentation literally and does nothing else, so that what
 //! goes wrong in such a scenario goes wrong in the engine.
@@ -23,8 +23,8 @@ use crate::op::{AccessKind, Op};
 use crate::stage::Hw;
 use crate::tables;
 use quell::{
-    AddressSpace, Batch, Engine, Extent, Frame, Hardware, CoalescedFlushes, Page, PageRange, PageSize,
-    Purpose, DeferredFlush, Scope, Word,
+    AddressSpace, Batch, CoalescedFlushes, DeferredFlush, Engine, Extent, Frame, Hardware, Page,
+    PageRange, PageSize, Purpose, Scope, Word,
 };
 use quell_vm::machine::{Event, Machine};
 use quell_zero::{Clear, Strategy};

@@ -1,9 +1,10 @@
 //! Mistakes that are made on purpose: a search that does not find one of them has proved nothing.
 //!
-//! A mistake is one of three. A *mutant* of the source: the code of the engine, of the memory manager, of zeroing or of a
-//! kernel here decides otherwise at some lines ([`quell_mutants::list`]). Something goes wrong at the *boundary* to the machine: an interrupt is not sent, an
-//! invalidation reaches less than it should ([`broken`](crate::broken)). Or an *ordering* is weaker than the code says:
-//! that of the stores to one word, or of one kind of operation in one file of the engine ([`Weakened`]).
+//! A mistake is one of three. A *mutant* of the source: the code of the engine, of the memory manager, of zeroing or
+//! of a kernel here decides otherwise at some lines ([`quell_mutants::list`]). Something goes wrong at the *boundary*
+//! to the machine: an interrupt is not sent, an invalidation reaches less than it should ([`broken`](crate::broken)).
+//! Or an *ordering* is weaker than the code says: that of the stores to one word, or of one kind of operation in one
+//! file of the engine ([`Weakened`]).
 //!
 //! Scenarios, replay codes and `search/adversary/results/mutants.txt` name a mistake by its name, which never changes.
 

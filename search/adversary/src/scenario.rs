@@ -376,8 +376,8 @@ impl<'p> Scenario<'p> {
         }
     }
 
-    /// Whether its kernel lies on the heap of its session ([`quell_vm::sim::heap`]): a kernel that is made in the same way
-    /// for every run.
+    /// Whether its kernel lies on the heap of its session ([`quell_vm::sim::heap`]): a kernel that is made in the same
+    /// way for every run.
     pub(crate) fn lies_on_heap(&self) -> bool {
         matches!(self.program, Script::Engine(_)) || self.uses_vm()
     }

@@ -362,8 +362,9 @@ mod mutants {
         }
     }
 
-    /// Without what keeps it, break before make is broken: on Arm by the page that a fault puts where another frame or a copy
-    /// was; on Arm and x86 by the smaller page or the table that comes where a large page was, and by the table of a split.
+    /// Without what keeps it, break before make is broken: on Arm by the page that a fault puts where another frame or
+    /// a copy was; on Arm and x86 by the smaller page or the table that comes where a large page was, and by the table
+    /// of a split.
     #[test]
     fn the_managers_breaks_before_makes_are_judged_where_the_architecture_asks() {
         const BOTH: &[&str] = &["arm-asid8", "x86-pcid"];

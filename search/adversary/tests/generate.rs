@@ -466,8 +466,8 @@ mod mutants {
         }
     }
 
-    /// A second round goes by what the first has found, for mutants of every kind: those of a kind stand together, and one
-    /// in four is taken.
+    /// A second round goes by what the first has found, for mutants of every kind: those of a kind stand together, and
+    /// one in four is taken.
     #[test]
     #[ignore = "seconds: `cargo xtask ci exhaustive`"]
     fn the_number_of_threads_makes_no_difference_to_a_second_round() {

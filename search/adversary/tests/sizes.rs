@@ -5,9 +5,9 @@
 //! meets any more fails here, whatever else a search finds. Nothing is said of how often a line is met.
 
 use quell::Counter::{
-    self, Broadcasts, DeferralsRefused, FlushesDeferred, EscalatedBatch, EscalatedContention, EscalatedGap,
-    EscalatedLength, FlushedFull, FlushedRanges, Merged, Requested, Rollovers, Sent,
-    SwitchTagTaken, Switches,
+    self, Broadcasts, DeferralsRefused, EscalatedBatch, EscalatedContention, EscalatedGap,
+    EscalatedLength, FlushedFull, FlushedRanges, FlushesDeferred, Merged, Requested, Rollovers,
+    Sent, SwitchTagTaken, Switches,
 };
 use quell_adversary::generate::random;
 use quell_adversary::generated::Program;

@@ -7,8 +7,8 @@
 //! samples in which the core was the measuring thread's own, because a busy neighbour on the core's other hardware
 //! thread makes everything slower by a third or more ([`crate::pulse`]).
 //!
-//! The [guards](guards()), which close holes, are timed beside the same operation with the guard left out, in the instrumented
-//! copy alone.
+//! The [guards](guards()), which close holes, are timed beside the same operation with the guard left out, in the
+//! instrumented copy alone.
 //!
 //! Not shown: real invalidations and interrupts (measure the host for those), and caches that other
 //! work has emptied. Cycles are those of the time-stamp counter, which ticks at one rate whatever the core's

@@ -1,9 +1,9 @@
 //! Programs that do everything at random.
 //!
 //! Each CPU draws from its own seeded generator: it accesses memory, changes tables of its own space and of others',
-//! switches, goes lazy or offline, reclaims with and without a flush, reuses, reinstates, writes the file, and does with
-//! the kernel's half what kernels do. Every access is judged by [`world`](crate::world). The seed fixes what each CPU
-//! tries, and the host how CPUs interleave.
+//! switches, goes lazy or offline, reclaims with and without a flush, reuses, reinstates, writes the file, and does
+//! with the kernel's half what kernels do. Every access is judged by [`world`](crate::world). The seed fixes what each
+//! CPU tries, and the host how CPUs interleave.
 
 mod anonymous;
 mod file;

@@ -22,8 +22,8 @@
 use crate::machine::Threads;
 use crate::tables::{FIRST_KERNEL_PAGE, GLOBAL, KERNEL_PAGES, PAGES, PRESENT};
 use quell::{
-    AddressSpace, Engine, Frame, KernelEntries, LedgerEntry, Page, PageRange, PerCpu, Policy,
-    DeferredFlush, Stamp,
+    AddressSpace, DeferredFlush, Engine, Frame, KernelEntries, LedgerEntry, Page, PageRange,
+    PerCpu, Policy, Stamp,
 };
 use quell_vm::contract::{Clause, Violation};
 use std::collections::VecDeque;

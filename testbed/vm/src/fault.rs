@@ -1,14 +1,17 @@
 //! Page faults: from an access that the tables refuse to an entry that allows it.
 //!
-//! A fault holds the areas for reading and looks at the entry under its table's lock. Work that takes memory or time (allocating,
-//! zeroing, copying, decompressing) is done without that lock, and then the entry is looked at again: if it is not what it was,
-//! the fault starts anew. In between a reference keeps the frame that was looked at from becoming something else.
+//! A fault holds the areas for reading and looks at the entry under its table's lock. Work that takes memory or time
+//! (allocating, zeroing, copying, decompressing) is done without that lock, and then the entry is looked at again: if
+//! it is not what it was, the fault starts anew. In between a reference keeps the frame that was looked at from
+//! becoming something else.
 //!
-//! A page that is *replaced* (copy-on-write) is taken out, flushed, and only then is the copy put in, all under the table's lock:
-//! another CPU must not read the old page after this one has written the new (C4), nor may a TLB have two frames for one address.
+//! A page that is *replaced* (copy-on-write) is taken out, flushed, and only then is the copy put in, all under the
+//! table's lock: another CPU must not read the old page after this one has written the new (C4), nor may a TLB have
+//! two frames for one address.
 //!
-//! A *new* page goes where an entry is empty, also if a discard on another CPU has emptied it and has still to flush, as in
-//! Linux; on Arm the fault flushes first (`TableGuard::break_before_make`). Swap gives back what was there, or what was flushed.
+//! A *new* page goes where an entry is empty, also if a discard on another CPU has emptied it and has still to flush,
+//! as in Linux; on Arm the fault flushes first (`TableGuard::break_before_make`). Swap gives back what was there, or
+//! what was flushed.
 
 use crate::entry::EntryKind;
 use crate::frame::{Owner, order_of, size_of};
@@ -314,9 +317,9 @@ impl<'m, M: Machine> FaultHandler<'m, M> {
                 self.refresh(process, guard.range(page));
             }
             view @ (EntryKind::Empty | EntryKind::Marker(_)) => {
-                // The emptied entry is written again: with the frame that the marker names, or after its deferred flush was
-                // paid. A frame that does not list the entry any more has been reused since, and this deferred flush paid; what
-                // it defers now is about other entries. [mutant VmRewritesDeferredEntry]
+                // The emptied entry is written again: with the frame that the marker names, or after its deferred
+                // flush was paid. A frame that does not list the entry any more has been reused since, and this
+                // deferred flush paid; what it defers now is about other entries. [mutant VmRewritesDeferredEntry]
                 if let EntryKind::Marker(old) = view
                     && old != frame
                 {
@@ -392,8 +395,8 @@ impl<'m, M: Machine> FaultHandler<'m, M> {
         guard.take(page, EntryKind::Empty, &mut gather);
         // Another CPU must not read the old page once this one has written the copy. [mutant VmMapsCopyBeforeFlush]
         gather.flush();
-        // Another CPU may have filled the empty entry, used and emptied it since the fault looked at it. It deferred the
-        // flush before it gave the table's lock up. [mutant VmFillsUnflushed]
+        // Another CPU may have filled the empty entry, used and emptied it since the fault looked at it. It deferred
+        // the flush before it gave the table's lock up. [mutant VmFillsUnflushed]
         if seen == EntryKind::Empty {
             self.tables.flush_pending(process);
         }

@@ -23,7 +23,7 @@ use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::sync::atomic::{AtomicU32, Ordering};
 use once_cell::race::OnceBox;
-use quell::{Frame, Page, PageSize, DeferredFlush};
+use quell::{DeferredFlush, Frame, Page, PageSize};
 
 /// Frames that are described together.
 const SECTION: u64 = 512;

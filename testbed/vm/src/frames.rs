@@ -366,14 +366,21 @@ impl<M: Machine> Frames<'_, M> {
             }
             let flush_before_reuse = |&frame: &Frame| {
                 let info = self.info(frame);
-                let reused = self.engine.flush_before_reuse(info.deferred_flush()).is_some();
+                let reused = self
+                    .engine
+                    .flush_before_reuse(info.deferred_flush())
+                    .is_some();
                 if reused {
                     info.state(machine).reused();
                 }
                 reused
             };
             // The youngest first: what makes its deferred flush pays the others'.
-            let reused: Vec<Frame> = oldest.into_iter().rev().filter(flush_before_reuse).collect();
+            let reused: Vec<Frame> = oldest
+                .into_iter()
+                .rev()
+                .filter(flush_before_reuse)
+                .collect();
             if !reused.is_empty() {
                 return reused;
             }

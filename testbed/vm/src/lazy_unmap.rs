@@ -167,8 +167,8 @@ impl<'v, 'm, M: Machine> Lazily<'v, 'm, M> {
             match &outcome {
                 Outcome::Deferred(deferred) if alone => {
                     state.set_references(0);
-                    // From when it defers its flush, an allocation that finds it may reuse it: it may still stand on the
-                    // list of those that do, from before it was reinstated.
+                    // From when it defers its flush, an allocation that finds it may reuse it: it may still stand on
+                    // the list of those that do, from before it was reinstated.
                     machine.note(Event::FrameFreed { frame, frames: 1 });
                     info.deferred_flush().defer(deferred.stamp());
                     drop(state);

@@ -269,8 +269,8 @@ impl<'m, M: Machine> PageCache<'m, M> {
         reinstated
     }
 
-    /// Makes the deferred flushes of the frames that the page was moved from. Called before its bytes change: stale translations
-    /// may still lead to those frames. One load if the deferred flushes are made already.
+    /// Makes the deferred flushes of the frames that the page was moved from. Called before its bytes change: stale
+    /// translations may still lead to those frames. One load if the deferred flushes are made already.
     pub(crate) fn flush_shadow_before_refill(&self, slot: &mut SlotGuard<'_, M>) {
         if let Some(deferred) = slot.shadow.take() {
             // [mutant VmWritesShadowedPage]

@@ -122,10 +122,10 @@ impl<'v, 'm, M: Machine> TableGuard<'v, 'm, M> {
         EntryKind::of(machine, old, self.level)
     }
 
-    /// The caller is about to fill the word for a page, which it `found` empty or not; with `table` it links a table. The
-    /// CPU that emptied the word may not have flushed it yet. So the space is flushed first where no TLB may hold the old
-    /// translation beside the new one (break before make): on Arm before any entry, on x86 before one that may be of
-    /// another size. Two loads if no flush is outstanding.
+    /// The caller is about to fill the word for a page, which it `found` empty or not; with `table` it links a table.
+    /// The CPU that emptied the word may not have flushed it yet. So the space is flushed first where no TLB may hold
+    /// the old translation beside the new one (break before make): on Arm before any entry, on x86 before one that may
+    /// be of another size. Two loads if no flush is outstanding.
     ///
     /// A CPU that has emptied the word itself, under this lock, and has flushed it does not need this; nor does one
     /// that writes a marker or the entry of a moving page again, which say what they wait for.

@@ -34,7 +34,7 @@ mod kernel;
 pub(crate) use engine::{
     Extent, Frame, Hardware, KernelEntries, Page, PageRange, PageSize, Purpose, Scope, Word,
 };
-pub(crate) use interface::{AddressSpace, Engine, Outcome, DeferredFlush};
+pub(crate) use interface::{AddressSpace, DeferredFlush, Engine, Outcome};
 
 use engine::Tagging;
 use kernel::{CPUS, Kernel, Wrong};

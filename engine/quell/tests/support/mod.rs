@@ -9,8 +9,8 @@ use std::cell::{Cell, OnceCell, RefCell};
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use quell::{
-    AddressSpace, Broadcast, CpuId, CpuSet, Engine, Features, Frame, Hardware, Invalidate,
-    CoalescedFlushes, LedgerEntry, PageRange, PerCpu, Policy, Scope, Tag, Tagging,
+    AddressSpace, Broadcast, CoalescedFlushes, CpuId, CpuSet, Engine, Features, Frame, Hardware,
+    Invalidate, LedgerEntry, PageRange, PerCpu, Policy, Scope, Tag, Tagging,
 };
 
 #[derive(Default)]

@@ -7,19 +7,20 @@
  * them and they are the file's. The file is long because it sees to both, from a page's last mapping to its frame's
  * next owner:
  *
- *   - What a task unmaps between two flushes is a batch. All of it is deferred, or all of it is flushed: it is deferred if each
- *     page that was unmapped has left the page cache and was fit for it (quell_lazy_remove()).
+ *   - What a task unmaps between two flushes is a batch. All of it is deferred, or all of it is flushed: it is
+ *     deferred if each page that was unmapped has left the page cache and was fit for it (quell_lazy_remove()).
  *   - With the first such page the batch gets a number, which the table of places notes for each of them, by (mapping,
  *     index), before the page leaves the page cache. What has become of the batch stands under its number in stamps[]:
- *     that it is pending, the stamp of its deferred flush, or that it was flushed. A task that fills the slot of the page cache
- *     again, or changes the file's bytes without filling it, looks there and pays first. As long as the batch is
- *     pending it cannot wait for the task that has it, which may sleep: it flushes what is pending each mm that maps the page, as a
- *     task does that takes such a mapping away. No other CPU is interrupted.
- *   - The frames are parked: they have no owner, and go to the page allocator after the deferred flush was paid. There are at
- *     most quell_most that defer; for one more the oldest eighth is paid for, for drain_all_pages() (memory is short, or
- *     a caller wants these very frames) and after a second all are, each time with one round of interrupts to the CPUs
- *     that have not flushed since. A CPU that reclaims or reads pages in flushes by itself before the deferred flushes are so old,
- *     as it is in the kernel anyway (quell_lazy_catch_up()): such CPUs are not interrupted for the oldest eighth.
+ *     that it is pending, the stamp of its deferred flush, or that it was flushed. A task that fills the slot of the
+ *     page cache again, or changes the file's bytes without filling it, looks there and pays first. As long as the
+ *     batch is pending it cannot wait for the task that has it, which may sleep: it flushes what is pending each mm
+ *     that maps the page, as a task does that takes such a mapping away. No other CPU is interrupted.
+ *   - The frames are parked: they have no owner, and go to the page allocator after the deferred flush was paid. There
+ *     are at most quell_most that defer; for one more the oldest eighth is paid for, for drain_all_pages() (memory is
+ *     short, or a caller wants these very frames) and after a second all are, each time with one round of interrupts
+ *     to the CPUs that have not flushed since. A CPU that reclaims or reads pages in flushes by itself before the
+ *     deferred flushes are so old, as it is in the kernel anyway (quell_lazy_catch_up()): such CPUs are not
+ *     interrupted for the oldest eighth.
  *   - A task that takes the mapping away finds mm->tlb_flush_batched, as for any entry that reclaim has cleared.
  *
  * One word per place of the table is enough although pages share places: it has a fingerprint of the page, and where
@@ -27,9 +28,9 @@
  *
  * Numbers up to quell_lazy_places.paid are flushed or paid for: mostly a task that fills a slot looks no further.
  *
- * Not deferred, but flushed as ever: folios of more than one page, what is not a regular file on a file system that says that
- * it keeps these rules (FS_FLUSHES_PENDING_FLUSHES), a page that one mapping could be written through or that is dirty, a page that stays in the page
- * cache after all, and what was unmapped with any of these.
+ * Not deferred, but flushed as ever: folios of more than one page, what is not a regular file on a file system that
+ * says that it keeps these rules (FS_FLUSHES_PENDING_FLUSHES), a page that one mapping could be written through or
+ * that is dirty, a page that stays in the page cache after all, and what was unmapped with any of these.
  */
 #include <linux/atomic.h>
 #include <linux/delay.h>
@@ -176,9 +177,10 @@ static u64 quell_number_new(void)
 }
 
 /*
- * On return no CPU uses a translation to these pages of the file, unless one of their mappings was taken away: that task
- * flushes what is pending. A mapping that has left an entry behind was there before the slot was empty, as the caller has found it; one
- * that is split or joined is in the tree no more, and then again, under this lock. Waits for other CPUs.
+ * On return no CPU uses a translation to these pages of the file, unless one of their mappings was taken away: that
+ * task flushes what is pending. A mapping that has left an entry behind was there before the slot was empty, as the
+ * caller has found it; one that is split or joined is in the tree no more, and then again, under this lock. Waits for
+ * other CPUs.
  */
 static noinline void quell_flush_pending_mappings(struct address_space *mapping, pgoff_t first, pgoff_t last)
 {
@@ -257,8 +259,8 @@ static void quell_flush_pending_page(struct address_space *mapping, pgoff_t inde
 /* Parked frames. */
 
 /*
- * Pays for the oldest of the lots that defer, one of so many. The younger the deferred flush, the more CPUs have not flushed since.
- * Sleeps not, but waits for other CPUs.
+ * Pays for the oldest of the lots that defer, one of so many. The younger the deferred flush, the more CPUs have not
+ * flushed since. Sleeps not, but waits for other CPUs.
  */
 static void quell_pay_parked(unsigned int one_of)
 {
@@ -283,9 +285,9 @@ static void quell_pay_parked(unsigned int one_of)
 }
 
 /*
- * Takes the first lot out of the ring, in the reverse order. The page allocator gives out first what it got last, so pages
- * that are read in one after the other get their frames in the order of those that were reclaimed one after the other: as
- * they mostly lay side by side, requests to devices have fewer pieces. Under lazy_lock; it was paid for.
+ * Takes the first lot out of the ring, in the reverse order. The page allocator gives out first what it got last, so
+ * pages that are read in one after the other get their frames in the order of those that were reclaimed one after the
+ * other: as they mostly lay side by side, requests to devices have fewer pieces. Under lazy_lock; it was paid for.
  */
 static void quell_take_lot(struct folio_batch *folios)
 {
@@ -326,8 +328,8 @@ static void quell_drain_later(struct work_struct *work)
 static DECLARE_DELAYED_WORK(drain_work, quell_drain_later);
 
 /*
- * Takes the frames of a batch that defers, and gives frames in exchange that were paid for, or none: a lot for a lot, as
- * all at once would not fit into the page allocator's lists of this CPU.
+ * Takes the frames of a batch that defers, and gives frames in exchange that were paid for, or none: a lot for a lot,
+ * as all at once would not fit into the page allocator's lists of this CPU.
  */
 static void quell_park(struct folio_batch *folios, u64 stamp)
 {
@@ -478,8 +480,8 @@ static bool quell_may_end_deferred(struct quell_reclaim *reclaim)
 }
 
 /*
- * What this task has unmapped is deferred with this stamp, or flushed if it is 0: says so under the number of the batch, which
- * has none after that, and parks or frees the frames that wait for it.
+ * What this task has unmapped is deferred with this stamp, or flushed if it is 0: says so under the number of the
+ * batch, which has none after that, and parks or frees the frames that wait for it.
  */
 static void quell_end(struct quell_reclaim *reclaim, u64 stamp)
 {
@@ -532,10 +534,10 @@ static bool quell_keep_waiting(struct quell_reclaim *reclaim, struct folio_batch
 
 /*
  * Reclaim is about to flush, and to free these folios, of which this task has unmapped some and some perhaps were not
- * mapped. If the flush may be deferred it is true, and there is nothing to be flushed: the folios wait for the end of the
- * batch, and that is where this call of reclaim ends, as quell_lazy_close() says; or it is here, if no more may wait, or
- * there is no such call (MADV_PAGEOUT). Then these are parked, too, and what is left in their place are others to be
- * freed.
+ * mapped. If the flush may be deferred it is true, and there is nothing to be flushed: the folios wait for the end of
+ * the batch, and that is where this call of reclaim ends, as quell_lazy_close() says; or it is here, if no more may
+ * wait, or there is no such call (MADV_PAGEOUT). Then these are parked, too, and what is left in their place are
+ * others to be freed.
  */
 bool quell_lazy_defer(struct folio_batch *folios)
 {

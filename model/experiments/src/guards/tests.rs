@@ -92,7 +92,11 @@ mod mutants {
                 .any(|clause| clause == "C3" || clause == "C1")
         );
         let deferred = row(&rows, "clean page", "SwitchIgnoresDeferral");
-        assert!(deferred.events["tag flushes"] > 0.5, "{:?}", deferred.events);
+        assert!(
+            deferred.events["tag flushes"] > 0.5,
+            "{:?}",
+            deferred.events
+        );
     }
 
     #[test]
@@ -101,9 +105,9 @@ mod mutants {
         let x86 = row(&rows, "Xeon", "ReuseSkipsFlush");
         assert!(x86.events["interrupts"] > 0.01, "{:?}", x86.events);
         let arm = row(&rows, "Kunpeng", "ReuseSkipsFlush");
-        // A reuse looks at the deferred flush. What a payment is, a fence and a broadcast, does not show: faults there flush what a
-        // batch has still to flush (break before make), so that which other broadcasts there are differs by more between the
-        // two runs, and what they cost with them.
+        // A reuse looks at the deferred flush. What a payment is, a fence and a broadcast, does not show: faults there
+        // flush what a batch has still to flush (break before make), so that which other broadcasts there are differs
+        // by more between the two runs, and what they cost with them.
         assert!(
             arm.events["shared words"] > 0.5,
             "{:?} {:?}",

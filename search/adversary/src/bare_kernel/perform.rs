@@ -13,8 +13,8 @@ use crate::names::Address;
 use crate::stage::{Hw, Stage};
 use crate::timeline;
 use quell::{
-    Engine, Extent, Frame, Hardware, CoalescedFlushes, KernelEntries, LedgerEntry, PerCpu, DeferredFlush,
-    Word,
+    CoalescedFlushes, DeferredFlush, Engine, Extent, Frame, Hardware, KernelEntries, LedgerEntry,
+    PerCpu, Word,
 };
 use quell_vm::contract::timeline::Line;
 use quell_vm::machine::{Machine, MemoryMap};
@@ -164,8 +164,14 @@ impl BareKernel<'_> {
             .or_else(|| at.numbered("flag", &self.flags[..]))
             .or_else(|| at.numbered("shared flushes of space", &self.coalesced[..]))
             .or_else(|| {
-                let index = self.deferred_flushes.iter().position(|one| at.lies_in(one))?;
-                Some(format!("deferred_flush of frame {:#x}", FIRST + index as u64))
+                let index = self
+                    .deferred_flushes
+                    .iter()
+                    .position(|one| at.lies_in(one))?;
+                Some(format!(
+                    "deferred_flush of frame {:#x}",
+                    FIRST + index as u64
+                ))
             })
             .or_else(|| at.of_engine(&self.engine, ledger))
             .or_else(|| self.entry_name(at))

@@ -81,8 +81,8 @@ impl BareKernel<'_> {
         }
     }
 
-    /// Takes a page away for good that was reinstated in one space alone: where it was not mapped again it still counts as
-    /// mapped, because its deferred flush says nothing any more.
+    /// Takes a page away for good that was reinstated in one space alone: where it was not mapped again it still
+    /// counts as mapped, because its deferred flush says nothing any more.
     pub fn reclaim_reinstated(&self, mapped: usize, left: usize, page: u64) -> Option<Frame> {
         self.hw
             .say(|| format!("reclaim page {page:#x} of {mapped}, and what is left in {left}"));
@@ -101,8 +101,12 @@ impl BareKernel<'_> {
 
     /// Gives a frame that has a deferred flush to a new owner; whether it was to be had.
     pub fn flush_before_reuse(&self, frame: Frame) -> bool {
-        self.hw.say(|| format!("flush_before_reuse frame {:#x}", frame.0));
-        let reused = self.engine.flush_before_reuse(self.deferred_flush(frame)).is_some();
+        self.hw
+            .say(|| format!("flush_before_reuse frame {:#x}", frame.0));
+        let reused = self
+            .engine
+            .flush_before_reuse(self.deferred_flush(frame))
+            .is_some();
         if reused {
             self.hw.happen(Happening::Reusable);
             self.hw.note(Event::FrameAllocated { frame, frames: 1 });

@@ -1,8 +1,8 @@
-//! A slot of a file's page cache that is emptied before the deferred flush of its page has a stamp: what a kernel does that takes
-//! many pages away, under a lock each, and defers the flush of all of them at the end.
+//! A slot of a file's page cache that is emptied before the deferred flush of its page has a stamp: what a kernel does
+//! that takes many pages away, under a lock each, and defers the flush of all of them at the end.
 //!
-//! From before the slot is empty until the stamp stands behind the frame's deferred flush the page is *pending*. A CPU that
-//! fills the slot meanwhile knows no deferred flush that it could pay, and has everything flushed.
+//! From before the slot is empty until the stamp stands behind the frame's deferred flush the page is *pending*. A CPU
+//! that fills the slot meanwhile knows no deferred flush that it could pay, and has everything flushed.
 
 use super::BareKernel;
 use quell::{Frame, Page, PageRange, Purpose, Scope, Word};

@@ -171,7 +171,13 @@ impl Expected {
     }
 
     /// Before the run nothing is in doubt.
-    pub(super) fn flushes_pending(&mut self, process: ProcessId, page: u64, pages: u64, anew: Behind) {
+    pub(super) fn flushes_pending(
+        &mut self,
+        process: ProcessId,
+        page: u64,
+        pages: u64,
+        anew: Behind,
+    ) {
         for at in page..page + pages {
             self.places.remove(&Place::Page(process, at));
             let behind = match anew {

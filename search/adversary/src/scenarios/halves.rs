@@ -50,8 +50,8 @@ pub(super) const ALL: &[Scenario] = &[
             k.read(0);
             k.read_own(OWN);
         }),
-    // CPU 1 has used a mapping of the kernel that is not global under two tags; CPU 0 takes it away while one of them is
-    // loaded.
+    // CPU 1 has used a mapping of the kernel that is not global under two tags; CPU 0 takes it away while one of them
+    // is loaded.
     Scenario::engine("own-switch")
         .about("entries of the kernel under a tag that is not loaded")
         .finds(&["KernelKeptUnderTags"])
@@ -67,8 +67,8 @@ pub(super) const ALL: &[Scenario] = &[
             k.switch(0);
             k.read_own(OWN_TAGGED);
         }),
-    // CPU 1 has used a mapping of the kernel that is not global under the tag of a space, and has left that space's root
-    // when CPU 0 takes the mapping away. Then it comes back to the space, which no CPU has changed.
+    // CPU 1 has used a mapping of the kernel that is not global under the tag of a space, and has left that space's
+    // root when CPU 0 takes the mapping away. Then it comes back to the space, which no CPU has changed.
     Scenario::engine("own-leave")
         .about("entries of the kernel under the tag of a root that a CPU has left")
         .must(Every, &[Machine(KernelAccess)])
@@ -101,8 +101,8 @@ pub(super) const ALL: &[Scenario] = &[
             k.online();
             k.read_own(OWN);
         }),
-    // CPU 1 comes online while CPU 0 unmaps a range of the kernel without a flush, and gives its frame to a new owner: what
-    // CPU 1 flushes as it comes makes no deferred flush that is taken meanwhile.
+    // CPU 1 comes online while CPU 0 unmaps a range of the kernel without a flush, and gives its frame to a new owner:
+    // what CPU 1 flushes as it comes makes no deferred flush that is taken meanwhile.
     Scenario::engine("own-online-deferral")
         .about("a CPU comes online while a frame of the kernel is used again after a lazy unmap")
         .finds(&["ClockReadAfterFlush"])
@@ -130,7 +130,10 @@ pub(super) const ALL: &[Scenario] = &[
     Scenario::engine("own-reuse")
         .about("an address of the kernel is used again after a lazy unmap")
         .finds(&["KernelDeferralFlushedByTag"])
-        .must(Every, &[Engine(FlushesDeferred), Engine(FlushedInBackground)])
+        .must(
+            Every,
+            &[Engine(FlushesDeferred), Engine(FlushedInBackground)],
+        )
         .must(Every, &[Machine(KernelAccess)])
         .start(|k| {
             k.use_own_half();
@@ -163,7 +166,11 @@ pub(super) const ALL: &[Scenario] = &[
         .finds(&["ReuseSkipsFlush"])
         .must(
             Every,
-            &[Engine(FlushesDeferred), Engine(FlushedForReuse), Machine(Reusable)],
+            &[
+                Engine(FlushesDeferred),
+                Engine(FlushedForReuse),
+                Machine(Reusable),
+            ],
         )
         .start(two_own_pages)
         .start_1(|k| k.idle())
@@ -218,8 +225,8 @@ pub(super) const ALL: &[Scenario] = &[
             k.execute_own(OWN);
             k.execute_own(OWN);
         }),
-    // CPU 0 unmaps a page of the kernel's half, does not wait, and replaces text; CPU 1, which may have fetched the old one,
-    // finds both requests as one.
+    // CPU 0 unmaps a page of the kernel's half, does not wait, and replaces text; CPU 1, which may have fetched the
+    // old one, finds both requests as one.
     Scenario::engine("own-text-merged")
         .about("text of the kernel is replaced while a flush of its mappings is under way")
         .finds(&["TextLostInMerge"])
@@ -255,8 +262,8 @@ pub(super) const ALL: &[Scenario] = &[
             k.read_own(OWN);
             k.read_own(OWN_TAGGED);
         }),
-    // CPU 1 enters the kernel from a program that was not to be disturbed, and an NMI handler uses a mapping of the kernel
-    // on the way; CPU 0 has taken that away.
+    // CPU 1 enters the kernel from a program that was not to be disturbed, and an NMI handler uses a mapping of the
+    // kernel on the way; CPU 0 has taken that away.
     Scenario::engine("own-program-nmi")
         .about("an NMI on the way from an undisturbed program into the kernel")
         .finds(&["NestedEntryUnflushed"])
@@ -267,8 +274,8 @@ pub(super) const ALL: &[Scenario] = &[
         .start_1(|k| k.enter_user())
         .cpu(|k| k.free_own(OWN))
         .cpu(|k| k.enter_kernel()),
-    // CPU 0 frees a page table of the kernel's half, which the walker of CPU 1 knows; CPU 1 runs a program and is not to
-    // be disturbed.
+    // CPU 0 frees a page table of the kernel's half, which the walker of CPU 1 knows; CPU 1 runs a program and is not
+    // to be disturbed.
     Scenario::engine("own-program-table")
         .about("a table of the kernel's half is freed while a CPU runs a program undisturbed")
         .finds(&["ProgramLeftForTables"])
@@ -292,7 +299,10 @@ pub(super) const ALL: &[Scenario] = &[
     Scenario::engine("own-program-deferral")
         .about("deferred flushes of the kernel and of an undisturbed program are paid together")
         .finds(&["PaymentLeftToEntry"])
-        .must(Every, &[Engine(FlushesDeferred), Engine(FlushedInBackground)])
+        .must(
+            Every,
+            &[Engine(FlushesDeferred), Engine(FlushedInBackground)],
+        )
         .must(Every, &[Machine(Reusable)])
         .must(Interrupts, &[Engine(Sent)])
         .start(|k| {
@@ -317,9 +327,9 @@ pub(super) const ALL: &[Scenario] = &[
             k.enter_kernel();
             k.read_own(OWN);
         }),
-    // CPU 0 takes a page of a program and a page of the kernel away, with one batch that may defer its flush; then it gives
-    // both away. CPU 1 runs that program and is not to be disturbed: the deferred flush of the kernel's mappings may wait for
-    // its entry, the deferred flush of its program's may not.
+    // CPU 0 takes a page of a program and a page of the kernel away, with one batch that may defer its flush; then it
+    // gives both away. CPU 1 runs that program and is not to be disturbed: the deferred flush of the kernel's mappings
+    // may wait for its entry, the deferred flush of its program's may not.
     Scenario::engine("own-mixed-deferral")
         .about("one batch may defer for the kernel and for an undisturbed program")
         .finds(&["MixedFlushDeferred"])
@@ -342,8 +352,8 @@ pub(super) const ALL: &[Scenario] = &[
             k.read(0);
             k.enter_kernel();
         }),
-    // CPU 1 runs a program under a tag of user mode's own, and goes to another space and back, while CPU 0 unmaps a page
-    // and takes the right to write away from another.
+    // CPU 1 runs a program under a tag of user mode's own, and goes to another space and back, while CPU 0 unmaps a
+    // page and takes the right to write away from another.
     Scenario::engine("isolated-unmap")
         .about("what goes from the kernel's half goes from the user's")
         .finds(&["UserHalfKept", "WrongHalfNoted"])

@@ -24,7 +24,11 @@ pub(super) const ALL: &[Scenario] = &[
         .finds(&["ReuseSkipsFlush"])
         .must(
             Every,
-            &[Engine(FlushesDeferred), Engine(FlushedForReuse), Machine(Reusable)],
+            &[
+                Engine(FlushesDeferred),
+                Engine(FlushedForReuse),
+                Machine(Reusable),
+            ],
         )
         .start(|k| k.map(0, 0, frame(0), false))
         .cpu(reclaim_and_reuse)
@@ -45,8 +49,8 @@ pub(super) const ALL: &[Scenario] = &[
             }
         })
         .cpu(read_twice),
-    // CPU 0 unmaps a clean page without a flush, and reuses its frame; CPU 1, which has the translation, maps another page
-    // there meanwhile, and reads it.
+    // CPU 0 unmaps a clean page without a flush, and reuses its frame; CPU 1, which has the translation, maps another
+    // page there meanwhile, and reads it.
     Scenario::engine("lazy-flush_before_reuse-refill")
         .about("an deferred entry is written again while its frame is reused")
         .finds(&["ReuseTakesFirst"])
@@ -75,8 +79,8 @@ pub(super) const ALL: &[Scenario] = &[
             k.unmap(0, 0);
             k.read(0);
         }),
-    // CPU 0 takes a clean page from its space and from its file, gives the locks back and then defers the flush; CPU 1 fills
-    // the slot of the page cache again meanwhile, and reads what is there now.
+    // CPU 0 takes a clean page from its space and from its file, gives the locks back and then defers the flush; CPU 1
+    // fills the slot of the page cache again meanwhile, and reads what is there now.
     Scenario::engine("lazy-late-fill")
         .about("a slot is filled while the deferred flush of its page is taken")
         .bugs(&["L2", "L3"])
@@ -92,7 +96,8 @@ pub(super) const ALL: &[Scenario] = &[
             }
         }),
     // CPU 1 finds that an earlier flush is deferred and flushes, under no lock; meanwhile CPU 0 takes another page away
-    // without a flush, and then unmaps it for the program. CPU 1 calls paid only deferred flushes from before it flushed.
+    // without a flush, and then unmaps it for the program. CPU 1 calls paid only deferred flushes from before it
+    // flushed.
     Scenario::engine("lazy-late-flush_pending")
         .about("a deferred flush that is taken while a later observer flushes")
         .must(Every, &[Engine(FlushesDeferred), Engine(FlushedPending)])
@@ -114,9 +119,9 @@ pub(super) const ALL: &[Scenario] = &[
         .cpu(|k| {
             k.engine.flush_pending(k.space(0));
         }),
-    // CPU 0 takes a clean page from its space, gives the table's lock back and then defers the flush; CPU 1 unmaps the page
-    // for the program meanwhile: it finds the entry cleared by a batch that is to flush, or one that defers, or one in
-    // between.
+    // CPU 0 takes a clean page from its space, gives the table's lock back and then defers the flush; CPU 1 unmaps the
+    // page for the program meanwhile: it finds the entry cleared by a batch that is to flush, or one that defers, or
+    // one in between.
     Scenario::engine("lazy-late-unmap")
         .about("a call meets an entry whose deferred flush is taken without its lock")
         .bugs(&["3", "19"])
@@ -129,8 +134,9 @@ pub(super) const ALL: &[Scenario] = &[
             k.unmap(0, 0);
             k.read(0);
         }),
-    // CPU 0 takes a clean page from a space, gives the table's lock back and then defers the flush; CPU 1, which has used
-    // the page, switches away and back meanwhile. Its entries under the tag go before the slot's new page can be read.
+    // CPU 0 takes a clean page from a space, gives the table's lock back and then defers the flush; CPU 1, which has
+    // used the page, switches away and back meanwhile. Its entries under the tag go before the slot's new page can be
+    // read.
     Scenario::engine("lazy-late-switch")
         .about("a CPU switches while the deferred flush of its page is taken")
         .bugs(&["L2"])
@@ -154,7 +160,11 @@ pub(super) const ALL: &[Scenario] = &[
         .finds(&["ReinstateUnchecked"])
         .must(
             Every,
-            &[Engine(FlushesDeferred), Engine(Reinstated), Machine(Reusable)],
+            &[
+                Engine(FlushesDeferred),
+                Engine(Reinstated),
+                Machine(Reusable),
+            ],
         )
         .start(|k| k.map(0, 0, frame(0), false))
         .cpu(|k| {
@@ -166,15 +176,19 @@ pub(super) const ALL: &[Scenario] = &[
             k.flush_before_reuse(frame(0));
         })
         .cpu(read_twice),
-    // A page that two spaces map is taken away lazily, taken back in one of them, and then taken away for good. CPU 1 runs
-    // the other, where nothing was mapped again: its stale entry is still in use, and the deferred flush, which the reinstate has
-    // cleared, says nothing of it. The kernel goes on treating the place as a mapping of the frame.
+    // A page that two spaces map is taken away lazily, taken back in one of them, and then taken away for good. CPU 1
+    // runs the other, where nothing was mapped again: its stale entry is still in use, and the deferred flush, which
+    // the reinstate has cleared, says nothing of it. The kernel goes on treating the place as a mapping of the frame.
     Scenario::engine("lazy-reinstate-one")
         .about("a frame that is reinstated at one of its places is taken away")
         .finds(&["VmIgnoresMarker"])
         .must(
             Every,
-            &[Engine(FlushesDeferred), Engine(Reinstated), Machine(FrameReused)],
+            &[
+                Engine(FlushesDeferred),
+                Engine(Reinstated),
+                Machine(FrameReused),
+            ],
         )
         .start(|k| {
             k.map(0, 0, frame(0), false);
@@ -232,12 +246,15 @@ pub(super) const ALL: &[Scenario] = &[
             k.flush_all(0);
             k.read(0);
         }),
-    // CPU 1 pays in the background what CPU 0 has just begun to defer, reuses the frame, and tells CPU 0, which still holds
-    // the translation unless it was interrupted.
+    // CPU 1 pays in the background what CPU 0 has just begun to defer, reuses the frame, and tells CPU 0, which still
+    // holds the translation unless it was interrupted.
     Scenario::engine("lazy-background")
         .about("a deferred flush is made in the background as it is taken")
         .finds(&["LedgerReadRelaxed"])
-        .must(Every, &[Engine(FlushesDeferred), Engine(FlushedInBackground)])
+        .must(
+            Every,
+            &[Engine(FlushesDeferred), Engine(FlushedInBackground)],
+        )
         .must(Every, &[Engine(ReusedFree), Machine(Reusable)])
         .start(|k| k.map(0, 0, frame(0), false))
         .cpu(|k| {
@@ -280,7 +297,11 @@ pub(super) const ALL: &[Scenario] = &[
         .finds(&["ReuseTrustsFlushes"])
         .must(
             Every,
-            &[Engine(FlushesDeferred), Engine(FlushedForReuse), Machine(Reusable)],
+            &[
+                Engine(FlushesDeferred),
+                Engine(FlushedForReuse),
+                Machine(Reusable),
+            ],
         )
         .start(|k| {
             k.map(0, 0, frame(0), false);
@@ -303,7 +324,10 @@ pub(super) const ALL: &[Scenario] = &[
     // More deferred flushes are taken than the ledger holds, while CPU 1 pays in the background.
     Scenario::engine("lazy-ledger")
         .about("a full ledger")
-        .must(Every, &[Engine(FlushesDeferred), Engine(FlushedInBackground)])
+        .must(
+            Every,
+            &[Engine(FlushesDeferred), Engine(FlushedInBackground)],
+        )
         .must(Every, &[Engine(ReusedFree)])
         .start(|k| {
             for page in 0..4 {
@@ -325,12 +349,15 @@ pub(super) const ALL: &[Scenario] = &[
             k.read(0);
             k.read(1);
         }),
-    // CPU 0 has taken a stamp and stalls before it publishes its deferred flush; CPU 1 takes two deferred flushes behind it, pays
-    // all there are and maps another page: CPU 2 must not read what was there before.
+    // CPU 0 has taken a stamp and stalls before it publishes its deferred flush; CPU 1 takes two deferred flushes
+    // behind it, pays all there are and maps another page: CPU 2 must not read what was there before.
     Scenario::engine("lazy-gap")
         .about("a payment past a deferred flush that is not published")
         .finds(&["PaymentStopsAtGap"])
-        .must(Every, &[Engine(FlushesDeferred), Engine(FlushedInBackground)])
+        .must(
+            Every,
+            &[Engine(FlushesDeferred), Engine(FlushedInBackground)],
+        )
         .with_ledger(4)
         .start(|k| {
             for page in 0..3 {
@@ -371,8 +398,8 @@ pub(super) const ALL: &[Scenario] = &[
             k.pass_lock_masked(0);
             k.read(0);
         }),
-    // CPU 0 starts a flush and goes on; it is told when CPU 1, which reads or is idle, has answered. CPU 2 flushes all the
-    // time.
+    // CPU 0 starts a flush and goes on; it is told when CPU 1, which reads or is idle, has answered. CPU 2 flushes all
+    // the time.
     Scenario::engine("started-unmap")
         .about("a flush that is started, and not waited for")
         .finds(&["StarterNotTold", "SkipWait", "AnswerUnheard"])

@@ -31,8 +31,8 @@ pub(super) const ALL: &[Scenario] = &[
             k.unmap(1, 1);
             k.read(1);
         }),
-    // CPU 1 comes back to a space of which it has kept entries while a page goes from it, in a batch of CPU 0 that has no
-    // place for it.
+    // CPU 1 comes back to a space of which it has kept entries while a page goes from it, in a batch of CPU 0 that has
+    // no place for it.
     Scenario::engine("overflow-load")
         .about("a space is loaded again while what no batch counts goes from it")
         .finds(&["OverflowLooksFirst"])
@@ -81,8 +81,8 @@ pub(super) const ALL: &[Scenario] = &[
             k.switch(1);
             k.read(SECOND);
         }),
-    // Two pages of the kernel's half go, one of them global and one not, in a batch of CPU 0 that has no place for them;
-    // CPU 1 goes from one space to another and uses them.
+    // Two pages of the kernel's half go, one of them global and one not, in a batch of CPU 0 that has no place for
+    // them; CPU 1 goes from one space to another and uses them.
     Scenario::engine("overflow-own")
         .about("a batch has no place for the kernel's mappings")
         .must(Every, &[Engine(EscalatedBatch), Machine(KernelAccess)])

@@ -10,7 +10,11 @@ pub(super) const ALL: &[Scenario] = &[
     Scenario::engine("reclaim-unmap")
         .about("a later observer meets a cleared entry: unmap")
         .bugs(&["6", "19", "4"])
-        .finds(&["FlushPendingOnlyWaits", "PendingNotRecorded", "FlushPendingSkipped"])
+        .finds(&[
+            "FlushPendingOnlyWaits",
+            "PendingNotRecorded",
+            "FlushPendingSkipped",
+        ])
         .must(Every, &[Engine(FlushedPending)])
         .start(|k| k.map(0, 0, frame(0), true))
         .cpu(|k| {
@@ -23,8 +27,8 @@ pub(super) const ALL: &[Scenario] = &[
             k.unmap(0, 0);
             k.read(0);
         }),
-    // CPU 0 reclaims a page, its flush still to come; CPU 1 makes it read-only, finds the entry empty and returns; CPU 2
-    // writes.
+    // CPU 0 reclaims a page, its flush still to come; CPU 1 makes it read-only, finds the entry empty and returns; CPU
+    // 2 writes.
     Scenario::engine("reclaim-protect")
         .about("a later observer meets a cleared entry: protect")
         .bugs(&["3", "5"])
@@ -126,8 +130,8 @@ pub(super) const ALL: &[Scenario] = &[
             k.read(4);
             k.read(5);
         }),
-    // CPU 0 takes one page of a block away. CPU 1's TLB may fill the page that has gone from the entry of another, as long
-    // as that one says that the block stands.
+    // CPU 0 takes one page of a block away. CPU 1's TLB may fill the page that has gone from the entry of another, as
+    // long as that one says that the block stands.
     Scenario::engine("block-break")
         .about("a block of pages is taken apart (contiguous entries)")
         .finds(&["BlockBrokenInPart"])
@@ -146,8 +150,8 @@ pub(super) const ALL: &[Scenario] = &[
             k.read(4);
             k.read(5);
         }),
-    // CPU 0 unmaps a page whose frame is to leave the machine, and waits until all have flushed: a receipt is not enough,
-    // because a CPU may load by speculation until it has flushed.
+    // CPU 0 unmaps a page whose frame is to leave the machine, and waits until all have flushed: a receipt is not
+    // enough, because a CPU may load by speculation until it has flushed.
     Scenario::engine("withdraw-running")
         .about("a frame leaves the machine, whose page a CPU uses")
         .finds(&["QuiesceTakesReceipt"])

@@ -109,8 +109,8 @@ pub(super) const ALL: &[Scenario] = &[
         .start_1(|k| k.switch(1))
         .cpu(|k| k.free(0, 0))
         .cpu(come_and_go),
-    // CPU 1 loads a space while CPU 0, which alone runs it, unmaps two pages in one batch: the second one after the batch
-    // has said that it has a deferred flush.
+    // CPU 1 loads a space while CPU 0, which alone runs it, unmaps two pages in one batch: the second one after the
+    // batch has said that it has a deferred flush.
     Scenario::engine("switch-unmap-range")
         .about("a space's load against an unmap of two pages")
         .must(Every, &[Machine(StaleUse), Machine(Fault)])
@@ -364,8 +364,8 @@ pub(super) const ALL: &[Scenario] = &[
         .cpu(|k| {
             k.read(0);
         }),
-    // CPU 0, the only one that has a space loaded, unmaps a page of it; an NMI handler there reads the page at any moment, and
-    // CPU 1 relies on the cleared entry.
+    // CPU 0, the only one that has a space loaded, unmaps a page of it; an NMI handler there reads the page at any
+    // moment, and CPU 1 relies on the cleared entry.
     Scenario::engine("nmi-alone")
         .about("an NMI on the only CPU that has to flush, against a later observer")
         .finds(&["PendingEndsBeforeFlush"])

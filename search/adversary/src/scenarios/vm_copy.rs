@@ -3,11 +3,12 @@
 use super::*;
 
 pub(super) const ALL: &[Scenario] = &[
-    // CPU 0 writes to a page of a file that its process maps privately, and finds the entry empty. While it copies, CPU 1
-    // reads the page itself there, and CPU 2 takes it out again and has not flushed: the entry is as empty as before.
+    // CPU 0 writes to a page of a file that its process maps privately, and finds the entry empty. While it copies,
+    // CPU 1 reads the page itself there, and CPU 2 takes it out again and has not flushed: the entry is as empty as
+    // before.
     //
-    // Reclaim would leave a page alone that another part of the kernel holds. It takes a marker of another mapping for a
-    // reference.
+    // Reclaim would leave a page alone that another part of the kernel holds. It takes a marker of another mapping for
+    // a reference.
     Scenario::over_vm("vm-copy-refill")
         .about("private copy against reclaim of the page itself")
         .finds(&["VmFillsUnflushed"])

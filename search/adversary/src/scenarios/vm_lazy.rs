@@ -100,17 +100,24 @@ pub(super) const ALL: &[Scenario] = &[
         .about("moved lazily, the file written")
         .bugs(&["L2", "L3"])
         .finds(&["VmWritesShadowedPage"])
-        .must(Every, &[Engine(FlushesDeferred), Engine(FlushedInBackground)])
+        .must(
+            Every,
+            &[Engine(FlushesDeferred), Engine(FlushedInBackground)],
+        )
         .with_memory([12, 4])
         .vm_start(clean_file)
         .vm_start_1(|k| k.migrate(0, 1, 1))
         .vm_cpu(write_file)
         .vm_cpu(read_old_then_new),
-    // A file page was moved to another node without a flush, used there, and moved back in the same way: page 0 may still
-    // be read at the place between. CPU 0 writes the file; CPU 1 must read what was written once the call has returned.
+    // A file page was moved to another node without a flush, used there, and moved back in the same way: page 0 may
+    // still be read at the place between. CPU 0 writes the file; CPU 1 must read what was written once the call has
+    // returned.
     Scenario::over_vm("vm-shadow-twice")
         .about("moved lazily twice, the file written")
-        .must(Every, &[Engine(FlushesDeferred), Engine(FlushedInBackground)])
+        .must(
+            Every,
+            &[Engine(FlushesDeferred), Engine(FlushedInBackground)],
+        )
         .with_memory([12, 4])
         .vm_start(clean_file)
         .vm_start_1(|k| {

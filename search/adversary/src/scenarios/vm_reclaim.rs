@@ -57,8 +57,8 @@ pub(super) const ALL: &[Scenario] = &[
             k.idle();
             k.read(0);
         }),
-    // CPU 0 reclaims a page: its entry is cleared and the flush comes later. CPU 1 makes a call about the page in between,
-    // finds nothing to flush, and must not return before the old entry is gone. So in the next three.
+    // CPU 0 reclaims a page: its entry is cleared and the flush comes later. CPU 1 makes a call about the page in
+    // between, finds nothing to flush, and must not return before the old entry is gone. So in the next three.
     Scenario::over_vm("vm-reclaim-unmap")
         .about("reclaim against unmap")
         .bugs(&["6", "19"])

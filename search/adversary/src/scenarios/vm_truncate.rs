@@ -102,9 +102,9 @@ pub(super) const ALL: &[Scenario] = &[
         .vm_cpu(|k| k.unmap(0, 1))
         .vm_cpu(truncate_and_reuse)
         .vm_cpu(write_twice),
-    // A file page was reclaimed without a flush and came back by a call, which maps it nowhere. CPU 0 writes it, reclaims
-    // it, this time at once, and gets its frame for something else; CPU 1 reads through the entry that was left behind the
-    // first time.
+    // A file page was reclaimed without a flush and came back by a call, which maps it nowhere. CPU 0 writes it,
+    // reclaims it, this time at once, and gets its frame for something else; CPU 1 reads through the entry that was
+    // left behind the first time.
     Scenario::over_vm("vm-reclaim-reinstated")
         .about("reclaimed lazily, back, and reclaimed at once")
         .must(Every, &[Engine(FlushesDeferred), Machine(FrameReinstated)])
@@ -145,8 +145,8 @@ pub(super) const ALL: &[Scenario] = &[
             k.write(0, 2);
             k.read(0);
         }),
-    // A file page was reclaimed without a flush. CPU 0 truncates the file; once that has returned, CPU 1 may not read the
-    // page through the entry that was left behind.
+    // A file page was reclaimed without a flush. CPU 0 truncates the file; once that has returned, CPU 1 may not read
+    // the page through the entry that was left behind.
     Scenario::over_vm("vm-truncate-stale")
         .about("truncation of what was reclaimed lazily")
         .must(Every, &[Engine(FlushesDeferred), Machine(FrameReinstated)])
@@ -154,8 +154,8 @@ pub(super) const ALL: &[Scenario] = &[
         .vm_start_1(|k| k.page_out(0, 1))
         .vm_cpu(truncate)
         .vm_cpu(read_late),
-    // The same, but the page came back into the cache meanwhile. A reinstate by a call maps the page nowhere, and says nothing
-    // of the entry that was left behind.
+    // The same, but the page came back into the cache meanwhile. A reinstate by a call maps the page nowhere, and says
+    // nothing of the entry that was left behind.
     Scenario::over_vm("vm-truncate-reinstated")
         .about("truncation of what came back")
         .must(Every, &[Engine(FlushesDeferred), Machine(FrameReinstated)])
@@ -179,8 +179,8 @@ pub(super) const ALL: &[Scenario] = &[
         })
         .vm_cpu(truncate)
         .vm_cpu(read_late),
-    // A page was only read. CPU 1 stores to it while CPU 0 takes it away, and hands its frame out as memory known to be zero:
-    // what CPU 1's walker records in the entry must not be lost.
+    // A page was only read. CPU 1 stores to it while CPU 0 takes it away, and hands its frame out as memory known to
+    // be zero: what CPU 1's walker records in the entry must not be lost.
     Scenario::over_vm("vm-discard-store")
         .about("a discard against the first store")
         .finds(&["VmReplacesInTwoSteps"])
@@ -203,8 +203,8 @@ pub(super) const ALL: &[Scenario] = &[
             k.read(1);
         })
         .vm_cpu(|k| k.write(0, 7)),
-    // A page of a file was reclaimed without a flush; its frame has become a page of another file, and was reclaimed without a
-    // flush again. CPU 0 reads the first file.
+    // A page of a file was reclaimed without a flush; its frame has become a page of another file, and was reclaimed
+    // without a flush again. CPU 0 reads the first file.
     Scenario::over_vm("vm-reinstate-other")
         .about("reinstate of what has become another file's page")
         .finds(&["VmReinstatesOtherPage"])
@@ -228,8 +228,8 @@ pub(super) const ALL: &[Scenario] = &[
         .vm_cpu(|k| {
             k.read(1);
         }),
-    // A file page was reclaimed without a flush. CPU 0 moves the area that it was in; once that has returned, CPU 1 may not
-    // read the page at its old place.
+    // A file page was reclaimed without a flush. CPU 0 moves the area that it was in; once that has returned, CPU 1
+    // may not read the page at its old place.
     Scenario::over_vm("vm-lazy-reclaim-remap")
         .about("remap of what was reclaimed lazily")
         .finds(&["VmLiftsMarker"])
@@ -262,8 +262,8 @@ pub(super) const ALL: &[Scenario] = &[
             k.tell(0);
         })
         .vm_cpu(read_late),
-    // CPU 0 stores to a private mapping of a file's page, which copies it; CPU 1 reclaims the page meanwhile, and gets its frame
-    // for something else.
+    // CPU 0 stores to a private mapping of a file's page, which copies it; CPU 1 reclaims the page meanwhile, and gets
+    // its frame for something else.
     Scenario::over_vm("vm-private-reclaim")
         .about("a private copy against reclaim of its original")
         .finds(&["VmHoldsAfterUnlock"])
@@ -284,8 +284,8 @@ pub(super) const ALL: &[Scenario] = &[
             k.page_out(1, 1);
             k.write(2, 9);
         }),
-    // A page was moved into a frame that had been zeroed ahead. CPU 0 gives the page up, and takes memory that must be zero;
-    // CPU 1 takes some, too.
+    // A page was moved into a frame that had been zeroed ahead. CPU 0 gives the page up, and takes memory that must be
+    // zero; CPU 1 takes some, too.
     Scenario::over_vm("vm-zero-move")
         .about("a page that was moved into zeros is given up")
         .finds(&["VmMovesIntoZeros"])
@@ -308,15 +308,16 @@ pub(super) const ALL: &[Scenario] = &[
         .vm_cpu(|k| {
             k.read(2);
         }),
-    // CPU 0 cuts a file to nothing while CPU 1 writes beyond its end, which makes it longer again if the truncation has come
-    // first: then the file holds what was written. The manager's records show a page that was passed by.
+    // CPU 0 cuts a file to nothing while CPU 1 writes beyond its end, which makes it longer again if the truncation
+    // has come first: then the file holds what was written. The manager's records show a page that was passed by.
     Scenario::over_vm("vm-truncate-write")
         .about("truncation against a write beyond the end")
         .must(Every, &[Machine(FrameReused)])
         .vm_start(unread_file)
         .vm_cpu(|k| k.truncate(0, 0))
         .vm_cpu(|k| k.write_file(0, 1, 7)),
-    // The same, but CPU 1 writes a page that goes: neither is the file longer than what was written to it, nor is that lost.
+    // The same, but CPU 1 writes a page that goes: neither is the file longer than what was written to it, nor is that
+    // lost.
     Scenario::over_vm("vm-truncate-rewrite")
         .about("truncation against a write to a page that goes")
         .finds(&["VmLengthensUnlocked"])
@@ -353,8 +354,8 @@ pub(super) const ALL: &[Scenario] = &[
             k.wait_for(0);
             k.read(0);
         }),
-    // CPU 0 discards two pages in the middle of an area for large pages. After it has found nothing to split there, CPU 1
-    // writes beside them, and its fault maps a large page across both edges.
+    // CPU 0 discards two pages in the middle of an area for large pages. After it has found nothing to split there,
+    // CPU 1 writes beside them, and its fault maps a large page across both edges.
     Scenario::over_vm("vm-discard-fault")
         .about("discard against a fault for a large page")
         .finds(&["VmDiscardsWholePage"])
@@ -373,9 +374,9 @@ pub(super) const ALL: &[Scenario] = &[
         .vm_start(|k| k.map_large(LARGE, LARGE))
         .vm_cpu(|k| k.discard(LARGE + 2, 2))
         .vm_cpu(|k| k.write(LARGE + 1, 2)),
-    // CPU 0 discards memory; before it has flushed, CPU 1 writes there, and its fault fills the entry that it finds empty.
-    // Where break before make is asked for, the fault has to flush what CPU 0 has taken away: a page of another frame
-    // comes in its place.
+    // CPU 0 discards memory; before it has flushed, CPU 1 writes there, and its fault fills the entry that it finds
+    // empty. Where break before make is asked for, the fault has to flush what CPU 0 has taken away: a page of another
+    // frame comes in its place.
     Scenario::over_vm("vm-discard-refill")
         .about("discard of a page against a fault there")
         .finds(&["VmRefillsUnflushed", "RulesOfAnother"])

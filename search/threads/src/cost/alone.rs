@@ -4,7 +4,7 @@ use std::hint::black_box;
 use std::sync::{Mutex, PoisonError};
 
 use crate::pulse;
-use quell::{AddressSpace, Engine, LedgerEntry, PerCpu, Policy, DeferredFlush, Stamp, TagPolicy};
+use quell::{AddressSpace, DeferredFlush, Engine, LedgerEntry, PerCpu, Policy, Stamp, TagPolicy};
 
 use super::operation::{HOLDS, LOOP, Machine, new_space, paid_deferral, ping_pong, unmap};
 use super::sample::{Progress, Row, Samples, longest_own, timed};

@@ -9,7 +9,7 @@
 use super::operation::{HOLDS, LOOP, TAGGED, new_space, paid_deferral, ping_pong, unmap};
 use super::sample::{Cost, Row, Samples, longest_own, timed};
 use crate::{Threads, pulse};
-use quell::{AddressSpace, Engine, LedgerEntry, PerCpu, Policy, DeferredFlush, Stamp};
+use quell::{AddressSpace, DeferredFlush, Engine, LedgerEntry, PerCpu, Policy, Stamp};
 use quell_mutants::list::{choose, named};
 use std::hint::black_box;
 
@@ -64,12 +64,18 @@ impl Bench<'_> {
             }
             Operation::Reuse => (0..LOOP).for_each(|_| {
                 self.deferred_flush.defer(self.paid);
-                black_box(engine.flush_before_reuse(black_box(&self.deferred_flush)).is_some());
+                black_box(
+                    engine
+                        .flush_before_reuse(black_box(&self.deferred_flush))
+                        .is_some(),
+                );
             }),
-            Operation::Refill => {
-                (0..LOOP).for_each(|_| engine.flush_before_refill(black_box(&self.deferred_flush), &self.away))
+            Operation::Refill => (0..LOOP).for_each(|_| {
+                engine.flush_before_refill(black_box(&self.deferred_flush), &self.away)
+            }),
+            Operation::SecondActor => {
+                (0..LOOP).for_each(|_| engine.flush_pending(black_box(&self.away)))
             }
-            Operation::SecondActor => (0..LOOP).for_each(|_| engine.flush_pending(black_box(&self.away))),
             Operation::Nmi => (0..LOOP).for_each(|_| {
                 black_box(engine.user_access_allowed());
             }),

@@ -6,8 +6,8 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use crate::pulse;
 use quell::{
-    AddressSpace, Batch, CpuId, Engine, Frame, LedgerEntry, Outcome, PerCpu, Policy, Purpose,
-    DeferredFlush,
+    AddressSpace, Batch, CpuId, DeferredFlush, Engine, Frame, LedgerEntry, Outcome, PerCpu, Policy,
+    Purpose,
 };
 
 use super::operation::{HOLDS, Machine, TAGGED, new_space, page, unmap};

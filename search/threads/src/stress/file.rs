@@ -120,7 +120,8 @@ impl<'a> Program<'a> {
 
     pub fn flush_frame_before_refill(&self, frame: usize, space: &Space) {
         let deferred_flush = &self.world.frames[frame].deferred_flush;
-        self.engine.flush_before_refill(deferred_flush, &space.engine);
+        self.engine
+            .flush_before_refill(deferred_flush, &space.engine);
     }
 
     /// Writes a page of the file: in place if it is there, into a new frame if it is not.
@@ -152,7 +153,10 @@ impl<'a> Program<'a> {
                         self.hw.relax();
                     }
                     if let CacheSlot::Emptied(old) = before
-                        && self.engine.flush_before_reuse(&self.world.frames[old].deferred_flush).is_some()
+                        && self
+                            .engine
+                            .flush_before_reuse(&self.world.frames[old].deferred_flush)
+                            .is_some()
                     {
                         self.free(old);
                     }

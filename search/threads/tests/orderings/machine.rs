@@ -7,9 +7,9 @@ use loom::sync::atomic::{AtomicBool, AtomicUsize, fence};
 use loom::sync::{Mutex, MutexGuard};
 use loom::thread;
 use quell::{
-    AddressSpace, Broadcast, CpuId, CpuSet, Engine, Extent, Features, Frame, Hardware, Invalidate,
-    CoalescedFlushes, KernelEntries, LedgerEntry, Outcome, Page, PageRange, PerCpu, Policy, Purpose,
-    DeferredFlush, Scope, Tag, Tagging,
+    AddressSpace, Broadcast, CoalescedFlushes, CpuId, CpuSet, DeferredFlush, Engine, Extent,
+    Features, Frame, Hardware, Invalidate, KernelEntries, LedgerEntry, Outcome, Page, PageRange,
+    PerCpu, Policy, Purpose, Scope, Tag, Tagging,
 };
 use quell_zero::{Clear, Strategy};
 use std::cell::{Cell, RefCell};
@@ -412,7 +412,11 @@ impl World {
 
     /// Reuses the frame of page 0 for a new owner; does nothing if it is not deferred.
     pub fn flush_before_reuse(&self) {
-        if self.engine.flush_before_reuse(&self.deferred_flush).is_some() {
+        if self
+            .engine
+            .flush_before_reuse(&self.deferred_flush)
+            .is_some()
+        {
             self.hw.own(0);
         }
     }

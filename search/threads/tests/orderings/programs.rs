@@ -160,7 +160,9 @@ pub fn rely(world: &World) {
 
 /// Fills the entry again, or the slot of the page cache.
 pub fn refill(world: &World) {
-    world.engine.flush_before_refill(&world.deferred_flush, &world.space);
+    world
+        .engine
+        .flush_before_refill(&world.deferred_flush, &world.space);
     world.hw.own(0);
 }
 

@@ -39,8 +39,8 @@ struct quell_reclaim {
 };
 
 /*
- * What set_tlb_ubc_flush_pending() does: an entry of an mm that is not covered was cleared, or lost rights, and could be
- * written through. Under the lock of its table.
+ * What set_tlb_ubc_flush_pending() does: an entry of an mm that is not covered was cleared, or lost rights, and could
+ * be written through. Under the lock of its table.
  */
 void quell_reclaim_add(struct mm_struct *mm, bool writable, unsigned long address);
 
@@ -58,8 +58,9 @@ void quell_reclaim_end(struct quell_reclaim *reclaim);
 void quell_reclaim_finish(struct quell_reclaim *reclaim);
 
 /*
- * Owes the flush (S3), and the batch may be filled again. Returns the deferred flush's number, larger than any before; or 0 if
- * there was no room for a deferred flush: then it is as quell_reclaim_finish(). Everything reported was clean and read-only.
+ * Owes the flush (S3), and the batch may be filled again. Returns the deferred flush's number, larger than any before;
+ * or 0 if there was no room for a deferred flush: then it is as quell_reclaim_finish(). Everything reported was clean
+ * and read-only.
  */
 u64 quell_reclaim_defer(struct quell_reclaim *reclaim);
 
@@ -103,7 +104,8 @@ static __always_inline void quell_lazy_end(struct quell_reclaim *reclaim)
 
 /*
  * Of S3: an entry of the folio was reported. A folio that was unmapped and has not left the page cache as the next one
- * is, and an entry that was not clean and read-only, or that a task waits for to be written through, must not be deferred.
+ * is, and an entry that was not clean and read-only, or that a task waits for to be written through, must not be
+ * deferred.
  */
 static __always_inline void quell_lazy_unmapped(struct folio *folio, pte_t entry)
 {

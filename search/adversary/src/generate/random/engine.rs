@@ -1,5 +1,5 @@
-//! What programs over the engine may do. [`phrases`](super::phrases) are drawn from it, and [`whole`](super::whole) makes programs
-//! of them.
+//! What programs over the engine may do. [`phrases`](super::phrases) are drawn from it, and [`whole`](super::whole)
+//! makes programs of them.
 
 use super::kinds::{KINDS, Kind, NESTED, ROUND, THEMES};
 use super::pages::few_of;
@@ -181,7 +181,7 @@ impl Swarm {
     /// Whether what a program does is about files.
     fn files(&self) -> bool {
         let about = |(_, kind): &(u64, Kind)| {
-            use Kind::{Reuse, FileReclaim, Lazily, MapFile, Reinstate, WriteFile};
+            use Kind::{FileReclaim, Lazily, MapFile, Reinstate, Reuse, WriteFile};
             matches!(
                 kind,
                 MapFile | FileReclaim | Lazily | Reuse | Reinstate | WriteFile

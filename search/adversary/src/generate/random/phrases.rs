@@ -1,5 +1,5 @@
-//! The phrases that programs over the engine are made of: a few operations that one kind of thing takes, about one page of
-//! one space. What a program may do is [`Swarm`]'s.
+//! The phrases that programs over the engine are made of: a few operations that one kind of thing takes, about one
+//! page of one space. What a program may do is [`Swarm`]'s.
 
 use super::engine::{Swarm, allow};
 use super::kinds::Kind;
@@ -252,8 +252,8 @@ impl Phrase<'_> {
         }
     }
 
-    /// One space after the other, so that tags run out, mostly twice over; then perhaps what most of the program is about, to
-    /// take something away there.
+    /// One space after the other, so that tags run out, mostly twice over; then perhaps what most of the program is
+    /// about, to take something away there.
     fn go_round(&mut self, rng: &mut Rng) {
         let spaces = self.swarm.spaces;
         let first = rng.below(spaces);

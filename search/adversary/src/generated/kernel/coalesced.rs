@@ -1,9 +1,9 @@
 //! Flushes that tasks share.
 //!
 //! A task that takes its page away flushes after it has dropped the space's lock: several of them at the same time then
-//! share flushes. Such a flush raises no deferred flush, so this kernel counts those that are outstanding, under the lock, as
-//! Linux' `tlb_flush_pending` does, and whoever takes the lock meanwhile flushes first. A task that shares a flush
-//! itself relies on no entry of another, and does not. The space does not end as long as one of its flushes is
+//! share flushes. Such a flush raises no deferred flush, so this kernel counts those that are outstanding, under the
+//! lock, as Linux' `tlb_flush_pending` does, and whoever takes the lock meanwhile flushes first. A task that shares a
+//! flush itself relies on no entry of another, and does not. The space does not end as long as one of its flushes is
 //! outstanding.
 
 use super::state::{Kernel, Space, What, peek, set};
@@ -29,7 +29,8 @@ impl Kernel<'_> {
             let sharing = &self.sharing[slot];
             set(sharing, peek(sharing) + 1);
             self.unlock(slot);
-            self.engine.flush_coalesced(space, &self.coalesced[slot][life]);
+            self.engine
+                .flush_coalesced(space, &self.coalesced[slot][life]);
             set(sharing, peek(sharing) - 1);
             if let Some(old) = old {
                 let range = PageRange::base(Page(page), 1);

@@ -245,7 +245,11 @@ impl Kernel<'_> {
         let Some(Taken { frame, .. }) = self.own.taken[own].take() else {
             return;
         };
-        if self.engine.flush_before_reuse(self.deferred_flush(frame)).is_none() {
+        if self
+            .engine
+            .flush_before_reuse(self.deferred_flush(frame))
+            .is_none()
+        {
             return;
         }
         self.hw.happen(Happening::Reusable);

@@ -14,8 +14,8 @@ use crate::hardware::Adversary;
 use crate::names::Address;
 use crate::stage::{Hw, Stage};
 use quell::{
-    Batch, Engine, Extent, Frame, CoalescedFlushes, KernelEntries, LedgerEntry, Page, PageRange,
-    PerCpu, Purpose, DeferredFlush, Scope, TagPolicy, Word,
+    Batch, CoalescedFlushes, DeferredFlush, Engine, Extent, Frame, KernelEntries, LedgerEntry,
+    Page, PageRange, PerCpu, Purpose, Scope, TagPolicy, Word,
 };
 use quell_vm::contract::timeline::Line;
 use quell_vm::machine::{Machine, MemoryMap, Node};
@@ -175,7 +175,10 @@ impl Kernel<'_> {
             .or_else(|| at.numbered("flag", &self.told[..]))
             .or_else(|| at.numbered("batch", &self.busy[..]))
             .or_else(|| {
-                let index = self.deferred_flushes.iter().position(|one| at.lies_in(one))?;
+                let index = self
+                    .deferred_flushes
+                    .iter()
+                    .position(|one| at.lies_in(one))?;
                 let frame = self.layout.single(index as u64);
                 Some(format!("deferred_flush of frame {:#x}", frame.0))
             })

@@ -11,8 +11,8 @@ use crate::generated::program::{
 use crate::stage::Hw;
 use crate::tables;
 use quell::{
-    AddressSpace, Batch, Break, Engine, Extent, Frame, Hardware, InPlace, CoalescedFlushes, Purpose,
-    DeferredFlush, Word,
+    AddressSpace, Batch, Break, CoalescedFlushes, DeferredFlush, Engine, Extent, Frame, Hardware,
+    InPlace, Purpose, Word,
 };
 use quell_vm::machine::{Event, Level, Machine};
 use quell_zero::Clear;

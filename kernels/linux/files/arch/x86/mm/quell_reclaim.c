@@ -3,7 +3,8 @@
  * quell in Linux: batches of reclaim, migration and writeback, and deferred flushes.
  *
  * A batch (struct quell_reclaim) holds a reference to each mm that it was told of: a space outlives the batches that
- * name it. It ends with a flush, or, if everything in it was clean and read-only, with a deferred flush (S3), which has a number.
+ * name it. It ends with a flush, or, if everything in it was clean and read-only, with a deferred flush (S3), which
+ * has a number.
  */
 #include <linux/mm.h>
 #include <linux/quell_reclaim.h>
@@ -154,8 +155,8 @@ void quell_reclaim_report(struct quell_reclaim *reclaim, struct mm_struct *mm,
 /* Deferred flushes. */
 
 /*
- * This CPU is in the kernel, where it waits for a page or reclaims: if it has not flushed for some deferred flushes it does so now,
- * and so is not interrupted as those are paid.
+ * This CPU is in the kernel, where it waits for a page or reclaims: if it has not flushed for some deferred flushes it
+ * does so now, and so is not interrupted as those are paid.
  */
 void quell_lazy_catch_up(void)
 {

@@ -13,8 +13,8 @@
 #include "quell.h"
 
 /*
- * From the first entry of an mm on, every later observer in it asks the engine, which knows what is outstanding: the count of
- * what is pending in the mm is not 0, and what is flushed is not counted there.
+ * From the first entry of an mm on, every later observer in it asks the engine, which knows what is outstanding: the
+ * count of what is pending in the mm is not 0, and what is flushed is not counted there.
  */
 void quell_reclaim_add(struct mm_struct *mm, bool writable, unsigned long address)
 {
