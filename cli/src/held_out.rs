@@ -99,7 +99,7 @@ pub fn run(args: &HeldOutArgs) -> Result<ExitCode> {
             cpu_seconds: results.outcomes().map(|outcome| outcome.host_seconds).sum(),
             tables: named,
         };
-        say!("{}", serde_json::to_string_pretty(&json)?);
+        output::document(&json)?;
         return ended(&failures, violations);
     }
     if args.markdown {

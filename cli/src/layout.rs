@@ -74,7 +74,7 @@ fn the_first_command_fits_eighty_columns_with_a_line_for_each_mechanism() {
 
 #[test]
 fn the_details_of_experiments_and_guards() {
-    let details = reproduce::detail_table(&experiments());
+    let details = reproduce::detail_table(&experiments(), false);
     details.assert_laid_out("details");
     assert!(
         !details.render(Some(80), false).contains("paper before: "),

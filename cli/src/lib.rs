@@ -13,6 +13,7 @@
 mod boot;
 mod explore;
 mod held_out;
+mod here;
 #[cfg(test)]
 mod layout;
 mod list;
@@ -113,7 +114,13 @@ pub fn command() -> clap::Command {
 
 fn execute(cli: Cli) -> anyhow::Result<ExitCode> {
     match cli.command {
-        None => reproduce::run(&cli.reproduce),
+        None => {
+            // A pipe gets the table alone, as with options.
+            if std::env::args_os().len() == 1 && output::width().is_some() {
+                here::say_first(reproduce::command());
+            }
+            reproduce::run(&cli.reproduce)
+        }
         Some(Command::Reproduce(args)) => reproduce::run(&args),
         Some(Command::HeldOut(args)) => held_out::run(&args),
         Some(Command::Run(args)) => run::run(args),
@@ -177,7 +184,10 @@ pub fn main() -> ExitCode {
             Err(code) => return code,
         };
         execute(cli).unwrap_or_else(|error| {
-            note!("error: {}", refusal::fit(&format!("{error:#}")));
+            match error.downcast_ref::<rayon::ThreadPoolBuildError>() {
+                Some(why) => note!("error: {}", output::without_threads(why)),
+                None => note!("error: {}", refusal::fit(&format!("{error:#}"))),
+            }
             if error.is::<usage::Usage>() {
                 ExitCode::from(2)
             } else {

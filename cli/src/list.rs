@@ -9,7 +9,7 @@ use quell_experiments::machines;
 use quell_workloads::Workload;
 use serde_json::{Map, Value, json};
 
-use crate::output::{paragraph, say};
+use crate::output::{self, paragraph, say};
 use crate::table::{Table, number, words};
 use crate::usage::usage;
 
@@ -128,7 +128,7 @@ pub fn run(args: ListArgs) -> Result<()> {
         let document: Map<String, Value> = wanted
             .map(|(what, key, _)| (key.to_owned(), what.document(machine.as_ref())))
             .collect();
-        say!("{:#}", Value::Object(document));
+        output::document(&document)?;
         return Ok(());
     }
     if wants(What::Workloads) && args.machine.is_none() {

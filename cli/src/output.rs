@@ -19,6 +19,7 @@ use std::sync::OnceLock;
 use anyhow::Context;
 use console::Term;
 use quell_experiments::machines;
+use serde::Serialize;
 use textwrap::{Options, WordSeparator, WordSplitter};
 
 use crate::usage::usage;
@@ -117,6 +118,37 @@ pub fn above_progress(text: &str) {
     write(text);
 }
 
+/// The number of the documents' form.
+const SCHEMA: u32 = 1;
+
+/// What `--json` prints.
+#[derive(Serialize)]
+struct Document<'a, T> {
+    schema: u32,
+    #[serde(flatten)]
+    content: &'a T,
+}
+
+/// Writes the one document of `--json`, an object, with the number of its schema. Under one number keys are added, and
+/// none is renamed or changes its meaning.
+///
+/// # Errors
+/// If it is no JSON.
+pub fn document(content: &impl Serialize) -> anyhow::Result<()> {
+    let document = Document {
+        schema: SCHEMA,
+        content,
+    };
+    say!("{}", serde_json::to_string_pretty(&document)?);
+    Ok(())
+}
+
+/// The same for an object that is made already.
+pub fn object(mut content: serde_json::Value) {
+    content["schema"] = SCHEMA.into();
+    say!("{content:#}");
+}
+
 /// Writes a line to standard output; see [`say`].
 pub fn line(text: fmt::Arguments<'_>) {
     write(&format!("{text}\n"));
@@ -138,6 +170,14 @@ fn refused_thread(payload: &(dyn Any + Send)) -> Option<String> {
     let of_threads = ["failed to spawn thread", "ThreadPoolBuildError"];
     let refused = of_threads.iter().any(|words| text.contains(words));
     refused.then(|| text.clone())
+}
+
+/// What is said where no thread can be made.
+pub fn without_threads(why: impl fmt::Display) -> String {
+    format!(
+        "the system makes no more threads: see the limits of processes (`ulimit -u`, or pids.max of the control group) \
+         and of memory ({why})"
+    )
 }
 
 /// Panics say what they are about, unless they follow from a thread that could not be made.
@@ -174,10 +214,7 @@ pub fn guarded(command: impl FnOnce() -> ExitCode + panic::UnwindSafe) -> ExitCo
         }
         Err(Err(panicked)) => match NO_THREAD.get() {
             Some(why) => {
-                note!(
-                    "error: the system makes no more threads: see the limits of processes (`ulimit -u`, or pids.max of \
-                     the control group) and of memory ({why})"
-                );
+                note!("error: {}", without_threads(why));
                 ExitCode::FAILURE
             }
             None => panic::resume_unwind(panicked),

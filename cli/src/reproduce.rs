@@ -22,7 +22,7 @@ use serde::Serialize;
 
 use crate::mutants;
 use crate::output::{self, Destination, paragraph, say};
-use crate::table::{Cell, Table, number, verdict, words};
+use crate::table::{Cell, Column, Table, number, verdict, words};
 use crate::usage::usage;
 
 /// What `quell reproduce` takes.
@@ -110,7 +110,7 @@ Here its mechanisms run on machines in software, beside what was published:
 ";
 
 /// How a person who runs from a checkout types the command.
-fn command() -> &'static str {
+pub fn command() -> &'static str {
     match std::env::var_os("CARGO_PKG_NAME") {
         Some(_) => "cargo run --release --",
         None => "quell",
@@ -208,8 +208,12 @@ fn print_summary(plans: &[Experiment], results: &mut Results) {
     results.run_groups(RUNNING, groups, print);
 }
 
-/// Every experiment with its figures.
-pub fn detail_table(rows: &[Row]) -> Table {
+/// Every experiment with its figures. A document has two columns more that a narrow terminal leaves out.
+pub fn detail_table(rows: &[Row], document: bool) -> Table {
+    let wide = |column: Column| match document {
+        true => column,
+        false => column.spare(),
+    };
     let mut table = Table::new([
         words(""),
         words("experiment: figure"),
@@ -217,11 +221,11 @@ pub fn detail_table(rows: &[Row]) -> Table {
         number("paper after"),
         number("model before"),
         number("model after"),
-        number("model before off, %"),
+        wide(number("model before off, %")),
         number("published %"),
         number("predicted %"),
         number("off by, points").spare(),
-        words("tolerance"),
+        wide(words("tolerance")),
         number("all on").spare(),
         number("broken").spare(),
         words("verdict"),
@@ -286,7 +290,7 @@ fn sources(rows: &[Row]) -> Vec<(&'static str, Source)> {
 
 /// The table of `docs/headlines.md` and what stands below it.
 fn print_markdown(rows: &[Row]) {
-    say!("{}", detail_table(rows).markdown(false));
+    say!("{}", detail_table(rows, true).markdown(false));
     for (mechanism, Source { title, url }) in sources(rows) {
         say!("* {mechanism}: [{title}]({url})");
     }
@@ -294,7 +298,7 @@ fn print_markdown(rows: &[Row]) {
 }
 
 fn print_details(rows: &[Row]) {
-    say!("{}\n", detail_table(rows));
+    say!("{}\n", detail_table(rows, false));
     for (mechanism, Source { title, url }) in sources(rows) {
         paragraph(format_args!("{mechanism}: {title}"));
         // Not wrapped: a link that is cut cannot be clicked.
@@ -422,7 +426,7 @@ impl End {
             seconds: self.seconds,
             report: self.report.clone(),
         };
-        say!("{}", serde_json::to_string_pretty(&json)?);
+        output::document(&json)?;
         Ok(())
     }
 

@@ -17,7 +17,7 @@ use quell_mutants::{Mutant, list};
 
 use crate::mutants;
 use crate::options::{MachineArgs, WorkloadArgs};
-use crate::output::{Destination, note, paragraph, say, several};
+use crate::output::{self, Destination, note, paragraph, say, several};
 use crate::table::{Table, number, words};
 use crate::usage::usage;
 
@@ -154,10 +154,7 @@ pub fn run(args: RunArgs) -> Result<ExitCode> {
         }
     }
     if args.json {
-        say!(
-            "{}",
-            serde_json::to_string_pretty(&Report::of(&trial, without, &outcome, &values))?
-        );
+        output::document(&Report::of(&trial, without, &outcome, &values))?;
     } else {
         print(&trial, &args.without, &outcome, &values);
     }

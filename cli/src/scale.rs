@@ -13,7 +13,7 @@ use serde::Serialize;
 
 use crate::numbers::Cpus;
 use crate::options::{MachineArgs, WorkloadArgs};
-use crate::output::{Destination, note, paragraph, say};
+use crate::output::{self, Destination, note, paragraph, say};
 use crate::table::{Table, number};
 use crate::usage::usage;
 
@@ -87,7 +87,7 @@ pub fn run(args: &ScaleArgs) -> Result<ExitCode> {
             violations,
             plot: place.shown(),
         };
-        say!("{}", serde_json::to_string_pretty(&json)?);
+        output::document(&json)?;
     } else {
         paragraph(format_args!(
             "{} on {}, {metric}\n",

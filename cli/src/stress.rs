@@ -14,7 +14,7 @@ use serde::Serialize;
 
 use crate::mutants;
 use crate::options::WorkloadArgs;
-use crate::output::{paragraph, say, several};
+use crate::output::{self, paragraph, say, several};
 use crate::run::{engine_rows, guard, table_of};
 use crate::table::Table;
 use crate::usage::usage;
@@ -88,7 +88,7 @@ pub fn run(args: &StressArgs) -> Result<ExitCode> {
     })?;
     if args.json {
         let json = json(&performance, &report);
-        say!("{}", serde_json::to_string_pretty(&json)?);
+        output::document(&json)?;
     } else {
         print(&performance, &report);
     }

@@ -67,6 +67,29 @@ fn details_name_the_source_of_each_figure_and_the_skill() {
 }
 
 #[test]
+fn every_json_document_says_its_schema() {
+    for arguments in [
+        &["run", "dontneed", "--param", "iterations=10", "--json"][..],
+        &["stress", "dontneed", "--param", "iterations=10", "--json"],
+        &["reproduce", "--only", "dontneed", "--no-report", "--json"],
+        &["held-out", "latr", "--json"],
+        &["list", "policies", "--json"],
+        &["explore", "--list", "--json"],
+        &["explore", "unmap-access", "--schedules", "20", "--json"],
+        &[
+            "predict",
+            "--machine",
+            "haswell-server",
+            "--kernel",
+            "baseline",
+            "--json",
+        ],
+    ] {
+        assert_eq!(document(arguments)["schema"], 1, "{arguments:?}");
+    }
+}
+
+#[test]
 fn held_out_tables_are_there_in_any_folder() {
     let folder = tempfile::tempdir().unwrap();
     let output = quell(&["held-out", "zeroing-order", "latr", "--json"])

@@ -148,7 +148,7 @@ fn print_json(campaign: &Campaign, seeks: bool, rate: f64) {
             "pairs": pairs,
         })
     };
-    say!("{all:#}");
+    crate::output::object(all);
 }
 
 fn print_people(campaign: &Campaign, seeks: bool, elapsed: Duration) {

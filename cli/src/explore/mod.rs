@@ -181,7 +181,7 @@ fn search_and_keep(
     keeper.finish()?;
     let outcome = if args.json {
         let (all, outcome) = kept::json(&file.results);
-        say!("{all:#}");
+        crate::output::object(all);
         outcome
     } else {
         let outcome = kept::print(&file.results);

@@ -46,7 +46,7 @@ pub fn list(as_json: bool) {
             .collect();
         let all = json!({ "scenarios": scenarios, "machines": kinds, "policies": policies,
                           "mutants": mutants });
-        say!("{all:#}");
+        crate::output::object(all);
         return;
     }
     say!("{}\n", tables::scenarios());
@@ -131,7 +131,7 @@ pub fn results(args: &ExploreArgs, results: &[Searched], elapsed: Duration) -> O
             "schedules_per_second": rate.round(),
             "schedules_per_cpu_second": cpu_time::rate(schedules, spent),
         });
-        say!("{all:#}");
+        crate::output::object(all);
         return outcome;
     }
     say!("{}", tables::found(&found, args.exhaustive));
@@ -281,7 +281,7 @@ pub fn steps_json(
         "violation": found.map(cases::violation),
         "steps": steps,
     });
-    say!("{all:#}");
+    crate::output::object(all);
 }
 
 /// Prints what became of the mutants.
@@ -305,7 +305,7 @@ pub fn mutants(args: &ExploreArgs, tested: &[Tested], elapsed: Duration) -> Exit
                 })
             })
             .collect();
-        say!("{:#}", json!({ "mutants": rows }));
+        crate::output::object(json!({ "mutants": rows }));
     } else if args.markdown {
         markdown(tested);
     } else {

@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 use std::process::ExitCode;
 
 use crate::mutants;
-use crate::output::{paragraph, say};
+use crate::output::{self, paragraph, say};
 use crate::table::{Cell, Table, number, verdict, words};
 
 /// The arguments of `quell measure engine`.
@@ -46,7 +46,7 @@ pub fn run(args: &EngineArgs) -> Result<ExitCode> {
     });
     bar.finish_and_clear();
     if args.json {
-        say!("{}", serde_json::to_string_pretty(&document(&costs))?);
+        output::document(&document(&costs))?;
     } else {
         print(&costs);
     }

@@ -94,7 +94,13 @@ impl Line {
 
 /// What is run only if it is refused: it would change the host, take what others use, or go on until it is told to end.
 fn is_left_out(command: &Command, line: &Line) -> bool {
-    if !(line.begins_with(&["measure"]) || line.begins_with(&["top"])) {
+    // A recording without a command of its own goes on until it is interrupted.
+    let endless = |word: String| {
+        let option = word.split('=').next().unwrap_or_default();
+        ["--all", "--pid", "-a", "-p"].contains(&option)
+    };
+    let records = line.begins_with(&["record"]) && line.words().any(endless);
+    if !(records || line.begins_with(&["measure"]) || line.begins_with(&["top"])) {
         return false;
     }
     let quell = std::iter::once(OsString::from("quell"));
@@ -252,4 +258,19 @@ fn value(
         return path;
     }
     words::text(rng, known, argument.get_id().as_str(), shown)
+}
+
+#[test]
+fn a_recording_that_nothing_ends_is_not_drawn() {
+    let command = quell_cli::command();
+    let left_out = |words: &[&str]| is_left_out(&command, &Line::of(words));
+    assert!(left_out(&["record", "--all", "--html=/dev/null"]));
+    assert!(
+        !left_out(&["record", "--all", "--nonsense"]),
+        "it is refused"
+    );
+    assert!(
+        !left_out(&["record", "--", "true"]),
+        "it ends with its command"
+    );
 }

@@ -10,7 +10,7 @@ use anyhow::Result;
 use clap::Args;
 use quell_host::clear::{Options, measure, plot};
 
-use crate::output::{self, Destination, say, write};
+use crate::output::{self, Destination, write};
 
 /// The arguments of `quell measure clear`.
 #[derive(Args, Debug)]
@@ -84,7 +84,7 @@ pub fn run(args: &ClearArgs) -> Result<ExitCode> {
         place.write(&print::html(&report))?;
     }
     if args.json {
-        say!("{}", serde_json::to_string_pretty(&report)?);
+        output::document(&report)?;
     } else {
         write(&print::text(&report, output::width(), output::colour()));
     }

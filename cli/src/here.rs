@@ -1,0 +1,129 @@
+//! What `quell` alone says first on a terminal: what can be done on this host, and the commands that people want.
+
+use std::num::NonZero;
+use std::thread::available_parallelism;
+
+use crate::output::{paragraph, say, several};
+
+/// Whether programs can be recorded on this system.
+const RECORDS: bool = cfg!(all(
+    target_os = "linux",
+    any(target_arch = "x86_64", target_arch = "aarch64")
+));
+
+/// This host, as far as it decides what can be done.
+struct Host {
+    /// The kernel's release, if it is a Linux.
+    linux: Option<String>,
+    cpus: usize,
+    root: bool,
+}
+
+impl Host {
+    fn found() -> Self {
+        let release = std::fs::read_to_string("/proc/sys/kernel/osrelease");
+        Host {
+            linux: release.ok().map(|release| release.trim().to_owned()),
+            cpus: available_parallelism().map_or(1, NonZero::get),
+            #[cfg(unix)]
+            root: rustix::process::geteuid().is_root(),
+            #[cfg(not(unix))]
+            root: false,
+        }
+    }
+
+    /// In a line.
+    fn words(&self) -> String {
+        let kernel = match &self.linux {
+            Some(release) => format!("Linux {release}"),
+            None => std::env::consts::OS.to_owned(),
+        };
+        let user = match self.root {
+            true => "root",
+            false => "not root",
+        };
+        format!(
+            "Here: {kernel} on {}, {}, {user}.",
+            std::env::consts::ARCH,
+            several(self.cpus, "CPU")
+        )
+    }
+
+    /// The commands that people want, each with what it is for. `quell` is how the command is typed.
+    fn commands(&self, quell: &str) -> [[String; 2]; 3] {
+        let record = match (RECORDS && self.linux.is_some(), self.root) {
+            (true, true) => [
+                format!("{quell} record -- ./server"),
+                "which calls of your program cause shootdowns, who pays, what would remove them"
+                    .into(),
+            ],
+            (true, false) => [
+                format!("sudo {quell} record -- ./server"),
+                "which calls of your program cause shootdowns, who pays, what would remove them"
+                    .into(),
+            ],
+            (false, _) => [
+                format!("{quell} record --import FILE"),
+                "shootdowns of a program that was recorded on Linux; nothing can be recorded here"
+                    .into(),
+            ],
+        };
+        [
+            record,
+            [
+                format!("{quell} run dontneed --cpus 64 --policy all"),
+                "a workload on a modelled machine of up to 1024 CPUs; `quell list` has the others"
+                    .into(),
+            ],
+            [
+                format!("{quell} reproduce --details"),
+                "the table below with every figure, its source, and what misses".into(),
+            ],
+        ]
+    }
+}
+
+/// Says what can be done here.
+pub fn say_first(quell: &str) {
+    let host = Host::found();
+    paragraph(host.words());
+    for [command, what] in host.commands(quell) {
+        say!("  {command}");
+        paragraph(format_args!("      {what}"));
+    }
+    say!();
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn host(linux: bool, root: bool) -> Host {
+        Host {
+            linux: linux.then(|| "6.12.1".into()),
+            cpus: 2,
+            root,
+        }
+    }
+
+    #[test]
+    fn what_is_suggested_can_be_done_here() {
+        assert!(host(true, false).words().contains("Linux 6.12.1 on "));
+        assert!(host(true, false).words().ends_with(", 2 CPUs, not root."));
+        assert!(host(false, true).words().ends_with(", 2 CPUs, root."));
+        let first = |linux, root| host(linux, root).commands("quell")[0][0].clone();
+        if RECORDS {
+            assert_eq!(first(true, true), "quell record -- ./server");
+            assert_eq!(first(true, false), "sudo quell record -- ./server");
+        }
+        assert_eq!(first(false, true), "quell record --import FILE");
+    }
+
+    #[test]
+    fn the_commands_are_taken() {
+        for [command, _] in host(true, true).commands("quell") {
+            let told = crate::command().try_get_matches_from(command.split_whitespace());
+            assert!(told.is_ok(), "{command}: {}", told.unwrap_err());
+        }
+    }
+}
