@@ -233,8 +233,21 @@ fn ended(function: &str) -> String {
     if plain.chars().count() <= ROOM {
         return plain;
     }
-    let parts: Vec<&str> = plain.split("::").filter(|part| !part.is_empty()).collect();
-    parts[parts.len().saturating_sub(2)..].join("::")
+    let plain = plain.trim_end_matches("::");
+    // What stands in round brackets, a C++ function's arguments, has paths of its own.
+    let mut depth = 0usize;
+    let mut ends = Vec::new();
+    for (at, character) in plain.char_indices() {
+        match character {
+            '(' => depth += 1,
+            ')' => depth = depth.saturating_sub(1),
+            ':' if depth == 0 && plain[at..].starts_with("::") => ends.push(at + 2),
+            _ => {}
+        }
+    }
+    ends.retain(|&end| !plain[end..].is_empty() && !plain[end..].starts_with("::"));
+    let before_last = ends.len().checked_sub(2).map(|at| ends[at]);
+    plain[before_last.unwrap_or(0)..].to_owned()
 }
 
 #[cfg(test)]
@@ -288,6 +301,16 @@ mod tests {
         assert_eq!(
             short("void f<int>(std::vector<int> const&)"),
             "void_f(std::vector_const&)"
+        );
+        assert_eq!(
+            short(
+                "rocksdb::(anonymous_namespace)::PosixEnv::Schedule(void_(*)(void*), rocksdb::Env::Priority)"
+            ),
+            "PosixEnv::Schedule(void_(*)(void*..."
+        );
+        assert_eq!(
+            short("ClickHouse::Allocator::freeNoTrack(DB::Memory::Chunk)"),
+            "Allocator::freeNoTrack(DB::Memory..."
         );
         assert_eq!(short(&"x".repeat(400)).chars().count(), 36);
         assert_eq!(short("a<b<c"), "a");

@@ -524,3 +524,54 @@ fn advice_whose_worth_is_hardly_known_does_not_lead() {
     let again = report_with(Some(8_000.0), true, None, filled);
     assert_eq!(report.json(), again.json());
 }
+
+/// Memory that threads give back as they end is their stacks: no allocator has a setting for that.
+#[test]
+fn the_stacks_of_threads_that_end_are_kept_by_keeping_the_threads() {
+    let mut all = Attribution::new();
+    let stack: Vec<Frame> = ["__madvise", "start_thread", "clone"]
+        .into_iter()
+        .map(|name| Frame {
+            address: 1,
+            kernel: false,
+            symbol: Some(name.into()),
+            module: Some("libc.so.6".into()),
+        })
+        .collect();
+    let mut add = |event: &str, time_ns, fields| {
+        let mut sample = sample(time_ns, (7, "server"), event, fields);
+        if event == "csd:csd_queue_cpu" {
+            sample.stack = stack.clone().into();
+        }
+        all.item(Item::Sample(sample), &mut ());
+    };
+    for call in 0..200_u64 {
+        let at = call * 200_000;
+        let range = vec![
+            number("start", 1 << 20),
+            number("len_in", 20 << 12),
+            number("behavior", 4),
+        ];
+        add("syscalls:sys_enter_madvise", at, range);
+        add("csd:csd_queue_cpu", at + 1_000, work());
+        add("csd:csd_function_entry", at + 3_000, work());
+        add("csd:csd_function_exit", at + 5_000, work());
+        add("syscalls:sys_exit_madvise", at + 10_000, vec![]);
+        for page in 0..20 {
+            let address = vec![number("address", (1 << 20) + (page << 12))];
+            add(
+                "exceptions:page_fault_user",
+                at + 20_000 + page * 1_000,
+                address,
+            );
+        }
+        let next = vec![number("next_pid", 7)];
+        add("sched:sched_switch", at + 190_000, next);
+    }
+    let report = Report::new(all, None);
+    let kinds: Vec<_> = report.advice.iter().map(|advice| advice.kind).collect();
+    assert!(
+        kinds.contains(&"pool") && !kinds.contains(&"keep"),
+        "{kinds:?}"
+    );
+}

@@ -7,13 +7,11 @@
 //! Counting costs about a microsecond for each event, so it is done in an extra pass that is not timed.
 
 use std::ffi::CString;
-use std::fs::File;
-use std::io::{self, Read};
-use std::os::fd::AsRawFd;
-use std::path::{Path, PathBuf};
+use std::io;
 
 use perf_event::events::{Cache, CacheId, CacheOp, CacheResult, Event, Hardware, Tracepoint};
 use perf_event::{Builder, Counter};
+use quell_perf::tracefs::Tracefs;
 
 use super::parse;
 use super::report::FlushEvents;
@@ -164,17 +162,9 @@ impl FlushEvents {
     }
 }
 
-/// Reads a file of tracefs where it is mounted, or else through a mount of our own that no path leads to.
+/// Reads a file of tracefs.
 fn read_tracefs(name: &str) -> io::Result<String> {
-    let mounted = Path::new("/sys/kernel/tracing");
-    if mounted.join("events").exists() {
-        return std::fs::read_to_string(mounted.join(name));
-    }
-    let root = sys::detached_tracefs()?;
-    let path = PathBuf::from(format!("/proc/self/fd/{}", root.as_raw_fd())).join(name);
-    let mut text = String::new();
-    File::open(path)?.read_to_string(&mut text)?;
-    Ok(text)
+    Tracefs::find().map_err(io::Error::other)?.read(name)
 }
 
 /// Hardware counters of the thread that opened them.

@@ -7,7 +7,6 @@ use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
 
 use rustix::event::EventfdFlags;
 use rustix::ioctl::{IntegerSetter, Opcode, opcode};
-use rustix::mount::{FsMountFlags, FsOpenFlags, MountAttrFlags};
 
 use crate::errors::check;
 
@@ -79,12 +78,4 @@ pub fn set_event_filter(event: &impl AsRawFd, filter: &CStr) -> io::Result<()> {
         rustix::ioctl::ioctl(event, IntegerSetter::<SET_FILTER>::new_pointer(filter))?;
     }
     Ok(())
-}
-
-/// The root of a tracefs that is mounted nowhere: it disappears when the descriptor is closed.
-pub fn detached_tracefs() -> io::Result<OwnedFd> {
-    let context = rustix::mount::fsopen("tracefs", FsOpenFlags::FSOPEN_CLOEXEC)?;
-    rustix::mount::fsconfig_create(&context)?;
-    let (flags, attributes) = (FsMountFlags::FSMOUNT_CLOEXEC, MountAttrFlags::empty());
-    Ok(rustix::mount::fsmount(context, flags, attributes)?)
 }

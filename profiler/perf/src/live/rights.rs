@@ -43,7 +43,7 @@ fn help(error: &io::Error) -> String {
     let paranoid = paranoid.unwrap_or_default();
     match error.raw_os_error() {
         Some(libc::EACCES | libc::EPERM) => format!(
-            "; it takes root or CAP_PERFMON, or kernel.perf_event_paranoid at -1 (it is {}); in a container, its \
+            "; it takes root, or CAP_PERFMON with a tracefs that may be read (CAP_SYS_ADMIN, or `chmod -R a+rX /sys/kernel/tracing`), or kernel.perf_event_paranoid at -1 (it is {}); in a container, its \
              seccomp profile must allow perf_event_open",
             paranoid.trim()
         ),

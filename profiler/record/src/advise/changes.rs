@@ -397,7 +397,16 @@ fn kept(site: &Site, call: &str, at: &str, demand: f64) -> Option<Proposal> {
     let (chosen, mut share) = touched(site)?;
     share.most = share.most.max(demand);
     let keeps = time(BINS[chosen + 1] as f64);
+    // A thread that ends gives its own stack back: nothing but the C library is below where it began.
+    let mut innermost = site.place.frames.iter().take(3);
+    let is_stack = innermost.any(|frame| frame.starts_with("start_thread"));
     let (kind, what, brief) = match call {
+        _ if is_stack => (
+            "pool",
+            "keep threads in a pool instead of ending them: each gives its stack back as it ends"
+                .to_owned(),
+            few("keep threads in a pool").remark(" instead of ending them"),
+        ),
         "munmap" => (
             "cache",
             format!(

@@ -44,7 +44,7 @@ pub struct Advice {
     pub call: String,
     /// The place.
     pub place: String,
-    /// The kind of change: `merge`, `keep`, `cache`, `read`, `free`, `huge`, `pin`, `shard`, `reclaim`, `numa`, `ksm`,
+    /// The kind of change: `merge`, `keep`, `cache`, `pool`, `read`, `free`, `huge`, `pin`, `shard`, `reclaim`, `numa`, `ksm`,
     /// `compaction`, `fork`, `protect`, `kernel`.
     pub kind: &'static str,
     /// How many interrupts the site has now.

@@ -229,7 +229,7 @@ fn sites(report: &Report) -> maud::Markup {
             tbody { @for site in report.sites.iter().take(SITES) {
                 tr {
                     td { (site.program) }
-                    td { (site.call) }
+                    td .call { (site.call) }
                     td .stack { (site.frames.join(" ‹ ")) }
                     td .n { (count(site.requests)) }
                     td .n { (count(site.interrupts)) }
