@@ -198,7 +198,7 @@ impl<U: User> Stress<'_, U> {
         let base = match kind {
             Kind::Shared => SHARED_AT,
             Kind::Large => LARGE_AT,
-            _ => FILE_AT,
+            Kind::File | Kind::Own | Kind::Guest | Kind::Tail | Kind::Child => FILE_AT,
         };
         base + page * PAGE + 64 * self.me as u64
     }
@@ -207,7 +207,7 @@ impl<U: User> Stress<'_, U> {
         match kind {
             Kind::Shared => &mut self.shared,
             Kind::Large => &mut self.large,
-            _ => &mut self.filed,
+            Kind::File | Kind::Own | Kind::Guest | Kind::Tail | Kind::Child => &mut self.filed,
         }
     }
 
