@@ -297,8 +297,7 @@ impl Clear for Machine {
     }
 }
 
-/// Everything that the CPUs share. Loom's threads live as long as they like, so it is leaked, a few
-/// kilobytes for each execution.
+/// Everything that the CPUs share.
 pub struct World {
     pub hw: &'static Machine,
     pub engine: Engine<'static, Machine>,
@@ -311,8 +310,24 @@ pub struct World {
     pub coalesced: CoalescedFlushes<Machine>,
 }
 
-pub fn leak<T>(value: T) -> &'static T {
-    Box::leak(Box::new(value))
+std::thread_local! {
+    /// What this execution has leaked, and how its memory is given back.
+    static LEAKED: std::cell::RefCell<Vec<Box<dyn FnOnce()>>> = const { std::cell::RefCell::new(Vec::new()) };
+}
+
+/// Shares a value with all threads of an execution, however long they live.
+pub fn leak<T: 'static>(value: T) -> &'static T {
+    let place = Box::into_raw(Box::new(ManuallyDrop::new(value)));
+    // SAFETY: the place comes from a box, and is freed once. Nothing is dropped: loom's objects belong to the execution.
+    let free = move || drop(unsafe { Box::from_raw(place) });
+    LEAKED.with_borrow_mut(|leaked| leaked.push(Box::new(free)));
+    // SAFETY: the place holds a value until `forget_last`, which is called when no thread uses it any more.
+    unsafe { &*place }
+}
+
+/// Gives back what the last execution on this thread has leaked.
+pub fn forget_last() {
+    LEAKED.take().into_iter().for_each(|free| free());
 }
 
 /// A program, or what a CPU does before the programs start.

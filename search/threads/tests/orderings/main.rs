@@ -48,6 +48,8 @@ fn check(race: &'static Race) -> usize {
     model.max_branches = 20_000;
     model.check(move || {
         count.fetch_add(1, Relaxed);
+        // Loom has ended all threads of the last execution.
+        machine::forget_last();
         race.run();
     });
     executions.load(Relaxed)
@@ -57,10 +59,10 @@ fn check(race: &'static Race) -> usize {
 /// it passed, if none was weakened.
 fn run(race: &'static Race, place: Option<&Place>) -> (Result<usize, String>, Vec<Seen>) {
     let weak = place.map(|place| -> &'static Weak {
-        machine::leak(Weak {
+        Box::leak(Box::new(Weak {
             place: place.seen.clone(),
             to: place.to,
-        })
+        }))
     });
     let search = move || {
         word::weaken(weak);
