@@ -108,6 +108,7 @@ fn held_out_tables_are_there_in_any_folder() {
 }
 
 #[test]
+#[ignore = "builds the copy that leaves guards out: `cargo xtask ci figures`"]
 fn what_guards_cost_is_printed_beside_the_gain_and_breaks_nothing() {
     let found = document(&["reproduce", "--guards", "--only", "pingpong", "--json"]);
     assert_eq!(found["violations"], 0, "with a guard left out none counts");

@@ -105,7 +105,7 @@ pub const STEPS: &[Step] = &[
         .with(&[("QUELL_REQUIRE_C", "1")]),
     step("figures", Tests,
         &["cargo", "test", "--test", "cli", "--", "--ignored", "figures::", "worlds::",
-          "cli::the_report_needs_nothing_from_elsewhere"],
+          "cli::the_report_needs_nothing_from_elsewhere", "cli::what_guards_cost"],
         "every known mistake is found, workloads hold in some schedules, and documents show what the command prints"),
     step("boots", Tests, &["cargo", "test", "--test", "cli", "--", "--ignored", "boot::", "agreement::"],
         "the kernel passes on every architecture, notices mistakes, and counts what the model counts")

@@ -148,7 +148,7 @@ fn page(
         (tables::legend())
         (tables::figures(rows))
         (before_after(rows))
-        (tables::what_guards_cost(guards))
+        @if !guards.is_empty() { (tables::what_guards_cost(guards)) }
         (scale(results, scaling))
         (timelines(results, shootdowns))
         (tables::mechanisms(plans, rows, results))
