@@ -241,7 +241,12 @@ pub fn parameter_table() -> Table {
         let description = parameter.description();
         let (units, range) = match description.unit {
             Unit::Choice(words) => (String::new(), words.join(" | ")),
-            unit => {
+            unit @ (Unit::Time
+            | Unit::Frequency
+            | Unit::Bytes
+            | Unit::Rate
+            | Unit::Count
+            | Unit::Factor) => {
                 let units: Vec<_> = unit.spellings().iter().map(|(name, _)| *name).collect();
                 let range = format!(
                     "{} to {}{}",

@@ -297,7 +297,7 @@ impl LiveArgs {
             Scope::Command(mut command) => {
                 Some(command.spawn().context("the command cannot be started")?)
             }
-            _ => None,
+            Scope::Everything | Scope::Processes(_) | Scope::Cgroup(_) => None,
         };
         let limit = self.seconds.or(child.is_none().then_some(COUNTED));
         while !over.load(Ordering::Relaxed) && limit.is_none_or(|limit| begin.elapsed() < limit) {
