@@ -36,6 +36,7 @@ mod table;
 mod usage;
 mod versus;
 
+use std::io::IsTerminal;
 use std::process::ExitCode;
 
 use clap::{CommandFactory, Parser, Subcommand};
@@ -116,7 +117,7 @@ fn execute(cli: Cli) -> anyhow::Result<ExitCode> {
     match cli.command {
         None => {
             // A pipe gets the table alone, as with options.
-            if std::env::args_os().len() == 1 && output::width().is_some() {
+            if std::env::args_os().len() == 1 && std::io::stdout().is_terminal() {
                 here::say_first(reproduce::command());
             }
             reproduce::run(&cli.reproduce)
