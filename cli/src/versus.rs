@@ -61,7 +61,10 @@ struct LinuxArgs {
     #[arg(long, value_name = "LIST", value_delimiter = ',', default_value = "1,2,4,8",
           value_parser = clap::value_parser!(u16).range(1..=64))]
     cpus: Vec<u16>,
-    /// What quell's engine may do: all, baseline, S0+S4, all-S3 … (`quell list policies`)
+    /// Leave quell's own kernel out: boot Linux alone
+    #[arg(long)]
+    without_own: bool,
+    /// What quell's engine may do in quell's own kernel: all, baseline, S0+S4, all-S3 … (`quell list policies`)
     #[arg(long, default_value = "all")]
     policy: Policy,
     /// How many times as much to do in each workload
@@ -120,6 +123,7 @@ pub fn run(args: VersusArgs) -> anyhow::Result<ExitCode> {
         mechanisms: args.mechanisms,
         workloads,
         cpus: args.cpus,
+        own: !args.without_own,
         policy: args.policy,
         scale: if args.quick {
             Scale::Quick
@@ -170,8 +174,10 @@ fn print(report: &Report) {
         say!("`on quell` is Linux with the engine in it ({which})\n");
     }
     say!("{}", table(report, report.with_linux()));
-    say!("quell's own kernel, which has no file system and is no comparison with Linux\n");
-    say!("{}", table(report, Shown::Quell));
+    if report.has_own() {
+        say!("quell's own kernel, which has no file system and is no comparison with Linux\n");
+        say!("{}", table(report, Shown::Quell));
+    }
     for why in &report.without_rows {
         paragraph(format_args!("! no row: {why}"));
     }

@@ -43,7 +43,9 @@ pub struct Options {
     pub workloads: Vec<Workload>,
     /// The numbers of CPUs.
     pub cpus: Vec<u16>,
-    /// What quell's engine may do.
+    /// Whether quell's own kernel is booted, too.
+    pub own: bool,
+    /// What quell's engine may do there.
     pub policy: Policy,
     /// How much is done.
     pub scale: Scale,
@@ -134,6 +136,9 @@ impl Comparison {
                     shown.push(linux.command(&images, boot)?.shown());
                 }
             }
+            if !self.options.own {
+                continue;
+            }
             let images = ours::images()?;
             for case in cases {
                 let words = ours::words(case, self.options.policy);
@@ -152,8 +157,8 @@ impl Comparison {
     pub fn run(&self) -> anyhow::Result<Report> {
         let (options, emulator) = (&self.options, &self.emulator);
         let program = guest::build()?;
-        let images = ours::images();
-        if let Err(error) = &images {
+        let images = options.own.then(ours::images);
+        if let Some(Err(error)) = &images {
             remark!("SKIPPED: quell's own side: {error:#}");
         }
         let version = qemu::version(emulator)?;
@@ -180,8 +185,12 @@ impl Comparison {
                 None => vec![None; cases.len()],
             };
             let quell = match &images {
-                Ok(images) => run_ours(options, emulator, machine, images, cases)?,
-                Err(error) => vec![Err(format!("{error:#}")); cases.len()],
+                None => vec![None; cases.len()],
+                Some(Ok(images)) => run_ours(options, emulator, machine, images, cases)?
+                    .into_iter()
+                    .map(Some)
+                    .collect(),
+                Some(Err(error)) => vec![Some(Err(format!("{error:#}"))); cases.len()],
             };
             let sides = linux.into_iter().zip(on_quell).zip(quell);
             for (case, ((linux, on_quell), quell)) in cases.iter().zip(sides) {
