@@ -500,13 +500,7 @@ mod tests {
         assert!(!report.json().unwrap().contains("linux_on_quell"));
         report.linux_on_quell = Some("6.12, quell=all".to_string());
         let on_quell = Some(Ok(side(0.25, 5_938.95)));
-        report.add(
-            case,
-            2,
-            Ok(side(1.0, 11_877.9)),
-            on_quell,
-            None,
-        );
+        report.add(case, 2, Ok(side(1.0, 11_877.9)), on_quell, None);
         let json: serde_json::Value = serde_json::from_str(&report.json().unwrap()).unwrap();
         assert_eq!(json["rows"][0]["linux_on_quell"]["interrupts"], 0.25);
         let text = report.markdown("quell versus linux");
