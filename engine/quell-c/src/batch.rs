@@ -1,7 +1,7 @@
-//! Batches: what changed is reported, the batch is finished, and then the frames are the caller's again (S0).
+//! Batches collect changed entries and the frames behind them, flush once, and return the frames (S0).
 //!
-//! The frames wait in an array of the caller's, which is theirs and the batch's in turn: where Rust's iterator gives
-//! out what was flushed, here the array counts.
+//! The frames wait in an array that the caller provides and the batch borrows. Rust's iterator returns the flushed
+//! frames; here the caller reads them from the array.
 
 use crate::held::{BatchPlace, CBatch, Frames, Held, batch, held};
 use crate::place::{engine_here, quell_batch, quell_engine, quell_space, quell_stamp, room, space};
@@ -10,14 +10,15 @@ use crate::values::{purpose, quell_range, scope};
 use core::ffi::c_void;
 use quell::{Outcome, Scope};
 
-/// Begins a batch for a purpose (`enum quell_purpose`), in memory of any content. `frames` is an array for the names of
-/// `room` frames, which belongs to the batch until that is finished; NULL if `room` is 0. A full batch must be
-/// finished, which costs a shootdown: the longer the array, the better. Of spaces the batch has places for
-/// QUELL_BATCH_SPACES; of one more it keeps nothing, and its end flushes all of that space, on all CPUs that may have
-/// it loaded and some others.
+/// Begins a batch for a purpose (`enum quell_purpose`) in memory of any content. `frames` is an array for the names of
+/// `room` frames; NULL if `room` is 0. It belongs to the batch until that is finished. A full batch must be finished,
+/// which costs a shootdown, so a longer array is better.
 ///
-/// Every batch to which something was reported must be finished: otherwise its entries stay unflushed, and its spaces
-/// are in deferred flush for ever.
+/// A batch has places for QUELL_BATCH_SPACES spaces. It records no ranges for any further space: when it is finished,
+/// it flushes all of that space on every CPU that may have it loaded, and on some others.
+///
+/// Finish every batch to which something was reported. Otherwise its entries are never flushed, and its spaces have a
+/// flush pending for ever.
 ///
 /// Context: any but an NMI. Does not wait.
 ///
@@ -53,7 +54,7 @@ pub unsafe extern "C" fn quell_batch_begin(
     })
 }
 
-/// Whether there is room for no more frames: finish it. True for memory without a batch.
+/// Returns whether the batch can take no more frames. Finish it then. True for memory without a batch.
 ///
 /// Context: any but an NMI.
 ///
@@ -65,8 +66,8 @@ pub unsafe extern "C" fn quell_batch_is_full(batch: *mut quell_batch) -> bool {
     unsafe { self::batch(batch) }.map_or(true, |batch| batch.is_full())
 }
 
-/// Whether nothing was reported to the batch since it was begun or finished, so that finishing it does nothing. True
-/// for memory without a batch, false for one whose flush was started.
+/// Returns whether nothing was reported to the batch since it was begun or finished. Finishing an empty batch does
+/// nothing. True for memory without a batch, false for a batch whose flush was started.
 ///
 /// Context: any but an NMI.
 ///
@@ -82,10 +83,10 @@ pub unsafe extern "C" fn quell_batch_is_empty(batch: *mut quell_batch) -> bool {
     }
 }
 
-/// Whether everything of `space` is flushed as the batch is finished, and at least as far as `scope` says (an
-/// `enum quell_scope`). Then there is nothing to be added until it is finished, and further reports of the space may be
-/// left out. Never true where invalidations are broadcast, nor of a space that the batch has no place for; false for
-/// memory without a batch or a space, and for a batch whose flush was started.
+/// Returns whether the batch will flush all of `space` in at least this `scope` (an `enum quell_scope`). If so, further
+/// reports of the space may be left out until the batch is finished. Always false where invalidations are broadcast,
+/// for a space that the batch has no place for, for memory without a batch or a space, and for a batch whose flush was
+/// started.
 ///
 /// Context: as quell_batch_changed.
 ///
@@ -105,10 +106,10 @@ pub unsafe extern "C" fn quell_batch_covers(
     covers().unwrap_or(false)
 }
 
-/// Entries of `space` were cleared or lost rights, and no frame goes with them. `scope` is an `enum quell_scope`.
+/// Reports that entries of `space` were cleared or lost rights, without a frame. `scope` is an `enum quell_scope`.
 ///
 /// Context: after the tables were written, under their lock. Does not wait for other CPUs. Where invalidations are
-/// broadcast and S0 is off it executes the barrier of its own CPU.
+/// broadcast and S0 is off, it executes the barrier for the broadcasts of its own CPU.
 ///
 /// # Safety
 /// As the header says.
@@ -128,7 +129,7 @@ pub unsafe extern "C" fn quell_batch_changed(
     })
 }
 
-/// As quell_batch_changed, for all of the space.
+/// Reports that entries anywhere in `space` changed, as quell_batch_changed does for a range.
 ///
 /// Context: as quell_batch_changed.
 ///
@@ -169,7 +170,7 @@ unsafe fn report(
     Ok(())
 }
 
-/// Takes charge of a frame.
+/// Adds a frame to the batch.
 #[inline]
 fn hold(batch: &mut CBatch, frame: *mut c_void) -> Result<(), quell_status> {
     if batch.is_full() {
@@ -179,10 +180,10 @@ fn hold(batch: &mut CBatch, frame: *mut c_void) -> Result<(), quell_status> {
     Ok(())
 }
 
-/// Entries of `space` were cleared, and `frame` was behind them: any name of the embedder's, which quell puts into the
-/// batch's array and never looks at.
+/// Reports that entries of `space` that mapped `frame` were cleared. `frame` is any name that the embedder uses: quell
+/// stores it in the batch's array and never reads it.
 ///
-/// Refuses a batch that is full; nothing was reported then.
+/// Refuses a full batch. Nothing was reported then.
 ///
 /// Context: as quell_batch_changed.
 ///
@@ -200,11 +201,12 @@ pub unsafe extern "C" fn quell_batch_unmapped(
     answer(|| unsafe { report(batch, space, range, Scope::Leaf, frame) })
 }
 
-/// A page-table page that spanned `range` was unlinked from `space`; `frame` is the embedder's name of it. The flush
-/// reaches walkers and CPUs that hold the space lazily, and its initiator waits until every target has flushed. If the
-/// table still mapped pages, the flush drops only those that the range's strides name: the first of each stride.
+/// Reports that a page-table page that spanned `range` was unlinked from `space`. `frame` is the embedder's name of
+/// that page. The flush also reaches walker caches and CPUs that hold the space lazily, and the initiator waits until
+/// every target has flushed. If the table still mapped pages, only the first page of each stride of the range is
+/// flushed.
 ///
-/// Refuses a batch that is full; nothing was reported then.
+/// Refuses a full batch. Nothing was reported then.
 ///
 /// Context: as quell_batch_changed.
 ///
@@ -222,10 +224,10 @@ pub unsafe extern "C" fn quell_batch_table_unlinked(
     answer(|| unsafe { report(batch, space, range, Scope::Tables, frame) })
 }
 
-/// Takes charge of a frame whose entries were all reported with quell_batch_changed (one that several spaces mapped),
-/// or that nothing maps any more.
+/// Adds a frame to the batch without reporting an entry. Its entries were all reported with quell_batch_changed (if
+/// several spaces mapped it, for example), or nothing maps it any more.
 ///
-/// Refuses a batch that is full.
+/// Refuses a full batch.
 ///
 /// Context: as quell_batch_changed.
 ///
@@ -243,9 +245,10 @@ pub unsafe extern "C" fn quell_batch_hold(
     })
 }
 
-/// The lock is dropped under which changes were reported: with S0 off, and a purpose other than a call's, flushes them;
-/// the frames stay in the batch's array. With S0 on it does nothing, and so it does where the flush may be deferred.
-/// If it is called each time, there is a flush for each change with S0 off; if not, the batch flushes at its end.
+/// Tells the batch that the lock under which changes were reported was dropped. If S0 is off and the purpose is not
+/// QUELL_PURPOSE_CALL, it flushes these changes; the frames stay in the batch's array. It does nothing if S0 is on, or
+/// if the flush may be deferred. A kernel that calls it after each change flushes each change separately with S0 off;
+/// one that doesn't flushes when the batch is finished.
 ///
 /// Context: interrupts on or off. May wait.
 ///
@@ -261,11 +264,11 @@ pub unsafe extern "C" fn quell_batch_unlocked(batch: *mut quell_batch) -> quell_
     })
 }
 
-/// Flushes. On return no CPU uses a translation that was reported, in any later user access. The array of the batch
-/// has `*count` frames, in the order in which they were reported; they are the caller's. The batch is empty and may be
-/// filled and finished again. `count` may be NULL.
+/// Flushes everything that was reported, and returns the frames. On return no later user access of any CPU uses a
+/// reported translation. The batch's array holds `*count` frames, in the order in which they were reported, and belongs
+/// to the caller. The batch is empty and may be used again. `count` may be NULL.
 ///
-/// Context: interrupts on or off. May wait; after quell_batch_poll has said that the flush is over it does not.
+/// Context: interrupts on or off. May wait, but not after quell_batch_poll has returned true.
 ///
 /// # Safety
 /// As the header says.
@@ -288,11 +291,11 @@ pub unsafe extern "C" fn quell_batch_finish(
     })
 }
 
-/// Begins to flush, and waits for no CPU: what quell_batch_finish does without the wait. The flush goes on by itself;
-/// quell_batch_poll says when it is over; quell_batch_finish ends it and yields the frames. Until then the
-/// batch takes nothing more, and its array and spaces stay.
+/// Starts the flush of the batch without waiting for other CPUs. The flush proceeds by itself, and quell_batch_poll
+/// returns true when it is over. quell_batch_finish then ends it and returns the frames. Until then the batch takes no
+/// further reports, and its array and its spaces must stay.
 ///
-/// Refuses a batch whose flush was started already.
+/// Refuses a batch whose flush was already started.
 ///
 /// Context: any but an NMI. Does not wait.
 ///
@@ -315,12 +318,12 @@ pub unsafe extern "C" fn quell_batch_start(batch: *mut quell_batch) -> quell_sta
     })
 }
 
-/// Whether the flush that quell_batch_start began is over, so that quell_batch_finish would not wait. May be called on
-/// any CPU and any number of times; each call looks at the CPUs that have answered since the last one, and at the first
-/// that has not. When quell calls `quell_hooks.flush_answered`, it is time to ask again. True for a batch whose flush
-/// was not started, and for memory without a batch.
+/// Returns whether the flush that quell_batch_start began is over, so that quell_batch_finish wouldn't wait. May be
+/// called on any CPU, any number of times. Each call looks at the CPUs that have answered since the last call, and at
+/// the first that has not. quell calls `quell_hooks.flush_answered` when it is worth asking again. True for a batch
+/// whose flush was not started, and for memory without a batch.
 ///
-/// On a machine with broadcasts the call itself executes the barrier that completes the flush, and says true.
+/// On a machine with broadcasts the call executes the barrier that completes the flush, and returns true.
 ///
 /// Context: any but an NMI. Does not wait for other CPUs.
 ///
@@ -345,18 +348,24 @@ unsafe fn tell(count: *mut usize, frames: usize) {
     }
 }
 
-/// Owes the flush until the frames are reused (S3), if policy and ledger allow it, and flushes otherwise. A batch is
-/// flushed, too, if it has an unlinked table, mappings of the kernel and of a user space, or more spaces than it has
-/// places for, or if more batches of a space are outstanding than are counted. `*stamp` says which: zero is "flushed".
-/// As with quell_batch_finish, the array has `*count` frames. If the flush is deferred, the caller puts each behind its
-/// deferred flush (quell_deferred_flush_defer with this stamp) before it drops the lock under which it began that
-/// (quell_deferred_flush_begin). It may drop the locks of the tables before this call: later observers find the batch
-/// outstanding, then the deferred flush.
+/// Defers the flush until the frames are reused (S3), or flushes now if it cannot be deferred. `*stamp` is zero if it
+/// flushed. As with quell_batch_finish, the array holds `*count` frames.
 ///
-/// The caller vouches that every mapping of every frame was read-only and clean, or one of the kernel's that no CPU
-/// uses any more; quell checks none of that.
+/// It flushes now if S3 is off, if the ledger is full, or if the batch has
+/// * an unlinked table,
+/// * mappings of both the kernel and a user space,
+/// * more spaces than it has places for, or
+/// * a space of which more batches are outstanding than can be counted.
 ///
-/// Context: under those locks. May wait for other CPUs if nothing can be deferred, and for devices if there are any.
+/// If the flush is deferred, the caller records it in each frame (quell_deferred_flush_defer with this stamp) before it
+/// drops the lock under which it called quell_deferred_flush_begin. It may drop the locks of the tables before this
+/// call: a later observer finds the batch outstanding, and afterwards the deferred flush.
+///
+/// The caller vouches that every mapping of every frame was read-only and clean, or was a kernel mapping that no CPU
+/// uses any more. quell does not check this.
+///
+/// Context: under the lock of quell_deferred_flush_begin. May wait for other CPUs if it flushes, and for devices if
+/// there are any.
 ///
 /// # Safety
 /// As the header says.

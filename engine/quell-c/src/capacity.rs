@@ -1,27 +1,27 @@
-//! What the embedder chooses as it builds the library: for how many spaces a batch has places, how many ranges a
-//! request has, and whether misuse is looked for.
+//! Options of the build: how many spaces a batch holds, how many ranges a request holds, and whether misuse is
+//! detected.
 //!
-//! All are variables in the environment of the build (`scripts/build-c`). The first decides the size of a
-//! `struct quell_batch`, so C defines the same number before it includes the header, and quell_engine_new compares the
-//! two. How many frames a batch holds is decided as it is begun, by an array of the caller's.
+//! All are environment variables of the build (`scripts/build-c`). The first decides the size of a `struct
+//! quell_batch`, so C defines the same number before it includes the header, and quell_engine_new compares the two. The
+//! caller chooses how many frames a batch holds when it begins the batch and provides the array.
 
 /// The most spaces that a batch has places for.
 const MOST_SPACES: usize = 8;
-/// The most ranges that a request has.
+/// The most ranges that a request holds.
 const MOST_RANGES: usize = 11;
 
-/// For how many spaces a batch has places.
+/// The number of spaces that a batch has places for.
 pub const QUELL_BATCH_SPACES: usize = chosen(option_env!("QUELL_BATCH_SPACES"), MOST_SPACES);
 
-/// How many ranges a request has.
+/// The number of ranges that a request holds.
 pub(crate) const RANGES: usize = chosen(option_env!("QUELL_RANGES"), MOST_RANGES);
 
-/// Whether misuse that the content of memory shows is refused. With QUELL_UNCHECKED=1 in the environment of the build
-/// it is not: for a kernel whose calls were tried with the library that looks, and that counts the instructions of a
-/// switch.
+/// Whether calls refuse misuse that the content of memory reveals. QUELL_UNCHECKED=1 in the environment of the build
+/// turns the checks off. It is for a kernel that was tested with the checks on and that counts the instructions of a
+/// context switch.
 pub(crate) const CHECKED: bool = is_checked(option_env!("QUELL_UNCHECKED"));
 
-/// Not for 1; so, if nothing is said, or nothing at length zero.
+/// Parses QUELL_UNCHECKED: "1" turns the checks off, unset or empty leaves them on.
 const fn is_checked(said: Option<&str>) -> bool {
     let Some(text) = said else { return true };
     match text.as_bytes() {
@@ -31,7 +31,7 @@ const fn is_checked(said: Option<&str>) -> bool {
     }
 }
 
-/// A number from 1 to `most`; that, if nothing is said, or nothing at length zero.
+/// Parses a number from 1 to `most`. Unset or empty means `most`.
 const fn chosen(said: Option<&str>, most: usize) -> usize {
     let Some(text) = said else { return most };
     let digits = text.as_bytes();

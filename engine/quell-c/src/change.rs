@@ -1,7 +1,7 @@
-//! Does this change of an entry need a flush, and how large? As [`quell::change`] answers, of entries as C has them.
+//! Finds the flush that a change of an entry needs: [`quell::change`] for C.
 //!
-//! An entry comes as what it says ([`quell_entry`]): from a word of a table by [`quell_entry_of`], in the three formats
-//! that quell knows, or field by field from a kernel with another one. Nothing here needs an engine.
+//! The functions take decoded entries ([`quell_entry`]). [`quell_entry_of`] decodes a word of a table in the three
+//! formats that quell knows; a kernel with another format fills in the fields itself. Nothing here needs an engine.
 
 use crate::place::reject;
 use crate::status::{answer, quell_status};
@@ -10,7 +10,7 @@ use core::mem::MaybeUninit;
 use quell::{Break, Entry, Frame, Level, MemoryType, Need, TlbRules};
 use quell_arch::{aarch64, riscv64, x86_64};
 
-/// Whose page tables.
+/// The architecture whose format page-table entries have.
 #[repr(C)]
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum quell_architecture {
@@ -22,7 +22,7 @@ pub enum quell_architecture {
     Riscv64,
 }
 
-/// Every architecture, in the order of its number in C.
+/// Every architecture, in the order of the numbers in C.
 const ARCHITECTURES: [quell_architecture; 3] = [
     quell_architecture::X86_64,
     quell_architecture::Aarch64,
@@ -36,7 +36,7 @@ impl quell_architecture {
         found.copied().ok_or(quell_status::Value)
     }
 
-    /// What its TLBs keep at most.
+    /// The rules of its TLBs.
     fn rules(self) -> TlbRules {
         match self {
             Self::X86_64 => x86_64::entry::RULES,
@@ -45,7 +45,7 @@ impl quell_architecture {
         }
     }
 
-    /// What a word says; refused are encryption bits that the architecture does not have.
+    /// Decodes a word. Fails if the architecture has no such encryption bit.
     fn decode(self, word: u64, level: Level, c_bit: u32) -> Result<Entry, quell_status> {
         Ok(match (self, c_bit) {
             (Self::X86_64, 0) => x86_64::entry::decode(word, level),
@@ -59,7 +59,7 @@ impl quell_architecture {
     }
 }
 
-/// What an entry says that is yes or no: bits of `quell_entry.flags`.
+/// The bits of `quell_entry.flags`.
 #[repr(C)]
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum quell_entry_flag {
@@ -67,11 +67,12 @@ pub enum quell_entry_flag {
     Present = 1,
     /// It points to a table of the next level rather than mapping a page.
     Table = 2,
-    /// May be stored to. For a table, as the next two: the pages below may, if their own entries say so, too.
+    /// May be stored to. In a table entry, this flag and the next two apply to the pages below, if their own entries
+    /// allow it too.
     Writable = 4,
     /// User mode may use it.
     User = 8,
-    /// Instructions may be fetched: by user mode if it may use it, else by the kernel.
+    /// Instructions may be fetched: by user mode if `User` is set, otherwise by the kernel.
     Executable = 16,
     /// An access was recorded.
     Accessed = 32,
@@ -79,7 +80,7 @@ pub enum quell_entry_flag {
     Dirty = 64,
     /// The translation belongs to every address space.
     Global = 128,
-    /// It is one of sixteen in an aligned row that map sixteen adjacent frames in the same way.
+    /// The entry is one of sixteen, aligned and adjacent, that map sixteen adjacent frames with the same rights.
     Contiguous = 256,
     /// The memory is encrypted with the machine's key (AMD's C-bit).
     Encrypted = 512,
@@ -87,57 +88,56 @@ pub enum quell_entry_flag {
 
 const ALL_FLAGS: u32 = 1023;
 
-/// What a page-table entry says.
+/// A decoded page-table entry.
 #[repr(C)]
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct quell_entry {
-    /// The frame of the table, or the first of the page.
+    /// The frame of the table, or the first frame of the page.
     pub frame: u64,
     /// Bits of an `enum quell_entry_flag`.
     pub flags: u32,
-    /// How the memory is cached: a number that the architecture explains (PAT index, MAIR index, PBMT); 0 is ordinary
-    /// memory.
+    /// How the memory is cached, as a number of the architecture (PAT index, MAIR index, PBMT). 0 is ordinary memory.
     pub memory: u8,
     /// The protection key, or 0.
     pub key: u8,
-    /// What only the architecture has a name for; 0 for ordinary pages and tables.
+    /// Attributes that are specific to the architecture. 0 for ordinary pages and tables.
     pub special: u8,
 }
 
-/// Which changes of a present entry must go through an absent one, with a flush in between.
+/// Names the changes that need break-before-make: clear the entry, flush, then write the new one.
 #[repr(C)]
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum quell_break {
     /// None (RISC-V).
     Never,
-    /// Those that may change the size of a translation (x86-64).
+    /// Changes of the size of a translation (x86-64).
     Size,
-    /// Those, and any other that makes two translations of one address contradict each other (AArch64).
+    /// Also any change after which two translations of one address could contradict each other (AArch64).
     Translation,
 }
 
-/// What the TLBs of a machine may keep, and what it forbids. Each but the last is 0 or 1.
+/// What the TLBs of a machine may keep, and which changes it forbids. Every field but the last is 0 or 1.
 #[repr(C)]
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct quell_tlb_rules {
-    /// An entry that has refused an access may stay.
+    /// TLBs may keep an entry that refused an access.
     pub keeps_refused: u32,
-    /// It may be kept that an entry was absent.
+    /// TLBs may remember that an entry was absent.
     pub keeps_absent: u32,
-    /// The kernel may not use what user mode may: a page that user mode gains is one that the kernel loses.
+    /// The kernel may not access user pages, so it loses a page that user mode gains.
     pub user_excludes_kernel: u32,
     /// An `enum quell_break`.
     pub break_before_make: u32,
 }
 
-/// Whom a change concerns.
+/// Which CPUs a change concerns.
 #[repr(C)]
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum quell_need_kind {
     /// No CPU.
     Nothing,
-    /// A CPU that was refused an access through the entry: it forgets it before it tries again (quell_refresh). No
-    /// other is told.
+    /// Only a CPU that was refused an access through the entry: it drops the entry before it tries again
+    /// (quell_refresh). No other CPU is interrupted.
     Local,
     /// Every CPU that may hold the entry: report it to a batch.
     Flush,
@@ -147,15 +147,16 @@ pub enum quell_need_kind {
 #[repr(C)]
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct quell_need {
-    /// Whom it concerns.
+    /// Which CPUs it concerns.
     pub kind: quell_need_kind,
-    /// Leaf entries alone, or the walker caches and all that lies below the entry. Never leaf entries alone where
-    /// `break_first` is set or the memory type or the encryption changes: such a flush is waited for to the end, also
-    /// under a policy with asynchronous flushes.
+    /// Leaf entries alone, or also the walker caches and everything below the entry. It is QUELL_SCOPE_TABLES if
+    /// `break_first` is set, or if the memory type or the encryption changes. The initiator of such a flush waits until
+    /// every target has flushed, even with remote flush (S4).
     pub scope: quell_scope,
-    /// For a flush: under every tag. The entry was global, or is to become so.
+    /// For a flush: whether to flush under every tag. The old or the new entry is global.
     pub every_tag: bool,
-    /// For a flush: between clearing the entry and writing the new one; otherwise after writing it.
+    /// For a flush: whether to flush between clearing the entry and writing the new one. If not, flush after writing
+    /// it.
     pub break_first: bool,
 }
 
@@ -187,7 +188,7 @@ impl From<Entry> for quell_entry {
 
 impl quell_entry {
     /// # Errors
-    /// If a flag is none that the header names.
+    /// If a flag has no name in the header.
     fn checked(self) -> Result<Entry, quell_status> {
         use quell_entry_flag as Flag;
         if self.flags & !ALL_FLAGS != 0 {
@@ -215,7 +216,7 @@ impl quell_entry {
 
 impl quell_tlb_rules {
     /// # Errors
-    /// If a number is none that the header names.
+    /// If a number has no name in the header.
     fn checked(self) -> Result<TlbRules, quell_status> {
         let yes_or_no = |number| match number {
             0 => Ok(false),
@@ -271,9 +272,9 @@ impl From<Need> for quell_need {
     }
 }
 
-/// What the TLBs of an architecture (an `enum quell_architecture`) may keep, of the least that it promises: a kernel
-/// that knows more of its machine (RISC-V's Svvptc, Arm's FEAT_BBML1), or never touches user memory in place, changes
-/// `*rules`.
+/// Writes the rules of an architecture's TLBs (an `enum quell_architecture`) to `*rules`. They assume the least that
+/// the architecture promises. A kernel may relax them if it knows more about its machine (RISC-V's Svvptc, Arm's
+/// FEAT_BBML1), or if it never accesses user memory in place.
 ///
 /// Context: any.
 ///
@@ -294,9 +295,9 @@ pub unsafe extern "C" fn quell_tlb_rules_of(
     })
 }
 
-/// What a word of a table says: `architecture` is an `enum quell_architecture`, `level` counts from 0, the leaf tables,
-/// and `c_bit` is the number of the bit that says that memory is encrypted (AMD's C-bit, 12 to 51), or 0. A word that
-/// is not present is an entry without flags.
+/// Decodes a word of a page table. `architecture` is an `enum quell_architecture`. `level` counts from 0, the leaf
+/// tables. `c_bit` is the number of the bit that marks encrypted memory (AMD's C-bit, 12 to 51), or 0. A word that is
+/// not present decodes to an entry without flags.
 ///
 /// Context: any.
 ///
@@ -324,9 +325,9 @@ pub unsafe extern "C" fn quell_entry_of(
     })
 }
 
-/// The least flush that replacing `old` by `new`, in the same word of a table, needs. `old` is what the change took out
-/// (by an exchange, where hardware sets bits), not what was read some time before. Says nothing of accessed bits that a
-/// caller wants to be exact, and looks at one entry: whether leaves below a table are global is for the caller to know.
+/// Finds the least flush that replacing `old` by `new`, in one word of a table, needs. `old` is the value that the
+/// change replaced (use an exchange where hardware sets bits), not one that was read earlier. The answer does not keep
+/// accessed bits exact. It looks at one entry only: the caller must know whether leaves below a table are global.
 ///
 /// Context: any.
 ///

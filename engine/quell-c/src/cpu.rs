@@ -1,4 +1,4 @@
-//! What a CPU does for itself: coming and going, its interrupt, and what an NMI asks.
+//! Calls of a CPU for itself: online and offline, context switches, its interrupt, and checks in an NMI.
 
 use crate::capacity::CHECKED;
 use crate::machine::Machine;
@@ -8,11 +8,11 @@ use crate::place::{
 use crate::status::{answer, quell_status, refuse};
 use quell::AddressSpace;
 
-/// Takes this CPU into the protocol, before it loads its first space and before it uses a mapping of the kernel that
-/// may change. Of the kernel's text it drops nothing: if that has changed, the CPU then drops what it has fetched, by
-/// itself.
+/// Adds this CPU to the protocol. Call it before the CPU loads its first space and before it uses a kernel mapping that
+/// may change. It does not synchronize instruction fetches: if the kernel's text changed while the CPU was offline, the
+/// kernel does that afterwards.
 ///
-/// Refuses a CPU that the engine has no number for, and one that is online.
+/// Refuses a CPU that the engine does not have, and one that is online.
 ///
 /// Context: on the CPU itself, interrupts masked or nothing to interrupt.
 ///
@@ -27,12 +27,13 @@ pub unsafe extern "C" fn quell_cpu_online(engine: *mut quell_engine) -> quell_st
     })
 }
 
-/// Takes this CPU out of the protocol: the CPU leaves its space, answers the requests that it has, and gets no more.
-/// Until quell_cpu_online it touches no user memory, and no mapping of the kernel that is ever reported to a batch;
-/// tables of the kernel's half are freed only where its walker cannot reach them. `from` is as for quell_switch_to: the
-/// space that this CPU loaded last, even if it keeps that lazily or the engine made it leave the root; NULL only if
-/// there was none or it was retired. If another space is passed, or NULL, the space that was loaded goes on naming this
-/// CPU: until it is retired, its flushes interrupt this CPU in vain.
+/// Removes this CPU from the protocol. It leaves its space, answers its pending requests, and gets no more. Until
+/// quell_cpu_online it must not use user memory, or any kernel mapping that is ever reported to a batch. Until then,
+/// free tables of the kernel's half only if its walker cannot reach them.
+///
+/// `from` is the space that this CPU loaded last, as for quell_switch_to, even if it holds it lazily or the engine made
+/// it leave the root. NULL only if there was none or it was retired. If another space or NULL is passed, the space that
+/// was loaded keeps listing this CPU, and its flushes needlessly interrupt it until that space is retired.
 ///
 /// Refuses a CPU that is not online.
 ///
@@ -53,12 +54,12 @@ pub unsafe extern "C" fn quell_cpu_offline(
     })
 }
 
-/// The handler of the shootdown interrupt: takes and flushes every request for this CPU. A spurious call costs a few
-/// loads. Before the engine is made there is nothing to do, and QUELL_STATUS_NO_ENGINE says so.
+/// Handles the shootdown interrupt: takes and flushes every request for this CPU. A spurious call costs a few loads.
+/// Before the engine is made it does nothing and returns QUELL_STATUS_NO_ENGINE.
 ///
-/// Refuses a CPU that the engine has no number for.
+/// Refuses a CPU that the engine does not have.
 ///
-/// Context: any that is not an NMI and not inside quell with interrupts masked. Does not wait.
+/// Context: any but an NMI, and not inside quell with interrupts masked. Does not wait.
 ///
 /// # Safety
 /// As the header says.
@@ -71,10 +72,9 @@ pub unsafe extern "C" fn quell_on_interrupt(engine: *mut quell_engine) -> quell_
     })
 }
 
-/// quell_on_interrupt for a kernel that knows where the engine's state of each CPU is: `here` is that of this CPU, one
-/// of `quell_setup.cpus` or `cpu_places`.
+/// Does what quell_on_interrupt does, given this CPU's state. `here` is one of `quell_setup.cpus` or `cpu_places`.
 ///
-/// Refuses what quell_on_interrupt refuses, and the state of another CPU.
+/// Refuses as quell_on_interrupt does, and refuses another CPU's state.
 ///
 /// Context: as quell_on_interrupt, with interrupts masked.
 ///
@@ -94,10 +94,10 @@ pub unsafe extern "C" fn quell_on_interrupt_masked(
     })
 }
 
-/// For a loop that spins, with interrupts off, for a lock whose holder may be waiting in quell: takes and flushes the
-/// requests for this CPU. A few loads if there are none.
+/// Takes and flushes the requests for this CPU. Call it in a loop that spins, with interrupts off, for a lock whose
+/// holder may be waiting in quell. Costs a few loads if there are none.
 ///
-/// Refuses a CPU that the engine has no number for.
+/// Refuses a CPU that the engine does not have.
 ///
 /// Context: as quell_on_interrupt.
 ///
@@ -112,8 +112,9 @@ pub unsafe extern "C" fn quell_poll(engine: *mut quell_engine) -> quell_status {
     })
 }
 
-/// Whether an NMI handler or a probe may access user memory right now. If not, it gives up, as for an access that
-/// faults. False for memory without an engine, and on a CPU that the engine has no number for. Other code need not ask.
+/// Returns whether an NMI handler or a probe may access user memory now. If not, the caller gives up, as after an
+/// access that faults. Other code need not ask. False for memory without an engine, and on a CPU that the engine does
+/// not have.
 ///
 /// Context: any, an NMI too, on an online CPU.
 ///
@@ -125,8 +126,8 @@ pub unsafe extern "C" fn quell_user_access_allowed(engine: *const quell_engine) 
     unsafe { engine_here(engine) }.is_ok_and(|engine| engine.user_access_allowed())
 }
 
-/// Whether this CPU has no user root loaded. False for memory without an engine, and on a CPU that the engine has no
-/// number for.
+/// Returns whether this CPU has no user root loaded. False for memory without an engine, and on a CPU that the engine
+/// does not have.
 ///
 /// Context: on an online CPU, where it cannot switch meanwhile.
 ///
@@ -138,18 +139,17 @@ pub unsafe extern "C" fn quell_is_detached(engine: *const quell_engine) -> bool 
     unsafe { engine_here(engine) }.is_ok_and(|engine| engine.is_detached())
 }
 
-/// Context switch to a user thread of `to`; also the way back from lazy mode. `from` is the space that this CPU had
-/// loaded last, lazily or not and even if it was made to leave it; NULL only if there was none or it was retired. It
-/// may be `to`.
+/// Switches this CPU to the space `to`; also ends lazy mode. `from` is the space that this CPU loaded last, even if it
+/// holds it lazily or was made to leave it. It may be `to`. NULL only if there was none or it was retired.
 ///
-/// On return user accesses of this CPU go through the current tables of `to`, and every flush of `to` that was complete
-/// when the call began has taken effect here.
+/// On return, user accesses of this CPU use the current tables of `to`, and every flush of `to` that was complete when
+/// the call began has taken effect on this CPU.
 ///
-/// Refuses a CPU that is not online, a space that was not made or was retired, and a kernel space as `to`: every CPU
-/// has that loaded already. A kernel space as `from` counts as NULL.
+/// Refuses a CPU that is not online, a space that was not made or was retired, and a kernel space as `to`, which every
+/// CPU has loaded already. A kernel space as `from` counts as NULL.
 ///
-/// Context: the scheduler's switch, where this CPU cannot be in two at once. Does not wait for other CPUs' answers;
-/// with system-wide tags it spins while another CPU takes one.
+/// Context: the scheduler's switch; calls must not nest on one CPU. Does not wait for other CPUs' answers. With
+/// system-wide tags it spins while another CPU takes a tag.
 ///
 /// # Safety
 /// As the header says.
@@ -171,11 +171,11 @@ pub unsafe extern "C" fn quell_switch_to(
     })
 }
 
-/// quell_switch_to for the scheduler of a kernel that knows where the engine's state of each CPU is: `here` is that of
-/// this CPU, one of `quell_setup.cpus` or `cpu_places`. It calls nothing of the machine but quell_hw_load_root, and
-/// that, where the machine has no tags and nothing may be deferred, after some 20 instructions.
+/// Does what quell_switch_to does, given this CPU's state. `here` is one of `quell_setup.cpus` or `cpu_places`. It
+/// calls no function of the machine but quell_hw_load_root. It does so after some 20 instructions if the machine has no
+/// tags and no flush can be deferred.
 ///
-/// Refuses what quell_switch_to refuses, a kernel space as `from`, and the state of another CPU.
+/// Refuses as quell_switch_to does, and refuses a kernel space as `from` and another CPU's state.
 ///
 /// Context: as quell_switch_to, with interrupts masked.
 ///
@@ -205,9 +205,9 @@ pub unsafe extern "C" fn quell_switch_masked(
     })
 }
 
-/// This CPU goes idle or runs a kernel thread: the root stays loaded, lazily, and its user half is not used. Of that
-/// space only freed page-table pages, and the end of the space, still interrupt the CPU. quell_switch_to or
-/// quell_resume ends it.
+/// Enters lazy mode: this CPU goes idle or runs a kernel thread. The root stays loaded, but its user half is not used.
+/// Only flushes for freed page-table pages, and the end of the space, still interrupt the CPU for this space.
+/// quell_switch_to or quell_resume ends lazy mode.
 ///
 /// Refuses a CPU that is not online.
 ///
@@ -225,10 +225,9 @@ pub unsafe extern "C" fn quell_enter_lazy(engine: *mut quell_engine) -> quell_st
     })
 }
 
-/// quell_enter_lazy for the scheduler of a kernel that knows where the engine's state of each CPU is: `here` is that of
-/// this CPU, one of `quell_setup.cpus` or `cpu_places`.
+/// Does what quell_enter_lazy does, given this CPU's state. `here` is one of `quell_setup.cpus` or `cpu_places`.
 ///
-/// Refuses what quell_enter_lazy refuses, and the state of another CPU.
+/// Refuses as quell_enter_lazy does, and refuses another CPU's state.
 ///
 /// Context: as quell_switch_to.
 ///
@@ -249,9 +248,9 @@ pub unsafe extern "C" fn quell_enter_lazy_here(
     })
 }
 
-/// The way back from lazy mode to `space`, if this CPU has kept its root: for a kernel thread before it accesses the
-/// user memory of `space`, and for the end of an idle period. False, and nothing was done, if the CPU has left that
-/// root meanwhile (call quell_switch_to then), if it is not online, or if a pointer is refused.
+/// Ends lazy mode if this CPU still has the root of `space` loaded. For a kernel thread before it accesses the user
+/// memory of `space`, and for the end of an idle period. False, with nothing done, if the CPU has left that root
+/// meanwhile (call quell_switch_to then), if it is not online, or if a pointer is refused.
 ///
 /// Context: as quell_switch_to.
 ///
@@ -272,12 +271,12 @@ pub unsafe extern "C" fn quell_resume(engine: *mut quell_engine, space: *mut que
     }
 }
 
-/// This CPU returns to its program; until quell_enter_kernel, changes of the kernel's mappings do not interrupt it (for
-/// a `nohz_full` CPU). It flushes them in quell_enter_kernel. Without effect on a CPU that runs no user space.
+/// Tells quell that this CPU returns to its program (for a `nohz_full` CPU). Until quell_enter_kernel, changes of
+/// kernel mappings don't interrupt it; quell_enter_kernel flushes them. No effect on a CPU that runs no user space.
 ///
-/// Until quell_enter_kernel this CPU uses no mapping that is ever reported to a batch of a kernel space: the text and
-/// the stack on its way out of the kernel and in again, quell and its memory are never unmapped or moved. Of quell it
-/// calls nothing but quell_on_interrupt.
+/// Until quell_enter_kernel this CPU must not use a mapping that is ever reported to a batch for a kernel space. So the
+/// text and the stack of the kernel's exit and entry paths, quell, and quell's memory are never unmapped or moved. The
+/// CPU calls no function of quell but quell_on_interrupt.
 ///
 /// Refuses a CPU that is not online.
 ///
@@ -294,13 +293,13 @@ pub unsafe extern "C" fn quell_enter_user(engine: *mut quell_engine) -> quell_st
     })
 }
 
-/// This CPU has entered the kernel from a program: flushes the kernel's mappings if an initiator has left that to it.
-/// Every interrupt, exception, system call and NMI that may come from a program calls it first. On a CPU that has not
-/// called quell_enter_user since it costs a few loads.
+/// Tells quell that this CPU has entered the kernel, and flushes kernel mappings if an initiator has left that to it.
+/// Every interrupt, exception, system call and NMI that may come from a program calls it first. It costs a few loads on
+/// a CPU that has not called quell_enter_user since the last call.
 ///
 /// Refuses a CPU that is not online.
 ///
-/// Context: interrupts masked, or an NMI, before a mapping of the kernel is used that may change. Does not wait.
+/// Context: interrupts masked, or an NMI, before the CPU uses a kernel mapping that may change. Does not wait.
 ///
 /// # Safety
 /// As the header says.
@@ -313,12 +312,15 @@ pub unsafe extern "C" fn quell_enter_kernel(engine: *mut quell_engine) -> quell_
     })
 }
 
-/// On return every CPU that is online has flushed what it had been asked to flush before the call, where an initiator
-/// may have been content with the receipt. Interrupts no CPU. For frames that bear no speculative load: those whose
-/// memory type or encryption is to change, that a guest is to have for itself alone, or that leave the machine. Called
-/// after they have come out of a batch, or were reused. It says nothing of CPUs that were not asked: one that has the
-/// space loaded lazily, unless the change was reported with QUELL_SCOPE_TABLES; and, of the kernel's mappings, one
-/// between quell_enter_user and quell_enter_kernel.
+/// Waits until every online CPU has flushed what it was asked to flush before the call. With remote flush (S4) an
+/// initiator may have waited only for receipts. Interrupts no CPU.
+///
+/// Call it for frames that even a speculative load must not reach, after a batch has returned them or they were reused.
+/// For example, their memory type or encryption is about to change, a guest gets exclusive use of them, or they leave
+/// the machine.
+///
+/// It does not cover CPUs that were not asked to flush: a CPU that has the space loaded lazily, unless the change was
+/// reported with QUELL_SCOPE_TABLES; and, for kernel mappings, a CPU between quell_enter_user and quell_enter_kernel.
 ///
 /// Context: interrupts on or off. May wait.
 ///
@@ -334,11 +336,11 @@ pub unsafe extern "C" fn quell_quiesce(engine: *mut quell_engine) -> quell_statu
     })
 }
 
-/// On return no CPU that is online executes an instruction that it fetched before the call. Called after the text of
-/// the kernel was written, mapped or unmapped, and after the batch that was told of it has finished. If the machine's
-/// instruction caches need maintenance, the kernel does that before. A CPU that is offline is not told, now or later.
+/// Makes every online CPU drop the instructions that it fetched before the call. Call it after the kernel's text was
+/// written, mapped or unmapped, and after the batch that the change was reported to has finished. If the machine's
+/// instruction caches need maintenance, the kernel does that first. Offline CPUs are not covered, now or later.
 ///
-/// Refuses an engine without `quell_hooks.synchronize_text`, and a CPU that the engine has no number for.
+/// Refuses an engine without `quell_hooks.synchronize_text`, and a CPU that the engine does not have.
 ///
 /// Context: interrupts on or off. May wait.
 ///
@@ -358,8 +360,8 @@ pub unsafe extern "C" fn quell_synchronize_text(engine: *mut quell_engine) -> qu
     })
 }
 
-/// Whether this CPU takes part in the protocol. False for memory without an engine, and on a CPU that the engine has no
-/// number for.
+/// Returns whether this CPU is online, that is, takes part in the protocol. False for memory without an engine, and on
+/// a CPU that the engine does not have.
 ///
 /// Context: any but an NMI, where the caller stays on this CPU.
 ///
@@ -371,9 +373,9 @@ pub unsafe extern "C" fn quell_is_online(engine: *const quell_engine) -> bool {
     unsafe { made(engine) }.is_ok_and(Made::is_on_online_cpu)
 }
 
-/// Whether this CPU runs `space`: has it loaded and is not lazy. False where a pointer is refused.
+/// Returns whether this CPU runs `space`: has it loaded and is not lazy. False if a pointer is refused.
 ///
-/// Context: on a CPU that is online, where it cannot switch meanwhile.
+/// Context: on an online CPU, where it cannot switch meanwhile.
 ///
 /// # Safety
 /// As the header says.
@@ -394,9 +396,9 @@ pub unsafe extern "C" fn quell_runs(
     }
 }
 
-/// This CPU leaves `space`, if it has that loaded, lazily or not, and goes on without any user root until
-/// quell_switch_to: no flush of the space interrupts it then. If the engine made it leave the root before, and it has
-/// no other loaded, the space no longer names it either.
+/// Makes this CPU leave `space` if it has that loaded, lazily or not. It then has no user root until quell_switch_to,
+/// and no flush of the space interrupts it. If the engine made it leave the root before, and it has no other root
+/// loaded, the space stops listing it too.
 ///
 /// Refuses a CPU that is not online, and a space that was not made or was retired.
 ///

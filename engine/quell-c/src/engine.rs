@@ -1,4 +1,4 @@
-//! Making an engine, and what it says of itself.
+//! Makes an engine, and reads its policy.
 
 use crate::capacity::QUELL_BATCH_SPACES;
 use crate::machine::{Machine, Places, quell_hooks};
@@ -12,15 +12,15 @@ use quell::{
     Engine, Features, Hardware, LedgerEntry, Mechanism, PerCpu, Policy, Slot, Tagging, Unsupported,
 };
 
-/// The version of this interface. A header of one version does not work with a library of another, and quell_engine_new
-/// refuses it. So it does where one of the two is for more CPUs than the other, or for batches of more spaces.
+/// The version of this interface. quell_engine_new refuses a header whose version differs from the library's. The
+/// number also differs if one of the two was built for more CPUs, or for batches of more spaces.
 #[cfg(not(feature = "cpus-8192"))]
 pub const QUELL_INTERFACE: u32 = 0x803 - 0x100 * QUELL_BATCH_SPACES as u32;
 /// The version of this interface, for 8192 CPUs.
 #[cfg(feature = "cpus-8192")]
 pub const QUELL_INTERFACE: u32 = 0x2000_0803 - 0x100 * QUELL_BATCH_SPACES as u32;
 
-/// The longest text of a policy that is read, in bytes.
+/// The most bytes that are read of a policy's text.
 pub const QUELL_POLICY_LENGTH: usize = 255;
 
 /// How the machine tags TLB entries with the address space that they belong to.
@@ -29,7 +29,7 @@ pub const QUELL_POLICY_LENGTH: usize = 255;
 pub enum quell_tagging {
     /// No tags: a root switch drops every entry that is not global.
     None,
-    /// Each CPU gives tags their meaning (x86 PCIDs, ASIDs of a RISC-V hart's own): tags 1 to `tags` may be used.
+    /// Each CPU assigns its tags by itself (x86 PCIDs, per-hart RISC-V ASIDs): tags 1 to `tags` may be used.
     PerCpu,
     /// A tag means the same on every CPU (Arm ASIDs): tags of `tags` bits may be used, 8 or 16. Needs `broadcast`.
     Global,
@@ -43,8 +43,8 @@ pub struct quell_features {
     pub tagging: u32,
     /// The highest tag (per-CPU tags), or the bits of a tag (global ones).
     pub tags: u32,
-    /// A request with more strides than this, in all of its ranges together, is flushed as a whole tag; 0 makes every
-    /// flush one. Linux has 33 on x86 and 512 on arm64.
+    /// A request with more strides than this, over all of its ranges, flushes a whole tag; with 0 every flush does.
+    /// Linux uses 33 on x86 and 512 on arm64.
     pub full_above: u64,
     /// Whether quell_hw_broadcast_start reaches all CPUs without an interrupt: 0 or 1.
     pub broadcast: u32,
@@ -58,40 +58,39 @@ pub struct quell_setup {
     pub interface: u32,
     /// What the machine can do.
     pub features: quell_features,
-    /// Which mechanisms are on, as text: "all", "baseline", "S0+S4", "all-S3,tags=64,cap=8M". NULL is "all", which a
+    /// Which mechanisms are on, as text: "all", "baseline", "S0+S4", "all-S3,tags=64,cap=8M". NULL means "all", which a
     /// library that was built without a mechanism refuses. Read once, at most QUELL_POLICY_LENGTH bytes.
     pub policy: *const c_char,
-    /// Memory for the CPUs 0 to `cpu_count` - 1, which the engine keeps. NULL if `cpu_places` is not.
+    /// Memory for the CPUs 0 to `cpu_count` - 1, which the engine keeps. NULL if `cpu_places` is set.
     pub cpus: *mut quell_cpu,
-    /// Where the memory of each CPU is, if it is not one array: in the kernel's per-CPU areas, for instance. An array
-    /// of `cpu_count` pointers to places that are each another CPU's alone; the engine keeps the array as well. NULL if
-    /// `cpus` is not.
+    /// The memory of each CPU, if it is not one array but, for example, in the kernel's per-CPU areas. An array of
+    /// `cpu_count` pointers, one for each CPU, which the engine keeps too. NULL if `cpus` is set.
     pub cpu_places: *const *mut quell_cpu,
     /// How many CPUs there are, online or not: 1 to QUELL_MAX_CPUS.
     pub cpu_count: usize,
-    /// Memory for `cpu_count` times `slots_per_cpu` tags, which the engine keeps: where each CPU is to keep more than
-    /// eight spaces tagged. NULL if `slots_per_cpu` is 0.
+    /// Memory for `cpu_count` times `slots_per_cpu` tags, which the engine keeps. Needed if each CPU is to keep more
+    /// than eight spaces tagged. NULL if `slots_per_cpu` is 0.
     pub slots: *mut quell_slot,
-    /// How many slots each CPU gets from `slots`; with 0 it has eight of its own.
+    /// How many slots each CPU gets from `slots`. If 0, each CPU has eight built in.
     pub slots_per_cpu: usize,
-    /// Memory of the flush clock (S3), which the engine keeps. NULL if `ledger_entries` is 0.
+    /// Memory for the ledger of the flush clock (S3), which the engine keeps. NULL if `ledger_entries` is 0.
     pub ledger: *mut quell_ledger_entry,
-    /// How many ledger entries there are: so many batches can defer their flush at once. 64 is plenty, 0 switches S3
-    /// off.
+    /// How many ledger entries there are, which limits how many batches' flushes can be deferred at once. 64 is plenty;
+    /// 0 switches S3 off.
     pub ledger_entries: usize,
-    /// The optional functions; read once. NULL: there are none.
+    /// The optional functions, read once. NULL means none.
     pub hooks: *const quell_hooks,
-    /// If quell_engine_new refuses, it writes the reason here, one line, cut off if it is too long and ended with a
-    /// zero byte. NULL: it writes none.
+    /// Where quell_engine_new writes the reason if it refuses: one line, cut off if it is too long, ended with a zero
+    /// byte. NULL means that it writes none.
     pub message: *mut c_char,
-    /// The bytes of `message`; 160 are enough.
+    /// The size of `message` in bytes; 160 are enough.
     pub message_size: usize,
 }
 
-/// Whether the library was built with what the policy and the machine have.
+/// Checks that the library was built with what the policy and the machine need.
 ///
 /// # Errors
-/// Names what it was built without.
+/// Names the part that is missing.
 fn is_built_in(policy: &Policy, features: &Features) -> Result<(), Unsupported> {
     if let Some(mechanism) = Machine::MECHANISMS.lacks(policy) {
         return Err(Unsupported::LeftOut { mechanism });
@@ -103,7 +102,7 @@ fn is_built_in(policy: &Policy, features: &Features) -> Result<(), Unsupported> 
 }
 
 /// # Errors
-/// If a number is none that the header names; why goes to `why`.
+/// If a number has no name in the header. The reason goes to `why`.
 fn features(given: &quell_features, why: &mut Line<'_>) -> Result<Features, quell_status> {
     let mut refuse = |what: core::fmt::Arguments<'_>| {
         why.set(what);
@@ -148,14 +147,13 @@ fn features(given: &quell_features, why: &mut Line<'_>) -> Result<Features, quel
     })
 }
 
-/// Initialises an array that C has placed.
+/// Initialises an array in C's memory.
 ///
 /// # Errors
 /// If there are elements and no memory, or if it is not aligned.
 ///
 /// # Safety
-/// `first` is memory for `count` elements that is used for nothing else and stays theirs for ever; or it is NULL, or
-/// `count` is 0.
+/// `first` is memory for `count` elements that is used for nothing else, for ever; or it is NULL, or `count` is 0.
 unsafe fn array<P: Place>(
     first: *mut P,
     count: usize,
@@ -164,7 +162,7 @@ unsafe fn array<P: Place>(
     if count == 0 {
         return Ok(&[]);
     }
-    // The elements of C's array are as far apart as P is large; what lies in them may be smaller.
+    // Elements of C's array are `size_of::<P>()` apart, so their content must have that size.
     const { assert!(size_of::<P>() == size_of::<P::Content>()) };
     examine(first)?;
     let first = room(first)?;
@@ -176,13 +174,13 @@ unsafe fn array<P: Place>(
     Ok(unsafe { core::slice::from_raw_parts(first, count) })
 }
 
-/// Initialises the state of CPUs at the places that C names.
+/// Initialises the state of each CPU at its place.
 ///
 /// # Errors
-/// If a place is NULL, or not aligned; why goes to `why`.
+/// If a place is NULL or not aligned. The reason goes to `why`.
 ///
 /// # Safety
-/// `first` is an array of so many pointers, each NULL or to memory that is used for nothing else; both stay for ever.
+/// `first` is an array of `count` pointers, each NULL or to memory that is used for nothing else. Both stay for ever.
 unsafe fn places(
     first: *const *mut quell_cpu,
     count: usize,
@@ -208,14 +206,18 @@ unsafe fn places(
     Ok(unsafe { core::slice::from_raw_parts(first.cast(), count) })
 }
 
-/// Makes an engine. `engine` is zeroed memory, or holds an engine whose CPUs are all offline. The memory that `setup`
-/// names is the engine's from now on; `setup` itself, the policy's text and the message are not kept. No function
-/// unmakes an engine: when all of its CPUs are offline, its memory may be used for something else.
+/// Makes an engine. `engine` is zeroed memory, or holds an engine whose CPUs are all offline. The engine keeps the
+/// memory that `setup` names, but not `setup` itself, the policy's text or the message. No function destroys an engine:
+/// once all of its CPUs are offline, its memory may be used for something else.
 ///
-/// Refuses: a NULL `engine` or `setup`; both or none of `cpus` and `cpu_places`, or a NULL in the latter; memory that
-/// is not aligned; a wrong `interface`; a text that is no policy, or asks for a mechanism that the library was built
-/// without; features that contradict each other; numbers of CPUs that are not supported; memory of an engine that has a
-/// CPU online; `start_secondary` in a library without it.
+/// Refuses
+/// * a NULL `engine` or `setup`, and memory that is not aligned,
+/// * a wrong `interface`,
+/// * both or none of `cpus` and `cpu_places`, or a NULL in the latter,
+/// * a text that is no policy, or that needs a mechanism that the library was built without,
+/// * features that contradict each other, and an unsupported number of CPUs,
+/// * memory of an engine that has a CPU online,
+/// * `start_secondary` in a library without the feature "secondary".
 ///
 /// Context: once, before any CPU is online.
 ///
@@ -334,7 +336,7 @@ pub unsafe extern "C" fn quell_engine_new(
 }
 
 /// # Errors
-/// If the text is no policy; why goes to `why`.
+/// If the text is no policy. The reason goes to `why`.
 ///
 /// # Safety
 /// `text` ends with a zero byte or has QUELL_POLICY_LENGTH bytes.
@@ -353,8 +355,8 @@ unsafe fn policy(text: *const c_char, why: &mut Line<'_>) -> Result<Policy, quel
     })
 }
 
-/// Writes the policy of an engine to `text`, as quell_setup takes it, ended with a zero byte and cut off if `size`
-/// bytes do not hold it; 64 do.
+/// Writes the policy of an engine to `text`, in the form that quell_setup takes. It is ended with a zero byte, and cut
+/// off if it doesn't fit in `size` bytes; 64 are enough.
 ///
 /// Context: any.
 ///
@@ -378,7 +380,7 @@ pub unsafe extern "C" fn quell_policy_text(
     })
 }
 
-/// Whether an engine's policy has a mechanism on, `mechanism` being 0 to 4 for S0 to S4: false if there is none of that
+/// Returns whether an engine's policy has a mechanism on; `mechanism` is 0 to 4 for S0 to S4. False for any other
 /// number, and for memory without an engine.
 ///
 /// Context: any.
@@ -397,7 +399,7 @@ pub unsafe extern "C" fn quell_policy_has(engine: *const quell_engine, mechanism
     engine.policy().has(*mechanism)
 }
 
-/// The longest run of zeroing without a preemption point that the policy allows, in bytes; UINT64_MAX is no limit. 0
+/// Returns the most bytes that the policy allows to be zeroed without a preemption point. UINT64_MAX means no limit. 0
 /// for memory without an engine.
 ///
 /// Context: any.

@@ -1,4 +1,4 @@
-//! Flushes without a batch: of one change, and of everything, which tasks may share.
+//! Flushes without a batch: for one change, or a full flush that several tasks share.
 
 use crate::place::{
     coalesced, engine_here, made_here, quell_coalesced, quell_cpu, quell_engine, quell_space,
@@ -8,12 +8,12 @@ use crate::status::{answer, quell_status};
 use crate::values::{quell_range, scope};
 use quell::PageRange;
 
-/// Entries of `space` in `*range` changed, or anywhere if that is NULL: flushes at once, without a batch. On return no
-/// CPU uses a translation that the change took away, in any later user access. `scope` is an `enum quell_scope`.
+/// Flushes a change of `space` at once, without a batch. Entries in `*range` changed, or anywhere if that is NULL. On
+/// return no later user access of any CPU uses a translation that the change removed. `scope` is an `enum quell_scope`.
 ///
-/// It does in fewer steps what a batch of this one change does; but quell_flush_pending does not know of it before it
-/// is flushed. So it is called under the lock of the table, or where a later observer that meets the entry hears of the
-/// flush in another way (Linux's mm_tlb_flush_pending), or relies on nothing.
+/// It takes fewer steps than a batch with this one change, but quell_flush_pending doesn't know of the change before it
+/// is flushed. So call it under the lock of the table, unless a later observer learns of the flush in another way
+/// (Linux's mm_tlb_flush_pending) or doesn't rely on the cleared entry.
 ///
 /// Context: after the tables were written, interrupts on or off. May wait.
 ///
@@ -41,10 +41,9 @@ pub unsafe extern "C" fn quell_flush(
     })
 }
 
-/// quell_flush for a kernel that knows where the engine's state of each CPU is: `here` is that of this CPU, one of
-/// `quell_setup.cpus` or `cpu_places`.
+/// Does what quell_flush does, given this CPU's state. `here` is one of `quell_setup.cpus` or `cpu_places`.
 ///
-/// Refuses the state of another CPU.
+/// Refuses another CPU's state.
 ///
 /// Context: as quell_flush.
 ///
@@ -75,13 +74,14 @@ pub unsafe extern "C" fn quell_flush_here(
     })
 }
 
-/// Entries of `space` changed anywhere, page tables may be free: flushes everything, as quell_flush with
-/// QUELL_SCOPE_TABLES, or lets a flush of another task do that begins after this call has. Worth it where several
-/// threads change one space at the same time and more than two CPUs have it loaded. `coalesced` is that space's, in
-/// all such calls.
+/// Flushes all of `space`, or waits for another task's flush of it that begins after this call. It flushes as
+/// quell_flush with QUELL_SCOPE_TABLES: entries may have changed anywhere, and page tables may have been freed. Worth
+/// it if several threads change one space at the same time and more than two CPUs have it loaded. All such calls for a
+/// space pass the same `coalesced`.
 ///
-/// Context: as quell_flush, but not from an interrupt handler, and the kernel does not preempt the task meanwhile by
-/// one that shares a flush of the same space: it would wait for what it has interrupted. May wait, for that task too.
+/// Context: as quell_flush, but not from an interrupt handler. While a task is in this call, the kernel must not
+/// preempt it with a task that calls this for the same space: that one would wait for the task that it preempted. May
+/// wait, also for other tasks in this call.
 ///
 /// # Safety
 /// As the header says.
@@ -106,10 +106,9 @@ pub unsafe extern "C" fn quell_flush_coalesced(
     })
 }
 
-/// quell_flush_coalesced for a kernel that knows where the engine's state of each CPU is: `here` is that of this CPU,
-/// one of `quell_setup.cpus` or `cpu_places`.
+/// Does what quell_flush_coalesced does, given this CPU's state. `here` is one of `quell_setup.cpus` or `cpu_places`.
 ///
-/// Refuses the state of another CPU.
+/// Refuses another CPU's state.
 ///
 /// Context: as quell_flush_coalesced.
 ///

@@ -1,7 +1,7 @@
-//! What lies in the memory of a batch: a batch, or the flush of one that was started.
+//! The content of a batch's memory: a batch, or a started flush of one.
 //!
-//! Such a flush borrows its batch, and both lie in the same memory of C's. So from the start of the flush to its end
-//! nothing here refers to the batch but the flush: what C is told meanwhile is told from the seal alone.
+//! Such a flush borrows its batch, and both lie in the same memory. So between the start of the flush and its end, only
+//! the flush refers to the batch here; calls from C meanwhile read only the seal.
 
 use crate::capacity::{CHECKED, QUELL_BATCH_SPACES};
 use crate::machine::Machine;
@@ -17,7 +17,7 @@ impl Place for quell_batch {
 
 sized! { quell_batch = QUELL_BATCH_SIZE / QUELL_WORD_ALIGN }
 
-/// The frames of a batch: names in an array of C's.
+/// The frames of a batch: names in an array that C provides.
 pub(crate) struct Frames {
     array: *mut *mut c_void,
     room: usize,
@@ -26,7 +26,7 @@ pub(crate) struct Frames {
 }
 
 impl Frames {
-    /// None yet.
+    /// An empty list.
     ///
     /// # Safety
     /// `array` has room for so many, and is used for nothing else as long as the list holds any.
@@ -91,17 +91,17 @@ type CInFlight = InFlight<
     QUELL_BATCH_SPACES,
 >;
 
-/// A batch. The seal says whether there is one, and whether its flush was started: then the flush has borrowed the
-/// batch, and nothing else refers to that.
+/// Memory for a batch. The seal tells whether there is one, and whether its flush was started. Then the flush borrows
+/// the batch, and nothing else refers to it.
 pub(crate) struct BatchPlace {
     seal: u64,
     batch: MaybeUninit<CBatch>,
     flight: MaybeUninit<CInFlight>,
 }
 
-/// What lies in the memory of a batch.
+/// The content of a batch's memory.
 pub(crate) enum Held {
-    /// A batch that takes what it is told.
+    /// A batch that takes reports.
     Batch(&'static mut CBatch),
     /// A flush that was started.
     InFlight(*mut BatchPlace),
@@ -123,7 +123,7 @@ impl BatchPlace {
         }
     }
 
-    /// Starts the flush of the batch that lies here.
+    /// Starts the flush of this batch.
     ///
     /// # Safety
     /// A batch lies here, which is not borrowed, and no other code uses it.
@@ -136,7 +136,7 @@ impl BatchPlace {
         }
     }
 
-    /// Whether the flush that was started is over.
+    /// Returns whether the started flush is over.
     ///
     /// # Safety
     /// A flush lies here that was started, and no other code uses it.
@@ -145,7 +145,7 @@ impl BatchPlace {
         unsafe { (*room).flight.assume_init_mut() }.is_done()
     }
 
-    /// Ends a flush that was started; how many frames the array has. May wait.
+    /// Ends a started flush and returns how many frames the array holds. May wait.
     ///
     /// # Safety
     /// As [`BatchPlace::is_over`]. Afterwards a batch lies here that is empty.
@@ -159,7 +159,7 @@ impl BatchPlace {
     }
 }
 
-/// What the memory of a batch holds.
+/// Finds out what the memory of a batch holds.
 ///
 /// # Errors
 /// If the pointer is refused, or if there is no batch.

@@ -1,4 +1,4 @@
-//! The deferred flush until reuse (S3), and later observers.
+//! Flushes deferred until a frame is reused (S3), and the calls of later observers.
 
 use crate::place::{deferred_flush, space, stamp};
 use crate::place::{
@@ -6,7 +6,7 @@ use crate::place::{
 };
 use crate::status::{answer, quell_status};
 
-/// Makes a deferred flush that has no deferred flush. Memory that is zero is one already.
+/// Initialises a frame's word: it has no deferred flush. Zeroed memory is initialised already.
 ///
 /// Context: any.
 ///
@@ -24,7 +24,7 @@ pub unsafe extern "C" fn quell_deferred_flush_init(
     })
 }
 
-/// Whether the frame has no deferred flush: one load, with acquire. True for NULL.
+/// Returns whether the frame has no deferred flush, with one acquire load. True for NULL.
 ///
 /// Context: any.
 ///
@@ -39,7 +39,7 @@ pub unsafe extern "C" fn quell_deferred_flush_is_clear(
         .map_or(true, |deferred_flush| deferred_flush.is_clear())
 }
 
-/// The frame's entries are about to be cleared without a flush.
+/// Marks a frame whose entries are about to be cleared without a flush.
 ///
 /// Context: under the lock of the page-cache slot, before the first entry is cleared.
 ///
@@ -56,8 +56,8 @@ pub unsafe extern "C" fn quell_deferred_flush_begin(
     })
 }
 
-/// The frame's flush is deferred as of `*stamp`, which quell_batch_finish_deferred gave. With a stamp of zero it was
-/// flushed, as quell_deferred_flush_flushed says.
+/// Records that the frame's flush is deferred as of `*stamp`, which quell_batch_finish_deferred wrote. With a stamp of
+/// zero, which means that the batch flushed, it does what quell_deferred_flush_flushed does.
 ///
 /// Context: under the lock of quell_deferred_flush_begin.
 ///
@@ -69,7 +69,7 @@ pub unsafe extern "C" fn quell_deferred_flush_defer(
     stamp: *const quell_stamp,
 ) -> quell_status {
     answer(|| {
-        // SAFETY: C vouches for its memory. A stamp of zero, shifted, is a deferred flush that is clear.
+        // SAFETY: C vouches for its memory. A stamp of zero makes the word clear.
         let (deferred_flush, stamp) =
             unsafe { (self::deferred_flush(deferred_flush)?, self::stamp(stamp)?) };
         deferred_flush.defer(stamp);
@@ -77,7 +77,7 @@ pub unsafe extern "C" fn quell_deferred_flush_defer(
     })
 }
 
-/// The frame was flushed after all, or its entries were not cleared.
+/// Clears the mark of quell_deferred_flush_begin: the frame was flushed after all, or its entries were not cleared.
 ///
 /// Context: under the lock of quell_deferred_flush_begin.
 ///
@@ -94,14 +94,13 @@ pub unsafe extern "C" fn quell_deferred_flush_flushed(
     })
 }
 
-/// Takes the frame back for the page that it belonged to, to be mapped as it was: read-only, at the same places. No
-/// flush is needed. False if it was reused first, where a pointer is refused, and on a CPU that the engine has no
-/// number for: then it is not the page's.
+/// Reinstates a frame: takes it back for its page, to be mapped read-only at the same places as before. No flush is
+/// needed. False if the frame was reused first, if a pointer is refused, or on a CPU that the engine does not have.
+/// Then the frame no longer belongs to the page.
 ///
-/// The deferred flush is clear afterwards, and says nothing any more of the places at which the frame is not mapped
-/// again, where stale entries may be in use: map it at every place that it was taken away from before the lock is
-/// dropped, or treat each entry that still names it as a mapping of it, and report that to the batch when the mapping
-/// goes.
+/// Afterwards the frame has no deferred flush, although stale entries may be in use at places where it is not mapped
+/// again. So, before you drop the lock, map it again at every place from which it was unmapped. Or treat each entry
+/// that still names the frame as a mapping of it, and report it to the batch when that mapping is removed.
 ///
 /// Context: under the lock of the page-cache slot. Does not wait.
 ///
@@ -120,9 +119,9 @@ pub unsafe extern "C" fn quell_reinstate(
     }
 }
 
-/// Reuses a frame for a new owner, and makes its deferred flush first if that is not paid yet. True: the frame is the
-/// caller's. False: it is not, because it was reinstated or never deferred, a pointer is refused, or the engine has no
-/// number for this CPU.
+/// Makes the frame's deferred flush, if it is still outstanding, and takes the frame for a new owner. Returns whether
+/// the caller now owns the frame. False if the frame was reinstated or never had a deferred flush, if a pointer is
+/// refused, or on a CPU that the engine does not have.
 ///
 /// Context: interrupts on or off. May wait.
 ///
@@ -141,8 +140,8 @@ pub unsafe extern "C" fn quell_flush_before_reuse(
     }
 }
 
-/// Whether a reuse of this frame would interrupt no CPU: two loads when no flush is deferred. False if a pointer is
-/// refused.
+/// Returns whether reusing this frame would interrupt no CPU. Costs two loads when no flush is deferred. False if a
+/// pointer is refused.
 ///
 /// Context: any but an NMI. Does not wait.
 ///
@@ -160,10 +159,10 @@ pub unsafe extern "C" fn quell_is_flushed(
     }
 }
 
-/// Pays the frame's deferred flush. Called before an entry of `space` is rewritten whose marker names the frame (what
-/// the embedder left in an entry that it emptied lazily), and before a page-cache slot that held the frame is filled
-/// again. One load when no flush is deferred. A deferred flush that quell_reinstate has cleared says nothing of other
-/// markers that name the frame.
+/// Makes the frame's deferred flush. Call it before you rewrite an entry of `space` whose marker names the frame (the
+/// value that the embedder left when it cleared the entry lazily), and before a page-cache slot that held the frame is
+/// filled again. Costs one load when no flush is deferred. After quell_reinstate it does nothing for other markers that
+/// name the frame.
 ///
 /// Context: interrupts on or off. May wait.
 ///
@@ -186,8 +185,9 @@ pub unsafe extern "C" fn quell_flush_before_refill(
     })
 }
 
-/// For code that finds an entry of `space` already cleared, by another CPU, and relies on that: on return no CPU uses a
-/// translation of the space that was cleared before the call. Three loads when no flush is deferred.
+/// Flushes what is pending in `space`. For a later observer: code that finds an entry already cleared, by another CPU,
+/// and relies on that. On return no CPU uses a translation of the space that was cleared before the call. Costs three
+/// loads when no flush is pending.
 ///
 /// Context: interrupts on or off. May wait.
 ///
@@ -207,8 +207,8 @@ pub unsafe extern "C" fn quell_flush_pending(
     })
 }
 
-/// As quell_flush_pending, but leaves flushes alone that are deferred until reuse: for code that handles markers one
-/// by one and has found an entry cleared without a marker. Two loads when no batch is outstanding.
+/// Flushes as quell_flush_pending, but only batches; flushes deferred until reuse stay deferred. For code that handles
+/// markers one by one and has found an entry cleared without a marker. Costs two loads when no batch is outstanding.
 ///
 /// Context: as quell_flush_pending.
 ///
@@ -228,9 +228,10 @@ pub unsafe extern "C" fn quell_flush_pending_batches(
     })
 }
 
-/// As quell_flush_pending_batches, but waits until every CPU has flushed, where that waits for receipts; idle CPUs
-/// flush, too. For code that is about to write an entry of another page size where it finds none. Whoever cleared the
-/// entry reported it with QUELL_SCOPE_TABLES. Two loads when no batch is outstanding.
+/// Flushes as quell_flush_pending_batches, but waits until every CPU has flushed, where that function waits only for
+/// receipts. Idle CPUs flush, too. For code that finds an entry cleared and is about to write one of another page size.
+/// The code that cleared the entry must have reported it with QUELL_SCOPE_TABLES. Costs two loads when no batch is
+/// outstanding.
 ///
 /// Context: as quell_flush_pending.
 ///
@@ -250,10 +251,10 @@ pub unsafe extern "C" fn quell_flush_pending_tables(
     })
 }
 
-/// Makes all deferred flushes up to `*stamp`: on return no CPU uses a translation whose flush a batch deferred that
-/// ended, with this stamp or an earlier one, before the call. Called before the bytes of a page change whose former
-/// frame, unmapped as of `*stamp`, CPUs may still read; and before addresses of the kernel's half are given out again.
-/// One load when no flush is deferred.
+/// Makes all deferred flushes up to `*stamp`. On return no CPU uses a translation whose flush a batch deferred, with
+/// this stamp or an earlier one, before the call. Call it before a page changes if CPUs may still read its former
+/// frame, unmapped as of `*stamp`; and before addresses of the kernel's half are used again. Costs one load when no
+/// flush is deferred.
 ///
 /// Context: interrupts on or off. May wait.
 ///
@@ -273,8 +274,8 @@ pub unsafe extern "C" fn quell_flush_until(
     })
 }
 
-/// Whether any flush may be deferred until reuse: false is certain, true may be left over from a stamp that came to
-/// nothing. False for memory without an engine.
+/// Returns whether any flush may be deferred until reuse. False is certain; true may be left over from a stamp that was
+/// never used. False for memory without an engine.
 ///
 /// Context: any.
 ///
@@ -286,7 +287,7 @@ pub unsafe extern "C" fn quell_has_deferred(engine: *const quell_engine) -> bool
     unsafe { self::engine(engine) }.is_ok_and(|engine| engine.has_deferred())
 }
 
-/// Makes every deferred flush there is: for a background thread, so that reuses need not wait. It may miss a batch
+/// Makes every deferred flush. For a background thread, so that reusing a frame need not wait. It may miss a batch
 /// whose quell_batch_finish_deferred has not returned.
 ///
 /// Context: interrupts on or off. May wait.
@@ -303,8 +304,9 @@ pub unsafe extern "C" fn quell_flush_deferred(engine: *mut quell_engine) -> quel
     })
 }
 
-/// For a CPU that is in the kernel anyway, at a fault: flushes its tag if the flush clock has run a sixteenth of the
-/// ledger ahead of it, so that a later payment need not interrupt it. Two loads if not.
+/// Flushes this CPU's tag if it is behind the flush clock by a sixteenth of the ledger. For a CPU that is in the kernel
+/// anyway, for example at a fault: a later deferred flush then need not interrupt it. Costs two loads if it is not
+/// behind.
 ///
 /// Context: any but an NMI, on an online CPU. Does not wait.
 ///

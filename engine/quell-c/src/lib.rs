@@ -1,10 +1,10 @@
 //! The engine for kernels in C: a static library and `quell.h`.
 //!
-//! The interface is [`quell`]'s own, function for function; what differs is what C lacks. A machine is not a type but
-//! a set of functions that the embedder defines and the linker resolves ([`machine`]). A rule that Rust's types keep
-//! is either checked, where a look at memory that is touched anyway tells (a batch that was not begun, a space that
-//! was retired, a CPU that is not online), and refused with a [`status`]; or it is said in the header. All
-//! memory is the embedder's: its types have sizes and alignments that the header names ([`place`]).
+//! The interface is [`quell`]'s own, function for function. It differs where C lacks something. A machine is not a type
+//! but a set of functions that the embedder defines and the linker resolves ([`machine`]). A rule that Rust's types
+//! enforce is checked if memory that the call reads anyway reveals misuse (a batch that was not begun, a space that was
+//! retired, a CPU that is not online). Such a call is refused with a [`status`]. The header states the other rules. The
+//! embedder provides all memory, in the sizes and alignments that the header names ([`place`]).
 //!
 //! ```text
 //! cargo rustc --release -p quell-c --crate-type staticlib                  for the host
@@ -14,19 +14,22 @@
 //! # What C promises
 //!
 //! Every function that takes a pointer is `unsafe` for the same reasons, which its `# Safety` calls "as the header
-//! says": the pointer is NULL, in a library that looks for misuse, or points to memory of its type that was initialised
-//! as the header says, is not moved and not used otherwise meanwhile; spaces and engines outlive what was told of them;
-//! the machine's functions do what their documentation says.
+//! says":
+//!
+//! * The pointer points to memory of its type that was initialised as the header says, and that is not moved or used
+//!   otherwise meanwhile. In a library that checks for misuse it may also be NULL.
+//! * A space or engine outlives everything that refers to it.
+//! * The machine's functions do what their documentation says.
 //!
 //! # Panics
 //!
-//! What C passes makes no call panic as far as the call can check it: such a call refuses. A panic for another reason
-//! (a debug assertion, memory that was overwritten) calls [`panic::quell_panic`] in a library for no operating system,
-//! and aborts the process in one for the host.
+//! A call that can detect a wrong argument refuses it and doesn't panic. A panic for another reason (a debug assertion,
+//! memory that was overwritten) calls [`panic::quell_panic`] in a library for a kernel, and aborts the process in a
+//! library for the host.
 //!
 //! # The header
 //!
-//! `include/quell.h` is written by cbindgen from the documentation in here. A test compares the two, and
+//! cbindgen writes `include/quell.h` from the documentation in this crate. A test compares the two, and
 //!
 //! ```text
 //! QUELL_WRITE_HEADER=1 cargo test --package xtask --test header
@@ -34,10 +37,10 @@
 //!
 //! writes it anew.
 #![no_std]
-// Names are those of the header.
+// Names are as in the header.
 #![allow(non_camel_case_types)]
 
-// A static library for a host needs a panic handler; std's is as good as any.
+// A static library for a host needs a panic handler, and std has one.
 #[cfg(not(target_os = "none"))]
 extern crate std;
 

@@ -1,8 +1,8 @@
-//! The machine below the engine, made of functions that the embedder defines in C and the linker resolves.
+//! The machine below the engine: functions that the embedder defines in C and the linker resolves.
 //!
-//! There is one machine in a program, so [`Machine`] is a value without content but for what the embedder has said of
-//! its features, and every call of the engine's goes straight to the function. Functions that few kernels need (for
-//! guests, devices, hangs) may be given to an engine, or not: [`quell_hooks`].
+//! A program has one machine, so every call of the engine goes straight to a function, and [`Machine`] holds only the
+//! features that the embedder has named. Functions that few kernels need (for guests, devices, hangs) are optional:
+//! [`quell_hooks`].
 
 use core::mem::{MaybeUninit, size_of};
 use core::sync::atomic::AtomicU64;
@@ -15,8 +15,8 @@ use quell::{
 use crate::capacity::CHECKED;
 use crate::values::{quell_range, quell_scope};
 
-/// The most CPUs that an engine handles. A library that was built with the feature "cpus-8192" handles more, and wants
-/// QUELL_CPUS_8192 to be defined wherever this header is included.
+/// The most CPUs that an engine handles. A library that was built with the feature "cpus-8192" handles more; define
+/// QUELL_CPUS_8192 wherever this header is included then.
 #[cfg(not(feature = "cpus-8192"))]
 pub const QUELL_MAX_CPUS: usize = 1024;
 /// The most CPUs that an engine handles.
@@ -38,23 +38,23 @@ pub struct quell_cpu_set {
     pub bits: [u64; QUELL_CPU_SET_WORDS],
 }
 
-/// How much an invalidation takes away.
+/// How much an invalidation drops.
 #[repr(C)]
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum quell_invalidate_kind {
     /// The entries of `range` under `tag`, in `scope`. Without tags the tag is ignored.
     Range,
-    /// All entries under `tag`, walker caches included; `range` and `scope` say nothing.
+    /// All entries under `tag`, walker caches included. Ignore `range` and `scope`.
     Tag,
     /// All entries under all tags, walker caches included; global kernel entries may stay.
     All,
-    /// The entries of `range`, in `scope`, in the kernel's half: global ones and those under the tag that is loaded, as
-    /// `invlpg` and `tlbi vaae1` drop them. Where tags mean the same everywhere, those under all tags. Only changes of
-    /// a space that quell_kernel_space_new made ask for it.
+    /// The entries of `range`, in `scope`, in the kernel's half: global ones, and those under the loaded tag, as
+    /// `invlpg` and `tlbi vaae1` drop them. With global tags, those under all tags. Only changes of a space that
+    /// quell_kernel_space_new made ask for it.
     Kernel,
-    /// All entries under all tags, global ones and walker caches included, after a full barrier as quell_hw_fence.
-    /// `tag`, `range` and `scope` say nothing. quell_cpu_online asks for it, too: in a kernel that makes no kernel
-    /// space it may be treated as `All`.
+    /// All entries under all tags, global ones and walker caches included, after a full barrier like quell_hw_fence.
+    /// Ignore `tag`, `range` and `scope`. quell_cpu_online asks for it, too. A kernel that makes no kernel space may
+    /// treat it as `All`.
     Everything,
 }
 
@@ -111,114 +111,115 @@ impl From<Invalidate> for quell_invalidate {
 }
 
 unsafe extern "C" {
-    /// The number of the CPU that executes the call, from 0, and of no other CPU at the same time.
+    /// Returns the number of the CPU that executes the call, from 0. No other CPU has this number at the same time.
     pub fn quell_hw_this_cpu() -> u32;
 
-    /// A full barrier that also makes table stores visible to the walkers of all CPUs: its own stores, and those of
-    /// other CPUs that it has observed, for instance by taking the lock under which they were made. `mfence` on x86,
-    /// `dsb ish` on Arm.
+    /// Executes a full barrier that also makes table stores visible to the walkers of all CPUs. This covers its own
+    /// stores, and stores of other CPUs that it has observed, for example by taking the lock under which they were
+    /// made. `mfence` on x86, `dsb ish` on Arm.
     pub fn quell_hw_fence();
 
-    /// Invalidates translations of this CPU alone. In effect when it returns: no later access of this CPU uses an entry
-    /// that is covered, unless it was filled again from the tables after the call began. Fills after the call see the
-    /// table stores before it, and those of other CPUs that this one has observed (on Arm that takes `dsb ishst` first,
-    /// and `dsb ish` where nothing is broadcast). quell_hw_load_root without `keep` does as much. A store with release
-    /// after the call is seen by other CPUs only after the invalidation has taken effect. A tag that is named is the
-    /// one that is loaded.
+    /// Invalidates translations of this CPU alone. It has taken effect when it returns: no later access of this CPU
+    /// uses a covered entry, unless that was filled again from the tables after the call began. Fills after the call
+    /// see this CPU's table stores before it, and those of other CPUs that it has observed. On Arm that takes `dsb
+    /// ishst` first, and `dsb ish` where nothing is broadcast. quell_hw_load_root without `keep` guarantees the same.
+    /// Other CPUs see a release store after the call only once the invalidation has taken effect. If `tag` is used, it
+    /// is the loaded one.
     pub fn quell_hw_invalidate(what: *const quell_invalidate);
 
-    /// Starts to invalidate translations on every CPU (`TLBI ... IS`, INVLPGB). Table stores before the call are seen
-    /// by fills after the completion. Not called unless `quell_features.broadcast` is set; then it may be a trap. A
-    /// library without the feature "broadcast" refers neither to it nor to quell_hw_broadcast_complete.
+    /// Starts to invalidate translations on every CPU (`TLBI ... IS`, INVLPGB). Fills after the completion see table
+    /// stores before the call. Called only if `quell_features.broadcast` is set; otherwise it may trap. A library
+    /// without the feature "broadcast" refers to neither this function nor quell_hw_broadcast_complete.
     pub fn quell_hw_broadcast_start(what: *const quell_invalidate);
 
-    /// Waits until every broadcast that *this* CPU has sent is complete on every CPU (`dsb ish`, `tlbsync`). Not
-    /// called unless `quell_features.broadcast` is set.
+    /// Waits until every broadcast that *this* CPU has sent is complete on every CPU (`dsb ish`, `tlbsync`). Called
+    /// only if `quell_features.broadcast` is set.
     pub fn quell_hw_broadcast_complete();
 
-    /// Loads the root table in frame `root` under `tag`. With `keep`, entries under the tag survive; without, all of
-    /// them are gone on return. Without tags, nothing survives. Interrupts are masked.
+    /// Loads the root table in frame `root` under `tag`. If `keep` is set, entries under the tag survive; otherwise all
+    /// of them are gone on return. On a machine without tags none survive. Interrupts are masked.
     pub fn quell_hw_load_root(root: u64, tag: u16, keep: bool);
 
-    /// Leaves every user root: until the next quell_hw_load_root this CPU uses and fills no user translation (the
-    /// kernel's own root on x86, a reserved table on Arm). Entries under the tag that this loads are dropped, global
-    /// ones excepted. Interrupts are masked.
+    /// Leaves every user root: until the next quell_hw_load_root this CPU uses and fills no user translation. For
+    /// example, it loads the kernel's own root on x86, or a reserved table on Arm. Entries under the tag that this
+    /// loads are dropped, except global ones. Interrupts are masked.
     pub fn quell_hw_unload_root();
 
-    /// Interrupts each CPU of `targets`; the caller is never one of them. Each target sooner or later calls
+    /// Interrupts each CPU of `targets`; the caller is never one of them. Each target eventually calls
     /// quell_on_interrupt, and sees there what was stored before this call. `targets` is valid until this function
-    /// returns. The words behind those that have CPUs of the engine are not written: do not read or copy them.
-    /// Interrupts are masked, so it must not wait for other CPUs.
+    /// returns. Only the words that cover the engine's CPUs are initialised: don't read or copy the others. Interrupts
+    /// are masked, so this function must not wait for other CPUs.
     pub fn quell_hw_interrupt(targets: *const quell_cpu_set);
 
-    /// Masks interrupts on this CPU; returns whether they were on.
+    /// Masks interrupts on this CPU, and returns whether they were on.
     pub fn quell_hw_mask_interrupts() -> bool;
 
     /// Undoes quell_hw_mask_interrupts: turns interrupts on again if `were_on`.
     pub fn quell_hw_restore_interrupts(were_on: bool);
 
-    /// One turn of a waiting loop (`pause`, `yield`); other CPUs must make progress meanwhile.
+    /// Runs one turn of a waiting loop (`pause`, `yield`). Other CPUs must make progress meanwhile.
     pub fn quell_hw_relax();
 
-    /// Whether this CPU may wait for others now: a lock checker of the kernel answers here. Only a library with debug
-    /// assertions asks, and only for that is the function needed; `false` makes it panic.
+    /// Returns whether this CPU may wait for others now. A kernel can ask its lock checker. Only a library with debug
+    /// assertions needs this function, and panics if it returns false.
     #[cfg(debug_assertions)]
     pub fn quell_hw_may_wait() -> bool;
 }
 
-/// Optional functions of the embedder. Set the struct to zero first: a function that is NULL is not called. Like the
-/// functions quell_hw_*, none of them calls quell or waits for other CPUs.
+/// Optional functions of the embedder. Set the struct to zero first: a NULL function is not called. As with quell_hw_*,
+/// none of them may call quell or wait for other CPUs.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default)]
 pub struct quell_hooks {
-    /// This CPU executes no instruction that it fetched before the call: `isb` on Arm, on x86 an instruction that
-    /// serializes. quell_synchronize_text refuses to work without it.
+    /// Makes this CPU drop the instructions that it fetched before the call: `isb` on Arm, a serializing instruction on
+    /// x86. quell_synchronize_text refuses to work without it.
     pub synchronize_text: Option<extern "C" fn()>,
-    /// In a guest: asks the hypervisor to flush the virtual CPU `target` if that does not run. True if it did not run,
-    /// and will have lost every translation, global ones and walker caches included, before it executes or walks again:
-    /// then quell does not interrupt it. Called for each target, after the tables were changed. The function is one
-    /// atomic operation, a full barrier, on memory that the hypervisor shares with the guest.
+    /// In a guest: asks the hypervisor to flush the virtual CPU `target` if that is not running. Returns true if it was
+    /// not running, and will lose every translation, global ones and walker caches included, before it executes or
+    /// walks again. quell then doesn't interrupt it. Called for each target, after the tables were changed. The
+    /// function is one atomic operation that is a full barrier, on memory that the hypervisor shares with the guest.
     pub flush_on_reentry: Option<extern "C" fn(target: u32) -> bool>,
     /// Starts to invalidate the translations that other walkers of a space's tables hold (an IOMMU, a hypervisor's
-    /// second stage): `range` has changed, or everything if it is NULL, in the space whose root is in frame `root`;
-    /// `scope` is an `enum quell_scope`. Called after the tables were changed, on the CPU that flushes or defers the
-    /// flush, for every change that needs a flush, also under the lock of a table, so it waits for nothing. If the
-    /// flush is deferred until reuse, this is called at the unmap. If the library was built without the feature
-    /// "secondary", quell_engine_new refuses it.
+    /// second stage). `range` has changed, or everything if it is NULL, in the space whose root is in frame `root`.
+    /// `scope` is an `enum quell_scope`. Called for every change that needs a flush, after the tables were changed, on
+    /// the CPU that flushes or defers the flush. Table locks may be held, so it must not wait. If the flush is deferred
+    /// until reuse, this is called at the unmap. quell_engine_new refuses this function if the library was built
+    /// without the feature "secondary".
     pub start_secondary: Option<extern "C" fn(root: u64, range: *const quell_range, scope: u32)>,
-    /// A number that stands for all that was started with `start_secondary` before this call, by this CPU and by others
-    /// of which it has heard: the number of a command behind them in the device's queue, for instance. Waits for
-    /// nothing.
+    /// Returns a number that stands for everything started with `start_secondary` before this call, by this CPU or by
+    /// others whose calls it has observed. For example, the number of a later command in the device's queue. Must not
+    /// wait.
     pub mark_secondary: Option<extern "C" fn() -> u64>,
-    /// Whether all that `mark` stands for is complete: devices use and fill none of what was invalidated. Asked, on any
-    /// CPU, until it says yes, before a flush is over. It does not wait: quell serves requests for its CPU between two
-    /// questions, and quell_batch_poll asks once. NULL: it is complete when `start_secondary` has returned.
+    /// Returns whether everything that `mark` stands for is complete: devices use and fill no invalidated translation.
+    /// quell calls it on any CPU until it returns true; only then is a flush over. It must not wait: between two calls
+    /// quell serves requests for its CPU, and quell_batch_poll calls it once. NULL means that invalidations are
+    /// complete when `start_secondary` returns.
     pub secondary_is_done: Option<extern "C" fn(mark: u64) -> bool>,
-    /// This CPU has answered requests while a flush is in flight (quell_batch_start): the kernel may wake, or queue,
-    /// the code that calls quell_batch_poll. It may be called without need, but never too early. Interrupts are masked.
+    /// Called when this CPU has answered requests while a flush is in flight (quell_batch_start). The kernel may wake
+    /// or queue the code that calls quell_batch_poll. There may be needless calls, but none comes too early. Interrupts
+    /// are masked.
     pub flush_answered: Option<extern "C" fn()>,
-    /// This CPU has waited for CPU `target` for `turns` turns of quell_hw_relax: a kernel may report a hang. Called
-    /// after 65536 turns, and each time that their number has doubled. `target` does not answer, or it goes on running
-    /// a space that ends (quell_space_retire). The wait goes on when it returns.
+    /// Called when this CPU has waited for CPU `target` for `turns` turns of quell_hw_relax, so that a kernel can
+    /// report a hang. Called after 65536 turns, and whenever their number has doubled. `target` doesn't answer, or it
+    /// still runs a space that is being retired (quell_space_retire). The wait continues when the function returns.
     pub waits_long: Option<extern "C" fn(target: u32, turns: u64)>,
 }
 
-/// The state of CPUs that do not lie in one array: where each is.
+/// The address of each CPU's state, if the states are not one array.
 pub(crate) type Places = &'static [&'static PerCpu<'static, Machine>];
 
-/// The machine that the functions make.
+/// The machine that the embedder's functions form.
 pub struct Machine {
     features: Features,
     hooks: quell_hooks,
     /// Empty if the state of the CPUs is one array.
     places: Places,
-    /// How many words of a set of CPUs have CPUs of the engine.
+    /// How many words of a CPU set cover CPUs of the engine.
     words: usize,
 }
 
 impl Machine {
-    /// The machine, with the features, the further functions, the places of state and the number of CPUs that the
-    /// embedder has named.
+    /// Creates the machine from what the embedder has named in `quell_setup`.
     pub(crate) const fn new(
         features: Features,
         hooks: quell_hooks,
@@ -233,20 +234,20 @@ impl Machine {
         }
     }
 
-    /// Whether the embedder says how a CPU forgets what it has fetched.
+    /// Returns whether the embedder provides `synchronize_text`.
     pub(crate) const fn synchronizes_text(&self) -> bool {
         self.hooks.synchronize_text.is_some()
     }
 }
 
-/// What sends the machine's broadcasts.
+/// The type that sends the machine's broadcasts.
 #[cfg(feature = "broadcast")]
 type Broadcasts = Machine;
-/// There are none.
+/// The machine has no broadcasts.
 #[cfg(not(feature = "broadcast"))]
 type Broadcasts = quell::NoBroadcasts;
 
-/// The mechanisms that the library was built with.
+/// Returns the mechanisms that the library was built with.
 const fn compiled_in() -> Policy {
     let mut policy = Policy::BASELINE;
     if cfg!(feature = "batch") {
@@ -267,7 +268,8 @@ const fn compiled_in() -> Policy {
     policy
 }
 
-// SAFETY: every guarantee is passed on to the embedder's function of the same name, whose documentation asks for it.
+// SAFETY: each function calls the embedder's function of the same name, whose documentation demands the same
+// guarantees.
 unsafe impl Hardware for Machine {
     const MECHANISMS: Policy = compiled_in();
     const HAS_SECONDARY: bool = cfg!(feature = "secondary");
@@ -283,7 +285,7 @@ unsafe impl Hardware for Machine {
         if !CHECKED {
             return CpuId(cpu as u16);
         }
-        // A number that does not fit is no CPU of any engine, and must not become one by being cut off.
+        // A number that doesn't fit belongs to no engine's CPU; truncating it could turn it into one that does.
         CpuId(cpu.try_into().unwrap_or(u16::MAX))
     }
 
@@ -335,12 +337,12 @@ unsafe impl Hardware for Machine {
             // SAFETY: the pointer is to words that outlive the call, and the function reads none beyond.
             return unsafe { quell_hw_interrupt(targets.words().as_ptr().cast()) };
         }
-        // No more words than have CPUs: filling the others takes longer than all else here.
+        // Writes only the words that cover CPUs: filling the others would take longer than everything else here.
         let mut set = MaybeUninit::<quell_cpu_set>::uninit();
         let bits = set.as_mut_ptr().cast::<u64>();
         for index in 0..self.words {
             let word = targets.words().get(index).copied().unwrap_or_default();
-            // SAFETY: an engine has no more CPUs than the set has places, so the word lies in it.
+            // SAFETY: an engine has no more CPUs than the set has bits, so the word lies within the set.
             unsafe { bits.add(index).write(word) };
         }
         // SAFETY: the pointer is to a value that outlives the call, and the function reads no word beyond.
@@ -366,7 +368,7 @@ unsafe impl Hardware for Machine {
     }
 
     fn synchronize_text(&self) {
-        // `quell_synchronize_text` alone asks for it, and not without the function.
+        // Only `quell_synchronize_text` asks for it, and it refuses if there is no function.
         if let Some(synchronize) = self.hooks.synchronize_text {
             synchronize();
         }
@@ -438,5 +440,5 @@ impl quell::Broadcast for Machine {
     }
 }
 
-// What C sees of a set is what it declares.
+// The set that C reads has the size that the header declares.
 const _: () = assert!(size_of::<quell_cpu_set>() == MAX_CPUS / 8);

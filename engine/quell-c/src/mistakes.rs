@@ -1,14 +1,14 @@
-//! Mistakes on purpose, so that a kernel's tests can show that they notice.
+//! Deliberate mistakes, so that a kernel's tests can show that they notice them.
 //!
-//! A library that is built in the instrumented copy of the workspace (`search/mutants`) makes the mistake that
-//! [`quell_leave_out`] names. Every other one makes none, and asks nothing.
+//! Only a library that was built in the instrumented copy of the workspace (`search/mutants`) makes the mistake that
+//! [`quell_leave_out`] names. Every other library contains neither mistakes nor checks for them.
 
 use crate::status::{answer, quell_status};
 use core::ffi::c_char;
 
-/// From now on the engine makes this mistake, by the name of its mutant (`quell explore --list` has the names): a test
-/// can show so that it notices. QUELL_STATUS_UNSUPPORTED in a library that was not built in the copy that holds the
-/// mutants, QUELL_STATUS_VALUE if there is no such mutant.
+/// Makes the engine contain a mutant from now on, so that a test can show that it notices the mistake. `quell explore
+/// --list` lists the names. QUELL_STATUS_UNSUPPORTED if the library was not built with mutants, QUELL_STATUS_VALUE if
+/// there is no mutant of this name.
 ///
 /// Context: any, before the first engine is made.
 ///
@@ -36,6 +36,6 @@ pub unsafe extern "C" fn quell_leave_out(name: *const c_char) -> quell_status {
     })
 }
 
-/// The longest name of a mutant.
+/// The most bytes in a mutant's name.
 #[cfg(quell_mutants)]
 const LONGEST: usize = 64;

@@ -1,16 +1,16 @@
-//! The way out for a panic, where there is no operating system below.
+//! Handles panics in a library without an operating system below.
 //!
-//! A panic means a broken promise of the embedder's: a CPU that, in the middle of a batch, has a number that there is
-//! none of, a wait where `quell_hw_may_wait` says no, memory that was overwritten. Nothing is undone and no lock of
-//! quell's is left held, but the translations of this machine are in an unknown state: the kernel stops.
+//! A panic means that the embedder broke a promise. For example, `quell_hw_this_cpu` gave a wrong number in the middle
+//! of a batch, a call waited although `quell_hw_may_wait` returned false, or memory was overwritten. Nothing is undone.
+//! quell holds no lock afterwards, but the TLBs are in an unknown state, so the kernel must stop.
 
 use core::ffi::c_char;
 
 unsafe extern "C" {
-    /// Called when quell finds a promise broken: `message` has `length` bytes in UTF-8 and a zero byte behind them, and
+    /// Called when quell detects a broken promise. `message` has `length` bytes of UTF-8, followed by a zero byte, and
     /// names the place in quell's source. Must not return; if it does, this CPU spins for ever. It may be called on
     /// several CPUs at once, with interrupts on or off. A library that was built for an operating system does not call
-    /// it: there a panic is printed and the process aborts.
+    /// it: it prints the panic and aborts the process.
     pub fn quell_panic(message: *const c_char, length: usize);
 }
 

@@ -1,13 +1,13 @@
-//! The memory that the embedder places: its types as C sees them, their sizes, and the way from a pointer to what
-//! lies there. Every pointer to such memory is converted here: the file is long because each type has a declaration, a
-//! size and a way in.
+//! The memory that the embedder provides: its types in C, their sizes, and the conversion of pointers to their content.
+//! Every pointer to such memory is converted here. The file is long because each type has a declaration, a size and a
+//! conversion.
 //!
-//! The sizes are those of the engine's types on a 64-bit machine. Each is asserted where its type is declared: what
-//! does not fit does not compile.
+//! The sizes are those of the engine's types on a 64-bit machine. Assertions beside the declarations keep a type that
+//! doesn't fit from compiling.
 //!
-//! Misuse that the content shows cheaply is refused: memory that is zero, and memory whose content was ended, holds
-//! nothing and is refused. Memory with any other content is what its owner says it is. A library that was built with
-//! QUELL_UNCHECKED=1 takes its owner's word for all of it, but where an engine is made.
+//! Misuse that is cheap to detect is refused: zeroed memory, and memory whose object was ended. Any other content is
+//! trusted to be an object of the pointer's type. A library that was built with QUELL_UNCHECKED=1 checks only when it
+//! makes an engine.
 
 use crate::capacity::{CHECKED, QUELL_BATCH_SPACES};
 use crate::machine::Machine;
@@ -51,75 +51,74 @@ pub const QUELL_DEFERRED_FLUSH_SIZE: usize = 8;
 pub const QUELL_COALESCED_SIZE: usize = 16;
 /// Bytes of a `struct quell_stamp`.
 pub const QUELL_STAMP_SIZE: usize = 8;
-/// The alignment of what CPUs share, a cache line: engine, CPU, slot, ledger entry and space.
+/// The alignment of the types that CPUs share, a cache line: engine, CPU, slot, ledger entry and space.
 pub const QUELL_LINE_ALIGN: usize = 64;
-/// The alignment of batch, deferred flush, joined flushes, stamp and plan.
+/// The alignment of the other types: batch, deferred flush, coalesced flush, stamp and plan.
 pub const QUELL_WORD_ALIGN: usize = 8;
 
-/// The engine of a machine. Place it zeroed; quell_engine_new makes it. It stays where it is.
+/// The engine of a machine. Start with zeroed memory; quell_engine_new makes the engine. It must not move.
 #[repr(C, align(64))]
 pub struct quell_engine {
     opaque: [u8; QUELL_ENGINE_SIZE],
 }
 
-/// The engine's state for one CPU. An array of them goes to quell_engine_new, which initialises it.
+/// The engine's state for one CPU. Pass an array of them to quell_engine_new, which initialises it.
 #[repr(C, align(64))]
 pub struct quell_cpu {
     opaque: [u8; QUELL_CPU_SIZE],
 }
 
-/// The engine's memory for one tag of one CPU, where more than eight are wanted. An array of them goes to
+/// The engine's memory for one tag of one CPU, if each CPU is to have more than eight. Pass an array of them to
 /// quell_engine_new, which initialises it.
 #[repr(C, align(64))]
 pub struct quell_slot {
     opaque: [u8; QUELL_SLOT_SIZE],
 }
 
-/// The memory of one batch that defers its flush (S3). An array of them goes to quell_engine_new, which initialises it.
+/// The memory of one batch's deferred flush (S3). Pass an array of them to quell_engine_new, which initialises it.
 #[repr(C, align(64))]
 pub struct quell_ledger_entry {
     opaque: [u8; QUELL_LEDGER_ENTRY_SIZE],
 }
 
-/// An address space. quell_space_new makes it. It stays where it is until it is retired; then its memory is zero.
+/// An address space. quell_space_new makes it. It must not move until it is retired; then its memory is zero.
 #[repr(C, align(64))]
 pub struct quell_space {
     opaque: [u8; QUELL_SPACE_SIZE],
 }
 
-/// A batch: entries that changed and the frames behind them. Best on the stack; quell_batch_begin makes it.
+/// A batch: changed entries and the frames behind them. Best kept on the stack. quell_batch_begin makes it.
 #[repr(C, align(8))]
 pub struct quell_batch {
     opaque: [u8; QUELL_BATCH_SIZE],
 }
 
-/// What a frame defers: one word in the embedder's frame table. Zeroed memory is a deferred flush that has no deferred
-/// flush, and a deferred flush has no deferred flush exactly while it is zero.
+/// The deferred flush of one frame: a word in the embedder's frame table. It is zero exactly while the frame has no
+/// deferred flush, so zeroed memory is a valid start.
 #[repr(C, align(8))]
 pub struct quell_deferred_flush {
     opaque: [u8; QUELL_DEFERRED_FLUSH_SIZE],
 }
 
-/// The flushes of one space that tasks share, beside that space and for it alone. Zeroed memory is one that nobody has
-/// asked yet.
+/// The full flushes that tasks share for one space. Keep one beside each space. Zeroed memory is a valid start.
 #[repr(C, align(8))]
 pub struct quell_coalesced {
     opaque: [u8; QUELL_COALESCED_SIZE],
 }
 
-/// When the flush of a batch began to be deferred: a number of 64 bits in the machine's order of bytes, larger for each
-/// later deferred flush of an engine. Zero is no such moment.
+/// The time at which a batch's flush was deferred: a 64-bit number in native byte order that grows with each deferred
+/// flush of an engine. Zero is not a valid time.
 #[repr(C, align(8))]
 #[derive(Clone, Copy)]
 pub struct quell_stamp {
     opaque: [u8; QUELL_STAMP_SIZE],
 }
 
-/// A type of the header, and what lies in its memory.
+/// A type of the header, with the type of its content.
 pub(crate) trait Place: Sized {
-    /// What lies there.
+    /// The type of the content.
     type Content;
-    /// Evaluated where a pointer is converted.
+    /// Asserts that the content fits; evaluated where a pointer is converted.
     const FITS: () = assert!(
         size_of::<Self::Content>() <= size_of::<Self>()
             && align_of::<Self::Content>() <= align_of::<Self>(),
@@ -152,7 +151,7 @@ impl Place for quell_stamp {
     type Content = Stamp;
 }
 
-// A size that is too large costs memory on every machine, and one that is wrong is noticed nowhere else.
+// A size that is too large costs memory on every machine, and nothing else detects a wrong one.
 macro_rules! sized {
     ($($place:ty = $size:ident / $align:ident),*) => {$(
         const _: () = assert!(size_of::<$place>() == $size && align_of::<$place>() == $align);
@@ -176,7 +175,7 @@ sized! {
     quell_stamp = QUELL_STAMP_SIZE / QUELL_WORD_ALIGN
 }
 
-/// The memory of something, whether it was made or not.
+/// Converts a pointer to memory that may hold no object yet.
 ///
 /// # Errors
 /// If the pointer is NULL or not aligned.
@@ -187,7 +186,7 @@ pub(crate) fn room<P: Place>(place: *mut P) -> Result<*mut P::Content, quell_sta
     Ok(place.cast())
 }
 
-/// Nothing, for a pointer that may be used: in every library, where an engine is made.
+/// Checks a pointer in every library. Used where an engine is made.
 ///
 /// # Errors
 /// If it is NULL or not aligned.
@@ -201,7 +200,7 @@ pub(crate) fn examine<T>(place: *const T) -> Result<(), quell_status> {
     Ok(())
 }
 
-/// Nothing, for a pointer that may be used, and for any in a library that does not look for misuse.
+/// Checks a pointer in a library that checks for misuse.
 ///
 /// # Errors
 /// As [`examine`].
@@ -210,7 +209,7 @@ pub(crate) fn reject<T>(place: *const T) -> Result<(), quell_status> {
     if CHECKED { examine(place) } else { Ok(()) }
 }
 
-/// What lies in memory that was initialised.
+/// Refers to the content of initialised memory.
 ///
 /// # Errors
 /// If the pointer is NULL or not aligned.
@@ -227,10 +226,10 @@ pub(crate) unsafe fn content<'a, P: Place>(
     Ok(unsafe { &*content })
 }
 
-/// What stands in memory that holds an engine: an arbitrary word that zeroed memory does not have.
+/// Marks memory that holds an engine: an arbitrary number other than zero.
 const SEAL: u64 = 0x0071_7565_6c6c_0a01;
 
-/// An engine, and what the interface knows of it besides. The seal says whether the rest is initialised.
+/// An engine with the interface's own data about it. The seal tells whether the rest is initialised.
 pub(crate) struct Made {
     seal: AtomicU64,
     pub(crate) cpus: usize,
@@ -241,7 +240,7 @@ pub(crate) struct Made {
 }
 
 impl Made {
-    /// Whether memory that was zeroed, or held an engine, holds one with a CPU online.
+    /// Returns whether this memory, which was zeroed or held an engine, holds one with a CPU online.
     ///
     /// # Safety
     /// It is initialised.
@@ -251,13 +250,13 @@ impl Made {
         seal.load(Ordering::Acquire) == SEAL && online.load(Ordering::Acquire) != 0
     }
 
-    /// Makes an engine in its place, for so many CPUs; `with` makes the engine on the machine.
+    /// Makes an engine for `cpus` CPUs in its place; `with` makes the engine on the machine.
     ///
     /// # Errors
     /// Those of `with`; then there is no engine.
     ///
     /// # Safety
-    /// `room` is memory for a `Made`, which is not moved and not used otherwise from now on.
+    /// `room` is memory for a `Made` that is not moved or used otherwise from now on.
     pub(crate) unsafe fn make(
         room: *mut Made,
         cpus: usize,
@@ -277,15 +276,15 @@ impl Made {
         Ok(())
     }
 
-    /// The engine.
+    /// The engine on C's machine.
     #[inline]
     pub(crate) fn engine(&self) -> &CEngine {
-        // SAFETY: there is no `&Made` without the seal: `made` looks for it, or C vouches for it.
+        // SAFETY: there is no `&Made` without the seal: `made` checks it, or C vouches for it.
         unsafe { self.engine.assume_init_ref() }
     }
 
     /// # Errors
-    /// If the engine has no such CPU as the one that executes the call.
+    /// If the engine does not have this CPU.
     fn this_cpu(&self) -> Result<(), quell_status> {
         if !CHECKED {
             return Ok(());
@@ -294,19 +293,19 @@ impl Made {
         refuse(cpu.index() >= self.cpus, quell_status::Cpu)
     }
 
-    /// The engine, for a CPU that it has a number for, online or not.
+    /// Returns the engine if it has this CPU, online or not.
     ///
     /// # Errors
-    /// If it has none.
+    /// If it does not have this CPU.
     pub(crate) fn on_this_cpu(&self) -> Result<&CEngine, quell_status> {
         self.this_cpu()?;
         Ok(self.engine())
     }
 
-    /// Takes this CPU into the protocol.
+    /// Adds this CPU to the protocol.
     ///
     /// # Errors
-    /// If the engine has no such CPU, or if it is online.
+    /// If the engine does not have this CPU, or if it is online.
     pub(crate) fn go_online(&self) -> Result<(), quell_status> {
         let engine = self.on_this_cpu()?;
         if engine.is_online() {
@@ -317,30 +316,31 @@ impl Made {
         Ok(())
     }
 
-    /// Takes this CPU out of the protocol.
+    /// Removes this CPU from the protocol.
     ///
     /// # Errors
-    /// If the engine has no such CPU, or if it is not online.
+    /// If the engine does not have this CPU, or if it is not online.
     pub(crate) fn go_offline(
         &self,
         current: Option<&AddressSpace<Machine>>,
     ) -> Result<(), quell_status> {
         self.on_online_cpu()?.cpu_offline(current);
-        // Release: the call that makes an engine here next finds this one left.
+        // Release pairs with the Acquire load of `online` in `is_in_use`: an engine is made here again only after this
+        // CPU has left. Lost without it: this CPU's last writes could reach the new engine's memory.
         self.online.fetch_sub(1, Ordering::Release);
         Ok(())
     }
 
-    /// Whether quell_hw_this_cpu names a CPU of the engine's that is online.
+    /// Returns whether the engine has this CPU and it is online.
     pub(crate) fn is_on_online_cpu(&self) -> bool {
-        // Asked in every library.
+        // Checked in every library.
         self.on_this_cpu().is_ok_and(Engine::is_online)
     }
 
-    /// The engine, for a CPU that is online.
+    /// Returns the engine if this CPU is online.
     ///
     /// # Errors
-    /// If the engine has no such CPU, or if it is not online.
+    /// If the engine does not have this CPU, or if it is not online.
     pub(crate) fn on_online_cpu(&self) -> Result<&CEngine, quell_status> {
         let engine = self.on_this_cpu()?;
         if CHECKED {
@@ -350,7 +350,7 @@ impl Made {
     }
 }
 
-/// The engine in this memory, with what is known of it besides.
+/// Returns the engine in this memory, with the interface's own data.
 ///
 /// # Errors
 /// If the pointer is refused, or if there is no engine.
@@ -360,24 +360,24 @@ impl Made {
 /// misuse, the pointer is NULL.
 #[inline]
 pub(crate) unsafe fn made<'a>(place: *const quell_engine) -> Result<&'a Made, quell_status> {
-    // SAFETY: every pattern of bits is a `Made` whose seal says whether there is more.
+    // SAFETY: every pattern of bits is a `Made` whose seal tells whether the rest is initialised.
     let made = unsafe { content(place) }?;
     if CHECKED {
-        // Acquire: what was written before the seal.
+        // Acquire pairs with the Release store of the seal in `make`: the engine is initialised.
         let sealed = made.seal.load(Ordering::Acquire) == SEAL;
         refuse(!sealed, quell_status::NoEngine)?;
     }
     Ok(made)
 }
 
-/// The same, with its state of the CPU that executes the call, which C names.
+/// Returns the engine in this memory, and this CPU's state at `here`.
 ///
 /// # Errors
-/// As [`made`], if the pointer to the state is refused, and if that is another CPU's.
+/// As [`made`]; and if `here` is refused, or is another CPU's state.
 ///
 /// # Safety
-/// As [`made`]; and a state of this engine's CPUs lies at `here`, or, in a library that looks for misuse, whatever is
-/// aligned.
+/// As [`made`]. `here` points to the state of one of this engine's CPUs. In a library that checks for misuse it may be
+/// any pointer.
 #[inline]
 pub(crate) unsafe fn made_here<'a>(
     place: *const quell_engine,
@@ -394,7 +394,7 @@ pub(crate) unsafe fn made_here<'a>(
     Ok((made, unsafe { &*here.cast() }))
 }
 
-/// The engine in this memory.
+/// Returns the engine in this memory.
 ///
 /// # Errors
 /// As [`made`].
@@ -407,10 +407,10 @@ pub(crate) unsafe fn engine<'a>(place: *const quell_engine) -> Result<&'a CEngin
     unsafe { made(place) }.map(Made::engine)
 }
 
-/// The engine in this memory, for code that runs on one of its CPUs.
+/// Returns the engine in this memory, for code that runs on one of its CPUs.
 ///
 /// # Errors
-/// As [`made`], and if quell_hw_this_cpu gives a number that the engine has no CPU for.
+/// As [`made`], and if the engine does not have the CPU that quell_hw_this_cpu names.
 ///
 /// # Safety
 /// As [`made`].
@@ -422,7 +422,7 @@ pub(crate) unsafe fn engine_here<'a>(
     unsafe { made(place) }?.on_this_cpu()
 }
 
-/// The space in this memory.
+/// Returns the space in this memory.
 ///
 /// # Errors
 /// If the pointer is refused, or if there is no space.
@@ -441,7 +441,7 @@ pub(crate) unsafe fn space<'a>(
     Ok(space)
 }
 
-/// The space in this memory, if the pointer is not NULL.
+/// Returns the space in this memory, or `None` if the pointer is NULL.
 ///
 /// # Errors
 /// If there is no space.
@@ -459,7 +459,7 @@ pub(crate) unsafe fn space_if_any<'a>(
     unsafe { space(place) }.map(Some)
 }
 
-/// The deferred flush in this memory.
+/// Returns the deferred flush in this memory.
 ///
 /// # Errors
 /// If the pointer is refused.
@@ -475,7 +475,7 @@ pub(crate) unsafe fn deferred_flush<'a>(
     unsafe { content(place) }
 }
 
-/// The flushes that tasks share in this memory.
+/// Returns the coalesced flushes in this memory.
 ///
 /// # Errors
 /// If the pointer is refused.
@@ -491,7 +491,7 @@ pub(crate) unsafe fn coalesced<'a>(
     unsafe { content(place) }
 }
 
-/// The stamp in this memory.
+/// Returns the stamp in this memory.
 ///
 /// # Errors
 /// If the pointer is refused.
@@ -505,5 +505,5 @@ pub(crate) unsafe fn stamp(place: *const quell_stamp) -> Result<Stamp, quell_sta
     unsafe { content(place) }.copied()
 }
 
-/// The engine.
+/// The engine on C's machine.
 pub(crate) type CEngine = Engine<'static, Machine>;

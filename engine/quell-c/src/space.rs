@@ -1,15 +1,15 @@
-//! Address spaces: making them, ending them, and entries that gained rights.
+//! Makes and retires address spaces, and refreshes entries that gained rights.
 
 use crate::place::{engine, engine_here, quell_engine, quell_space, room, space};
 use crate::status::{answer, quell_status};
 use crate::values::{kernel_entries, quell_range};
 use quell::Frame;
 
-/// Makes an address space whose root table is in frame `root` (its physical address divided by 4096), loaded on no CPU.
-/// `space` is memory of any content that stays where it is until the space has been retired.
+/// Makes an address space that no CPU has loaded. Its root table is in frame `root` (the physical address divided by
+/// 4096). `space` is memory of any content that must not move until the space is retired.
 ///
-/// The root is a table of the machine's format that maps the kernel as every root does, until quell_space_retire has
-/// returned. No other space has this root.
+/// Until quell_space_retire returns, the root is a table in the machine's format that maps the kernel as every root
+/// does. No other space has this root.
 ///
 /// Context: any but an NMI. Does not wait.
 ///
@@ -33,21 +33,22 @@ pub unsafe extern "C" fn quell_space_new(
     })
 }
 
-/// Makes a space of the kernel's own mappings, which every CPU has loaded from the start and for ever: stacks, memory
-/// of `vmalloc`, windows onto I/O memory, the text of modules. Their changes are reported to batches as those of any
-/// other space. The initiator of a flush asks every CPU that is online, but for those between quell_enter_user and
-/// quell_enter_kernel, and waits until each has flushed. `entries` is an `enum quell_kernel_entries`: what TLBs keep of
-/// these mappings. A kernel may have several such spaces. `space` is memory of any content that stays where it is for
-/// ever: a kernel space is not retired.
+/// Makes a space for the kernel's own mappings, which every CPU has loaded for ever. For example: stacks, `vmalloc`
+/// memory, I/O mappings, module text. Their changes are reported to batches like those of any other space. The
+/// initiator of a flush asks every online CPU, except those between quell_enter_user and quell_enter_kernel, and waits
+/// until each has flushed. A kernel may have several such spaces.
 ///
-/// The root in frame `root` maps the kernel. With QUELL_KERNEL_ENTRIES_GLOBAL all entries that are reported with this
-/// space are global; with QUELL_KERNEL_ENTRIES_TAGGED they may be or not. quell_hw_invalidate handles
+/// `entries` is an `enum quell_kernel_entries`. `space` is memory of any content that must never move: a kernel space
+/// can't be retired.
+///
+/// The root in frame `root` maps the kernel. With QUELL_KERNEL_ENTRIES_GLOBAL every entry that is reported with this
+/// space is global; with QUELL_KERNEL_ENTRIES_TAGGED an entry may or may not be. quell_hw_invalidate must handle
 /// QUELL_INVALIDATE_KIND_KERNEL and QUELL_INVALIDATE_KIND_EVERYTHING.
 ///
-/// The kernel may unmap a range that it uses no more with quell_batch_finish_deferred, whatever its rights were: it
-/// gives the addresses out again after quell_flush_until, the frames after quell_flush_before_reuse.
+/// The kernel may unmap a range that it no longer uses with quell_batch_finish_deferred, whatever its rights were. It
+/// may use the addresses again after quell_flush_until, and the frames after quell_flush_before_reuse.
 ///
-/// Refuses an `entries` that is none of the enumeration.
+/// Refuses an `entries` that is not in the enumeration.
 ///
 /// Context: any but an NMI. Does not wait.
 ///
@@ -72,16 +73,17 @@ pub unsafe extern "C" fn quell_kernel_space_new(
     })
 }
 
-/// Ends a space in which no user thread will ever run again: makes every CPU leave its root. On return no walker reads
-/// its tables, and they, the root included, may be freed; the memory of the space is zero, and its owner's again.
+/// Retires a space in which no user thread will ever run again: makes every CPU leave its root. On return no walker
+/// reads its tables, so they may be freed, the root included. The space's memory is zero, and belongs to the caller
+/// again.
 ///
-/// It does not wait for a CPU that the engine made leave the space before. So when it returns, no CPU may be in
-/// quell_switch_to or quell_cpu_offline with this space as `from`, and none may make such a call later: it
-/// writes to the memory of the space. A kernel that counts the CPUs that loaded the space last calls this
-/// when the count is zero.
+/// It doesn't wait for a CPU that the engine made leave the space earlier. So when it returns, no CPU may be in
+/// quell_switch_to or quell_cpu_offline with this space as `from`, and none may make such a call later, because the
+/// call writes to the space's memory. A kernel can count the CPUs that loaded this space last, and call this when the
+/// count is zero.
 ///
-/// Refuses a space that this CPU runs (switch away, or enter lazy mode first), one that an unfinished batch was told
-/// of, and one of the kernel's, which has no end.
+/// Refuses a space that this CPU runs (switch away or enter lazy mode first), a space with changes in an unfinished
+/// batch, and a kernel space.
 ///
 /// Context: interrupts on or off. May wait.
 ///
@@ -111,7 +113,7 @@ pub unsafe extern "C" fn quell_space_retire(
     })
 }
 
-/// The name of a space, which no other space of the engine ever has; 0 for memory without a space.
+/// Returns the id of a space, which no other space of the engine ever has. 0 for memory without a space.
 ///
 /// Context: any.
 ///
@@ -123,8 +125,8 @@ pub unsafe extern "C" fn quell_space_id(space: *const quell_space) -> u64 {
     unsafe { self::space(space) }.map_or(0, |space| space.id().0)
 }
 
-/// Whether an unfinished batch was told of a space; then quell_space_retire refuses it. False for memory without a
-/// space.
+/// Returns whether an unfinished batch has changes of a space; then quell_space_retire refuses it. False for memory
+/// without a space.
 ///
 /// Context: any.
 ///
@@ -136,7 +138,7 @@ pub unsafe extern "C" fn quell_space_is_in_batch(space: *const quell_space) -> b
     unsafe { self::space(space) }.is_ok_and(|space| space.is_in_batch())
 }
 
-/// The frame of a space's root table; 0 for memory without a space.
+/// Returns the frame of a space's root table. 0 for memory without a space.
 ///
 /// Context: any.
 ///
@@ -148,9 +150,9 @@ pub unsafe extern "C" fn quell_space_root(space: *const quell_space) -> u64 {
     unsafe { self::space(space) }.map_or(0, |space| space.root().0)
 }
 
-/// Makes this CPU, if it has `space` loaded, forget the translations of a range that has *gained* rights: after a
-/// fault, on machines whose TLBs keep an entry that refused an access. Other CPUs notice by faults of their own. Not
-/// for changes that need a flush.
+/// Drops this CPU's translations of a range of `space` that has *gained* rights, if the space is loaded. For use after
+/// a fault, on machines whose TLBs keep an entry that refused an access. Other CPUs find out by faults of their own.
+/// Not for changes that need a flush.
 ///
 /// Context: any but an NMI. Does not wait.
 ///

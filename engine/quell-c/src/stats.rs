@@ -1,4 +1,4 @@
-//! Why and how often: the engine's counters by number and by name.
+//! The engine's counters, by number and by name.
 
 use crate::place::{engine, quell_engine};
 use crate::status::{answer, quell_status};
@@ -6,10 +6,10 @@ use crate::text::terminated;
 use core::ffi::c_char;
 use quell::{Counter, CpuId, Stats};
 
-/// How many counters there are.
+/// The number of counters.
 pub const QUELL_COUNTERS: usize = 40;
 
-/// What is counted, each on its own CPU: a sum of CPUs is not one moment in time.
+/// Names the counters. Each CPU counts for itself, so a sum over CPUs is not a snapshot of one moment.
 #[repr(C)]
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum quell_counter {
@@ -27,7 +27,7 @@ pub enum quell_counter {
     SkippedLeft,
     /// Targets left out because they are offline.
     SkippedOffline,
-    /// Flushes that no other CPU had to hear of.
+    /// Flushes that had no other target.
     SkippedNoTarget,
     /// Requests taken for a space that the CPU no longer runs.
     IgnoredOtherSpace,
@@ -39,19 +39,19 @@ pub enum quell_counter {
     FlushedRanges,
     /// Flushes of a whole tag.
     FlushedFull,
-    /// Requests that became a whole tag because their ranges had too many strides.
+    /// Requests that became a flush of a whole tag because their ranges had too many strides.
     EscalatedLength,
-    /// Requests that became a whole tag because two initiators met at a target.
+    /// Requests that became a flush of a whole tag because two initiators met at a target.
     EscalatedContention,
-    /// Requests that became a whole tag because the target had missed one.
+    /// Requests that became a flush of a whole tag because the target had missed one.
     EscalatedGap,
-    /// Changes that no batch counts: a space too many in one batch, or a batch too many of one space.
+    /// Changes for which a batch had no place: too many spaces in one batch, or too many batches of one space.
     EscalatedBatch,
     /// Waits for a target's acknowledgement.
     Waited,
-    /// Of these, waits that were content with the receipt.
+    /// Of these, waits for a receipt only.
     WaitedReceipt,
-    /// Own requests served before their interrupt came: in a wait, or as the handler looked again.
+    /// Requests that a CPU served before their interrupt arrived, in a wait or by a second look in the handler.
     ServedEarly,
     /// Broadcast invalidations sent.
     Broadcasts,
@@ -67,31 +67,31 @@ pub enum quell_counter {
     SwitchTagTaken,
     /// System-wide tag rollovers.
     Rollovers,
-    /// Batches whose flush is deferred until reuse.
+    /// Batches whose flush was deferred until reuse.
     FlushesDeferred,
-    /// Batches that could not defer because the ledger was full.
+    /// Batches whose flush could not be deferred because the ledger was full.
     DeferralsRefused,
-    /// Frames reused whose deferred flush had been paid by other flushes.
+    /// Frames reused whose deferred flush other flushes had already made.
     ReusedFree,
-    /// Payments made for a reuse.
+    /// Deferred flushes made before a frame was reused.
     FlushedForReuse,
-    /// Payments made because an entry or a slot was about to be filled again.
+    /// Deferred flushes made before an entry or a slot was filled again.
     FlushedForRefill,
-    /// Payments made by a later observer that met a cleared entry.
+    /// Deferred flushes made for a later observer that found a cleared entry.
     FlushedPending,
-    /// Payments made by a switch to an with a deferred flush space.
+    /// Deferred flushes made by a switch to a space that had one.
     FlushedBySwitch,
-    /// Payments made in the background.
+    /// Deferred flushes made in the background.
     FlushedInBackground,
-    /// CPUs that a payment found flushed already.
+    /// CPUs that had already flushed when a deferred flush was made.
     FoundFlushed,
     /// Flushes by which a CPU caught up with the flush clock before an initiator asked it to.
     CaughtUp,
-    /// Frames taken back by the page they belonged to.
+    /// Frames reinstated for the page that they belonged to.
     Reinstated,
-    /// Targets left out because they are virtual CPUs that do not run.
+    /// Targets left out because they are virtual CPUs that are not running.
     SkippedNotRunning,
-    /// Flushes of everything that another task has made for this one.
+    /// Full flushes that another task made for this one.
     Coalesced,
 }
 
@@ -173,7 +173,8 @@ fn text<const N: usize>(texts: &'static [[u8; N]; QUELL_COUNTERS], counter: u32)
     }
 }
 
-/// The name of a counter (`enum quell_counter`) in reports, ended with a zero byte; NULL if there is none.
+/// Returns the name of a counter (`enum quell_counter`) in reports, ended with a zero byte. NULL if there is no such
+/// counter.
 ///
 /// Context: any.
 #[unsafe(no_mangle)]
@@ -181,7 +182,7 @@ pub extern "C" fn quell_counter_label(counter: u32) -> *const c_char {
     text(&LABELS, counter)
 }
 
-/// What a counter counts, in a sentence, ended with a zero byte; NULL if there is none.
+/// Returns a sentence that says what a counter counts, ended with a zero byte. NULL if there is no such counter.
 ///
 /// Context: any.
 #[unsafe(no_mangle)]
@@ -192,7 +193,7 @@ pub extern "C" fn quell_counter_meaning(counter: u32) -> *const c_char {
 /// Writes the counters to QUELL_COUNTERS numbers at `counts`.
 ///
 /// # Safety
-/// There is room for them, or `counts` is NULL.
+/// `counts` has room for them, or is NULL.
 unsafe fn write(stats: &Stats, counts: *mut u64) -> Result<(), quell_status> {
     if counts.is_null() {
         return Err(quell_status::Null);
@@ -204,8 +205,8 @@ unsafe fn write(stats: &Stats, counts: *mut u64) -> Result<(), quell_status> {
     Ok(())
 }
 
-/// Writes the counters of all CPUs together to `counts`, which has room for QUELL_COUNTERS numbers and is indexed by
-/// `enum quell_counter`. They only grow, and wrap around.
+/// Writes the counters, summed over all CPUs, to `counts`. It has room for QUELL_COUNTERS numbers and is indexed by
+/// `enum quell_counter`. Counters only grow, and wrap around.
 ///
 /// Context: any.
 ///
@@ -220,7 +221,7 @@ pub unsafe extern "C" fn quell_stats(
     answer(|| unsafe { write(&self::engine(engine)?.stats(), counts) })
 }
 
-/// As quell_stats, for one CPU, online or not.
+/// Writes the counters of one CPU, online or not, as quell_stats does.
 ///
 /// Refuses a CPU that the engine has no number for.
 ///

@@ -1,9 +1,9 @@
-//! What a function answers: a code, and a text for each.
+//! The status codes that functions return, and a text for each.
 
 use crate::capacity::CHECKED;
 use core::ffi::c_char;
 
-/// What came of a call. Everything but `QUELL_STATUS_OK` is a refusal: nothing was done.
+/// The result of a call. Everything but `QUELL_STATUS_OK` is a refusal: the call did nothing.
 #[repr(C)]
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum quell_status {
@@ -27,7 +27,7 @@ pub enum quell_status {
     NoBatch,
     /// There is no plan for zeroing in this memory: it was not made.
     NoPlan,
-    /// quell_hw_this_cpu gave a number that the engine has no CPU for.
+    /// The engine does not have the CPU that quell_hw_this_cpu names, or `here` is another CPU's state.
     Cpu,
     /// This CPU is not online.
     Offline,
@@ -35,20 +35,20 @@ pub enum quell_status {
     Online,
     /// This CPU runs the space.
     Running,
-    /// A batch that was told of the space is not finished.
+    /// An unfinished batch has changes of the space.
     InBatch,
-    /// The batch has room for no more frames: finish it, then report again.
+    /// The batch can take no more frames: finish it, then report again.
     Full,
-    /// The range is empty, is no whole number of strides, or ends beyond the address space.
+    /// The range is empty, is not a whole number of strides, or ends beyond the address space.
     Range,
-    /// A number that the header has no name for, where it names an enumeration.
+    /// A number is not in the enumeration that the header names.
     Value,
-    /// The flush of the batch was started: quell_batch_finish ends it.
+    /// The batch's flush was started: call quell_batch_finish.
     InFlight,
 }
 
 impl quell_status {
-    /// What it means, in a line.
+    /// Returns its meaning in one line.
     const fn text(self) -> &'static core::ffi::CStr {
         match self {
             quell_status::Ok => c"done",
@@ -61,39 +61,39 @@ impl quell_status {
             quell_status::Unsupported => {
                 c"the engine does not run on such a machine: see quell_setup.message"
             }
-            quell_status::NoEngine => c"no engine was made in this memory: quell_engine_new does",
+            quell_status::NoEngine => c"there is no engine in this memory: call quell_engine_new first",
             quell_status::NoSpace => {
-                c"no space was made in this memory, or it was retired: quell_space_new makes one"
+                c"there is no space in this memory, or it was retired: call quell_space_new first"
             }
             quell_status::NoBatch => {
-                c"no batch was begun in this memory: quell_batch_begin does"
+                c"there is no batch in this memory: call quell_batch_begin first"
             }
-            quell_status::NoPlan => c"no plan was made in this memory: quell_zero_plan_new does",
+            quell_status::NoPlan => c"there is no plan in this memory: call quell_zero_plan_new first",
             quell_status::Cpu => {
-                c"quell_hw_this_cpu gave a number that the engine has no CPU for, or that is not the CPU of `here`"
+                c"the engine does not have the CPU that quell_hw_this_cpu names, or `here` is another CPU's state"
             }
-            quell_status::Offline => c"this CPU is not online: quell_cpu_online comes first",
-            quell_status::Online => c"a CPU is online already: quell_cpu_offline comes first",
+            quell_status::Offline => c"this CPU is not online: call quell_cpu_online first",
+            quell_status::Online => c"a CPU is online already: call quell_cpu_offline first",
             quell_status::Running => {
                 c"this CPU runs the space: switch to another first, or enter lazy mode"
             }
-            quell_status::InBatch => c"a batch that was told of the space is not finished",
+            quell_status::InBatch => c"an unfinished batch has changes of the space: finish the batch first",
             quell_status::Full => {
-                c"the batch has room for no more frames: finish it, then report again"
+                c"the batch can take no more frames: finish it, then report again"
             }
             quell_status::Range => {
-                c"the range is empty, is no whole number of strides, or ends beyond the address space"
+                c"the range is empty, is not a whole number of strides, or ends beyond the address space"
             }
             quell_status::Value => {
-                c"a number that the header has no name for, where it names an enumeration"
+                c"a number is not in the enumeration that the header names"
             }
             quell_status::InFlight => {
-                c"the flush of the batch was started: quell_batch_finish ends it"
+                c"the batch's flush was started: call quell_batch_finish"
             }
         }
     }
 
-    /// All of them, in order of their numbers.
+    /// Every status, in the order of the numbers.
     const ALL: [quell_status; 19] = [
         quell_status::Ok,
         quell_status::Null,
@@ -117,8 +117,8 @@ impl quell_status {
     ];
 }
 
-/// The meaning of a status: one line, without a newline, ended with a zero byte, which stays valid for ever. A number
-/// that is no status has a text that says so.
+/// Returns the meaning of a status: one line without a newline, ended with a zero byte, valid for ever. For a number
+/// that is no status, the text says so.
 ///
 /// Context: any.
 #[unsafe(no_mangle)]
@@ -129,16 +129,16 @@ pub extern "C" fn quell_status_text(status: u32) -> *const c_char {
     }
 }
 
-/// Refuses misuse, in a library that looks for it.
+/// Refuses misuse, in a library that checks for it.
 ///
 /// # Errors
-/// `why`, if there is `misuse`.
+/// `why` if there is `misuse`.
 #[inline]
 pub(crate) fn refuse(misuse: bool, why: quell_status) -> Result<(), quell_status> {
     if CHECKED && misuse { Err(why) } else { Ok(()) }
 }
 
-/// The status of what was tried.
+/// Turns a result into a status.
 pub(crate) fn answer(attempt: impl FnOnce() -> Result<(), quell_status>) -> quell_status {
     match attempt() {
         Ok(()) => quell_status::Ok,

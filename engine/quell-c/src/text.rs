@@ -1,4 +1,4 @@
-//! Text that crosses the interface.
+//! Text that passes between C and Rust.
 
 use core::ffi::c_char;
 use core::fmt::{self, Write};
@@ -10,7 +10,7 @@ pub(crate) struct Line<'a> {
 }
 
 impl Line<'_> {
-    /// The line in this memory, empty; or nowhere, if it is NULL or has no bytes.
+    /// Creates an empty line in this memory. It discards text if the memory is NULL or has no bytes.
     ///
     /// # Safety
     /// `text` is memory of `size` bytes that is used for nothing else meanwhile, or NULL.
@@ -18,7 +18,7 @@ impl Line<'_> {
         let bytes = if text.is_null() || size == 0 {
             &mut []
         } else {
-            // SAFETY: as the caller promises. C need not have initialised it: so it is first.
+            // SAFETY: as the caller promises. C need not have initialised the memory, so it is initialised first.
             unsafe {
                 text.cast::<u8>().write_bytes(0, size);
                 core::slice::from_raw_parts_mut(text.cast::<u8>(), size)
@@ -37,7 +37,7 @@ impl Line<'_> {
         }
     }
 
-    /// What was written.
+    /// Returns the bytes that were written.
     #[cfg(target_os = "none")]
     pub(crate) fn as_bytes(&self) -> &[u8] {
         &self.bytes[..self.length]
@@ -59,19 +59,20 @@ impl Write for Line<'_> {
     }
 }
 
-/// The text at `start`, up to its zero byte; `None` if that does not come within `most` bytes, or if it is not UTF-8.
+/// Returns the text at `start`, up to its zero byte. `None` if there is none within `most` bytes, or if the text is not
+/// UTF-8.
 ///
 /// # Safety
 /// The text ends with a zero byte or has more than `most` bytes, and stays as it is for `'a`.
 pub(crate) unsafe fn of_c<'a>(start: *const c_char, most: usize) -> Option<&'a str> {
-    // SAFETY: no byte behind the first zero is read.
+    // SAFETY: no byte after the first zero is read.
     let length = (0..=most).find(|&index| unsafe { *start.add(index) } == 0)?;
     // SAFETY: these bytes were just read.
     let bytes = unsafe { core::slice::from_raw_parts(start.cast::<u8>(), length) };
     core::str::from_utf8(bytes).ok()
 }
 
-/// A text with a zero byte at its end, in an array that is larger than the text.
+/// Copies a text into a larger array, followed by zero bytes.
 pub(crate) const fn terminated<const N: usize>(text: &str) -> [u8; N] {
     assert!(text.len() < N, "a text has outgrown its array");
     let mut bytes = [0; N];

@@ -1,12 +1,12 @@
-//! Small values that cross the interface, and what of them is refused.
+//! Small values that pass between C and Rust, and the checks of them.
 //!
-//! C may pass any number where the header names an enumeration, so functions take numbers, and what is none of the
-//! names is refused here.
+//! C may pass any number where the header names an enumeration. So functions take numbers, and this module refuses
+//! those that are not in the enumeration.
 
 use crate::status::{quell_status, refuse};
 use quell::{KernelEntries, Page, PageRange, PageSize, Purpose, Scope};
 
-/// The size of the entries that map a range.
+/// The page size of the entries that map a range.
 #[repr(C)]
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum quell_stride {
@@ -18,25 +18,24 @@ pub enum quell_stride {
     Huge,
 }
 
-/// What an invalidation reaches besides leaf entries.
+/// Whether an invalidation reaches more than leaf entries.
 #[repr(C)]
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum quell_scope {
     /// Only leaf entries changed: the walker caches may keep upper levels.
     Leaf,
-    /// Page-table pages were unlinked too: the walker caches drop what they know of them, and CPUs that hold the
-    /// space lazily leave it.
+    /// Page-table pages were unlinked too: the walker caches drop them, and CPUs that hold the space lazily leave it.
     Tables,
 }
 
-/// What TLBs keep of the entries of a kernel space.
+/// How TLBs keep the entries of a kernel space.
 #[repr(C)]
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum quell_kernel_entries {
     /// Global entries, one for all tags.
     Global,
-    /// Entries that are not global, or entries of both kinds. TLBs keep the former under each tag that was loaded as
-    /// they were used, so on CPUs with tags of their own a flush costs the entries of all other spaces.
+    /// Entries that are not global, or of both kinds. TLBs keep entries that are not global under each tag that was
+    /// loaded when they were used. So a flush on a CPU with per-CPU tags drops the entries of all other spaces too.
     Tagged,
 }
 
@@ -50,13 +49,12 @@ pub enum quell_purpose {
     Reclaim,
     /// Pages about to move to other frames.
     Migration,
-    /// Clean pages that were mapped read-only everywhere, taken away by reclaim or demotion: the batch may end with
-    /// quell_batch_finish_deferred, so nothing is sent before.
+    /// Clean pages that were mapped read-only everywhere, taken away by reclaim or demotion. The batch may end with
+    /// quell_batch_finish_deferred, so it starts no flush before its end.
     Lazy,
 }
 
-/// A run of virtual pages that are or were mapped with entries of one size. Pages are counted in 4096 bytes, whatever
-/// the stride.
+/// A run of virtual pages that are or were mapped with entries of one size. Pages are 4096 bytes, whatever the stride.
 #[repr(C)]
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct quell_range {
@@ -64,17 +62,17 @@ pub struct quell_range {
     pub start: u64,
     /// How many pages of 4096 bytes, at least one: a multiple of the stride.
     pub pages: u64,
-    /// An `enum quell_stride`: one invalidation per stride covers the range, and drops what translates the first page
-    /// of that stride. Base pages must not be reported in larger strides.
+    /// An `enum quell_stride`. There is one invalidation per stride, and it drops the entry that translates the first
+    /// page of the stride. Don't report base pages in larger strides.
     pub stride: u32,
 }
 
-/// No virtual page has this number or a higher one.
+/// The number of virtual pages; every page's number is lower.
 const PAGES: u64 = 1 << 52;
 
 impl quell_range {
     /// # Errors
-    /// If it is no range of whole strides.
+    /// If it is not a range of whole strides.
     #[inline]
     pub(crate) fn checked(self) -> Result<PageRange, quell_status> {
         let stride = match self.stride {
@@ -158,7 +156,7 @@ pub(crate) fn purpose(number: u32) -> Result<Purpose, quell_status> {
     }
 }
 
-// The numbers above are those of the header.
+// The numbers above equal those in the header.
 const _: () = assert!(
     quell_stride::Huge as u32 == 2
         && quell_scope::Tables as u32 == 1

@@ -1,6 +1,6 @@
-//! Zeroing by extents (S1): a second, small part of the interface, of use without an engine too.
+//! Zeroes memory by extents (S1). This small part of the interface also works without an engine.
 //!
-//! The instructions are `quell_arch`'s, what is cleared when is `quell_zero`'s.
+//! `quell_arch` has the instructions, and `quell_zero` chooses the order.
 
 use crate::place::{Place, QUELL_WORD_ALIGN, content, engine, quell_engine, room, sized};
 use crate::status::{answer, quell_status};
@@ -25,16 +25,16 @@ impl Place for quell_zero_plan {
 
 sized! { quell_zero_plan = QUELL_ZERO_PLAN_SIZE / QUELL_WORD_ALIGN }
 
-/// What stands in memory that holds a plan.
+/// Marks memory that holds a plan.
 const SEAL: u64 = 0x0071_7565_6c6c_0c01;
 
-/// How to zero. The seal says whether there is anything.
+/// A plan. The seal tells whether the rest is initialised.
 pub(crate) struct Planned {
     seal: u64,
     policy: MaybeUninit<ClearPolicy>,
 }
 
-/// The plan in this memory.
+/// Returns the plan in this memory.
 ///
 /// # Errors
 /// If the pointer is refused, or if there is no plan.
@@ -43,7 +43,7 @@ pub(crate) struct Planned {
 /// The memory is initialised, and if it holds a plan, keeps it for as long as `'a`; or, in a library that looks for
 /// misuse, the pointer is NULL.
 unsafe fn planned<'a>(place: *const quell_zero_plan) -> Result<&'a ClearPolicy, quell_status> {
-    // SAFETY: every pattern of bits is a `Planned` whose seal says whether there is more.
+    // SAFETY: every pattern of bits is a `Planned` whose seal tells whether the rest is initialised.
     let planned = unsafe { content(place) }?;
     if planned.seal != SEAL {
         return Err(quell_status::NoPlan);
@@ -52,23 +52,23 @@ unsafe fn planned<'a>(place: *const quell_zero_plan) -> Result<&'a ClearPolicy, 
     Ok(unsafe { planned.policy.assume_init_ref() })
 }
 
-/// Memory that C has mapped at an address; frames count from there.
+/// Memory that C has mapped at an address, which frame numbers count from.
 struct Mapped(*mut u8);
 
 impl Clear for Mapped {
     unsafe fn zero(&self, extent: Extent, strategy: Strategy) {
         let start = self.0.wrapping_add(extent.first.address() as usize);
-        // SAFETY: the caller owns the extent, and the strategy is one that quell_zero_plan_new has found on this
-        // processor and that its caller lets it use.
+        // SAFETY: the caller owns the extent. quell_zero_plan_new found the strategy on this processor, and its caller
+        // allows it.
         unsafe { quell_arch::zero::zero(start, extent.bytes() as usize, strategy) };
     }
 }
 
-/// Plans how memory is zeroed, from the processor's instructions and caches. The policy of `engine` says whether whole
-/// extents are zeroed or single pages, and the longest run; with a NULL `engine` that is whole extents, and 32 MB.
-/// `plan` is memory of any content.
+/// Plans how to zero memory, from the processor's instructions and caches. The policy of `engine` decides whether whole
+/// extents or single pages are zeroed, and how long a run may be. If `engine` is NULL: whole extents, and 32 MB. `plan`
+/// is memory of any content.
 ///
-/// With `vectors`, zeroing may overwrite vector registers: false in a kernel that does not save them.
+/// If `vectors` is set, zeroing may overwrite vector registers: pass false in a kernel that does not save them.
 ///
 /// Context: any but an NMI. Does not wait.
 ///
@@ -110,12 +110,12 @@ pub unsafe extern "C" fn quell_zero_plan_new(
     })
 }
 
-/// Zeroes `bytes` bytes from `start`, ordinary memory of the caller that no other code accesses meanwhile. The page at
-/// `fault`, with its neighbours, is zeroed last and is in the caches afterwards; if `fault` is NULL or outside, all
-/// pages are zeroed around the caches. `preempt`, if not NULL, is called between two runs, and may sleep and return on
-/// another CPU of the same kind. A CPU that acquires what the caller releases afterwards sees the zeroes.
+/// Zeroes `bytes` bytes from `start`: ordinary memory of the caller that no other code accesses meanwhile. The page at
+/// `fault` and its neighbours are zeroed last and are in the caches afterwards. If `fault` is NULL or outside the
+/// memory, zeroing bypasses the caches. `preempt`, if not NULL, is called between two runs, and may sleep and return on
+/// another CPU of the same kind. A later release by the caller makes the zeroes visible to a CPU that acquires it.
 ///
-/// Refuses a `start` that is not a multiple of 4096, and `bytes` that are none or not a multiple of 4096.
+/// Refuses a `start` that is not a multiple of 4096, and `bytes` that is 0 or not a multiple of 4096.
 ///
 /// Context: any but an NMI, and one in which `preempt` may be called. Does not wait.
 ///
