@@ -1,23 +1,24 @@
-//! Batches (S0): one place where entries that changed wait for their flush, and where frames wait with them.
+//! Batches (S0): changed entries that wait for their flush, and the frames behind them.
 //!
-//! A [`Batch`] owns the frames that were unmapped and gives them back as [`Flushed`], the proof that no CPU uses a
-//! translation to them any more (C1), from [`Batch::finish`]; or, with lazy unmap, as [`Deferred`], from
-//! [`Batch::finish_deferred`]: those are not flushed, and go behind a [`DeferredFlush`](crate::Residue). Dropped, a batch flushes
-//! first. The file is long because every way in which frames leave a batch is in it, beside the rules that they share.
+//! A [`Batch`] owns the frames that were unmapped. [`Batch::finish`] returns them as [`Flushed`], the proof that no CPU
+//! uses a translation to them any more (C1). With lazy unmap, [`Batch::finish_deferred`] returns them as [`Deferred`]:
+//! they are not flushed yet, and each needs a [`DeferredFlush`](crate::DeferredFlush). A batch that is dropped flushes
+//! first. The file is long because it contains every way in which frames leave a batch, beside the rules that they
+//! share.
 //!
 //! When the flush happens depends on [`Purpose`] and policy. The changes of one call ([`Purpose::Call`]) are always
-//! flushed once, at its end. Reclaim and migration take pages from many places and many spaces; a simple kernel flushes
-//! at each of them, as soon as its lock is dropped ([`Batch::unlocked`]), and with [`Policy::batch`](crate::Policy)
-//! they wait for the end of the batch as well. On machines whose invalidations are broadcast, those are sent at once
-//! and only their completion waits: one barrier for all, executed by the CPU that sent them, because it completes
-//! nothing else.
+//! flushed once, at its end. Reclaim and migration take pages from many places and many spaces. A simple kernel flushes
+//! after each of them, as soon as its lock is dropped ([`Batch::unlocked`]). With [`Policy::batch`](crate::Policy)
+//! these flushes wait for the end of the batch, too. On machines that broadcast invalidations, the batch sends them at
+//! once and only waits for their completion at its end. One barrier completes them all. The CPU that sent them must
+//! execute it, because a barrier completes only its own CPU's broadcasts.
 //!
-//! Changes are reported under locks, so a report waits for no CPU, ever: a batch flushes a change that it has no place
-//! for at its end, too ([`overflow`](crate::unplaced)).
+//! Changes are reported under locks, so a report never waits for a CPU. If the batch has no place for a change, it
+//! still flushes it at its end ([`overflow`](crate::overflow)).
 //!
-//! While a flush is outstanding the space's deferred flush is not zero; it rises under the table's lock as the
-//! entry is reported, and falls after the flush. A later observer that takes the lock, finds the
-//! entry cleared and would rely on it calls [`Engine::flush_pending`] first, and pays.
+//! Each space counts its pending batches. The count rises under the table's lock when the entry is reported, and falls
+//! after the flush. A later observer that takes the lock, finds the entry cleared and would rely on it calls
+//! [`Engine::flush_pending`] first, which flushes if the count is not zero.
 
 use crate::addr::PageRange;
 use crate::cpu_set::{CpuId, CpuSet};
@@ -37,7 +38,7 @@ use core::marker::PhantomData;
 use core::mem::ManuallyDrop;
 use core::ops::Deref;
 
-/// Why entries change: it decides when the batch flushes.
+/// Why entries change. The purpose decides when the batch flushes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Purpose {
     /// The changes of one call of the program: unmap, protect, fork, a fault.
@@ -46,19 +47,19 @@ pub enum Purpose {
     Reclaim,
     /// Pages about to move to other frames.
     Migration,
-    /// Clean pages that were mapped read-only everywhere, taken away by reclaim or demotion: the
-    /// batch may end with [`Batch::finish_deferred`], so nothing is sent before.
+    /// Clean pages that were mapped read-only everywhere, taken away by reclaim or demotion. The batch may end with
+    /// [`Batch::finish_deferred`], so it sends nothing before.
     Lazy,
 }
 
-/// Entries that changed and frames that were behind them. Made by [`Engine::batch`].
+/// Collects changed entries and the frames behind them. Made by [`Engine::batch`].
 ///
 /// `S` is a reference to an address space (plain or counted), `F` the embedder's type that owns a frame, and `L` the
-/// list in which frames wait, by default with room for 64 in the batch itself. A batch may be finished on another CPU
-/// than the one that filled it; on a machine that broadcasts, it then sends its broadcasts again. A finished batch is
-/// empty and may be filled again.
+/// list in which frames wait, by default with room for 64 in the batch itself. A batch may be finished on a CPU that
+/// did not fill it. On a machine that broadcasts, it then sends its broadcasts again. A finished batch is empty and may
+/// be filled again.
 ///
-/// With 64 frames it is some 1.7 KB, most of it uninitialised: leave it where it is, moving it costs more than a flush.
+/// With 64 frames it takes some 1.7 KB, most of it uninitialised. Avoid moving it: that costs more than a flush.
 #[must_use = "a batch must be finished; dropped, it flushes at once"]
 pub struct Batch<'e, 'm, H: Hardware, S, F, L: FrameList<F> = InPlace<F>, const N: usize = SPACES>
 where
@@ -66,8 +67,8 @@ where
 {
     pub(crate) unflushed: Unflushed<'e, 'm, H, S, N>,
     pub(crate) frames: L,
-    /// An [`Deferred`] has the frames, whose translations CPUs may still use. If this is still set when there is no
-    /// such value, the embedder has forgotten it ([`core::mem::forget`]): then the frames are leaked.
+    /// Set while a [`Deferred`] has the frames, whose translations CPUs may still use. If it is still set after that
+    /// value is gone, the embedder has forgotten the value ([`core::mem::forget`]). The frames are leaked then.
     borrowed: bool,
     frame: PhantomData<F>,
 }
@@ -78,7 +79,7 @@ where
     S: Deref<Target = AddressSpace<H>>,
     L: FrameList<F>,
 {
-    /// Flushes what is left, and drops the frames then. If it panics instead of flushing, they are leaked.
+    /// Flushes the remaining changes, then drops the frames. If it panics instead of flushing, the frames are leaked.
     #[inline]
     fn drop(&mut self) {
         self.lose_borrowed();
@@ -90,7 +91,7 @@ where
     }
 }
 
-/// Frames that are leaked as this value is dropped, because CPUs may still use them.
+/// Leaks the frames when dropped, because CPUs may still use them.
 struct Leaked<'l, F, L: FrameList<F>>(&'l mut L, PhantomData<F>);
 
 impl<F, L: FrameList<F>> Drop for Leaked<'_, F, L> {
@@ -100,17 +101,17 @@ impl<F, L: FrameList<F>> Drop for Leaked<'_, F, L> {
     }
 }
 
-/// The half of a batch that is flushed.
+/// The changes of a batch, which are to be flushed.
 pub(crate) struct Unflushed<'e, 'm, H: Hardware, S, const N: usize>
 where
     S: Deref<Target = AddressSpace<H>>,
 {
     pub(crate) engine: &'e Engine<'m, H>,
     purpose: Purpose,
-    /// The CPU that has sent the broadcasts.
+    /// The CPU that sent the broadcasts.
     pub(crate) cpu: CpuId,
     pub(crate) pending: Stack<Pending<S>, N>,
-    /// The changes that had no place among these.
+    /// The changes that have no place in `pending`.
     pub(crate) overflow: Option<Overflow>,
 }
 
@@ -124,7 +125,7 @@ impl<'m, H: Hardware> Engine<'m, H> {
         self.batch_into(purpose, InPlace::new())
     }
 
-    /// Begins a batch whose frames wait in a list of the embedder's choice, which is empty.
+    /// Begins a batch whose frames wait in `frames`, an empty list of the embedder's choice.
     #[inline]
     pub fn batch_into<S, F, L>(&self, purpose: Purpose, frames: L) -> Batch<'_, 'm, H, S, F, L>
     where
@@ -134,9 +135,9 @@ impl<'m, H: Hardware> Engine<'m, H> {
         self.batch_of_spaces(purpose, frames)
     }
 
-    /// As [`Engine::batch_into`], with room for the changes of `N` spaces, from 1 to 8: of a space more the batch keeps
-    /// nothing, and its end flushes all of that space, on all CPUs that may have it loaded and some others. A batch of
-    /// one space is some 160 bytes and its list: cheap to move, where that cannot be avoided. Never waits.
+    /// Begins a batch like [`Engine::batch_into`], with room for the changes of `N` spaces, from 1 to 8. For a further
+    /// space the batch keeps no details: its end flushes all of that space, on all CPUs that may have it loaded and
+    /// some others. A batch of one space takes some 160 bytes and its list, so it is cheap to move. Never waits.
     #[inline]
     pub fn batch_of_spaces<S, F, L, const N: usize>(
         &self,
@@ -154,7 +155,7 @@ impl<'m, H: Hardware> Engine<'m, H> {
             unflushed: Unflushed {
                 engine: self,
                 purpose,
-                // The first change that is sent says which.
+                // The first change that is sent sets it.
                 cpu: CpuId::default(),
                 pending: Stack::new(),
                 overflow: None,
@@ -170,19 +171,19 @@ impl<H: Hardware, S, F, L: FrameList<F>, const N: usize> Batch<'_, '_, H, S, F, 
 where
     S: Deref<Target = AddressSpace<H>>,
 {
-    /// Whether there is no room for another frame: then it must be finished first. Never waits.
+    /// Returns whether the batch cannot take another frame. Finish it first then. Never waits.
     pub fn is_full(&self) -> bool {
         self.frames.is_full()
     }
 
-    /// Whether nothing was reported. Never waits.
+    /// Returns whether nothing was reported. Never waits.
     pub fn is_empty(&self) -> bool {
         self.frames.is_empty() && self.unflushed.is_empty()
     }
 
-    /// Whether everything of `space` is flushed as this batch is finished, and at least as far as `scope` says. Then
-    /// there is nothing to be added until it is finished, and a caller may leave out further reports of the space.
-    /// Never `true` where invalidations are broadcast, nor of a space that the batch has no place for. Never waits.
+    /// Returns whether finishing this batch flushes all of `space`, with at least this `scope`. If so, a caller may
+    /// leave out further reports of the space until the batch is finished. Always `false` if invalidations are
+    /// broadcast, or if the batch has no place for the space. Never waits.
     pub fn covers(&self, space: &AddressSpace<H>, scope: Scope) -> bool {
         let pending = self.unflushed.pending.as_slice();
         pending
@@ -190,13 +191,13 @@ where
             .any(|entry| core::ptr::eq(&*entry.space, space) && entry.is_whole(scope))
     }
 
-    /// Entries of `space` were cleared or lost rights, and no frame goes with them.
+    /// Reports that entries of `space` were cleared or lost rights, without a frame.
     ///
-    /// Called after the tables were written, under their lock. With [`Scope::Tables`] the flush
-    /// reaches the walker caches and CPUs that hold the space lazily.
+    /// Call it after the tables were written, under their lock. With [`Scope::Tables`] the flush reaches the walker
+    /// caches and CPUs that hold the space lazily.
     ///
-    /// Never waits, for a CPU or a device. Where invalidations are broadcast and S0 is off, it executes its own CPU's
-    /// barrier, which no code of another CPU holds up.
+    /// Never waits for a CPU or a device. If invalidations are broadcast and S0 is off, it executes its own CPU's
+    /// barrier, which no code of another CPU can delay.
     #[inline(always)]
     pub fn changed(&mut self, space: S, range: PageRange, scope: Scope) {
         if range.pages != 0 {
@@ -204,14 +205,14 @@ where
         }
     }
 
-    /// As [`Batch::changed`], for the whole space; waits for no CPU either.
+    /// Reports a change like [`Batch::changed`], for the whole space. Never waits for a CPU.
     pub fn changed_all(&mut self, space: S, scope: Scope) {
         self.unflushed.add(space, None, scope);
     }
 
-    /// An entry of `space` was cleared, and `frame` was behind it. Called as [`Batch::changed`]; waits for no CPU
-    /// either. Where it panics the frame is leaked, because a CPU may still use it; a range that did not fit into the
-    /// batch is flushed with it all the same.
+    /// Reports that an entry of `space` was cleared, and takes the `frame` behind it. Call it like [`Batch::changed`].
+    /// Never waits for a CPU. If it panics, the frame is leaked, because a CPU may still use it. A range that did not
+    /// fit into the batch is still flushed with it.
     ///
     /// # Panics
     /// If the batch is full. If the range is of no page: the frame would come out unflushed.
@@ -220,11 +221,12 @@ where
         self.report(space, range, Scope::Leaf, frame);
     }
 
-    /// A page-table page that spanned `range` was unlinked from `space`; `frame` held it. Called as [`Batch::changed`];
-    /// waits for no CPU either. The flush reaches walkers, and its initiator waits until every target has flushed. If
-    /// the table still mapped pages, the flush drops only those that the range's strides name, the first of each
-    /// stride: clear and report such pages by themselves, or give the range the stride of the pages. Where it panics
-    /// the frame is leaked, as by [`Batch::unmapped`].
+    /// Reports that a page-table page was unlinked from `space`: it spanned `range`, and `frame` held it. Call it like
+    /// [`Batch::changed`]. Never waits for a CPU. The flush reaches walkers, and its initiator waits until every target
+    /// has flushed. If it panics, the frame is leaked, as by [`Batch::unmapped`].
+    ///
+    /// If the table still mapped pages, the flush drops only the first page of each stride of the range. Clear and
+    /// report such pages by themselves, or give the range the stride of the pages.
     ///
     /// # Panics
     /// If the batch is full. If the range is of no page: the frame would come out unflushed.
@@ -232,7 +234,7 @@ where
         self.report(space, range, Scope::Tables, frame);
     }
 
-    /// Reports the change before it takes the frame, which whoever unwinds must not drop: it is not flushed.
+    /// Reports the change before it takes the frame. A panic in between must not drop the frame, which is not flushed.
     #[inline(always)]
     fn report(&mut self, space: S, range: PageRange, scope: Scope, frame: F) {
         let frame = ManuallyDrop::new(frame);
@@ -241,9 +243,9 @@ where
         self.hold(ManuallyDrop::into_inner(frame));
     }
 
-    /// Takes charge of a frame whose entries were all reported with [`Batch::changed`] (a frame
-    /// that several spaces mapped), or of one that nothing maps any more. Never waits.
-    /// Where it panics the frame is leaked, because a CPU may still use it.
+    /// Takes a frame whose entries were all reported with [`Batch::changed`] (for example because several spaces mapped
+    /// it), or a frame that nothing maps any more. Never waits. If it panics, the frame is leaked, because a CPU may
+    /// still use it.
     ///
     /// # Panics
     /// If the batch is full.
@@ -257,10 +259,10 @@ where
         self.frames.push(ManuallyDrop::into_inner(frame));
     }
 
-    /// The lock is dropped under which changes were reported: with S0 off, and a purpose other than a call's, flushes
-    /// them; the frames stay. With S0 on it does nothing, and so it does where the flush may be deferred. So a kernel
-    /// that calls it each time flushes once for each change with S0 off, and once for the batch with S0 on. One that
-    /// does not call it flushes at the end of the batch. May wait for other CPUs.
+    /// Flushes the changes of reclaim or migration if S0 is off; the frames stay. Call it whenever the lock is dropped
+    /// under which changes were reported. It does nothing if S0 is on, if the purpose is [`Purpose::Call`], or if the
+    /// flush may be deferred. So with S0 off the kernel flushes once for each change, and with S0 on once for the
+    /// batch. A kernel that does not call it flushes at the end of the batch. May wait for other CPUs.
     #[inline]
     pub fn unlocked(&mut self) {
         self.lose_borrowed();
@@ -269,22 +271,22 @@ where
         }
     }
 
-    /// Flushes, and yields the frames. When it returns, no CPU uses a translation that was
-    /// reported, in any later user access (C1, C3). May wait for other CPUs.
+    /// Flushes and returns the frames. Afterwards no user access uses a reported translation (C1, C3). May wait for
+    /// other CPUs.
     #[inline]
     pub fn finish(&mut self) -> Flushed<'_, F, L> {
         self.flush();
         Flushed::new(&mut self.frames)
     }
 
-    /// Flushes all that is behind the frames of the list.
+    /// Flushes all changes. The frames stay in the list.
     #[inline]
     fn flush(&mut self) {
         self.lose_borrowed();
         self.unflushed.flush();
     }
 
-    /// Frames of an [`Deferred`] that was forgotten never come out: they are leaked, which is safe.
+    /// Leaks the frames of a [`Deferred`] that was forgotten, which is safe.
     #[inline]
     pub(crate) fn lose_borrowed(&mut self) {
         if self.borrowed {
@@ -293,30 +295,31 @@ where
         }
     }
 
-    /// As [`Batch::finish`], and yields the list itself: for an owner that empties it at once, faster than frame by
-    /// frame. The frames that it leaves in the list come out with those of the next flush, or are dropped with the
-    /// batch. May wait.
+    /// Flushes like [`Batch::finish`] and returns the list itself. For an owner that empties it at once, faster than
+    /// frame by frame. Frames that are left in the list come out with those of the next flush, or are dropped with the
+    /// batch. May wait for other CPUs.
     #[inline]
     pub fn finish_list(&mut self) -> &mut L {
         self.flush();
         &mut self.frames
     }
 
-    /// Owes the flush until the frames are reused (S3), if policy and ledger allow it; otherwise flushes. May wait for
-    /// other CPUs if it flushes, and if the ledger is full; and for devices, if there are any
-    /// ([`Hardware::HAS_SECONDARY`]), whose part is never deferred.
+    /// Defers the flush until the frames are reused (S3), if policy and ledger allow it; otherwise flushes. May wait
+    /// for other CPUs if it flushes or if the ledger is full. Waits for devices if there are any
+    /// ([`Hardware::HAS_SECONDARY`]): their part is never deferred.
     ///
-    /// A batch is flushed, too, if it has an unlinked table, was told of mappings of the kernel and of a user space, or
-    /// of more spaces than it has places for, or if more batches of a space are outstanding than are counted.
+    /// It also flushes if the batch has an unlinked table, mappings of both the kernel and a user space, or more spaces
+    /// than it has places for, and if more batches of a space are outstanding than are counted.
     ///
-    /// The caller vouches that every mapping of every frame was read-only and clean, or was one of the kernel that no
-    /// CPU uses any more ([`crate::kernel`]). It puts each frame behind its deferred flush before it drops the lock
-    /// under which it began that ([`DeferredFlush::begin`](crate::Residue::begin)). It may drop the locks of the
-    /// tables before this call: later observers find the batch outstanding, then the deferred flush.
+    /// The caller guarantees that every mapping of every frame was read-only and clean, or was a kernel mapping that no
+    /// CPU uses any more ([`crate::kernel`]). It calls [`DeferredFlush::defer`](crate::DeferredFlush::defer) for each
+    /// frame before it drops the lock under which it called [`DeferredFlush::begin`](crate::DeferredFlush::begin). It
+    /// may drop the locks of the tables before this call: later observers find the batch outstanding, then the deferred
+    /// flush.
     ///
-    /// The engine checks none of this. A mapping counts for as long as a CPU may use it: before the caller passes over
-    /// an entry of the frame that another CPU has cleared or write-protected, it makes sure that the other CPU's batch
-    /// has flushed ([`Engine::flush_pending_batches`]).
+    /// The engine checks none of this. A mapping counts for as long as a CPU may use it. So if another CPU has cleared
+    /// or write-protected an entry of the frame, the caller makes sure that the other CPU's batch has flushed
+    /// ([`Engine::flush_pending_batches`]).
     pub fn finish_deferred(&mut self) -> Outcome<'_, F, L> {
         let engine = self.unflushed.engine;
         self.lose_borrowed();
@@ -326,9 +329,9 @@ where
             .any(|entry| entry.request.scope() == Scope::Tables);
         let of_kernel = |entry: &&Pending<S>| entry.space.id().is_kernel();
         let kernels = pending.iter().filter(of_kernel).count();
-        // A stamp is for the kernel's mappings or for users', never for both: a payer leaves the kernel's deferred
-        // flushes to the entry of a CPU that runs a program, and must not leave it the deferred flushes of its space.
-        // [mutant MixedFlushDeferred]
+        // A stamp is for the kernel's mappings or for users', never for both. A CPU that runs a program may make a
+        // deferred flush of kernel mappings at its next entry into the kernel, but not one of its own space. [mutant
+        // MixedFlushDeferred]
         let both = (1..pending.len()).contains(&kernels);
         let overflow = self.unflushed.overflow.is_some();
         if !engine.on().lazy_unmap || tables || overflow || both {
@@ -338,10 +341,10 @@ where
         if H::HAS_SECONDARY {
             engine.assert_may_wait();
         }
-        // Before the deferred flush is one of CPUs alone.
+        // Devices flush now: only the CPUs' part is deferred.
         let told = engine.start_secondary(self.unflushed.requests());
         engine.wait_for_secondary(me, told);
-        // After the entries were cleared: a flush that began before this tick pays nothing of it.
+        // After the entries were cleared: a flush that began before this tick does not count for it.
         let Some(stamp) = engine.take_stamp(me) else {
             engine.count(me, Counter::DeferralsRefused, 1);
             return Outcome::Flushed(self.finish());
@@ -349,10 +352,9 @@ where
         engine.count(me, Counter::FlushesDeferred, 1);
         let mut cpus = CpuSet::none();
         for (number, entry) in self.unflushed.pending.as_slice().iter().enumerate() {
-            // The deferred flush first, then the set: a CPU that loads the space enters the set before it
-            // reads the deferred flush, so one of the two sees the other.
-            // And defer before the deferred flush ends: a later observer finds the one or the other. [mutant
-            // PendingEndsBeforeDeferred]
+            // The stamp first, then the set: a CPU that loads the space enters the set before it reads the stamp, so
+            // one of the two sees the other. And the stamp before the batch ends: a later observer finds one of them.
+            // [mutant PendingEndsBeforeDeferred]
             entry.space.defer(stamp);
             engine.end_pending(&entry.space);
             match number {
@@ -378,7 +380,7 @@ impl<H: Hardware, S, const N: usize> Unflushed<'_, '_, H, S, N>
 where
     S: Deref<Target = AddressSpace<H>>,
 {
-    /// Adds a range that is not empty, or everything. In a long unmap that is flushed whole, that is nothing at all.
+    /// Adds a range that is not empty, or everything. Stores nothing if the last space is already flushed whole.
     #[inline(always)]
     fn add(&mut self, space: S, range: Option<PageRange>, scope: Scope) {
         match self.pending.last_mut() {
@@ -391,7 +393,7 @@ where
     #[inline(never)]
     fn add_next(&mut self, space: S, range: Option<PageRange>, scope: Scope) {
         let most = self.engine.most();
-        // Mostly another page of the space that the last one was of.
+        // Mostly another page of the same space.
         if let Some(last) = self.pending.last_mut()
             && last.joins
             && last.is_of(&space)
@@ -402,7 +404,8 @@ where
         self.add_another(space, range, scope);
     }
 
-    /// The first of a batch, and mostly the only one: where it is reported, most of what is stored is known.
+    /// Adds the first change of a batch, mostly the only one. Inlined, because most of the stored values are constants
+    /// there.
     #[inline(always)]
     fn add_first(&mut self, space: S, range: Option<PageRange>, scope: Scope) {
         if !self.joins() {
@@ -415,31 +418,31 @@ where
             .push(Pending::first(space, range, scope, false, true));
     }
 
-    /// Whether the flush may be deferred until the frames are reused.
+    /// Returns whether the flush may be deferred until the frames are reused.
     #[inline]
     fn may_defer(&self) -> bool {
         self.purpose == Purpose::Lazy && self.engine.on().lazy_unmap
     }
 
-    /// Whether changes wait for the end of the batch.
+    /// Returns whether changes wait for the end of the batch.
     #[inline]
     fn has_pending_batch(&self) -> bool {
         self.engine.on().batch || self.purpose == Purpose::Call || self.may_defer()
     }
 
-    /// Whether what is added is flushed with the rest, and nothing is sent before.
+    /// Returns whether added changes are flushed with the rest, with nothing sent before.
     #[inline]
     fn joins(&self) -> bool {
         self.engine.broadcasts().is_none()
     }
 
-    /// Whether nothing is outstanding.
+    /// Returns whether nothing is outstanding.
     #[inline]
     pub(crate) fn is_empty(&self) -> bool {
         self.pending.is_empty() && self.overflow.is_none()
     }
 
-    /// There is no place for this space, or no more batches of it are counted.
+    /// Adds a change of a space that has no place, or of which no more batches are counted.
     #[cold]
     fn add_overflow(&mut self, space: &S, range: Option<PageRange>, scope: Scope) {
         let request = Request::of(range, scope);
@@ -452,7 +455,7 @@ where
         let engine = self.engine;
         let request = || Request::of(range, scope);
         if !self.joins() && !self.has_pending_batch() && !H::HAS_SECONDARY {
-            // The barrier is this CPU's alone. For devices there would be a wait, so they have it at the end.
+            // The barrier waits for this CPU only. Devices would have to be waited for, so that happens at the end.
             return engine.flush_by_broadcast([(&*space, &request())].into_iter());
         }
         let me = engine.hw.this_cpu();
@@ -463,7 +466,7 @@ where
         if found.is_none() && (self.pending.is_full() || !engine.begin_pending(&space)) {
             return self.add_overflow(&space, range, scope);
         }
-        // On a machine with broadcasts, reclaim sends now and waits later.
+        // On a machine that broadcasts, reclaim sends now and waits later.
         let send_now = engine.broadcasts().is_some()
             && self.purpose != Purpose::Call
             && !self.may_defer()
@@ -495,11 +498,11 @@ where
             .position(|entry| entry.space.id() == space.id())
     }
 
-    /// Flushes what is outstanding; the frames stay.
+    /// Flushes all outstanding changes; the frames stay.
     #[inline(always)]
     fn flush(&mut self) {
         let engine = self.engine;
-        // Frames come out behind the flush. [mutant FinishSkipsFlush: bug 30]
+        // Frames come out only after the flush. [mutant FinishSkipsFlush: bug 30]
         if !self.is_empty() {
             engine.assert_may_wait();
         }
@@ -516,7 +519,7 @@ where
         }
     }
 
-    /// The requests that are outstanding, of each space one.
+    /// Returns the outstanding requests, one for each space.
     pub(crate) fn requests(
         &self,
     ) -> impl ExactSizeIterator<Item = (&AddressSpace<H>, &Request)> + Clone {
@@ -547,11 +550,11 @@ where
         self.end_all_pending();
     }
 
-    /// Sends what was not sent, on a machine with broadcasts, and executes the barrier of this CPU.
+    /// Sends the remaining broadcasts and executes this CPU's barrier, on a machine that broadcasts.
     pub(crate) fn complete_broadcasts(&mut self, me: CpuId) {
         let engine = self.engine;
-        // Sort what still has to be sent from what was sent and only lacks this CPU's barrier; a
-        // batch that was carried to another CPU sends everything again.
+        // Separate the requests to send from those that only lack this CPU's barrier. A batch that was carried to
+        // another CPU sends everything again.
         let carried = me != self.cpu;
         let entries = self.pending.as_mut_slice();
         let mut unsent = 0;
@@ -570,7 +573,7 @@ where
     }
 }
 
-/// The requests of these.
+/// Returns the requests of these spaces.
 fn requests<'p, H, S>(
     pending: &'p [Pending<S>],
 ) -> impl ExactSizeIterator<Item = (&'p AddressSpace<H>, &'p Request)> + Clone

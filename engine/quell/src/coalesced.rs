@@ -1,31 +1,30 @@
-//! Flushes of everything that tasks share.
+//! Flushes of a whole space that several tasks share.
 //!
-//! Where several threads take away what they had mapped at the same time, each of them often flushes the whole space:
-//! its own range is long, or a table went with it, or it cannot tell its changes from those of the others. Then `n`
-//! threads interrupt every CPU `n` times, and one flush that begins after all of them have written would do for all.
+//! If several threads unmap memory at the same time, each of them often flushes the whole space: its range is long, it
+//! freed a table, or it cannot tell its changes from those of the others. Then `n` threads interrupt every CPU `n`
+//! times, although one flush that begins after all of them have written would be enough.
 //!
-//! So a task takes a *number* after it has written the tables. One task at a time makes the flush: it reads how many
-//! numbers are given out, flushes, and says that all up to that one are served. The others wait until theirs is, and
-//! flush themselves if no flush that is over has served them. So `n` tasks that meet interrupt the CPUs once or twice.
+//! So a task takes a *number* after it has written the tables. One task at a time makes the flush: it reads the latest
+//! number, flushes, and marks all numbers up to that one as served. The others wait until theirs is served, and flush
+//! themselves if the finished flush did not serve them. So `n` concurrent tasks interrupt the CPUs once or twice.
 //!
-//! A number that was taken while a flush is on its way is not served by it: a CPU may have flushed already, and walked
-//! the tables again, before that task wrote to them.
+//! A flush does not serve numbers that were taken after it began: a CPU may have flushed already, and walked the tables
+//! again, before that task wrote to them.
 //!
-//! The steps are [`Engine::flush_coalesced`](crate::Engine::flush_joined)'s; the words that it takes are here.
+//! [`Engine::flush_coalesced`](crate::Engine::flush_coalesced) takes these steps; its words are here.
 
 use crate::cpu_set::CpuId;
 use crate::hardware::Hardware;
 use crate::word::Word;
 use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
-/// The flushes of one space that tasks share: two words that the kernel keeps beside the space, and gives to
-/// [`Engine::flush_coalesced`](crate::Engine::flush_joined) with it. They are that space's alone, until it ends: with those of
-/// another a task would take a flush of that space for its own.
+/// Counts the shared flushes of one space. The kernel keeps these two words beside the space and passes both to
+/// [`Engine::flush_coalesced`](crate::Engine::flush_coalesced). Use them for that space only, until it ends: otherwise
+/// a task would take a flush of another space for its own.
 ///
-/// There are 2^48 numbers, and no comparison that wraps around: a space that takes a million a second has them for nine
-/// years.
+/// There are 2^48 numbers, which never wrap around: at a million a second they last for nine years.
 pub struct CoalescedFlushes<H: Hardware> {
-    /// The number that was given out last.
+    /// The latest number taken.
     asked: H::Word,
     /// A [`Served`].
     served: H::Word,
@@ -37,17 +36,17 @@ impl<H: Hardware> Default for CoalescedFlushes<H> {
     }
 }
 
-/// How far the flushes have got.
+/// The progress of the shared flushes.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Served {
-    /// The number up to which all are served.
+    /// All numbers up to this one are served.
     pub(crate) up_to: u64,
-    /// The CPU that makes a flush now, if one does.
+    /// The CPU that is making a flush now, if any.
     pub(crate) by: Option<CpuId>,
 }
 
 impl Served {
-    /// So many bits name a CPU: 0 is none.
+    /// The number of bits that name a CPU; 0 is none.
     const CPU_BITS: u32 = u16::BITS;
 
     fn encode(self) -> u64 {
@@ -65,7 +64,7 @@ impl Served {
 }
 
 impl<H: Hardware> CoalescedFlushes<H> {
-    /// None was asked for yet. Never waits.
+    /// Makes the words of a space for which no flush was requested yet. Never waits.
     pub fn new() -> Self {
         CoalescedFlushes {
             asked: H::Word::new(0),
@@ -73,7 +72,7 @@ impl<H: Hardware> CoalescedFlushes<H> {
         }
     }
 
-    /// A task that has written the tables takes its number.
+    /// Takes a number, for a task that has written the tables.
     pub(crate) fn ask(&self) -> u64 {
         // Release pairs with `asked`: the flush that serves this number begins after the tables were written, and after
         // this CPU has entered the space's set.
@@ -81,33 +80,35 @@ impl<H: Hardware> CoalescedFlushes<H> {
         self.asked.fetch_add(1, Release) + 1
     }
 
-    /// The number that was given out last.
+    /// The latest number taken.
     pub(crate) fn asked(&self) -> u64 {
         // Acquire pairs with `ask`: all that was written before those numbers is written before the flush that follows.
         // Lost without it: two tasks share a flush.
         self.asked.load(Acquire)
     }
 
-    /// How far the flushes have got.
+    /// The progress of the shared flushes.
     pub(crate) fn served(&self) -> Served {
         // Acquire pairs with `end`: a task whose number is served sees the flush done.
         // Lost without it: two tasks share a flush.
         Served::decode(self.served.load(Acquire))
     }
 
-    /// This CPU makes the next flush, unless something has changed since `seen`, where no CPU made one.
+    /// Makes this CPU the one that flushes next, unless something has changed since `seen`, when no CPU was flushing.
+    /// Returns whether it succeeded.
     pub(crate) fn begin(&self, seen: Served, me: CpuId) -> bool {
         let mine = Served {
             by: Some(me),
             ..seen
         };
-        // Relaxed: whoever flushes reads `asked` next, where its own number is; what it serves, it flushes itself.
+        // Relaxed: the flushing CPU reads `asked` next, which covers its own number, and flushes itself for all that it
+        // serves.
         self.served
             .compare_exchange(seen.encode(), mine.encode(), Relaxed, Relaxed)
             .is_ok()
     }
 
-    /// The flush is done, for all numbers up to this one.
+    /// Ends the flush, which has served all numbers up to this one.
     pub(crate) fn end(&self, up_to: u64) {
         let served = Served { up_to, by: None };
         // Release pairs with `served`: the flush is over, on all CPUs.

@@ -114,7 +114,7 @@ pub(crate) enum Asked {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Entry {
     /// No flush was left to it.
-    Paid,
+    Flushed,
     /// It must flush the kernel's mappings, and say so with [`CpuState::has_entered`].
     Deferring,
     /// An NMI, in the middle of such an entry.
@@ -255,7 +255,7 @@ impl<W: Word> CpuState<W> {
     fn has_flushed_since(flushed_at: &W, stamp: u64) -> bool {
         // Acquire pairs with `end_switch` and `publish`: the target's accesses from before that flush are
         // over.
-        // Lost without it: a CPU goes offline and comes back while it is asked to pay.
+        // Lost without it: a CPU goes offline and comes back while it is asked to flush.
         flushed_at.load(Acquire) >= stamp
     }
 
@@ -406,13 +406,13 @@ impl<W: Word> CpuState<W> {
         match self.activity() {
             Activity::User | Activity::UserDeferring => {}
             Activity::Entering => return Entry::Nested,
-            _ => return Entry::Paid,
+            _ => return Entry::Flushed,
         }
         let (user, running) = (Activity::User as u64, Activity::Running as u64);
         // Relaxed: from here on it is asked, and nothing was left to it.
         let activity = &self.published.activity;
         match activity.compare_exchange(user, running, Relaxed, Relaxed) {
-            Ok(_) => Entry::Paid,
+            Ok(_) => Entry::Flushed,
             Err(_) => {
                 // Not a store, which reads nothing: initiators write "deferring" over "deferring", and the last of
                 // them counts. Acquire pairs with `leave_to_entry`: the flush that follows is one of the tables as

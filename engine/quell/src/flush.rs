@@ -1,31 +1,33 @@
-//! The flush: what an initiator does to make every CPU forget translations (S4). The file is long because all flushes
-//! take these steps, in this order. What is lean for one range stands in [`at_once`](crate::at_once).
+//! The flush: the steps of an initiator that make every CPU drop translations (S4). The file is long because all
+//! flushes take these steps, in this order. [`at_once`](crate::at_once) has a leaner version for a single range.
 //!
-//! 1. It takes the space's next generation, after the tables were written and before it reads which CPUs have
-//!    the space loaded. A CPU that loads the space enters that set before it reads the generation; so either
-//!    the initiator sees the CPU, or the CPU sees the generation.
+//! 1. It takes the space's next generation, after the tables were written and before it reads which CPUs have the space
+//!    loaded. A CPU that loads the space enters that set before it reads the generation. So either the initiator sees
+//!    the CPU, or the CPU sees the generation.
 //! 2. It posts the request to the CPUs that must be asked ([`CpuState::must_be_asked`](crate::cpu::CpuState)), and
 //!    interrupts those that no interrupt is on its way to.
 //! 3. It flushes its own entries while the requests travel.
-//! 4. It waits, serving its own inbox meanwhile: two CPUs that shoot at each other with interrupts off both get
-//!    on (C7).
+//! 4. It waits, and serves its own inbox meanwhile, so two CPUs that ask each other with interrupts off both make
+//!    progress (C7).
 //!
 //! # Acknowledging
 //!
-//! With [`Policy::asynchronous`](crate::Policy) the initiator waits until the target has *received* the request: the
-//! target is in its handler, interrupts are off, and it flushes before it returns to whatever could access user memory.
-//! Two things can still happen in between: a speculative walk through tables, so an initiator that freed tables waits
-//! until the target is *done*, and so does [`Engine::quiesce`] for frames that bear no speculation; and an NMI, so code
-//! that touches user memory from an NMI or a probe asks [`Engine::user_access_allowed`] first.
+//! With [`Policy::asynchronous`](crate::Policy) the initiator only waits until the target has *received* the request.
+//! The target is then in its handler with interrupts off, and flushes before it returns to code that could access user
+//! memory. Two things can still happen in between:
 //!
-//! No wait has a time-out: a CPU that never answers is a fault of the embedder, and pretending
-//! success would trade it for silent corruption.
+//! * A speculative walk through tables. So an initiator that freed tables waits until the target is *done*, and so does
+//!   [`Engine::quiesce`] for frames that must not be read speculatively.
+//! * An NMI. So code that touches user memory from an NMI or a probe calls [`Engine::user_access_allowed`] first.
+//!
+//! No wait has a time-out. A CPU that never answers is a fault of the embedder, and to pretend success would corrupt
+//! memory silently.
 //!
 //! # Nesting
 //!
-//! A thread or an interrupt handler that flushes, too, may preempt a flush anywhere except between its first
-//! post and its interrupts, where interrupts are masked: a flush that ran there would find its request merged with
-//! one whose interrupt was not sent yet, and wait for a target that was not interrupted.
+//! A thread or an interrupt handler that flushes, too, may preempt a flush almost anywhere. Between the first post and
+//! the interrupts, interrupts are masked. A flush that ran there would find its request merged with one whose interrupt
+//! was not sent yet, and wait for a target that was not interrupted.
 
 use crate::cpu::{Asked, Concern};
 use crate::cpu_set::{CpuId, CpuSet};
@@ -41,33 +43,33 @@ use crate::stats::Counter;
 use crate::word::Word;
 use core::sync::atomic::Ordering::SeqCst;
 
-/// After so many turns of a wait the machine is told of it, and each time that they have doubled.
+/// The number of turns after which a wait is reported to the machine, then again each time they have doubled.
 const LONG: u64 = 1 << 16;
 
-/// How many spaces one flush covers.
+/// The number of spaces that one flush covers.
 pub(crate) const SPACES: usize = 8;
 
-/// What an initiator posts to each target of one request.
+/// The data that an initiator posts to each target of one request.
 pub(crate) struct Posting<'i> {
     pub(crate) post: Post<'i>,
     pub(crate) marks: Marks,
     pub(crate) concern: Concern,
 }
 
-/// A shootdown on its way: made by [`Engine::begin_shootdown`], ended by [`Engine::wait`].
+/// A shootdown under way: made by [`Engine::begin_shootdown`], ended by [`Engine::wait`].
 pub(crate) struct Shootdown {
     pub(crate) targets: CpuSet,
-    /// Those that are interrupted: a target of several requests once.
+    /// The targets to interrupt. A target of several requests is interrupted once.
     pub(crate) interrupts: CpuSet,
-    /// How many those are.
+    /// The number of these.
     pub(crate) sent: u64,
-    /// Whether the outbox is this flush's until all targets are done.
+    /// Set if this flush has the outbox until all targets are done.
     outbox: bool,
     pub(crate) were_on: bool,
 }
 
 impl Shootdown {
-    /// One that asks no CPU.
+    /// Makes a shootdown without targets.
     #[inline]
     pub(crate) const fn none() -> Self {
         Shootdown {
@@ -79,7 +81,7 @@ impl Shootdown {
         }
     }
 
-    /// Whether any CPU was asked.
+    /// Returns whether any CPU was asked.
     #[inline]
     pub(crate) fn has_targets(&self) -> bool {
         !self.targets.is_empty()
@@ -153,8 +155,8 @@ impl<H: Hardware> Engine<'_, H> {
         }
     }
 
-    /// Takes generations, and posts each request to the CPUs that must be asked; what this CPU has to flush itself
-    /// goes into `mine`. Returns the greatest scope, and whether mappings of the kernel are among it.
+    /// Takes generations and posts each request to the CPUs that must be asked. Puts the requests into `mine`, for this
+    /// CPU's own flush. Returns the greatest scope, and whether kernel mappings are among them.
     #[inline]
     pub(crate) fn post_all<'s>(
         &self,
@@ -209,12 +211,11 @@ impl<H: Hardware> Engine<'_, H> {
         }
     }
 
-    /// Ends the deferred flush of a batch that only this CPU has to hear of; `false`, and nothing was done, if another
-    /// CPU has the space loaded.
+    /// Flushes a batch that concerns this CPU only, and ends it. Returns `false`, and does nothing, if another CPU has
+    /// the space loaded.
     ///
-    /// No table was written since the deferred flush was raised. It, the set and a CPU that loads the space
-    /// are as in [`Engine::flush`], with the deferred flush in the generation's place: see
-    /// [`crate::space`].
+    /// No table was written since the batch was counted as pending. So this count takes the place of the generation in
+    /// [`Engine::flush`]: a CPU that loads the space enters the set before it reads the count. See [`crate::space`].
     #[inline(always)]
     pub(crate) fn flush_alone(
         &self,
@@ -222,7 +223,7 @@ impl<H: Hardware> Engine<'_, H> {
         space: &AddressSpace<H>,
         request: &Request,
     ) -> bool {
-        // The kernel's own mappings are in no slot, also where there is one CPU.
+        // Kernel mappings never occupy a slot, even on a single-CPU machine.
         let cpu = self.cpu(me);
         let alone = self.broadcasts().is_none()
             && !space.id().is_kernel()
@@ -230,7 +231,7 @@ impl<H: Hardware> Engine<'_, H> {
         alone && self.end_alone(me, cpu, space, request)
     }
 
-    /// The same where no other CPU had the space loaded; `cpu` is this CPU's state.
+    /// Flushes and ends a batch of a space that no other CPU has loaded. `cpu` is this CPU's state.
     #[inline(always)]
     fn end_alone(
         &self,
@@ -239,7 +240,7 @@ impl<H: Hardware> Engine<'_, H> {
         space: &AddressSpace<H>,
         request: &Request,
     ) -> bool {
-        // Before interrupts are masked: what others hold may take long.
+        // Before interrupts are masked: devices may take long.
         let told = self.start_secondary([(space, request)].into_iter());
         self.wait_for_secondary(me, told);
         // Mask first: a thread that preempts this one between the look and the flush could load another space.
@@ -253,10 +254,11 @@ impl<H: Hardware> Engine<'_, H> {
             }
             let slot = cpu.slot(cpu.state.slot());
             let caught_up = slot.generation();
-            // Flush before the deferred flush ends: a later observer, or an NMI handler of this CPU, that sees it gone
-            // relies on the flush. [mutants SkipLocalFlush, PendingEndsBeforeFlush]
+            // Flush before the batch ends: a later observer, or an NMI handler of this CPU, that finds it ended relies
+            // on the flush. [mutants SkipLocalFlush, PendingEndsBeforeFlush]
             self.invalidate_here(cpu, slot, self.limited(me, request));
-            // Another initiator's request that came in between stays behind, and the next one closes the gap.
+            // If another initiator's request came in between, the generation stays behind. The next request closes the
+            // gap.
             let before = space.end_batch_alone();
             if before == caught_up {
                 slot.caught_up_with(caught_up + 1);
@@ -270,8 +272,8 @@ impl<H: Hardware> Engine<'_, H> {
         true
     }
 
-    /// Makes these CPUs, and this one if it is among them, flush whatever they have loaded, and waits. This much has
-    /// changed, and with `kernel` of the kernel's mappings, too.
+    /// Flushes the loaded address space on every CPU in `cpus` and waits. If `kernel` is set, also flushes kernel
+    /// mappings.
     pub(crate) fn flush_whole(&self, me: CpuId, cpus: &CpuSet, scope: Scope, kernel: bool) {
         let cpu = self.cpu(me);
         let mut shootdown = self.begin_shootdown(me);
@@ -282,7 +284,7 @@ impl<H: Hardware> Engine<'_, H> {
         self.wait(me, cpu, &shootdown, scope, kernel);
     }
 
-    /// Posts such a flush to those CPUs that must be asked.
+    /// Posts a flush of everything to those of `cpus` that must be asked.
     pub(crate) fn post_whole(
         &self,
         me: CpuId,
@@ -295,7 +297,7 @@ impl<H: Hardware> Engine<'_, H> {
         self.post(me, cpus, &FlushInfo::whole(scope), concern, shootdown);
     }
 
-    /// Does this CPU's part of such a flush, if it is among them. Interrupts are masked.
+    /// Makes this CPU's part of a flush of everything, if it is among `cpus`. Interrupts are masked.
     pub(crate) fn flush_whole_here(&self, me: CpuId, cpus: &CpuSet, scope: Scope, kernel: bool) {
         // [mutant SkipLocalFlush]
         if cpus.contains(me) {
@@ -308,8 +310,8 @@ impl<H: Hardware> Engine<'_, H> {
         }
     }
 
-    /// Flushes these requests whole on a machine that broadcasts, and tells other walkers: no other CPU is waited for,
-    /// only this one's barrier, and those walkers.
+    /// Makes the whole flush of these requests on a machine that broadcasts, devices included. Waits for this CPU's
+    /// barrier and for devices, but for no other CPU.
     pub(crate) fn flush_by_broadcast<'s>(
         &self,
         requests: impl Iterator<Item = (&'s AddressSpace<H>, &'s Request)> + Clone,
@@ -321,7 +323,7 @@ impl<H: Hardware> Engine<'_, H> {
         self.wait_for_secondary(self.hw.this_cpu(), told);
     }
 
-    /// The request, or one for everything if that is cheaper.
+    /// Returns the request, or one for everything if that is cheaper.
     #[inline]
     pub(crate) fn limited<'r>(&self, me: CpuId, request: &'r Request) -> &'r Request {
         if !request.exceeds(self.features.full_above) {
@@ -337,11 +339,11 @@ impl<H: Hardware> Engine<'_, H> {
     pub(crate) fn begin_shootdown(&self, me: CpuId) -> Shootdown {
         let mut shootdown = self.begin_without_outbox();
         // A flush that this one has preempted may still wait for targets that read the outbox.
-        shootdown.outbox = !self.on().inline_requests && self.cpu(me).outbox.flush_before_reuse();
+        shootdown.outbox = !self.on().inline_requests && self.cpu(me).outbox.reserve();
         shootdown
     }
 
-    /// [`Engine::begin_shootdown`] for a flush that keeps no outbox.
+    /// Begins a shootdown like [`Engine::begin_shootdown`], without an outbox.
     #[inline]
     pub(crate) fn begin_without_outbox(&self) -> Shootdown {
         let mut shootdown = Shootdown::none();
@@ -352,12 +354,12 @@ impl<H: Hardware> Engine<'_, H> {
     #[inline]
     pub(crate) fn mask_for_shootdown(&self) -> bool {
         // A flush that preempted this one between a post and its interrupt would find its own request merged with one
-        // that no interrupt was sent for, and wait for ever. [mutant PostingPreempted]
+        // whose interrupt was not sent, and wait for ever. [mutant PostingPreempted]
         self.hw.mask_interrupts()
     }
 
-    /// Posts a request to those of `cpus` that must be asked. A function of its own: as a part of each of its callers
-    /// it is a tenth of the library's text.
+    /// Posts a request to those of `cpus` that must be asked. Not inlined: in each of its callers it would be a tenth
+    /// of the library's text.
     #[inline(never)]
     pub(crate) fn post(
         &self,
@@ -377,7 +379,7 @@ impl<H: Hardware> Engine<'_, H> {
         }
     }
 
-    /// What is posted to the targets of a flush; if the request is to lie in this CPU's `outbox`, it does then.
+    /// Prepares the post for the targets of a flush. Writes the request into this CPU's outbox if `outbox` is set.
     #[inline(always)]
     fn posting<'i>(
         &self,
@@ -395,7 +397,7 @@ impl<H: Hardware> Engine<'_, H> {
             (false, false) => Post::Everything,
         };
         let marks = match concern {
-            // The target must know that the kernel's mappings are meant, also if the request merges into "everything".
+            // The target must know that kernel mappings are meant, even if the request merges into "everything".
             // [mutant KernelLostInMerge]
             Concern::Kernel => Marks::KERNEL,
             Concern::Text => Marks::TEXT,
@@ -405,9 +407,9 @@ impl<H: Hardware> Engine<'_, H> {
             | Concern::KernelDeferral(_) => Marks::NONE,
         };
         if matches!(concern, Concern::Kernel | Concern::Text) {
-            // SeqCst pairs with `inbox::open`: after that comes a full barrier, with the invalidation of everything, so
-            // a CPU that comes online and walks the kernel's tables or fetches its text sees what was written before,
-            // or this initiator finds its inbox open. For users' spaces the set of CPUs is such a word.
+            // SeqCst pairs with `inbox::open`, after which the CPU invalidates everything, with a full barrier. So
+            // either a CPU that comes online and walks the kernel's tables or fetches its text sees the earlier writes,
+            // or this initiator finds its inbox open. For user spaces the set of CPUs does the same.
             // Lost without it: a CPU comes online while the kernel's mappings change.
             H::Word::fence(SeqCst);
         }
@@ -418,7 +420,7 @@ impl<H: Hardware> Engine<'_, H> {
         }
     }
 
-    /// Posts to one CPU, if it must be asked; `None` if not. `here` is this CPU's state.
+    /// Posts to one CPU if it must be asked, and returns `None` if not. `here` is this CPU's state.
     #[inline(always)]
     pub(crate) fn post_to(
         &self,
@@ -437,7 +439,7 @@ impl<H: Hardware> Engine<'_, H> {
             here.stats.add(counter, 1);
             return None;
         }
-        // A flush on reentry takes neither the root away nor what was fetched. [mutant RetirementLeftToReentry]
+        // A flush on reentry neither unloads the root nor drops fetched instructions. [mutant RetirementLeftToReentry]
         let translations = matches!(posting.concern, Concern::Flush(_) | Concern::Kernel);
         if translations && self.hw.flush_on_reentry(target) {
             here.stats.add(Counter::SkippedNotRunning, 1);
@@ -458,7 +460,7 @@ impl<H: Hardware> Engine<'_, H> {
         Some(posted)
     }
 
-    /// Interrupts the targets that no interrupt is on its way to.
+    /// Interrupts the targets to which no interrupt is on its way.
     #[inline]
     pub(crate) fn interrupt(&self, cpu: &PerCpu<'_, H>, shootdown: &Shootdown) {
         if shootdown.sent > 0 {
@@ -468,12 +470,12 @@ impl<H: Hardware> Engine<'_, H> {
         }
     }
 
-    /// Undoes what [`Engine::begin_shootdown`] has done to interrupts.
+    /// Restores interrupts as they were before [`Engine::begin_shootdown`].
     pub(crate) fn let_interrupts_in(&self, shootdown: &Shootdown) {
         self.hw.restore_interrupts(shootdown.were_on);
     }
 
-    /// Waits until every target has flushed, or, where that is enough, has received the request.
+    /// Waits until every target has flushed, or has received the request if that is enough.
     pub(crate) fn wait(
         &self,
         me: CpuId,
@@ -485,7 +487,7 @@ impl<H: Hardware> Engine<'_, H> {
         self.wait_inlined(me, cpu, shootdown, scope, kernel);
     }
 
-    /// [`Engine::wait`] as part of its caller.
+    /// Waits like [`Engine::wait`], but is inlined.
     #[inline(always)]
     pub(crate) fn wait_inlined(
         &self,
@@ -506,10 +508,10 @@ impl<H: Hardware> Engine<'_, H> {
         }
     }
 
-    /// How much of a request its initiator waits for.
+    /// Returns how far a target must get before the initiator stops waiting.
     #[inline]
     pub(crate) fn until(&self, scope: Scope, kernel: bool) -> Until {
-        // A receipt comes before the request was read: enough only if it lies in the target's own line.
+        // A receipt comes before the request was read: enough only if the request is in the target's own line.
         let receipt = self.on().asynchronous && self.on().inline_requests;
         // A target that has received a request is in the kernel, and so are its NMI handlers: a receipt is not enough
         // for the kernel's mappings. [mutant KernelReceiptIsEnough]
@@ -521,7 +523,7 @@ impl<H: Hardware> Engine<'_, H> {
         }
     }
 
-    /// Waits until `target` has got so far with all that was posted to it. `cpu` is this CPU's state.
+    /// Waits until `target` has got this far with every request posted to it. `cpu` is this CPU's state.
     #[inline(always)]
     fn wait_for(&self, me: CpuId, cpu: &PerCpu<'_, H>, target: CpuId, until: Until) {
         let inbox = &self.cpu(target).inbox;
@@ -537,21 +539,21 @@ impl<H: Hardware> Engine<'_, H> {
         }
     }
 
-    /// When it returns, every CPU that is online has *flushed* what it had been asked to flush before the call, where
-    /// an initiator may have been content with the receipt. Interrupts no CPU: it waits for those that are flushing.
-    /// May wait for other CPUs.
+    /// Waits until every online CPU has made the flushes it was asked for before the call. It matters where an
+    /// initiator has only waited for the receipt. Interrupts no CPU. May wait for other CPUs.
     ///
-    /// No program sees the difference. But a target may load lines speculatively until it has flushed, and there are
-    /// frames that bear no such load: those whose memory type or encryption is to change, that a guest is to have for
-    /// itself alone, or that leave the machine. For them this is called after they have come out of a batch, or were
-    /// reused. It says nothing of CPUs that were not asked: one that has the space loaded lazily, unless the change
-    /// was reported with [`Scope::Tables`]; and, of the kernel's mappings, one that is left alone until it enters the
-    /// kernel ([`user_mode`](crate::user_mode)).
+    /// No program sees the difference. But until a target has flushed it may load lines speculatively, and some frames
+    /// must not be loaded: those whose memory type or encryption changes, that become private to a guest, or that leave
+    /// the machine. Call it after such a frame has come out of a batch or was reused.
+    ///
+    /// It does not cover CPUs that were not asked. Such a CPU has the space loaded lazily (unless the change was
+    /// reported with [`Scope::Tables`]), or is left alone until it enters the kernel, for kernel mappings
+    /// ([`user_mode`](crate::user_mode)).
     pub fn quiesce(&self) {
         self.assert_may_wait();
         let me = self.hw.this_cpu();
         self.poll();
-        // A receipt is not enough for a frame that bears no speculative load. [mutant QuiesceTakesReceipt]
+        // A receipt is not enough for a frame that must not be loaded speculatively. [mutant QuiesceTakesReceipt]
         let until = Until::Done;
         for cpu in (0..self.count).map(|cpu| CpuId(cpu as u16)) {
             let inbox = &self.cpu(cpu).inbox;
@@ -562,7 +564,7 @@ impl<H: Hardware> Engine<'_, H> {
         }
     }
 
-    /// One turn of a wait for `target`, after so many: the machine hears of long ones.
+    /// Makes one more turn of a wait for `target`, and reports long waits to the machine.
     pub(crate) fn wait_a_turn_for(
         &self,
         me: CpuId,
@@ -574,7 +576,7 @@ impl<H: Hardware> Engine<'_, H> {
         self.wait_a_turn(me, cpu);
     }
 
-    /// A turn more of a wait for `target` begins, after so many: the machine hears of long waits.
+    /// Counts a turn of a wait for `target`, and reports long waits to the machine.
     #[inline]
     pub(crate) fn tell_of_long_wait(&self, target: CpuId, turns: &mut u64) {
         *turns += 1;
@@ -583,10 +585,9 @@ impl<H: Hardware> Engine<'_, H> {
         }
     }
 
-    /// One turn of a wait: serves what others want of this CPU meanwhile.
+    /// Makes one turn of a wait: serves the requests of other CPUs meanwhile.
     pub(crate) fn wait_a_turn(&self, me: CpuId, cpu: &PerCpu<'_, H>) {
-        // Otherwise two CPUs with interrupts off, each the target of the other, wait for ever. [mutant
-        // WaiterSkipsInbox]
+        // Without this, two CPUs with interrupts off that ask each other would wait for ever. [mutant WaiterSkipsInbox]
         if cpu.inbox.has_request() {
             cpu.stats.add(Counter::ServedEarly, 1);
             self.on_interrupt();

@@ -1,14 +1,14 @@
-//! Frames that come out of a batch: their flush is over, or it is deferred.
+//! The frames that a batch returns: flushed, or with a deferred flush.
 //!
-//! [`Flushed`] is the proof that no CPU uses a translation to these frames any more (C1): only the engine makes it,
-//! after the flush. [`Deferred`] proves nothing: the embedder puts each of its frames behind a
-//! [`DeferredFlush`](crate::Residue).
+//! [`Flushed`] proves that no CPU uses a translation to these frames any more (C1): only the engine makes it, after the
+//! flush. [`Deferred`] proves nothing: the embedder stores a [`DeferredFlush`](crate::DeferredFlush) for each of its
+//! frames.
 
 use crate::frames::{FrameList, InPlace};
 use crate::ledger::Stamp;
 use core::marker::PhantomData;
 
-/// Frames whose flush is over: they may be reused. They come out of the batch's own list.
+/// Yields frames whose flush is over, so they may be reused. They come out of the batch's own list.
 #[must_use = "frames that are not taken out are dropped"]
 pub struct Flushed<'b, F, L: FrameList<F> = InPlace<F>> {
     frames: &'b mut L,
@@ -40,12 +40,12 @@ impl<F, L: FrameList<F>> Drop for Flushed<'_, F, L> {
     }
 }
 
-/// Frames whose flush is deferred until reuse: each goes behind a [`DeferredFlush`](crate::Residue).
-#[must_use = "frames that are not taken out are dropped, and a frame that is dropped may be reused before its deferred flush is made"]
+/// Yields frames whose flush is deferred until reuse. Each needs a [`DeferredFlush`](crate::DeferredFlush).
+#[must_use = "frames that are not taken out are dropped, and may be reused before their deferred flush is made"]
 pub struct Deferred<'b, F, L: FrameList<F> = InPlace<F>> {
     frames: Flushed<'b, F, L>,
     stamp: Stamp,
-    /// Tells the batch that this value has its frames.
+    /// Shows the batch that this value has its frames.
     borrowed: &'b mut bool,
 }
 
@@ -58,7 +58,7 @@ impl<'b, F, L: FrameList<F>> Deferred<'b, F, L> {
         }
     }
 
-    /// The tick of the flush clock at which the flush began to be deferred.
+    /// Returns the tick of the flush clock at which the flush was deferred.
     pub fn stamp(&self) -> Stamp {
         self.stamp
     }
@@ -72,16 +72,16 @@ impl<F, L: FrameList<F>> Iterator for Deferred<'_, F, L> {
 }
 
 impl<F, L: FrameList<F>> Drop for Deferred<'_, F, L> {
-    /// The frames go with it.
+    /// Drops the remaining frames, too.
     fn drop(&mut self) {
         *self.borrowed = false;
     }
 }
 
-/// How a batch that wanted to defer its flush ended.
+/// The result of [`Batch::finish_deferred`](crate::Batch::finish_deferred).
 pub enum Outcome<'b, F, L: FrameList<F> = InPlace<F>> {
-    /// The batch was flushed and no flush is deferred: S3 is off, the ledger is full, a page-table page was unlinked,
-    /// the batch was told of mappings of the kernel and of a user space, or of more spaces than it has places for, or
+    /// The batch was flushed and nothing is deferred. Possible reasons: S3 is off, the ledger is full, a page-table
+    /// page was unlinked, the batch has mappings of both the kernel and a user space or more spaces than places, or
     /// more batches of a space are outstanding than are counted.
     Flushed(Flushed<'b, F, L>),
     /// The flush is deferred.

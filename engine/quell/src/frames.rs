@@ -1,42 +1,40 @@
-//! Where a batch keeps frames until their flush.
+//! The lists in which a batch keeps frames until their flush.
 //!
-//! A batch that is full must be finished, which costs a shootdown: an unmap of 512 pages through a batch of 64
-//! interrupts eight times as often as one flush would. How many frames a batch should hold, and where, only the
-//! kernel knows, so it chooses the list. [`InPlace`] holds a bounded number in the batch itself, on the
-//! stack of the caller; a kernel that can link frames to one another, through its array of page descriptors
-//! for instance, implements [`FrameList`] for such a chain, which has room for any number, and the whole call
-//! ends with one flush.
+//! A full batch must be finished, which costs a shootdown: unmapping 512 pages through a batch of 64 interrupts eight
+//! times as often as one flush would. Only the kernel knows how many frames a batch should hold, and where, so it
+//! chooses the list. [`InPlace`] holds a bounded number in the batch itself, on the caller's stack. A kernel that can
+//! link frames to one another, for example through its page descriptors, implements [`FrameList`] for such a chain. The
+//! chain has room for any number of frames, so the whole call ends with one flush.
 
 use crate::stack::Stack;
 
-/// How many frames a batch holds unless the embedder says otherwise.
+/// The default capacity of a batch, in frames.
 pub const CAPACITY: usize = 64;
 
 /// A list of frames that wait for a flush.
 ///
-/// The batch owns the list, and takes a frame out only after the flush. An implementation keeps each frame from
-/// the moment it is pushed until it is taken, in any order, and shows it to no other code: the proof that
-/// [`Flushed`](crate::Flushed) stands for is worth what the list is worth.
+/// The batch owns the list, and takes a frame out only after the flush. An implementation keeps each frame until it is
+/// taken, in any order, and lets no other code use it meanwhile. Otherwise [`Flushed`](crate::Flushed) proves nothing.
 pub trait FrameList<F> {
-    /// Whether there is no room for another frame. A list without a bound always has room.
+    /// Returns whether there is no room for another frame. A list without a bound always has room.
     fn is_full(&self) -> bool;
 
-    /// Whether it holds nothing.
+    /// Returns whether it holds no frame.
     fn is_empty(&self) -> bool;
 
-    /// Takes charge of a frame. The batch calls this only if the list is not full.
+    /// Adds a frame. The batch calls this only if the list is not full.
     fn push(&mut self, frame: F);
 
-    /// Gives a frame back, as long as there are some.
+    /// Removes and returns a frame, or `None` if the list is empty.
     fn take(&mut self) -> Option<F>;
 }
 
-/// Up to `N` frames in the batch's own memory, which is not initialised; they come out in the order in which they
-/// were put in.
+/// Holds up to `N` frames in the batch's own memory, which is not initialised. They come out in the order in which they
+/// were added.
 pub struct InPlace<F, const N: usize = CAPACITY>(Stack<F, N>);
 
 impl<F, const N: usize> InPlace<F, N> {
-    /// An empty list.
+    /// Makes an empty list.
     #[inline]
     pub fn new() -> Self {
         InPlace(Stack::new())

@@ -1,27 +1,27 @@
-//! Completion without blocking: a batch whose flush was started and is not waited for.
+//! Completion without blocking: batches whose flush is started but not waited for.
 //!
-//! [`Batch::start`] does what [`Batch::finish`] does before it waits: it takes the generations, posts the requests,
-//! sends the interrupts and flushes this CPU's own entries. [`InFlight::is_done`] then says, without waiting, whether
-//! every target has answered; it may be called on any CPU and any number of times. To be told when to ask, a kernel
-//! defines [`Hardware::flush_answered`], which every target calls after it has answered, and lets it wake the thread,
-//! or queue the work, that asks.
+//! [`Batch::start`] takes the generations, posts the requests, sends the interrupts and flushes this CPU's own entries,
+//! as [`Batch::finish`] does before it waits. [`InFlight::is_done`] then returns whether every target has answered. It
+//! never waits, and may be called on any CPU and any number of times. To learn when to call it, a kernel defines
+//! [`Hardware::flush_answered`], which every target calls after it has answered. It can wake a thread or queue work,
+//! for example.
 //!
-//! The frames stay in the batch, and the spaces' deferred flushes stand, until the flush is over: later observers
-//! flush what is pending as for any other batch. Meanwhile the batch is borrowed and takes nothing more.
+//! Until the flush is over, the frames stay in the batch and the spaces count the batch as pending: later observers
+//! flush, as for any other batch. Meanwhile the batch is borrowed and takes no further changes.
 //!
-//! On machines that broadcast, a barrier of the CPU that has sent the broadcasts completes the flush: the first
-//! [`InFlight::is_done`] executes it and says yes. On another CPU it sends everything again first.
+//! On machines that broadcast, a barrier of the CPU that sent the broadcasts completes the flush: the first call of
+//! [`InFlight::is_done`] executes it and returns `true`. On another CPU it sends everything again first.
 //!
-//! Devices that share the tables are told in [`Batch::start`]; when every CPU has answered, a look asks whether they
-//! are done, too ([`Hardware::secondary_is_done`]), and says no if they are not. A kernel that is to be told of that is
-//! told by the device's own interrupt.
+//! [`Batch::start`] also asks devices that share the tables to flush. Once every CPU has answered,
+//! [`InFlight::is_done`] checks the devices, too ([`Hardware::secondary_is_done`]). A kernel that waits for them
+//! without polling uses the device's own interrupt.
 //!
 //! # What this does not guarantee
 //!
-//! Progress without a look: until the kernel calls [`InFlight::is_done`], the deferred flushes of the flush stand, and
-//! second actors pay for each. If an [`InFlight`] is forgotten ([`core::mem::forget`]), the batch still holds its
-//! frames and deferred flushes: finished or dropped, it flushes again. The engine then takes a started flush to be
-//! under way for good, and every CPU that flushes for others tells the machine so ([`Hardware::flush_answered`]).
+//! Progress without a call of [`InFlight::is_done`]: until then the spaces count the batch as pending, and every later
+//! observer flushes. If an [`InFlight`] is forgotten ([`core::mem::forget`]), the batch keeps its frames and stays
+//! pending; finished or dropped, it flushes again. The engine then assumes for good that a started flush is under way,
+//! so every CPU that flushes for others calls [`Hardware::flush_answered`].
 
 use crate::batch::{Batch, Unflushed};
 use crate::cpu_set::{CpuId, CpuSet};
@@ -41,21 +41,21 @@ use crate::word::Word;
 use core::ops::Deref;
 use core::sync::atomic::Ordering::Relaxed;
 
-/// A flush that goes on by itself: made by [`Engine::start_flush`], looked at by [`InFlight::is_done`].
+/// A flush under way: made by [`Engine::start_flush`], checked by [`InFlight::is_done`].
 struct Awaited {
-    /// Those that have not answered yet.
+    /// The targets that have not answered yet.
     targets: CpuSet,
     until: Until,
-    /// The number of requests that the first of them must reach, once the code has looked at it.
+    /// The number of requests that the first of them must reach, once it was looked at.
     first: Option<u64>,
-    /// Whether a barrier has yet to complete broadcasts.
+    /// Set while a barrier has yet to complete broadcasts.
     barrier: bool,
-    /// The last invalidation that devices were told of.
+    /// The last invalidation that was sent to devices.
     told: Mark,
 }
 
 impl<H: Hardware> Engine<'_, H> {
-    /// Begins to flush what [`Engine::flush`] flushes, and waits for no target: the flush goes on by itself.
+    /// Begins a flush like [`Engine::flush`], but waits for no target.
     fn start_flush<'s>(
         &self,
         me: CpuId,
@@ -67,9 +67,9 @@ impl<H: Hardware> Engine<'_, H> {
         H: 's,
     {
         let mut mine = Stack::<FlushInfo<'s>, SPACES>::new();
-        // Its initiator may be elsewhere when the targets have flushed: no outbox is kept for it.
+        // The initiator may be on another CPU when the targets have flushed, so no outbox is kept for it.
         let mut shootdown = self.begin_without_outbox();
-        // Relaxed: a target that sees a post of this flush sees it started.
+        // Relaxed: a target that sees a post of this flush sees this count, too.
         self.started.fetch_add(1, Relaxed);
         let (mut scope, mut kernel) = self.post_all(me, requests, &mut mine, &mut shootdown);
         let overflow = overflow.map(|overflow| (self.cpus_of(overflow), overflow));
@@ -93,10 +93,10 @@ impl<H: Hardware> Engine<'_, H> {
         }
     }
 
-    /// Whether every target of a flush that was started has answered. Never waits.
+    /// Returns whether every target of a started flush has answered. Never waits.
     ///
-    /// It looks at one target after the other. Each must have answered the posts that it had when it was first looked
-    /// at: so initiators that post meanwhile do not delay the end.
+    /// It checks one target after the other. Each must have answered the posts that it had when it was first checked,
+    /// so later posts do not delay the end.
     fn has_answers(&self, awaited: &mut Awaited) -> bool {
         loop {
             // [mutant SkipWait]
@@ -120,7 +120,7 @@ impl<H: Hardware> Engine<'_, H> {
         }
     }
 
-    /// Counts a flush that was started as over: targets tell the machine of their answers as long as there is one.
+    /// Counts a started flush as over. Targets report their answers to the machine while there is one.
     fn end_started(&self) {
         self.started.fetch_add(u64::MAX, Relaxed);
     }
@@ -130,14 +130,14 @@ impl<H: Hardware, S, const N: usize> Unflushed<'_, '_, H, S, N>
 where
     S: Deref<Target = AddressSpace<H>>,
 {
-    /// Begins to flush what is outstanding and waits for no target; `None` if that is all.
+    /// Begins to flush all outstanding changes and waits for no target. Returns `None` if the flush is over already.
     fn start(&mut self) -> Option<Awaited> {
         let engine = self.engine;
         let me = engine.hw.this_cpu();
         if let [only] = self.pending.as_slice()
             && only.fresh
             && self.overflow.is_none()
-            // That would wait for devices.
+            // `flush_alone` would wait for devices.
             && !H::HAS_SECONDARY
             && engine.flush_alone(me, &only.space, &only.request)
         {
@@ -146,7 +146,7 @@ where
         if self.is_empty() {
             return None;
         }
-        // After those that it may have told of what has no place.
+        // After the invalidations that changes without a place may have sent to devices.
         let told = engine.start_secondary(self.requests());
         if engine.broadcasts().is_none() {
             return Some(engine.start_flush(me, self.requests(), self.overflow.as_ref(), told));
@@ -167,12 +167,12 @@ where
         })
     }
 
-    /// Whether what was started is over; then the deferred flushes of the batch end. Never waits for another CPU's
+    /// Returns whether the started flush is over. If so, the batch is no longer pending. Never waits for another CPU's
     /// answer, or for a device.
     fn is_over(&mut self, awaited: &mut Awaited) -> bool {
         let engine = self.engine;
         if awaited.barrier {
-            // That of the CPU that has sent them; any other sends them again.
+            // The CPU that sent the broadcasts completes them; any other CPU sends them again.
             let me = engine.hw.this_cpu();
             self.complete_broadcasts(me);
             if let Some(overflow) = &self.overflow {
@@ -194,7 +194,7 @@ where
     }
 }
 
-/// A batch whose flush goes on by itself. Made by [`Batch::start`]. Dropped, it waits for the end.
+/// A batch whose flush is under way. Made by [`Batch::start`]. Waits for the end when dropped.
 #[must_use = "the frames come out of `finish`; dropped, it waits for the flush"]
 pub struct InFlight<'b, 'e, 'm, H, S, F, L = InPlace<F>, const N: usize = SPACES>
 where
@@ -212,8 +212,7 @@ impl<'e, 'm, H: Hardware, S, F, L: FrameList<F>, const N: usize> Batch<'e, 'm, H
 where
     S: Deref<Target = AddressSpace<H>>,
 {
-    /// Begins to flush, and waits for no target: what [`Batch::finish`] does without the wait. Never waits, for a CPU
-    /// or a device.
+    /// Begins the flush of [`Batch::finish`] without its wait. Never waits for a CPU or a device.
     pub fn start(&mut self) -> InFlight<'_, 'e, 'm, H, S, F, L, N> {
         self.lose_borrowed();
         let awaited = self.unflushed.start();
@@ -228,8 +227,8 @@ impl<'b, H: Hardware, S, F, L: FrameList<F>, const N: usize> InFlight<'b, '_, '_
 where
     S: Deref<Target = AddressSpace<H>>,
 {
-    /// Whether the flush is over, so that [`InFlight::finish`] would not wait. Never waits, for a CPU or a device. Each
-    /// call looks at as many targets as have answered, and at one that has not.
+    /// Returns whether the flush is over, so that [`InFlight::finish`] would not wait. Never waits for a CPU or a
+    /// device. Each call checks targets until it finds one that has not answered.
     pub fn is_done(&mut self) -> bool {
         let (Some(batch), Some(awaited)) = (&mut self.batch, &mut self.awaited) else {
             return true;
@@ -241,12 +240,13 @@ where
         over
     }
 
-    /// The next target that has not answered, if any.
+    /// Returns the next target that has not answered, if any.
     fn first_target(&self) -> Option<CpuId> {
         self.awaited.as_ref()?.targets.iter().next()
     }
 
-    /// Yields the frames, as [`Batch::finish`]. Waits for other CPUs unless [`InFlight::is_done`] has said yes.
+    /// Returns the frames, like [`Batch::finish`]. Waits for other CPUs unless [`InFlight::is_done`] has returned
+    /// `true`.
     #[expect(
         clippy::missing_panics_doc,
         reason = "the batch is taken here, and there is no second call"
@@ -282,7 +282,7 @@ where
     S: Deref<Target = AddressSpace<H>>,
     L: FrameList<F>,
 {
-    /// Waits for the end: the batch may be filled again then.
+    /// Waits for the end, after which the batch may be filled again.
     fn drop(&mut self) {
         self.wait();
     }

@@ -52,7 +52,7 @@ impl<W: Word> Outbox<W> {
 
     /// Takes the outbox for a flush of its own CPU; `false` if one that this flush has preempted still
     /// has it. Called with interrupts masked.
-    pub(crate) fn flush_before_reuse(&self) -> bool {
+    pub(crate) fn reserve(&self) -> bool {
         // The targets of a flush that this one has preempted have yet to read the outbox. [mutant OutboxOverwritten]
         let free = self.busy.load(Relaxed) == 0;
         if free {

@@ -1,53 +1,52 @@
 //! The kernel's own mappings: spaces that every CPU has loaded.
 //!
-//! A kernel maps memory for itself, whatever root is loaded: stacks, memory of `vmalloc`, windows onto I/O memory, the
-//! text of modules. These mappings belong to a [kernel space](crate::Engine::new_kernel_space), an [`AddressSpace`]
-//! whose changes are reported to a [`Batch`](crate::Batch) as those of any other. The contract's clauses hold for it,
-//! where "a program" is any code of the kernel. A kernel may have several such spaces: one for global entries and one
-//! for others, or one for each lock.
+//! A kernel maps memory for itself under every root: stacks, `vmalloc` memory, windows onto I/O memory, the text of
+//! modules. These mappings belong to a [kernel space](crate::Engine::new_kernel_space). It is an [`AddressSpace`], and
+//! its changes are reported to a [`Batch`](crate::Batch) like those of any other. The contract's clauses hold for it,
+//! with any kernel code as "a program". A kernel may have several such spaces: for example one for global entries and
+//! one for others, or one for each lock.
 //!
 //! # What differs
 //!
-//! * The initiator asks every CPU that is online: a CPU that is idle, or has left its root, uses the kernel's
-//!   mappings, too. It leaves out a CPU that runs a program undisturbed, which flushes as it enters the kernel
+//! * The initiator asks every CPU that is online: a CPU that is idle, or has left its root, uses the kernel's mappings,
+//!   too. It leaves out a CPU that runs a program undisturbed, which flushes when it enters the kernel
 //!   ([`user_mode`](crate::user_mode)).
 //! * The initiator waits until each has *flushed*. A receipt is not enough: the target is in the kernel, and so is
 //!   an NMI handler that interrupts it there, which uses mappings of the kernel without asking.
-//! * There are no generations to catch up with. Each request reaches each CPU that is online, or is left to its entry
-//!   into the kernel; a CPU that comes online takes requests first and flushes everything then
+//! * There are no generations to catch up with. Each request reaches each online CPU, at once or when it enters the
+//!   kernel. A CPU that comes online first accepts requests and then flushes everything
 //!   ([`hotplug`](crate::Engine::cpu_online)).
 //! * A TLB holds entries that are not global ([`KernelEntries::Tagged`]) under each tag that was loaded while they were
-//!   used. The target flushes the loaded tag. It gives up the tags of its other slots, and flushes each as it loads it
-//!   again. It does the same when a table is freed, whether its entries are global or not: walker caches are tagged.
-//!   Where tags mean the same everywhere, the invalidation reaches all of them.
-//! * If requests that meet in an inbox become "everything", that includes global entries if one of the requests was
-//!   the kernel's, and only then.
+//!   used. The target flushes the loaded tag. It gives up the tags of its other slots, and flushes each when it loads
+//!   it again. It does the same when a table is freed, even for global entries, because walker caches are tagged. With
+//!   system-wide tags the invalidation reaches all of them.
+//! * If merged requests become "everything", this includes global entries only if one of the requests was for a kernel
+//!   space.
 //!
 //! # Lazy unmapping of kernel ranges
 //!
-//! The kernel may unmap a range that it uses no more without a flush, whatever its rights were. Instead of rules 1 to 4
-//! of [`lazy`](crate::lazy) it keeps two, because no access to such a range is lawful:
+//! The kernel may unmap a range that it no longer uses without a flush, whatever its rights were. No access to such a
+//! range is valid, so two rules replace rules 1 to 4 of [`lazy`](crate::lazy):
 //!
-//! 1. It gives the *addresses* out again after [`Engine::flush_until`], with the stamp that
-//!    [`Deferred::stamp`](crate::Owed::stamp) returned and that it keeps with the range.
-//! 2. It gives the *frames* to a new owner after [`Engine::flush_before_reuse`], each behind its
-//!    [`DeferredFlush`](crate::Residue).
+//! 1. It gives the *addresses* out again only after [`Engine::flush_until`], with the stamp from
+//!    [`Deferred::stamp`](crate::Deferred::stamp), which it keeps with the range.
+//! 2. It gives each *frame* to a new owner only after [`Engine::flush_before_reuse`] with its
+//!    [`DeferredFlush`](crate::DeferredFlush).
 //!
-//! So as many ranges as the ledger has entries share one flush of everything on every CPU. Only a flush that reaches
-//! the kernel's mappings makes their deferred flushes: flushes of user spaces do not, and reuses of users' frames
-//! leave such deferred flushes alone.
+//! So as many ranges as the ledger has entries can share one flush of everything on every CPU. Only a flush that
+//! reaches the kernel's mappings makes their deferred flushes. Flushes of user spaces and reuses of user frames do not.
 //!
 //! # Text
 //!
-//! A CPU executes instructions that it fetched through a translation before that was flushed. So after text was written
-//! or unmapped and the batch has finished, [`Engine::synchronize_text`] makes every CPU forget the instructions that it
-//! has fetched.
+//! A CPU may still execute instructions that it fetched through a translation before the flush. So after text was
+//! written or unmapped and the batch has finished, call [`Engine::synchronize_text`]: it makes every CPU drop the
+//! instructions that it has fetched.
 //!
 //! # What this does not guarantee
 //!
 //! The embedder keeps the upper levels of the kernel's half the same in all roots: it adds a top-level entry to all of
-//! them, and clears one in all of them before the table below goes into a batch. [`Engine::catch_up`] does not pay
-//! deferred flushes of the kernel's mappings. A kernel space has no end.
+//! them, and clears one in all of them before it reports the table below to a batch. [`Engine::catch_up`] does not help
+//! deferred flushes of kernel mappings. A kernel space is never retired.
 
 use crate::addr::Frame;
 use crate::cpu::{Activity, Concern, Loaded};
@@ -62,10 +61,10 @@ use crate::space::{AddressSpace, KernelEntries, SpaceId};
 use crate::stats::Counter;
 
 impl<H: Hardware> Engine<'_, H> {
-    /// A space of the kernel's own mappings, which every CPU has loaded from the start and for ever. Never waits.
+    /// Makes a space of the kernel's own mappings, which every CPU has loaded from the start and for ever. Never waits.
     ///
-    /// `entries` says what TLBs keep of them; [`KernelEntries::Tagged`] is right for both kinds, and costs CPUs
-    /// with tags of their own what they kept of other spaces.
+    /// `entries` is the kind of its entries. [`KernelEntries::Tagged`] is correct for both kinds, but CPUs with per-CPU
+    /// tags lose the entries of other spaces with each flush.
     ///
     /// # Safety
     /// `root` holds a root table of the machine's format that maps the kernel, as long as the engine lives. With
@@ -77,7 +76,7 @@ impl<H: Hardware> Engine<'_, H> {
         AddressSpace::of_kernel(id, root, self.count)
     }
 
-    /// Does on this CPU what a request says that has marks. Interrupts are masked.
+    /// Carries out a request with marks on this CPU. Interrupts are masked.
     #[cold]
     pub(crate) fn flush_marked(&self, me: CpuId, info: &FlushInfo<'_>, marks: Marks) {
         if marks.has(Marks::KERNEL) {
@@ -85,13 +84,13 @@ impl<H: Hardware> Engine<'_, H> {
         } else {
             self.flush_here(self.cpu(me), info);
         }
-        // Also if the request has met one for the kernel's mappings. [mutant TextLostInMerge]
+        // Even if the request has merged with one for the kernel's mappings. [mutant TextLostInMerge]
         if marks.has(Marks::TEXT) {
             self.hw.synchronize_text();
         }
     }
 
-    /// Flushes on this CPU what a request says that the kernel's mappings are among. Interrupts are masked.
+    /// Carries out a request that includes kernel mappings on this CPU. Interrupts are masked.
     #[cold]
     pub(crate) fn flush_with_kernel(&self, me: CpuId, info: &FlushInfo<'_>) {
         let Some(entries) = info.space.and_then(|space| space.kernel()) else {
@@ -102,7 +101,7 @@ impl<H: Hardware> Engine<'_, H> {
                 slot.caught_up_with(slot.generation().max(info.last));
             }
             if cpu.state.activity() == Activity::Lazy {
-                // Perhaps tables were freed of the space that it keeps.
+                // Tables of the space that it keeps may have been freed.
                 cpu.state.detach(self.hw);
                 self.count(me, Counter::Evicted, 1);
             }
@@ -128,7 +127,7 @@ impl<H: Hardware> Engine<'_, H> {
         }
     }
 
-    /// Gives up the slots of the tags that are not loaded, so that this CPU flushes each as it loads it.
+    /// Gives up the slots of the tags that are not loaded, so this CPU flushes each when it loads it.
     fn forget_other_slots(&self, me: CpuId) {
         let cpu = self.cpu(me);
         let loaded = matches!(cpu.state.loaded(), Loaded::Space(_)).then(|| cpu.state.slot());
@@ -139,11 +138,11 @@ impl<H: Hardware> Engine<'_, H> {
         }
     }
 
-    /// Flushes all that this CPU has, and tells the flush clock's readers.
+    /// Flushes all entries of this CPU, and publishes the time of the flush clock.
     pub(crate) fn flush_everything(&self, me: CpuId) {
         let cpu = self.cpu(me);
         self.count(me, Counter::FlushedFull, 1);
-        // The clock before the flush, which makes no deferred flush that is taken meanwhile. [mutant
+        // The clock is read before the flush, which does not cover flushes that are deferred meanwhile. [mutant
         // ClockReadAfterFlush]
         let now = self.ledger.now();
         self.hw.invalidate(Invalidate::Everything);
@@ -154,12 +153,12 @@ impl<H: Hardware> Engine<'_, H> {
         }
     }
 
-    /// When it returns, no CPU that is online executes an instruction that it fetched before the call. Called after the
-    /// text of the kernel was written, mapped or unmapped, and after the batch that was told of it has finished. If the
-    /// machine's instruction caches need maintenance, the embedder does that before. May wait for other CPUs.
+    /// Makes every online CPU drop the instructions that it fetched before the call. Call it after the text of the
+    /// kernel was written, mapped or unmapped, and after the batch with that change has finished. If the machine's
+    /// instruction caches need maintenance, do that before. May wait for other CPUs.
     ///
-    /// Calls [`Hardware::synchronize_text`] on every CPU, by interrupts, on machines that broadcast too. A CPU that is
-    /// offline is not told, now or later: see [`Engine::cpu_online`].
+    /// Calls [`Hardware::synchronize_text`] on every CPU, by interrupts, even on machines that broadcast. Offline CPUs
+    /// are not asked, now or later: see [`Engine::cpu_online`].
     ///
     /// # Panics
     /// If the machine does not define it: a CPU could go on with text that is gone.
@@ -167,7 +166,8 @@ impl<H: Hardware> Engine<'_, H> {
         self.assert_may_wait();
         let me = self.hw.this_cpu();
         let mut shootdown = self.begin_shootdown(me);
-        // A CPU executes what it has fetched, whatever becomes of its translation. [mutant TextKeptFetched]
+        // A CPU executes the instructions that it has fetched, even if their translation is gone. [mutant
+        // TextKeptFetched]
         let all = CpuSet::first(self.count);
         self.post(me, &all, &FlushInfo::NOTHING, Concern::Text, &mut shootdown);
         self.interrupt(self.cpu(me), &shootdown);

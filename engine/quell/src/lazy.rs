@@ -2,65 +2,68 @@
 //!
 //! # The rule
 //!
-//! A frame may be unmapped without a flush if every mapping of it was read-only and clean: its content cannot
-//! change through a stale entry, and as long as nothing else changes, a stale read returns the right bytes.
-//! Four things must not happen before the deferred flush is made, *and nothing else is needed*:
+//! A frame may be unmapped without a flush if every mapping of it was read-only and clean. Its content cannot change
+//! through a stale entry, so a stale read returns the right bytes as long as nothing else changes it. Four things must
+//! not happen before the deferred flush is made, *and nothing else is needed*:
 //!
 //! 1. the frame gets a new owner ([`Engine::flush_before_reuse`]);
-//! 2. the emptied entry is written again ([`Engine::flush_before_refill`]), except with the same frame,
-//!    read-only ([`DeferredFlush::reinstate`]);
-//! 3. the emptied page-cache slot is filled again (the same call), so that no CPU can change the
-//!    bytes of the file page behind the stale entry's back;
-//! 4. a call by which the program took the mapping or a right to it away returns
-//!    ([`Engine::flush_pending`] or the deferred flush of each marker that it met).
+//! 2. the cleared entry is written again ([`Engine::flush_before_refill`]), except with the same frame, read-only
+//!    ([`DeferredFlush::reinstate`]);
+//! 3. the emptied page-cache slot is filled again (the same call): a CPU could then change the bytes of the file page
+//!    while another reads the old frame;
+//! 4. a call returns by which the program removed the mapping or a right to it ([`Engine::flush_pending`], or the
+//!    deferred flush of each marker that it met).
 //!
-//! All four are one check, on the frame's [`DeferredFlush`]: one load, zero when no flush is deferred. The
-//! four programs for which Linux refused this mechanism each break one of them.
+//! All four are one check of the frame's [`DeferredFlush`]: one load, which yields zero if no flush is deferred. Linux
+//! refused this mechanism because of four programs. Each of them breaks one of these rules.
 //!
-//! A *marker*, here and below, is the non-present entry that the embedder leaves in place of one that it took away
-//! without a flush, to name the frame.
+//! A *marker* is a non-present entry that names the frame. The embedder leaves it in place of an entry that it cleared
+//! without a flush.
 //!
-//! # After a reinstate
+//! # Reinstating a frame
 //!
-//! A deferred flush is one word, and a reinstate clears it. But the frame may have been taken away from several
-//! places, and where it was not mapped again, CPUs may still use stale entries. So the embedder does one of two
-//! things. Before it drops the lock of the page-cache slot, it maps the frame again at *every* place whose marker
-//! names it. Or it goes on treating each such marker as a mapping of the frame: code that takes the mapping away later
-//! (an unmap by the program as well as reclaim, lazy or not) reports the marker's range to its batch as if the entry
-//! were present, or flushes what is pending the space. (`quell-vm` does the second: its reverse map lists the markers.)
+//! Reinstating a frame clears its deferred flush. But the frame may have been unmapped in several places. Where it is
+//! not mapped again, CPUs may still use stale entries. So the embedder does one of two things:
+//!
+//! * It maps the frame again at *every* place whose marker names it, before it drops the lock of the page-cache slot.
+//! * It goes on treating each such marker as a mapping of the frame. Code that removes the mapping later (an unmap by
+//!   the program or reclaim, lazy or not) reports the marker's range to its batch as if the entry were present, or
+//!   calls [`Engine::flush_pending`] for the space. `quell-vm` does this: its reverse map lists the markers.
 //!
 //! # Participants
 //!
 //! The rules bind all code that could break them. Code that changes the bytes of a file page in another way (it punches
-//! a hole, or a server says that the file has changed) takes the lock of the page's slot, too, and keeps rules 3 and 4;
-//! the engine cannot see it. Nor does the engine know of translations that are not a CPU's: a secondary MMU that maps
-//! the frame must be told as the entry is cleared, not when the deferred flush is made.
+//! a hole, or a server reports that the file has changed) must take the lock of the page's slot and keep rules 3
+//! and 4, too. The engine cannot see such code. Nor does it know the translations of other devices: a secondary MMU
+//! that maps the frame must be asked to flush when the entry is cleared, not when the deferred flush is made.
 //!
 //! # The flush clock
 //!
-//! A deferred flush is a *stamp*: a tick of the flush clock, taken after the entries were cleared. Each CPU publishes
-//! what the clock showed before it last flushed its loaded tag whole. If that is the stamp or later, the CPU holds
-//! none of the translations that the deferred flush is about, whatever that flush was for. So every flush of a whole
-//! tag pays deferred flushes, and a reuse interrupts only CPUs that are behind. It does not ask CPUs that keep entries
-//! under a tag that is not loaded: the space's deferred flush word makes them flush as they load it again. Only CPUs
-//! that had the space loaded when the deferred flush was taken can hold such translations; the *ledger entry* of the
-//! stamp remembers them.
+//! A deferred flush is named by a *stamp*: a tick of the flush clock, taken after the entries were cleared. Each CPU
+//! publishes the time of the flush clock before it last flushed its whole loaded tag, for whatever reason. If that time
+//! is the stamp or later, the CPU holds none of the translations that the deferred flush covers. So every flush of a
+//! whole tag makes that CPU's part of all earlier deferred flushes, and a reuse interrupts only the CPUs that are
+//! behind. It does not ask CPUs that keep entries under a tag that is not loaded: they read the space's latest stamp
+//! when they load it again, and flush then. Only CPUs that had the space loaded when the stamp was taken can hold such
+//! translations. The *ledger entry* of the stamp lists them.
 //!
 //! # What is shared
 //!
-//! Taking a deferred flush ticks the clock, writes the deferred flush into its spaces and then publishes one ledger
-//! entry; nothing is locked. A ledger entry is used again only after its deferred flush was made. A CPU that defers
-//! that finds the ledger full pays the deferred flushes in it first; if there is still no room, its own deferred flush
-//! is refused, and it flushes as without S3. A payer marks no deferred flush as paid that is not published: the spaces
-//! do not know that deferred flush yet, so a lazy CPU that the payer leaves out could come back without flushing. A
-//! CPU that defers that stalls between its stamp and its ledger entry (a preempted virtual CPU) leaves a gap. The
-//! deferred flushes around it are still paid, and each ledger entry says so for itself; a CPU that looks at a deferred
-//! flush behind the gap needs a second load, and no CPU an interrupt.
+//! Deferring a flush ticks the clock, writes the stamp into the spaces and then publishes one ledger entry. It takes no
+//! lock. A ledger entry is reused only after its deferred flush was made. A CPU that finds the ledger full makes the
+//! deferred flushes in it first. If there is still no room, its own flush is not deferred but made at once, as without
+//! S3.
+//!
+//! Only a published deferred flush is ever marked as made. The spaces may not have the stamp of an unpublished one yet,
+//! so a lazy CPU that was left out could come back without flushing. A CPU that stalls between its stamp and its ledger
+//! entry (a preempted virtual CPU, for example) leaves a gap. The deferred flushes around the gap are still made, and
+//! each ledger entry records that for itself. To check a deferred flush behind the gap takes a second load, but no
+//! interrupt.
 //!
 //! # What this does not guarantee
 //!
-//! a CPU that reuses the frame may have to wait for other CPUs: it pays for the unmap by which another space lost the
-//! frame. [`Engine::flush_deferred`], called in the background, keeps that rare.
+//! A CPU that reuses a frame may have to wait for other CPUs: it makes the flush that another space's unmap deferred.
+//! Call [`Engine::flush_deferred`] in the background to keep that rare.
 
 use crate::cpu::{Asked, Concern, Loaded};
 use crate::cpu_set::{CpuId, CpuSet};
@@ -74,8 +77,7 @@ use crate::stats::Counter;
 use crate::word::Word;
 use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
-/// How many deferred flushes one round of a payment covers, the oldest first; a payer goes on until its own deferred
-/// flush is made.
+/// Limits how many deferred flushes one round makes, the oldest first. Rounds follow until the requested one is made.
 const TOGETHER: usize = 64;
 
 /// Why a deferred flush is made.
@@ -90,10 +92,10 @@ const NONE: u64 = 0;
 const PENDING: u64 = 1;
 const DEFERRED_SHIFT: u32 = 1;
 
-/// What a frame defers: one word in the embedder's frame table.
+/// A frame's deferred flush: one word in the embedder's frame table.
 ///
-/// It is *clear* for a frame that has no deferred flush, *pending* from before its entries are cleared until
-/// the stamp is known, and then *deferred* until the frame is reused or reinstated.
+/// It is *clear* if the frame has no deferred flush. It becomes *pending* before the frame's entries are cleared, and
+/// *deferred* once the stamp is known. It stays so until the frame is reused or reinstated.
 pub struct DeferredFlush<H: Hardware> {
     word: H::Word,
 }
@@ -105,65 +107,65 @@ impl<H: Hardware> Default for DeferredFlush<H> {
 }
 
 impl<H: Hardware> DeferredFlush<H> {
-    /// Of a frame that has no deferred flush. Never waits.
+    /// Makes the word of a frame that has no deferred flush. Never waits.
     pub fn new() -> Self {
         DeferredFlush {
             word: H::Word::new(NONE),
         }
     }
 
-    /// Whether the frame has no deferred flush: one load. Never waits.
+    /// Returns whether the frame has no deferred flush. One load. Never waits.
     #[inline]
     pub fn is_clear(&self) -> bool {
-        // Acquire pairs with `flush_before_reuse` and `clear`: the flushes for what the frame deferred are done.
+        // Acquire pairs with `flush_before_reuse` and `clear`: the frame's deferred flush is done.
         // Lost without it: a look at a frame that has no deferred flush any more.
         self.word.load(Acquire) == NONE
     }
 
-    /// The frame's entries are about to be cleared without a flush. Called under the lock of the
-    /// page-cache slot, before the first entry is cleared. Never waits.
+    /// Notes that the frame's entries are about to be cleared without a flush. Call it under the lock of the page-cache
+    /// slot, before the first entry is cleared. Never waits.
     pub fn begin(&self) {
         // Relaxed: the lock publishes it, and nothing goes with it.
         self.word.store(PENDING, Relaxed);
     }
 
-    /// The frame's flush is deferred as of `stamp`. Called under the same lock. Never waits.
+    /// Notes that the frame's flush is deferred as of `stamp`. Call it under the same lock. Never waits.
     pub fn defer(&self, stamp: Stamp) {
         // Release pairs with `flush_before_reuse` and `flush_before_refill`: the deferred flush's ledger entry is
         // published. Lost without it: a reuse while the deferred flush is taken.
         self.word.store(stamp.0 << DEFERRED_SHIFT, Release);
     }
 
-    /// The frame has no deferred flush: it was flushed after all, or its entries were not cleared. Called under the
-    /// same lock. Never waits.
+    /// Notes that the frame has no deferred flush: it was flushed after all, or its entries were not cleared. Call it
+    /// under the same lock. Never waits.
     ///
-    /// Pays nothing: a frame that has a deferred flush is reused ([`Engine::flush_before_reuse`]) or reinstated
-    /// ([`DeferredFlush::reinstate`]) instead.
+    /// Flushes nothing. For a frame that has a deferred flush, call [`Engine::flush_before_reuse`] or
+    /// [`DeferredFlush::reinstate`] instead.
     pub fn clear(&self) {
         // Release pairs with `flush_before_refill` and `is_clear`: the frame's flush is done.
         // Lost without it: a refill against a deferred flush that becomes none.
         self.word.store(NONE, Release);
     }
 
-    /// Takes the frame back for the page that it belonged to, to be mapped as it was: read-only, at the same
-    /// places. No flush is needed and no content is lost. `false` if a CPU that reuses the frame was first; then its
-    /// deferred flush was paid. Never waits.
+    /// Takes the frame back for its former page, to be mapped as before: read-only, at the same places. No flush is
+    /// needed and no content is lost. Returns `false` if another CPU has reused the frame first; its deferred flush was
+    /// made then. Never waits.
     ///
-    /// The deferred flush is clear afterwards, and says nothing any more of the places at which the frame is not mapped
-    /// again: stale entries may be in use there. See "After a reinstate" in [the module](crate::lazy) for what is due.
+    /// The word is clear afterwards, so it no longer covers places where the frame is not mapped again: stale entries
+    /// may be in use there. See "Reinstating a frame" in [the module](crate::lazy) for the caller's duties.
     ///
-    /// Called under the lock of the page-cache slot.
+    /// Call it under the lock of the page-cache slot.
     #[must_use]
     pub fn reinstate(&self, engine: &Engine<'_, H>) -> bool {
-        // Acquire pairs with `flush_before_reuse`: a frame that was reused has its deferred flush paid.
+        // Acquire pairs with `flush_before_reuse`: if the frame was reused, its deferred flush is done.
         // Lost without it: a reinstate that comes too late.
         let held = self.word.load(Acquire);
-        // Only if no CPU that reuses it was first. [mutant ReinstateUnchecked]
+        // Only if no other CPU has reused the frame first. [mutant ReinstateUnchecked]
         let won = held > PENDING
             && self
                 .word
-                // Acquire on failure pairs with `flush_before_reuse`: a frame that was reused meanwhile has its
-                // deferred flush paid.
+                // Acquire on failure pairs with `flush_before_reuse`: if the frame was reused meanwhile, its deferred
+                // flush is done.
                 // Lost without it: a reinstate that comes too late.
                 .compare_exchange(held, NONE, Relaxed, Acquire)
                 .is_ok();
@@ -172,20 +174,20 @@ impl<H: Hardware> DeferredFlush<H> {
     }
 }
 
-/// Proof that a frame's deferred flush was made and that only the holder may give it a new owner.
-#[must_use = "a reused frame belongs to the CPU that reuses it now and is lost if it is not used or freed"]
+/// Proves that a frame's deferred flush was made and that the holder alone may give it a new owner.
+#[must_use = "the frame belongs to the caller now and is lost if it is not used or freed"]
 #[derive(Debug)]
 pub struct Reusable(());
 
 impl<H: Hardware> Engine<'_, H> {
-    /// Reuses a frame for a new owner, paying its deferred flush if it is still deferred (rule 1).
-    /// `None` if the frame was reinstated, or was never deferred.
+    /// Takes a frame for a new owner, and makes its deferred flush first if needed (rule 1). Returns `None` if the
+    /// frame was reinstated or never had a deferred flush.
     ///
     /// May wait for other CPUs: see [`Hardware::may_wait`] for what the caller may hold meanwhile.
     #[inline]
     pub fn flush_before_reuse(&self, deferred_flush: &DeferredFlush<H>) -> Option<Reusable> {
         loop {
-            // Acquire pairs with `defer`: the deferred flush that is paid next has its ledger entry published.
+            // Acquire pairs with `defer`: the ledger entry of this deferred flush is published.
             // Lost without it: a reuse while the deferred flush is taken.
             let held = deferred_flush.word.load(Acquire);
             if held <= PENDING {
@@ -193,15 +195,15 @@ impl<H: Hardware> Engine<'_, H> {
             }
             let stamp = held >> DEFERRED_SHIFT;
             let me = self.hw.this_cpu();
-            // Pay, then take: as long as the deferred flush says "deferred", a refill of what the frame held pays, or
-            // waits for the payment. [mutants ReuseSkipsFlush: L4, ReuseTakesFirst]
+            // Flush, then take: as long as the word reads "deferred", a CPU that refills the page's place makes the
+            // flush, or waits for it. [mutants ReuseSkipsFlush: L4, ReuseTakesFirst]
             if self.ledger.is_flushed(stamp) {
                 self.count(me, Counter::ReusedFree, 1);
             } else {
-                self.pay(me, stamp, Reason::Reuse);
+                self.flush_deferred_until(me, stamp, Reason::Reuse);
             }
-            // Release pairs with `reinstate`, `is_clear`, `is_flushed` and `flush_before_refill`: they find the
-            // frame reused, and so its deferred flush paid.
+            // Release pairs with `reinstate`, `is_clear`, `is_flushed` and `flush_before_refill`: if they find the
+            // frame reused, its deferred flush is done.
             // Lost without it: a reinstate that comes too late.
             let taken = (deferred_flush.word).compare_exchange(held, NONE, Release, Relaxed);
             if taken.is_ok() {
@@ -210,30 +212,32 @@ impl<H: Hardware> Engine<'_, H> {
         }
     }
 
-    /// Whether a reuse of this frame would interrupt no CPU: two loads when no flush is deferred. Never waits.
+    /// Returns whether the frame could be reused without interrupting a CPU. Two loads if no flush is deferred. Never
+    /// waits.
     pub fn is_flushed(&self, deferred_flush: &DeferredFlush<H>) -> bool {
-        // Acquire pairs with `flush_before_reuse`: a frame that has no deferred flush any more has its deferred flush
-        // paid. Lost without it: a look at a frame that was reused.
+        // Acquire pairs with `flush_before_reuse`: if the frame's word is clear again, its deferred flush is done. Lost
+        // without it: a look at a frame that was reused.
         let held = deferred_flush.word.load(Acquire);
         held != PENDING && self.ledger.is_flushed(held >> DEFERRED_SHIFT)
     }
 
-    /// Pays the frame's deferred flush: called before an entry of `space` whose marker names the frame is rewritten,
-    /// and before a page-cache slot that held the frame is filled again (rules 2 and 3). One load when no flush is
-    /// deferred. May wait for other CPUs. A deferred flush that a reinstate has cleared says nothing of other markers
-    /// that name the frame.
+    /// Makes the frame's deferred flush before its place is filled again (rules 2 and 3). Call it before you rewrite an
+    /// entry of `space` whose marker names the frame, and before you fill a page-cache slot that held the frame. One
+    /// load if no flush is deferred. May wait for other CPUs.
+    ///
+    /// If the frame was reinstated, its clear word says nothing about other markers that name it.
     #[inline]
     pub fn flush_before_refill(&self, deferred_flush: &DeferredFlush<H>, space: &AddressSpace<H>) {
         // [mutant RefillSkipsFlush: L1, L2, L3]
-        // Acquire pairs with `flush_before_reuse`, `defer` and `clear`: what the frame deferred is flushed, or the
-        // deferred flush that is looked up has its ledger entry published.
+        // Acquire pairs with `flush_before_reuse`, `defer` and `clear`: the frame's deferred flush is done, or its
+        // ledger entry is published.
         // Lost without it: a refill against a reuse.
         match deferred_flush.word.load(Acquire) {
             NONE => {}
-            // The batch has no stamp yet: its deferred flush still stands in the space.
+            // The batch has no stamp yet: the space still counts it as pending.
             PENDING => self.flush_pending(space),
             deferred if self.ledger.is_flushed(deferred >> DEFERRED_SHIFT) => {}
-            deferred => self.pay(
+            deferred => self.flush_deferred_until(
                 self.hw.this_cpu(),
                 deferred >> DEFERRED_SHIFT,
                 Reason::Refill,
@@ -241,10 +245,13 @@ impl<H: Hardware> Engine<'_, H> {
         }
     }
 
-    /// For a later observer, before it relies on a cleared entry of `space` (rule 4, and the same for batches
-    /// of reclaim and migration): after it, no CPU uses a translation of the space that was
-    /// cleared before the call. Three loads from one line when no flush is deferred. May wait for other CPUs; its
-    /// caller may hold the lock of the table if that is a lock under which [it may wait](Hardware::may_wait).
+    /// Flushes every entry of `space` that is cleared but not yet flushed. A later observer calls it before it relies
+    /// on a cleared entry (rule 4, and the same for batches of reclaim and migration). When it returns, no CPU uses a
+    /// translation of the space that was cleared before the call. Three loads from one line if there is nothing to
+    /// flush.
+    ///
+    /// May wait for other CPUs. The caller may hold the lock of the table if that is a lock under which [it may
+    /// wait](Hardware::may_wait).
     #[inline]
     pub fn flush_pending(&self, space: &AddressSpace<H>) {
         // [mutant FlushPendingSkipped: bugs 3, 6, 19]
@@ -253,9 +260,9 @@ impl<H: Hardware> Engine<'_, H> {
         }
     }
 
-    /// As [`Engine::flush_pending`], but leaves alone the deferred flush until reuse: for a later observer that
-    /// finds an entry cleared *without* a marker, so by a batch that is still to flush, and that
-    /// deals with markers one by one. Two loads when no batch is outstanding. May wait for other CPUs.
+    /// Flushes like [`Engine::flush_pending`], but leaves flushes that are deferred until reuse alone. For a later
+    /// observer that handles markers one by one and finds an entry cleared *without* a marker, hence by a batch that
+    /// has yet to flush. Two loads if no batch is outstanding. May wait for other CPUs.
     #[inline]
     pub fn flush_pending_batches(&self, space: &AddressSpace<H>) {
         // [mutant FlushPendingSkipped: bugs 3, 6, 19]
@@ -264,9 +271,9 @@ impl<H: Hardware> Engine<'_, H> {
         }
     }
 
-    /// As [`Engine::flush_pending_batches`], but waits until every CPU has flushed, where that waits for receipts;
-    /// CPUs that have the space loaded lazily flush, too. For a later observer that is about to write an entry of
-    /// another page size where it finds none ([`Flush::break_first`](crate::Flush)). Whoever cleared the entry
+    /// Flushes like [`Engine::flush_pending_batches`], but waits until every CPU has flushed, never for receipts alone.
+    /// CPUs that have the space loaded lazily flush, too. For a later observer that writes an entry of another page
+    /// size where it finds none ([`Flush::break_first`](crate::Flush)). The code that cleared the entry must have
     /// reported it with [`Scope::Tables`]. May wait for other CPUs.
     #[inline]
     pub fn flush_pending_tables(&self, space: &AddressSpace<H>) {
@@ -277,7 +284,7 @@ impl<H: Hardware> Engine<'_, H> {
         }
     }
 
-    /// Whether a batch has still to flush a change of the space, or may have.
+    /// Returns whether a batch may have yet to flush a change of the space.
     #[inline]
     fn has_pending_batch(&self, space: &AddressSpace<H>) -> bool {
         space.flushes().pending != 0 || space.overflow() != 0
@@ -286,8 +293,8 @@ impl<H: Hardware> Engine<'_, H> {
     #[cold]
     fn flush_pending_slow(&self, space: &AddressSpace<H>, scope: Scope) {
         let (pending, deferred) = (self.has_pending_batch(space), space.deferred());
-        // That the latest deferred flush is made would do: whoever paid it has flushed all of the space since. To ask
-        // so costs a look at its ledger entry.
+        // It would suffice that the latest deferred flush is made, because that flushed the whole space. But to check
+        // that takes a look at its ledger entry.
         if !pending && self.ledger.is_flushed_up_to(deferred) {
             return;
         }
@@ -304,19 +311,19 @@ impl<H: Hardware> Engine<'_, H> {
         space.deferred_flushed(deferred);
     }
 
-    /// The next stamp of the flush clock, with a ledger entry to publish its deferred flush in, paying old deferred
-    /// flushes if the ledger is full of them; `None` if there is no ledger, or if it stays full: others filled it
-    /// again, or have taken stamps whose deferred flushes they have not published yet.
+    /// Takes the next stamp of the flush clock and a ledger entry for it. If the ledger is full, makes old deferred
+    /// flushes first. Returns `None` if there is no ledger, or if it stays full: other CPUs have filled it again, or
+    /// have taken stamps that they have not published yet.
     pub(crate) fn take_stamp(&self, me: CpuId) -> Option<u64> {
         let ledger = &self.ledger;
-        // One look at each ledger entry: a CPU that defers that has stalled keeps its own, not the others'.
+        // One look at each ledger entry: a CPU that stalls while it defers a flush blocks its own entry only.
         for _ in 0..ledger.capacity() {
             let stamp = ledger.tick();
             if ledger.take_entry(stamp) {
                 return Some(stamp);
             }
             if let Some(older) = ledger.in_the_way_of(stamp, self.count) {
-                self.pay(me, older, Reason::Background);
+                self.flush_deferred_until(me, older, Reason::Background);
                 if ledger.take_entry(stamp) {
                     return Some(stamp);
                 }
@@ -325,26 +332,26 @@ impl<H: Hardware> Engine<'_, H> {
         None
     }
 
-    /// Whether any flush may be deferred until reuse. `false` is certain; `true` may be left over from a void stamp,
-    /// for which the ledger had no room. Never waits.
+    /// Returns whether any flush may be deferred until reuse. `false` is certain. `true` may be left over from a void
+    /// stamp, for which the ledger had no room. Never waits.
     pub fn has_deferred(&self) -> bool {
         !self.ledger.is_flushed_up_to(self.ledger.now())
     }
 
-    /// Makes every deferred flush there is: for a thread that does so in the background, before memory runs
-    /// short, so that allocations need not.
+    /// Makes every deferred flush. For a background thread, so that allocations do not have to when memory runs short.
     ///
-    /// A batch whose [`Batch::finish_deferred`](crate::Batch::finish_owed) has not returned yet may be left out. May
+    /// May leave out batches whose [`Batch::finish_deferred`](crate::Batch::finish_deferred) has not returned yet. May
     /// wait for other CPUs.
     pub fn flush_deferred(&self) {
         self.flush_up_to(self.ledger.now());
     }
 
-    /// Makes all deferred flushes up to `stamp`: after it, no CPU uses a translation whose flush a batch deferred that
-    /// ended, with this stamp or an earlier one, before the call began. Called before the bytes of a page change whose
-    /// former frame, unmapped as of `stamp`, CPUs may still read (rule 3, for a page that has moved), and before
-    /// addresses of the [kernel's half](crate::kernel) are given out again. One load when no flush is deferred. May
+    /// Makes all deferred flushes up to and including `stamp`. It covers each batch that ended with such a stamp before
+    /// the call began: no CPU uses the translations of that batch afterwards. One load if no flush is deferred. May
     /// wait for other CPUs.
+    ///
+    /// Call it before the bytes of a moved page change if CPUs may still read its former frame, unmapped as of `stamp`
+    /// (rule 3), and before addresses of the [kernel's half](crate::kernel) are given out again.
     #[inline]
     pub fn flush_until(&self, stamp: Stamp) {
         self.flush_up_to(stamp.0);
@@ -353,15 +360,16 @@ impl<H: Hardware> Engine<'_, H> {
     #[inline]
     fn flush_up_to(&self, stamp: u64) {
         if !self.ledger.is_flushed_up_to(stamp) {
-            self.pay(self.hw.this_cpu(), stamp, Reason::Background);
+            self.flush_deferred_until(self.hw.this_cpu(), stamp, Reason::Background);
         }
     }
 
-    /// Flushes this CPU's loaded tag whole if the flush clock has run a sixteenth of the ledger ahead of it:
-    /// for a CPU that is in the kernel anyway, at a fault. A frame reused after every CPU has done so costs no
-    /// interrupt. Two loads if the clock has not run that far.
+    /// Flushes this CPU's whole loaded tag if the flush clock is a sixteenth of the ledger ahead of it. For a CPU that
+    /// is in the kernel anyway, at a fault for example. Once every CPU has done so, reusing a frame costs no interrupt.
+    /// Two loads if the clock is not that far ahead.
     ///
-    /// It pays nothing by itself: a later CPU that reuses it finds this CPU flushed. Never waits.
+    /// This does not complete any deferred flush, but a CPU that reuses a frame later finds this CPU flushed. Never
+    /// waits.
     #[inline]
     pub fn catch_up(&self) {
         let far = (self.ledger.capacity() as u64).div_ceil(16);
@@ -371,12 +379,12 @@ impl<H: Hardware> Engine<'_, H> {
         let me = self.hw.this_cpu();
         let flushed_at = self.cpu(me).state.flushed_at();
         if self.ledger.seen() >= flushed_at + far {
-            self.catch_up_now(me);
+            self.flush_to_catch_up(me);
         }
     }
 
     #[cold]
-    fn catch_up_now(&self, me: CpuId) {
+    fn flush_to_catch_up(&self, me: CpuId) {
         let cpu = self.cpu(me);
         let were_on = self.hw.mask_interrupts();
         if cpu.state.is_running() && cpu.state.loaded() != Loaded::Nothing {
@@ -386,34 +394,34 @@ impl<H: Hardware> Engine<'_, H> {
         self.hw.restore_interrupts(were_on);
     }
 
-    /// Makes every deferred flush that is published, up to and with `through`; and younger ones with them, but only
-    /// as far as no CPU has to be interrupted for those alone.
+    /// Makes every published deferred flush up to and including `through`. Makes younger ones with them if no CPU has
+    /// to be interrupted for those alone.
     #[cold]
-    fn pay(&self, me: CpuId, through: u64, reason: Reason) {
+    fn flush_deferred_until(&self, me: CpuId, through: u64, reason: Reason) {
         self.assert_may_wait();
         let mut counted = false;
         while self.flush_some(me, through, reason, &mut counted) {}
         self.ledger.advance_flushed_up_to();
     }
 
-    /// Pays up to [`TOGETHER`] deferred flushes; whether there may be more of them up to `through`.
+    /// Makes up to [`TOGETHER`] deferred flushes. Returns whether more of them may be left up to `through`.
     ///
-    /// A deferred flush of the kernel's mappings concerns every CPU and all of its entries: a reuse or a refill that
-    /// is about a user's page leaves such deferred flushes unpaid.
+    /// A deferred flush of kernel mappings concerns every CPU and all of its entries. So reusing a user page or filling
+    /// its place again leaves such flushes deferred.
     fn flush_some(&self, me: CpuId, through: u64, reason: Reason, counted: &mut bool) -> bool {
-        // Where invalidations are broadcast, a CPU that loads a space keeps its entries and looks at no deferred flush.
-        // [mutant ReuseTrustsFlushes]
+        // Where invalidations are broadcast, a CPU that loads a space keeps its entries and ignores its deferred
+        // flushes. [mutant ReuseTrustsFlushes]
         let known = self.broadcasts().is_none();
         let with_kernel = matches!(reason, Reason::Background) || self.ledger.is_of_kernel(through);
-        let (mut paid, mut behind) = (Stack::<(u64, bool), TOGETHER>::new(), CpuSet::none());
+        let (mut covered, mut behind) = (Stack::<(u64, bool), TOGETHER>::new(), CpuSet::none());
         let (mut more, mut kernel, mut enough) = (false, false, false);
-        for place in self.ledger.unpaid() {
-            if place > through && (enough || paid.is_full()) {
+        for place in self.ledger.unflushed() {
+            if place > through && (enough || covered.is_full()) {
                 // No ledger entry from here on holds a deferred flush of `through` or earlier.
                 break;
             }
             let deferred = self.ledger.deferred_at(place, self.count);
-            // Not published yet: those behind it are paid all the same. [mutant PaymentStopsAtGap]
+            // Not published yet. Those behind it are made all the same. [mutant PaymentStopsAtGap]
             let Some(deferral) = &deferred else {
                 continue;
             };
@@ -421,16 +429,16 @@ impl<H: Hardware> Engine<'_, H> {
             if deferral.kernel && !with_kernel {
                 continue;
             }
-            if paid.is_full() {
+            if covered.is_full() {
                 more |= stamp <= through;
                 continue;
             }
-            let told = behind.is_empty() && !paid.is_empty() && known;
+            let told = behind.is_empty() && !covered.is_empty() && known;
             if stamp > through && told {
                 let mut late = CpuSet::none();
                 self.add_behind(me, deferral, &mut late);
                 if !late.is_empty() {
-                    // Every CPU has flushed since what is asked for: younger deferred flushes can wait.
+                    // Every CPU has flushed since the requested stamps: younger deferred flushes can wait.
                     enough = true;
                     continue;
                 }
@@ -438,9 +446,9 @@ impl<H: Hardware> Engine<'_, H> {
                 self.add_behind(me, deferral, &mut behind);
             }
             kernel |= deferral.kernel;
-            paid.push((stamp, deferral.kernel));
+            covered.push((stamp, deferral.kernel));
         }
-        if paid.is_empty() {
+        if covered.is_empty() {
             return false;
         }
         if !core::mem::replace(counted, true) {
@@ -456,17 +464,17 @@ impl<H: Hardware> Engine<'_, H> {
         } else if self.broadcasts().is_some() {
             self.broadcast_everything(me, kernel);
         } else {
-            // None of them is left to its entry into the kernel: it may be among them for what a user space defers.
-            // [mutant PaymentLeftToEntry]
+            // None of them may wait for its next entry into the kernel: it may be among them for a user space. [mutant
+            // PaymentLeftToEntry]
             self.flush_whole(me, &behind, Scope::Leaf, kernel);
         }
-        for &(stamp, kernel) in paid.as_slice() {
-            self.ledger.pay_off(stamp, kernel);
+        for &(stamp, kernel) in covered.as_slice() {
+            self.ledger.mark_flushed(stamp, kernel);
         }
         more
     }
 
-    /// Adds those CPUs that may hold what the deferred flush is about and have not flushed since.
+    /// Adds the CPUs that may hold translations that the deferred flush covers and have not flushed since.
     fn add_behind(&self, me: CpuId, deferral: &Deferral, behind: &mut CpuSet) {
         let concern = match deferral.kernel {
             true => Concern::KernelDeferral(deferral.stamp),

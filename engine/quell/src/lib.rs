@@ -1,13 +1,12 @@
-//! Keeps translation caches coherent on many CPUs, fast and checked.
+//! Keeps TLBs coherent on many CPUs, fast and checked.
 //!
-//! An operating-system kernel, a hypervisor or a unikernel embeds this crate: `no_std`, no
-//! allocation, no assumptions about the architecture or the kernel around it. It implements
-//! [`Hardware`] for its machine, makes one [`Engine`], and reports each change of a page-table
-//! entry to a [`Batch`].
+//! An operating-system kernel, a hypervisor or a unikernel embeds this crate. The crate is `no_std`, allocates nothing,
+//! and assumes nothing about the architecture or the kernel around it. The embedder implements [`Hardware`] for its
+//! machine, makes one [`Engine`], and reports each change of a page-table entry to a [`Batch`].
 //!
 //! # In short
 //!
-//! A machine of one CPU, which has nothing to interrupt and no tags:
+//! A machine with one CPU, nothing to interrupt and no tags:
 //!
 //! ```
 //! use quell::{
@@ -75,7 +74,7 @@
 //! # Ok::<(), quell::Unsupported>(())
 //! ```
 //!
-//! `examples/embed.rs` has two CPUs, and a program that goes on using the page.
+//! `examples/embed.rs` shows two CPUs, and a program that goes on using the page.
 //!
 //! # The contract
 //!
@@ -83,8 +82,8 @@
 //!   a new owner.
 //! * **C2 No lost write.** No CPU writes a frame through a stale writable translation once its
 //!   content has been captured.
-//! * **C3 Synchronous change.** When an unmap or a protection downgrade that the program asked for
-//!   has returned, no access that happens after it uses the old translation.
+//! * **C3 Synchronous change.** After an unmap or a protection downgrade that the program asked for has returned, no
+//!   later access uses the old translation.
 //! * **C4 Fresh reads.** A read through a translation left behind on purpose returns what a read
 //!   through the current mapping would.
 //! * **C5 Isolation.** A CPU running one address space never uses another's translations.
@@ -94,8 +93,7 @@
 //!
 //! # Modules
 //!
-//! Only the module of a word writes it, but for the count of flushes in flight, which is the engine's and written by
-//! `in_flight`.
+//! Only its own module writes a word. One exception: `in_flight` writes the engine's count of flushes in flight.
 //!
 //! | module | contents |
 //! | --- | --- |
@@ -106,12 +104,12 @@
 //! | [`pending`] | the changes of one space in a batch |
 //! | [`batch`] | batches, which own frames and yield them against proof of the flush (S0) |
 //! | [`overflow`] | changes that a batch has no place for |
-//! | [`flushed`] | frames that come out of batches: with that proof, or with a deferred flush |
+//! | [`flushed`] | the frames that batches return: with that proof, or with a deferred flush |
 //! | [`target`] | the handler of a request on its target |
-//! | [`in_flight`] | flushes that were started and are not waited for |
+//! | [`in_flight`] | flushes that are started but not waited for |
 //! | [`flush`] | the shootdown: generation, post, interrupt, local flush, wait (S4) |
 //! | [`at_once`] | the same for one change, without a batch |
-//! | [`coalesced`] | which flush of everything serves which tasks that share it |
+//! | [`coalesced`] | flushes of a whole space that several tasks share |
 //! | [`inbox`], [`flush_info`] | how a request reaches a CPU and is acknowledged |
 //! | [`cpu`] | what a CPU is doing, and whether it must be interrupted |
 //! | [`broadcast`] | flushes on machines whose invalidations reach every CPU |
@@ -119,22 +117,21 @@
 //! | [`space`] | address spaces: generation, outstanding batches, the CPUs that have them loaded |
 //! | [`switch`] | the context switch, lazy CPUs, the end of a space |
 //! | [`kernel`] | spaces of the kernel's mappings, which every CPU has loaded |
-//! | [`user_mode`] | CPUs that run programs and are not disturbed for the kernel's mappings |
-//! | [`hotplug`] | CPUs that come and go |
-//! | [`tags`], [`asid`] | PCIDs of each CPU's own, ASIDs that mean the same everywhere (S2) |
+//! | [`user_mode`] | CPUs that run programs and are not interrupted for kernel mappings |
+//! | [`hotplug`] | CPUs that come online and go offline |
+//! | [`tags`], [`asid`] | per-CPU tags and system-wide tags (S2) |
 //! | [`lazy`], [`ledger`] | flushes deferred until reuse (S3) |
 //! | [`engine`], [`per_cpu`] | the engine of one machine, its state of one CPU |
-//! | [`policy`], [`stats`] | which mechanisms are on; how often the engine did what |
-//! | [`language`] | how policies are written, on every command line and in every file |
+//! | [`policy`], [`stats`] | which mechanisms are on; counters |
+//! | [`language`] | the text form of policies, on every command line and in every file |
 //!
 //! Imports go one way, downwards in this order: `in_flight`; `at_once`, `batch`, `lazy`, `switch`, `user_mode`,
 //! `hotplug`; `overflow`; `secondary`, `flush`, `broadcast`, `kernel`, `target`; `engine`, `per_cpu`; `inbox`, `cpu`,
-//! `asid`, `tags`, `ledger`, `space`, `coalesced`; `request`, `hardware`, `features` and what those stand on.
+//! `asid`, `tags`, `ledger`, `space`, `coalesced`; `request`, `hardware`, `features` and the modules below those.
 //!
 //! # Panics
 //!
-//! Calls whose arguments the types allow panic in these cases and in no other; each call says so itself, in the same
-//! words:
+//! Calls panic in these cases only, and the documentation of each call lists its own in the same words:
 //!
 //! * If the batch is full: [`Batch::hold`], [`Batch::unmapped`], [`Batch::table_unlinked`]
 //! * If the range is of no page: [`Batch::unmapped`], [`Batch::table_unlinked`]
@@ -166,21 +163,22 @@
 //! * In debug builds, if two CPUs have one state: [`Engine::new`], [`Engine::with_own_state`]
 //! * In debug builds, if a CPU is online in another engine with this state: [`Engine::new`], [`Engine::with_own_state`]
 //!
-//! Every call of an engine's may panic
+//! Every call of the engine may panic
 //!
 //! * on a CPU that the engine has no state for;
-//! * in debug builds, where it waits and [`Hardware::may_wait`] says no;
+//! * in debug builds, if it waits although [`Hardware::may_wait`] returns `false`;
 //! * in debug builds, if its thread moves to another CPU meanwhile;
-//! * if a method of [`Hardware`] or an NMI handler makes it and [the module of the machine](hardware) does not allow
-//!   that: it may find the engine in the middle of something.
+//! * if a method of [`Hardware`] or an NMI handler makes the call and [the module of the machine](hardware) does not
+//!   allow that: it may interrupt the engine in the middle of a step.
 //!
-//! A [`Stamp`], a [`DeferredFlush`] or a space belongs to the engine that it came from: what another engine does with
-//! it is not defined, but reaches no memory. `tests/arguments.rs` calls everything with everything.
+//! A [`Stamp`], a [`DeferredFlush`] or a space belongs to the engine that it came from. With another engine its effect
+//! is not defined, but it reaches no memory. `tests/arguments.rs` calls every function with every combination of
+//! arguments.
 //!
 //! # What the engine does not do
 //!
-//! It writes no page tables, frees no memory and zeroes none (`quell-zero` does); it does not know which entries map a
-//! frame. It does not recover from a CPU that never takes its interrupts.
+//! It writes no page tables and frees no memory. It zeroes no memory either (`quell-zero` does). It does not know which
+//! entries map a frame, and it does not recover from a CPU that never takes its interrupts.
 #![cfg_attr(not(test), no_std)]
 #![deny(unsafe_code)]
 #![warn(clippy::missing_panics_doc)]
@@ -215,8 +213,8 @@ pub mod policy;
 pub mod request;
 mod secondary;
 pub mod space;
-// Lists that leave their unused room uninitialised. Other `unsafe` code: `space` loads a root, `per_cpu` follows a
-// machine's pointer to a CPU's state.
+// `stack`: lists that leave their unused room uninitialised. Other `unsafe` code: `space` loads a root, `per_cpu`
+// follows a machine's pointer to a CPU's state.
 mod overflow;
 #[allow(unsafe_code)]
 mod stack;

@@ -1,20 +1,20 @@
-//! Changes that no batch counts: of a space for which a batch has no place left, and of one of which so many batches
-//! are outstanding that one more is not counted.
+//! Changes that no batch counts: the batch has no place left for the space, or too many batches of the space are
+//! outstanding.
 //!
-//! They are reported under a lock like any other, so nothing is waited for: as little as that would need is kept of
-//! them. The space takes a generation at once, so a CPU that loads it later flushes; and it remembers that generation
+//! They are reported under a lock like any other, so the report must not wait. It records as little as possible. The
+//! space takes a generation at once, so a CPU that loads it later flushes. The space also stores that generation
 //! ([`AddressSpace::overflow_pending`]), so a later observer flushes all of the space before it relies on a cleared
-//! entry. The batch keeps no reference to the space. It keeps which CPUs may have had it loaded, in 64 groups, and at
-//! its end these drop whatever they have loaded. It looks for them after it has taken the generation: a CPU that loads
-//! the space in between, and is not among them, sees that, and one that has loaded another since compares as it comes
-//! back.
+//! entry. The batch keeps no reference to the space. It records which CPUs may have had it loaded, in 64 groups. At its
+//! end these CPUs flush everything that they have loaded. It reads the set of CPUs after it has taken the generation.
+//! So a CPU that loads the space in between, and is not among them, sees the generation. A CPU that has switched to
+//! another space since compares generations when it comes back.
 //!
-//! The batch does not know the space any more at its end, so it leaves the deferred flush: the next later observer
-//! flushes the space once more, perhaps for nothing (as Linux's `flush_tlb_batched_pending` does after every batch). A
-//! later observer calls those changes paid that were reported before it flushed: generations do not come twice.
+//! At its end the batch no longer knows the space, so it leaves the change pending there: the next later observer
+//! flushes the space once more, perhaps in vain (as Linux's `flush_tlb_batched_pending` does after every batch). A
+//! later observer clears only changes that were reported before it flushed: no generation is taken twice.
 //!
-//! Where invalidations are broadcast they are sent at once, and the batch's end waits for them, or, on another CPU than
-//! the one that has sent them, sends one for everything.
+//! On machines that broadcast, the invalidations are sent at once and the batch's end waits for them. If it ends on a
+//! CPU that did not send them, it sends one for everything instead.
 
 use crate::cpu_set::{CpuId, CpuSet};
 use crate::engine::Engine;
@@ -24,28 +24,28 @@ use crate::secondary::Mark;
 use crate::space::AddressSpace;
 use crate::stats::Counter;
 
-/// The flushes that a batch defers for spaces that it has no place for.
+/// The outstanding flushes of spaces for which a batch has no place.
 pub(crate) struct Overflow {
-    /// A bit for each group of CPUs, one of which may have such a space loaded.
+    /// A bit for each group of CPUs: set if one of them may have such a space loaded.
     groups: u64,
-    /// How much of them has changed.
+    /// The greatest scope of the changes.
     pub(crate) scope: Scope,
-    /// Whether mappings of the kernel are among it.
+    /// Set if mappings of the kernel are among them.
     pub(crate) kernel: bool,
-    /// The CPU that has sent the broadcasts; `None` if several have.
+    /// The CPU that sent the broadcasts; `None` if several did.
     sender: Option<CpuId>,
-    /// The last invalidation of such spaces that devices were told of.
+    /// The last invalidation of such spaces that was sent to devices.
     pub(crate) told: Mark,
 }
 
 impl<H: Hardware> Engine<'_, H> {
-    /// How many CPUs are in a group.
+    /// Returns the number of CPUs in a group.
     fn group(&self) -> usize {
         self.count.div_ceil(64)
     }
 
-    /// Notes a change for which a batch has no place. Called under the lock of the table, after it was written. Waits
-    /// for no CPU.
+    /// Records a change for which a batch has no place. Called under the lock of the table, after it was written. Never
+    /// waits for a CPU.
     pub(crate) fn report_overflow(
         &self,
         space: &AddressSpace<H>,
@@ -69,10 +69,10 @@ impl<H: Hardware> Engine<'_, H> {
         // The generation first: a CPU that loads the space after the look below compares generations.
         // [mutant OverflowLooksFirst]
         let generation = self.take_generation(space);
-        // Later observers look there. [mutant OverflowNotPending]
+        // Later observers read it there. [mutant OverflowNotPending]
         space.overflow_pending(generation);
         let loaded = (self.broadcasts().is_none()).then(|| space.loaded_on(self.count));
-        // The space is not known any more when the batch ends.
+        // Now, because the batch no longer knows the space at its end.
         overflow.told = self.start_secondary([(space, request)].into_iter());
         let Some(mut loaded) = loaded else {
             return self.broadcast_early(me, space, request);
@@ -85,14 +85,14 @@ impl<H: Hardware> Engine<'_, H> {
         overflow.groups = groups.fold(overflow.groups, |all, one| all | one);
     }
 
-    /// The CPUs that may have had such a space loaded, and others.
+    /// Returns the CPUs that may have had such a space loaded, and others of their groups.
     pub(crate) fn cpus_of(&self, overflow: &Overflow) -> CpuSet {
         let group = self.group();
         let all = (0..self.count).filter(|cpu| overflow.groups & 1 << (cpu / group) != 0);
         all.map(|cpu| CpuId(cpu as u16)).collect()
     }
 
-    /// Flushes all that a batch had no place for, on every CPU that may hold it, and waits.
+    /// Flushes all changes for which a batch had no place, on every CPU that may hold them, and waits.
     #[cold]
     pub(crate) fn flush_overflow(&self, me: CpuId, overflow: &Overflow) {
         // [mutant OverflowUnflushed]

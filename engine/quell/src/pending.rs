@@ -1,9 +1,9 @@
 //! The changes of one space in a batch.
 //!
-//! Callers mostly report pages one after the other, in the order of their addresses, and a long unmap reports hundreds.
-//! So the path of a page is short: a neighbour makes the last range longer, a page further on gets a range of its own,
-//! and with more than `full_above` pages the request is everything, and further pages cost nothing. All other changes
-//! go through [`Request::grow`].
+//! Callers mostly report pages one by one, in the order of their addresses, and a long unmap reports hundreds. So the
+//! path for a page is short. A neighbour extends the last range. A page further on gets a range of its own. With more
+//! than `full_above` pages the request becomes everything, and further pages cost nothing. All other changes use
+//! [`Request::grow`].
 
 use crate::addr::PageRange;
 use crate::engine::Engine;
@@ -17,21 +17,22 @@ use core::ops::Deref;
 pub(crate) struct Pending<S> {
     pub(crate) space: S,
     pub(crate) request: Request,
-    /// Broadcasts that were sent already and only lack completion.
+    /// Set if the broadcasts were sent already and only lack completion.
     pub(crate) sent: bool,
-    /// No table was written since the space's deferred flush was raised.
+    /// Set if no table was written since the space counted the batch as pending.
     pub(crate) fresh: bool,
-    /// The batch flushes a change that is added with the rest, and sends nothing before.
+    /// Set if added changes are flushed with the rest, with nothing sent before.
     pub(crate) joins: bool,
-    /// How many invalidations the request is, as long as it is ranges.
+    /// The number of invalidations of the request, while it is ranges.
     pub(crate) strides: u64,
-    /// Everything is flushed, this much of it, and more than one change was reported: there is nothing to be added.
+    /// The scope of the request, once it is everything and more than one change was reported: nothing can be added
+    /// then.
     pub(crate) whole: Option<Scope>,
 }
 
 impl<H: Hardware, S: Deref<Target = AddressSpace<H>>> Pending<S> {
-    /// The first change of a space, whose broadcasts were `sent` already or are not, and which later changes `join` or
-    /// do not.
+    /// Makes the first change of a space. `sent`: its broadcasts were sent already. `joins`: later changes are flushed
+    /// with it.
     #[inline(always)]
     pub(crate) fn first(
         space: S,
@@ -51,21 +52,21 @@ impl<H: Hardware, S: Deref<Target = AddressSpace<H>>> Pending<S> {
         }
     }
 
-    /// Whether it is of this space: at one place, as which two references to it point.
+    /// Returns whether this is the entry of `space`, by the address of the space.
     #[inline]
     pub(crate) fn is_of(&self, space: &S) -> bool {
         core::ptr::eq(&*self.space, &**space)
     }
 
-    /// Whether nothing of this scope can be added. The first change alone does not do: as long as it is the only one,
-    /// the flush relies on tables that were not written since.
+    /// Returns whether nothing of this scope can be added. The first change alone is not enough: while it is the only
+    /// one, the flush assumes that no table was written since.
     pub(crate) fn is_whole(&self, scope: Scope) -> bool {
         self.joins && !self.fresh && matches!(self.request, Request::Full(own) if own >= scope)
     }
 
-    /// Takes what needs no place of its own: anything if the whole space is flushed, and a range as
-    /// [`Ranges::follow`](crate::request::Ranges) does. Becomes everything with more than `most` strides. `false`
-    /// if it took nothing.
+    /// Adds a change that needs no place of its own: any change if the whole space is flushed, or a range that follows
+    /// the last one ([`Ranges::follow`](crate::request::Ranges)). Becomes everything with more than `most` strides.
+    /// Returns `false` if it added nothing.
     #[inline]
     pub(crate) fn take(&mut self, range: Option<PageRange>, scope: Scope, most: Most) -> bool {
         match (&mut self.request, range) {
@@ -88,10 +89,12 @@ impl<H: Hardware, S: Deref<Target = AddressSpace<H>>> Pending<S> {
 }
 
 impl<H: Hardware> Engine<'_, H> {
-    /// Tells later observers that a batch defers `space` a flush; `false`, and nothing was counted, if too many do.
+    /// Counts a batch that has yet to flush `space`, for later observers. Returns `false`, and counts nothing, if too
+    /// many batches are outstanding.
     #[inline]
     pub(crate) fn begin_pending(&self, space: &AddressSpace<H>) -> bool {
-        // One batch more would run into the generation. [mutants PendingNotRecorded: bug 3, BatchesCountedWithoutEnd]
+        // Without the limit the count would run into the generation. [mutants PendingNotRecorded: bug 3,
+        // BatchesCountedWithoutEnd]
         space.begin_batch(AddressSpace::<H>::MOST_BATCHES)
     }
 

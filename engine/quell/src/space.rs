@@ -2,41 +2,37 @@
 //!
 //! # Generations
 //!
-//! Each change of an entry that needs a flush takes the next *flush generation* of the space, after
-//! the table was written and before the set of CPUs is read. Each CPU remembers for each of its
-//! tags up to which generation it has caught up. A target compares the request's generation with its own, so
-//! it does not matter if a request is merged, late or doubled: a request
-//! that is the next step is flushed as it says, one that is behind is ignored, a gap is closed by
-//! a flush of the whole tag.
+//! Each change of an entry that needs a flush takes the next *flush generation* of the space, after the table was
+//! written and before the set of CPUs is read. Each CPU remembers for each of its tags the generation that it has
+//! caught up with. A target compares the request's generation with its own, so a request may be merged, late or
+//! doubled. If the request is the next step, the target flushes its ranges. If it is behind, the target ignores it. If
+//! there is a gap, the target flushes the whole tag.
 //!
 //! # Which CPUs are interrupted
 //!
-//! `loaded` names the CPUs that may have the space's root loaded. A CPU enters it *before* it reads
-//! the generation and loads the root, and leaves it after another root was loaded: the set may name a CPU
-//! in vain, but never misses one. It does not name CPUs that merely keep tagged entries: they compare
-//! generations when they load the space again.
+//! `loaded` names the CPUs that may have the space's root loaded. A CPU enters it *before* it reads the generation and
+//! loads the root, and leaves it after another root was loaded. So the set may name a CPU in vain, but never misses
+//! one. It does not name CPUs that merely keep tagged entries: they compare generations when they load the space again.
 //!
 //! # Deferred flushes
 //!
-//! A later observer that meets a cleared entry looks at three words of one line: zero batches that still have to flush
-//! (S0), no change that none of these counts ([`overflow`](crate::unplaced)) and no stamp of the flush clock deferred
-//! until reuse (S3) mean that every cleared entry of this space has been flushed.
+//! A later observer that finds an entry already cleared reads three words of one line. Every cleared entry of the space
+//! has been flushed if no batch has yet to flush (S0), no change is pending that no batch counts
+//! ([`overflow`](crate::overflow)), and no stamp is deferred until reuse (S3).
 //!
 //! # One word for both
 //!
-//! The batches that still have to flush are counted in the low bits of the word that holds the
-//! generation. So a batch that finds only its own CPU in `loaded` takes its generation and
-//! ends its deferred flush in one locked operation instead of two, and reads the set only once, *before* it:
-//! a CPU that enters the set later reads this word later still, and finds either the deferred flush, and
-//! then drops what it kept of the space, or the new generation.
+//! The low bits of the word that holds the generation count the pending batches, which have yet to flush. So a batch
+//! that finds only its own CPU in `loaded` takes its generation and takes itself off the count in one locked operation
+//! instead of two. It reads the set only once, *before* that. A CPU that enters the set later reads this word later
+//! still. It finds either the pending batch, and drops its entries of the space, or the new generation.
 //!
-//! The count must not run into the generation. Half of its range, two batches for each CPU that the engine handles, is
-//! for batches that are outstanding; a batch beyond them is not counted, and its change is one that no batch counts.
-//! The other half is for initiators that have counted themselves in and not yet looked: it is enough for two on each
-//! CPU, one that an interrupt handler has preempted and that handler. Where the lock of a table lets its holder be
-//! preempted, threads that are stopped between these two instructions count as well. The 52 bits above last for 14
-//! years of one flush each 100 ns, in one space; the 49 bits that sets of 8192 CPUs leave, for one year and nine
-//! months.
+//! The count must not run into the generation. Half of its range is for pending batches, two for each CPU that the
+//! engine supports. A batch beyond these is not counted: its change is one that no batch counts. The other half is for
+//! initiators that have added themselves and not yet checked the result. It is enough for two on each CPU: one that an
+//! interrupt handler has preempted, and that handler. If the lock of a table lets its holder be preempted, threads that
+//! are stopped between these two instructions count as well. The 52 bits above last for 14 years of one flush each 100
+//! ns in one space. The 49 bits that sets of 8192 CPUs leave last for one year and nine months.
 
 use crate::addr::Frame;
 use crate::asid::SpaceTag;
@@ -46,18 +42,18 @@ use crate::word::{self, Word};
 use core::fmt;
 use core::sync::atomic::Ordering::{Acquire, Relaxed, Release, SeqCst};
 
-/// The name of an address space, never used again for another one. The two highest bits say whether it is of the
-/// kernel's half, and of which kind ([`SpaceId::kernel`]).
+/// Names an address space, and is never used again for another one. The two highest bits encode whether it is a kernel
+/// space, and of which kind ([`SpaceId::kernel`]).
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct SpaceId(pub u64);
 
-/// The kind of entries that map the kernel, and so what TLBs keep of them.
+/// The kind of entries that map the kernel, which determines how TLBs keep them.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum KernelEntries {
     /// Global entries only: a TLB keeps one translation, whatever root is loaded.
     Global,
     /// Entries that are not global, or of both kinds: a TLB with tags keeps a translation under each tag that was
-    /// loaded as it was used (x86 with page-table isolation, whose kernel half is not global).
+    /// loaded when it was used. An example is x86 with page-table isolation, whose kernel half is not global.
     Tagged,
 }
 
@@ -72,7 +68,7 @@ impl SpaceId {
         }
     }
 
-    /// The kind of its entries if it is a space of the kernel's mappings; `None` if it is a user space.
+    /// Returns the kind of its entries if it is a space of the kernel's mappings, and `None` if it is a user space.
     #[inline]
     pub const fn kernel(self) -> Option<KernelEntries> {
         match (self.is_kernel(), self.0 & KERNEL_TAGGED != 0) {
@@ -107,13 +103,12 @@ pub struct AddressSpace<H: Hardware> {
     root: Frame,
     /// The CPUs that may have the root loaded.
     loaded: AtomicCpuSet<H::Word>,
-    /// The space has ended: for an assertion alone, so it is no word of the protocol.
+    /// Set once the space has ended. For an assertion only, so it is not a word of the protocol.
     #[cfg(debug_assertions)]
     retired: core::sync::atomic::AtomicBool,
 }
 
-/// The set of all CPUs, of so many. CPU by CPU: a set that is made first, to be copied, is 2 KB of text in a library
-/// that makes no other.
+/// Returns the set of the first `cpus` CPUs. Adds them one by one: a constant set to copy would take 2 KB of text.
 fn everywhere<W: Word>(cpus: usize) -> AtomicCpuSet<W> {
     let set = AtomicCpuSet::new();
     for cpu in 0..cpus {
@@ -131,12 +126,12 @@ impl<H: Hardware> fmt::Debug for AddressSpace<H> {
     }
 }
 
-/// How far the flushes of a space have got.
+/// The progress of a space's flushes.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Flushes {
-    /// How many batches still have to flush.
+    /// The number of batches that have yet to flush.
     pub(crate) pending: u64,
-    /// The flush generation that was given out last.
+    /// The latest flush generation taken.
     pub(crate) generation: u64,
 }
 
@@ -145,7 +140,7 @@ const _: () = assert!(1 << word::BATCH_BITS == 4 * MAX_CPUS);
 
 impl<H: Hardware> AddressSpace<H> {
     const ONE_GENERATION: u64 = 1 << H::Word::BATCH_BITS;
-    /// So many batches may be outstanding.
+    /// The limit of outstanding batches.
     pub(crate) const MOST_BATCHES: u64 = Self::ONE_GENERATION / 2;
 
     #[inline]
@@ -170,14 +165,14 @@ impl<H: Hardware> AddressSpace<H> {
         }
     }
 
-    /// In debug builds: from here on [`AddressSpace::assert_not_retired`] fails.
+    /// Makes [`AddressSpace::assert_not_retired`] fail from now on, in debug builds.
     #[inline]
     pub(crate) fn assert_never_loaded_again(&self) {
         #[cfg(debug_assertions)]
         self.retired.store(true, Relaxed);
     }
 
-    /// In debug builds: fails if the space has ended.
+    /// Fails if the space has ended, in debug builds.
     #[inline]
     #[track_caller]
     pub(crate) fn assert_not_retired(&self) {
@@ -188,7 +183,7 @@ impl<H: Hardware> AddressSpace<H> {
         );
     }
 
-    /// The kernel's mappings: every CPU, of so many, has them loaded, and none ever leaves them.
+    /// Makes a space of the kernel's mappings, which each of `cpus` CPUs has loaded for ever.
     pub(crate) fn of_kernel(id: SpaceId, root: Frame, cpus: usize) -> Self {
         AddressSpace {
             loaded: everywhere(cpus),
@@ -196,25 +191,25 @@ impl<H: Hardware> AddressSpace<H> {
         }
     }
 
-    /// The space's name.
+    /// Returns the space's name.
     #[inline]
     pub fn id(&self) -> SpaceId {
         self.id
     }
 
-    /// The frame of the space's root table.
+    /// Returns the frame of the space's root table.
     pub fn root(&self) -> Frame {
         self.root
     }
 
-    /// Whether a batch that refers to the space has still to flush. [`Engine::retire`](crate::Engine::retire) does not
-    /// ask: such a batch flushes at its end whatever has become of the space.
+    /// Returns whether a batch that refers to the space has yet to flush. [`Engine::retire`](crate::Engine::retire)
+    /// does not check this: such a batch flushes at its end even if the space was retired.
     #[inline]
     pub fn is_in_batch(&self) -> bool {
         self.flushes().pending != 0
     }
 
-    /// Loads the root on this CPU; as [`Hardware::load_root`].
+    /// Loads the root on this CPU, like [`Hardware::load_root`].
     #[allow(unsafe_code)]
     #[inline]
     pub(crate) fn load(&self, hw: &H, tag: Tag, keep: bool) {
@@ -223,8 +218,8 @@ impl<H: Hardware> AddressSpace<H> {
         unsafe { hw.load_root(self.root, tag, keep) };
     }
 
-    /// The name of the word at this address, if it is one of this space's: for tools that show what the engine
-    /// does, word by word.
+    /// Returns the name of the word at this address if it belongs to this space. For tools that show the engine's steps
+    /// word by word.
     #[doc(hidden)]
     pub fn word_name(&self, address: usize) -> Option<&'static str> {
         let at = |word: &H::Word| core::ptr::from_ref(word) as usize == address;
@@ -239,7 +234,7 @@ impl<H: Hardware> AddressSpace<H> {
         }
     }
 
-    /// Generation and outstanding batches.
+    /// Returns the generation and the number of pending batches.
     #[inline]
     pub(crate) fn flushes(&self) -> Flushes {
         // SeqCst pairs with `next_generation`, `begin_batch`, `end_batch` and `end_batch_alone`: a CPU that
@@ -249,8 +244,8 @@ impl<H: Hardware> AddressSpace<H> {
         Self::decode(self.flushes.load(SeqCst))
     }
 
-    /// The latest stamp deferred until reuse; 0 if none. A batch that defers raises it *before* it takes itself off
-    /// [`Flushes::pending`], so a CPU that reads that first misses neither.
+    /// Returns the latest stamp deferred until reuse; 0 if none. A batch that defers raises it *before* it takes itself
+    /// off [`Flushes::pending`]. So a CPU that reads the count first misses neither.
     #[inline]
     pub(crate) fn deferred(&self) -> u64 {
         if !H::MECHANISMS.lazy_unmap {
@@ -269,9 +264,9 @@ impl<H: Hardware> AddressSpace<H> {
         Self::decode(self.flushes.fetch_add(Self::ONE_GENERATION, SeqCst)).generation + 1
     }
 
-    /// A batch has cleared an entry of the space and will flush later. Called under the lock of the
-    /// table, so that the later observer that takes that lock next and finds the entry cleared finds the
-    /// deferred flush too. `false`, and nothing is counted, if `most` are outstanding: see the module.
+    /// Counts a batch that has cleared an entry of the space and will flush later. Called under the lock of the table:
+    /// a later observer that takes that lock next and finds the entry cleared finds the batch, too. Returns `false`,
+    /// and counts nothing, if `most` are outstanding: see the module.
     #[inline]
     #[must_use]
     pub(crate) fn begin_batch(&self, most: u64) -> bool {
@@ -288,16 +283,15 @@ impl<H: Hardware> AddressSpace<H> {
         false
     }
 
-    /// The batch has flushed, or its deferred flush is deferred.
+    /// Takes off the count a batch that has flushed, or whose flush is deferred.
     pub(crate) fn end_batch(&self) {
-        // SeqCst pairs with `flushes`: a later observer that finds no batch sees it flushed; a CPU that comes
-        // back and finds none sees what the batch defers.
+        // SeqCst pairs with `flushes`: a later observer that finds no batch sees it flushed; a CPU that comes back and
+        // finds none sees the stamp of a deferred flush.
         // Lost without it: an idle CPU comes back to a deferred flush.
         self.flushes.fetch_add(u64::MAX, SeqCst);
     }
 
-    /// The batch needed no other CPU: its deferred flush ends and it takes a generation, at once. Returns the
-    /// generation before that.
+    /// Ends a batch that needed no other CPU and takes a generation, in one step. Returns the generation before that.
     #[inline]
     pub(crate) fn end_batch_alone(&self) -> u64 {
         let step = Self::ONE_GENERATION - 1;
@@ -307,15 +301,14 @@ impl<H: Hardware> AddressSpace<H> {
         Self::decode(self.flushes.fetch_add(step, Release)).generation
     }
 
-    /// A batch will not flush: its deferred flush is deferred until reuse, as of `stamp`. [`AddressSpace::end_batch`]
-    /// follows.
+    /// Notes that a batch defers its flush until reuse, as of `stamp`. [`AddressSpace::end_batch`] follows.
     pub(crate) fn defer(&self, stamp: u64) {
-        // Relaxed: every CPU reads it after the word that `end_batch` releases, and has seen the batch
-        // outstanding, or nothing of it, if not that.
+        // Relaxed: every CPU reads it after the word that `end_batch` releases. A CPU that misses it has seen the batch
+        // outstanding, or nothing of it.
         self.deferred.fetch_max(stamp, Relaxed);
     }
 
-    /// The deferred flush as of `stamp` is paid.
+    /// Notes that the deferred flush as of `stamp` was made.
     pub(crate) fn deferred_flushed(&self, stamp: u64) {
         // A later deferred flush stays.
         // Release pairs with `deferred`: the next later observer, which finds nothing deferred, sees the flushes done.
@@ -323,7 +316,7 @@ impl<H: Hardware> AddressSpace<H> {
         let _ = self.deferred.compare_exchange(stamp, 0, Release, Relaxed);
     }
 
-    /// A change that no batch counts took this generation. Called under the lock of the table, as
+    /// Notes that a change that no batch counts took this generation. Called under the lock of the table, like
     /// [`AddressSpace::begin_batch`].
     pub(crate) fn overflow_pending(&self, generation: u64) {
         // Relaxed: a later observer that reads it takes a generation of its own next, which comes after this one, and
@@ -331,7 +324,7 @@ impl<H: Hardware> AddressSpace<H> {
         self.overflow.fetch_max(generation, Relaxed);
     }
 
-    /// The generation of the latest change that no batch counts and that may not be flushed; 0 if none.
+    /// Returns the generation of the latest change that no batch counts and that may not be flushed yet; 0 if none.
     #[inline]
     pub(crate) fn overflow(&self) -> u64 {
         // Acquire pairs with `overflow_flushed`: a later observer that finds nothing deferred sees the flush done.
@@ -339,7 +332,7 @@ impl<H: Hardware> AddressSpace<H> {
         self.overflow.load(Acquire)
     }
 
-    /// All of the space was flushed since [`AddressSpace::overflow`] said this.
+    /// Notes that all of the space was flushed since [`AddressSpace::overflow`] returned this generation.
     pub(crate) fn overflow_flushed(&self, generation: u64) {
         // A later change stays.
         // Release pairs with `overflow`: the next later observer, which finds nothing deferred, sees the flush done.
@@ -349,24 +342,24 @@ impl<H: Hardware> AddressSpace<H> {
             .compare_exchange(generation, 0, Release, Relaxed);
     }
 
-    /// A CPU is about to load the root.
+    /// Adds a CPU that is about to load the root.
     #[inline]
     pub(crate) fn enter(&self, cpu: Seat) {
-        // SeqCst pairs with `read_loaded` and `is_loaded_only_on`: this CPU reads generation and deferred flush next,
-        // so the initiator sees it in the set, or it sees the change.
+        // SeqCst pairs with `read_loaded` and `is_loaded_only_on`: this CPU reads the generation and the stamp next, so
+        // the initiator sees it in the set, or it sees the change.
         // Lost without it: a space is loaded while it is flushed.
         self.loaded.seat(cpu, SeqCst);
     }
 
-    /// [`AddressSpace::leave`], unless these are the kernel's mappings: every CPU has them loaded for ever, whatever its
-    /// idle thread calls its space.
+    /// Removes a CPU like [`AddressSpace::leave`], but does nothing for the kernel's mappings: every CPU has them
+    /// loaded for ever, even if its idle thread names them as its space.
     pub(crate) fn leave_if_user(&self, cpu: Seat) {
         if !self.id.is_kernel() {
             self.leave(cpu);
         }
     }
 
-    /// A CPU has loaded another root: its accesses through this one, of a user space, are over.
+    /// Removes a CPU that has loaded another root: its accesses through this user space's root are over.
     #[inline]
     pub(crate) fn leave(&self, cpu: Seat) {
         // Release pairs with `read_loaded` and `is_loaded_only_on`: this CPU's accesses are over before an
@@ -375,7 +368,7 @@ impl<H: Hardware> AddressSpace<H> {
         self.loaded.unseat(cpu, Release);
     }
 
-    /// The CPUs, of so many, that may have the root loaded.
+    /// Returns those of the first `cpus` CPUs that may have the root loaded.
     #[inline]
     pub(crate) fn loaded_on(&self, cpus: usize) -> CpuSet {
         let mut loaded = CpuSet::none();
@@ -383,16 +376,16 @@ impl<H: Hardware> AddressSpace<H> {
         loaded
     }
 
-    /// Writes the CPUs that may have the space loaded into a set that has no members and is not to be moved.
+    /// Writes the CPUs that may have the space loaded into an empty set, in place to avoid a copy.
     #[inline]
     pub(crate) fn read_loaded(&self, into: &mut CpuSet, cpus: usize) {
-        // SeqCst pairs with `enter` and `leave`: the initiator has taken its generation before, or written the
-        // deferred flush, so it sees a CPU that loads the space, or that CPU sees the generation or the deferred flush.
+        // SeqCst pairs with `enter` and `leave`: the initiator has taken its generation or written its stamp before, so
+        // it sees a CPU that loads the space, or that CPU sees the generation or the stamp.
         // Lost without it: a space is loaded while a deferred flush is taken.
         self.loaded.read_into(into, cpus, SeqCst);
     }
 
-    /// Whether no CPU, of so many, but this one may have the root loaded.
+    /// Returns whether `cpu` is the only one of the first `cpus` CPUs that may have the root loaded.
     #[inline]
     pub(crate) fn is_loaded_only_on(&self, cpu: Seat, cpus: usize) -> bool {
         // SeqCst pairs with `enter` and `leave`: the batch was counted before, or the generation taken, so the

@@ -1,16 +1,15 @@
-//! Counters: how often the engine did what, and why, for each CPU.
+//! Counters of each CPU: how often the engine did something, and why.
 //!
-//! Statistics are no part of the protocol: each counter is written by its own CPU alone, with plain
-//! loads and stores, and read by any CPU at any time, so a sum is not one moment in time. They
-//! bypass [`Hardware::Word`](crate::Hardware::Word): the machine in software neither charges for
-//! them nor reorders them.
+//! Statistics are not part of the protocol. Only its own CPU writes a counter, with plain loads and stores, and any CPU
+//! may read it at any time, so a sum does not show a single moment. They bypass
+//! [`Hardware::Word`](crate::Hardware::Word): the machine in software neither charges for them nor reorders them.
 
 use core::fmt;
 use core::sync::atomic::{AtomicU64, Ordering};
 
 macro_rules! counters {
     ($($(#[doc = $doc:literal])+ $name:ident = $label:literal,)*) => {
-        /// An event that is counted.
+        /// Names an event that is counted.
         #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
         #[repr(usize)]
         pub enum Counter { $($(#[doc = $doc])+ $name,)* }
@@ -18,11 +17,11 @@ macro_rules! counters {
         impl Counter {
             /// Every counter.
             pub const ALL: &'static [Counter] = &[$(Counter::$name,)*];
-            /// The counter's name in reports.
+            /// Returns the counter's name in reports.
             pub const fn label(self) -> &'static str {
                 match self { $(Counter::$name => $label,)* }
             }
-            /// The event that is counted, in a sentence.
+            /// Describes the event in a sentence.
             pub const fn meaning(self) -> &'static str {
                 match self { $(Counter::$name => concat!($($doc,)+),)* }
             }
@@ -31,7 +30,7 @@ macro_rules! counters {
 }
 
 counters! {
-    /// Flushes that a change of an entry asked for.
+    /// Flushes requested by changes of entries.
     Requested = "requested",
     /// Shootdowns that interrupted at least one CPU.
     Shootdowns = "shootdowns",
@@ -39,13 +38,13 @@ counters! {
     Sent = "sent",
     /// Requests posted to a CPU for which an interrupt was already under way.
     Merged = "merged",
-    /// Targets left out because they keep the space lazily, or flush as they enter the kernel.
+    /// Targets left out because they keep the space lazily, or flush when they enter the kernel.
     SkippedLazy = "skipped_lazy",
     /// Targets left out because they have left the space.
     SkippedLeft = "skipped_left",
     /// Targets left out because they are offline.
     SkippedOffline = "skipped_offline",
-    /// Flushes that no other CPU had to hear of.
+    /// Flushes that needed no other CPU.
     SkippedNoTarget = "skipped_no_target",
     /// Requests taken for a space that the CPU no longer runs.
     IgnoredOtherSpace = "ignored_other_space",
@@ -63,13 +62,13 @@ counters! {
     EscalatedContention = "escalated_contention",
     /// Requests that became a whole tag because the target had missed one.
     EscalatedGap = "escalated_gap",
-    /// Changes that no batch counts: a space too many in one batch, or a batch too many of one space.
+    /// Changes that no batch counts, because a batch has too many spaces or a space too many batches.
     EscalatedBatch = "escalated_batch",
-    /// Waits for a target's acknowledgement.
+    /// Waits for a target's answer.
     Waited = "waited",
-    /// Of these, waits that were content with the receipt.
+    /// Waits, among these, that only needed the receipt.
     WaitedReceipt = "waited_receipt",
-    /// Own requests served before their interrupt came: in a wait, or as the handler looked again.
+    /// Requests served before their interrupt arrived: in a wait, or when the handler looked again.
     ServedEarly = "served_early",
     /// Broadcast invalidations sent.
     Broadcasts = "broadcasts",
@@ -89,33 +88,33 @@ counters! {
     FlushesDeferred = "flushes_deferred",
     /// Batches that could not defer because the ledger was full.
     DeferralsRefused = "deferrals_refused",
-    /// Frames reused whose deferred flush had been paid by other flushes.
+    /// Frames reused whose deferred flush other flushes had already made.
     ReusedFree = "reused_free",
-    /// Payments made for a reuse.
+    /// Deferred flushes made before a reuse.
     FlushedForReuse = "flushed_for_reuse",
-    /// Payments made because an entry or a slot was about to be filled again.
+    /// Deferred flushes made before an entry or a slot was filled again.
     FlushedForRefill = "flushed_for_refill",
-    /// Payments made by a later observer that met a cleared entry.
+    /// Flushes made by a later observer that found an entry already cleared.
     FlushedPending = "flushed_pending",
-    /// Payments made by a switch to an with a deferred flush space.
+    /// Flushes made by a switch to a space that has a deferred flush.
     FlushedBySwitch = "flushed_by_switch",
-    /// Payments made in the background.
+    /// Deferred flushes made in the background.
     FlushedInBackground = "flushed_in_background",
-    /// CPUs that a payment found flushed already.
+    /// CPUs that a deferred flush found flushed already.
     FoundFlushed = "found_flushed",
     /// Flushes by which a CPU caught up with the flush clock without being asked to.
     CaughtUp = "caught_up",
-    /// Frames taken back by the page they belonged to.
+    /// Frames reinstated for their former page.
     Reinstated = "reinstated",
     /// Targets left out because they are virtual CPUs that do not run.
     SkippedNotRunning = "skipped_not_running",
-    /// Flushes of everything that another task has made for this one.
+    /// Flushes of everything that another task made for this one.
     Coalesced = "coalesced",
 }
 
 const COUNTERS: usize = Counter::ALL.len();
 
-/// One CPU's counters, or a sum of them, at some moment.
+/// The counters of one CPU, or a sum of them, at some moment.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct Stats {
     counts: [u64; COUNTERS],
@@ -129,7 +128,7 @@ impl Default for Stats {
     }
 }
 
-/// What has been counted, by name; what is zero is left out.
+/// Shows the counters by name, without those that are zero.
 impl fmt::Debug for Stats {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let counted = self.iter().filter(|&(_, count)| count != 0);
@@ -138,11 +137,11 @@ impl fmt::Debug for Stats {
 }
 
 impl Stats {
-    /// The value of one counter.
+    /// Returns the value of one counter.
     pub fn get(&self, counter: Counter) -> u64 {
         self.counts[counter as usize]
     }
-    /// All counters with their values.
+    /// Returns all counters with their values.
     pub fn iter(&self) -> impl Iterator<Item = (Counter, u64)> + '_ {
         Counter::ALL
             .iter()
@@ -154,7 +153,7 @@ impl Stats {
             *mine = mine.wrapping_add(*theirs);
         }
     }
-    /// The counts since `earlier`.
+    /// Returns the counts since `earlier`.
     pub fn since(&self, earlier: &Stats) -> Stats {
         let mut delta = *self;
         for (now, then) in delta.counts.iter_mut().zip(&earlier.counts) {

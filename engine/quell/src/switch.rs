@@ -1,23 +1,22 @@
-//! The context switch: which space a CPU has loaded, and what it flushes before it uses that space.
+//! The context switch: how a CPU loads a space, and what it flushes before it uses that space.
 //!
 //! # The switch
 //!
-//! Loading a space races with flushes of it. The order is: enter the space's set of CPUs, declare
-//! this CPU running, *then* read the generation and the deferred flush, load the root, and only then leave
-//! the old space's set. An initiator does the opposite: table, generation (or deferred flush), set. All are
-//! sequentially consistent, so either the initiator finds this CPU, or this CPU finds the change
-//! and flushes as it loads. There is no window in which a CPU has decided that it need not flush, but is
-//! not yet in the set of the space; such a window was a CVE of Linux (CVE-2025-37964).
+//! Loading a space races with flushes of it. This CPU enters the space's set of CPUs and declares itself running,
+//! *then* reads the generation and the stamp, loads the root, and only then leaves the old space's set. An initiator
+//! takes the opposite order: table, generation (or stamp), set. All of these are sequentially consistent. So either the
+//! initiator finds this CPU, or this CPU finds the change and flushes when it loads. There is no window in which a CPU
+//! has decided not to flush but is not yet in the set of the space. Linux had such a window (CVE-2025-37964).
 //!
-//! During the switch this CPU is in the sets of both spaces. It handles requests only after the switch. Then it ignores
-//! a request for the old space, whose id it compares, and compares the generation of a request for the new one.
+//! During the switch this CPU is in the sets of both spaces. It handles requests only after the switch. Then it
+//! compares ids and ignores requests for the old space. For a request for the new space it compares generations.
 //!
 //! # Lazy CPUs
 //!
 //! A CPU that goes idle or runs a kernel thread keeps its root and uses nothing of its user half. Flushes do not
 //! interrupt it, unless page-table pages are freed, which its walker may still read. When it is interrupted, it leaves
-//! the root. When it comes back, it compares generation and deferred flush as if it had been away. A CPU that will be
-//! idle for long leaves the root by itself ([`Engine::leave`]); then no flush of the space interrupts it.
+//! the root. When it comes back, it compares generation and stamp as after a switch. A CPU that will be idle for long
+//! leaves the root itself ([`Engine::leave`]); then no flush of the space interrupts it.
 
 use crate::cpu::{Concern, Loaded};
 use crate::engine::Engine;
@@ -32,14 +31,14 @@ use crate::tags::Slot;
 use crate::tags::slot_tag;
 
 impl<H: Hardware> Engine<'_, H> {
-    /// Context switch to a user thread of `to`. `from` is the space that this CPU loaded last, even if it keeps that
-    /// lazily or was evicted from it; `None` only if there was none or if it has been retired. It may be `to` itself; a
-    /// space of the kernel's mappings counts as `None`. A space that is left out goes on naming this CPU: until it is
-    /// retired, its flushes interrupt this CPU in vain.
+    /// Switches this CPU to a user thread of `to`. `from` is the space that this CPU loaded last, even if it keeps that
+    /// lazily or was evicted from it. Pass `None` only if there was none or if it has been retired. `from` may be `to`
+    /// itself; a space of the kernel's mappings counts as `None`. If you leave out the last space, its set keeps this
+    /// CPU: until it is retired, its flushes interrupt this CPU in vain.
     ///
-    /// When it returns, user accesses go through the current tables of `to` (C5), and every flush
-    /// of `to` that was complete when the call began has taken effect here. Waits for no CPU's answer; with
-    /// system-wide tags it spins while another CPU takes one.
+    /// When it returns, user accesses use the current tables of `to` (C5), and every flush of `to` that was complete
+    /// when the call began has taken effect here. Never waits for a CPU's answer. With system-wide tags it spins while
+    /// another CPU takes one.
     ///
     /// # Panics
     /// If this CPU is not online: no initiator would ask it to flush. If `to` is a space of the kernel's mappings: it
@@ -53,9 +52,9 @@ impl<H: Hardware> Engine<'_, H> {
         self.hw.restore_interrupts(were_on);
     }
 
-    /// [`Engine::switch_to`] where interrupts are masked already and the kernel knows the engine's state of the CPU
-    /// that it runs on (`here`), as in most schedulers' switches: with three calls of the machine fewer, and without a
-    /// look for misuse. Waits as that does.
+    /// Switches like [`Engine::switch_to`], with interrupts masked already. `here` is the engine's state of this CPU,
+    /// which most schedulers know. Makes three calls to the machine fewer and checks for misuse only in debug builds.
+    /// Never waits for a CPU's answer; with system-wide tags it spins while another CPU takes one.
     ///
     /// # Safety
     /// Interrupts are masked on this CPU until the call returns: a shootdown interrupt in the middle of the switch may
@@ -100,8 +99,9 @@ impl<H: Hardware> Engine<'_, H> {
         );
     }
 
-    /// As [`Engine::switch_to`] where that does not panic; `false`, and nothing was done, on a CPU that is not online
-    /// or that the engine has no state for, and for a space of the kernel's mappings. Waits as little.
+    /// Switches like [`Engine::switch_to`], but fails where that panics. Returns `false`, and does nothing, if this CPU
+    /// is not online or has no state in the engine, or if `to` is a space of the kernel's mappings. Never waits for a
+    /// CPU's answer; with system-wide tags it spins while another CPU takes one.
     ///
     /// # Panics
     /// In debug builds, if `to` was retired.
@@ -119,7 +119,7 @@ impl<H: Hardware> Engine<'_, H> {
         switches.is_some()
     }
 
-    /// The switch, on a CPU that is online, between spaces that are not the kernel's. Interrupts are masked.
+    /// Switches an online CPU between user spaces. Interrupts are masked.
     #[inline]
     fn switch(&self, cpu: &PerCpu<'_, H>, from: Option<&AddressSpace<H>>, to: &AddressSpace<H>) {
         if cpu.state.has_loaded(to.id()) {
@@ -131,7 +131,7 @@ impl<H: Hardware> Engine<'_, H> {
         }
     }
 
-    /// The switch to a space that this CPU has not loaded, on a machine that has tags, or defers.
+    /// Switches to a space that this CPU has not loaded, on a machine that has tags or defers flushes.
     #[inline(never)]
     fn exchange_with_care(
         &self,
@@ -142,8 +142,8 @@ impl<H: Hardware> Engine<'_, H> {
         self.exchange(cpu, from, to, false);
     }
 
-    /// The switch to a space that this CPU has not loaded. Both of its forms are compiled: the plain one, which
-    /// [`Engine`] knows to be enough on its machine, is a third of the other.
+    /// Switches to a space that this CPU has not loaded. Compiled in two forms: the plain one, which is enough on some
+    /// machines, takes a third of the instructions.
     #[inline(always)]
     fn exchange(
         &self,
@@ -157,7 +157,7 @@ impl<H: Hardware> Engine<'_, H> {
         cpu.stats.add(Counter::Switches, 1);
         let defers = H::MECHANISMS.lazy_unmap && !plain;
         state.begin_switch(defers);
-        // Be seen first, then look at what was missed: an initiator in between would miss this CPU.
+        // Enter the set first, then read the missed changes: otherwise an initiator in between would miss this CPU.
         // [mutant SwitchPublishesLate: bug 8]
         to.enter(cpu.seat());
         state.declare_running();
@@ -173,17 +173,16 @@ impl<H: Hardware> Engine<'_, H> {
         }
     }
 
-    /// Loads the root under a per-CPU tag; returns when the tag was last flushed whole.
+    /// Loads the root under a per-CPU tag. Returns the time at which the whole tag was last flushed.
     #[inline(never)]
     fn load_per_cpu(&self, cpu: &PerCpu<'_, H>, to: &AddressSpace<H>) -> u64 {
         let flushes = to.flushes();
-        // Entries from before the latest flush that the space defers go, too. [mutant SwitchIgnoresDeferral]
+        // Entries from before the space's latest stamp are dropped, too. [mutant SwitchIgnoresDeferral]
         let deferred = to.deferred();
         let (index, held) = self.choose_slot(cpu, to);
         let slot = cpu.slot(index);
-        // A batch that read the set of CPUs before we entered it posts nothing to us, and takes its
-        // generation later: that it is outstanding is all that we can know of it.
-        // [mutants SwitchIgnoresBatch, SwitchIgnoresGeneration]
+        // A batch that read the set of CPUs before we entered it posts nothing to us, and takes its generation later.
+        // We only see that it is pending. [mutants SwitchIgnoresBatch, SwitchIgnoresGeneration]
         let current = slot.generation() >= flushes.generation && flushes.pending == 0;
         let paid = slot.flushed_at() >= deferred;
         let keep = held && current && paid;
@@ -203,18 +202,18 @@ impl<H: Hardware> Engine<'_, H> {
         }
         let tag = slot_tag(index);
         cpu.state.use_tag(tag, Some(index));
-        // A tag that was another space's is flushed as it is loaded. [mutant TagTakenUnflushed]
+        // A tag that was another space's is flushed when it is loaded. [mutant TagTakenUnflushed]
         to.load(self.hw, tag, keep);
         slot.flushed_at()
     }
 
-    /// Loads the root without anything that was kept: nothing is to be compared, and one slot is as good as another.
+    /// Loads the root and keeps no entries, so nothing is compared and any slot will do.
     #[inline]
     fn load_afresh(&self, cpu: &PerCpu<'_, H>, to: &AddressSpace<H>, plain: bool) -> u64 {
-        // Nobody looks whose slot it is.
+        // No code checks whose slot it is.
         let slot = cpu.slot(0);
         slot.caught_up_with(to.flushes().generation);
-        // Where there are no tags, every CPU is at this one from the start.
+        // Without tags, every CPU uses this one from the start.
         let mut tag = Tag::KERNEL;
         let mut now = 0;
         if !plain {
@@ -230,11 +229,11 @@ impl<H: Hardware> Engine<'_, H> {
         now
     }
 
-    /// The slot that holds the space, or the one to take over for it.
+    /// Returns the slot that holds the space, or the slot to take over, and whether it holds the space.
     fn choose_slot(&self, cpu: &PerCpu<'_, H>, to: &AddressSpace<H>) -> (usize, bool) {
         let holds = |index: usize| cpu.slot(index).holds(to.id());
         if self.slots > INLINE_SLOTS {
-            // Thousands of slots are not searched: each id has its place.
+            // Thousands of slots are not searched: the id names the slot.
             let index = (to.id().0 % self.slots as u64) as usize;
             return (index, holds(index));
         }
@@ -244,9 +243,9 @@ impl<H: Hardware> Engine<'_, H> {
         (cpu.state.next_victim(self.slots), false)
     }
 
-    /// Loads the root under a system-wide tag; returns when it was last known to be flushed whole, as
-    /// [`Engine::load_per_cpu`] does: now if entries go with every load, and never if they stay.
-    /// Broadcasts reach every CPU under every tag, so there is no generation to catch up with.
+    /// Loads the root under a system-wide tag. Returns the time at which the whole tag was last known to be flushed:
+    /// now if every load drops the entries, and 0 if they stay. Broadcasts reach every CPU under every tag, so there is
+    /// no generation to catch up with.
     #[inline(never)]
     fn load_global(&self, cpu: &PerCpu<'_, H>, to: &AddressSpace<H>) -> u64 {
         let flushed_at = if self.keeps_tags() {
@@ -271,14 +270,14 @@ impl<H: Hardware> Engine<'_, H> {
         flushed_at
     }
 
-    /// The CPU stops running user code: it goes idle or runs a kernel thread. The root stays
-    /// loaded, lazily. Never waits.
+    /// Notes that this CPU stops running user code, to idle or to run a kernel thread. The root stays loaded, lazily.
+    /// Never waits.
     pub fn enter_lazy(&self) {
         self.cpu(self.hw.this_cpu()).state.go_lazy();
     }
 
-    /// [`Engine::enter_lazy`] where the kernel knows the engine's state of the CPU that it runs on (`here`), as in most
-    /// schedulers' switches. Never waits.
+    /// Does the same as [`Engine::enter_lazy`]. `here` is the engine's state of this CPU, which most schedulers know.
+    /// Never waits.
     ///
     /// # Safety
     /// `here` is this engine's state of the CPU that executes the call, which stays on it until it returns.
@@ -292,10 +291,10 @@ impl<H: Hardware> Engine<'_, H> {
         here.state.go_lazy();
     }
 
-    /// The CPU comes back to `space`, whose root it has kept lazily: at the end of an idle period, or before a kernel
-    /// thread accesses the space's user memory. `false`, and nothing was done, if it has left that root meanwhile: then
-    /// call [`Engine::switch_to`]. [`Engine::enter_lazy`] ends it. Never waits.
-    #[must_use = "if this CPU has left the root, user memory is another space's, or there is none"]
+    /// Resumes `space`, whose root this CPU has kept lazily. Call it at the end of an idle period, or before a kernel
+    /// thread accesses the space's user memory. Returns `false`, and does nothing, if the CPU has left that root
+    /// meanwhile: then call [`Engine::switch_to`]. [`Engine::enter_lazy`] undoes it. Never waits.
+    #[must_use = "if this CPU has left the root, it must not access the space's user memory"]
     pub fn resume(&self, space: &AddressSpace<H>) -> bool {
         let were_on = self.hw.mask_interrupts();
         let cpu = self.cpu(self.hw.this_cpu());
@@ -307,10 +306,10 @@ impl<H: Hardware> Engine<'_, H> {
         kept
     }
 
-    /// The CPU leaves the root of `space`, if it has that loaded, and has no user root then: for a CPU that will be
-    /// idle for long. From here on nothing of the space interrupts it, neither freed tables nor the space's end, also
-    /// if it was evicted from the space before. With tags its entries stay, and [`Engine::switch_to`] uses them again
-    /// if the space was not flushed meanwhile. Never waits.
+    /// Leaves the root of `space` if this CPU has it loaded, and loads no user root. For a CPU that will be idle for
+    /// long. Afterwards the space no longer interrupts it: not for freed tables, nor when the space is retired. The
+    /// same holds if it was evicted from the space before. With tags its entries stay, and [`Engine::switch_to`] uses
+    /// them again if the space was not flushed meanwhile. Never waits.
     pub fn leave(&self, space: &AddressSpace<H>) {
         let were_on = self.hw.mask_interrupts();
         let cpu = self.cpu(self.hw.this_cpu());
@@ -324,30 +323,30 @@ impl<H: Hardware> Engine<'_, H> {
         self.hw.restore_interrupts(were_on);
     }
 
-    /// The CPU uses the root again that it kept lazily. Interrupts are masked.
+    /// Makes the CPU run the space again whose root it kept lazily. Interrupts are masked.
     #[inline(never)]
     fn come_back(&self, cpu: &PerCpu<'_, H>, space: &AddressSpace<H>) {
         let state = &cpu.state;
         if state.is_running() {
             return;
         }
-        // Broadcasts have reached it all the time.
+        // Broadcasts reach lazy CPUs, too.
         let misses = self.broadcasts().is_none();
-        // NMI handlers stay away from user memory until it has caught up. [mutant ResumeLetsNmisIn]
+        // NMI handlers must not access user memory until it has caught up. [mutant ResumeLetsNmisIn]
         state.wake(misses);
         if misses {
-            // Initiators have left it out. [mutant LazyResumesUnchecked]
+            // Initiators have left it out, so it must catch up. [mutant LazyResumesUnchecked]
             self.catch_up_with(cpu, space);
             state.caught_up();
         }
     }
 
-    /// Flushes what a lazy CPU was not told of.
+    /// Makes the flushes for which a lazy CPU was not asked.
     #[inline]
     fn catch_up_with(&self, cpu: &PerCpu<'_, H>, space: &AddressSpace<H>) {
-        // Initiators count the generation up and then look at this CPU's activity; it does the opposite.
+        // Initiators increment the generation and then read this CPU's activity; this CPU does the opposite.
         let slot = cpu.slot(cpu.state.slot());
-        // An initiator that finds this CPU in the set, where it is all the time, does not end a batch alone.
+        // This CPU is in the set all the time, so no initiator ends a batch alone.
         let generation = space.flushes().generation;
         if slot.generation() < generation {
             self.flush_missed(cpu, slot, Counter::SwitchBehind);
@@ -356,26 +355,25 @@ impl<H: Hardware> Engine<'_, H> {
         } else {
             return;
         }
-        // The generation that was read before: what was flushed may have been filled again, and changed, since.
+        // The generation that was read before the flush: entries may have been filled again, and changed, since.
         // [mutant NotesLaterGeneration]
         slot.caught_up_with(generation);
     }
 
-    /// Flushes all of the space that is loaded, for the reason that is counted.
+    /// Flushes the loaded tag, and counts the reason.
     #[cold]
     fn flush_missed(&self, cpu: &PerCpu<'_, H>, slot: &Slot<H>, why: Counter) {
         cpu.stats.add(why, 1);
         self.flush_tag(cpu, slot);
     }
 
-    /// No user thread of `space` will ever run again: makes every CPU leave its root. Afterwards
-    /// nothing walks its tables, and they, the root included, may be freed (C6). May wait for other CPUs: one that
-    /// runs the space all the same is interrupted again and again until it has left it
-    /// ([`Hardware::waits_long`] hears of that).
+    /// Makes every CPU leave the root of `space`, whose user threads will never run again. Afterwards nothing walks its
+    /// tables, so they may be freed, the root included (C6). May wait for other CPUs. A CPU that still runs the space
+    /// is interrupted again and again until it has left it; [`Hardware::waits_long`] reports that.
     ///
     /// The [`AddressSpace`] itself may still be in use when this returns: a CPU that was evicted from it, and is
-    /// switching away or going offline just now, still takes itself out of the space's set of CPUs. The reference that
-    /// it passes as `from` or `current` keeps that memory alive.
+    /// switching away or going offline just now, has yet to remove itself from the space's set of CPUs. The reference
+    /// that it passes as `from` or `current` keeps that memory alive.
     ///
     /// # Panics
     /// If the space is running on the calling CPU. If the space is one of the kernel's mappings. In debug builds, if a
@@ -406,7 +404,7 @@ impl<H: Hardware> Engine<'_, H> {
         let info = FlushInfo::of(space.id(), generation, Request::full(Scope::Tables));
         let mut turns = 0;
         loop {
-            // A lazy CPU leaves when it is asked; one in the middle of a switch leaves by itself.
+            // A lazy CPU leaves when it is asked. A CPU in the middle of a switch leaves by itself.
             let mut shootdown = self.begin_shootdown(me);
             let loaded = space.loaded_on(self.count);
             self.post(me, &loaded, &info, Concern::Retirement, &mut shootdown);
@@ -416,8 +414,8 @@ impl<H: Hardware> Engine<'_, H> {
             let Some(first) = shootdown.targets.iter().next() else {
                 break;
             };
-            // A CPU that has left the space without naming it would stay in its set for ever. A CPU that has yet to
-            // leave its root takes itself out.
+            // A CPU that has left the space without naming it as `from` would stay in its set for ever. A CPU that has
+            // yet to leave the root removes itself.
             for cpu in shootdown.targets.iter() {
                 // [mutants RetireTrustsAnswer, RetireAsksAgain]
                 if self.cpu(cpu).state.is_elsewhere(space.id()) {
@@ -433,14 +431,14 @@ impl<H: Hardware> Engine<'_, H> {
         space.assert_never_loaded_again();
     }
 
-    /// Whether this CPU has `space` loaded, and not lazily: it runs that space, or is about to. `false` between
-    /// [`Engine::enter_user`] and [`Engine::enter_kernel`]. Never waits.
+    /// Returns whether this CPU has `space` loaded, and not lazily: it runs that space, or is about to. Returns `false`
+    /// between [`Engine::enter_user`] and [`Engine::enter_kernel`]. Never waits.
     pub fn runs(&self, space: &AddressSpace<H>) -> bool {
         let state = &self.cpu(self.hw.this_cpu()).state;
         state.has_loaded(space.id()) && state.is_running()
     }
 
-    /// Whether this CPU has no user root loaded. Never waits.
+    /// Returns whether this CPU has no user root loaded. Never waits.
     pub fn is_detached(&self) -> bool {
         let loaded = self.cpu(self.hw.this_cpu()).state.loaded();
         matches!(loaded, Loaded::Nothing | Loaded::Offline)

@@ -1,10 +1,10 @@
-//! The target's side of a flush: what a CPU does with a request, and what it may not do meanwhile.
+//! The target's side of a flush: how a CPU carries out a request.
 //!
 //! # Generations
 //!
-//! A request may be merged, late or doubled on its way, so [`Engine::flush_here`] compares its generations with the one
-//! that this CPU has caught up with. If the request is the next step, the CPU flushes what it says; if it is behind,
-//! the CPU ignores it; if there is a gap, the CPU flushes the whole tag.
+//! A request may be merged, late or doubled on its way. So [`Engine::flush_here`] compares its generations with the one
+//! that this CPU has caught up with. If the request is the next step, the CPU flushes its ranges. If it is behind, the
+//! CPU ignores it. If there is a gap, the CPU flushes the whole tag.
 
 use crate::addr::PageRange;
 use crate::cpu::{Activity, Loaded};
@@ -22,22 +22,22 @@ use crate::word::Word;
 use core::sync::atomic::Ordering::Relaxed;
 
 impl<H: Hardware> Engine<'_, H> {
-    /// Takes and flushes every request in this CPU's inbox: the handler of the shootdown interrupt.
+    /// Carries out every request in this CPU's inbox. It is the handler of the shootdown interrupt.
     ///
     /// May be called at any time, from any context that is not inside the engine on the same CPU with interrupts
-    /// masked; a spurious call costs three loads. Must not be called from an NMI. Never waits, and takes no lock.
+    /// masked. Must not be called from an NMI. A spurious call costs three loads. Never waits, and takes no lock.
     pub fn on_interrupt(&self) {
         let were_on = self.hw.mask_interrupts();
         self.serve_requests(self.here());
         self.hw.restore_interrupts(were_on);
     }
 
-    /// [`Engine::on_interrupt`] where interrupts are masked already and the kernel knows the engine's state of the CPU
-    /// that it runs on (`here`), as in most kernels' handlers: with three calls of the machine fewer. Never waits.
+    /// Does the same as [`Engine::on_interrupt`], with interrupts masked already. `here` is the engine's state of this
+    /// CPU, which most handlers know. Makes three calls to the machine fewer. Never waits.
     ///
     /// # Safety
     /// Interrupts are masked on this CPU until it returns. If they are not, and another shootdown interrupt comes in
-    /// the middle, this CPU may say that it has flushed what it has not. `here` is this engine's state of the CPU that
+    /// the middle, this CPU may acknowledge a flush that it has not made. `here` is this engine's state of the CPU that
     /// executes the call.
     ///
     /// # Panics
@@ -55,14 +55,14 @@ impl<H: Hardware> Engine<'_, H> {
         let next = |lone: &Lone| self.flush_next(cpu, lone);
         let any = |seen: Seen| self.serve_any(cpu, seen);
         let times = cpu.inbox.serve(next, any);
-        // For each of the others an interrupt was sent, too, which comes to an empty inbox.
+        // Each of the others has an interrupt, too, which will find an empty inbox.
         if times > 1 {
             cpu.stats.add(Counter::ServedEarly, times - 1);
         }
         self.tell_starters();
     }
 
-    /// Flushes the pending request, whatever it is.
+    /// Carries out a pending request of any kind.
     #[cold]
     fn serve_any(&self, cpu: &PerCpu<'_, H>, seen: Seen) {
         let outbox = |initiator: usize| {
@@ -78,8 +78,7 @@ impl<H: Hardware> Engine<'_, H> {
         }
     }
 
-    /// If a flush was started that its initiator does not wait for, the machine hears that this CPU has answered
-    /// something: perhaps that.
+    /// Reports an answer to the machine if any started flush is under way: this CPU may have answered that.
     #[inline]
     fn tell_starters(&self) {
         // Relaxed: this CPU has seen the post. [mutant StarterNotTold]
@@ -88,8 +87,8 @@ impl<H: Hardware> Engine<'_, H> {
         }
     }
 
-    /// For a loop that spins, with interrupts off, for a lock whose holder may be waiting in the engine: takes and
-    /// flushes the requests for this CPU. Two loads if there are none. Never waits; not from an NMI.
+    /// Carries out the requests for this CPU, if any. Call it in a loop that spins, with interrupts off, for a lock
+    /// whose holder may be waiting in the engine, but not from an NMI. Two loads if there is no request. Never waits.
     #[inline]
     pub fn poll(&self) {
         // [mutant PollSkipsInbox]
@@ -98,8 +97,8 @@ impl<H: Hardware> Engine<'_, H> {
         }
     }
 
-    /// Flushes on this CPU a range of the space that runs here, or all of it, if the request is the next step, as most
-    /// are; `false`, and nothing was done, if not. Interrupts are masked.
+    /// Carries out a request for the running space if it is the next step, as most are. Returns `false`, and does
+    /// nothing, if not. Interrupts are masked.
     #[inline(always)]
     pub(crate) fn flush_next(&self, cpu: &PerCpu<'_, H>, lone: &Lone) -> bool {
         let state = &cpu.state;
@@ -125,7 +124,7 @@ impl<H: Hardware> Engine<'_, H> {
         true
     }
 
-    /// Flushes on this CPU what a request says of user spaces. Interrupts are masked.
+    /// Carries out a request for user spaces on this CPU. Interrupts are masked.
     pub(crate) fn flush_here(&self, cpu: &PerCpu<'_, H>, info: &FlushInfo<'_>) {
         let is_loaded = match info.space {
             Some(space) => cpu.state.has_loaded(space),
@@ -156,7 +155,7 @@ impl<H: Hardware> Engine<'_, H> {
         slot.caught_up_with(info.last);
     }
 
-    /// Entries of a space that is not loaded, which linger under another tag, are compared when that tag is loaded
+    /// Ignores a request for a space that is not loaded. Entries under its tag are checked when that tag is loaded
     /// again.
     #[cold]
     fn ignore_other_space(&self, cpu: &PerCpu<'_, H>) {
@@ -167,31 +166,30 @@ impl<H: Hardware> Engine<'_, H> {
         cpu.stats.add(Counter::IgnoredOtherSpace, 1);
     }
 
-    /// No program here needs the space that is flushed: the CPU leaves it, and is asked no more.
+    /// Makes a lazy CPU leave the space, which no program here needs, so it is not asked again.
     #[cold]
     fn leave_lazy(&self, cpu: &PerCpu<'_, H>, info: &FlushInfo<'_>) {
-        // In this order: an invalidation reaches the tag that is loaded, and no other. [mutant LeavesThenCatchesUp]
+        // In this order: an invalidation reaches the loaded tag only. [mutant LeavesThenCatchesUp]
         self.catch_up_before_leaving(cpu, info);
         cpu.state.detach(self.hw);
         cpu.stats.add(Counter::Evicted, 1);
     }
 
-    /// If a request names all that this CPU has missed of the space that it is about to leave, it flushes that now:
-    /// then what it keeps under the tag is good when it comes back, unless more is flushed meanwhile. Interrupts are
-    /// masked.
+    /// Flushes before leaving the space if the request covers everything that this CPU has missed. Then its entries
+    /// under the tag are valid when it comes back, unless more is flushed meanwhile. Interrupts are masked.
     fn catch_up_before_leaving(&self, cpu: &PerCpu<'_, H>, info: &FlushInfo<'_>) {
         let slot = cpu.slot(cpu.state.slot());
         let ranges = matches!(info.request, Request::Ranges(..));
         let missed = info.first..=info.last;
         // [mutant GapNotEscalated]
         if self.keeps_tags() && ranges && missed.contains(&(slot.generation() + 1)) {
-            // With tags this CPU finds its entries again. [mutant LeavesCaughtUp]
+            // With tags this CPU will use its entries again. [mutant LeavesCaughtUp]
             self.invalidate_here(cpu, slot, info.request);
             slot.caught_up_with(info.last);
         }
     }
 
-    /// Invalidates on this CPU what a request for the loaded space says. Interrupts are masked.
+    /// Invalidates the request's entries of the loaded space on this CPU. Interrupts are masked.
     #[inline(always)]
     pub(crate) fn invalidate_here(&self, cpu: &PerCpu<'_, H>, slot: &Slot<H>, request: &Request) {
         match request {
@@ -207,11 +205,11 @@ impl<H: Hardware> Engine<'_, H> {
         }
     }
 
-    /// Flushes the tag that is loaded, whole, and tells the flush clock's readers.
+    /// Flushes the whole loaded tag, and publishes the time of the flush clock.
     pub(crate) fn flush_tag(&self, cpu: &PerCpu<'_, H>, slot: &Slot<H>) {
         let state = &cpu.state;
         cpu.stats.add(Counter::FlushedFull, 1);
-        // The clock before the flush, which makes no deferred flush that is taken meanwhile. [mutant
+        // The clock is read before the flush, which does not cover flushes that are deferred meanwhile. [mutant
         // ClockReadAfterFlush]
         let now = self.ledger.now();
         self.hw.invalidate(Invalidate::Tag(state.tag()));
@@ -219,9 +217,9 @@ impl<H: Hardware> Engine<'_, H> {
         state.flushed(now);
     }
 
-    /// Makes this CPU, if it has `space` loaded or that is a kernel space, forget the translations of a range that has
-    /// gained rights: after a fault, on machines whose TLBs may keep an entry that refused an access. Other CPUs notice
-    /// by faults of their own. Not for changes that need a flush. Never waits.
+    /// Drops this CPU's translations of a range that has gained rights. Call it after a fault, on machines whose TLBs
+    /// may keep an entry that refused an access. It has an effect if this CPU has `space` loaded or if that is a kernel
+    /// space. Other CPUs notice by faults of their own. Not for changes that need a flush. Never waits.
     pub fn refresh(&self, space: &AddressSpace<H>, range: PageRange) {
         let were_on = self.hw.mask_interrupts();
         let state = &self.cpu(self.hw.this_cpu()).state;
@@ -235,13 +233,17 @@ impl<H: Hardware> Engine<'_, H> {
         self.hw.restore_interrupts(were_on);
     }
 
-    /// Whether an NMI handler or a probe may access user memory right now.
+    /// Returns whether an NMI handler or a probe may access user memory right now.
     ///
-    /// `false` while this CPU has acknowledged a flush that it has not done yet, while it is between two address spaces
-    /// or comes back to one that it kept lazily, and as long as it keeps its root lazily, has none, is offline, or is
-    /// between [`Engine::enter_user`] and [`Engine::enter_kernel`], which an NMI handler calls first; the caller then
-    /// gives up, as for an access that faults. Other code need not ask: it never runs between
-    /// two spaces or between receipt and flush, and it accesses no user memory unless a space runs. Never waits.
+    /// If it returns `false`, the caller gives up, as for an access that faults. It returns `false` while this CPU
+    ///
+    /// * has acknowledged a flush that it has not made yet,
+    /// * is between two address spaces, or resumes one that it kept lazily,
+    /// * keeps its root lazily, has none, or is offline,
+    /// * is between [`Engine::enter_user`] and [`Engine::enter_kernel`], which an NMI handler calls first.
+    ///
+    /// Other code need not ask: it never runs between two spaces or between receipt and flush, and it accesses no user
+    /// memory unless a space runs. Never waits.
     pub fn user_access_allowed(&self) -> bool {
         let cpu = self.cpu(self.hw.this_cpu());
         // [mutant NmiGuardAlwaysAllows]

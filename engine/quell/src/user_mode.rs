@@ -1,34 +1,39 @@
-//! CPUs that run programs and are not to be disturbed.
+//! CPUs that run programs and should not be interrupted.
 //!
 //! A CPU that runs one program alone (Linux's `nohz_full`) loses time by each interrupt. Flushes of its program's space
 //! must interrupt it. Flushes of the kernel's own mappings need not: a program cannot use these, so the flush can wait
-//! until the CPU enters the kernel. Such a CPU calls [`Engine::enter_user`] as the last thing before it returns to its
-//! program, and [`Engine::enter_kernel`] as the first thing after. If initiators have left flushes to it meanwhile, it
-//! flushes there, once, everything, however many they were.
+//! until the CPU enters the kernel. Such a CPU calls [`Engine::enter_user`] last before it returns to its program, and
+//! [`Engine::enter_kernel`] first when it is back. If initiators have left it any number of flushes meanwhile, it
+//! flushes everything once there.
 //!
 //! # The race
 //!
-//! An initiator changes the tables and then replaces "in user mode" by "deferring", in one step. If the step fails,
-//! the CPU is in the kernel, and the initiator interrupts it as usual. The CPU replaces "in user mode" by "running",
-//! in one step; if that fails, an initiator has written "deferring", and the CPU flushes. One of the two comes first,
-//! so no flush is forgotten, nor left to an entry that is over. The CPU leaves the state before it flushes: an
-//! initiator that comes then interrupts it. Initiators that find "deferring" write it again, and the CPU reads as it
-//! leaves the state: so it flushes after the changes of the last of them.
+//! An initiator changes the tables and then replaces "in user mode" by "deferring", in one step. If the step fails, the
+//! CPU is in the kernel, and the initiator interrupts it as usual. The CPU replaces "in user mode" by "running", in one
+//! step. If that fails, an initiator has written "deferring", and the CPU flushes. One of the two comes first, so no
+//! flush is lost or left to an entry that is over. The CPU changes the state before it flushes, so a later initiator
+//! interrupts it. Initiators that find "deferring" write it again, and the CPU reads it when it leaves the state. So it
+//! flushes after the changes of the last initiator.
 //!
 //! # NMIs
 //!
 //! An NMI is an entry, too: its handler calls [`Engine::enter_kernel`] before it uses a mapping of the kernel that may
-//! change. If it comes in the middle of another entry, between that step and the flush, it sees so in the CPU's state,
-//! and flushes for itself.
+//! change. If it comes in the middle of another entry, between that step and the flush, the CPU's state shows this, and
+//! the handler flushes itself.
 //!
 //! # What this does not guarantee
 //!
-//! These still interrupt a CPU in user mode: flushes of its space, and the space's end; freed tables of the kernel's
-//! half, which its walker may read at any time; [`Engine::synchronize_text`]; and a reuse or a refill that makes a
-//! deferred flush of its space. Speculation in user mode may use old entries of the kernel's half until the CPU enters
-//! the kernel: if an entry changes its size, the memory type of a frame changes, or the frame leaves the machine,
-//! report the change with [`Scope::Tables`], which interrupts every CPU, also where
-//! [`flush_needed`](crate::flush_needed) says that leaf entries are enough.
+//! These still interrupt a CPU in user mode:
+//!
+//! * flushes of its space, and retiring that space;
+//! * freed tables of the kernel's half, which its walker may read at any time;
+//! * [`Engine::synchronize_text`];
+//! * a reuse or a refill that makes a deferred flush of its space.
+//!
+//! Speculation in user mode may use old entries of the kernel's half until the CPU enters the kernel. So report a
+//! change with [`Scope::Tables`], which interrupts every CPU, if an entry changes its size, the memory type of a frame
+//! changes, or the frame leaves the machine. Do so even if [`flush_needed`](crate::flush_needed) returns that leaf
+//! entries are enough.
 
 use crate::cpu::Entry;
 use crate::cpu_set::{CpuId, CpuSet};
@@ -37,38 +42,38 @@ use crate::hardware::{Hardware, Invalidate, Scope};
 use crate::stats::Counter;
 
 impl<H: Hardware> Engine<'_, H> {
-    /// This CPU returns to its program; until [`Engine::enter_kernel`], changes of the kernel's mappings do not
-    /// interrupt it. Without effect on a CPU that runs no user space. Called with interrupts masked. Never waits, never
-    /// flushes: one store.
+    /// Notes that this CPU returns to its program. Until [`Engine::enter_kernel`], changes of the kernel's mappings do
+    /// not interrupt it. Without effect on a CPU that runs no user space. Call it with interrupts masked. One store.
+    /// Never waits and never flushes.
     ///
     /// # Safety
     /// Until [`Engine::enter_kernel`] this CPU executes, loads and stores through no mapping that is ever reported to a
     /// batch of a [kernel space](Engine::new_kernel_space): the text and the stack on its way out of the kernel and in
-    /// again, the engine and its words are never unmapped or moved. Of the engine it calls nothing but
+    /// again, the engine and its words are never unmapped or moved. It calls no function of the engine except
     /// [`Engine::on_interrupt`].
     #[allow(unsafe_code)] // A declaration: there is nothing unsafe in here.
     pub unsafe fn enter_user(&self) {
         self.cpu(self.hw.this_cpu()).state.enter_user();
     }
 
-    /// This CPU has entered the kernel from a program: flushes the kernel's mappings if an initiator has left that to
-    /// it. Every entry calls it (interrupt, exception, system call, NMI), with interrupts masked or in an NMI handler,
-    /// before it uses a mapping of the kernel that may change. On a CPU that has not called [`Engine::enter_user`]
-    /// since it costs one load. Never waits.
+    /// Flushes the kernel's mappings if an initiator has left that to this CPU's entry into the kernel. Every entry
+    /// calls it (interrupt, exception, system call, NMI), with interrupts masked or in an NMI handler, before it uses a
+    /// mapping of the kernel that may change. One load on a CPU that has not called [`Engine::enter_user`] since. Never
+    /// waits.
     ///
-    /// After an NMI handler has called it, other CPUs take this one to be in the kernel, until it calls
-    /// [`Engine::enter_user`] again: a handler that returns to the program calls that.
+    /// After an NMI handler has called it, other CPUs assume that this one is in the kernel. A handler that returns to
+    /// the program calls [`Engine::enter_user`] again.
     #[inline]
     pub fn enter_kernel(&self) {
         let me = self.hw.this_cpu();
         match self.cpu(me).state.enter_kernel() {
-            Entry::Paid => {}
-            entry => self.pay_at_entry(entry),
+            Entry::Flushed => {}
+            entry => self.flush_at_entry(entry),
         }
     }
 
-    /// Leaves a flush of the kernel's mappings to the CPUs that run a program, for their entry; returns the others,
-    /// which must be asked.
+    /// Leaves a flush of the kernel's mappings to those of `cpus` that run a program. Returns the others, which must be
+    /// asked.
     #[cold]
     pub(crate) fn without_programs(&self, me: CpuId, cpus: &CpuSet, scope: Scope) -> CpuSet {
         let mut asked = *cpus;
@@ -82,10 +87,10 @@ impl<H: Hardware> Engine<'_, H> {
     }
 
     #[cold]
-    fn pay_at_entry(&self, entry: Entry) {
+    fn flush_at_entry(&self, entry: Entry) {
         if entry == Entry::Nested {
-            // The NMI changes nothing that the entry has in hand: it invalidates the TLB alone.
-            // [mutant NestedEntryUnflushed]
+            // The NMI only invalidates the TLB, and so does not disturb the entry that it interrupted. [mutant
+            // NestedEntryUnflushed]
             self.hw.invalidate(Invalidate::Everything);
             return;
         }

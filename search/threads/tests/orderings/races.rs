@@ -115,7 +115,7 @@ pub const RACES: &[Race] = &[
         meet(&[unmap, go_offline]),
     ),
     race(
-        "a CPU goes offline and comes back while it is asked to pay",
+        "a CPU goes offline and comes back while it is asked to flush",
         meet(&[World::flush_before_reuse, |w| {
             w.hw.access(0);
             w.engine.cpu_offline(Some(&w.space));
@@ -276,7 +276,7 @@ pub const RACES: &[Race] = &[
         meet(&[own_if_paid, use_and_reuse]).after(defer_there),
     ),
     race(
-        "the background pays while a deferred flush is taken",
+        "the background flushes while a flush is deferred",
         meet(&[
             |w| w.engine.flush_deferred(),
             |w| {
@@ -329,7 +329,7 @@ pub const RACES: &[Race] = &[
         .with_ledger(1),
     ),
     race(
-        "a reuse of what another CPU has paid, in a ledger that is used again",
+        "a reuse of what another CPU has flushed, in a ledger that is used again",
         meet(&[
             |w| {
                 let mut batch = w.engine.batch(Purpose::Lazy);

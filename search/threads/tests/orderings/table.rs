@@ -34,7 +34,7 @@ pub const LOST: &[(&str, &str, &[&str])] = &[
     (
         "engine/quell/src/cpu.rs",
         "has_flushed_since",
-        &["a CPU goes offline and comes back while it is asked to pay"],
+        &["a CPU goes offline and comes back while it is asked to flush"],
     ),
     (
         "engine/quell/src/cpu.rs",
@@ -197,33 +197,33 @@ pub const LOST: &[(&str, &str, &[&str])] = &[
     ),
     (
         "engine/quell/src/ledger.rs",
-        "is_paid_alone",
+        "is_flushed_alone",
         &["a refill against a reuse"],
     ),
     (
         "engine/quell/src/ledger.rs",
         "take_entry",
-        &["a reuse of what another CPU has paid, in a ledger that is used again"],
+        &["a reuse of what another CPU has flushed, in a ledger that is used again"],
     ),
     (
         "engine/quell/src/ledger.rs",
         "record",
         &[
             "a reuse while the ledger is used again",
-            "the background pays while a deferred flush is taken",
+            "the background flushes while a flush is deferred",
         ],
     ),
     (
         "engine/quell/src/ledger.rs",
         "deferred_at",
         &[
-            "the background pays while a deferred flush is taken",
+            "the background flushes while a flush is deferred",
             "a reuse while the ledger is used again",
         ],
     ),
     (
         "engine/quell/src/ledger.rs",
-        "pay_off",
+        "mark_flushed",
         &["a refill against a reuse"],
     ),
     (
@@ -238,7 +238,7 @@ pub const LOST: &[(&str, &str, &[&str])] = &[
     ),
     (
         "engine/quell/src/ledger.rs",
-        "unpaid",
+        "unflushed",
         &["a refill against a reuse"],
     ),
     (
