@@ -155,7 +155,9 @@ impl About<'_> {
         let About { from, scales, .. } = *self;
         // What it would win is computed from what interrupts cost, and of these too little says that; unless what goes
         // with them is bounded by what the kernel did.
-        if proposal.around == Around::Nothing && is_much(site.untimed(), site.estimate()) {
+        let matter = site.estimate() >= LEAST;
+        if matter && proposal.around == Around::Nothing && is_much(site.untimed(), site.estimate())
+        {
             return None;
         }
         let prices = from.prices.as_ref();
@@ -194,7 +196,7 @@ impl About<'_> {
         let won = won(site, gone, &proposal, prices, scales, around).plus(by_part(along.ns));
         let share = cpu.map(|cpu| won.of_all(cpu));
         let none = left.least >= all;
-        if !self.matters(gone.most * site.weight, share, none) {
+        if !self.matters(gone.most * site.weight, share, none || !matter) {
             return None;
         }
         let now = site.estimate() + along.interrupts.most;
