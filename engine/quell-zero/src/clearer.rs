@@ -6,18 +6,18 @@ use crate::strategy::Temperature;
 use crate::zeroed::{Clearable, Zeroed};
 use quell::{Extent, Frame};
 
-/// What [`Clearer::extent`] did, for statistics.
+/// Statistics of one [`Clearer::extent`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Cleared {
     /// Calls of [`Clear::zero`].
     pub pieces: u64,
-    /// Bytes cleared through the caches; [`u64::MAX`] if they are more.
+    /// Bytes cleared through the caches, saturating.
     pub hot_bytes: u64,
-    /// Bytes cleared around the caches, as far as the plan's strategies do so.
+    /// Bytes cleared around the caches, if the plan's strategies do so.
     pub bypassing_bytes: u64,
 }
 
-/// Clears memory of a machine by a policy.
+/// Zeroes a machine's memory according to a policy.
 #[derive(Clone, Copy, Debug)]
 pub struct Clearer<'a, M> {
     machine: &'a M,
@@ -25,7 +25,7 @@ pub struct Clearer<'a, M> {
 }
 
 impl<'a, M: Clear> Clearer<'a, M> {
-    /// Clears memory of `machine` by `policy`.
+    /// Makes a value that zeroes memory of `machine` according to `policy`.
     pub const fn new(machine: &'a M, policy: &'a ClearPolicy) -> Self {
         Clearer { machine, policy }
     }
@@ -64,7 +64,7 @@ impl<'a, M: Clear> Clearer<'a, M> {
         done
     }
 
-    /// Clears what `frame` owns, as [`Clearer::extent`] does, and says so by type.
+    /// Zeroes the memory that `frame` owns, like [`Clearer::extent`], and returns the proof as a type.
     pub fn frame<F: Clearable>(
         &self,
         frame: F,

@@ -10,9 +10,10 @@ use quell::Extent;
 /// it can execute: those that the processor has (`quell_arch::zero::available`), and with vector registers only where
 /// these are the kernel's to overwrite.
 pub trait Clear {
-    /// Zeroes the extent with `strategy`, all of it before the call returns. The zeros are visible to every CPU that
-    /// acquires what the caller releases afterwards, also those written around the caches: a strategy whose stores
-    /// are weakly ordered ends with the fence that it needs.
+    /// Zeroes the whole extent with `strategy` before it returns.
+    ///
+    /// The zeros are visible to every CPU that acquires what the caller releases afterwards, even if they were written
+    /// around the caches. A strategy with weakly ordered stores ends with the fence that it needs.
     ///
     /// The caller keeps the caps on the extent's length; an extent may be empty. A strategy that the implementation
     /// cannot execute it replaces by another: a [`Plan`](crate::Plan) may name any.

@@ -22,18 +22,16 @@ use crate::strategy::{Strategy, Temperature};
 use quell::addr::PAGE_BYTES;
 use quell::{Extent, Frame, PageSize};
 
-/// How extents are cleared.
+/// A policy: how extents are zeroed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct ClearPolicy {
-    /// S1 on or off. Off is the baseline: page by page, with a preemption point after each.
+    /// Zero whole extents. If off, zero page by page, with a preemption point after each.
     pub whole_extents: bool,
-    /// No piece is longer than this many bytes, rounded down to pages but at least one page;
-    /// `None` is no cap.
+    /// The most bytes of one piece, rounded down to pages but at least one page. `None` is no cap.
     pub cap_bytes: Option<u64>,
-    /// How many pages on either side of the faulting page are cleared last and hot with it.
-    /// Linux keeps two.
+    /// How many pages on either side of the faulting page are cleared last, with it, and stay hot. Linux uses two.
     pub neighbours: u64,
-    /// Which instructions clear which length.
+    /// The strategy for each length.
     pub plan: Plan,
 }
 
@@ -44,7 +42,7 @@ impl ClearPolicy {
     /// The cap of S1 as first published: 8 MB, about 1 ms at 10 GB/s.
     pub const S1_CAP: u64 = 8 << 20;
 
-    /// Whole extents with the cap for a kernel that is preempted only where it asks to be.
+    /// Zeroes whole extents with a cap, for a kernel that is preempted only at its own preemption points.
     pub const fn cooperative(plan: Plan) -> Self {
         ClearPolicy {
             whole_extents: true,
@@ -54,7 +52,7 @@ impl ClearPolicy {
         }
     }
 
-    /// Whole extents without a cap, for a kernel that can be preempted anywhere.
+    /// Zeroes whole extents without a cap, for a kernel that can be preempted anywhere.
     pub const fn preemptible(plan: Plan) -> Self {
         ClearPolicy {
             cap_bytes: None,
@@ -62,7 +60,7 @@ impl ClearPolicy {
         }
     }
 
-    /// The baseline: page by page.
+    /// Zeroes page by page: the baseline.
     pub const fn page_by_page(plan: Plan) -> Self {
         ClearPolicy {
             whole_extents: false,
@@ -70,7 +68,7 @@ impl ClearPolicy {
         }
     }
 
-    /// The pieces in which `extent` is cleared, in order. They are disjoint and cover the extent.
+    /// Returns the pieces in which `extent` is cleared, in order. They are disjoint and cover the extent.
     ///
     /// `fault` is the frame that is read next; without one, or if it lies outside the extent,
     /// everything is cleared around the caches. Numbers of frames wrap round.
@@ -104,7 +102,7 @@ impl ClearPolicy {
         }
     }
 
-    /// The longest piece in pages.
+    /// Returns the longest piece in pages.
     fn limit(&self) -> u64 {
         match (self.whole_extents, self.cap_bytes) {
             (false, _) => 1,
@@ -122,14 +120,14 @@ impl Default for ClearPolicy {
     }
 }
 
-/// One piece: what is cleared without a preemption point inside.
+/// A run of frames that is cleared without a preemption point inside.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Piece {
-    /// Which frames.
+    /// The frames.
     pub extent: Extent,
-    /// Whether they are read next.
+    /// Says whether they are read next.
     pub temperature: Temperature,
-    /// By which instructions, as the plan has it for this length and temperature.
+    /// The plan's strategy for this length and temperature.
     pub strategy: Strategy,
 }
 

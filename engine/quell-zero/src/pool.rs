@@ -19,16 +19,16 @@ use quell::Word;
 
 /// A [`Clearable`] that fits into one word of a [`Pool`].
 pub trait Pooled: Clearable + Sized {
-    /// Gives the value up for a number below [`u64::MAX`]; ownership goes with it.
+    /// Converts the value into a number below [`u64::MAX`], which now owns it.
     fn into_raw(self) -> u64;
-    /// The value that was given up for `raw`.
+    /// Restores the value from `raw`.
     ///
     /// # Safety
     /// [`Pooled::into_raw`] has returned `raw`, and the value has not been taken back since.
     unsafe fn from_raw(raw: u64) -> Self;
 }
 
-/// A budget of memory bandwidth: so many bytes per tick, with bursts up to a limit.
+/// A budget of memory bandwidth: bytes per tick, with bursts up to a limit.
 ///
 /// A token bucket in one word. The word holds the point of the budget's whole history, counted in
 /// bytes, up to which it is spent; the bucket is full when that lies `burst` bytes or more in the
@@ -44,8 +44,8 @@ pub struct Budget<W> {
 }
 
 impl<W: Word> Budget<W> {
-    /// A budget of `bytes_per_tick`, full at time `now` with `burst` bytes.
-    /// Nothing is ever granted from a budget without a burst.
+    /// Makes a budget of `bytes_per_tick`, full at time `now` with `burst` bytes. A budget without a burst grants
+    /// nothing.
     pub fn new(bytes_per_tick: u64, burst: u64, now: u64) -> Self {
         let burst = burst.min(i64::MAX as u64);
         let earned = now.wrapping_mul(bytes_per_tick);
@@ -56,8 +56,9 @@ impl<W: Word> Budget<W> {
         }
     }
 
-    /// Takes `bytes` out if the bucket holds as many; a request larger than the burst is granted
-    /// when the bucket is full, and paid for by the time after. Returns whether it was granted.
+    /// Takes `bytes` out of the budget if it holds that many, and returns whether it did.
+    ///
+    /// A request larger than the burst is granted when the budget is full; later requests then wait longer.
     pub fn try_spend(&self, bytes: u64, now: u64) -> bool {
         if bytes == 0 {
             return true;
@@ -80,22 +81,22 @@ impl<W: Word> Budget<W> {
         }
     }
 
-    /// Puts back what was taken and not used.
+    /// Returns unused bytes to the budget.
     fn refund(&self, bytes: u64) {
         self.spent.fetch_add(bytes.wrapping_neg(), Relaxed);
     }
 }
 
-/// What [`Pool::fill`] did, and why it stopped.
+/// The result of [`Pool::fill`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Filled {
     /// Frames cleared and put into the pool.
     pub frames: u64,
-    /// Why it stopped.
+    /// The reason for stopping.
     pub stopped: Stopped,
 }
 
-/// Why [`Pool::fill`] stopped.
+/// The reason why [`Pool::fill`] stopped.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Stopped {
     /// No slot is free.
@@ -122,9 +123,10 @@ pub struct Pool<'a, W, F> {
 const EMPTY: u64 = 0;
 
 impl<'a, W: Word, F: Pooled> Pool<'a, W, F> {
-    /// An empty pool of frames of `frame_bytes` each over `slots`, which it empties (without giving
-    /// up what they may have held) and has for itself: what another pool put there it would take for its own. A pool
-    /// holds as many frames as it has slots. A few dozen are enough: what matters is the rate at which it is filled.
+    /// Makes an empty pool of frames of `frame_bytes` each, one per slot.
+    ///
+    /// The pool owns `slots` and empties them without freeing what they held; never share them with another pool. A few
+    /// dozen slots are enough: the rate at which the pool is filled matters more.
     pub fn new(slots: &'a mut [W], frame_bytes: u64) -> Self {
         for slot in &*slots {
             slot.store(EMPTY, Relaxed);
@@ -137,23 +139,22 @@ impl<'a, W: Word, F: Pooled> Pool<'a, W, F> {
         }
     }
 
-    /// How many frames the pool holds, counting those that are being cleared for it. By the time
-    /// the caller looks at it, it may have changed.
+    /// Returns the number of frames in the pool, including those being cleared for it. It may already have changed.
     pub fn len(&self) -> u64 {
         self.reserved.load(Relaxed)
     }
 
-    /// Whether the pool held no frame a moment ago.
+    /// Returns whether the pool held no frame a moment ago.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// How many frames the pool can hold.
+    /// Returns how many frames the pool can hold.
     pub fn capacity(&self) -> u64 {
         self.slots.len() as u64
     }
 
-    /// Puts a zeroed frame in.
+    /// Puts a zeroed frame into the pool.
     ///
     /// # Errors
     ///
@@ -170,7 +171,7 @@ impl<'a, W: Word, F: Pooled> Pool<'a, W, F> {
         Ok(())
     }
 
-    /// Takes a zeroed frame out, if there is one. May miss a frame that is put in meanwhile.
+    /// Takes a zeroed frame out, if there is one. It may miss a frame that is put in meanwhile.
     pub fn take(&self) -> Option<Zeroed<F>> {
         if self.is_empty() {
             return None;
@@ -190,8 +191,9 @@ impl<'a, W: Word, F: Pooled> Pool<'a, W, F> {
         None
     }
 
-    /// Clears frames from `source` in the background and puts them in, until the pool is full, the
-    /// budget is spent at time `now`, or the source has none left.
+    /// Zeroes frames from `source` and puts them into the pool, for a background task.
+    ///
+    /// It stops when the pool is full, the budget is spent at time `now`, or the source is empty.
     ///
     /// `source` is asked only when there is a slot and a budget for a frame, so none is lost. The
     /// frames are cleared by `clearer`, around the caches, with `preempt` called between pieces and between
@@ -235,7 +237,7 @@ impl<'a, W: Word, F: Pooled> Pool<'a, W, F> {
         Filled { frames, stopped }
     }
 
-    /// Reserves a slot; false if there is none.
+    /// Reserves a slot. Returns `false` if there is none.
     fn reserve(&self) -> bool {
         // Relaxed: the count publishes nothing; the slots do.
         if self.reserved.fetch_add(1, Relaxed) < self.capacity() {

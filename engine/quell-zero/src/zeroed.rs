@@ -13,7 +13,7 @@ use quell::Extent;
 /// As long as a value exists, nobody accesses the memory of its extent but whoever has the value; the extent stays the
 /// same, and is memory of the machine by which the value is cleared.
 pub unsafe trait Clearable {
-    /// The memory.
+    /// Returns the memory.
     fn extent(&self) -> Extent;
 }
 
@@ -30,11 +30,11 @@ impl<F> Zeroed<F> {
     pub(crate) fn unchecked(frame: F) -> Self {
         Zeroed(frame)
     }
-    /// The owner. The proof ends here: the memory may be mapped and written.
+    /// Returns the owner. The proof ends here: the memory may now be mapped and written.
     pub fn into_inner(self) -> F {
         self.0
     }
-    /// The owner, to look at.
+    /// Borrows the owner.
     pub fn get(&self) -> &F {
         &self.0
     }

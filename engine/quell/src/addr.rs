@@ -17,17 +17,17 @@ pub struct Page(pub u64);
 pub struct Frame(pub u64);
 
 impl Page {
-    /// The page that holds the virtual address `address`.
+    /// Returns the page that holds the virtual address `address`.
     #[inline]
     pub const fn containing(address: u64) -> Self {
         Page(address / PAGE_BYTES)
     }
-    /// The address of the page's first byte, modulo 2^64: pages beyond the last address are those at the first.
+    /// Returns the address of the page's first byte, modulo 2^64.
     #[inline]
     pub const fn address(self) -> u64 {
         self.0.wrapping_mul(PAGE_BYTES)
     }
-    /// The page `pages` base pages further on; numbers wrap round.
+    /// Returns the page `pages` base pages further on. Numbers wrap around.
     #[inline]
     pub const fn plus(self, pages: u64) -> Self {
         Page(self.0.wrapping_add(pages))
@@ -35,24 +35,24 @@ impl Page {
 }
 
 impl Frame {
-    /// The frame that holds the physical address `address`.
+    /// Returns the frame that holds the physical address `address`.
     #[inline]
     pub const fn containing(address: u64) -> Self {
         Frame(address / PAGE_BYTES)
     }
-    /// The physical address of the frame's first byte, modulo 2^64.
+    /// Returns the physical address of the frame's first byte, modulo 2^64.
     #[inline]
     pub const fn address(self) -> u64 {
         self.0.wrapping_mul(PAGE_BYTES)
     }
-    /// The frame `frames` base frames further on; numbers wrap round.
+    /// Returns the frame `frames` base frames further on. Numbers wrap around.
     #[inline]
     pub const fn plus(self, frames: u64) -> Self {
         Frame(self.0.wrapping_add(frames))
     }
 }
 
-/// The size of one mapping, as the x86-64 and 4 KB-granule AArch64 formats have them.
+/// The size of one mapping: those of x86-64 and of AArch64's 4 KB granule.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
 pub enum PageSize {
     /// 4 KB: an entry of the lowest level.
@@ -65,7 +65,7 @@ pub enum PageSize {
 }
 
 impl PageSize {
-    /// How many base pages one mapping of this size spans.
+    /// Returns how many base pages one mapping of this size spans.
     #[inline]
     pub const fn pages(self) -> u64 {
         1 << self.shift()
@@ -75,14 +75,14 @@ impl PageSize {
     const fn shift(self) -> u32 {
         9 * self as u32
     }
-    /// How many bytes one mapping of this size spans.
+    /// Returns how many bytes one mapping of this size spans.
     #[inline]
     pub const fn bytes(self) -> u64 {
         self.pages() * PAGE_BYTES
     }
 }
 
-/// A run of virtual pages that are mapped (or were mapped) with entries of one size.
+/// A run of virtual pages that are or were mapped with entries of one size.
 ///
 /// That it consists of whole strides is for the caller to see to, and is not checked: of a range that begins inside a
 /// stride the last one is left out.
@@ -90,14 +90,14 @@ impl PageSize {
 pub struct PageRange {
     /// The first base page, a multiple of the stride.
     pub start: Page,
-    /// How many base pages, a multiple of the stride.
+    /// The number of base pages, a multiple of the stride.
     pub pages: u64,
     /// The size of the entries: one invalidation per stride covers the range.
     pub stride: PageSize,
 }
 
 impl PageRange {
-    /// The range of `pages` base pages from `start`, mapped by base-page entries.
+    /// Makes the range of `pages` base pages from `start`, mapped by base-page entries.
     #[inline]
     pub const fn base(start: Page, pages: u64) -> Self {
         PageRange {
@@ -106,7 +106,7 @@ impl PageRange {
             stride: PageSize::Base,
         }
     }
-    /// The range of one mapping of size `stride` at `start`.
+    /// Makes the range of one mapping of size `stride` at `start`.
     #[inline]
     pub const fn one(start: Page, stride: PageSize) -> Self {
         PageRange {
@@ -124,12 +124,12 @@ impl PageRange {
             "a frame is reported behind a range of no page"
         );
     }
-    /// The first page after the range; numbers wrap round.
+    /// Returns the first page after the range. Numbers wrap around.
     #[inline]
     pub const fn end(self) -> Page {
         self.start.plus(self.pages)
     }
-    /// How many invalidations, one per entry, cover the range.
+    /// Returns how many invalidations, one per entry, cover the range.
     #[inline]
     pub const fn strides(self) -> u64 {
         if let PageSize::Base = self.stride {
@@ -138,7 +138,7 @@ impl PageRange {
         let part = self.pages & (self.stride.pages() - 1) != 0;
         (self.pages >> self.stride.shift()) + part as u64
     }
-    /// The first page of each stride: what the range's invalidations name.
+    /// Iterates over the first page of each stride, which the range's invalidations name.
     #[inline]
     pub fn each(self) -> impl Iterator<Item = Page> {
         let step = self.stride.pages();
@@ -149,7 +149,7 @@ impl PageRange {
             page
         })
     }
-    /// Whether an invalidation per stride reaches a translation of the `pages` pages from `first` on.
+    /// Returns whether one invalidation per stride reaches a translation of the `pages` pages from `first` on.
     ///
     /// An invalidation names one page, the first of its stride, and hardware drops what translates
     /// *that page*, however large it is. So a translation smaller than the stride stays, unless it is
@@ -162,7 +162,7 @@ impl PageRange {
         let named = self.start.0.wrapping_add(skipped.wrapping_mul(stride));
         skipped < self.strides() && named.wrapping_sub(first.0) < pages
     }
-    /// Whether `page` lies in the range.
+    /// Returns whether `page` lies in the range.
     #[inline]
     pub const fn contains(self, page: Page) -> bool {
         page.0.wrapping_sub(self.start.0) < self.pages
@@ -174,12 +174,12 @@ impl PageRange {
 pub struct Extent {
     /// The first frame.
     pub first: Frame,
-    /// How many base frames.
+    /// The number of base frames.
     pub frames: u64,
 }
 
 impl Extent {
-    /// The extent's length in bytes; [`u64::MAX`] if it is longer.
+    /// Returns the extent's length in bytes, or [`u64::MAX`] if it is longer.
     #[inline]
     pub const fn bytes(self) -> u64 {
         self.frames.saturating_mul(PAGE_BYTES)

@@ -26,10 +26,11 @@ use crate::space::{AddressSpace, SpaceId};
 use crate::stats::Counter;
 
 impl<H: Hardware> Engine<'_, H> {
-    /// Entries of `space` in this range changed, or anywhere if there is none: flushes at once, without a batch. When
-    /// it returns, no CPU uses a translation that the change took away, in any later user access (C1, C3). May wait for
-    /// other CPUs. A range of no pages is no change. As one lone change in a batch of
-    /// [`Purpose::Call`](crate::Purpose), in fewer steps.
+    /// Flushes a changed range of `space`, or all of it if `range` is `None`, without a batch.
+    ///
+    /// When it returns, no later user access on any CPU uses a translation that the change took away (C1, C3). It does
+    /// the same as one change in a batch of [`Purpose::Call`](crate::Purpose), in fewer steps. An empty range is no
+    /// change. May wait for other CPUs.
     ///
     /// It raises no deferred flush: [`Engine::flush_pending`] does not know of the change before it is flushed. So it
     /// is called under the lock of the table, or where a later observer that meets the entry hears of the flush in
@@ -39,8 +40,9 @@ impl<H: Hardware> Engine<'_, H> {
         self.flush_from(self.here(), space, range, scope);
     }
 
-    /// [`Engine::flush_at_once`] where the kernel knows the engine's state of the CPU that it runs on (`here`): with a
-    /// call of the machine fewer. May wait for other CPUs.
+    /// Flushes like [`Engine::flush_at_once`], on a CPU whose engine state (`here`) the kernel knows.
+    ///
+    /// This saves one call of the machine. May wait for other CPUs.
     ///
     /// # Safety
     /// `here` is this engine's state of the CPU that executes the call, which stays on it until it returns.
@@ -60,11 +62,12 @@ impl<H: Hardware> Engine<'_, H> {
         self.flush_from(here, space, range, scope);
     }
 
-    /// Entries of `space` changed anywhere, page-table pages may be free: flushes everything, as
-    /// [`Engine::flush_at_once`] does with [`Scope::Tables`], or lets a flush of another task do that begins after this
-    /// call has. `coalesced` is that space's, in all such calls. When it returns, no CPU uses a translation that the
-    /// change took away, in any later user access, and none walks the freed tables (C1, C3, C6). May wait for other
-    /// CPUs, and for the task that makes the flush.
+    /// Flushes all of `space`, or waits for another task's flush that began after this call.
+    ///
+    /// Any entry may have changed and any page-table page may be free, as for [`Engine::flush_at_once`] with
+    /// [`Scope::Tables`]. All such calls for a space pass the same `coalesced`. When it returns, no later user access on
+    /// any CPU uses a translation that the change took away, and no CPU walks the freed tables (C1, C3, C6). May wait
+    /// for other CPUs, and for the task that makes the flush.
     ///
     /// It raises no deferred flush, as [`Engine::flush_at_once`]. Worth it where several threads change one space at
     /// the same time and more than two CPUs have it loaded; a lone task pays for two words that it writes.
@@ -79,8 +82,9 @@ impl<H: Hardware> Engine<'_, H> {
         self.flush_coalesced_from(self.here(), space, coalesced);
     }
 
-    /// [`Engine::flush_coalesced`] where the kernel knows the engine's state of the CPU that it runs on (`here`). May wait
-    /// for other CPUs, and for the task that makes the flush.
+    /// Flushes like [`Engine::flush_coalesced`], on a CPU whose engine state (`here`) the kernel knows.
+    ///
+    /// May wait for other CPUs, and for the task that makes the flush.
     ///
     /// # Safety
     /// `here` is this engine's state of the CPU that executes the call, which stays on it until it returns.

@@ -116,7 +116,7 @@ where
 }
 
 impl<'m, H: Hardware> Engine<'m, H> {
-    /// Begins a batch, with room for 64 frames. Never waits.
+    /// Starts a batch with room for 64 frames. Never waits.
     #[inline]
     pub fn batch<S, F>(&self, purpose: Purpose) -> Batch<'_, 'm, H, S, F>
     where

@@ -36,7 +36,7 @@
 //! between. A page of which it is not known yet what comes after it (an unmap) is reported with
 //! [`Scope::Tables`] if a page of another size may take its place: a large page on x86-64. Who
 //! writes an entry into a place that another CPU has emptied calls
-//! [`Engine::flush_pending_tables`](crate::Engine::settle_tables) before.
+//! [`Engine::flush_pending_tables`](crate::Engine::flush_pending_tables) before.
 //!
 //! On x86-64, two page sizes for one address are a machine check on AMD's family 10h
 //! ([erratum 383](https://www.amd.com/system/files/TechDocs/41322_10h_Rev_Gd.pdf))
@@ -60,17 +60,18 @@
 use crate::entry::Entry;
 use crate::hardware::Scope;
 
-/// What the TLBs of an architecture may keep, and what it forbids. `quell-arch` has one for each.
+/// The rules of an architecture's TLBs: what they may keep, and what is forbidden.
+///
+/// `quell-arch` has one for each architecture.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct TlbRules {
-    /// An entry that has refused an access may stay: AArch64 and RISC-V. x86-64 drops it with the
-    /// fault.
+    /// The TLB may keep an entry that refused an access (AArch64, RISC-V). x86-64 drops it with the fault.
     pub keeps_refused: bool,
-    /// It may be kept that an entry was absent: RISC-V without Svvptc.
+    /// The TLB may keep that an entry was absent (RISC-V without Svvptc).
     pub keeps_absent: bool,
-    /// The kernel may not use what user mode may: then a page that user mode gains is one that the
-    /// kernel loses. A manager of user memory that accesses it only through other mappings may
-    /// clear this.
+    /// The kernel may not use pages of user mode, so a page that user mode gains is lost to the kernel.
+    ///
+    /// A manager that accesses user memory only through other mappings may clear this.
     pub user_excludes_kernel: bool,
     /// Which changes of a present entry must go through an absent one.
     pub break_before_make: Break,
@@ -85,21 +86,23 @@ pub enum Break {
     /// another table (x86-64: Intel SDM volume 3, "Recommended Invalidation"; AMD erratum 383; the
     /// [module](crate::change) says on which processors it matters).
     Size,
-    /// Those, and any other that makes two translations of one address contradict each other: frame,
-    /// memory type, the contiguous bit, a global one over others (AArch64: Arm ARM, rule RWHZWS,
+    /// Also changes that make two translations of one address contradict each other.
+    ///
+    /// These are frame, memory type, the contiguous bit, a global entry over others (AArch64: Arm ARM, rule RWHZWS,
     /// without FEAT_BBML1).
     Translation,
 }
 
-/// The least flush that a change needs.
+/// The smallest flush that a change needs.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Need {
     /// None.
     Nothing,
-    /// A CPU that was refused an access through the entry forgets it before it tries again; no other CPU is
-    /// told. It may be done at once on the CPU that made the change, to save it the fault.
+    /// A CPU that was refused an access drops the entry before it retries; no other CPU is told.
+    ///
+    /// The CPU that made the change may do this at once, to avoid a fault.
     Local(Scope),
-    /// Every CPU that may hold the entry, before the change is relied upon.
+    /// Every CPU that may hold the entry flushes, before anybody relies on the change.
     Flush(Flush),
 }
 
@@ -110,13 +113,13 @@ pub struct Flush {
     /// size; then CPUs that hold the space lazily are concerned as well, and the initiator waits until
     /// each has flushed, not merely for its receipt. [`Scope::Tables`] wherever `break_first` is set.
     pub scope: Scope,
-    /// Under every tag: the entry was global, or is to become so.
+    /// Flush under every tag, because the entry was or becomes global.
     pub every_tag: bool,
-    /// Between clearing the entry and writing the new one; otherwise after writing it.
+    /// Flush between clearing the old entry and writing the new one. Otherwise flush after writing it.
     pub break_first: bool,
 }
 
-/// The least flush that replacing `old` by `new`, in the same word of a table, needs.
+/// Returns the smallest flush needed when `new` replaces `old` in the same word of a table.
 ///
 /// `old` is what the change took out (by an exchange, where hardware sets bits), not what was read
 /// some time before. Says nothing about accessed bits that a caller wants to be exact: then flush

@@ -16,8 +16,9 @@ use crate::word::Word;
 use core::fmt;
 use core::sync::atomic::Ordering;
 
-/// The largest number of CPUs that the engine handles: 1024, or 8192 if the crate is built with the feature
-/// `cpus-8192`. Smaller machines pay for that in memory alone: no operation looks further than their CPUs go.
+/// The most CPUs that the engine handles: 1024, or 8192 with the feature `cpus-8192`.
+///
+/// Smaller machines pay for that only in memory: no operation looks beyond their CPUs.
 pub const MAX_CPUS: usize = if cfg!(feature = "cpus-8192") {
     8192
 } else {
@@ -31,7 +32,7 @@ const WORDS: usize = MAX_CPUS / 64;
 pub struct CpuId(pub u16);
 
 impl CpuId {
-    /// The CPU's number as an index.
+    /// Returns the CPU's number as an index.
     #[inline]
     pub const fn index(self) -> usize {
         self.0 as usize
@@ -75,7 +76,7 @@ pub struct CpuSet {
 }
 
 impl CpuSet {
-    /// The set without members.
+    /// The empty set.
     pub const EMPTY: CpuSet = CpuSet::none();
 
     /// The set without members, made in place: a copy of the constant would fill the room with zeros.
@@ -84,7 +85,7 @@ impl CpuSet {
         CpuSet { words: Few::new() }
     }
 
-    /// The CPUs `0..count`.
+    /// Makes the set of the CPUs `0..count`.
     ///
     /// # Panics
     /// If `count` exceeds [`MAX_CPUS`].
@@ -101,33 +102,35 @@ impl CpuSet {
         set
     }
 
-    /// The members as bits: CPU n is bit n % 64 of word n / 64. Words that are not there have none.
+    /// Returns the members as bits: CPU n is bit n % 64 of word n / 64.
+    ///
+    /// Missing words have no members.
     #[inline]
     pub fn words(&self) -> &[u64] {
         self.words.as_slice()
     }
 
-    /// Whether the set has no members.
+    /// Returns whether the set has no members.
     #[inline]
     pub fn is_empty(&self) -> bool {
         self.words().iter().all(|&word| word == 0)
     }
 
-    /// How many members the set has.
+    /// Returns the number of members.
     #[inline]
     pub fn len(&self) -> usize {
         let counts = self.words().iter().map(|word| word.count_ones());
         counts.map(|count| count as usize).sum()
     }
 
-    /// Whether `cpu` is a member.
+    /// Returns whether `cpu` is a member.
     #[inline]
     pub fn contains(&self, cpu: CpuId) -> bool {
         let word = self.words().get(cpu.index() / 64);
         word.is_some_and(|word| word & (1 << (cpu.index() % 64)) != 0)
     }
 
-    /// Makes `cpu` a member.
+    /// Adds `cpu` to the set.
     ///
     /// # Panics
     /// If its number is not below [`MAX_CPUS`].
@@ -152,7 +155,7 @@ impl CpuSet {
         true
     }
 
-    /// Makes `cpu` no member.
+    /// Removes `cpu` from the set.
     #[inline]
     pub fn remove(&mut self, cpu: CpuId) {
         if let Some(word) = self.words.as_mut_slice().get_mut(cpu.index() / 64) {
@@ -194,7 +197,7 @@ impl CpuSet {
         }
     }
 
-    /// The members in ascending order.
+    /// Iterates over the members in ascending order.
     #[inline]
     pub fn iter(&self) -> Members<'_> {
         let (first, rest) = self.words().split_first().unwrap_or((&0, &[]));
@@ -226,7 +229,7 @@ impl fmt::Debug for CpuSet {
     }
 }
 
-/// The members of a [`CpuSet`], in ascending order.
+/// An iterator over the members of a [`CpuSet`], in ascending order.
 #[derive(Clone, Debug)]
 pub struct Members<'s> {
     /// The rest of the word that begins with CPU `base`.
@@ -273,14 +276,14 @@ impl<W: Word> Default for AtomicCpuSet<W> {
 }
 
 impl<W: Word> AtomicCpuSet<W> {
-    /// The set without members.
+    /// The empty set.
     pub fn new() -> Self {
         AtomicCpuSet {
             bits: core::array::from_fn(|_| W::new(0)),
         }
     }
 
-    /// Makes `cpu` a member.
+    /// Adds `cpu` to the set.
     ///
     /// # Panics
     /// If its number is not below [`MAX_CPUS`].
@@ -304,7 +307,7 @@ impl<W: Word> AtomicCpuSet<W> {
         self.bits[seat.word % WORDS].fetch_and(!seat.bit, order);
     }
 
-    /// Makes `cpu` no member.
+    /// Removes `cpu` from the set.
     ///
     /// # Panics
     /// If its number is not below [`MAX_CPUS`].
@@ -314,7 +317,7 @@ impl<W: Word> AtomicCpuSet<W> {
         self.unseat(Seat::of(cpu), order);
     }
 
-    /// Whether `cpu` is a member right now.
+    /// Returns whether `cpu` is a member right now.
     ///
     /// # Panics
     /// If its number is not below [`MAX_CPUS`].
@@ -324,8 +327,9 @@ impl<W: Word> AtomicCpuSet<W> {
         self.bits[cpu.index() / 64].load(order) & (1 << (cpu.index() % 64)) != 0
     }
 
-    /// Whether no CPU of `0..cpus`, of which there is one at least, but `cpu` is a member; as a
-    /// [snapshot](AtomicCpuSet::snapshot), whole words are looked at.
+    /// Returns whether no CPU of `0..cpus` except `cpu` is a member. `cpus` is at least 1.
+    ///
+    /// Like a [snapshot](AtomicCpuSet::snapshot), it looks at whole words.
     ///
     /// # Panics
     /// If `cpus` exceeds [`MAX_CPUS`]. If its number is not below [`MAX_CPUS`]: that of `cpu`.
@@ -357,8 +361,10 @@ impl<W: Word> AtomicCpuSet<W> {
         true
     }
 
-    /// The members among the CPUs `0..cpus`, word by word: not one moment in time. Whole words of 64 CPUs are read:
-    /// members between `cpus` and the next multiple of 64 come along, so a set has none that the machine has not.
+    /// Reads the members among the CPUs `0..cpus`, word by word, so not at one moment in time.
+    ///
+    /// It reads whole words of 64 CPUs, so members up to the next multiple of 64 are included. A set must therefore
+    /// have no CPU that the machine lacks.
     ///
     /// # Panics
     /// If `cpus` exceeds [`MAX_CPUS`].
@@ -380,8 +386,9 @@ impl<W: Word> AtomicCpuSet<W> {
         }
     }
 
-    /// Replaces the members below the next multiple of 64 from `cpus` on; word by word, so only for a set that no other
-    /// CPU changes meanwhile.
+    /// Replaces the members among `0..cpus`, rounded up to a multiple of 64.
+    ///
+    /// It writes word by word, so no other CPU may change the set meanwhile.
     #[inline]
     #[track_caller]
     pub fn assign(&self, cpus: usize, members: &CpuSet, order: Ordering) {

@@ -18,7 +18,7 @@ use crate::stats::{Counter, Stats};
 use crate::word::Word;
 use core::sync::atomic::Ordering::Relaxed;
 
-/// The engine of one machine. It borrows all its memory and allocates nothing.
+/// Keeps the TLBs of one machine coherent. Borrows all its memory and allocates nothing.
 ///
 /// Every method may be called on any CPU at any time unless it says otherwise; the caller does not migrate during the
 /// call.
@@ -52,7 +52,7 @@ pub struct Engine<'m, H: Hardware> {
 }
 
 impl<'m, H: Hardware> Engine<'m, H> {
-    /// An engine for the CPUs `0..cpus.len()` of the machine. Never waits.
+    /// Makes an engine for the CPUs `0..cpus.len()` of the machine. Never waits.
     ///
     /// `ledger` is the memory of the flush clock (S3): as many batches can defer their flush at once as there
     /// are ledger entries. 64 is plenty; without any, nothing is ever deferred.
@@ -74,8 +74,9 @@ impl<'m, H: Hardware> Engine<'m, H> {
         Self::make(hw, cpus, cpus.len(), ledger, policy)
     }
 
-    /// An engine for the CPUs `0..cpus` of a machine that says where the state of each is
-    /// ([`Hardware::per_cpu`]). No other engine uses that state as long as this one lives. Never waits.
+    /// Makes an engine whose per-CPU state the machine keeps ([`Hardware::per_cpu`]), for the CPUs `0..cpus`.
+    ///
+    /// No other engine may use that state while this one lives. Never waits.
     ///
     /// # Errors
     /// As [`Engine::new`], and if the machine does not say where the state of a CPU is.
@@ -171,12 +172,12 @@ impl<'m, H: Hardware> Engine<'m, H> {
         })
     }
 
-    /// The machine. Never waits.
+    /// Returns the machine. Never waits.
     pub fn hw(&self) -> &'m H {
         self.hw
     }
 
-    /// Which mechanisms are on. Never waits.
+    /// Returns the policy: which mechanisms are on. Never waits.
     pub fn policy(&self) -> &Policy {
         &self.policy
     }
@@ -230,8 +231,9 @@ impl<'m, H: Hardware> Engine<'m, H> {
         (cpu.index() < self.count).then(|| self.cpu(cpu))
     }
 
-    /// The engine's state of the CPU that executes the call: for a kernel that keeps it where each CPU finds its own,
-    /// and names it in [`Engine::switch_masked`] and others. Never waits.
+    /// Returns the engine's state of the CPU that executes the call.
+    ///
+    /// A kernel passes it to [`Engine::switch_masked`] and others. Never waits.
     ///
     /// # Panics
     /// If the engine was made for fewer CPUs.
@@ -240,7 +242,7 @@ impl<'m, H: Hardware> Engine<'m, H> {
         cpu.expect("the engine was made for fewer CPUs")
     }
 
-    /// The counters of all CPUs together. Never waits.
+    /// Returns the sum of all CPUs' counters. Never waits.
     pub fn stats(&self) -> Stats {
         let mut sum = Stats::default();
         for cpu in 0..self.count {
@@ -249,7 +251,7 @@ impl<'m, H: Hardware> Engine<'m, H> {
         sum
     }
 
-    /// The counters of one CPU. Never waits.
+    /// Returns the counters of one CPU. Never waits.
     ///
     /// # Panics
     /// If there is no such CPU.
@@ -265,7 +267,7 @@ impl<'m, H: Hardware> Engine<'m, H> {
         }
     }
 
-    /// A new address space with the given root table, loaded nowhere. Never waits.
+    /// Makes an address space with the given root table, loaded nowhere. Never waits.
     ///
     /// # Safety
     /// `root` holds a root table of the machine's format, which maps the kernel as every root does, until the space

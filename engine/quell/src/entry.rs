@@ -12,7 +12,7 @@
 
 use crate::addr::{Frame, Page, PageSize};
 
-/// The words of one page-table page: its entries.
+/// The number of words, and so of entries, of one page-table page.
 pub const TABLE_WORDS: usize = 512;
 
 /// A level of the page table, counted from the leaves.
@@ -29,7 +29,7 @@ impl Level {
     /// The table that a root register points to; its entries map no pages.
     pub const ROOT: Level = Level(3);
 
-    /// The level whose entries map pages of this size.
+    /// Returns the level whose entries map pages of this size.
     #[inline]
     pub const fn of(size: PageSize) -> Level {
         match size {
@@ -39,7 +39,7 @@ impl Level {
         }
     }
 
-    /// The size of the pages that a leaf entry at this level maps; `None` for the root.
+    /// Returns the size of the pages that a leaf entry at this level maps, or `None` for the root.
     #[inline]
     pub const fn size(self) -> Option<PageSize> {
         match self.0 {
@@ -50,7 +50,7 @@ impl Level {
         }
     }
 
-    /// How many base pages one entry at this level spans: from level 8 on, more than can be said, and `u64::MAX`.
+    /// Returns how many base pages one entry at this level spans, or `u64::MAX` from level 8 on.
     #[inline]
     pub const fn pages(self) -> u64 {
         match 1u64.checked_shl(9 * self.0 as u32) {
@@ -59,7 +59,7 @@ impl Level {
         }
     }
 
-    /// The index of `page` in a table of this level.
+    /// Returns the index of `page` in a table of this level.
     #[inline]
     pub const fn index(self, page: Page) -> usize {
         match page.0.checked_shr(9 * self.0 as u32) {
@@ -68,7 +68,7 @@ impl Level {
         }
     }
 
-    /// The first page that the table of this level which translates `page` spans.
+    /// Returns the first page of the span of the table, at this level, that translates `page`.
     #[inline]
     pub const fn base(self, page: Page) -> Page {
         match 1u64.checked_shl(9 * (self.0 as u32 + 1)) {
@@ -78,7 +78,7 @@ impl Level {
     }
 }
 
-/// How memory behind a page is cached: a number that only the architecture explains.
+/// How a page's memory is cached, as a number that only the architecture can explain.
 ///
 /// On x86-64 it is the index into the PAT; on AArch64 the index into MAIR in bits 0 to 2, in bits 3
 /// and 4 what is to be added (by exclusive or) to "inner shareable", and in bit 5 the non-secure
@@ -99,38 +99,41 @@ impl MemoryType {
 /// hardware refuses the first store; a fault handler then sets `dirty`.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 pub struct Entry {
-    /// Whether walkers may use the entry. If not, no other field means anything.
+    /// Walkers may use the entry. If not, no other field means anything.
     pub present: bool,
-    /// Whether the entry points to a table of the next level rather than mapping a page.
+    /// The entry points to a table of the next level instead of mapping a page.
     pub table: bool,
     /// The table, or the first frame of the page, which is aligned to the page's size.
     pub frame: Frame,
-    /// May be stored to. For a table: the pages below may, if their own entries say so, too. So
-    /// for the next two; RISC-V has no rights in tables, and decodes them as granted.
+    /// Stores are allowed. For a table: allowed below, if the lower entries allow it, too.
+    ///
+    /// The same holds for the next two fields. RISC-V has no rights in tables and decodes them as granted.
     pub writable: bool,
-    /// User mode may use it.
+    /// User mode may use the page.
     pub user: bool,
     /// Instructions may be fetched: by user mode if `user`, else by the kernel.
     pub executable: bool,
-    /// The hardware, or the kernel in its stead, has recorded an access.
+    /// The hardware, or the kernel in its place, has recorded an access.
     pub accessed: bool,
-    /// The hardware, or the kernel in its stead, has recorded a store. Not for tables.
+    /// The hardware, or the kernel in its place, has recorded a store. Not for tables.
     pub dirty: bool,
     /// The translation belongs to every address space, and survives flushes of one tag. RISC-V has
     /// this in tables, too: then all translations below are global.
     pub global: bool,
-    /// The entry is one of sixteen in an aligned row that map sixteen adjacent frames in the same
-    /// way, and a TLB may keep one translation for all of them (AArch64's contiguous bit, RISC-V's
-    /// Svnapot with 64 KB). The sixteen change together.
+    /// The entry is one of sixteen that a TLB may keep as one translation.
+    ///
+    /// They are aligned and map adjacent frames in the same way (AArch64's contiguous bit, RISC-V's Svnapot with 64
+    /// KB). The sixteen change together.
     pub contiguous: bool,
     /// How the memory is cached.
     pub memory: MemoryType,
-    /// The protection key or overlay index, where the architecture has one; else 0.
+    /// The protection key or overlay index, or 0 if the architecture has none.
     pub key: u8,
     /// The memory is encrypted with the machine's key (AMD's C-bit).
     pub encrypted: bool,
-    /// Attributes that only the architecture has a name for, see its module; 0 for ordinary pages
-    /// and tables. Changing any counts as taking something away.
+    /// Attributes that only this architecture has (see its module), or 0.
+    ///
+    /// Changing any of them counts as taking a right away.
     pub special: u8,
 }
 
@@ -153,7 +156,7 @@ impl Entry {
         special: 0,
     };
 
-    /// The entry that points to the table in `frame` and leaves all rights to the entries below.
+    /// Makes an entry that points to the table in `frame` and leaves all rights to the entries below.
     #[inline]
     pub const fn table(frame: Frame) -> Entry {
         Entry {

@@ -15,7 +15,7 @@ use crate::cpu_set::MAX_CPUS;
 use crate::policy::Mechanism;
 use core::fmt;
 
-/// How the machine tags TLB entries with the address space they belong to.
+/// How the machine tags TLB entries with their address space.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Tagging {
     /// No tags: a root switch drops every entry that is not global.
@@ -32,22 +32,23 @@ pub enum Tagging {
     },
 }
 
-/// What the machine can do, read once by [`Engine::new`](crate::Engine::new).
+/// The machine's abilities, read once by [`Engine::new`](crate::Engine::new).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Features {
     /// How TLB entries are tagged.
     pub tagging: Tagging,
-    /// Whether [`Hardware::broadcasts`](crate::Hardware::broadcasts) reach all CPUs without an interrupt.
+    /// [`Hardware::broadcasts`](crate::Hardware::broadcasts) reach all CPUs without an interrupt.
     pub broadcast: bool,
-    /// A request whose ranges have more strides than this, all together, is flushed as a whole tag; 0 makes every flush
-    /// one.
+    /// The most strides of a request that are invalidated one by one; above it the whole tag is flushed.
+    ///
+    /// With 0 every flush is whole.
     ///
     /// Linux has 33 on x86 (`tlb_single_page_flush_ceiling`) and 512 on arm64 (`MAX_DVM_OPS`).
     pub full_above: u64,
 }
 
 impl Features {
-    /// Whether an engine runs on such a machine with so many CPUs.
+    /// Checks whether an engine can run on such a machine with `cpus` CPUs.
     ///
     /// # Errors
     /// Why it does not.
@@ -82,7 +83,7 @@ impl Features {
     }
 }
 
-/// Why an engine does not run on a machine.
+/// The reason why an engine cannot run on a machine.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub enum Unsupported {
@@ -129,7 +130,7 @@ pub enum Unsupported {
         /// Which CPU.
         cpu: usize,
     },
-    /// Another engine has or had the ledger: each would pay the other's deferred flushes, on its own CPUs.
+    /// Another engine has or had the ledger: each would do the other's deferred flushes, on its own CPUs.
     LedgerInUse,
 }
 

@@ -11,7 +11,7 @@ use crate::stack::Stack;
 /// The default capacity of a batch, in frames.
 pub const CAPACITY: usize = 64;
 
-/// A list of frames that wait for a flush.
+/// A list of frames that wait for a flush, which an embedder may implement.
 ///
 /// The batch owns the list, and takes a frame out only after the flush. An implementation keeps each frame until it is
 /// taken, in any order, and lets no other code use it meanwhile. Otherwise [`Flushed`](crate::Flushed) proves nothing.

@@ -102,7 +102,7 @@ impl<H> PlaceOf<H> {
     }
 }
 
-/// The machine under the engine.
+/// The machine under the engine, implemented by the embedder.
 ///
 /// # Guarantees the implementation gives
 ///
@@ -241,8 +241,9 @@ pub unsafe trait Hardware: Sized + Send + Sync {
         );
     }
 
-    /// Interrupts each CPU of `targets`, which never holds the caller. Called with interrupts masked, so it must not
-    /// wait for a target.
+    /// Interrupts each CPU of `targets`, which never includes the caller.
+    ///
+    /// Called with interrupts masked, so it must not wait for a target.
     fn interrupt(&self, targets: &CpuSet);
 
     /// Asks the hypervisor, in a guest, to flush the virtual CPU `target` before it runs again. Returns `true` if it
@@ -309,7 +310,7 @@ pub unsafe trait Hardware: Sized + Send + Sync {
     /// Masks interrupts on this CPU. Returns whether they were on.
     fn mask_interrupts(&self) -> bool;
 
-    /// Undoes [`Hardware::mask_interrupts`]: turns interrupts on again if `were_on`.
+    /// Undoes [`Hardware::mask_interrupts`]: unmasks interrupts if `were_on`.
     fn restore_interrupts(&self, were_on: bool);
 
     /// Makes one turn of a waiting loop (`pause`, `yield`). Must let other CPUs make progress.

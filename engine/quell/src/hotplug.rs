@@ -19,8 +19,10 @@ use crate::hardware::{Hardware, Invalidate};
 use crate::space::AddressSpace;
 
 impl<H: Hardware> Engine<'_, H> {
-    /// Takes this CPU into the protocol. Called on the CPU itself, before it loads its first space, before it uses a
-    /// mapping of the kernel that may change, and with interrupts masked or nothing to interrupt. Never waits.
+    /// Adds this CPU to the protocol.
+    ///
+    /// Called on the CPU itself, before it loads its first space and before it uses a kernel mapping that may change,
+    /// with interrupts masked or nothing to interrupt. Never waits.
     ///
     /// [`Engine::synchronize_text`] told this CPU nothing while it was offline: after this call, and before it executes
     /// text that may have changed, it drops the instructions that it has fetched, as [`Hardware::synchronize_text`]
@@ -68,10 +70,10 @@ impl<H: Hardware> Engine<'_, H> {
         self.on_interrupt();
     }
 
-    /// Takes this CPU out of the protocol: it leaves its space, answers the requests in its inbox and gets no more.
-    /// Called on the CPU itself, which from here on touches no user memory, and no mapping of the kernel that may
-    /// change, until [`Engine::cpu_online`]. No initiator asks it any more, so the embedder sees to it that its walker
-    /// cannot reach tables of the kernel's half that are freed. Never waits.
+    /// Removes this CPU from the protocol: it leaves its space, answers its inbox and gets no more requests.
+    ///
+    /// Called on the CPU itself. Until [`Engine::cpu_online`] it touches no user memory and no kernel mapping that may
+    /// change. The embedder ensures that its walker cannot reach freed tables of the kernel's half. Never waits.
     ///
     /// `current` is what `from` is in [`Engine::switch_to`]: the space that this CPU loaded last, even if it keeps that
     /// lazily or was evicted from it; `None` only if there was none or if it has been retired. A space that is left out
@@ -94,7 +96,7 @@ impl<H: Hardware> Engine<'_, H> {
         self.hw.restore_interrupts(were_on);
     }
 
-    /// Whether this CPU takes part in the protocol. Never waits.
+    /// Returns whether this CPU takes part in the protocol. Never waits.
     pub fn is_online(&self) -> bool {
         self.cpu(self.hw.this_cpu()).state.loaded() != Loaded::Offline
     }

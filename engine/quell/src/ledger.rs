@@ -16,7 +16,7 @@ use crate::word::Word;
 use core::ops::RangeInclusive;
 use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
-/// A tick of the flush clock at which a flush began to be deferred.
+/// A tick of the flush clock at which a flush was deferred.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct Stamp(pub(crate) u64);
 

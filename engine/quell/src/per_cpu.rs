@@ -22,11 +22,13 @@ use crate::stats::CpuStats;
 use crate::tags::Slot;
 use core::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
 
-/// How many slots a CPU has in [`PerCpu::new`]: Linux's six, and two to spare.
+/// The number of tag slots that [`PerCpu::new`] gives a CPU: Linux's six, and two to spare.
 pub const INLINE_SLOTS: usize = 8;
 
-/// The engine's state for one CPU. The embedder provides one for each CPU, for as long as the engine
-/// lives, touches nothing in it, and gives it to no other engine: each engine numbers its spaces from the start.
+/// The engine's state for one CPU, provided by the embedder for as long as the engine lives.
+///
+/// The embedder touches nothing in it and gives it to no other engine, because each engine numbers its spaces from the
+/// start.
 pub struct PerCpu<'m, H: Hardware> {
     pub(crate) inbox: Inbox<H::Word>,
     pub(crate) state: CpuState<H::Word>,
@@ -57,14 +59,15 @@ impl<H: Hardware> Default for PerCpu<'_, H> {
 }
 
 impl<'m, H: Hardware> PerCpu<'m, H> {
-    /// State for a CPU with room for [`INLINE_SLOTS`] tags.
+    /// Makes the state of a CPU with room for [`INLINE_SLOTS`] tags.
     pub fn new() -> Self {
         Self::with(INLINE_SLOTS, &[])
     }
 
-    /// State for a CPU with one tag for each of `slots` (the first eight are kept in here all the same): for
-    /// [`TagPolicy::All`](crate::TagPolicy). Where CPUs have different numbers, the engine uses as many as the CPU with
-    /// the fewest; without any it refuses to be made.
+    /// Makes the state of a CPU with one tag for each of `slots`, for [`TagPolicy::All`](crate::TagPolicy).
+    ///
+    /// The first eight are kept in the state itself. If CPUs have different numbers, the engine uses the smallest;
+    /// without any slot it cannot be made.
     pub fn with_slots(slots: &'m [Slot<H>]) -> Self {
         Self::with(slots.len(), slots)
     }
@@ -107,8 +110,7 @@ impl<'m, H: Hardware> PerCpu<'m, H> {
         }
     }
 
-    /// The name of the word at this address, if it is one of this CPU's: for tools that show what the engine
-    /// does, word by word.
+    /// Returns the name of the word at this address if it belongs to this CPU, for debugging tools.
     #[doc(hidden)]
     pub fn word_name(&self, address: usize) -> Option<&'static str> {
         let slots = || {
@@ -146,7 +148,7 @@ impl<'m, H: Hardware> PerCpu<'m, H> {
 }
 
 impl<H: Hardware> PerCpu<'static, H> {
-    /// Where it is: what [`Hardware::per_cpu`] answers.
+    /// Returns this state's place, for [`Hardware::per_cpu`].
     pub fn place(&'static self) -> PlaceOf<H> {
         PlaceOf::new(core::ptr::NonNull::from(self).cast())
     }

@@ -32,7 +32,7 @@ impl Mechanism {
         Mechanism::RemoteFlush,
     ];
 
-    /// Its short name, S0 to S4: what policies are written with.
+    /// Returns its short name, S0 to S4, as used in policies.
     pub const fn name(self) -> &'static str {
         match self {
             Mechanism::Batch => "S0",
@@ -43,7 +43,7 @@ impl Mechanism {
         }
     }
 
-    /// Its effect, in a line.
+    /// Returns its effect in one line.
     pub const fn title(self) -> &'static str {
         match self {
             Mechanism::Batch => "deferred, batched shootdown in reclaim and migration",
@@ -57,32 +57,36 @@ impl Mechanism {
     }
 }
 
-/// How many address spaces a CPU keeps tagged (S2).
+/// The number of address spaces that a CPU keeps tagged (S2).
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum TagPolicy {
     /// None: every switch drops the user's entries.
     Off,
-    /// Up to so many, on machines whose tags have a meaning of their own on each CPU: up to eight are lent in turn,
-    /// more by the space's id. On machines with system-wide tags any number means "on". 0 is [`TagPolicy::Off`].
+    /// Up to this many, on machines where tags belong to a CPU. 0 is [`TagPolicy::Off`].
+    ///
+    /// Up to eight are lent in turn, more by the space's id. On machines with system-wide tags any other number means
+    /// "on".
     Slots(u16),
-    /// As many as the hardware has and [`PerCpu`](crate::PerCpu) was given slots for.
+    /// As many as the hardware has and [`PerCpu`](crate::PerCpu) has slots for.
     All,
 }
 
-/// Which mechanisms are on.
+/// Selects which mechanisms are on.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct Policy {
-    /// S0: a reclaim or migration batch is flushed once, at its end; without, each time that a lock is dropped
-    /// ([`Batch::unlocked`](crate::Batch::unlocked)).
+    /// S0: flush a reclaim or migration batch once, at its end.
+    ///
+    /// If off, flush each time a lock is dropped ([`Batch::unlocked`](crate::Batch::unlocked)).
     pub batch: bool,
-    /// S1: extents are zeroed whole, up to a cap, not page by page. The memory manager passes it on to `quell-zero`.
+    /// S1: zero extents whole, up to a cap, instead of page by page. The memory manager passes it on to `quell-zero`.
     pub extents: bool,
-    /// S1: no run of zeroing without a preemption point is longer than this many bytes; `None` is no cap. The
-    /// engine zeroes nothing by itself: the embedder's zeroing reads this and [`extents`](Policy::extents) here.
+    /// S1: the most bytes that are zeroed without a preemption point; `None` is no cap.
+    ///
+    /// The engine zeroes nothing itself: the embedder's zeroing reads this and [`extents`](Policy::extents).
     pub cap_bytes: Option<u64>,
-    /// S2: how many address spaces keep their entries across switches.
+    /// S2: the number of address spaces that keep their entries across switches.
     pub tags: TagPolicy,
-    /// S3: the flush of clean, read-only frames is deferred until they are reused.
+    /// S3: defer the flush of clean, read-only frames until they are reused.
     pub lazy_unmap: bool,
     /// S4: flush here while the requests travel, then wait.
     pub concurrent: bool,
@@ -123,12 +127,12 @@ impl Policy {
         inline_requests: true,
     };
 
-    /// The baseline with one mechanism.
+    /// Makes the baseline with one mechanism.
     pub const fn only(mechanism: Mechanism) -> Policy {
         Policy::BASELINE.with(mechanism)
     }
 
-    /// This policy with one mechanism more.
+    /// Adds one mechanism.
     pub const fn with(mut self, mechanism: Mechanism) -> Policy {
         match mechanism {
             Mechanism::Batch => self.batch = true,
@@ -144,7 +148,7 @@ impl Policy {
         self
     }
 
-    /// This policy with one mechanism less. The cap stays: it belongs to the kernel's preemption.
+    /// Removes one mechanism. The cap stays, because it belongs to the kernel's preemption.
     pub const fn without(mut self, mechanism: Mechanism) -> Policy {
         match mechanism {
             Mechanism::Batch => self.batch = false,
@@ -160,7 +164,7 @@ impl Policy {
         self
     }
 
-    /// The first mechanism that `other` has, at least a part of, and this policy has not.
+    /// Returns the first mechanism that `other` has, at least in part, and this policy has not.
     #[inline(always)]
     pub fn lacks(&self, other: &Policy) -> Option<Mechanism> {
         Mechanism::ALL
@@ -184,7 +188,7 @@ impl Policy {
         self
     }
 
-    /// Whether any part of a mechanism is on.
+    /// Returns whether any part of a mechanism is on.
     pub const fn has(&self, mechanism: Mechanism) -> bool {
         match mechanism {
             Mechanism::Batch => self.batch,

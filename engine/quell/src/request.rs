@@ -10,8 +10,10 @@ use crate::hardware::Scope;
 use crate::stack::Few;
 use core::fmt;
 
-/// How many ranges a request holds before it becomes full. Three fit, with the rest of a request, into one cache
-/// line of the target's inbox, and eight more into the next one, which requests of three or fewer do not touch.
+/// The number of ranges that a request holds before it becomes full.
+///
+/// Three fit, with the rest of a request, into one cache line of the target's inbox. Eight more fit into the next one,
+/// which requests of three or fewer do not touch.
 pub const RANGES: usize = 11;
 
 /// A few ranges of one address space.
@@ -28,7 +30,7 @@ impl Ranges {
         Ranges { words: Few::new() }
     }
 
-    /// The ranges.
+    /// Iterates over the ranges.
     #[inline]
     pub fn iter(&self) -> impl ExactSizeIterator<Item = PageRange> + '_ {
         self.packed().iter().copied().map(unpack)
@@ -68,7 +70,7 @@ pub enum Request {
 }
 
 impl Request {
-    /// The request for one range: nothing if the range is empty, everything if it has more than 65535 strides.
+    /// Makes the request for one range: empty for an empty range, full for more than 65535 strides.
     #[inline]
     pub fn range(range: PageRange, scope: Scope) -> Self {
         if range.pages == 0 {
@@ -119,7 +121,7 @@ impl Request {
         }
     }
 
-    /// Leaf entries alone, or page-table pages too.
+    /// Returns the scope: leaf entries alone, or page-table pages too.
     pub fn scope(&self) -> Scope {
         match self {
             Request::Empty => Scope::Leaf,
@@ -171,14 +173,14 @@ impl Request {
         }
     }
 
-    /// The least request of this kind that covers both.
+    /// Merges two requests into the smallest one that covers both.
     #[must_use]
     pub fn merge(mut self, other: Request) -> Request {
         self.include(&other, RANGES);
         self
     }
 
-    /// How many single invalidations the ranges take; `None` for a full request.
+    /// Returns how many single invalidations the ranges take, or `None` for a full request.
     #[inline]
     pub fn strides(&self) -> Option<u64> {
         match self {
@@ -204,7 +206,7 @@ impl Request {
         }
     }
 
-    /// Whether the request covers `page`.
+    /// Returns whether the request covers `page`.
     pub fn covers(&self, page: Page) -> bool {
         match self {
             Request::Empty => false,

@@ -84,8 +84,10 @@ impl SpaceId {
     }
 }
 
-/// An address space. Made by [`Engine::new_space`](crate::Engine::new_space), or, for the mappings of the kernel, by
-/// [`Engine::new_kernel_space`](crate::Engine::new_kernel_space).
+/// An address space, as far as TLBs are concerned.
+///
+/// Made by [`Engine::new_space`](crate::Engine::new_space), or by
+/// [`Engine::new_kernel_space`](crate::Engine::new_kernel_space) for the kernel's own mappings.
 ///
 /// It owns neither its root nor its tables: after [`Engine::retire`](crate::Engine::retire) the
 /// embedder frees them.

@@ -147,7 +147,7 @@ impl Stats {
             .iter()
             .map(|&counter| (counter, self.get(counter)))
     }
-    /// Adds another CPU's counters. Counters wrap round.
+    /// Adds another CPU's counters. Counters wrap around.
     pub fn add(&mut self, other: &Stats) {
         for (mine, theirs) in self.counts.iter_mut().zip(&other.counts) {
             *mine = mine.wrapping_add(*theirs);

@@ -15,7 +15,8 @@ use crate::space::SpaceId;
 use crate::word::Word;
 use core::sync::atomic::Ordering::Relaxed;
 
-/// One per-CPU tag: which space it holds, and how far this CPU has caught up with it.
+/// One per-CPU tag: its space, and which generation of it this CPU has flushed.
+///
 /// Written and read by its own CPU alone.
 #[repr(align(64))]
 pub struct Slot<H: Hardware> {
@@ -34,7 +35,7 @@ impl<H: Hardware> Default for Slot<H> {
 }
 
 impl<H: Hardware> Slot<H> {
-    /// A slot that holds no space.
+    /// Makes a slot that holds no space.
     pub fn new() -> Self {
         Slot {
             space: H::Word::new(0),

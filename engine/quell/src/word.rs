@@ -9,7 +9,7 @@ use core::sync::atomic::Ordering;
 /// As [`Word::BATCH_BITS`] says, which `space` holds against the number of CPUs.
 pub(crate) const BATCH_BITS: u32 = if cfg!(feature = "cpus-8192") { 15 } else { 12 };
 
-/// A 64-bit word of memory that CPUs share, with the operations of [`core::sync::atomic::AtomicU64`].
+/// A 64-bit word shared by CPUs, with the operations of [`core::sync::atomic::AtomicU64`].
 ///
 /// The orderings mean what they mean in the Rust memory model.
 ///
@@ -18,16 +18,19 @@ pub(crate) const BATCH_BITS: u32 = if cfg!(feature = "cpus-8192") { 15 } else { 
 /// effect that its name and its `Ordering` say, and a word holds what was last written to it.
 #[allow(unsafe_code)] // A declaration: there is nothing unsafe in here.
 pub unsafe trait Word: Send + Sync + Sized {
-    /// How many bits of the word that counts a space's flushes count its outstanding batches: enough for the
-    /// CPUs that the engine handles. Machines under test make them few, so that their end is reached.
+    /// The bits of a space's flush counter that count its outstanding batches.
+    ///
+    /// The default is enough for the CPUs that the engine handles. Machines under test use few, so that the limit is
+    /// reached.
     #[doc(hidden)]
     const BATCH_BITS: u32 = BATCH_BITS;
-    /// A word that holds `value`.
+    /// Makes a word that holds `value`.
     fn new(value: u64) -> Self;
-    /// A fence of the memory model, as [`core::sync::atomic::fence`].
+    /// Executes a fence of the memory model, like [`core::sync::atomic::fence`].
     fn fence(order: Ordering);
-    /// The CPU is about to read or write something shared that is no word, at this address. Does
-    /// nothing, except on machines that choose which CPU comes when.
+    /// Notes that the CPU is about to access something shared, at this address, that is not a word.
+    ///
+    /// Does nothing, except on machines that schedule CPUs themselves.
     #[inline]
     fn touch(place: usize, writes: bool) {
         let _ = (place, writes);
@@ -36,9 +39,9 @@ pub unsafe trait Word: Send + Sync + Sized {
     fn load(&self, order: Ordering) -> u64;
     /// Writes the word.
     fn store(&self, value: u64, order: Ordering);
-    /// Writes the word and returns what it held.
+    /// Writes the word and returns the old value.
     fn swap(&self, value: u64, order: Ordering) -> u64;
-    /// Writes `new` if the word holds `current`; returns what it held, as `Ok` if it was written.
+    /// Writes `new` if the word holds `current`. Returns the old value, as `Ok` if it was written.
     fn compare_exchange(
         &self,
         current: u64,
@@ -46,13 +49,13 @@ pub unsafe trait Word: Send + Sync + Sized {
         success: Ordering,
         failure: Ordering,
     ) -> Result<u64, u64>;
-    /// Adds, wrapping around; returns what the word held.
+    /// Adds, wrapping around. Returns the old value.
     fn fetch_add(&self, value: u64, order: Ordering) -> u64;
-    /// Sets bits; returns what the word held.
+    /// Sets bits. Returns the old value.
     fn fetch_or(&self, value: u64, order: Ordering) -> u64;
-    /// Keeps bits; returns what the word held.
+    /// Keeps only these bits. Returns the old value.
     fn fetch_and(&self, value: u64, order: Ordering) -> u64;
-    /// Raises the word to at least `value`; returns what it held.
+    /// Raises the word to at least `value`. Returns the old value.
     #[inline]
     fn fetch_max(&self, value: u64, order: Ordering) -> u64 {
         let mut held = self.load(Ordering::Relaxed);
