@@ -130,7 +130,7 @@ const EVERYWHERE: [(&str, &str); 9] = [
     ("FinishSkipsFlush", "changed_pages_are_read_anew"),
     ("PendingNotRecorded", "second_actors_flush_pending"),
     ("FlushPendingSkipped", "second_actors_flush_pending"),
-    ("ReuseSkipsFlush", "deferred_flushes_are_paid"),
+    ("ReuseSkipsFlush", "deferred_flushes_are_made"),
     ("ZeroSkipsTail", "zeroed_is_zero"),
     ("ZeroSkipsFaultingPage", "zeroed_is_zero"),
     ("VmRefillsDeferredSlot", "written_files_are_read_anew"),

@@ -1,4 +1,4 @@
-//! The checks, each a few operations of the engine and what every CPU reads around them.
+//! The checks: each calls the engine, and every CPU reads before and after.
 
 use crate::bench::{Bench, Rights};
 use crate::part::{NEW, OLD, OWN_ENTRIES, Part};
@@ -8,24 +8,24 @@ use core::sync::atomic::Ordering::SeqCst;
 use quell::{Frame, Outcome, Page, PageRange, PageSize, Purpose, Scope, Word};
 use quell_zero::{ClearPolicy, Clearer, Plan};
 
-/// Where the suite maps its pages: 2 MB apart where tables of their own are wanted.
+/// Where the suite maps its pages: 2 MB apart if each needs its own table.
 pub(crate) const BASE: Page = Page(0x10_0000_0000 >> 12);
 /// The pages of a leaf table.
 const TABLE: u64 = 512;
-/// Turns of the checks that race.
+/// The number of turns in checks that race.
 const ROUNDS: u64 = 12;
 
-/// The check that is left out on a bench that has no pages of the kernel's own half to map.
+/// The check that is skipped on a bench without pages in the kernel's half.
 pub(crate) const OWN_HALF: &str = "C1 C3 the_kernels_own_mappings_change_everywhere";
 
-/// The check that is left out on a bench without a device.
+/// The check that is skipped on a bench without a device.
 pub(crate) const DEVICES: &str = "C1 C3 devices_forget_what_changed";
 
 /// One check on one CPU.
 pub(crate) type Step<'s, 'm, H> = fn(&Part<'s, 'm, H>) -> Verdict;
 
-/// All checks, with the clauses of the contract before their names. The first asks whether there is
-/// anything to see.
+/// All checks, with the clauses of the contract before their names. The first finds out whether stale translations can
+/// be seen.
 pub(crate) fn all<'s, 'm, H: Bench>() -> [(&'static str, Step<'s, 'm, H>); 14] {
     [
         ("stale_translations_can_be_seen", Part::stale),
@@ -37,7 +37,7 @@ pub(crate) fn all<'s, 'm, H: Bench>() -> [(&'static str, Step<'s, 'm, H>); 14] {
         ("C6 unlinked_tables_are_not_walked", Part::unlink),
         ("C7 everybody_flushes_at_once", Part::together),
         ("C3 second_actors_flush_pending", Part::flush_pending),
-        ("C4 C1 deferred_flushes_are_paid", Part::defer),
+        ("C4 C1 deferred_flushes_are_made", Part::defer),
         ("C6 roots_are_left", Part::leave_root),
         ("C8 zeroed_is_zero", Part::zero),
         (OWN_HALF, Part::own_half),
@@ -46,7 +46,7 @@ pub(crate) fn all<'s, 'm, H: Bench>() -> [(&'static str, Step<'s, 'm, H>); 14] {
 }
 
 impl<H: Bench> Part<'_, '_, H> {
-    /// Not a check of the engine: a page changes and no CPU flushes.
+    /// Changes a page without a flush. This does not check the engine.
     fn stale(&self) -> Verdict {
         self.begin(BASE, Rights::Read)?;
         let [_, new] = self.shared.pair;
@@ -73,7 +73,7 @@ impl<H: Bench> Part<'_, '_, H> {
                 self.flush(BASE, 1);
             });
             let read = self.reads(BASE, value);
-            verdict = verdict.and(expect(read, "a page was read as it was before its change"));
+            verdict = verdict.and(expect(read, "a page had its old content after a change"));
         }
         self.end(BASE);
         verdict
@@ -92,7 +92,7 @@ impl<H: Bench> Part<'_, '_, H> {
                     // The new owner.
                     self.hw.set_word(frame, 0, NEW);
                 }
-                // Time for the others to look.
+                // Gives the others time to read.
                 (0..8).for_each(|_| self.hw.relax());
                 self.shared.stage.store(1, SeqCst);
             } else {
@@ -137,7 +137,7 @@ impl<H: Bench> Part<'_, '_, H> {
                 }
             }
             let refused = !self.hw.try_write(mine, 0);
-            verdict = verdict.and(expect(refused, "a store to a protected page went through"));
+            verdict = verdict.and(expect(refused, "a store to a protected page succeeded"));
             self.end(BASE);
         }
         verdict
@@ -146,7 +146,7 @@ impl<H: Bench> Part<'_, '_, H> {
     fn range(&self) -> Verdict {
         let above = self.hw.features().full_above.min(TABLE);
         let mut verdict = Ok(());
-        // Page by page, and as a whole.
+        // First flushed page by page, then as a whole.
         for pages in [above.min(16), above + 8] {
             let all = |value| (0..pages).all(|page| self.reads(BASE.plus(page), value));
             for (frame, value) in self.shared.pair.into_iter().zip([OLD, NEW]) {
@@ -156,7 +156,10 @@ impl<H: Bench> Part<'_, '_, H> {
                         .for_each(|page| self.set(BASE.plus(page), Some((frame, Rights::Read))));
                     self.flush(BASE, pages);
                 });
-                verdict = verdict.and(expect(all(value), "part of a range was not read anew"));
+                verdict = verdict.and(expect(
+                    all(value),
+                    "part of a range had its old content after a change",
+                ));
             }
             self.lead(|| {
                 (0..pages).for_each(|page| self.set(BASE.plus(page), None));
@@ -185,7 +188,7 @@ impl<H: Bench> Part<'_, '_, H> {
             self.enter(0);
         }
         self.enter(1);
-        // Changed while all are away.
+        // Changed while no CPU has the space loaded.
         self.lead(|| {
             self.set(BASE, Some((three, Rights::Read)));
             self.flush(BASE, 1);
@@ -195,7 +198,10 @@ impl<H: Bench> Part<'_, '_, H> {
         let fresh = self.reads(BASE, 3);
         self.end(BASE);
         expect(right, "a space saw another's page")?;
-        expect(fresh, "a space was entered with what it had before a flush")
+        expect(
+            fresh,
+            "a space was entered with translations from before a flush",
+        )
     }
 
     fn unlink(&self) -> Verdict {
@@ -240,7 +246,7 @@ impl<H: Bench> Part<'_, '_, H> {
             self.hw.set_word(frame, 0, round);
             let were_on = (round % 3 == 0).then(|| {
                 let were_on = self.hw.mask_interrupts();
-                // As the engine does under a caller that has masked them.
+                // The engine also nests like this, if its caller has masked them.
                 let inner = self.hw.mask_interrupts();
                 self.hw.restore_interrupts(inner);
                 let after = self.hw.mask_interrupts();
@@ -263,11 +269,11 @@ impl<H: Bench> Part<'_, '_, H> {
             (0..self.hw.cpus()).for_each(|cpu| self.set(page(cpu), None));
             self.flush(BASE, self.hw.cpus() as u64);
         });
-        expect(nests, "interrupts that were masked were on again")?;
-        expect(right, "a page was read as it was before its change")
+        expect(nests, "interrupts that were masked came on again")?;
+        expect(right, "a page had its old content after a change")
     }
 
-    /// One CPU has cleared an entry and not flushed yet; another sees that, flushes what is pending, and relies on it.
+    /// Lets a later observer flush what is pending: it finds an entry that another CPU has cleared and not flushed yet.
     fn flush_pending(&self) -> Verdict {
         let mut verdict = Ok(());
         for round in 0..ROUNDS {
@@ -289,10 +295,13 @@ impl<H: Bench> Part<'_, '_, H> {
                 if first == second {
                     flushes_pending();
                 }
-                // Not before the others have looked.
+                // Waits until the others have read.
                 self.until(2 + self.hw.cpus() as u64 - 1);
                 let gone = self.hw.try_read(BASE.address()).is_none();
-                verdict = verdict.and(expect(gone, "a page could be read that was flushed"));
+                verdict = verdict.and(expect(
+                    gone,
+                    "an unmapped page could be read after its flush",
+                ));
                 batch.finish().for_each(drop);
             } else {
                 if self.me == second {
@@ -301,7 +310,10 @@ impl<H: Bench> Part<'_, '_, H> {
                 self.until(2);
                 let gone = self.hw.try_read(BASE.address()).is_none();
                 self.shared.stage.fetch_add(1, SeqCst);
-                verdict = verdict.and(expect(gone, "a page could be read that was flushed"));
+                verdict = verdict.and(expect(
+                    gone,
+                    "an unmapped page could be read after its flush",
+                ));
             }
             self.barrier();
         }
@@ -327,7 +339,10 @@ impl<H: Bench> Part<'_, '_, H> {
             });
             let still = self.hw.try_read(BASE.address());
             let same = still.is_none_or(|value| value == OLD);
-            verdict = verdict.and(expect(same, "a frame changed before its flush was paid"));
+            verdict = verdict.and(expect(
+                same,
+                "a frame changed before its deferred flush was made",
+            ));
             self.lead(|| {
                 // `None` where nothing was deferred: flushed at once.
                 let _ = self.engine.flush_before_reuse(deferred_flush);
@@ -339,8 +354,8 @@ impl<H: Bench> Part<'_, '_, H> {
         verdict
     }
 
-    /// A page of the kernel's own half changes while CPUs run, idle, are not to be disturbed and know it under two
-    /// tags; then it is unmapped without a flush, and its address is used again.
+    /// Changes a page of the kernel's half while CPUs run, are idle, are not to be disturbed, or hold it under two
+    /// tags. Then unmaps it without a flush, and uses its address again.
     fn own_half(&self) -> Verdict {
         let (Some((_, first)), Some(spaces)) = (self.hw.own_half(), &self.shared.own_half) else {
             return Ok(());
@@ -373,8 +388,8 @@ impl<H: Bench> Part<'_, '_, H> {
                     self.engine.enter_lazy();
                 } else if undisturbed {
                     self.masked(|| {
-                        // SAFETY: until it enters the kernel again this CPU waits at a barrier, and the pages of the
-                        // suite are all that changes of the kernel's half.
+                        // SAFETY: until it enters the kernel again this CPU waits at a barrier, and nothing changes in
+                        // the kernel's half but the pages of the suite.
                         unsafe { self.engine.enter_user() }
                     });
                 }
@@ -384,7 +399,7 @@ impl<H: Bench> Part<'_, '_, H> {
                         let mut batch = self.engine.batch::<_, Frame>(Purpose::Lazy);
                         batch.changed(space, range, Scope::Leaf);
                         if let Outcome::Deferred(deferred) = batch.finish_deferred() {
-                            // Pays nothing of it.
+                            // Makes none of its deferred flushes.
                             let mut users = self.engine.batch::<_, Frame>(Purpose::Call);
                             users.changed_all(&self.shared.spaces[1], Scope::Leaf);
                             users.finish().for_each(drop);
@@ -401,30 +416,30 @@ impl<H: Bench> Part<'_, '_, H> {
                 right &= reads(value);
                 self.enter(0);
                 right &= reads(value);
-                // Through the tables of a process of the kernel's own, if one runs.
+                // Reads through the tables of one of the kernel's processes, if one runs.
                 if self.enter_before() {
                     right &= reads(value);
                     self.enter(0);
                 }
-                let said = "a page of the kernel's own half was read as it was before its change";
+                let said = "a page of the kernel's half had its old content after a change";
                 verdict = verdict.and(expect(right, said));
             }
             self.lead(unmap);
             let gone = self.hw.try_read_own(page.address()).is_none();
-            let said = "a page of the kernel's own half could be read after it was unmapped";
+            let said = "a page of the kernel's half could be read after it was unmapped";
             verdict = verdict.and(expect(gone, said));
         }
         verdict
     }
 
-    /// A page changes, and another is unmapped whose flush CPUs defer: the device has forgotten both, without being
-    /// asked again.
+    /// Changes a page, and unmaps another with a deferred flush. The device must have dropped both without being asked
+    /// again.
     fn devices(&self) -> Verdict {
         let reads = |value| self.hw.try_read_by_device(self.root(0), BASE.address()) == Some(value);
         let [old, new] = self.shared.pair;
         let mut verdict = expect(
             H::HAS_SECONDARY,
-            "a device walks the tables, and HAS_SECONDARY says that none does",
+            "a device walks the tables, but HAS_SECONDARY is false",
         );
         for round in 0..2 * self.hw.cpus() as u64 {
             verdict = verdict.and(self.begin(BASE, Rights::Read));
@@ -450,13 +465,10 @@ impl<H: Bench> Part<'_, '_, H> {
                 forgot &= !reads(NEW);
                 self.hw.set_word(old, 0, NEW);
             });
-            verdict = verdict.and(expect(
-                found,
-                "a device could not read a page that was mapped",
-            ));
+            verdict = verdict.and(expect(found, "a device could not read a mapped page"));
             verdict = verdict.and(expect(
                 forgot,
-                "a device read a page as it was before its change",
+                "a device read a page's old content after a change",
             ));
         }
         verdict
@@ -473,7 +485,7 @@ impl<H: Bench> Part<'_, '_, H> {
                 }
                 let policy = ClearPolicy::cooperative(Plan::default());
                 let clearer = Clearer::new(self.hw, &policy);
-                // SAFETY: the block is the suite's, and the other CPUs wait until this one has led.
+                // SAFETY: the block belongs to the suite, and the other CPUs wait for this one.
                 unsafe { clearer.extent(block, Some(block.first), || {}) };
             });
             let zero = (0..block.frames)

@@ -1,16 +1,14 @@
 #![no_std]
-//! A suite that runs inside a kernel: does its [`Hardware`](quell::Hardware) do what the trait promises, and does the
-//! engine keep the contract on it?
+//! Checks, inside a kernel, that its [`Hardware`](quell::Hardware) does what the trait promises and that the engine
+//! keeps the contract on it.
 //!
-//! A kernel that embeds the engine has a `Hardware` already, and a [`Clear`](quell_zero::Clear) for
-//! memory. For this suite it adds a [`Bench`],
-//! the few things that the engine never does: writing a table entry and touching memory. It makes an
-//! engine, and a [`Suite`] from it, and lets every CPU call [`Suite::run`]. It needs no page allocator, no
-//! processes and no user mode: the kernel itself may make the accesses, through the
-//! user half of the loaded root.
+//! A kernel that embeds the engine has a `Hardware` already, and a [`Clear`](quell_zero::Clear) for memory. For this
+//! suite it adds a [`Bench`], which does what the engine never does: write table entries and access memory. It makes an
+//! engine, and a [`Suite`] from it, and every CPU calls [`Suite::run`]. It needs no page allocator, no processes and no
+//! user mode: the kernel itself may make the accesses, through the user half of the loaded root.
 //!
-//! Here a machine of one CPU runs it, whose TLB and memory are maps; the `Hardware` of the example in `quell` is left
-//! out:
+//! In this example a machine with one CPU runs the suite. Its TLB and memory are maps. Its `Hardware` is like the one
+//! in `quell`'s example, and is hidden here:
 //!
 //! ```
 //! # use quell::{CpuId, CpuSet, Features, Hardware, Invalidate, NoBroadcasts, Tag, Tagging};
@@ -150,17 +148,16 @@
 //! # Ok::<(), quell::Unsupported>(())
 //! ```
 //!
-//! Each check makes one change as a kernel would, every CPU in turn being the one that makes it, and
-//! looks through every CPU's translations before, while and after. Targets read with interrupts
-//! masked for a while, because that is where an initiator that does not wait is caught.
+//! Each check makes one change as a kernel would, on every CPU in turn. All CPUs read through their translations
+//! before, during and after the change. Targets read with interrupts masked for a while, because this catches an
+//! initiator that does not wait.
 //!
 //! # What it cannot see
 //!
-//! Only translations that are stale *on this machine*. [`Check::kept`] of the first check says on how
-//! many CPUs a translation outlived its entry at all: where it is 0 the rest proves little. Entries
-//! kept under tags that are not loaded, fills by speculation and walker caches show on few
-//! emulators; the adversary's machine (`quell-adversary`) is for those. A flush that never ends (C7)
-//! shows as a hang: the kernel's own watchdog must end it.
+//! The suite sees only translations that are stale *on this machine*. [`Check::kept`] of the first check is the number
+//! of CPUs on which a translation outlived its entry. If it is 0, the other checks prove little. Few emulators model
+//! entries under tags that are not loaded, speculative fills and walker caches; the adversary's machine
+//! (`quell-adversary`) does. A flush that never ends (C7) is a hang, which the kernel's own watchdog must end.
 
 extern crate alloc;
 

@@ -1,4 +1,4 @@
-//! One CPU's part in the suite: what the checks are written in.
+//! One CPU's part in the suite: the operations that checks are made of.
 
 use crate::bench::{Bench, Rights};
 use crate::verdict::{Verdict, expect};
@@ -10,30 +10,30 @@ use quell::{
     Scope, Word,
 };
 
-/// What frames hold before and after a change.
+/// The content of frames before and after a change.
 pub(crate) const OLD: u64 = 0xaaaa;
 pub(crate) const NEW: u64 = 0xbbbb;
 
-/// What the entries of the two pages of the kernel's half are.
+/// How TLBs keep the entries of the two pages in the kernel's half.
 pub(crate) const OWN_ENTRIES: [KernelEntries; 2] = [KernelEntries::Global, KernelEntries::Tagged];
 
-/// What all CPUs share.
+/// The state that all CPUs share.
 pub(crate) struct Shared<H: Bench> {
     pub spaces: [AddressSpace<H>; 2],
-    /// The kernel's own: for entries that are global, and for those that are not.
+    /// Kernel spaces: for entries that are global, and for those that are not.
     pub own_half: Option<[AddressSpace<H>; 2]>,
     /// Two frames for the checks that change one page.
     pub pair: [Frame; 2],
     /// Two more for each CPU.
     pub own: Vec<[Frame; 2]>,
-    /// Some in a row, to be zeroed.
+    /// Adjacent frames, to be zeroed.
     pub block: Extent,
     pub deferred_flush: DeferredFlush<H>,
-    /// Not a word of the machine: these are checked, too.
+    /// Not a word of the machine, because those are checked too.
     pub arrivals: AtomicUsize,
-    /// For each CPU, how many have taken its number.
+    /// For each CPU number, how many CPUs have taken it.
     pub seats: Vec<H::Word>,
-    /// Those that [`Part::words`] tries.
+    /// The words that [`Part::words`] tests.
     pub words: [H::Word; 4],
     pub failures: H::Word,
     pub kept: H::Word,
@@ -53,7 +53,7 @@ impl<H: Bench> Shared<H> {
             // retired the space.
             spaces: [(); 2].map(|()| unsafe { engine.new_space(hw.new_root()) }),
             own_half: hw.own_half().map(|(root, _)| {
-                // SAFETY: `Bench` promises the root of the kernel's half; entries are global as it is told.
+                // SAFETY: `Bench` promises the root of the kernel's half, and makes entries global as asked.
                 OWN_ENTRIES.map(|entries| unsafe { engine.new_kernel_space(root, entries) })
             }),
             pair: pair(),
@@ -69,7 +69,7 @@ impl<H: Bench> Shared<H> {
         }
     }
 
-    /// Gives back all that was taken, now that no CPU has a space loaded.
+    /// Gives back everything that was taken. No CPU has a space loaded any more.
     pub fn give_back(&self, engine: &Engine<'_, H>) {
         for space in &self.spaces {
             engine.hw().detach_device(space.root());
@@ -94,7 +94,7 @@ pub(crate) struct Part<'s, 'm, H: Bench> {
     pub turn: Cell<usize>,
     /// The space that the CPU had loaded when the suite began.
     before: Option<&'s AddressSpace<H>>,
-    /// The suite's space that it has loaded.
+    /// The space of the suite that this CPU has loaded.
     current: Cell<Option<usize>>,
 }
 
@@ -129,7 +129,7 @@ impl<'s, 'm, H: Bench> Part<'s, 'm, H> {
         self.current.set(Some(index));
     }
 
-    /// Loads what was loaded before the suite began, if anything was.
+    /// Loads the space that was loaded before the suite began, if any.
     pub fn enter_before(&self) -> bool {
         if let Some(space) = self.before {
             self.engine.switch_to(self.loaded(), space);
@@ -138,10 +138,10 @@ impl<'s, 'm, H: Bench> Part<'s, 'm, H> {
         self.before.is_some()
     }
 
-    /// Loads what was loaded before the suite began.
+    /// Loads the space that was loaded before the suite began.
     pub fn leave(&self) {
         if !self.enter_before() {
-            // Nothing: the engine leaves every space when a CPU goes offline.
+            // Nothing to do: a CPU that goes offline leaves every space.
             self.engine.cpu_offline(self.loaded());
             self.engine.cpu_online();
             self.current.set(None);
@@ -157,7 +157,7 @@ impl<'s, 'm, H: Bench> Part<'s, 'm, H> {
         }
     }
 
-    /// The CPU whose turn it is does something between two barriers; `stage` is 0 before.
+    /// Lets the CPU whose turn it is act between two barriers. `stage` is 0 before.
     pub fn lead(&self, action: impl FnOnce()) {
         self.barrier();
         if self.turn.get() == self.me {
@@ -168,8 +168,7 @@ impl<'s, 'm, H: Bench> Part<'s, 'm, H> {
         self.barrier();
     }
 
-    /// Whether it is this CPU's turn to make the change that the others look at meanwhile; the turn
-    /// goes on.
+    /// Returns whether it is this CPU's turn to make the change that the others read meanwhile, and passes the turn on.
     pub fn initiates(&self) -> bool {
         let turn = self.turn.get();
         self.turn.set((turn + 1) % self.hw.cpus());
@@ -185,7 +184,7 @@ impl<'s, 'm, H: Bench> Part<'s, 'm, H> {
         self.hw.set(self.root(0), page, to);
     }
 
-    /// Flushes changed entries of the first space as the end of a call does.
+    /// Flushes changed entries of the first space, as at the end of a system call.
     pub fn flush(&self, page: Page, pages: u64) {
         let mut batch = self.engine.batch::<_, Frame>(Purpose::Call);
         batch.changed(
@@ -210,10 +209,10 @@ impl<'s, 'm, H: Bench> Part<'s, 'm, H> {
         });
         let read = self.reads(page, OLD);
         self.barrier();
-        expect(read, "a page that was mapped could not be read")
+        expect(read, "a mapped page could not be read")
     }
 
-    /// Takes the page out again.
+    /// Unmaps the page again.
     pub fn end(&self, page: Page) {
         self.lead(|| {
             self.set(page, None);
@@ -227,15 +226,15 @@ impl<'s, 'm, H: Bench> Part<'s, 'm, H> {
         }
     }
 
-    /// Does something with interrupts masked.
+    /// Runs a function with interrupts masked.
     pub fn masked(&self, action: impl FnOnce()) {
         let were_on = self.hw.mask_interrupts();
         action();
         self.hw.restore_interrupts(were_on);
     }
 
-    /// Does something twice with interrupts masked, letting others run in between: a target that is
-    /// slow to answer.
+    /// Runs a function twice with interrupts masked, and lets others run in between, like a target that is slow to
+    /// answer.
     pub fn slowly(&self, mut action: impl FnMut()) {
         let were_on = self.hw.mask_interrupts();
         action();

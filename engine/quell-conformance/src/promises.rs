@@ -1,7 +1,7 @@
-//! What the machine promises whatever its tables hold: numbers of CPUs, words, and a root that is left.
+//! Checks promises of the machine that don't depend on its tables: CPU numbers, shared words, and leaving a root.
 //!
-//! The other checks rest on the first two, and so does the engine: on a machine that breaks one of them a flush may not
-//! end. So these are asked before any space is loaded, and where one fails the suite ends.
+//! The engine and the other checks rely on the first two. On a machine that breaks one, a flush may never end. So they
+//! come before any space is loaded, and if one fails the suite ends.
 
 use crate::bench::{Bench, Rights};
 use crate::checks::{BASE, Step};
@@ -10,9 +10,9 @@ use crate::verdict::{Verdict, expect};
 use core::sync::atomic::Ordering::{Acquire, Relaxed, Release, SeqCst};
 use quell::Word;
 
-/// How often each CPU adds to a word that all of them add to.
+/// How often each CPU adds to a shared word.
 const ADDS: u64 = 2000;
-/// Values that one CPU hands to the others through a word.
+/// How many values one CPU passes to the others through a word.
 const HANDED: u64 = 200;
 
 /// The checks that come first, and end the suite if they fail.
@@ -24,7 +24,7 @@ pub(crate) fn all<'s, 'm, H: Bench>() -> [(&'static str, Step<'s, 'm, H>); 2] {
 }
 
 impl<H: Bench> Part<'_, '_, H> {
-    /// Each CPU takes the seat of its number, and finds nobody else there.
+    /// Checks that no two CPUs have the same number.
     fn numbers(&self) -> Verdict {
         let seat = self.shared.seats.get(self.me);
         if let Some(seat) = seat {
@@ -35,14 +35,13 @@ impl<H: Bench> Part<'_, '_, H> {
         let stays = (0..ADDS).all(|_| self.hw.this_cpu().index() == self.me);
         expect(
             seat.is_some(),
-            "a CPU has a number that the bench does not have",
+            "a CPU's number is not below the bench's number of CPUs",
         )?;
-        expect(alone, "two CPUs have one number")?;
+        expect(alone, "two CPUs have the same number")?;
         expect(stays, "the number of a CPU has changed")
     }
 
-    /// Additions of all CPUs at once are all counted; what was stored before a release store is seen after an acquire
-    /// load.
+    /// Checks that no concurrent addition is lost, and that an acquire load sees the stores before a release store.
     fn words(&self) -> Verdict {
         let [sum, bits, value, flag] = &self.shared.words;
         let mine = 1 << (self.me % 64);
@@ -68,18 +67,12 @@ impl<H: Bench> Part<'_, '_, H> {
         self.barrier();
         let counted = sum.load(SeqCst) == ADDS * self.hw.cpus() as u64;
         let whole = bits.load(SeqCst) == 0;
-        expect(
-            counted && whole,
-            "operations of several CPUs on one word were lost",
-        )?;
-        expect(
-            in_order,
-            "a store was not seen that came before a release store",
-        )
+        expect(counted && whole, "a concurrent addition to a word was lost")?;
+        expect(in_order, "a store before a release store was not seen")
     }
 
-    /// A CPU that has left its root reads nothing through it. It is asked among the checks of translations, because it
-    /// needs one.
+    /// Checks that a CPU that has left its root reads nothing through it. It runs among the checks of translations,
+    /// because it needs one.
     pub(crate) fn leave_root(&self) -> Verdict {
         let verdict = self.begin(BASE, Rights::Read);
         self.engine.leave(&self.shared.spaces[0]);
@@ -88,7 +81,7 @@ impl<H: Bench> Part<'_, '_, H> {
         let back = self.reads(BASE, OLD);
         self.end(BASE);
         verdict?;
-        expect(gone, "a page was read through a root that was left")?;
-        expect(back, "a page could not be read that was mapped")
+        expect(gone, "a page was read through a root that the CPU had left")?;
+        expect(back, "a mapped page could not be read")
     }
 }

@@ -1,4 +1,4 @@
-//! The suite: how all CPUs run it together, and how it reports.
+//! Runs the suite on all CPUs together, and reports the results.
 
 use crate::bench::Bench;
 use crate::part::{Part, Shared};
@@ -9,13 +9,13 @@ use quell::{AddressSpace, Engine, Word};
 /// The result of one check.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Check {
-    /// Its name, the clauses of the contract first.
+    /// Its name, after the clauses of the contract.
     pub name: &'static str,
     /// On how many CPUs it failed.
     pub failures: u64,
-    /// If the check failed on CPU 0, the observation that made it fail; else empty.
+    /// What CPU 0 observed if the check failed there; otherwise empty.
     pub saw: &'static str,
-    /// For the check whether stale translations can be seen at all: on how many CPUs they were seen.
+    /// For the first check: on how many CPUs a stale translation was seen.
     pub kept: Option<u64>,
 }
 
@@ -26,7 +26,7 @@ pub struct Suite<'e, 'm, H: Bench> {
 }
 
 impl<'e, 'm, H: Bench> Suite<'e, 'm, H> {
-    /// A suite for the CPUs of the bench, on an engine that may also have spaces that are not the suite's.
+    /// Creates a suite for the CPUs of the bench. The engine may also have spaces of its own.
     pub fn new(engine: &'e Engine<'m, H>) -> Self {
         Suite {
             engine,
@@ -38,9 +38,11 @@ impl<'e, 'm, H: Bench> Suite<'e, 'm, H> {
     /// each check to `report`.
     ///
     /// The CPU is online in the engine, takes interrupts, and has `current` loaded, or nothing. When this returns, it
-    /// runs `current`, even if that was loaded lazily before. By then no CPU has a space of the suite loaded, and the
-    /// suite has given back what it took. If CPUs do not have numbers of their own, or words are not shared, the suite
-    /// ends there, with what it took: on such a machine a flush may not end.
+    /// runs `current`, even if that was loaded lazily before. No CPU then has a space of the suite loaded, and the
+    /// suite has given back everything that it took.
+    ///
+    /// If two CPUs have the same number, or words are not shared, the suite ends early and keeps what it took, because
+    /// on such a machine a flush may never end.
     ///
     /// # Panics
     /// If the suite has run already.
@@ -77,7 +79,7 @@ impl<'e, 'm, H: Bench> Suite<'e, 'm, H> {
         part.barrier();
     }
 
-    /// One check on this CPU, reported by CPU 0; on how many it failed.
+    /// Runs one check on this CPU, and returns on how many CPUs it failed. CPU 0 reports it.
     fn check<'s>(
         &self,
         part: &Part<'s, 'm, H>,

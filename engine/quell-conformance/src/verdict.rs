@@ -1,6 +1,6 @@
 //! The verdict of a check.
 
-/// `Err` with what was seen on this CPU.
+/// `Ok`, or `Err` with this CPU's observation.
 pub type Verdict = Result<(), &'static str>;
 
 /// Fails with `otherwise` unless the condition holds.

@@ -23,7 +23,7 @@ pub(super) const ALL: &[Scenario] = &[
     // NMI handlers on CPU 1 use a mapping of the kernel, which they need no permission for, while CPU 0 takes it
     // away.
     Scenario::engine("own-nmi")
-        .about("an NMI handler uses a mapping of the kernel that goes")
+        .about("an NMI handler uses a kernel mapping while it is unmapped")
         .finds(&["KernelReceiptIsEnough"])
         .must(Every, &[Machine(KernelAccess)])
         .nmis(2)
@@ -34,7 +34,7 @@ pub(super) const ALL: &[Scenario] = &[
         }),
     // Two initiators shoot at CPU 2: one has unmapped a page of a program, the other one of the kernel.
     Scenario::engine("own-meets-user")
-        .about("a request for the kernel's mappings meets one for a program's")
+        .about("a request for kernel mappings is merged with one for a program's")
         .finds(&["KernelLostInMerge"])
         .must(Every, &[Machine(KernelAccess)])
         .must(Interrupts, &[Engine(Merged)])
@@ -53,7 +53,7 @@ pub(super) const ALL: &[Scenario] = &[
     // CPU 1 has used a mapping of the kernel that is not global under two tags; CPU 0 takes it away while one of them
     // is loaded.
     Scenario::engine("own-switch")
-        .about("entries of the kernel under a tag that is not loaded")
+        .about("kernel entries under a tag that is not loaded")
         .finds(&["KernelKeptUnderTags"])
         .must(Every, &[Machine(KernelAccess)])
         .start(|k| {
@@ -70,7 +70,7 @@ pub(super) const ALL: &[Scenario] = &[
     // CPU 1 has used a mapping of the kernel that is not global under the tag of a space, and has left that space's
     // root when CPU 0 takes the mapping away. Then it comes back to the space, which no CPU has changed.
     Scenario::engine("own-leave")
-        .about("entries of the kernel under the tag of a root that a CPU has left")
+        .about("kernel entries under the tag of a root that a CPU has left")
         .must(Every, &[Machine(KernelAccess)])
         .start(|k| {
             k.use_own_half();
@@ -91,7 +91,8 @@ pub(super) const ALL: &[Scenario] = &[
         .start(own_page)
         .each(|_, _| {})
         .cpu(|k| {
-            // Without a deferred flush of the space, under some policies: fewer operations order what follows.
+            // Under some policies this leaves no deferred flush of the space, so fewer operations order the steps that
+            // follow.
             if let Some(frame) = k.unmap_own_for(Purpose::Reclaim, OWN) {
                 k.give_away(frame);
             }
@@ -101,10 +102,10 @@ pub(super) const ALL: &[Scenario] = &[
             k.online();
             k.read_own(OWN);
         }),
-    // CPU 1 comes online while CPU 0 unmaps a range of the kernel without a flush, and gives its frame to a new owner:
-    // what CPU 1 flushes as it comes makes no deferred flush that is taken meanwhile.
+    // CPU 1 comes online while CPU 0 unmaps a kernel range without a flush, and gives its frame to a new owner. The
+    // flush that CPU 1 makes as it comes online does not cover one that is deferred meanwhile.
     Scenario::engine("own-online-deferral")
-        .about("a CPU comes online while a frame of the kernel is used again after a lazy unmap")
+        .about("a CPU comes online while a lazily unmapped kernel frame is reused")
         .finds(&["ClockReadAfterFlush"])
         .must(
             Every,
@@ -128,7 +129,7 @@ pub(super) const ALL: &[Scenario] = &[
     // CPU 0 unmaps a range of the kernel without a flush, and gives its address out again; later it gives the frame to
     // a new owner. Meanwhile CPU 1, whose program's tag is flushed for other reasons, uses what is there now.
     Scenario::engine("own-reuse")
-        .about("an address of the kernel is used again after a lazy unmap")
+        .about("a lazily unmapped kernel address is used again")
         .finds(&["KernelDeferralFlushedByTag"])
         .must(
             Every,
@@ -159,10 +160,10 @@ pub(super) const ALL: &[Scenario] = &[
             k.wait_for(2);
             k.read_own(OWN);
         }),
-    // CPU 0 unmaps a range of the kernel without a flush, and its frame gets a new owner. CPU 1 is idle; what it has of
-    // the address shows once that is used again.
+    // CPU 0 unmaps a kernel range without a flush, and its frame gets a new owner. CPU 1 is idle; a stale translation
+    // of the address shows once that is used again.
     Scenario::engine("own-flush_before_reuse")
-        .about("a frame of a kernel range that was unmapped lazily gets a new owner")
+        .about("a lazily unmapped kernel frame gets a new owner")
         .finds(&["ReuseSkipsFlush"])
         .must(
             Every,
@@ -216,7 +217,7 @@ pub(super) const ALL: &[Scenario] = &[
         }),
     // CPU 0 replaces text of the kernel; CPU 1 may have fetched the old one, and executes it once CPU 0 is through.
     Scenario::engine("own-text")
-        .about("text of the kernel is replaced while another CPU executes it")
+        .about("kernel text is replaced while another CPU executes it")
         .finds(&["TextKeptFetched", "FetchedTextStays"])
         .must(Every, &[Machine(TextSynchronized)])
         .start(own_page)
@@ -228,7 +229,7 @@ pub(super) const ALL: &[Scenario] = &[
     // CPU 0 unmaps a page of the kernel's half, does not wait, and replaces text; CPU 1, which may have fetched the
     // old one, finds both requests as one.
     Scenario::engine("own-text-merged")
-        .about("text of the kernel is replaced while a flush of its mappings is under way")
+        .about("kernel text is replaced during a flush of kernel mappings")
         .finds(&["TextLostInMerge"])
         .must(Every, &[Machine(TextSynchronized)])
         .must(Interrupts, &[Engine(Merged)])
@@ -247,7 +248,7 @@ pub(super) const ALL: &[Scenario] = &[
     // CPU 1 runs a program and is not to be disturbed, while CPU 0 unmaps two pages of the kernel's half, one of them
     // global and one not. CPU 1 enters the kernel at any moment, before, between or after, and uses both.
     Scenario::engine("own-program")
-        .about("the kernel's mappings change while a CPU runs a program undisturbed")
+        .about("kernel mappings change while a CPU runs a program undisturbed")
         .finds(&["EntrySkipsFlush"])
         .must(Every, &[Machine(KernelAccess)])
         .must(Interrupts, &[Engine(SkippedLazy), Engine(FlushedFull)])
@@ -265,7 +266,7 @@ pub(super) const ALL: &[Scenario] = &[
     // CPU 1 enters the kernel from a program that was not to be disturbed, and an NMI handler uses a mapping of the
     // kernel on the way; CPU 0 has taken that away.
     Scenario::engine("own-program-nmi")
-        .about("an NMI on the way from an undisturbed program into the kernel")
+        .about("an NMI during an undisturbed program's entry into the kernel")
         .finds(&["NestedEntryUnflushed"])
         .must(Every, &[Machine(KernelAccess)])
         .must(Interrupts, &[Engine(SkippedLazy)])
@@ -293,11 +294,11 @@ pub(super) const ALL: &[Scenario] = &[
             k.enter_kernel();
             k.read_own(OWN);
         }),
-    // CPU 0 takes a page of a program away without a flush, and a range of the kernel; then it pays for both, and gives
-    // both away. CPU 1 runs that program and is not to be disturbed: it uses the one at once, the other once it has
-    // entered the kernel.
+    // CPU 0 unmaps a page of a program and a kernel range without a flush. Then it makes both deferred flushes, and
+    // gives both frames to new owners. CPU 1 runs that program and is not to be disturbed. It uses the program's page
+    // at once, the kernel range once it has entered the kernel.
     Scenario::engine("own-program-deferral")
-        .about("deferred flushes of the kernel and of an undisturbed program are paid together")
+        .about("deferred flushes of the kernel and of an undisturbed program are made together")
         .finds(&["PaymentLeftToEntry"])
         .must(
             Every,
@@ -327,11 +328,11 @@ pub(super) const ALL: &[Scenario] = &[
             k.enter_kernel();
             k.read_own(OWN);
         }),
-    // CPU 0 takes a page of a program and a page of the kernel away, with one batch that may defer its flush; then it
-    // gives both away. CPU 1 runs that program and is not to be disturbed: the deferred flush of the kernel's mappings
-    // may wait for its entry, the deferred flush of its program's may not.
+    // CPU 0 unmaps a page of a program and a page of the kernel, in one batch that may defer its flush. Then both
+    // frames get new owners. CPU 1 runs that program and is not to be disturbed. The flush of the kernel's mappings may
+    // wait until it enters the kernel; the flush of its program's may not.
     Scenario::engine("own-mixed-deferral")
-        .about("one batch may defer for the kernel and for an undisturbed program")
+        .about("one batch for kernel pages and an undisturbed program's may defer its flush")
         .finds(&["MixedFlushDeferred"])
         .must(Interrupts, &[Engine(Sent)])
         .start(|k| {
@@ -355,7 +356,7 @@ pub(super) const ALL: &[Scenario] = &[
     // CPU 1 runs a program under a tag of user mode's own, and goes to another space and back, while CPU 0 unmaps a
     // page and takes the right to write away from another.
     Scenario::engine("isolated-unmap")
-        .about("what goes from the kernel's half goes from the user's")
+        .about("an unmap under page-table isolation also reaches user mode's tag")
         .finds(&["UserHalfKept", "WrongHalfNoted"])
         .must(Every, &[Engine(Sent), Engine(SwitchKept)])
         .on(Isolated)
@@ -379,7 +380,7 @@ pub(super) const ALL: &[Scenario] = &[
         }),
     // CPU 1 runs three spaces under two tags, and two of user mode's own.
     Scenario::engine("isolated-tag")
-        .about("a tag goes to another space, in user mode too")
+        .about("a tag is lent to another space, in user mode too")
         .finds(&["UserHalfOutlivesTag"])
         .must(Every, &[Engine(SwitchTagTaken)])
         .on(Isolated)
@@ -397,7 +398,7 @@ pub(super) const ALL: &[Scenario] = &[
         }),
     // CPU 0 frees a table while CPU 1 runs its program, whose walker knows the table under user mode's own tag.
     Scenario::engine("isolated-table")
-        .about("a table is freed that user mode's walker knows")
+        .about("a table that user mode's walker has cached is freed")
         .must(Every, &[Machine(TableFreed), Engine(Waited)])
         .on(Isolated)
         .start(second_table)

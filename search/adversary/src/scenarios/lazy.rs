@@ -1,4 +1,4 @@
-//! Pages that are taken away without a flush, and flushes that are not waited for.
+//! Lazy unmap: pages unmapped without a flush. And flushes that are started without waiting.
 
 use super::*;
 
@@ -9,7 +9,7 @@ fn filled_page(k: &BareKernel<'_>) {
     k.map(0, 0, frame(0), false);
 }
 
-/// Takes a page away without a flush, and gives its frame to a new owner.
+/// Unmaps a page without a flush, and gives its frame to a new owner.
 fn reclaim_and_reuse(k: &BareKernel<'_>) {
     if let Some(frame) = k.reclaim_lazily(0, 0) {
         k.flush_before_reuse(frame);
@@ -17,9 +17,9 @@ fn reclaim_and_reuse(k: &BareKernel<'_>) {
 }
 
 pub(super) const ALL: &[Scenario] = &[
-    // CPU 0 unmaps a clean page without a flush and then wants its frame for a new owner; CPU 1 goes on reading.
+    // CPU 0 unmaps a clean page without a flush and then gives its frame to a new owner. CPU 1 goes on reading.
     Scenario::engine("lazy-flush_before_reuse")
-        .about("a frame that has a deferred flush gets a new owner")
+        .about("a frame with a deferred flush gets a new owner")
         .bugs(&["L4"])
         .finds(&["ReuseSkipsFlush"])
         .must(
@@ -35,7 +35,7 @@ pub(super) const ALL: &[Scenario] = &[
         .cpu(read_twice),
     // CPU 0 unmaps a clean page without a flush; CPU 1 maps another page of the file there; CPU 2 reads.
     Scenario::engine("lazy-rewrite")
-        .about("an deferred entry is written again")
+        .about("an entry whose flush is deferred is written again")
         .bugs(&["L1", "L2", "L3"])
         .finds(&["RefillSkipsFlush"])
         .must(Every, &[Engine(FlushesDeferred), Engine(FlushedForRefill)])
@@ -52,7 +52,7 @@ pub(super) const ALL: &[Scenario] = &[
     // CPU 0 unmaps a clean page without a flush, and reuses its frame; CPU 1, which has the translation, maps another
     // page there meanwhile, and reads it.
     Scenario::engine("lazy-flush_before_reuse-refill")
-        .about("an deferred entry is written again while its frame is reused")
+        .about("an entry whose flush is deferred is written again while its frame is reused")
         .finds(&["ReuseTakesFirst"])
         .must(Every, &[Engine(FlushedForReuse), Engine(FlushedForRefill)])
         .must(Every, &[Machine(Reusable)])
@@ -67,7 +67,7 @@ pub(super) const ALL: &[Scenario] = &[
         }),
     // CPU 0 unmaps a clean page without a flush; CPU 1 unmaps it for the program and returns.
     Scenario::engine("lazy-unmap-call")
-        .about("an deferred entry meets a call")
+        .about("a call finds an entry whose flush is deferred")
         .bugs(&["3", "19"])
         .must(Every, &[Engine(FlushesDeferred), Engine(FlushedPending)])
         .start(|k| k.map(0, 0, frame(0), false))
@@ -79,10 +79,10 @@ pub(super) const ALL: &[Scenario] = &[
             k.unmap(0, 0);
             k.read(0);
         }),
-    // CPU 0 takes a clean page from its space and from its file, gives the locks back and then defers the flush; CPU 1
-    // fills the slot of the page cache again meanwhile, and reads what is there now.
+    // CPU 0 removes a clean page from its space and from its file, drops the locks and then defers the flush. Meanwhile
+    // CPU 1 fills the page-cache slot again, and reads the new page.
     Scenario::engine("lazy-late-fill")
-        .about("a slot is filled while the deferred flush of its page is taken")
+        .about("a page-cache slot is filled while its page's flush is being deferred")
         .bugs(&["L2", "L3"])
         .finds(&["RefillSkipsFlush"])
         .must(Every, &[Engine(FlushesDeferred), Engine(FlushedForRefill)])
@@ -95,11 +95,11 @@ pub(super) const ALL: &[Scenario] = &[
                 k.read(0);
             }
         }),
-    // CPU 1 finds that an earlier flush is deferred and flushes, under no lock; meanwhile CPU 0 takes another page away
-    // without a flush, and then unmaps it for the program. CPU 1 calls paid only deferred flushes from before it
-    // flushed.
+    // CPU 1 finds that an earlier flush is deferred and flushes without holding a lock. Meanwhile CPU 0 unmaps another
+    // page without a flush, and then unmaps it for the program. CPU 1's flush counts only for flushes that were
+    // deferred before it.
     Scenario::engine("lazy-late-flush_pending")
-        .about("a deferred flush that is taken while a later observer flushes")
+        .about("a flush is deferred while a later observer flushes")
         .must(Every, &[Engine(FlushesDeferred), Engine(FlushedPending)])
         .start(|k| {
             k.map(0, 0, frame(0), false);
@@ -119,11 +119,11 @@ pub(super) const ALL: &[Scenario] = &[
         .cpu(|k| {
             k.engine.flush_pending(k.space(0));
         }),
-    // CPU 0 takes a clean page from its space, gives the table's lock back and then defers the flush; CPU 1 unmaps the
-    // page for the program meanwhile: it finds the entry cleared by a batch that is to flush, or one that defers, or
-    // one in between.
+    // CPU 0 unmaps a clean page, drops the table's lock and then defers the flush. Meanwhile CPU 1 unmaps the page for
+    // the program. It finds the entry cleared by a batch that is outstanding, that has deferred its flush, or that is
+    // in between.
     Scenario::engine("lazy-late-unmap")
-        .about("a call meets an entry whose deferred flush is taken without its lock")
+        .about("a call finds an entry whose flush is being deferred without the table's lock")
         .bugs(&["3", "19"])
         .finds(&["FlushPendingSkipped", "PendingEndsBeforeDeferred"])
         .must(Every, &[Engine(FlushesDeferred), Engine(FlushedPending)])
@@ -134,11 +134,10 @@ pub(super) const ALL: &[Scenario] = &[
             k.unmap(0, 0);
             k.read(0);
         }),
-    // CPU 0 takes a clean page from a space, gives the table's lock back and then defers the flush; CPU 1, which has
-    // used the page, switches away and back meanwhile. Its entries under the tag go before the slot's new page can be
-    // read.
+    // CPU 0 unmaps a clean page, drops the table's lock and then defers the flush. CPU 1, which has used the page,
+    // switches away and back meanwhile. Its entries under the tag are flushed before the slot's new page can be read.
     Scenario::engine("lazy-late-switch")
-        .about("a CPU switches while the deferred flush of its page is taken")
+        .about("a CPU switches while its page's flush is being deferred")
         .bugs(&["L2"])
         .must(Every, &[Engine(FlushesDeferred)])
         .start(filled_page)
@@ -154,9 +153,9 @@ pub(super) const ALL: &[Scenario] = &[
             k.switch(0);
             k.read(0);
         }),
-    // A frame that has a deferred flush is wanted back by its page and, at the same moment, by an allocator.
+    // A frame with a deferred flush is reinstated for its page and, at the same moment, reused by an allocator.
     Scenario::engine("lazy-reinstate")
-        .about("reinstate against reuse")
+        .about("reinstating a frame against reusing it")
         .finds(&["ReinstateUnchecked"])
         .must(
             Every,
@@ -176,11 +175,11 @@ pub(super) const ALL: &[Scenario] = &[
             k.flush_before_reuse(frame(0));
         })
         .cpu(read_twice),
-    // A page that two spaces map is taken away lazily, taken back in one of them, and then taken away for good. CPU 1
-    // runs the other, where nothing was mapped again: its stale entry is still in use, and the deferred flush, which
-    // the reinstate has cleared, says nothing of it. The kernel goes on treating the place as a mapping of the frame.
+    // A page that two spaces map is unmapped lazily, reinstated in one of them, and then unmapped with a flush. CPU 1
+    // runs the other space, where the page was not mapped again. Its stale entry is still in use, but reinstating the
+    // frame has cleared its deferred flush. So the kernel must go on treating that place as a mapping of the frame.
     Scenario::engine("lazy-reinstate-one")
-        .about("a frame that is reinstated at one of its places is taken away")
+        .about("a frame that was mapped again at only one of its places is reclaimed")
         .finds(&["VmIgnoresMarker"])
         .must(
             Every,
@@ -207,7 +206,7 @@ pub(super) const ALL: &[Scenario] = &[
     // CPU 1 leaves a space with its entries kept; CPU 0 unmaps a page without a flush and reuses the frame; CPU 1 comes
     // back.
     Scenario::engine("lazy-switch")
-        .about("a deferred flush met by a context switch")
+        .about("a context switch to a space with a deferred flush")
         .finds(&["SwitchIgnoresDeferral"])
         .must(Every, &[Engine(FlushesDeferred)])
         .must(OwnTags, &[Engine(FlushedBySwitch)])
@@ -221,7 +220,7 @@ pub(super) const ALL: &[Scenario] = &[
         }),
     // CPU 1 is idle while CPU 0 unmaps a page without a flush and reuses the frame; CPU 1 comes back.
     Scenario::engine("lazy-idle")
-        .about("a deferred flush met by a lazy CPU")
+        .about("a lazy CPU comes back to a space with a deferred flush")
         .must(Every, &[Engine(FlushesDeferred)])
         .must(Interrupts, &[Engine(FlushedBySwitch)])
         .must(Every, &[Machine(Reusable)])
@@ -232,9 +231,9 @@ pub(super) const ALL: &[Scenario] = &[
             k.switch(0);
             k.read(0);
         }),
-    // CPU 1 flushes for a reason of its own just as CPU 0 begins to defer: the flush pays, or it does not.
+    // CPU 1 flushes for another reason just as CPU 0 defers a flush. CPU 1's flush may or may not cover it.
     Scenario::engine("lazy-stranger")
-        .about("a deferred flush paid by a stranger's flush")
+        .about("another CPU's flush may make a deferred flush")
         .finds(&["ClockReadAfterFlush"])
         .must(Every, &[Engine(FlushesDeferred)])
         .must(Interrupts, &[Engine(FoundFlushed)])
@@ -246,10 +245,10 @@ pub(super) const ALL: &[Scenario] = &[
             k.flush_all(0);
             k.read(0);
         }),
-    // CPU 1 pays in the background what CPU 0 has just begun to defer, reuses the frame, and tells CPU 0, which still
-    // holds the translation unless it was interrupted.
+    // CPU 1 makes, in the background, a flush that CPU 0 is just deferring, reuses the frame, and signals CPU 0. CPU 0
+    // still holds the translation unless it was interrupted.
     Scenario::engine("lazy-background")
-        .about("a deferred flush is made in the background as it is taken")
+        .about("a flush is made in the background while it is being deferred")
         .finds(&["LedgerReadRelaxed"])
         .must(
             Every,
@@ -269,7 +268,7 @@ pub(super) const ALL: &[Scenario] = &[
         }),
     // CPUs 0 and 1 reuse two frames of the same deferred flush; CPU 2 reads both pages.
     Scenario::engine("lazy-two-reuses")
-        .about("two reuses of one deferred flush")
+        .about("two frames with the same deferred flush are reused")
         .must(Every, &[Engine(FlushesDeferred), Engine(FlushedForReuse)])
         .start(|k| {
             k.map(0, 0, frame(0), false);
@@ -289,11 +288,11 @@ pub(super) const ALL: &[Scenario] = &[
             k.read(0);
             k.read(1);
         }),
-    // CPU 1 is idle, or in between, while CPU 0 unmaps a page of its space without a flush, then one of
-    // its own space, and reuses the first frame: what no CPU is known to hold needs no interrupt, but
-    // CPU 1 comes back.
+    // CPU 1 is idle, or entering or leaving lazy mode, while CPU 0 unmaps a page of CPU 1's space without a flush, then
+    // a page of its own space, and reuses the first frame. A translation that no CPU is known to hold needs no
+    // interrupt, but CPU 1 comes back.
     Scenario::engine("lazy-younger")
-        .about("a deferred flush of an idle CPU with a younger one behind it")
+        .about("a deferred flush for an idle CPU, and a later one for a running CPU")
         .finds(&["ReuseTrustsFlushes"])
         .must(
             Every,
@@ -321,9 +320,9 @@ pub(super) const ALL: &[Scenario] = &[
             k.switch(0);
             k.read(0);
         }),
-    // More deferred flushes are taken than the ledger holds, while CPU 1 pays in the background.
+    // More flushes are deferred than the ledger holds, while CPU 1 makes them in the background.
     Scenario::engine("lazy-ledger")
-        .about("a full ledger")
+        .about("more flushes are deferred than the ledger holds")
         .must(
             Every,
             &[Engine(FlushesDeferred), Engine(FlushedInBackground)],
@@ -349,10 +348,10 @@ pub(super) const ALL: &[Scenario] = &[
             k.read(0);
             k.read(1);
         }),
-    // CPU 0 has taken a stamp and stalls before it publishes its deferred flush; CPU 1 takes two deferred flushes
-    // behind it, pays all there are and maps another page: CPU 2 must not read what was there before.
+    // CPU 0 has taken a stamp and stalls before it publishes its deferred flush. CPU 1 defers two later flushes, makes
+    // all deferred flushes and maps another page. CPU 2 must not read the old page.
     Scenario::engine("lazy-gap")
-        .about("a payment past a deferred flush that is not published")
+        .about("deferred flushes are made while an earlier one is not published")
         .finds(&["PaymentStopsAtGap"])
         .must(
             Every,
@@ -398,10 +397,10 @@ pub(super) const ALL: &[Scenario] = &[
             k.pass_lock_masked(0);
             k.read(0);
         }),
-    // CPU 0 starts a flush and goes on; it is told when CPU 1, which reads or is idle, has answered. CPU 2 flushes all
-    // the time.
+    // CPU 0 starts a flush and goes on. It is notified when CPU 1, which reads or is idle, has answered. CPU 2 flushes
+    // all the time.
     Scenario::engine("started-unmap")
-        .about("a flush that is started, and not waited for")
+        .about("a flush is started without waiting for it")
         .finds(&["StarterNotTold", "SkipWait", "AnswerUnheard"])
         .must(Interrupts, &[Engine(Sent)])
         .start(two_pages)
@@ -417,7 +416,7 @@ pub(super) const ALL: &[Scenario] = &[
         }),
     // CPU 0 starts a flush and goes on, while CPU 1, which is to answer, goes offline.
     Scenario::engine("started-offline")
-        .about("a CPU goes offline that a flush was started for")
+        .about("a target of a started flush goes offline")
         .finds(&["StarterNotTold"])
         .must(Every, &[Machine(Offline)])
         .start(|k| k.map(0, 0, frame(0), true))

@@ -6,7 +6,7 @@ pub(super) const ALL: &[Scenario] = &[
     // CPU 0 unmaps a page, and a thread that preempts it another one: the request of the second merges with
     // that of the first, whose interrupt must be on its way by then.
     Scenario::engine("nested-posting")
-        .about("a flush that preempts a flush")
+        .about("a flush preempts another before its interrupt is sent")
         .finds(&["PostingPreempted", "InboxLooksCross", "InboxPostsCross"])
         .must(Every, &[Machine(Preempted)])
         .must(Interrupts, &[Engine(Merged)])
@@ -34,7 +34,7 @@ pub(super) const ALL: &[Scenario] = &[
     // CPU 0 unmaps a page, and a thread that preempts it, while it waits, another one of the same space: where
     // requests lie with their sender, the second must not write over the first before CPU 1 has read it.
     Scenario::engine("nested-outbox")
-        .about("a flush that preempts one that waits")
+        .about("a flush preempts another that waits")
         .finds(&["OutboxOverwritten"])
         .must(Every, &[Machine(Preempted)])
         .preempted_by(|k, cpu| {
@@ -81,7 +81,7 @@ pub(super) const ALL: &[Scenario] = &[
     // More batches of one space are outstanding than its count has room for, begun before the run and
     // during it, while a CPU loads the space again and a later observer relies on what was cleared.
     Scenario::engine("many-batches")
-        .about("more outstanding batches than are counted")
+        .about("more batches are outstanding than can be counted")
         .finds(&["BatchesCountedWithoutEnd"])
         .must(Every, &[Machine(CallReturned)])
         .start(|k| {

@@ -19,7 +19,7 @@ pub(super) const ALL: &[Scenario] = &[
         }),
     // CPU 1 goes offline for good in the middle of a shootdown: no initiator may wait for it.
     Scenario::engine("offline-answers")
-        .about("a CPU that goes offline answers first")
+        .about("a CPU answers its requests before it goes offline")
         .finds(&["OfflineForgetsInbox"])
         .must(Every, &[Machine(Offline)])
         .must(Interrupts, &[Engine(SkippedOffline)])
@@ -35,7 +35,7 @@ pub(super) const ALL: &[Scenario] = &[
         }),
     // CPU 1 goes offline while two initiators write to its inbox, and is shot at again when it is back.
     Scenario::engine("offline-two")
-        .about("an inbox that closes while it is written")
+        .about("an inbox closes while requests are posted to it")
         .must(Every, &[Machine(Offline)])
         .must(Interrupts, &[Engine(SkippedOffline)])
         .start(two_pages)
@@ -54,7 +54,7 @@ pub(super) const ALL: &[Scenario] = &[
     // CPU 1 goes offline for good while two initiators write to its inbox: what the one counts after the
     // other was answered stays without an answer.
     Scenario::engine("offline-for-good")
-        .about("an inbox that closes while it is written, and stays closed")
+        .about("an inbox closes for good while requests are posted to it")
         .finds(&["WaitsForClosedInbox"])
         .must(Every, &[Machine(Offline)])
         .must(Interrupts, &[Engine(SkippedOffline)])
@@ -66,8 +66,8 @@ pub(super) const ALL: &[Scenario] = &[
         .cpu(|k| {
             k.unmap(0, 1);
         }),
-    // CPU 1 goes offline while CPU 0 unlinks a page-table page and frees it: CPU 1's walker may be on its way through as
-    // long as the root is loaded there, whatever else the CPU has left.
+    // CPU 1 goes offline while CPU 0 unlinks a page-table page and frees it: CPU 1's walker may be on its way through
+    // as long as the root is loaded there, whatever else the CPU has left.
     Scenario::engine("offline-table-free")
         .about("freeing a table while a CPU goes offline")
         .must(Every, &[Machine(TableFreed), Machine(Offline)])

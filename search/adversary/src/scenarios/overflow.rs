@@ -1,11 +1,11 @@
-//! Batches that have no place for a space of which they take something away.
+//! Batches that change a space which they have no place for.
 
 use super::*;
 
 pub(super) const ALL: &[Scenario] = &[
     // A page goes from a space for which the batch of CPU 0 has no place, and which CPU 1 runs.
     Scenario::engine("overflow-access")
-        .about("a batch has no place for the space of what it unmaps")
+        .about("a batch unmaps a page of a space that it has no place for")
         .finds(&["OverflowUnflushed"])
         .must(Every, &[Engine(EscalatedBatch)])
         .start(|k| k.map(1, 0, frame(0), true))
@@ -15,7 +15,7 @@ pub(super) const ALL: &[Scenario] = &[
     // Two pages go, one after the other, from a space for which the batch of CPU 0 has no place. CPU 1 finds them gone
     // before the batch is over, and relies on it: what it flushes for the first is not for the second.
     Scenario::engine("overflow-unmap")
-        .about("a later observer meets what no batch counts")
+        .about("a later observer finds an entry that was cleared for a space without a place")
         .finds(&["OverflowNotPending", "OverflowReadAfterFlush"])
         .must(Every, &[Engine(EscalatedBatch), Engine(FlushedPending)])
         .start(|k| {
@@ -34,7 +34,7 @@ pub(super) const ALL: &[Scenario] = &[
     // CPU 1 comes back to a space of which it has kept entries while a page goes from it, in a batch of CPU 0 that has
     // no place for it.
     Scenario::engine("overflow-load")
-        .about("a space is loaded again while what no batch counts goes from it")
+        .about("a space is loaded again while a batch without a place for it unmaps a page")
         .finds(&["OverflowLooksFirst"])
         .must(Every, &[Engine(EscalatedBatch)])
         .must(OwnTags, &[Engine(SwitchBehind)])
@@ -53,7 +53,7 @@ pub(super) const ALL: &[Scenario] = &[
         }),
     // CPU 1 leaves a space and comes back while a page goes from it, in a batch of CPU 0 that has no place for it.
     Scenario::engine("overflow-switch")
-        .about("context switch against what no batch counts")
+        .about("context switch against an unmap in a space without a place")
         .must(Every, &[Engine(EscalatedBatch)])
         .must(OwnTags, &[Engine(SwitchBehind)])
         .start(|k| k.map(1, 0, frame(0), true))
@@ -67,7 +67,7 @@ pub(super) const ALL: &[Scenario] = &[
         }),
     // A table is freed of a space for which the batch of CPU 0 has no place, and which CPU 1 keeps lazily.
     Scenario::engine("overflow-tables")
-        .about("a table goes from a space for which there is no place")
+        .about("a table is freed in a space that the batch has no place for")
         .finds(&["OverflowTablesAreLeaves"])
         .must(Every, &[Engine(EscalatedBatch), Machine(TableFreed)])
         .start(|k| {
@@ -84,7 +84,7 @@ pub(super) const ALL: &[Scenario] = &[
     // Two pages of the kernel's half go, one of them global and one not, in a batch of CPU 0 that has no place for
     // them; CPU 1 goes from one space to another and uses them.
     Scenario::engine("overflow-own")
-        .about("a batch has no place for the kernel's mappings")
+        .about("a batch unmaps kernel pages that it has no place for")
         .must(Every, &[Engine(EscalatedBatch), Machine(KernelAccess)])
         .start(two_own_pages)
         .each(|k, cpu| k.switch(cpu))

@@ -1,4 +1,4 @@
-//! Calls that take away more than one page, entry or right at once, and later observers that meet them.
+//! Calls that remove several pages, entries or rights at once, and later observers of their changes.
 
 use super::*;
 
@@ -8,7 +8,7 @@ const LARGE_PAGE: u64 = 1024;
 pub(super) const ALL: &[Scenario] = &[
     // CPU 0 reclaims a page, its flush still to come; CPU 1 unmaps the same page, finds the entry empty and returns.
     Scenario::engine("reclaim-unmap")
-        .about("a later observer meets a cleared entry: unmap")
+        .about("an unmap finds an entry that reclaim has cleared")
         .bugs(&["6", "19", "4"])
         .finds(&[
             "FlushPendingOnlyWaits",
@@ -30,7 +30,7 @@ pub(super) const ALL: &[Scenario] = &[
     // CPU 0 reclaims a page, its flush still to come; CPU 1 makes it read-only, finds the entry empty and returns; CPU
     // 2 writes.
     Scenario::engine("reclaim-protect")
-        .about("a later observer meets a cleared entry: protect")
+        .about("a protect finds an entry that reclaim has cleared")
         .bugs(&["3", "5"])
         .must(Every, &[Engine(FlushedPending)])
         .must(Broadcast, &[Engine(Barriers)])
@@ -47,7 +47,7 @@ pub(super) const ALL: &[Scenario] = &[
         }),
     // CPU 0 reclaims a page that two spaces map; CPU 1 goes from one to the other.
     Scenario::engine("reclaim-shared")
-        .about("one batch over two spaces")
+        .about("one batch with changes of two spaces")
         .bugs(&["1"])
         .must(Every, &[Engine(Requested)])
         .start(|k| {
@@ -67,7 +67,7 @@ pub(super) const ALL: &[Scenario] = &[
         }),
     // CPU 0 takes away a range that is too long to flush page by page.
     Scenario::engine("long-range")
-        .about("a range becomes a whole tag")
+        .about("a long range becomes a flush of the whole tag")
         .bugs(&["35"])
         .finds(&["WholeTagStaysLocal"])
         .must(Every, &[Engine(EscalatedLength)])
@@ -87,7 +87,7 @@ pub(super) const ALL: &[Scenario] = &[
         }),
     // CPU 0 unmaps two pages at once; CPU 1 uses the second.
     Scenario::engine("range-tail")
-        .about("the end of a range")
+        .about("the last page of a range is flushed")
         .bugs(&["17", "36"])
         .finds(&["RangeLosesTail"])
         .must(Every, &[Machine(StaleUse)])
@@ -119,7 +119,7 @@ pub(super) const ALL: &[Scenario] = &[
     // CPU 0 takes a block of pages away from CPU 1, whose TLB may have kept the block as one entry or as many: an
     // invalidation of one page need not take the others.
     Scenario::engine("block-unmap")
-        .about("a block of pages goes (contiguous entries)")
+        .about("a block of contiguous entries is unmapped")
         .finds(&["BlockReportedAsPage"])
         .must(Every, &[Machine(StaleUse)])
         .must(Interrupts, &[Engine(FlushedRanges)])
@@ -133,7 +133,7 @@ pub(super) const ALL: &[Scenario] = &[
     // CPU 0 takes one page of a block away. CPU 1's TLB may fill the page that has gone from the entry of another, as
     // long as that one says that the block stands.
     Scenario::engine("block-break")
-        .about("a block of pages is taken apart (contiguous entries)")
+        .about("one page of a block of contiguous entries is unmapped")
         .finds(&["BlockBrokenInPart"])
         .must(Every, &[Machine(StaleUse)])
         .must(Interrupts, &[Engine(FlushedRanges)])
@@ -153,7 +153,7 @@ pub(super) const ALL: &[Scenario] = &[
     // CPU 0 unmaps a page whose frame is to leave the machine, and waits until all have flushed: a receipt is not
     // enough, because a CPU may load by speculation until it has flushed.
     Scenario::engine("withdraw-running")
-        .about("a frame leaves the machine, whose page a CPU uses")
+        .about("a frame leaves the machine while a CPU uses its page")
         .finds(&["QuiesceTakesReceipt"])
         .must(Interrupts, &[Engine(WaitedReceipt)])
         .must(Every, &[Machine(StaleUse)])
@@ -166,7 +166,7 @@ pub(super) const ALL: &[Scenario] = &[
         .cpu(read_twice),
     // The same with CPU 1 idle, which keeps what it is not asked for.
     Scenario::engine("withdraw-idle")
-        .about("a frame leaves the machine, whose page an idle CPU keeps")
+        .about("a frame leaves the machine while an idle CPU holds its translation")
         .finds(&["LazySkippedForTables", "LeavesThenCatchesUp"])
         .must(Interrupts, &[Engine(Sent)])
         .start(|k| k.map(0, 0, frame(0), true))

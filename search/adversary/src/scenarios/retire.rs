@@ -1,11 +1,11 @@
-//! Spaces that end, virtual CPUs that do not run, and pages that are just being filled.
+//! Spaces that are retired, virtual CPUs that are not running, and pages that are being filled.
 
 use super::*;
 
 pub(super) const ALL: &[Scenario] = &[
-    // A space dies while CPU 1 still has its root loaded lazily, or is just switching away from it.
+    // A space is retired while CPU 1 still has its root loaded lazily, or is switching away from it.
     Scenario::engine("retire-lazy")
-        .about("exit of a space against lazy CPUs")
+        .about("retiring a space against lazy CPUs")
         .bugs(&["25"])
         .finds(&["RetireSkipsEviction"])
         .must(Every, &[Machine(SpaceRetired), Engine(Evicted)])
@@ -26,7 +26,7 @@ pub(super) const ALL: &[Scenario] = &[
     // CPU 1 is evicted from a space that it keeps lazily, goes offline without naming it, comes back and runs another;
     // then the space dies.
     Scenario::engine("retire-offline")
-        .about("exit of a space that a CPU left by going offline")
+        .about("retiring a space that a CPU left by going offline")
         .finds(&["RetireAsksAgain"])
         .must(Interrupts, &[Engine(Evicted)])
         .must(Every, &[Machine(Offline), Machine(SpaceRetired)])
@@ -53,10 +53,10 @@ pub(super) const ALL: &[Scenario] = &[
             k.tell(1);
             k.read(0);
         }),
-    // CPU 0 retires a space whose last thread has made its last access on CPU 1, which has yet to switch away: it answers
-    // while it still has the root loaded.
+    // CPU 0 retires a space whose last thread has made its last access on CPU 1, which has yet to switch away: it
+    // answers while it still has the root loaded.
     Scenario::engine("retire-running")
-        .about("exit of a space that a CPU is on its way out of")
+        .about("retiring a space while a CPU is switching away from it")
         .finds(&["RetireTrustsAnswer"])
         .must(Every, &[Machine(SpaceRetired)])
         .start(|k| k.map(0, 0, frame(0), true))
@@ -72,10 +72,10 @@ pub(super) const ALL: &[Scenario] = &[
             k.switch(1);
             k.read(0);
         }),
-    // In a guest: the hypervisor does not run CPU 1 whenever it is asked to flush, and flushes it before it runs it again.
-    // A page of its space is unmapped meanwhile, and then the space ends, whose root CPU 1 has kept lazily.
+    // In a guest: the hypervisor does not run CPU 1 whenever it is asked to flush, and flushes it before it runs it
+    // again. A page of its space is unmapped meanwhile, and then the space ends, whose root CPU 1 has kept lazily.
     Scenario::engine("unscheduled")
-        .about("unmap, and exit of a space, against a virtual CPU that does not run")
+        .about("unmapping in a space and retiring it while a virtual CPU is not running")
         .finds(&["RetirementLeftToReentry"])
         .must(Interrupts, &[Engine(SkippedNotRunning)])
         .must(Every, &[Machine(SpaceRetired), Engine(Evicted)])
@@ -98,7 +98,7 @@ pub(super) const ALL: &[Scenario] = &[
     // CPU 0 zeroes a frame and maps it; CPU 1 uses the page as soon as it sees the entry. On machines whose
     // stores overtake each other the entry must not be seen before the zeroes.
     Scenario::engine("late-content")
-        .about("mapping a page against the zeroes in it")
+        .about("mapping a page against the stores that zeroed it")
         .finds(&["VmMapsBeforeContent"])
         .must(Every, &[Machine(Zeroed), Machine(Fault)])
         .start(|k| k.fill(frame(0), 0xdead))

@@ -21,7 +21,7 @@ fn free_table_after(k: &BareKernel<'_>, spaces: &[usize]) {
 pub(super) const ALL: &[Scenario] = &[
     // CPU 0 runs more spaces than there are tags, each with its own frame behind the same page.
     Scenario::engine("tag-reuse")
-        .about("tags are lent and taken over")
+        .about("tags are lent to one space after the other")
         .bugs(&["13"])
         .finds(&[
             "TagTakenUnflushed",
@@ -83,8 +83,8 @@ pub(super) const ALL: &[Scenario] = &[
             }
         }),
     // CPU 0 leaves a space; before it has loaded the next root, CPU 1 uses up all tags, comes to the space that CPU 0
-    // leaves, under whatever tag, and frees one of its tables. It does so twice over: where the space that CPU 0 goes to
-    // has no tag any more, the space that it leaves may keep its own the first time, and lose it the second.
+    // leaves, under whatever tag, and frees one of its tables. It does so twice over: where the space that CPU 0 goes
+    // to has no tag any more, the space that it leaves may keep its own the first time, and lose it the second.
     Scenario::engine("rollover-table")
         .about("tag rollover while a CPU changes its root")
         .finds(&["RolloverForgetsLeaving"])
@@ -96,10 +96,10 @@ pub(super) const ALL: &[Scenario] = &[
         .start_1(|k| k.switch(1))
         .cpu(|k| k.switch(1))
         .cpu(|k| free_table_after(k, &[2, 3, 0, 2, 3, 0])),
-    // The same, but tags run out after CPU 0 has found one: the space that it leaves loses its own at once, and would have
-    // the same number again the second time.
+    // The same, but tags run out after CPU 0 has found one: the space that it leaves loses its own at once, and would
+    // have the same number again the second time.
     Scenario::engine("rollover-table-once")
-        .about("tag rollover while a CPU changes its root, and has found a tag")
+        .about("tag rollover after a CPU has found a tag and before it has changed its root")
         .must(Scarce, &[Engine(Rollovers)])
         .must(Every, &[Machine(TableFreed)])
         .on(Broadcast)
@@ -108,10 +108,11 @@ pub(super) const ALL: &[Scenario] = &[
         .start_1(|k| k.switch(1))
         .cpu(|k| k.switch(1))
         .cpu(|k| free_table_after(k, &[2, 3, 0])),
-    // Tags run out while CPU 1 runs a space, whose tag is set aside. CPU 0 comes to that space, which keeps the tag; then
-    // CPU 1 goes offline. The tag stays set aside: if the next space got it, the two would share what the TLB holds.
+    // Tags run out while CPU 1 runs a space, whose tag is set aside. CPU 0 comes to that space, which keeps the tag;
+    // then CPU 1 goes offline. The tag stays set aside: if the next space got it, the two would share what the TLB
+    // holds.
     Scenario::engine("rollover-offline")
-        .about("a CPU goes offline whose tag was set aside")
+        .about("a CPU whose tag was set aside goes offline")
         .must(Scarce, &[Engine(Rollovers)])
         .must(Every, &[Machine(Offline)])
         .on(Broadcast)

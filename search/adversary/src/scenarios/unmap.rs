@@ -21,7 +21,7 @@ fn shoot(k: &BareKernel<'_>, page: u64) {
 }
 
 pub(super) const ALL: &[Scenario] = &[
-    // CPU 0 unmaps a page and gives its frame away; both CPUs go on using the page.
+    // CPU 0 unmaps a page and its frame gets a new owner. Both CPUs go on using the page.
     Scenario::engine("unmap-access")
         .about("unmap and reuse against access")
         .bugs(&["30"])
@@ -57,7 +57,7 @@ pub(super) const ALL: &[Scenario] = &[
             k.write(0, 1);
             k.read(0);
         }),
-    // CPU 0 takes the right to write away and captures the content; CPU 1 goes on writing.
+    // CPU 0 write-protects a page and captures its content. CPU 1 goes on writing.
     Scenario::engine("protect-access")
         .about("protection and capture against access")
         .bugs(&["21", "22"])
@@ -110,7 +110,7 @@ pub(super) const ALL: &[Scenario] = &[
         .cpu(|k| k.free(0, 0))
         .cpu(come_and_go),
     // CPU 1 loads a space while CPU 0, which alone runs it, unmaps two pages in one batch: the second one after the
-    // batch has said that it has a deferred flush.
+    // batch has announced that it is outstanding.
     Scenario::engine("switch-unmap-range")
         .about("a space's load against an unmap of two pages")
         .must(Every, &[Machine(StaleUse), Machine(Fault)])
@@ -123,7 +123,7 @@ pub(super) const ALL: &[Scenario] = &[
             k.read(1);
         }),
     // CPU 1 comes to a space, leaves it and comes back while CPU 0 unmaps a page of it and flushes at once, without a
-    // batch: no deferred flush tells CPU 1 of the flush, the generation alone does.
+    // batch. Only the generation tells CPU 1 of the flush; no batch is outstanding.
     Scenario::engine("switch-at-once")
         .about("context switch against a flush without a batch")
         .bugs(&["8"])
@@ -178,11 +178,10 @@ pub(super) const ALL: &[Scenario] = &[
             k.switch(0);
             k.read(0);
         }),
-    // ANCHOR_END: simple
-    // CPU 1 comes back from idle to a space that was flushed while it was away, and is flushed again as it comes: CPU 0
-    // unmaps two pages of it, one after the other.
+    // ANCHOR_END: simple CPU 0 unmaps two pages of a space, one after the other. CPU 1 was idle during the first flush,
+    // and leaves lazy mode during the second.
     Scenario::engine("idle-return")
-        .about("a lazy CPU that has missed one unmap, against the next")
+        .about("a lazy CPU has missed one unmap, and comes back during the next")
         .finds(&["NotesLaterGeneration"])
         .must(Interrupts, &[Engine(SkippedLazy), Engine(SwitchBehind)])
         .must(Interrupts, &[Engine(IgnoredGeneration)])
@@ -236,7 +235,7 @@ pub(super) const ALL: &[Scenario] = &[
     // CPU 1 has left its root to be idle for long, and comes back, twice; CPU 0 unmaps a page and frees a table, and
     // interrupts it for neither while it is away.
     Scenario::engine("idle-leave")
-        .about("a CPU leaves its root of its own accord while tables are freed")
+        .about("a CPU leaves its root by itself while tables are freed")
         .must(Every, &[Machine(TableFreed)])
         .must(Interrupts, &[Engine(SkippedNoTarget)])
         .start(two_pages)
@@ -304,7 +303,7 @@ pub(super) const ALL: &[Scenario] = &[
         }),
     // CPUs 0 and 2 unmap different pages, flush everything, and share the flushes; CPU 1 uses both pages.
     Scenario::engine("coalesced-unmap")
-        .about("two tasks share a flush of everything")
+        .about("two tasks share a full flush")
         .must(Every, &[Engine(Coalesced)])
         .start(two_pages)
         .cpu(|k| {
@@ -326,7 +325,7 @@ pub(super) const ALL: &[Scenario] = &[
         }),
     // CPU 0 unmaps a page while CPU 2 frees a table: in CPU 1's inbox the one meets the other.
     Scenario::engine("leaf-meets-table")
-        .about("a leaf flush merged with a table flush")
+        .about("a leaf flush is merged with a table flush")
         .finds(&["MergeOverwrites", "TakeIgnoresLock", "GapNotEscalated"])
         .must(Interrupts, &[Engine(Merged)])
         .must(Every, &[Machine(TableFreed)])
@@ -367,7 +366,7 @@ pub(super) const ALL: &[Scenario] = &[
     // CPU 0, the only one that has a space loaded, unmaps a page of it; an NMI handler there reads the page at any
     // moment, and CPU 1 relies on the cleared entry.
     Scenario::engine("nmi-alone")
-        .about("an NMI on the only CPU that has to flush, against a later observer")
+        .about("an NMI on the only CPU that must flush, against a later observer")
         .finds(&["PendingEndsBeforeFlush"])
         .must(Every, &[Machine(NmiAccess)])
         .must(Interrupts, &[Engine(SkippedNoTarget)])
@@ -383,7 +382,7 @@ pub(super) const ALL: &[Scenario] = &[
         }),
     // An NMI handler on CPU 1 wants to read user memory while the CPU is between two spaces.
     Scenario::engine("nmi-switch")
-        .about("an NMI in the middle of a switch")
+        .about("an NMI during a context switch")
         .finds(&["NmiGuardAlwaysAllows"])
         .must(Every, &[Machine(NmiAccess), Machine(NmiRefused)])
         .nmis(2)
@@ -400,7 +399,7 @@ pub(super) const ALL: &[Scenario] = &[
     // CPU 1 comes back to a space that it had left alone, and an NMI handler wants to read user memory before
     // CPU 1 has flushed what CPU 0 unmapped meanwhile.
     Scenario::engine("nmi-idle")
-        .about("an NMI as a lazy CPU comes back")
+        .about("an NMI while a CPU leaves lazy mode")
         .finds(&["ResumeLetsNmisIn"])
         .must(Every, &[Machine(NmiAccess), Machine(NmiRefused)])
         .must(Interrupts, &[Engine(SkippedLazy), Engine(SwitchBehind)])

@@ -53,8 +53,8 @@ pub(super) const ALL: &[Scenario] = &[
         })
         // The page that is taken first, so that its old entry lives longest.
         .vm_cpu(|k| k.write(0, 2)),
-    // CPU 0 splits a large page while CPU 1 takes hold of it, to move it, and finds no room for all of it. CPU 1 runs the
-    // process: its TLB may hold the large page until that is flushed.
+    // CPU 0 splits a large page while CPU 1 takes hold of it, to move it, and finds no room for all of it. CPU 1 runs
+    // the process: its TLB may hold the large page until that is flushed.
     Scenario::over_vm("vm-split-migrate")
         .about("split against migration")
         .finds(&["VmSplitsUnlocked", "VmLinksBeforeFlush"])
@@ -73,10 +73,10 @@ pub(super) const ALL: &[Scenario] = &[
             k.write(0, 2);
         })
         .vm_cpu(|k| k.migrate(0, 1, 1)),
-    // Pages that were written have become a large one, of which no entry says that it was written. CPU 0 takes two out of it,
-    // and takes memory that must be zero; CPU 1 stores to what is left.
+    // Pages that were written have become a large one, of which no entry says that it was written. CPU 0 takes two out
+    // of it, and takes memory that must be zero; CPU 1 stores to what is left.
     Scenario::over_vm("vm-split-zero")
-        .about("pieces of a large page are given up")
+        .about("pieces of a large page are freed")
         .finds(&["VmPiecesAreZero"])
         .must(Every, &[Machine(FrameReused)])
         .one_in(50)
@@ -120,9 +120,9 @@ pub(super) const ALL: &[Scenario] = &[
         })
         .vm_cpu(|k| k.exit(CHILD)),
     // Two CPUs of a child write to a large page that its parent maps too, and there is no second block to copy it to.
-    // Meanwhile the parent drops its own: whichever child's CPU looks last finds the child alone, and splits the page in
-    // place. The other has its copy in pieces ready for a page that is whole no more, and whose first piece lies in the
-    // same frame.
+    // Meanwhile the parent drops its own: whichever child's CPU looks last finds the child alone, and splits the page
+    // in place. The other has its copy in pieces ready for a page that is whole no more, and whose first piece lies in
+    // the same frame.
     Scenario::over_vm("vm-split-copy")
         .about("split of a large page against its copy in pieces")
         .finds(&["VmUnsharesPiece", "VmLargePageFlushedAsLeaf"])

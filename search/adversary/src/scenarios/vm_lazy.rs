@@ -18,7 +18,7 @@ pub(super) const ALL: &[Scenario] = &[
     // File 0 is mapped to read and reclaimed without a flush. CPU 0 maps file 1 over it; CPU 1 must not read
     // file 0 any more once the call has returned.
     Scenario::over_vm("vm-luf-map-fixed")
-        .about("reclaimed lazily, another file mapped over it")
+        .about("another file is mapped over a lazily reclaimed page")
         .bugs(&["L1"])
         .finds(&["VmIgnoresMarker", "VmRewritesDeferredEntry"])
         .must(Every, &[Engine(FlushesDeferred), Machine(CallReturned)])
@@ -42,7 +42,7 @@ pub(super) const ALL: &[Scenario] = &[
     // A file page is mapped to read and reclaimed without a flush. CPU 0 writes the file; CPU 1 must read what
     // was written once the call has returned.
     Scenario::over_vm("vm-luf-file-write")
-        .about("reclaimed lazily, the file written")
+        .about("the file of a lazily reclaimed page is written")
         .bugs(&["L2"])
         .finds(&["VmRefillsDeferredSlot"])
         .must(Every, &[Engine(FlushesDeferred), Machine(FrameReinstated)])
@@ -54,7 +54,7 @@ pub(super) const ALL: &[Scenario] = &[
     // One file is mapped to read at page 0 and to write at page 1. Page 0 is reclaimed without a flush; CPU 0
     // writes through page 1; CPU 1 must not read old bytes at page 0.
     Scenario::over_vm("vm-luf-shared-write")
-        .about("reclaimed lazily, written through another mapping")
+        .about("a lazily reclaimed page is written through another mapping")
         .bugs(&["L3"])
         .finds(&["VmRefillsDeferredSlot"])
         .must(Every, &[Engine(FlushesDeferred), Machine(FrameReinstated)])
@@ -75,7 +75,7 @@ pub(super) const ALL: &[Scenario] = &[
     // A file page is mapped to read and reclaimed without a flush. CPU 0 needs its frame for a page of its own;
     // CPU 1 must not read that through the old entry.
     Scenario::over_vm("vm-luf-kernel-reuse")
-        .about("reclaimed lazily, the frame reused")
+        .about("the frame of a lazily reclaimed page is reused")
         .bugs(&["L4"])
         .must(Every, &[Engine(FlushesDeferred), Engine(FlushedForReuse)])
         .must(Every, &[Machine(FrameReused)])
@@ -97,7 +97,7 @@ pub(super) const ALL: &[Scenario] = &[
     // A file page is moved to another node without a flush: page 0 may still be read at its old place. CPU 0
     // writes the file; CPU 1 must read what was written once the call has returned.
     Scenario::over_vm("vm-shadow-write")
-        .about("moved lazily, the file written")
+        .about("the file of a lazily moved page is written")
         .bugs(&["L2", "L3"])
         .finds(&["VmWritesShadowedPage"])
         .must(
@@ -113,7 +113,7 @@ pub(super) const ALL: &[Scenario] = &[
     // still be read at the place between. CPU 0 writes the file; CPU 1 must read what was written once the call has
     // returned.
     Scenario::over_vm("vm-shadow-twice")
-        .about("moved lazily twice, the file written")
+        .about("the file of a page that was moved lazily twice is written")
         .must(
             Every,
             &[Engine(FlushesDeferred), Engine(FlushedInBackground)],
@@ -136,7 +136,7 @@ pub(super) const ALL: &[Scenario] = &[
     // A file page is moved to another node without a flush; CPU 0 faults on it, which writes the emptied entry
     // again with another frame; CPU 1 reads; then CPU 0 unmaps it.
     Scenario::over_vm("vm-shadow-fault")
-        .about("moved lazily, the entry written again")
+        .about("the entry of a lazily moved page is written again")
         .bugs(&["L1"])
         .finds(&["VmWritesShadowedPage"])
         .must(Every, &[Engine(FlushesDeferred), Engine(FlushedForRefill)])
@@ -181,7 +181,7 @@ pub(super) const ALL: &[Scenario] = &[
     // A file page was reclaimed without a flush. CPU 0 wants it back, CPU 1 needs its frame; CPU 2 reads
     // through the old entry.
     Scenario::over_vm("vm-reinstate-flush_before_reuse")
-        .about("reinstate against reuse")
+        .about("reinstating a frame against reusing it")
         .must(Every, &[Engine(FlushesDeferred), Machine(FrameReinstated)])
         .must(Every, &[Engine(FlushedForReuse)])
         .with_memory([7, 0])

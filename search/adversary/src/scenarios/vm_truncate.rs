@@ -106,7 +106,7 @@ pub(super) const ALL: &[Scenario] = &[
     // reclaims it, this time at once, and gets its frame for something else; CPU 1 reads through the entry that was
     // left behind the first time.
     Scenario::over_vm("vm-reclaim-reinstated")
-        .about("reclaimed lazily, back, and reclaimed at once")
+        .about("a lazily reclaimed page is reinstated and then reclaimed with a flush")
         .must(Every, &[Engine(FlushesDeferred), Machine(FrameReinstated)])
         .must(Every, &[Machine(FrameReused)])
         .vm_start(clean_file_and_memory)
@@ -148,16 +148,16 @@ pub(super) const ALL: &[Scenario] = &[
     // A file page was reclaimed without a flush. CPU 0 truncates the file; once that has returned, CPU 1 may not read
     // the page through the entry that was left behind.
     Scenario::over_vm("vm-truncate-stale")
-        .about("truncation of what was reclaimed lazily")
+        .about("truncation of a lazily reclaimed page")
         .must(Every, &[Engine(FlushesDeferred), Machine(FrameReinstated)])
         .vm_start(clean_file)
         .vm_start_1(|k| k.page_out(0, 1))
         .vm_cpu(truncate)
         .vm_cpu(read_late),
-    // The same, but the page came back into the cache meanwhile. A reinstate by a call maps the page nowhere, and says
-    // nothing of the entry that was left behind.
+    // The same, but the page was reinstated in the cache meanwhile. A call that reinstates a page maps it nowhere, so
+    // the stale entry is still in use.
     Scenario::over_vm("vm-truncate-reinstated")
-        .about("truncation of what came back")
+        .about("truncation of a reinstated page")
         .must(Every, &[Engine(FlushesDeferred), Machine(FrameReinstated)])
         .vm_start(clean_file)
         .vm_start_1(|k| {
@@ -168,7 +168,7 @@ pub(super) const ALL: &[Scenario] = &[
         .vm_cpu(read_late),
     // The same, but the page was moved without a flush, and may be read where it was before.
     Scenario::over_vm("vm-truncate-shadow")
-        .about("truncation of what was moved lazily")
+        .about("truncation of a lazily moved page")
         .finds(&["VmTruncatesShadowed"])
         .must(Every, &[Engine(FlushesDeferred)])
         .with_memory([12, 4])
@@ -206,7 +206,7 @@ pub(super) const ALL: &[Scenario] = &[
     // A page of a file was reclaimed without a flush; its frame has become a page of another file, and was reclaimed
     // without a flush again. CPU 0 reads the first file.
     Scenario::over_vm("vm-reinstate-other")
-        .about("reinstate of what has become another file's page")
+        .about("reinstating a frame that has become another file's page")
         .finds(&["VmReinstatesOtherPage"])
         .must(Every, &[Engine(FlushesDeferred), Machine(FrameReused)])
         .with_memory([7, 0])
@@ -231,7 +231,7 @@ pub(super) const ALL: &[Scenario] = &[
     // A file page was reclaimed without a flush. CPU 0 moves the area that it was in; once that has returned, CPU 1
     // may not read the page at its old place.
     Scenario::over_vm("vm-lazy-reclaim-remap")
-        .about("remap of what was reclaimed lazily")
+        .about("remap of a lazily reclaimed page")
         .finds(&["VmLiftsMarker"])
         .must(Every, &[Engine(FlushesDeferred), Machine(CallReturned)])
         .vm_start(clean_file)
@@ -247,9 +247,9 @@ pub(super) const ALL: &[Scenario] = &[
             k.wait_for(0);
             k.read(0);
         }),
-    // As in `vm-reclaim-reinstated`, but CPU 0 moves the page to another node in place of reclaiming it.
+    // As in `vm-reclaim-reinstated`, but CPU 0 moves the page to another node instead of reclaiming it.
     Scenario::over_vm("vm-migrate-reinstated")
-        .about("reclaimed lazily, back, and moved")
+        .about("a lazily reclaimed page is reinstated and then moved")
         .finds(&["VmMigratesPastMarker"])
         .must(Every, &[Engine(FlushesDeferred), Machine(FrameReinstated)])
         .must(Every, &[Machine(FrameReused)])
@@ -287,7 +287,7 @@ pub(super) const ALL: &[Scenario] = &[
     // A page was moved into a frame that had been zeroed ahead. CPU 0 gives the page up, and takes memory that must be
     // zero; CPU 1 takes some, too.
     Scenario::over_vm("vm-zero-move")
-        .about("a page that was moved into zeros is given up")
+        .about("a page that was moved into a zeroed frame is freed")
         .finds(&["VmMovesIntoZeros"])
         .must(Every, &[Machine(FrameReused)])
         .with_memory([12, 4])
@@ -319,7 +319,7 @@ pub(super) const ALL: &[Scenario] = &[
     // The same, but CPU 1 writes a page that goes: neither is the file longer than what was written to it, nor is that
     // lost.
     Scenario::over_vm("vm-truncate-rewrite")
-        .about("truncation against a write to a page that goes")
+        .about("truncation against a write to a page that it removes")
         .finds(&["VmLengthensUnlocked"])
         .must(Every, &[Machine(FrameReused)])
         .then(|k| {
@@ -437,7 +437,7 @@ pub(super) const ALL: &[Scenario] = &[
     // reused, used, freed, and read back for the same page by CPU 1: what CPU 0 gives up after its flush is the old
     // mapping.
     Scenario::over_vm("vm-discard-release")
-        .about("discard of a marker against the frame's next life")
+        .about("discard of a marker while the frame is reused")
         .finds(&["VmUnlistsNextLife"])
         .must(Every, &[Machine(CallReturned)])
         // So few that the frame that was freed last is used again.
