@@ -1,22 +1,24 @@
-//! Tags that mean the same on every CPU (S2): Arm ASIDs, x86 PCIDs where invalidations are broadcast.
+//! System-wide tags (S2): Arm ASIDs, and x86 PCIDs if invalidations are broadcast.
 //!
-//! A broadcast names a tag, so a tag must name one space wherever it runs. Tags are dealt in turn; when they
-//! run out, a new *tag generation* begins: every CPU must flush all its entries before it loads a tag of the
-//! new generation, and the tags that CPUs are running on at that moment are set aside for their owners.
+//! A broadcast names a tag, so a tag must name the same space on every CPU. Tags are dealt in turn. When they run out,
+//! a new *tag generation* begins: every CPU must flush all its entries before it loads a tag of the new generation, and
+//! the tags that CPUs are running on at that moment are set aside for their owners.
 //!
-//! A CPU that switches has a moment in which it is counted under the new tag and still has the old root loaded. Tags
-//! may run out in that moment: then the old space gets no other tag before that CPU has left its root. Otherwise a
-//! broadcast under the other tag would miss the CPU's walker, which still follows freed tables under the old one (C6).
+//! A CPU that switches is for a moment counted under the new tag while it still has the old root loaded. If tags run
+//! out in that moment, the old space gets no other tag before that CPU has left its root. Otherwise a broadcast under
+//! the other tag would miss the CPU's walker, which still follows freed tables under the old one (C6).
 //!
 //! # Orderings
 //!
 //! Tags are dealt under a lock, and a CPU that takes it sees the tag generation. Outside of the lock all accesses are
-//! relaxed but those that say what a CPU is leaving, for two reasons. A CPU that keeps its tag and a rollover that
-//! takes the tag away both *modify* `active`: either the rollover comes first, the CPU finds 0 and takes the lock, or
-//! it comes later and sets aside the very word that the CPU has put there; one word has one order, whatever the
-//! ordering. And a CPU that is about to walk under a new tag and an initiator that has cleared an entry both execute a
-//! fence of the machine ([`Hardware::fence`]): the first writes the tag, fences, walks; the second clears the entry,
-//! fences, reads the tag.
+//! relaxed, except those of `leaving`, for two reasons:
+//!
+//! * A CPU that keeps its tag and a rollover that takes the tag away both *modify* `active`. If the rollover comes
+//!   first, the CPU finds 0 and takes the lock. If it comes later, it sets aside the very word that the CPU has
+//!   written. All modifications of one word have one order, even relaxed ones.
+//! * A CPU that is about to walk under a new tag and an initiator that has cleared an entry both execute a fence of the
+//!   machine ([`Hardware::fence`]). The first writes the tag, fences, walks. The second clears the entry, fences, reads
+//!   the tag.
 
 use crate::hardware::{Hardware, Invalidate, Tag};
 use crate::word::Word;
@@ -29,7 +31,7 @@ fn tag_of(word: u64) -> Tag {
     Tag(word as u16)
 }
 
-/// The tag of an address space, as it was dealt last.
+/// The tag that an address space was last dealt.
 pub(crate) struct SpaceTag<W> {
     /// A tag word; 0 before the first load.
     word: W,
@@ -40,7 +42,7 @@ impl<W: Word> SpaceTag<W> {
         SpaceTag { word: W::new(0) }
     }
 
-    /// The tag, `None` if the space has never been loaded.
+    /// Returns the tag, or `None` if the space has never been loaded.
     pub(crate) fn dealt(&self) -> Option<Tag> {
         match self.word.load(Relaxed) {
             0 => None,
@@ -56,13 +58,13 @@ impl<W: Word> SpaceTag<W> {
 /// The tag that one CPU runs under.
 #[repr(align(64))]
 pub(crate) struct RunningTag<W> {
-    /// The tag word that runs here; 0 after a rollover, until the CPU switches again.
+    /// The tag word in use here; 0 after a rollover, until the CPU switches again.
     active: W,
-    /// The tag word that ran here when the last rollover happened.
+    /// The tag word that was in use here at the last rollover.
     reserved: W,
-    /// The tag word of the root that is still loaded here, while another one is about to be; otherwise 0.
+    /// The tag word of the root that is still loaded here while another is about to be loaded; otherwise 0.
     leaving: W,
-    /// All entries must go before another tag is loaded.
+    /// Set if all entries must be flushed before another tag is loaded.
     flush_pending: W,
 }
 
@@ -76,16 +78,16 @@ impl<W: Word> RunningTag<W> {
         }
     }
 
-    /// No tag of this CPU is in use any more: it goes offline and drops all entries.
+    /// Notes that the CPU uses no tag any more: it goes offline and drops all entries.
     pub(crate) fn forget(&self) {
-        // No lock: a rollover that happens meanwhile leaves the same behind, and no other CPU reads it.
+        // No lock: a rollover that happens meanwhile leaves the same values, and no other CPU reads them.
         self.active.store(0, Relaxed);
         // A tag set aside stays so until the next rollover: its owner may have been given it
         // for this tag generation, and it must not be dealt a second time.
         self.flush_pending.store(1, Relaxed);
     }
 
-    /// The root that was loaded before the tag was taken is loaded no more.
+    /// Notes that the root that was loaded before the tag was taken is no longer loaded.
     #[inline]
     pub(crate) fn has_left(&self) {
         // Relaxed: no walk below the old root comes after the load of the new one, and that load came before.
@@ -105,9 +107,9 @@ impl<W: Word> RunningTag<W> {
     }
 }
 
-/// The tags that all CPUs run under.
+/// The running tags of all CPUs.
 pub(crate) trait RunningTags<W> {
-    /// All of them, in the order of the CPUs.
+    /// Returns all of them, in the order of the CPUs.
     fn all<'t>(&'t self) -> impl Iterator<Item = &'t RunningTag<W>>
     where
         W: 't;
@@ -126,7 +128,8 @@ pub(crate) struct GlobalTags<W> {
 }
 
 impl<W: Word> GlobalTags<W> {
-    /// There are more tags than CPUs: [`Features::check`](crate::Features::check).
+    /// Makes a dealer of the tags up to `highest`. There are more tags than CPUs: see
+    /// [`Features::check`](crate::Features::check).
     pub(crate) fn new(highest: u16) -> Self {
         GlobalTags {
             lock: W::new(0),
@@ -136,8 +139,8 @@ impl<W: Word> GlobalTags<W> {
         }
     }
 
-    /// The tag to load a space under on the calling CPU, which runs under `mine`, and whether tags had run
-    /// out. Interrupts are masked. Once the root is loaded comes [`RunningTag::has_left`].
+    /// Returns the tag under which the calling CPU, which runs under `mine`, loads a space, and whether tags had run
+    /// out. Interrupts are masked. [`RunningTag::has_left`] follows once the root is loaded.
     pub(crate) fn acquire<H: Hardware<Word = W>>(
         &self,
         hw: &H,
@@ -151,7 +154,7 @@ impl<W: Word> GlobalTags<W> {
         // A rollover that comes later finds the new word in `active` and sets it aside.
         if word >> TAG_BITS == self.generation.load(Relaxed) && active != 0 {
             mine.leaving.store(active, Relaxed);
-            // Release pairs with `roll_over`: the next tag generation begins with what this CPU is leaving.
+            // Release pairs with `roll_over`: the next tag generation sees the tag that this CPU is leaving.
             // Lost without it: a tag rollover while a CPU changes its root.
             let taken = (mine.active).compare_exchange(active, word, Release, Relaxed);
             if taken.is_ok() {
@@ -159,15 +162,14 @@ impl<W: Word> GlobalTags<W> {
             }
             mine.leaving.store(0, Relaxed);
         }
-        // Acquire pairs with the unlock in `acquire`: the dealer's words are as the last CPU that dealt left
-        // them.
+        // Acquire pairs with the unlock in `acquire`: the dealer's words are as the last dealing CPU left them.
         // Lost without it: two CPUs need tags.
         while self.lock.compare_exchange(0, 1, Acquire, Relaxed).is_err() {
             hw.relax();
         }
         let mut word = space.word.load(Relaxed);
         let mut rolled_over = false;
-        // A rollover has taken what ran here, and set it aside.
+        // A rollover has taken the tag that was in use here, and set it aside.
         let loaded = match mine.active.load(Relaxed) {
             0 => mine.reserved.load(Relaxed),
             word => word,
@@ -176,13 +178,14 @@ impl<W: Word> GlobalTags<W> {
             (word, rolled_over) = self.deal(hw, word, running);
             space.word.store(word, Relaxed);
         }
-        // Entries of the last tag generation go before a tag of this one is loaded. [mutant RolloverSkipsFlush]
+        // Entries of the last tag generation are flushed before a tag of this one is loaded. [mutant
+        // RolloverSkipsFlush]
         if mine.flush_pending.swap(0, Relaxed) != 0 {
             hw.invalidate(Invalidate::All);
         }
         mine.leaving.store(loaded, Relaxed);
         mine.active.store(word, Relaxed);
-        // Release pairs with the lock in `acquire`: the next CPU finds what was dealt, and deals it to no
+        // Release pairs with the lock in `acquire`: the next CPU sees the tags that were dealt, and deals them to no
         // other space.
         // Lost without it: two CPUs need tags.
         self.lock.store(0, Release);
@@ -221,10 +224,9 @@ impl<W: Word> GlobalTags<W> {
         if old != 0 && keep_reserved(old, kept, running) {
             return Some(kept);
         }
-        // A CPU that is between two roots still walks below the one that it had, under that space's last tag. It holds
-        // no lock and takes no interrupt there, so this is short.
-        // Only the tag counts: a generation that kept it for the space said nothing of it there.
-        // [mutant RolloverForgetsLeaving]
+        // A CPU between two roots still walks below its old one, under that space's last tag. It holds no lock and
+        // takes no interrupt there, so the wait is short. Only the tag is compared: a generation that kept it for the
+        // space did not update the word there. [mutant RolloverForgetsLeaving]
         let is_left = |cpu: &RunningTag<W>| {
             let leaving = cpu.leaving.load(Relaxed);
             leaving != 0 && tag_of(leaving) == tag_of(old)
@@ -245,7 +247,7 @@ impl<W: Word> GlobalTags<W> {
             let set_aside = running
                 .all()
                 .any(|cpu| u64::from(tag_of(cpu.reserved.load(Relaxed)).0) == next);
-            // A tag that a CPU ran on as tags ran out stays its space's. [mutant RolloverForgetsReserved]
+            // A tag that a CPU ran on when tags ran out stays its space's. [mutant RolloverForgetsReserved]
             if !set_aside {
                 return Some(generation << TAG_BITS | next);
             }
@@ -256,10 +258,9 @@ impl<W: Word> GlobalTags<W> {
     fn roll_over(&self, generation: u64, running: &impl RunningTags<W>) {
         self.generation.store(generation, Relaxed);
         for cpu in running.all() {
-            // A CPU that has not switched since the last rollover still runs on what was set
-            // aside then.
-            // Acquire pairs with `acquire`: if the CPU is about to load what is set aside here, the look at what
-            // it is leaving sees that.
+            // A CPU that has not switched since the last rollover still runs on the tag that was set aside then.
+            // Acquire pairs with `acquire`: if the CPU is about to load the tag set aside here, the later read of
+            // `leaving` sees the tag that it leaves.
             // Lost without it: a tag rollover while a CPU changes its root.
             match cpu.active.swap(0, Acquire) {
                 0 => {}
@@ -271,12 +272,12 @@ impl<W: Word> GlobalTags<W> {
     }
 }
 
-/// If a CPU was running on `old` when the generation began, the space keeps that tag. Every CPU
-/// that set it aside is told the new word, or the tag could be dealt twice later.
+/// Keeps the tag of `old` for its space if a CPU was running on it when the generation began. Writes the new word for
+/// every CPU that set it aside; otherwise the tag could be dealt twice later.
 fn keep_reserved<W: Word>(old: u64, new: u64, running: &impl RunningTags<W>) -> bool {
     let mut found = false;
     for cpu in running.all() {
-        // Every CPU that runs the space: when tags run out again, the space is known by this word, wherever it runs.
+        // Every CPU that runs the space: when tags run out again, the space is found by this word on each of them.
         // [mutants RolloverForgetsReserved, RolloverTellsOneAlone]
         if cpu.reserved.load(Relaxed) == old {
             cpu.reserved.store(new, Relaxed);

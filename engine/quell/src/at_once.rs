@@ -1,14 +1,14 @@
-//! One change of one space, flushed at once: what most calls of a kernel that keeps no batch of its own ask for, and
-//! what most batches of one space come to.
+//! One change of one space, flushed at once. Kernels without batches of their own mostly need this, and most batches of
+//! one space end here.
 //!
 //! The steps are those of [`flush`](crate::flush), in the same order, and every word that other CPUs see is written
-//! there and in the [`inbox`](crate::inbox). What is different is how few instructions they take, because three things
-//! are known: there is one request, it lies in the targets' own lines, and this CPU flushes while the others do (S4).
-//! The rest is what mostly is so, and stands in front: no other CPU has the space loaded, or every one that has is
-//! asked and interrupted; the request is a short range, and this CPU's next step. A policy without S4, a machine that
-//! broadcasts and a space of the kernel's mappings take the general way.
+//! there and in the [`inbox`](crate::inbox). But they take fewer instructions, because three things are known: there is
+//! one request, it lies in the targets' own lines, and this CPU flushes while the others do (S4). The common cases come
+//! first: no other CPU has the space loaded, or every CPU that has is asked and interrupted; the request is a short
+//! range, and this CPU's next step. A policy without S4, a machine that broadcasts and a space of the kernel's mappings
+//! use the general code.
 //!
-//! Tasks that flush everything of one space at the same time may share such flushes: [`coalesced`](crate::joined).
+//! Tasks that flush all of one space at the same time may share such flushes: [`coalesced`](crate::coalesced).
 
 use crate::addr::PageRange;
 use crate::coalesced::CoalescedFlushes;
@@ -32,9 +32,9 @@ impl<H: Hardware> Engine<'_, H> {
     /// the same as one change in a batch of [`Purpose::Call`](crate::Purpose), in fewer steps. An empty range is no
     /// change. May wait for other CPUs.
     ///
-    /// It raises no deferred flush: [`Engine::flush_pending`] does not know of the change before it is flushed. So it
-    /// is called under the lock of the table, or where a later observer that meets the entry hears of the flush in
-    /// another way (Linux's `mm_tlb_flush_pending`), or relies on nothing.
+    /// The space does not count the change as pending, so [`Engine::flush_pending`] does not cover it before it is
+    /// flushed. So call it under the lock of the table, unless later observers of the entry learn of the flush in
+    /// another way (as with Linux's `mm_tlb_flush_pending`) or do not rely on the entry.
     #[inline]
     pub fn flush_at_once(&self, space: &AddressSpace<H>, range: Option<PageRange>, scope: Scope) {
         self.flush_from(self.here(), space, range, scope);
@@ -69,12 +69,13 @@ impl<H: Hardware> Engine<'_, H> {
     /// any CPU uses a translation that the change took away, and no CPU walks the freed tables (C1, C3, C6). May wait
     /// for other CPUs, and for the task that makes the flush.
     ///
-    /// It raises no deferred flush, as [`Engine::flush_at_once`]. Worth it where several threads change one space at
-    /// the same time and more than two CPUs have it loaded; a lone task pays for two words that it writes.
+    /// Like [`Engine::flush_at_once`], it does not count the change as pending. It is worth its cost if several threads
+    /// change one space at the same time and more than two CPUs have it loaded. For a lone task it costs two more
+    /// writes.
     ///
-    /// The CPU that makes the flush is named to [`Hardware::waits_long`] by those that wait for it. So a task must not
-    /// be preempted here by one that shares a flush of the same space; nor may an interrupt handler call it, which may
-    /// have interrupted the one that it would wait for. Both call [`Engine::flush_at_once`].
+    /// Tasks that wait report the CPU that makes the flush to [`Hardware::waits_long`]. A task must not be preempted
+    /// here by one that shares a flush of the same space, and an interrupt handler must not call this: either could
+    /// wait for the task that it interrupted. Both call [`Engine::flush_at_once`] instead.
     ///
     /// # Panics
     /// In debug builds, if this CPU is making a shared flush of this space already: it would wait for itself.
@@ -115,7 +116,7 @@ impl<H: Hardware> Engine<'_, H> {
         let mut turns = 0;
         loop {
             let served = coalesced.served();
-            // Over, not begun: a task that shares a flush waits for its end. [mutant CoalescerSkipsWait]
+            // Finished, not merely begun: a task that shares a flush waits for its end. [mutant CoalescerSkipsWait]
             if served.up_to >= mine {
                 cpu.stats.add(Counter::Coalesced, 1);
                 return;
@@ -136,8 +137,8 @@ impl<H: Hardware> Engine<'_, H> {
         coalesced.end(before);
     }
 
-    /// Flushes on this CPU (`me`) and others what a batch knows of one space: mostly one range, or everything. The
-    /// batch has asked whether it may wait.
+    /// Flushes a batch's request for one space on this CPU (`me`) and others: mostly one range, or everything. The
+    /// batch has checked that it may wait.
     #[inline(never)]
     pub(crate) fn flush_one(&self, me: CpuId, space: &AddressSpace<H>, request: &Request) {
         match request.lone() {
@@ -174,7 +175,8 @@ impl<H: Hardware> Engine<'_, H> {
         self.flush_told(cpu, space, packed, scope, told);
     }
 
-    /// Flushes what devices were told of: a packed range, by its strides unless these are too many, or everything.
+    /// Flushes a request that was already sent to devices: a packed range, by its strides unless these are too many, or
+    /// everything.
     #[inline(always)]
     fn flush_told(
         &self,
@@ -193,7 +195,7 @@ impl<H: Hardware> Engine<'_, H> {
         };
         cpu.stats.add(Counter::Requested, 1);
         let generation = self.take_generation(space);
-        // A CPU that loads the space later finds the generation.
+        // A CPU that loads the space later finds the new generation.
         if space.is_loaded_only_on(cpu.seat(), self.count) {
             cpu.stats.add(Counter::SkippedNoTarget, 1);
             let were_on = self.hw.mask_interrupts();
@@ -207,7 +209,7 @@ impl<H: Hardware> Engine<'_, H> {
         }
     }
 
-    /// Does this CPU's part of a flush without a batch. Interrupts are masked.
+    /// Makes this CPU's part of a flush without a batch. Interrupts are masked.
     #[inline(always)]
     fn flush_mine(
         &self,
@@ -230,7 +232,7 @@ impl<H: Hardware> Engine<'_, H> {
         }
     }
 
-    /// Does this CPU's part where the request is not its next step.
+    /// Makes this CPU's part if the request is not its next step.
     #[cold]
     fn flush_mine_anyhow(
         &self,
@@ -244,7 +246,7 @@ impl<H: Hardware> Engine<'_, H> {
         self.flush_here(cpu, &FlushInfo::of(space, generation, &request));
     }
 
-    /// Flushes without a batch, on this CPU and on those others that must be asked.
+    /// Flushes without a batch, on this CPU and on all others that must be asked.
     #[inline(never)]
     fn flush_beside(
         &self,
@@ -269,8 +271,7 @@ impl<H: Hardware> Engine<'_, H> {
         self.wait_inlined(me, cpu, &shootdown, scope, false);
     }
 
-    /// Posts a request, which lies in the targets' own lines, to those of the targets that must be asked, and takes the
-    /// others out.
+    /// Posts a request to those of the targets that must be asked, in their own lines, and removes the others.
     #[inline(always)]
     fn post_to_all(
         &self,
@@ -284,7 +285,7 @@ impl<H: Hardware> Engine<'_, H> {
             marks: Marks::NONE,
             concern,
         };
-        // Mostly all of them are asked, and interrupted.
+        // Mostly all of them are asked and interrupted.
         let Shootdown {
             targets,
             interrupts,

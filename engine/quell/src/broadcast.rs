@@ -1,12 +1,11 @@
-//! Flushing where the machine reaches every CPU by itself: Arm's `TLBI … IS`, x86's INVLPGB.
+//! Flushes on machines that broadcast invalidations: Arm's `TLBI … IS`, x86's INVLPGB.
 //!
-//! A broadcast names a system-wide tag, or none on machines without tags. It is sent at once and is complete
-//! only when *the CPU that sent it* has waited for completion; another CPU's wait does not complete it. So
-//! reclaim sends as it goes and waits once, and a batch that was carried to another CPU sends everything again.
+//! A broadcast names a system-wide tag, or none on machines without tags. It is sent at once and is complete only when
+//! *the CPU that sent it* has waited for completion; another CPU's wait does not complete it. So reclaim sends
+//! immediately and waits once, and a batch that was carried to another CPU sends everything again.
 //!
-//! The tag is read after a fence that made the table stores visible to all walkers. Then a rollover of tags
-//! either happened before, and the new tag is seen; or it comes later, and then a CPU that runs the space under
-//! a new tag walks tables that were changed already.
+//! The tag is read after a fence that made the table stores visible to all walkers. If a rollover of tags happened
+//! before, the new tag is seen. If it comes later, a CPU that runs the space under a new tag walks the changed tables.
 
 use crate::cpu_set::CpuId;
 use crate::engine::Engine;
@@ -17,7 +16,7 @@ use crate::space::AddressSpace;
 use crate::stats::Counter;
 
 impl<H: Hardware> Engine<'_, H> {
-    /// [`Engine::flush`] on such a machine.
+    /// Flushes like [`Engine::flush`], on a machine that broadcasts.
     pub(crate) fn broadcast_flush<'s>(
         &self,
         requests: impl Iterator<Item = (&'s AddressSpace<H>, &'s Request)>,
@@ -41,7 +40,7 @@ impl<H: Hardware> Engine<'_, H> {
         }
     }
 
-    /// Sends the broadcasts of one change now; [`Engine::complete`] is still to come.
+    /// Sends the broadcasts of one change now. [`Engine::complete`] must follow.
     pub(crate) fn broadcast_early(&self, me: CpuId, space: &AddressSpace<H>, request: &Request) {
         self.fence_before_tag();
         self.count(me, Counter::Requested, 1);
@@ -52,7 +51,7 @@ impl<H: Hardware> Engine<'_, H> {
         }
     }
 
-    /// Flushes everything on every CPU, and with `kernel` the global entries as well.
+    /// Flushes everything on every CPU. If `kernel` is set, also flushes global entries.
     pub(crate) fn broadcast_everything(&self, me: CpuId, kernel: bool) {
         self.fence_before_tag();
         self.count(me, Counter::Broadcasts, 1);
@@ -64,8 +63,7 @@ impl<H: Hardware> Engine<'_, H> {
         self.complete(me);
     }
 
-    /// Starts the broadcasts of a request for the kernel's mappings, which have no tag of their own; whether there
-    /// were any.
+    /// Starts the broadcasts of a request for the kernel's mappings, which have no tag. Returns whether there were any.
     #[cold]
     fn broadcast_kernel(&self, me: CpuId, request: &Request) -> bool {
         match request {
@@ -85,7 +83,7 @@ impl<H: Hardware> Engine<'_, H> {
         true
     }
 
-    /// Flushes all of a space that no CPU has loaded any more.
+    /// Flushes all of a space that no CPU has loaded any more, on every CPU.
     pub(crate) fn broadcast_retired(&self, me: CpuId, space: &AddressSpace<H>) {
         self.fence_before_tag();
         if let Some(tag) = self.broadcast_tag(space)
@@ -95,7 +93,7 @@ impl<H: Hardware> Engine<'_, H> {
         }
     }
 
-    /// Waits for this CPU's broadcasts.
+    /// Waits until this CPU's broadcasts are complete.
     pub(crate) fn complete(&self, me: CpuId) {
         self.count(me, Counter::Barriers, 1);
         if let Some(broadcasts) = self.broadcasts() {
@@ -103,7 +101,7 @@ impl<H: Hardware> Engine<'_, H> {
         }
     }
 
-    /// Makes the table stores so far visible to every walker before a tag is read.
+    /// Makes earlier table stores visible to every walker before a tag is read.
     fn fence_before_tag(&self) {
         // Fence pairs with `asid::acquire`: the cleared entry is visible to every walker before the tag is
         // read, so a CPU that loads the space under a newer tag walks the new tables.
@@ -111,17 +109,17 @@ impl<H: Hardware> Engine<'_, H> {
         self.hw.fence();
     }
 
-    /// The tag to broadcast invalidations of `space` under, `None` if it has never been loaded. On machines
-    /// without tags every CPU may have it loaded under none.
+    /// Returns the tag for broadcasts of `space`, or `None` if it has never been loaded. On machines without tags,
+    /// returns the kernel's tag: any CPU may have the space loaded.
     fn broadcast_tag(&self, space: &AddressSpace<H>) -> Option<Tag> {
-        // Where entries have no tags, there is none to look up. [mutant UntaggedUnflushed]
+        // Without tags there is none to look up. [mutant UntaggedUnflushed]
         if self.features.tagging == Tagging::None {
             return Some(Tag::KERNEL);
         }
         space.tag.dealt()
     }
 
-    /// Starts the broadcasts of a request; whether there were any.
+    /// Starts the broadcasts of a request. Returns whether there were any.
     fn broadcast(&self, me: CpuId, tag: Tag, request: &Request) -> bool {
         match request {
             Request::Empty => return false,

@@ -1,38 +1,38 @@
-//! What a CPU is doing, and which CPUs are interrupted.
+//! The activity of a CPU, and the decision which CPUs are interrupted.
 //!
-//! Each CPU says in one word whether it runs user code, keeps a root without using it, or has none. Only that CPU
-//! writes the word, with one exception ([`Activity::UserDeferring`]). Initiators read it: [`CpuState::must_be_asked`]
-//! alone decides whether a CPU that has a space loaded may hold translations of it that no other event will flush, and
-//! so must be interrupted. Flushes, the retirement of a space and payments of what lazy unmap defers all ask it.
+//! Each CPU publishes in one word whether it runs user code, keeps a root without using it, or has none. Only that CPU
+//! writes the word, with one exception ([`Activity::UserDeferring`]). Initiators read it. [`CpuState::must_be_asked`]
+//! alone decides whether a CPU that has a space loaded must be interrupted: it must if it may hold translations that no
+//! other event will flush. Flushes, retirements and deferred flushes all call it.
 //!
-//! The CPU answers its own half of the question as it loads a space or comes back to it: by generation and deferred
-//! flush, in [`switch`](crate::switch).
+//! The CPU does its own half when it loads a space or resumes it: it compares the generation and the stamp, in
+//! [`switch`](crate::switch).
 
 use crate::hardware::{Hardware, Scope, Tag};
 use crate::space::SpaceId;
 use crate::word::Word;
 use core::sync::atomic::Ordering::{Acquire, Relaxed, Release, SeqCst};
 
-/// The use that a CPU makes of the root that it has loaded.
+/// A CPU's use of its loaded root.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(u64)]
 pub(crate) enum Activity {
     /// It runs, or is about to run, user code of the space that it has loaded.
     Running = 0,
-    /// It is idle or runs a kernel thread; a root is loaded, its user half is not used.
+    /// It is idle or runs a kernel thread. A root is loaded, but its user half is not used.
     Lazy = 1,
     /// It has no user root loaded.
     Detached = 2,
-    /// It comes back to the space that it kept lazily. To others that is [`Activity::Running`]; NMI handlers may
-    /// not access user memory yet, because this TLB may still hold entries that all other CPUs have flushed.
+    /// It resumes the space that it kept lazily. For other CPUs this equals [`Activity::Running`]. NMI handlers may not
+    /// access user memory yet, because this TLB may still hold entries that all other CPUs have flushed.
     Waking = 3,
-    /// It runs a program and is not to be disturbed: it uses its user translations, but no mapping of the kernel before
-    /// it has entered the kernel ([`CpuState::enter_kernel`]).
+    /// It runs a program and should not be interrupted. It uses its user translations, but no kernel mapping before it
+    /// has entered the kernel ([`CpuState::enter_kernel`]).
     User = 4,
     /// It runs such a program, and an initiator has left a flush of the kernel's mappings to its entry. The only state
-    /// that others write.
+    /// that other CPUs write.
     UserDeferring = 5,
-    /// It has entered the kernel, and flushes first.
+    /// It has entered the kernel and is about to flush.
     Entering = 6,
 }
 
@@ -50,14 +50,14 @@ impl Activity {
     }
 }
 
-/// Which space a CPU has loaded, as it sees it itself.
+/// The space that a CPU has loaded, as the CPU itself sees it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Loaded {
-    /// It takes no part in the protocol: no initiator asks it, so it may load nothing.
+    /// It does not take part in the protocol: no initiator asks it, so it may load no space.
     Offline,
     /// None.
     Nothing,
-    /// It is between two spaces: neither may be accessed.
+    /// It is between two spaces, neither of which may be accessed.
     Switching,
     /// This one, used or kept lazily.
     Space(SpaceId),
@@ -67,26 +67,26 @@ const NOTHING: u64 = 0;
 const SWITCHING: u64 = u64::MAX;
 const OFFLINE: u64 = u64::MAX - 1;
 
-/// The property that an initiator needs of every CPU.
+/// The property that an initiator requires of every CPU.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Concern {
-    /// That no translation is used which this flush covers.
+    /// No use of a translation that this flush covers.
     Flush(Scope),
-    /// That no walker reads the tables of a space that dies.
+    /// No walker in the tables of a space that is being retired.
     Retirement,
-    /// That no translation is used whose flush is deferred as of this stamp.
+    /// No use of a translation whose flush is deferred as of this stamp.
     Deferral(u64),
-    /// That no translation of the kernel's half is used which this flush covers.
+    /// No use of a translation of the kernel's half that this flush covers.
     Kernel,
-    /// That no translation of the kernel's half is used whose flush is deferred as of this stamp.
+    /// No use of a translation of the kernel's half whose flush is deferred as of this stamp.
     KernelDeferral(u64),
-    /// That nothing is executed which was fetched before.
+    /// No execution of instructions that were fetched before.
     Text,
 }
 
 impl Concern {
-    /// Of a flush: if the `kernel`'s mappings are among what it covers, every CPU that is online is concerned, and that
-    /// includes those that a user's mappings of this scope concern.
+    /// Returns the concern of a flush. If it covers `kernel` mappings, it concerns every online CPU, which includes
+    /// those that user mappings of this scope concern.
     #[inline]
     pub(crate) fn of_flush(scope: Scope, kernel: bool) -> Self {
         if kernel {
@@ -97,14 +97,14 @@ impl Concern {
     }
 }
 
-/// Whether a CPU that has the space loaded must be asked to flush, or why not.
+/// Whether a CPU that has the space loaded must be asked to flush, and why not.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Asked {
-    /// It must.
+    /// It must be asked.
     Must,
-    /// It uses nothing now, and compares generations and deferred flushes before it does again.
+    /// It uses no translation now, and compares generations and stamps before it does again.
     Lazy,
-    /// It has left its root, and compares as it loads the next one.
+    /// It has left its root, and compares when it loads the next one.
     Detached,
     /// It has flushed since the deferred flush was taken.
     Flushed,
@@ -115,28 +115,28 @@ pub(crate) enum Asked {
 pub(crate) enum Entry {
     /// No flush was left to it.
     Flushed,
-    /// It must flush the kernel's mappings, and say so with [`CpuState::has_entered`].
+    /// It must flush the kernel's mappings, and then call [`CpuState::has_entered`].
     Deferring,
     /// An NMI, in the middle of such an entry.
     Nested,
 }
 
-/// The state of a CPU by which initiators decide whether to interrupt it. Written by it alone, rarely; but see
+/// The state by which initiators decide whether to interrupt a CPU. Only that CPU writes it, rarely; but see
 /// [`Activity::UserDeferring`].
 #[repr(align(64))]
 struct Published<W> {
     /// An [`Activity`].
     activity: W,
-    /// The flush clock as it was before the tag that is loaded was last flushed whole.
+    /// The time of the flush clock before the whole loaded tag was last flushed.
     flushed_at: W,
-    /// The flush clock as it was before the CPU last flushed everything, global entries included.
+    /// The time of the flush clock before the CPU last flushed everything, global entries included.
     all_flushed_at: W,
 }
 
-/// The state that only the CPU itself looks at.
+/// The state that only the CPU itself reads.
 #[repr(align(64))]
 struct Private<W> {
-    /// The id of the space that is loaded; [`NOTHING`], [`SWITCHING`] or [`OFFLINE`].
+    /// The id of the loaded space, or [`NOTHING`], [`SWITCHING`] or [`OFFLINE`].
     space: W,
     /// The tag that it is loaded under.
     tag: W,
@@ -154,7 +154,7 @@ pub(crate) struct CpuState<W> {
 }
 
 impl<W: Word> CpuState<W> {
-    /// Of a CPU that is offline.
+    /// Makes the state of an offline CPU.
     pub(crate) fn new() -> Self {
         CpuState {
             published: Published {
@@ -171,8 +171,8 @@ impl<W: Word> CpuState<W> {
         }
     }
 
-    /// Whether this CPU, which was found among those that have a space loaded, must be asked to flush, or
-    /// why not. Asked by others, after they have changed what the CPU compares: the generation, or the deferred flush.
+    /// Returns whether this CPU, found among those that have a space loaded, must be asked to flush, and why not. Other
+    /// CPUs call it after they have changed the generation or the stamp that this CPU compares.
     #[inline]
     pub(crate) fn must_be_asked(&self, concern: Concern) -> Asked {
         let published = &self.published;
@@ -191,9 +191,9 @@ impl<W: Word> CpuState<W> {
             // A CPU that is idle, or has left its root, uses the kernel's mappings, too. [mutant KernelSkipsIdle]
             Concern::Text | Concern::Kernel => return Asked::Must,
         };
-        // SeqCst pairs with `declare_running`, `wake`, `go_lazy` and `detach`: the initiator has changed the
-        // generation or the deferred flush before it looks here, so it sees a CPU that is about to run, or that CPU
-        // sees the change. A CPU found idle or without a root has its accesses behind it.
+        // SeqCst pairs with `declare_running`, `wake`, `go_lazy` and `detach`: the initiator has changed the generation
+        // or the stamp before it looks here, so it sees a CPU that is about to run, or that CPU sees the change. If a
+        // CPU is found idle or without a root, its accesses are over.
         // Lost without it: an idle CPU comes back.
         match Activity::of(published.activity.load(SeqCst)) {
             // A lazy CPU uses no translation, but its walker may follow the root: freed tables concern it.
@@ -211,25 +211,25 @@ impl<W: Word> CpuState<W> {
         }
     }
 
-    /// Leaves a flush of the kernel's mappings to the CPU's entry into the kernel, if it runs a program: `false` if it
-    /// must be asked. Asked by others, after they have changed the tables.
+    /// Leaves a flush of the kernel's mappings to the CPU's next entry into the kernel, if it runs a program. Returns
+    /// `false` if it must be asked. Other CPUs call it after they have changed the tables.
     pub(crate) fn leave_to_entry(&self, scope: Scope) -> bool {
         let activity = &self.published.activity;
-        // Relaxed: what is written counts, and it is written only where this is still true.
+        // Relaxed: the value is checked again by the exchange below.
         let mut seen = activity.load(Relaxed);
-        // A program uses no mapping of the kernel, but the CPU's walker may roam in the kernel's half: freed tables
+        // A program uses no mapping of the kernel, but the CPU's walker may read the kernel's half: freed tables
         // concern it. [mutant ProgramLeftForTables]
         while matches!(Activity::of(seen), Activity::User | Activity::UserDeferring)
             && scope == Scope::Leaf
         {
-            // Written also where it says so already: the CPU sees the tables as they were before the last one that
-            // has written.
+            // Written even if the state is "deferring" already: the CPU must see the tables as the last initiator has
+            // left them.
             // Release pairs with `enter_kernel`: the CPU, which flushes next, walks the tables as they are now.
             // Lost without it: a program enters the kernel, whose mappings change.
             match activity.compare_exchange(seen, Activity::UserDeferring as u64, Release, Relaxed)
             {
                 Ok(_) => {
-                    // Acquire pairs with `enter_user`: what the CPU did with the kernel's mappings is over.
+                    // Acquire pairs with `enter_user`: the CPU's accesses through the kernel's mappings are over.
                     // Lost without it: a program is returned to while the kernel's mappings change.
                     W::fence(Acquire);
                     return true;
@@ -240,11 +240,10 @@ impl<W: Word> CpuState<W> {
         false
     }
 
-    /// Whether this CPU, of which an answer was seen, has another space loaded than this one, or none: it has left the
-    /// root then. Asked by others, of a space that no CPU switches to any more.
+    /// Returns whether this CPU, which has answered, has left the root of `space`: it has another space loaded, or
+    /// none. Other CPUs call it, for a space to which no CPU switches any more.
     pub(crate) fn is_elsewhere(&self, space: SpaceId) -> bool {
-        // Relaxed: with its answer came what it had loaded then; what it stores later comes after it has loaded the
-        // root.
+        // Relaxed: its answer published the space loaded then. It stores a later one after it has loaded that root.
         match self.loaded() {
             Loaded::Space(loaded) => loaded != space,
             Loaded::Switching => false,
@@ -259,21 +258,21 @@ impl<W: Word> CpuState<W> {
         flushed_at.load(Acquire) >= stamp
     }
 
-    // The rest is for the CPU itself.
+    // Only the CPU itself calls the rest.
 
-    /// The use that it makes of its root.
+    /// Returns its use of its root.
     #[inline]
     pub(crate) fn activity(&self) -> Activity {
         Activity::of(self.published.activity.load(Relaxed))
     }
 
-    /// Whether it runs the space that it has loaded, and nothing is to be done before.
+    /// Returns whether it runs the space that it has loaded, with nothing left to do before.
     #[inline]
     pub(crate) fn is_running(&self) -> bool {
         self.published.activity.load(Relaxed) == Activity::Running as u64
     }
 
-    /// The space that it has loaded.
+    /// Returns the space that it has loaded.
     #[inline]
     pub(crate) fn loaded(&self) -> Loaded {
         match self.private.space.load(Relaxed) {
@@ -284,25 +283,25 @@ impl<W: Word> CpuState<W> {
         }
     }
 
-    /// Whether it has this space loaded, used or not.
+    /// Returns whether it has this space loaded, used or not.
     #[inline]
     pub(crate) fn has_loaded(&self, space: SpaceId) -> bool {
         self.private.space.load(Relaxed) == space.0
     }
 
-    /// The tag that its space is loaded under.
+    /// Returns the tag under which its space is loaded.
     #[inline]
     pub(crate) fn tag(&self) -> Tag {
         Tag(self.private.tag.load(Relaxed) as u16)
     }
 
-    /// The index of its space's slot.
+    /// Returns the index of its space's slot.
     #[inline]
     pub(crate) fn slot(&self) -> usize {
         self.private.slot.load(Relaxed) as usize
     }
 
-    /// The slot to take over next, of so many.
+    /// Returns the next of the first `slots` slots to take over.
     pub(crate) fn next_victim(&self, slots: usize) -> usize {
         let victim = self.private.victim.load(Relaxed) as usize;
         self.private
@@ -311,20 +310,21 @@ impl<W: Word> CpuState<W> {
         victim
     }
 
-    /// It leaves the old space, to which it still belongs, for a new one. Unless anything is ever deferred (`defers`),
-    /// no CPU asks when it has flushed.
+    /// Begins a switch; the CPU still belongs to the old space. Unless any flush is ever deferred (`defers`), no CPU
+    /// reads the time of its flushes.
     #[inline]
     pub(crate) fn begin_switch(&self, defers: bool) {
         self.private.space.store(SWITCHING, Relaxed);
         if defers {
-            // A payer that finds this CPU in the new space's set must not find the old tag's newer flush time.
+            // A CPU that makes a deferred flush and finds this CPU in the new space's set must not read the old tag's
+            // newer flush time.
             self.published.flushed_at.store(0, Relaxed);
         }
     }
 
-    /// It is in the new space's set and is about to run it.
+    /// Notes that the CPU is in the new space's set and is about to run it.
     pub(crate) fn declare_running(&self) {
-        // No other CPU writes the activity, and an initiator that finds this CPU in the set sees what it was.
+        // No other CPU writes the activity, and an initiator that finds this CPU in the set sees its latest value.
         if !self.is_running() {
             // SeqCst pairs with `must_be_asked`: an initiator sees this CPU run, or this CPU, which reads the
             // generation next, sees the change.
@@ -335,19 +335,20 @@ impl<W: Word> CpuState<W> {
         }
     }
 
-    /// The new space is loaded. Unless anything is ever deferred (`defers`), no CPU asks when it has flushed.
+    /// Ends a switch: the new space is loaded. Unless any flush is ever deferred (`defers`), no CPU reads the time of
+    /// its flushes.
     #[inline]
     pub(crate) fn end_switch(&self, space: SpaceId, flushed_at: u64, defers: bool) {
         self.private.space.store(space.0, Relaxed);
         if !defers {
             return;
         }
-        // Release pairs with `has_flushed_since`: what this CPU did under the tag that it had before is over.
+        // Release pairs with `has_flushed_since`: this CPU's accesses under its former tag are over.
         // Lost without it: a reuse against a CPU that leaves.
         self.published.flushed_at.store(flushed_at, Release);
     }
 
-    /// The new space gets this tag, in this slot.
+    /// Notes the tag and the slot of the new space.
     pub(crate) fn use_tag(&self, tag: Tag, slot: Option<usize>) {
         if let Some(slot) = slot {
             self.private.slot.store(slot as u64, Relaxed);
@@ -355,7 +356,7 @@ impl<W: Word> CpuState<W> {
         self.private.tag.store(tag.0.into(), Relaxed);
     }
 
-    /// It stops to use the root that it keeps.
+    /// Notes that the CPU keeps its root but stops using it.
     pub(crate) fn go_lazy(&self) {
         if self.is_running() {
             // Release pairs with `must_be_asked`: this CPU's accesses are over before it is found idle.
@@ -366,32 +367,32 @@ impl<W: Word> CpuState<W> {
         }
     }
 
-    /// It is about to use the root that it has kept: from here on it is asked. With `unchecked` it has yet to
-    /// catch up, and then says so with [`CpuState::caught_up`].
+    /// Notes that the CPU is about to use the root that it has kept, so it is asked from now on. With `unchecked` it
+    /// has yet to catch up; [`CpuState::caught_up`] follows.
     pub(crate) fn wake(&self, unchecked: bool) {
         let activity = if unchecked {
             Activity::Waking
         } else {
             Activity::Running
         };
-        // SeqCst pairs with `must_be_asked`: an initiator sees this CPU awake, or this CPU, which reads
-        // generation and deferred flush next, sees the change.
+        // SeqCst pairs with `must_be_asked`: an initiator sees this CPU awake, or this CPU, which reads generation and
+        // stamp next, sees the change.
         // Lost without it: an idle CPU comes back.
         self.published.activity.store(activity as u64, SeqCst);
     }
 
-    /// It has caught up with the space that it came back to.
+    /// Notes that the CPU has caught up with the space that it resumed.
     pub(crate) fn caught_up(&self) {
-        // Relaxed: initiators make no difference between the two.
+        // Relaxed: for initiators the two are the same.
         self.published
             .activity
             .store(Activity::Running as u64, Relaxed);
     }
 
-    /// It returns to a program, and wants not to be disturbed.
+    /// Notes that the CPU returns to a program and should not be interrupted.
     pub(crate) fn enter_user(&self) {
         if self.is_running() {
-            // Release pairs with `leave_to_entry`: what this CPU did with the kernel's mappings is over before an
+            // Release pairs with `leave_to_entry`: this CPU's accesses through the kernel's mappings are over before an
             // initiator leaves it alone.
             // Lost without it: a program is returned to while the kernel's mappings change.
             self.published
@@ -400,7 +401,7 @@ impl<W: Word> CpuState<W> {
         }
     }
 
-    /// It enters the kernel, which uses none of the kernel's mappings before it has flushed what was left to it.
+    /// Notes that the CPU enters the kernel. It uses no kernel mapping before it has made the flushes left to it.
     #[inline]
     pub(crate) fn enter_kernel(&self) -> Entry {
         match self.activity() {
@@ -409,32 +410,31 @@ impl<W: Word> CpuState<W> {
             _ => return Entry::Flushed,
         }
         let (user, running) = (Activity::User as u64, Activity::Running as u64);
-        // Relaxed: from here on it is asked, and nothing was left to it.
+        // Relaxed: from here on it is asked, and no flush was left to it.
         let activity = &self.published.activity;
         match activity.compare_exchange(user, running, Relaxed, Relaxed) {
             Ok(_) => Entry::Flushed,
             Err(_) => {
-                // Not a store, which reads nothing: initiators write "deferring" over "deferring", and the last of
-                // them counts. Acquire pairs with `leave_to_entry`: the flush that follows is one of the tables as
-                // they are now. Lost without it: a program that has a deferred flush enters the kernel, whose mappings
-                // change.
+                // Not a store, which reads nothing: initiators write "deferring" over "deferring", and the last of them
+                // counts. Acquire pairs with `leave_to_entry`: the flush that follows covers the tables as they are
+                // now. Lost without it: a program that has a deferred flush enters the kernel, whose mappings change.
                 activity.swap(Activity::Entering as u64, Acquire);
                 Entry::Deferring
             }
         }
     }
 
-    /// It has flushed what was left to its entry.
+    /// Notes that the CPU has made the flushes left to its entry.
     pub(crate) fn has_entered(&self) {
-        // Relaxed: others write nothing over "entering", and make no difference between this and running.
+        // Relaxed: other CPUs write nothing over "entering", and treat it like running.
         self.published
             .activity
             .store(Activity::Running as u64, Relaxed);
     }
 
-    /// It leaves whatever root it has loaded. Interrupts are masked.
+    /// Leaves the loaded root, if any. Interrupts are masked.
     pub(crate) fn detach<H: Hardware>(&self, hw: &H) {
-        // An NMI from here on is told that the root may be gone.
+        // From here on an NMI handler sees that the root may be gone.
         self.private.space.store(SWITCHING, Relaxed);
         hw.unload_root();
         self.private.space.store(NOTHING, Relaxed);
@@ -445,35 +445,36 @@ impl<W: Word> CpuState<W> {
             .store(Activity::Detached as u64, Release);
     }
 
-    /// It takes part from now on, with nothing loaded. It has yet to flush what it kept from before.
+    /// Notes that the CPU takes part from now on, with no space loaded. It has yet to flush its old entries.
     pub(crate) fn go_online(&self) {
         self.private.space.store(NOTHING, Relaxed);
     }
 
-    /// It leaves whatever root it has loaded, and takes part no more. Interrupts are masked.
+    /// Leaves the loaded root, if any, and ends taking part. Interrupts are masked.
     pub(crate) fn go_offline<H: Hardware>(&self, hw: &H) {
         self.detach(hw);
         self.private.space.store(OFFLINE, Relaxed);
     }
 
-    /// The tag that is loaded was flushed whole after the flush clock had shown `now`.
+    /// Publishes that the whole loaded tag was flushed after the flush clock was `now`.
     pub(crate) fn flushed(&self, now: u64) {
         Self::publish(&self.published.flushed_at, now);
     }
 
-    /// Everything was flushed, global entries included, after the flush clock had shown `now`.
+    /// Publishes that everything was flushed, global entries included, after the flush clock was `now`.
     pub(crate) fn flushed_everything(&self, now: u64) {
         Self::publish(&self.published.all_flushed_at, now);
     }
 
     #[inline]
     fn publish(flushed_at: &W, now: u64) {
-        // Release pairs with `has_flushed_since`: a payer that leaves this CPU out finds it flushed.
+        // Release pairs with `has_flushed_since`: a CPU that makes a deferred flush and leaves this one out finds it
+        // flushed.
         // Lost without it: a refill against a reuse.
         flushed_at.store(now, Release);
     }
 
-    /// The flush clock before the tag that is loaded was last flushed whole.
+    /// Returns the time of the flush clock before the whole loaded tag was last flushed.
     #[inline]
     pub(crate) fn flushed_at(&self) -> u64 {
         self.published.flushed_at.load(Relaxed)

@@ -1,6 +1,6 @@
 //! The engine of one machine: its memory, its policy, its counters.
 //!
-//! The protocol stands in other modules: the crate's first page has a table of them.
+//! The protocol is in other modules: see the table on the crate's first page.
 
 use crate::addr::Frame;
 use crate::asid::{GlobalTags, RunningTag, RunningTags};
@@ -20,33 +20,32 @@ use core::sync::atomic::Ordering::Relaxed;
 
 /// Keeps the TLBs of one machine coherent. Borrows all its memory and allocates nothing.
 ///
-/// Every method may be called on any CPU at any time unless it says otherwise; the caller does not migrate during the
-/// call.
+/// Every method may be called on any CPU at any time unless its documentation says otherwise. The caller must not
+/// migrate during the call.
 pub struct Engine<'m, H: Hardware> {
     pub(crate) hw: &'m H,
     /// See [`Engine::broadcasts`].
     broadcasts: Option<&'m H::Broadcasts>,
     pub(crate) features: Features,
     policy: Policy,
-    /// The state of the CPUs, unless the machine says where it is.
+    /// The state of the CPUs, unless the machine has its own.
     given: &'m [PerCpu<'m, H>],
-    /// How many CPUs there are.
+    /// The number of CPUs.
     pub(crate) count: usize,
     pub(crate) ledger: Ledger<'m, H>,
     pub(crate) tags: GlobalTags<H::Word>,
-    /// How many tag slots of each CPU are used.
+    /// The number of tag slots that are used of each CPU.
     pub(crate) slots: usize,
     /// See [`Engine::keeps_tags`].
     tags_on: bool,
-    /// Whether a switch has nothing to keep, to compare or to note but the generation: there are no tags, no
-    /// broadcasts and no deferred flushes.
+    /// Set if a switch only has to note the generation: there are no tags, no broadcasts and no deferred flushes.
     pub(crate) plain: bool,
     /// See [`Engine::flushes_at_once`].
     at_once: bool,
     next_space: H::Word,
-    /// How many flushes were started and are not known to be over.
+    /// The number of flushes that were started and are not known to be over.
     pub(crate) started: H::Word,
-    /// Where the states of all CPUs were, when the engine was made.
+    /// The addresses of the states of all CPUs when the engine was made, as one number.
     #[cfg(debug_assertions)]
     places: usize,
 }
@@ -54,8 +53,8 @@ pub struct Engine<'m, H: Hardware> {
 impl<'m, H: Hardware> Engine<'m, H> {
     /// Makes an engine for the CPUs `0..cpus.len()` of the machine. Never waits.
     ///
-    /// `ledger` is the memory of the flush clock (S3): as many batches can defer their flush at once as there
-    /// are ledger entries. 64 is plenty; without any, nothing is ever deferred.
+    /// `ledger` holds the deferred flushes (S3): each ledger entry lets one batch defer its flush. 64 are plenty.
+    /// Without any, no flush is ever deferred.
     ///
     /// # Errors
     /// If there are no CPUs or more than [`MAX_CPUS`], if the machine's features contradict each other, if it has too
@@ -182,7 +181,7 @@ impl<'m, H: Hardware> Engine<'m, H> {
         &self.policy
     }
 
-    /// What a request names one by one on this machine.
+    /// Returns the limits of a request on this machine.
     #[inline]
     pub(crate) fn most(&self) -> Most {
         Most {
@@ -191,32 +190,32 @@ impl<'m, H: Hardware> Engine<'m, H> {
         }
     }
 
-    /// Which mechanisms are on. The compiler knows at least that those which the machine leaves out are not.
+    /// Returns the mechanisms that are on. The compiler knows that those which the machine leaves out are off.
     #[inline(always)]
     pub(crate) fn on(&self) -> Policy {
         self.policy.within(&H::MECHANISMS)
     }
 
-    /// Whether tags keep entries across switches.
+    /// Returns whether tags keep entries across switches.
     #[inline(always)]
     pub(crate) fn keeps_tags(&self) -> bool {
         H::MECHANISMS.has(Mechanism::Tags) && self.tags_on
     }
 
-    /// Whether requests lie in the targets' own lines and this CPU flushes while the others do.
+    /// Returns whether requests lie in the targets' own lines and this CPU flushes while the others do.
     #[inline(always)]
     pub(crate) fn flushes_at_once(&self) -> bool {
         H::MECHANISMS.has(Mechanism::RemoteFlush) && self.at_once
     }
 
-    /// How to reach every CPU without interrupts, if the machine can. On machines that never can, the code for it is
-    /// compiled away.
+    /// Returns the machine's broadcasts, if it has them. On machines that never have, the code for them is compiled
+    /// away.
     #[inline]
     pub(crate) fn broadcasts(&self) -> Option<&'m H::Broadcasts> {
         self.broadcasts.filter(|_| H::Broadcasts::EXISTS)
     }
 
-    /// The state of a CPU.
+    /// Returns the state of a CPU.
     ///
     /// # Panics
     /// If there is no such CPU.
@@ -225,7 +224,7 @@ impl<'m, H: Hardware> Engine<'m, H> {
         state_of(self.hw, self.given, cpu)
     }
 
-    /// The state of a CPU, if there is such a CPU.
+    /// Returns the state of a CPU, if there is such a CPU.
     #[inline]
     pub(crate) fn known_cpu(&self, cpu: CpuId) -> Option<&'m PerCpu<'m, H>> {
         (cpu.index() < self.count).then(|| self.cpu(cpu))
@@ -278,12 +277,12 @@ impl<'m, H: Hardware> Engine<'m, H> {
         AddressSpace::new(SpaceId(self.next_space()), root)
     }
 
-    /// A number that no space has had.
+    /// Returns a number that no space has had.
     pub(crate) fn next_space(&self) -> u64 {
         self.next_space.fetch_add(1, Relaxed)
     }
 
-    /// In debug builds: fails if the thread that calls has moved since it found itself on `me`.
+    /// Fails, in debug builds, if the calling thread has left the CPU `me`.
     #[inline]
     #[track_caller]
     pub(crate) fn assert_still_on(&self, me: CpuId) {
@@ -293,7 +292,7 @@ impl<'m, H: Hardware> Engine<'m, H> {
         );
     }
 
-    /// In debug builds: fails if this is not the state of the CPU that executes the call.
+    /// Fails, in debug builds, if this is not the state of the CPU that executes the call.
     #[inline]
     #[track_caller]
     pub(crate) fn assert_here(&self, here: &PerCpu<'_, H>) {
@@ -303,7 +302,7 @@ impl<'m, H: Hardware> Engine<'m, H> {
         );
     }
 
-    /// In debug builds: fails if [`Hardware::per_cpu`] answers otherwise than when the engine was made.
+    /// Fails, in debug builds, if [`Hardware::per_cpu`] has changed since the engine was made.
     pub(crate) fn assert_places_last(&self) {
         #[cfg(debug_assertions)]
         assert!(
@@ -312,7 +311,7 @@ impl<'m, H: Hardware> Engine<'m, H> {
         );
     }
 
-    /// In debug builds: fails if interrupts are not masked.
+    /// Fails, in debug builds, if interrupts are not masked.
     #[inline]
     #[track_caller]
     pub(crate) fn assert_masked(&self) {
@@ -326,7 +325,7 @@ impl<'m, H: Hardware> Engine<'m, H> {
         }
     }
 
-    /// In debug builds, and where the machine can tell: fails if this CPU must not wait for others now.
+    /// Fails, in debug builds, if [`Hardware::may_wait`] returns `false`.
     #[inline]
     #[track_caller]
     pub(crate) fn assert_may_wait(&self) {
@@ -337,7 +336,7 @@ impl<'m, H: Hardware> Engine<'m, H> {
     }
 }
 
-/// Where the states of all CPUs are, as one number.
+/// Returns the addresses of the states of all CPUs, as one number.
 #[cfg(debug_assertions)]
 fn places_of<H: Hardware>(hw: &H, given: &[PerCpu<'_, H>], count: usize) -> usize {
     let places = (0..count).map(|cpu| {
@@ -347,7 +346,7 @@ fn places_of<H: Hardware>(hw: &H, given: &[PerCpu<'_, H>], count: usize) -> usiz
     places.reduce(usize::wrapping_add).unwrap_or_default()
 }
 
-/// The state of a CPU: where the machine says that it is, or in the slice that was given.
+/// Returns the state of a CPU: the machine's own, or the one in the given slice.
 #[inline]
 fn state_of<'m, H: Hardware>(hw: &H, given: &'m [PerCpu<'m, H>], cpu: CpuId) -> &'m PerCpu<'m, H> {
     match hw.per_cpu(cpu) {

@@ -1,17 +1,17 @@
-//! CPUs that come and go.
+//! CPUs that come online and go offline.
 //!
 //! A CPU that goes offline leaves its root, closes its inbox, and answers the requests that were posted before
-//! ([`inbox`](crate::inbox)). From then on it uses no translation of a user space, and no initiator asks it to flush.
-//! The user entries that stay in its TLB are useless without a root; it flushes them when it comes back.
+//! ([`inbox`](crate::inbox)). Afterwards it uses no translation of a user space, and no initiator asks it to flush. The
+//! user entries that stay in its TLB are unused without a root. It flushes them when it comes back.
 //!
 //! It has the kernel's mappings loaded all the time, and its walker may read them at any moment. So a CPU that comes
-//! online opens its inbox first and flushes then; until it has flushed it uses no mapping of the kernel that may
+//! online first opens its inbox and then flushes. Until it has flushed it uses no mapping of the kernel that may
 //! change.
 //!
 //! # What this does not guarantee
 //!
 //! No flush reaches the walker of a CPU that is offline. The embedder frees tables of the kernel's half only while each
-//! such CPU is off, or on a root that does not lead to them; the same holds while a CPU comes up.
+//! such CPU is off, or on a root that does not lead to them. The same holds while a CPU starts.
 
 use crate::cpu::Loaded;
 use crate::engine::Engine;
@@ -24,9 +24,9 @@ impl<H: Hardware> Engine<'_, H> {
     /// Called on the CPU itself, before it loads its first space and before it uses a kernel mapping that may change,
     /// with interrupts masked or nothing to interrupt. Never waits.
     ///
-    /// [`Engine::synchronize_text`] told this CPU nothing while it was offline: after this call, and before it executes
-    /// text that may have changed, it drops the instructions that it has fetched, as [`Hardware::synchronize_text`]
-    /// does.
+    /// [`Engine::synchronize_text`] did not reach this CPU while it was offline. After this call, and before it
+    /// executes text that may have changed, it must drop the instructions that it has fetched, as
+    /// [`Hardware::synchronize_text`] does.
     ///
     /// # Panics
     /// If the engine was made for fewer CPUs: no flush would look at this one. If this CPU is online already: it would
@@ -55,15 +55,15 @@ impl<H: Hardware> Engine<'_, H> {
             slot.forget();
         }
         cpu.state.go_online();
-        // Requests first, then the flush: one that came in between would be lost. [mutant KernelFlushedBeforeOnline]
+        // Accept requests first, then flush: otherwise a request in between would be lost. [mutant
+        // KernelFlushedBeforeOnline]
         cpu.inbox.open();
-        // The clock before the flush, which makes no deferred flush that is taken meanwhile. [mutant
+        // The clock is read before the flush, which does not cover flushes that are deferred meanwhile. [mutant
         // ClockReadAfterFlush]
         let now = self.ledger.now();
-        // An initiator that found this CPU offline has changed the kernel's tables before; this is a full barrier too,
-        // so the walks that follow see that.
-        // The TLB may hold anything: at boot, the firmware's entries; later, those left behind when the CPU went
-        // offline.
+        // An initiator that found this CPU offline has changed the kernel's tables before. This is also a full barrier,
+        // so later walks see that change. The TLB may hold anything: at boot, the firmware's entries; later, those left
+        // behind when the CPU went offline.
         self.hw.invalidate(Invalidate::Everything);
         cpu.state.flushed(now);
         cpu.state.flushed_everything(now);
@@ -75,10 +75,10 @@ impl<H: Hardware> Engine<'_, H> {
     /// Called on the CPU itself. Until [`Engine::cpu_online`] it touches no user memory and no kernel mapping that may
     /// change. The embedder ensures that its walker cannot reach freed tables of the kernel's half. Never waits.
     ///
-    /// `current` is what `from` is in [`Engine::switch_to`]: the space that this CPU loaded last, even if it keeps that
-    /// lazily or was evicted from it; `None` only if there was none or if it has been retired. A space that is left out
-    /// goes on naming this CPU: once the CPU is back, and until the space is retired, its flushes interrupt the CPU in
-    /// vain.
+    /// `current` is the space that this CPU loaded last, like `from` in [`Engine::switch_to`], even if it keeps that
+    /// lazily or was evicted from it. Pass `None` only if there was none or if it has been retired. If you leave out
+    /// the last space, its set keeps this CPU: once the CPU is back, and until the space is retired, its flushes
+    /// interrupt the CPU in vain.
     pub fn cpu_offline(&self, current: Option<&AddressSpace<H>>) {
         let were_on = self.hw.mask_interrupts();
         let me = self.hw.this_cpu();
@@ -91,7 +91,8 @@ impl<H: Hardware> Engine<'_, H> {
             cpu.running.forget();
         }
         cpu.inbox.close();
-        // Whether a flush was started it cannot know: it has not looked at what was posted. [mutant StarterNotTold]
+        // It has not read the posted requests, so it cannot know whether a started flush is among them. [mutant
+        // StarterNotTold]
         self.hw.flush_answered();
         self.hw.restore_interrupts(were_on);
     }

@@ -1,21 +1,20 @@
 //! The inbox: how a request reaches a CPU, and how its initiator learns that it was taken and flushed.
 //!
-//! All words of this exchange are here, and both sides of each race stand next to one another: the file is long because
-//! of that.
+//! The file is long because it contains all words of this exchange, and both sides of each race next to one another.
 //!
 //! # Posting
 //!
 //! Each CPU has one inbox: one cache line, and a second one for requests of more than three ranges. If an initiator
 //! finds it idle, it writes its request there. If it finds a request pending, it merges its own into that. If it finds
 //! another initiator writing, it does not wait, but turns the pending request into "everything", which needs no
-//! writing. So posting never blocks, not even on an initiator whose virtual CPU is preempted. Posting counts `posted`
-//! up; the initiator waits until the target's acknowledgement has reached that number. An acknowledgement says "up to
-//! number n", never "one less to do", so a spurious, doubled or late interrupt acknowledges nothing that was not done.
+//! writing. So posting never blocks, not even on an initiator whose virtual CPU is preempted. Posting increments
+//! `posted`, and the initiator waits until the target's acknowledgement has reached that number. An acknowledgement
+//! means "up to number n", never "one less to do". So a spurious, doubled or late interrupt never acknowledges a flush
+//! that was not made.
 //!
-//! An interrupt is sent only if every earlier request was already received; otherwise one is on
-//! its way. Both sides of that race: the target stores `received` and *then* looks at `posted`
-//! again; the initiator counts `posted` up and *then* looks at `received`. All four are
-//! sequentially consistent, so at least one of them sees the other.
+//! An interrupt is sent only if every earlier request was already received; otherwise one is on its way. The race has
+//! two sides. The target stores `received` and *then* reads `posted` again. The initiator increments `posted` and
+//! *then* reads `received`. All four are sequentially consistent, so at least one of them sees the other.
 //!
 //! # Taking
 //!
@@ -24,9 +23,9 @@
 //!
 //! # Closing
 //!
-//! A CPU that goes offline leaves its root, closes its inbox and answers what was posted before. An
-//! initiator that was writing at that moment counts its request all the same, and then sees that the
-//! target is offline; the CPU answers that number when it comes back. No initiator waits for a closed inbox.
+//! A CPU that goes offline leaves its root, closes its inbox and answers the requests posted before. An initiator that
+//! was writing at that moment still counts its request, and then sees that the target is offline. The CPU answers that
+//! number when it comes back. No initiator waits for a closed inbox.
 
 use crate::cpu_set::CpuId;
 use crate::flush_info::{FlushInfo, FlushWords, Laid, Lone, Taken, Written};
@@ -34,10 +33,10 @@ use crate::request::Request;
 use crate::word::Word;
 use core::sync::atomic::Ordering::{Acquire, Relaxed, Release, SeqCst};
 
-/// Where a CPU's own request lies for its targets to read, when requests are not inlined (S4 off).
+/// Holds a CPU's own request for its targets to read, if requests are not inlined (S4 off).
 #[repr(C, align(64))]
 pub(crate) struct Outbox<W> {
-    /// Whether a flush of this CPU still waits for targets that read it.
+    /// Set while a flush of this CPU waits for targets that read it.
     busy: W,
     words: FlushWords<W>,
 }
@@ -50,8 +49,8 @@ impl<W: Word> Outbox<W> {
         }
     }
 
-    /// Takes the outbox for a flush of its own CPU; `false` if one that this flush has preempted still
-    /// has it. Called with interrupts masked.
+    /// Takes the outbox for a flush of its own CPU. Returns `false` if another flush, preempted by this one, still has
+    /// it. Called with interrupts masked.
     pub(crate) fn reserve(&self) -> bool {
         // The targets of a flush that this one has preempted have yet to read the outbox. [mutant OutboxOverwritten]
         let free = self.busy.load(Relaxed) == 0;
@@ -61,12 +60,12 @@ impl<W: Word> Outbox<W> {
         free
     }
 
-    /// Lays a request out. Every target of the flush reads the same one.
+    /// Writes a request, which every target of the flush reads.
     pub(crate) fn lay_out(&self, laid: &Laid<'_>) {
         self.words.write(laid);
     }
 
-    /// All targets have flushed: none reads the outbox any more.
+    /// Releases the outbox: all targets have flushed, so none reads it any more.
     pub(crate) fn release(&self) {
         self.busy.store(0, Relaxed);
     }
@@ -79,14 +78,14 @@ impl<W: Word> Outbox<W> {
     }
 }
 
-/// A request, in one of the ways in which an initiator posts it.
+/// The form in which an initiator posts a request.
 #[derive(Clone, Copy)]
 pub(crate) enum Post<'i> {
     /// The request itself, into the target's line.
     Inline(&'i Laid<'i>),
-    /// That the request lies in the outbox of this CPU.
+    /// A reference to the outbox of this CPU.
     InOutbox(CpuId),
-    /// That everything goes; nothing has to be written.
+    /// "Everything", for which nothing has to be written.
     Everything,
 }
 
@@ -101,10 +100,10 @@ pub(crate) enum Posted {
     Offline,
 }
 
-/// How much of a request an initiator waits for.
+/// How far a target must get before an initiator stops waiting.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Until {
-    /// The target has taken it, and flushes before it returns to anything that could access user memory.
+    /// The target has taken the request, and flushes before it returns to code that could access user memory.
     Received,
     /// The target has flushed.
     Done,
@@ -112,22 +111,22 @@ pub(crate) enum Until {
 
 /// An initiator is writing the request.
 const LOCKED: u64 = 1;
-/// The words do not matter: everything goes.
+/// The words do not matter: everything is flushed.
 const EVERYTHING: u64 = 1 << 1;
 /// The CPU is offline: it uses no translations until it has flushed everything.
 const CLOSED: u64 = 1 << 2;
 const POSTED_SHIFT: u32 = 5;
 const ONE_POST: u64 = 1 << POSTED_SHIFT;
 
-/// Properties of some request among those that are pending: no merge loses one.
+/// Properties of a pending request, which no merge loses.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Marks(u64);
 
 impl Marks {
     pub(crate) const NONE: Marks = Marks(0);
-    /// It is about the kernel's mappings: "everything" includes these.
+    /// It covers the kernel's mappings: "everything" includes these.
     pub(crate) const KERNEL: Marks = Marks(1 << 3);
-    /// The target forgets the instructions that it has fetched, too.
+    /// The target drops the instructions that it has fetched, too.
     pub(crate) const TEXT: Marks = Marks(1 << 4);
     const ALL: u64 = Marks::KERNEL.0 | Marks::TEXT.0;
 
@@ -136,20 +135,20 @@ impl Marks {
         Marks(state & Marks::ALL)
     }
 
-    /// Whether there is none.
+    /// Returns whether there is none.
     #[inline]
     pub(crate) const fn is_none(self) -> bool {
         self.0 == 0
     }
 
-    /// Whether this mark is among them.
+    /// Returns whether this mark is among them.
     #[inline]
     pub(crate) const fn has(self, mark: Marks) -> bool {
         self.0 & mark.0 != 0
     }
 }
 
-/// The state of an inbox as its CPU has found it.
+/// The state of an inbox as its CPU has read it.
 #[derive(Clone, Copy)]
 pub(crate) struct Seen(u64);
 
@@ -157,7 +156,7 @@ fn posted(state: u64) -> u64 {
     state >> POSTED_SHIFT
 }
 
-/// How much a request names one by one.
+/// The limits of a request. Beyond them it becomes "everything".
 #[derive(Clone, Copy)]
 pub(crate) struct Most {
     /// In ranges.
@@ -166,9 +165,9 @@ pub(crate) struct Most {
     pub(crate) strides: u64,
 }
 
-/// Where initiators put requests for a CPU: one pending request, into which later ones merge.
+/// Holds one pending request for a CPU, into which later ones merge.
 ///
-/// Initiators write the first lines, the CPU itself the last.
+/// Initiators write the first lines, and the CPU itself the last.
 #[repr(C)]
 pub(crate) struct Inbox<W> {
     line: Line<W>,
@@ -182,7 +181,7 @@ struct Line<W> {
     words: FlushWords<W>,
 }
 
-/// How far the CPU has got. Both only grow, and `done <= received <= posted`.
+/// The CPU's progress. Both only grow, and `done <= received <= posted`.
 #[repr(align(64))]
 struct Acks<W> {
     /// The CPU has taken every request up to this number; it will flush before it runs user code.
@@ -192,7 +191,7 @@ struct Acks<W> {
 }
 
 impl<W: Word> Inbox<W> {
-    /// One that is closed: its CPU is not online yet.
+    /// Makes a closed inbox: its CPU is not online yet.
     pub(crate) fn new() -> Self {
         Inbox {
             line: Line {
@@ -206,8 +205,8 @@ impl<W: Word> Inbox<W> {
         }
     }
 
-    /// Posts a request. A merged one that exceeds `most` becomes a full one; `contended` is
-    /// told if another initiator was writing.
+    /// Posts a request. A merged one that exceeds `most` becomes a full one. Calls `contended` if another initiator was
+    /// writing.
     #[inline(always)]
     pub(crate) fn post(
         &self,
@@ -218,8 +217,8 @@ impl<W: Word> Inbox<W> {
     ) -> Posted {
         let state = &self.line.state;
         let Marks(marks) = marks;
-        // Acquire pairs with `close`, `open` and the post in `post`: a target found offline has its accesses
-        // behind it, and a request found pending is read as its initiator wrote it.
+        // Acquire pairs with `close`, `open` and the post in `post`: if a target is found offline, its accesses are
+        // over, and a request found pending is read as its initiator wrote it.
         // Lost without it: a CPU goes offline while it is asked.
         let mut seen = state.load(Acquire);
         let before = loop {
@@ -227,12 +226,11 @@ impl<W: Word> Inbox<W> {
                 return Posted::Offline;
             }
             if seen & LOCKED != 0 || matches!(what, Post::Everything) {
-                // Another initiator is writing. Covering both needs no writing at all.
-                // SeqCst pairs with `serve`: the target sees this post in its next look, or this initiator
-                // sees below that all earlier ones were received, and interrupts the target.
+                // Another initiator is writing. Covering both needs no writing at all. SeqCst pairs with `serve`: the
+                // target sees this post when it looks again, or this initiator sees below that all earlier ones were
+                // received, and interrupts the target.
                 // Lost without it: a request comes while another is written.
-                // Acquire on failure pairs with `close`: a target that went offline meanwhile has its
-                // accesses behind it.
+                // Acquire on failure pairs with `close`: if a target went offline meanwhile, its accesses are over.
                 // Lost without it: a CPU goes offline while its inbox is locked.
                 let next = (seen + ONE_POST) | EVERYTHING | marks;
                 match state.compare_exchange(seen, next, SeqCst, Acquire) {
@@ -253,9 +251,8 @@ impl<W: Word> Inbox<W> {
             } else {
                 seen | LOCKED | marks
             };
-            // Relaxed: what the words hold came with `seen`, and changes only as the count does.
-            // Acquire on failure pairs with `close`: a target that went offline meanwhile has its accesses
-            // behind it.
+            // Relaxed: the words came with `seen`, and change only when the count does.
+            // Acquire on failure pairs with `close`: if a target went offline meanwhile, its accesses are over.
             // Lost without it: a CPU goes offline while it is asked.
             match state.compare_exchange(seen, locked, Relaxed, Acquire) {
                 Ok(_) => {
@@ -264,9 +261,9 @@ impl<W: Word> Inbox<W> {
                     // Lost without it: a request comes while another is taken.
                     W::fence(Release);
                     self.write(what, idle, most);
-                    // SeqCst pairs with `serve` and the first look in `post`: the target sees this post in
-                    // its next look, or this initiator sees below that all earlier ones were received, and
-                    // interrupts the target.
+                    // SeqCst pairs with `serve` and the first look in `post`: the target sees this post when it looks
+                    // again, or this initiator sees below that all earlier ones were received, and interrupts the
+                    // target.
                     // Lost without it: a request comes while another is taken.
                     let before = state.fetch_add(ONE_POST - LOCKED, SeqCst);
                     if before & CLOSED != 0 {
@@ -304,16 +301,16 @@ impl<W: Word> Inbox<W> {
         }
     }
 
-    /// Merges a request into the one that is pending.
+    /// Merges a request into the pending one.
     fn merge(&self, laid: &Laid<'_>, most: Most) {
         let words = &self.line.words;
-        // Where several CPUs flush one space, most are for all of it.
+        // If several CPUs flush one space, most requests are for all of it.
         if !words.include_whole(laid) {
             self.merge_any(laid, most);
         }
     }
 
-    /// The same for any two requests.
+    /// Merges any two requests.
     #[cold]
     fn merge_any(&self, laid: &Laid<'_>, most: Most) {
         let words = &self.line.words;
@@ -332,8 +329,8 @@ impl<W: Word> Inbox<W> {
         }
     }
 
-    /// The number that the initiator of a post waits for: at least that of its own post; `None` if the CPU
-    /// is offline, and then it has left its root.
+    /// Returns the number that the initiator of a post waits for: at least that of its own post. Returns `None` if the
+    /// CPU is offline, and has left its root.
     pub(crate) fn awaited(&self) -> Option<u64> {
         // Acquire pairs with `close`: the accesses of a target that is found offline are over.
         // Lost without it: a CPU goes offline while it is asked.
@@ -344,7 +341,7 @@ impl<W: Word> Inbox<W> {
         (state & CLOSED == 0).then_some(posted(state))
     }
 
-    /// Whether the CPU has got so far.
+    /// Returns whether the CPU has got this far.
     #[inline]
     pub(crate) fn has_reached(&self, number: u64, until: Until) -> bool {
         let ack = match until {
@@ -357,22 +354,22 @@ impl<W: Word> Inbox<W> {
         ack.load(Acquire) >= number
     }
 
-    /// Whether something is in it. Asked by its own CPU.
+    /// Returns whether a request is pending. Called by its own CPU.
     #[inline]
     pub(crate) fn has_request(&self) -> bool {
         posted(self.line.state.load(Relaxed)) != self.acks.done.load(Relaxed)
     }
 
-    /// Whether the CPU has acknowledged a request that it has not flushed yet. Asked by its own CPU.
+    /// Returns whether the CPU has acknowledged a request that it has not flushed yet. Called by its own CPU.
     #[inline]
     pub(crate) fn defers_flush(&self) -> bool {
         self.acks.received.load(Relaxed) != self.acks.done.load(Relaxed)
     }
 
-    /// Takes what is in the inbox and acknowledges it, before and after it was flushed, until nothing is in it;
-    /// returns how many times. Mostly that is a request for one range of a space or for all of it, and without marks,
-    /// which `flush_next` does, or says no; `flush_any` does all others, as of this state, with [`Inbox::read_any`].
-    /// Called by its own CPU with interrupts masked.
+    /// Serves requests until the inbox is empty: acknowledges each before and after its flush. Returns the number of
+    /// requests. Most are for one range of a space or for all of it, without marks: `flush_next` carries these out, or
+    /// returns `false`. For all others, `flush_any` gets the state for [`Inbox::read_any`]. Called by its own CPU with
+    /// interrupts masked.
     #[inline]
     pub(crate) fn serve(
         &self,
@@ -386,7 +383,7 @@ impl<W: Word> Inbox<W> {
             // Lost without it: a request comes while another is taken.
             let seen = self.line.state.load(SeqCst);
             let done = self.acks.done.load(Relaxed);
-            // Posts alone are answered, up to this number: never one that is yet to come. [mutant
+            // Only counted posts are answered, up to this number: never a post that is yet to come. [mutant
             // SpuriousAcknowledges: bug 32]
             let number = posted(seen);
             if number == done {
@@ -401,8 +398,8 @@ impl<W: Word> Inbox<W> {
             if Marks::of(seen).is_none() {
                 lone = self.take(seen, FlushWords::read_lone);
             }
-            // Flush first: an initiator that finds its request done relies on the flush. [mutants HandlerSkipsFlush,
-            // AckBeforeFlush]
+            // Flush before the acknowledgement: an initiator that finds its request done relies on the flush. [mutants
+            // HandlerSkipsFlush, AckBeforeFlush]
             if !lone.is_some_and(|lone| flush_next(&lone)) {
                 flush_any(Seen(seen));
             }
@@ -412,7 +409,7 @@ impl<W: Word> Inbox<W> {
         }
     }
 
-    /// Reads the pending request, whatever it is, into `taken`, and returns that with its marks; everything, if only
+    /// Reads the pending request of any kind into `taken`, and returns it with its marks. Returns "everything" if only
     /// that covers it. `outbox_of` finds the outbox of an initiator.
     pub(crate) fn read_any<'t, 'o>(
         &self,
@@ -438,10 +435,10 @@ impl<W: Word> Inbox<W> {
         (info, Marks::of(seen))
     }
 
-    /// Reads the pending request; `None` if only flushing everything covers it, or if `read` says so.
+    /// Reads the pending request. Returns `None` if only flushing everything covers it, or if `read` returns `None`.
     #[inline(always)]
     fn take<T>(&self, seen: u64, read: impl FnOnce(&FlushWords<W>) -> Option<T>) -> Option<T> {
-        // While an initiator writes the words, they say nothing. [mutant TakeIgnoresLock]
+        // While an initiator writes the words, they are not valid. [mutant TakeIgnoresLock]
         if seen & (LOCKED | EVERYTHING) != 0 {
             return None;
         }
@@ -455,13 +452,13 @@ impl<W: Word> Inbox<W> {
         unchanged.then_some(taken)
     }
 
-    /// The CPU has left its root and goes offline: answers what was posted, and is asked no more.
+    /// Closes the inbox of a CPU that has left its root and goes offline. Answers the posted requests.
     pub(crate) fn close(&self) {
         // Release pairs with `post` and `awaited`: this CPU has left its root before an initiator finds it
         // offline.
         // Lost without it: a CPU goes offline while it is asked.
         let last = self.line.state.fetch_or(CLOSED, Release);
-        // Initiators wait for what is in the inbox. [mutant OfflineForgetsInbox]
+        // Initiators wait for the requests in the inbox. [mutant OfflineForgetsInbox]
         // Release pairs with `has_reached`: this CPU has left its root before an initiator finds its
         // request taken.
         // Lost without it: a CPU goes offline while its receipt is awaited.
@@ -472,8 +469,8 @@ impl<W: Word> Inbox<W> {
         self.acks.done.store(posted(last), Release);
     }
 
-    /// The CPU is back, and flushes everything next. Posts that were counted meanwhile are served then: unanswered,
-    /// they would make every later initiator believe in an interrupt that was never sent.
+    /// Opens the inbox of a CPU that is back and flushes everything next. That also serves posts that were counted
+    /// meanwhile. Unanswered, they would make every later initiator assume an interrupt that was never sent.
     pub(crate) fn open(&self) {
         // Release pairs with `post` and `flush::posting`: an initiator that finds this CPU online sees what it answered
         // on going offline, and takes no answered request for a pending one.

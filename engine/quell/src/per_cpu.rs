@@ -1,7 +1,7 @@
 //! The engine's state of each CPU, sorted by its writer.
 //!
-//! A cache line that one CPU writes and another reads travels; so state is laid out by writer and
-//! reader, one line each:
+//! A cache line that one CPU writes and another reads travels between them. So state is laid out by writer and reader,
+//! one line each:
 //!
 //! | line | written by | read by |
 //! | --- | --- | --- |
@@ -11,7 +11,7 @@
 //! | [`CpuState`], private, and the slots | its CPU | its CPU |
 //! | [`Outbox`] | its CPU | its targets, when requests are not inlined |
 //! | [`RunningTag`] | its CPU, and a CPU that finds tags to have run out | the same |
-//! | the seat | who makes the engine | its CPU |
+//! | the seat | the code that makes the engine | its CPU |
 
 use crate::asid::RunningTag;
 use crate::cpu::CpuState;
@@ -35,20 +35,19 @@ pub struct PerCpu<'m, H: Hardware> {
     pub(crate) outbox: Outbox<H::Word>,
     pub(crate) running: RunningTag<H::Word>,
     pub(crate) stats: CpuStats,
-    /// The first slots, also where others are lent: so the first, which is all that a machine without tags uses, is
-    /// always here.
+    /// The first slots, even if others are lent: so the first one, the only one used without tags, is always here.
     own: [Slot<H>; INLINE_SLOTS],
     rest: Rest<'m, H>,
 }
 
-/// What no CPU writes once the engine is made.
+/// The fields that no CPU writes once the engine is made.
 #[repr(align(64))]
 struct Rest<'m, H: Hardware> {
-    /// Where the CPU stands in sets, as [`Seat`] has it: words of no protocol.
+    /// The CPU's place in sets, as a [`Seat`]. Not words of the protocol.
     seat: (AtomicUsize, AtomicU64),
-    /// How many slots it has.
+    /// The number of its slots.
     slots: usize,
-    /// Those behind its own; the first ones are not used.
+    /// The lent slots, used after its own; the first ones of these are not used.
     lent: &'m [Slot<H>],
 }
 
@@ -88,20 +87,20 @@ impl<'m, H: Hardware> PerCpu<'m, H> {
         }
     }
 
-    /// Makes it the state of this CPU. Called before that is online.
+    /// Makes it the state of `cpu`. Called before that CPU is online.
     pub(crate) fn belongs_to(&self, cpu: CpuId) {
         let seat = Seat::of(cpu);
         self.rest.seat.0.store(seat.word, Relaxed);
         self.rest.seat.1.store(seat.bit, Relaxed);
     }
 
-    /// The number of its CPU.
+    /// Returns the number of its CPU.
     #[inline]
     pub(crate) fn id(&self) -> CpuId {
         self.seat().cpu()
     }
 
-    /// Where its CPU stands in sets.
+    /// Returns the place of its CPU in sets.
     #[inline]
     pub(crate) fn seat(&self) -> Seat {
         Seat {
@@ -125,15 +124,15 @@ impl<'m, H: Hardware> PerCpu<'m, H> {
             .or_else(slots)
     }
 
-    /// How many slots it has.
+    /// The number of its slots.
     pub(crate) fn slot_count(&self) -> usize {
         self.rest.slots
     }
 
-    /// The slot of this index.
+    /// Returns the slot with this index.
     ///
     /// # Panics
-    /// If there are not so many.
+    /// If there is no such slot.
     #[inline]
     pub(crate) fn slot(&self, index: usize) -> &Slot<H> {
         self.own
@@ -141,7 +140,7 @@ impl<'m, H: Hardware> PerCpu<'m, H> {
             .unwrap_or_else(|| &self.rest.lent[index])
     }
 
-    /// All slots.
+    /// Returns all slots.
     pub(crate) fn slots(&self) -> impl Iterator<Item = &Slot<H>> {
         (0..self.slot_count()).map(|index| self.slot(index))
     }
@@ -155,14 +154,14 @@ impl<H: Hardware> PerCpu<'static, H> {
 }
 
 impl<H: Hardware> PlaceOf<H> {
-    /// The state that is there.
+    /// Returns the state at this address.
     #[inline]
     #[allow(unsafe_code)]
     pub(crate) fn get<'m>(self) -> &'m PerCpu<'m, H>
     where
         H: 'm,
     {
-        // SAFETY: `PerCpu::place` alone makes such a value, of a reference to this type that lives for ever.
+        // SAFETY: only `PerCpu::place` makes such a value, from a reference to this type that lives for ever.
         unsafe { self.address().cast::<PerCpu<'m, H>>().as_ref() }
     }
 }

@@ -1,14 +1,13 @@
-//! Tags that each CPU gives their meaning (S2): x86 PCIDs, RISC-V ASIDs of each hart's own.
+//! Per-CPU tags (S2): x86 PCIDs, and RISC-V ASIDs if each hart has its own.
 //!
-//! There are more address spaces than tags, so a tag is lent. Each CPU has a few slots, one for each tag; a slot names
-//! the space that it is lent to and remembers how far the CPU has caught up with that space. Loading a space that still
-//! has its slot keeps its entries, if nothing was flushed meanwhile; a space without a slot takes one over, and the tag
-//! is flushed as it is loaded (C5). Up to eight slots are searched and taken over in turn; with more, the id of a space
-//! names its slot. Space ids are never used again, so a slot cannot take a new space for an old one.
+//! There are more address spaces than tags, so a tag is lent. Each CPU has a few slots, one for each tag. A slot names
+//! its present space and the generation of that space that the CPU has caught up with. If a space still has its slot
+//! and nothing was flushed meanwhile, loading it keeps its entries. A space without a slot takes one over, and the tag
+//! is flushed when it is loaded (C5). Up to eight slots are searched and taken over in turn; with more, the id of a
+//! space names its slot. Space ids are never used again, so a slot cannot confuse a new space with an old one.
 //!
-//! It is not guaranteed that a space keeps its entries. Tags are a hint to the TLB; correctness
-//! rests on the generations in [`space`](crate::space) alone. Tags that mean the same on every CPU are
-//! dealt out in [`asid`](crate::asid).
+//! A space may lose its entries at any time. Tags are a hint to the TLB; correctness depends only on the generations in
+//! [`space`](crate::space). System-wide tags are assigned in [`asid`](crate::asid).
 
 use crate::hardware::{Hardware, Tag};
 use crate::space::SpaceId;
@@ -24,7 +23,7 @@ pub struct Slot<H: Hardware> {
     space: H::Word,
     /// The space's flush generation that this CPU has caught up with.
     generation: H::Word,
-    /// The flush clock as it was before the tag was last flushed whole.
+    /// The time of the flush clock before the whole tag was last flushed.
     flushed_at: H::Word,
 }
 
@@ -44,44 +43,44 @@ impl<H: Hardware> Slot<H> {
         }
     }
 
-    /// Whether it holds this space.
+    /// Returns whether it holds this space.
     #[inline]
     pub(crate) fn holds(&self, space: SpaceId) -> bool {
         self.space.load(Relaxed) == space.0
     }
 
-    /// The generation that this CPU has caught up with.
+    /// Returns the generation that this CPU has caught up with.
     #[inline]
     pub(crate) fn generation(&self) -> u64 {
         self.generation.load(Relaxed)
     }
 
-    /// This CPU has flushed what this generation and those before it changed.
+    /// Notes that this CPU has flushed the changes up to and including `generation`.
     #[inline]
     pub(crate) fn caught_up_with(&self, generation: u64) {
         self.generation.store(generation, Relaxed);
     }
 
-    /// The time of the flush clock before the tag was last flushed whole.
+    /// Returns the time of the flush clock before the whole tag was last flushed.
     #[inline]
     pub(crate) fn flushed_at(&self) -> u64 {
         self.flushed_at.load(Relaxed)
     }
 
-    /// The tag is flushed whole, after the flush clock has shown `now`.
+    /// Notes that the whole tag is flushed after the flush clock was `now`.
     #[inline]
     pub(crate) fn flushed(&self, now: u64) {
         self.flushed_at.store(now, Relaxed);
     }
 
-    /// The slot is this space's from here on; its tag is flushed as it is loaded.
+    /// Gives the slot to this space. Its tag is flushed when it is loaded.
     pub(crate) fn take_over(&self, space: SpaceId, generation: u64, now: u64) {
         self.space.store(space.0, Relaxed);
         self.flushed(now);
         self.caught_up_with(generation);
     }
 
-    /// The slot holds no space any more.
+    /// Takes the slot away from its space.
     pub(crate) fn forget(&self) {
         self.space.store(0, Relaxed);
     }
@@ -93,7 +92,7 @@ impl<H: Hardware> Slot<H> {
     }
 }
 
-/// The tag of slot `index`. Tag 0 stays the kernel's, so code that knows nothing of tags fails early.
+/// Returns the tag of slot `index`. Tag 0 stays the kernel's, so code that ignores tags fails early.
 pub(crate) fn slot_tag(index: usize) -> Tag {
     Tag(index as u16 + 1)
 }
