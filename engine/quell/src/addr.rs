@@ -1,9 +1,8 @@
 //! Names for memory: virtual pages, physical frames, page sizes, extents and ranges.
 //!
-//! Everything is counted in base pages of 4096 bytes, whatever the size of the mapping; a type says
-//! whether a number is virtual ([`Page`]) or physical ([`Frame`]), and the two do not mix.
-//! None of these types owns anything: ownership of frames is the business of
-//! [`Batch`](crate::batch::Batch) and of the embedder's frame allocator.
+//! All numbers count base pages of 4096 bytes, whatever the size of the mapping. Virtual numbers ([`Page`]) and
+//! physical ones ([`Frame`]) are different types, so they do not mix. None of these types owns memory:
+//! [`Batch`](crate::batch::Batch) and the embedder's frame allocator own frames.
 
 /// Bytes in a base page.
 pub const PAGE_BYTES: u64 = 4096;
@@ -70,7 +69,7 @@ impl PageSize {
     pub const fn pages(self) -> u64 {
         1 << self.shift()
     }
-    /// The logarithm of that: each level of a table has 512 entries.
+    /// Returns the logarithm of that: each level of a table has 512 entries.
     #[inline]
     const fn shift(self) -> u32 {
         9 * self as u32
@@ -84,8 +83,8 @@ impl PageSize {
 
 /// A run of virtual pages that are or were mapped with entries of one size.
 ///
-/// That it consists of whole strides is for the caller to see to, and is not checked: of a range that begins inside a
-/// stride the last one is left out.
+/// The caller ensures that it consists of whole strides, which is not checked. If a range begins inside a stride, the
+/// last stride is left out.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 pub struct PageRange {
     /// The first base page, a multiple of the stride.
@@ -115,7 +114,7 @@ impl PageRange {
             stride,
         }
     }
-    /// A frame goes with the range, so something must be flushed before the frame is given out.
+    /// Fails if the range is empty. A frame goes with it, which must not be given out without a flush.
     #[inline(always)]
     #[track_caller]
     pub(crate) fn assert_some(self) {
@@ -151,9 +150,9 @@ impl PageRange {
     }
     /// Returns whether one invalidation per stride reaches a translation of the `pages` pages from `first` on.
     ///
-    /// An invalidation names one page, the first of its stride, and hardware drops what translates
-    /// *that page*, however large it is. So a translation smaller than the stride stays, unless it is
-    /// the one at the stride's first page: base pages must not be reported in larger strides.
+    /// An invalidation names one page, the first of its stride, and hardware drops the translation of *that page*,
+    /// however large it is. A smaller translation elsewhere in the stride stays. So do not report base pages in larger
+    /// strides.
     #[inline]
     pub const fn names(self, first: Page, pages: u64) -> bool {
         let stride = self.stride.pages();

@@ -40,7 +40,7 @@ impl<H: Hardware> Engine<'_, H> {
         self.flush_from(self.here(), space, range, scope);
     }
 
-    /// Flushes like [`Engine::flush_at_once`], on a CPU whose engine state (`here`) the kernel knows.
+    /// Flushes like [`Engine::flush_at_once`]. `here` is the engine's state of this CPU.
     ///
     /// This saves one call of the machine. May wait for other CPUs.
     ///
@@ -83,7 +83,7 @@ impl<H: Hardware> Engine<'_, H> {
         self.flush_coalesced_from(self.here(), space, coalesced);
     }
 
-    /// Flushes like [`Engine::flush_coalesced`], on a CPU whose engine state (`here`) the kernel knows.
+    /// Flushes like [`Engine::flush_coalesced`]. `here` is the engine's state of this CPU.
     ///
     /// May wait for other CPUs, and for the task that makes the flush.
     ///

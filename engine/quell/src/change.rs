@@ -1,42 +1,38 @@
-//! Does this change of an entry need a flush, and how large?
+//! The decision whether a change of an entry needs a flush, and which.
 //!
-//! One function for all code that writes page tables, because kernels keep arguing about it case by
-//! case. It looks at an entry before and after the change and answers with the least flush that
-//! keeps the contract.
+//! Kernels keep arguing about this case by case, so one function decides for all code that writes page tables. It
+//! compares an entry before and after the change and returns the smallest flush that keeps the contract.
 //!
 //! # The reasoning
 //!
-//! * *Something is taken away or exchanged*: the mapping, a right, the frame, the memory type, the
-//!   protection key, the encryption. A stale entry would go on giving what is no longer to be had:
-//!   flush. The rights in an entry that points to a table limit all pages below it and are kept by
-//!   the walker caches, so the same holds there, with the larger scope.
+//! * *Something is removed or exchanged*: the mapping, a right, the frame, the memory type, the protection key, the
+//!   encryption. A stale entry would still grant the old state: flush. The rights in an entry that points to a table
+//!   limit all pages below it and are kept by the walker caches, so the same holds there, with the larger scope.
 //! * *The dirty bit is cleared*: flush. A stale dirty entry lets the CPU store without setting the
 //!   bit again (C2).
-//! * *The accessed bit is cleared*: nothing. The price is that a page looks idle for longer than it
-//!   was. For the same reason nothing is concluded from an accessed bit that is clear: the entry
-//!   may be cached from before it was cleared.
-//! * *A right is added, or accessed or dirty set*: a stale entry at worst refuses an access that
-//!   the new one would allow. On x86-64 the fault drops it. Elsewhere it may stay, so the CPU that
-//!   took the fault has to forget it before it tries again; no other CPU is told.
-//! * *The page size, the memory type or the encryption changes*: with [`Scope::Tables`], of a leaf,
-//!   too. Such a flush is waited for to the end. With [`Scope::Leaf`] and asynchronous flushes the
-//!   initiator goes on when each target has received the request: a CPU may then hold old and new
-//!   entry side by side, or bring lines of the frame into its cache under the old type. Nor is a CPU
-//!   asked that has the space loaded lazily.
+//! * *The accessed bit is cleared*: nothing. The cost is that a page may look idle although it is used. For the same
+//!   reason a clear accessed bit proves nothing: the entry may be cached from before it was cleared.
+//! * *A right is added, or accessed or dirty set*: a stale entry at worst refuses an access that the new one would
+//!   allow. On x86-64 the fault drops it. Elsewhere it may stay, so the CPU that took the fault must drop it before it
+//!   tries again. No other CPU is asked.
+//! * *The page size, the memory type or the encryption changes*: flush with [`Scope::Tables`], even for a leaf. The
+//!   initiator waits until such a flush is complete. With [`Scope::Leaf`] and asynchronous flushes it continues when
+//!   each target has received the request: a CPU may then hold both the old and the new entry, or load lines of the
+//!   frame into its cache under the old type. Also, [`Scope::Leaf`] does not reach CPUs that have the space loaded
+//!   lazily.
 //! * *An entry becomes present*: nothing on x86-64 and AArch64, which never cache absent entries.
 //!   RISC-V processors without Svvptc may, and then the same local fence is needed.
-//! * *User mode gains a page*: the kernel loses it where it must not fetch from or access pages of
-//!   user mode (SMEP and SMAP, PAN, RISC-V's U bit).
+//! * *User mode gains a page*: the kernel loses it if it must not fetch from or access pages of user mode (SMEP and
+//!   SMAP, PAN, RISC-V's U bit).
 //!
 //! # Breaking before making
 //!
-//! Where old and new entry must never be visible at the same time, [`Flush::break_first`] is set:
-//! clear the entry, flush, and only then write the new one. Which changes require that differs
-//! ([`Break`]). Compare the old entry with the one that is to come, not with the absent one in
-//! between. A page of which it is not known yet what comes after it (an unmap) is reported with
-//! [`Scope::Tables`] if a page of another size may take its place: a large page on x86-64. Who
-//! writes an entry into a place that another CPU has emptied calls
-//! [`Engine::flush_pending_tables`](crate::Engine::flush_pending_tables) before.
+//! If the old and the new entry must never be visible at the same time, [`Flush::break_first`] is set: clear the entry,
+//! flush, and only then write the new one. The changes that require this depend on the architecture ([`Break`]).
+//! Compare the old entry with the final one, not with the absent one in between. If the next entry is not known yet (at
+//! an unmap), report the page with [`Scope::Tables`] if a page of another size may take its place: a large page on
+//! x86-64, for example. Before you write an entry into a place that another CPU has emptied, call
+//! [`Engine::flush_pending_tables`](crate::Engine::flush_pending_tables).
 //!
 //! On x86-64, two page sizes for one address are a machine check on AMD's family 10h
 //! ([erratum 383](https://www.amd.com/system/files/TechDocs/41322_10h_Rev_Gd.pdf))
@@ -45,17 +41,15 @@
 //! ([iTLB multihit](https://docs.kernel.org/admin-guide/hw-vuln/multihit.html)). On others either
 //! translation is used.
 //!
-//! It matters beyond the architecture, too: replacing one frame by another *with
-//! different contents* under running programs breaks C4 unless the old translation is flushed
-//! before any CPU can see the new one.
+//! The order also matters for the contract: replacing one frame by another *with different contents* under running
+//! programs breaks C4 unless the old translation is flushed before any CPU can see the new one.
 //!
-//! # What it does not see
+//! # What it does not cover
 //!
-//! One entry at a time: whether leaves *below* a table are global is for the caller to know (then
-//! the flush is for every tag), and of a contiguous row all sixteen entries change together, with
-//! one flush for all. It does not look at which CPUs use the space: [`Batch`](crate::Batch) leaves out
-//! CPUs that cannot hold the entry. The rules are tested in `quell-arch` against the manuals, for
-//! all pairs of entries.
+//! It considers one entry at a time. The caller must know whether leaves *below* a table are global; if so, the flush
+//! is for every tag. All sixteen entries of a contiguous row change together, with one flush for all. It does not
+//! consider which CPUs use the space: [`Batch`](crate::Batch) leaves out CPUs that cannot hold the entry. `quell-arch`
+//! tests the rules against the manuals, for all pairs of entries.
 
 use crate::entry::Entry;
 use crate::hardware::Scope;
@@ -82,9 +76,9 @@ pub struct TlbRules {
 pub enum Break {
     /// None: a CPU uses the old or the new translation until it has flushed (RISC-V).
     Never,
-    /// Those that may change the size of a translation: a leaf for a table, a table for a leaf or
-    /// another table (x86-64: Intel SDM volume 3, "Recommended Invalidation"; AMD erratum 383; the
-    /// [module](crate::change) says on which processors it matters).
+    /// Changes that may alter the size of a translation: a leaf for a table, a table for a leaf or another table
+    /// (x86-64: Intel SDM volume 3, "Recommended Invalidation"; AMD erratum 383). The [module](crate::change) lists the
+    /// affected processors.
     Size,
     /// Also changes that make two translations of one address contradict each other.
     ///
@@ -98,20 +92,20 @@ pub enum Break {
 pub enum Need {
     /// None.
     Nothing,
-    /// A CPU that was refused an access drops the entry before it retries; no other CPU is told.
+    /// A CPU that was refused an access drops the entry before it retries. No other CPU is asked.
     ///
     /// The CPU that made the change may do this at once, to avoid a fault.
     Local(Scope),
-    /// Every CPU that may hold the entry flushes, before anybody relies on the change.
+    /// Every CPU that may hold the entry flushes before any code relies on the change.
     Flush(Flush),
 }
 
 /// A flush on every CPU that may hold an entry.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Flush {
-    /// Leaf entries alone, or the walker caches and all that lies below the entry, of whatever
-    /// size; then CPUs that hold the space lazily are concerned as well, and the initiator waits until
-    /// each has flushed, not merely for its receipt. [`Scope::Tables`] wherever `break_first` is set.
+    /// Leaf entries alone, or also the walker caches and every translation below the entry. With [`Scope::Tables`] the
+    /// flush also reaches CPUs that hold the space lazily, and the initiator waits until each CPU has flushed, not
+    /// merely for its receipt. Always [`Scope::Tables`] if `break_first` is set.
     pub scope: Scope,
     /// Flush under every tag, because the entry was or becomes global.
     pub every_tag: bool,
@@ -121,9 +115,8 @@ pub struct Flush {
 
 /// Returns the smallest flush needed when `new` replaces `old` in the same word of a table.
 ///
-/// `old` is what the change took out (by an exchange, where hardware sets bits), not what was read
-/// some time before. Says nothing about accessed bits that a caller wants to be exact: then flush
-/// as if the page went.
+/// `old` is the entry that the change removed (by an exchange, if hardware sets bits), not one that was read earlier. A
+/// caller that needs exact accessed bits flushes as if the page were unmapped.
 pub fn flush_needed(rules: TlbRules, old: &Entry, new: &Entry) -> Need {
     let scope_if = |tables: bool| if tables { Scope::Tables } else { Scope::Leaf };
     let scope = |entry: &Entry| scope_if(entry.table);
@@ -142,7 +135,7 @@ pub fn flush_needed(rules: TlbRules, old: &Entry, new: &Entry) -> Need {
         || old.frame != new.frame
         || old.encrypted != new.encrypted
         || old.memory != new.memory;
-    // Where two translations may contradict each other, one for every space does so with theirs.
+    // If contradicting translations are forbidden, a global one may contradict those of any space.
     let globalised = !old.global && new.global && rules.break_before_make == Break::Translation;
     let lost = !new.present
         || replaced

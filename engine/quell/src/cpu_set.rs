@@ -1,15 +1,13 @@
 //! Sets of CPUs: plain ones, and ones that many CPUs change at once. The file is long because its tests compare both with
 //! sets of the standard library.
 //!
-//! Both hold up to [`MAX_CPUS`] CPUs as a bitmap. A [`CpuSet`] knows how far it is used, and looks no further: on a
-//! machine of up to 64 CPUs that is one word. A [`CpuSet`] belongs to its holder; an
-//! [`AtomicCpuSet`] is shared, its bits are set and cleared one CPU at a time, and a snapshot of it
-//! is not one moment in time: two bits may come from different moments. Every user of a snapshot
-//! in this crate needs only this: a bit that was set before the snapshot began, and not cleared
-//! before it ended, is in it.
+//! Both hold up to [`MAX_CPUS`] CPUs as a bitmap. A [`CpuSet`] belongs to its holder. It reads only the words in use:
+//! one on a machine of up to 64 CPUs. An [`AtomicCpuSet`] is shared, and its bits are set and cleared one CPU at a
+//! time. Two bits of a snapshot may come from different moments. Users of snapshots in this crate rely only on this: a
+//! bit that was set before the snapshot began, and not cleared before it ended, is in it.
 //!
-//! The callers choose the orderings, so the operations pass on their caller's place: the check of orderings
-//! weakens them there.
+//! The callers choose the orderings, so the operations pass on their caller's location, where the check of orderings
+//! weakens them.
 
 use crate::stack::Few;
 use crate::word::Word;
@@ -39,7 +37,7 @@ impl CpuId {
     }
 }
 
-/// Where a CPU stands in a set: the bit of one word. For a CPU that enters and leaves sets all the time.
+/// A CPU's place in a set: the bit of one word. For a CPU that enters and leaves sets all the time.
 #[derive(Clone, Copy)]
 pub(crate) struct Seat {
     pub(crate) word: usize,
@@ -47,7 +45,7 @@ pub(crate) struct Seat {
 }
 
 impl Seat {
-    /// The seat of this CPU.
+    /// Returns the seat of this CPU.
     ///
     /// # Panics
     /// If its number is not below [`MAX_CPUS`].
@@ -61,7 +59,7 @@ impl Seat {
         }
     }
 
-    /// The CPU that has this seat.
+    /// Returns the CPU that has this seat.
     #[inline]
     pub(crate) const fn cpu(self) -> CpuId {
         CpuId(64 * self.word as u16 + self.bit.trailing_zeros() as u16)
@@ -71,7 +69,7 @@ impl Seat {
 /// A set of CPUs.
 #[derive(Clone, Copy)]
 pub struct CpuSet {
-    /// As many words as may hold members.
+    /// The words that may hold members.
     words: Few<u64, WORDS>,
 }
 
@@ -79,7 +77,7 @@ impl CpuSet {
     /// The empty set.
     pub const EMPTY: CpuSet = CpuSet::none();
 
-    /// The set without members, made in place: a copy of the constant would fill the room with zeros.
+    /// Makes the empty set in place: a copy of the constant would fill the room with zeros.
     #[inline]
     pub(crate) const fn none() -> CpuSet {
         CpuSet { words: Few::new() }
@@ -139,7 +137,7 @@ impl CpuSet {
         self.insert_new(cpu);
     }
 
-    /// Makes `cpu` a member; returns whether it was none before.
+    /// Adds `cpu`. Returns whether it was not a member before.
     #[inline]
     pub(crate) fn insert_new(&mut self, cpu: CpuId) -> bool {
         let (index, bit) = (cpu.index() / 64, 1 << (cpu.index() % 64));
@@ -181,7 +179,7 @@ impl CpuSet {
         }
     }
 
-    /// Keeps the members, in ascending order, of which `keep` says so.
+    /// Keeps the members for which `keep` returns `true`. Calls it in ascending order.
     #[inline(always)]
     pub(crate) fn retain(&mut self, mut keep: impl FnMut(CpuId) -> bool) {
         for (index, word) in self.words.as_mut_slice().iter_mut().enumerate() {
@@ -293,14 +291,14 @@ impl<W: Word> AtomicCpuSet<W> {
         self.seat(Seat::of(cpu), order);
     }
 
-    /// Makes the CPU that has this seat a member.
+    /// Adds the CPU that has this seat.
     #[inline]
     #[track_caller]
     pub(crate) fn seat(&self, seat: Seat, order: Ordering) {
         self.bits[seat.word % WORDS].fetch_or(seat.bit, order);
     }
 
-    /// Makes the CPU that has this seat no member.
+    /// Removes the CPU that has this seat.
     #[inline]
     #[track_caller]
     pub(crate) fn unseat(&self, seat: Seat, order: Ordering) {
@@ -345,7 +343,7 @@ impl<W: Word> AtomicCpuSet<W> {
         self.is_within_seat(Seat { bit, ..seat }, cpus, order)
     }
 
-    /// The same for the CPU that has this seat, which is one of the words of these CPUs. Mostly that is one word.
+    /// Returns the same for the CPU that has this seat, which is in one of these CPUs' words. Mostly there is one word.
     #[inline]
     #[track_caller]
     pub(crate) fn is_within_seat(&self, seat: Seat, cpus: usize, order: Ordering) -> bool {
@@ -376,7 +374,7 @@ impl<W: Word> AtomicCpuSet<W> {
         set
     }
 
-    /// Makes `set` what [`AtomicCpuSet::snapshot`] returns: for one that is not to be moved.
+    /// Writes a [snapshot](AtomicCpuSet::snapshot) into `set`, in place to avoid a copy.
     #[inline(always)]
     #[track_caller]
     pub(crate) fn read_into(&self, set: &mut CpuSet, cpus: usize, order: Ordering) {

@@ -1,14 +1,13 @@
-//! What a page-table entry says, apart from how an architecture writes it down.
+//! Page-table entries, independent of their encoding on an architecture.
 //!
-//! There is one type for an entry and one for a level. Managers fill them in, `quell-arch` and the
-//! machines in software encode and decode them, and [`flush_needed`](crate::flush_needed) compares
-//! two of them. Each attribute of an entry that hardware caches has a field here, so that no change of it goes
-//! unseen; bits that hardware ignores have none, and encoding writes them as zero.
+//! There is one type for an entry and one for a level. Managers fill them in, `quell-arch` and the machines in software
+//! encode and decode them, and [`flush_needed`](crate::flush_needed) compares two of them. Each attribute that hardware
+//! caches has a field here, so no change of it is missed. Bits that hardware ignores have no field, and encoding writes
+//! them as zero.
 //!
-//! Tables have 512 entries of 64 bits and four levels here (48-bit virtual addresses, 4 KB granule):
-//! x86-64, AArch64 and RISC-V Sv48 agree on that. They agree, too, that an entry whose bit 0 is
-//! clear is not present and that its other 63 bits belong to software; those never come to this
-//! type: a manager looks at bit 0 before it decodes.
+//! Tables have 512 entries of 64 bits and four levels here (48-bit virtual addresses, 4 KB granule): x86-64, AArch64
+//! and RISC-V Sv48 agree on that. On all three, an entry whose bit 0 is clear is not present, and its other 63 bits
+//! belong to software. This type never holds those: a manager checks bit 0 before it decodes.
 
 use crate::addr::{Frame, Page, PageSize};
 

@@ -1,14 +1,13 @@
-//! What a machine can do, and which combinations an engine runs on.
+//! The features of a machine, and the combinations on which an engine runs.
 //!
-//! The engine is told once, by [`Hardware::features`](crate::Hardware::features), and either runs on what
-//! it was told or refuses it with an [`Unsupported`] that says why. There is nothing in between: a
-//! combination that is accepted keeps the contract under every policy. The test of this module goes
-//! through all of them.
+//! The engine reads the features once, from [`Hardware::features`](crate::Hardware::features). It either runs on them
+//! or refuses them with the reason, an [`Unsupported`]. Every combination that it accepts keeps the contract under
+//! every policy. This module's test tries all combinations.
 //!
 //! | tags | without broadcasts | with broadcasts |
 //! | --- | --- | --- |
-//! | none | x86 before PCIDs | an address is invalidated on all CPUs, whatever they run |
-//! | of each CPU's own | x86 with PCIDs, RISC-V | refused: a tag means something else on each CPU. Where broadcasts name no tag and reach all, say that there are none: [`Hardware::load_root`](crate::Hardware::load_root) |
+//! | none | x86 before PCIDs | an address is invalidated on all CPUs, in every space |
+//! | per CPU | x86 with PCIDs, RISC-V | refused: a tag has another meaning on each CPU. If broadcasts name no tag and reach all, report no tags: [`Hardware::load_root`](crate::Hardware::load_root) |
 //! | system-wide | refused: nothing reaches a tag that a CPU keeps without running it | Arm; x86 with INVLPGB |
 
 use crate::cpu_set::MAX_CPUS;
@@ -39,7 +38,7 @@ pub struct Features {
     pub tagging: Tagging,
     /// [`Hardware::broadcasts`](crate::Hardware::broadcasts) reach all CPUs without an interrupt.
     pub broadcast: bool,
-    /// The most strides of a request that are invalidated one by one; above it the whole tag is flushed.
+    /// The maximum number of strides that are invalidated one by one. Above it the whole tag is flushed.
     ///
     /// With 0 every flush is whole.
     ///
@@ -51,7 +50,7 @@ impl Features {
     /// Checks whether an engine can run on such a machine with `cpus` CPUs.
     ///
     /// # Errors
-    /// Why it does not.
+    /// The reason why it cannot.
     pub fn check(&self, cpus: usize) -> Result<(), Unsupported> {
         if !(1..=MAX_CPUS).contains(&cpus) {
             return Err(Unsupported::Cpus { cpus });
@@ -74,7 +73,7 @@ impl Features {
         }
     }
 
-    /// The highest system-wide tag; 0 if there are none.
+    /// Returns the highest system-wide tag; 0 if there are none.
     pub(crate) fn highest_global_tag(&self) -> u16 {
         match self.tagging {
             Tagging::Global { bits } => ((1u32 << bits.min(16)) - 1) as u16,
@@ -89,48 +88,46 @@ impl Features {
 pub enum Unsupported {
     /// There are no CPUs, or more than [`MAX_CPUS`].
     Cpus {
-        /// How many there are.
+        /// Their number.
         cpus: usize,
     },
-    /// The machine says that it broadcasts, and provides no
-    /// [`Hardware::broadcasts`](crate::Hardware::broadcasts).
+    /// The features include broadcasts, but [`Hardware::broadcasts`](crate::Hardware::broadcasts) returns none.
     NoBroadcasts,
     /// Each CPU gives tags their meaning, and there are none.
     NoTags,
     /// Broadcasts name a tag, and a tag means something else on each CPU.
     BroadcastOfPerCpuTags,
-    /// A CPU keeps entries under system-wide tags that it does not run, where only a broadcast reaches
-    /// them.
+    /// A CPU keeps entries under system-wide tags that it does not run. Only a broadcast could reach them.
     GlobalTagsWithoutBroadcast,
     /// System-wide tags are wider than any architecture's.
     TagBits {
-        /// How wide.
+        /// Their width.
         bits: u8,
     },
     /// A tag generation must have a tag for each CPU and one to spare.
     FewTags {
-        /// How many tags may be used.
+        /// The number of tags.
         tags: u16,
-        /// How many CPUs there are.
+        /// The number of CPUs.
         cpus: usize,
     },
-    /// The machine does not say where the state of this CPU is ([`Hardware::per_cpu`](crate::Hardware::per_cpu)).
+    /// The machine has no state for this CPU ([`Hardware::per_cpu`](crate::Hardware::per_cpu)).
     NoState {
-        /// Which CPU.
+        /// The CPU.
         cpu: usize,
     },
     /// The policy asks for a mechanism that the machine leaves out
     /// ([`Hardware::MECHANISMS`](crate::Hardware::MECHANISMS)).
     LeftOut {
-        /// Which.
+        /// The mechanism.
         mechanism: Mechanism,
     },
-    /// A CPU was given memory for no tag at all.
+    /// A CPU has no slot for any tag.
     NoSlots {
-        /// Which CPU.
+        /// The CPU.
         cpu: usize,
     },
-    /// Another engine has or had the ledger: each would do the other's deferred flushes, on its own CPUs.
+    /// Another engine has or had the ledger: each would make the other's deferred flushes, on its own CPUs.
     LedgerInUse,
 }
 

@@ -1,10 +1,10 @@
-//! A request on its way to a CPU, as a value and spread over words.
+//! A request on its way to a CPU, as a value and in the form of words.
 //!
-//! Linux's `struct flush_tlb_info`. Requests of one space merge as [`Request`] does, if their flush generations are
-//! neighbours; if there is a gap between them, they become the whole space; requests of two spaces become "everything
-//! that is loaded". All accesses to the words are relaxed: the [`inbox`](crate::inbox) that they are part of decides
-//! which CPU may read them, and whether the values that it has read count. The file is long because its tests compare
-//! values and words for every pair of requests.
+//! It corresponds to Linux's `struct flush_tlb_info`. Requests for one space merge like [`Request`]s if their flush
+//! generations are neighbours. If there is a gap between them, they become a request for the whole space. Requests for
+//! two spaces become "everything that is loaded". All accesses to the words are relaxed: their [`inbox`](crate::inbox)
+//! decides which CPU may read them, and whether the values that it has read are valid. The file is long because its
+//! tests compare values and words for every pair of requests.
 
 use crate::cpu_set::CpuId;
 use crate::hardware::Scope;
@@ -13,11 +13,11 @@ use crate::space::{KernelEntries, SpaceId};
 use crate::word::Word;
 use core::sync::atomic::Ordering::Relaxed;
 
-/// A request on its way: what to flush of which space, and as of which flush generations. The ranges have room for many
-/// and mostly are one, so they are not moved with it.
+/// A request on its way: the space, the translations to flush, and the flush generations. It only refers to the ranges:
+/// they have room for many and are mostly one, so they are not moved.
 #[derive(Clone, Copy)]
 pub(crate) struct FlushInfo<'r> {
-    /// The space; `None` for whatever is loaded.
+    /// The space; `None` for any space that is loaded.
     pub(crate) space: Option<SpaceId>,
     /// The first and the last flush generation that the request covers.
     pub(crate) first: u64,
@@ -26,10 +26,10 @@ pub(crate) struct FlushInfo<'r> {
 }
 
 impl<'r> FlushInfo<'r> {
-    /// A whole flush of whatever is loaded.
+    /// A whole flush of the loaded space, whichever it is.
     pub(crate) const EVERYTHING: FlushInfo<'static> = FlushInfo::whole(Scope::Leaf);
 
-    /// No translation of any space: for a request that is a mark alone.
+    /// No translation of any space: for a request that is only a mark.
     pub(crate) const NOTHING: FlushInfo<'static> = FlushInfo {
         space: Some(SpaceId::of_kernel(0, KernelEntries::Global)),
         first: 0,
@@ -37,7 +37,7 @@ impl<'r> FlushInfo<'r> {
         request: &Request::Empty,
     };
 
-    /// A whole flush of whatever is loaded, where this much has changed.
+    /// Makes a whole flush of the loaded space, whichever it is, with this scope.
     pub(crate) const fn whole(scope: Scope) -> FlushInfo<'static> {
         FlushInfo {
             space: None,
@@ -58,13 +58,13 @@ impl<'r> FlushInfo<'r> {
         }
     }
 
-    /// Whether it is about the kernel's mappings alone.
+    /// Returns whether it covers kernel mappings only.
     #[inline]
     pub(crate) fn is_kernel(&self) -> bool {
         self.space.is_some_and(SpaceId::is_kernel)
     }
 
-    /// The words for it.
+    /// Returns its words.
     #[inline]
     pub(crate) fn laid_out(&self) -> Laid<'r> {
         let (kind, ranges) = match self.request {
@@ -111,7 +111,7 @@ impl<'r> Laid<'r> {
         }
     }
 
-    /// As a value, whose ranges lie in `request`.
+    /// Returns it as a value, with its ranges in `request`.
     pub(crate) fn info<'q>(&self, request: &'q mut Request) -> FlushInfo<'q> {
         decode(self.meta, |index| self.ranges[index], request);
         FlushInfo {
@@ -123,7 +123,7 @@ impl<'r> Laid<'r> {
     }
 }
 
-/// The bits of a request's scope.
+/// Returns the bits of a request's scope.
 #[inline]
 fn tables(scope: Scope) -> u64 {
     match scope {
@@ -132,19 +132,19 @@ fn tables(scope: Scope) -> u64 {
     }
 }
 
-/// A request for one range of one space, or for all of it: most are.
+/// A request for one range of one space, or for all of it, as most are.
 #[derive(Clone, Copy)]
 pub(crate) struct Lone {
     pub(crate) space: SpaceId,
     /// The first and the last flush generation that it covers.
     pub(crate) first: u64,
     pub(crate) last: u64,
-    /// The range, packed; everything if there is none.
+    /// The packed range; `None` for everything.
     pub(crate) range: Option<u64>,
     pub(crate) scope: Scope,
 }
 
-/// The scope of a request with these bits.
+/// Returns the scope of a request with these bits.
 #[inline]
 fn scope(meta: u64) -> Scope {
     if meta & META_TABLES != 0 {
@@ -154,7 +154,7 @@ fn scope(meta: u64) -> Scope {
     }
 }
 
-/// Makes `request` what these bits say, with the words of its ranges.
+/// Decodes these bits into `request`, with the words of its ranges.
 #[inline]
 fn decode(meta: u64, word: impl FnMut(usize) -> u64, request: &mut Request) {
     if meta & META_FULL != 0 {
@@ -165,7 +165,7 @@ fn decode(meta: u64, word: impl FnMut(usize) -> u64, request: &mut Request) {
     }
 }
 
-/// A request that was read from the words, with a place for its ranges.
+/// A request that was read from the words, with room for its ranges.
 pub(crate) struct Taken {
     space: Option<SpaceId>,
     first: u64,
@@ -174,7 +174,7 @@ pub(crate) struct Taken {
 }
 
 impl Taken {
-    /// A place to read into.
+    /// Makes an empty place to read into.
     #[inline]
     pub(crate) fn new() -> Taken {
         Taken {
@@ -195,15 +195,16 @@ impl Taken {
         }
     }
 
-    /// Becomes everything if it takes more than so many single invalidations.
+    /// Becomes everything if it takes more than `full_above` single invalidations.
     pub(crate) fn limit(&mut self, full_above: u64) {
         self.request.limit(full_above);
     }
 
-    /// Grows to the least request that covers both, with at most `most` ranges.
+    /// Grows to the smallest request that covers both, with at most `most` ranges.
     ///
     /// A request for the kernel's mappings and one for a user space become one for all of that space, which the inbox
-    /// marks as the kernel's, too: the target flushes everything, and knows what it has caught up with.
+    /// also marks as the kernel's. So the target flushes everything, and knows the generation that it has caught up
+    /// with.
     pub(crate) fn include(&mut self, other: &FlushInfo<'_>, most: usize) {
         let kernel = self.info().is_kernel();
         if self.space.is_none() || self.space != other.space {
@@ -216,9 +217,8 @@ impl Taken {
             self.request = Request::Full(scope);
             return;
         }
-        // Generations that arrive out of order leave a hole between the two; only
-        // neighbours may keep their ranges.
-        // Initiators post a request for the kernel's mappings to every CPU: there are no holes.
+        // Generations that arrive out of order leave a gap between the two; only neighbours may keep their ranges.
+        // Initiators post requests for the kernel's mappings to every CPU, so these have no gaps.
         let neighbours = self.last + 1 >= other.first && other.last + 1 >= self.first;
         if neighbours || kernel {
             self.request.include(other.request, most);
@@ -230,19 +230,19 @@ impl Taken {
     }
 }
 
-/// Where the request is that the words tell of.
+/// The place of the request that the words describe.
 pub(crate) enum Written {
     /// It was in the words.
     Here,
-    /// That it lies in the outbox of the CPU with this number.
+    /// It is in the outbox of the CPU with this number.
     InOutbox(usize),
 }
 
-/// A [`FlushInfo`], spread over words: with up to three ranges it shares a line with the inbox's state, with more it
-/// takes the next line too.
+/// A [`FlushInfo`] in the form of words. With up to three ranges it shares a line with the inbox's state; with more it
+/// takes the next line, too.
 #[repr(C)]
 pub(crate) struct FlushWords<W> {
-    /// The id of the space; 0 for whatever is loaded.
+    /// The id of the space; 0 for any space that is loaded.
     space: W,
     first: W,
     last: W,
@@ -254,7 +254,7 @@ pub(crate) struct FlushWords<W> {
 const META_COUNT: u64 = 0b1111;
 const META_FULL: u64 = 1 << 4;
 const META_TABLES: u64 = 1 << 5;
-/// The request is in the outbox of the initiator whose number stands above [`META_SENDER_SHIFT`].
+/// The request is in the outbox of the initiator whose number begins at bit [`META_SENDER_SHIFT`].
 const META_OUTBOX: u64 = 1 << 6;
 const _: () = assert!(request::RANGES as u64 <= META_COUNT);
 const META_SENDER_SHIFT: u32 = 16;
@@ -270,7 +270,7 @@ impl<W: Word> FlushWords<W> {
         }
     }
 
-    /// Writes a request. The words are of no use meanwhile: see [`inbox`](crate::inbox).
+    /// Writes a request. The words are not valid meanwhile: see [`inbox`](crate::inbox).
     #[inline]
     pub(crate) fn write(&self, laid: &Laid<'_>) {
         // Mostly there is one.
@@ -286,7 +286,7 @@ impl<W: Word> FlushWords<W> {
         self.meta.store(laid.meta, Relaxed);
     }
 
-    /// Writes the ranges behind the first.
+    /// Writes the ranges after the first.
     #[cold]
     fn write_more(&self, ranges: &[u64]) {
         for (word, &range) in self.ranges[1..].iter().zip(ranges) {
@@ -294,9 +294,9 @@ impl<W: Word> FlushWords<W> {
         }
     }
 
-    /// Grows what the words hold to cover another request for the same space, where one of the two is for all of it: what
-    /// the other names one by one counts no more. `false`, and nothing was written, if that is not so. What
-    /// [`Taken::include`] makes of the two.
+    /// Grows the words to cover another request for the same space, if one of the two is for all of it: the ranges of
+    /// the other no longer matter. Returns `false`, and writes nothing, otherwise. The result is that of
+    /// [`Taken::include`].
     pub(crate) fn include_whole(&self, laid: &Laid<'_>) -> bool {
         let meta = self.meta.load(Relaxed);
         let space = self.space.load(Relaxed);
@@ -311,13 +311,13 @@ impl<W: Word> FlushWords<W> {
         true
     }
 
-    /// Writes that the request lies in the outbox of this CPU.
+    /// Writes a reference to the outbox of this CPU.
     pub(crate) fn refer_to(&self, sender: CpuId) {
         let sender = u64::from(sender.0) << META_SENDER_SHIFT;
         self.meta.store(META_OUTBOX | sender, Relaxed);
     }
 
-    /// Reads what the words hold, into `taken` if that is a request.
+    /// Reads the words, into `taken` if they hold a request.
     #[inline]
     pub(crate) fn read(&self, taken: &mut Taken) -> Written {
         let meta = self.meta.load(Relaxed);
@@ -333,7 +333,7 @@ impl<W: Word> FlushWords<W> {
         Written::Here
     }
 
-    /// Reads what the words hold, if that is a request for one range of a space, or for all of it.
+    /// Reads the words if they hold a request for one range of a space, or for all of it.
     #[inline]
     pub(crate) fn read_lone(&self) -> Option<Lone> {
         let meta = self.meta.load(Relaxed);
@@ -342,7 +342,7 @@ impl<W: Word> FlushWords<W> {
             META_FULL => None,
             _ => return None,
         };
-        // One for whatever is loaded names the space 0, which no CPU runs: that takes the general way.
+        // A request for any loaded space has the space 0, which no CPU runs, so it uses the general code.
         Some(Lone {
             space: SpaceId(self.space.load(Relaxed)),
             first: self.first.load(Relaxed),

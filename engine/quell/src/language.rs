@@ -1,4 +1,4 @@
-//! The language of policies: which mechanisms are on, as a person writes it.
+//! The text form of policies, as a person writes it.
 //!
 //! ```text
 //! policy    = terms ("," detail)*                   S0+S4    all-S3    all,cap=8M    S2,tags=64
@@ -9,10 +9,10 @@
 //!           | ("concurrent" | "asynchronous" | "inline") "=" ("yes" | "no")    the parts of S4
 //! ```
 //!
-//! There is one language: command lines, the kernel's options, replay codes and JSON all go through [`FromStr`]
-//! and [`Display`](fmt::Display) of [`Policy`]. A policy that is written reads back as the same policy, for
-//! every policy that the language can say: those with at least one tag slot and a cap of at least a page. The
-//! written form holds neither blanks nor colons, so it may stand in lists of words and in codes.
+//! There is one language: command lines, the kernel's options, replay codes and JSON all use [`FromStr`] and
+//! [`Display`](fmt::Display) of [`Policy`]. A written policy reads back as the same policy, if it has at least one tag
+//! slot and a cap of at least a page. The text contains neither blanks nor colons, so it may be part of lists of words
+//! and of codes.
 
 use core::fmt::{self, Write};
 use core::str::FromStr;
@@ -20,7 +20,7 @@ use core::str::FromStr;
 use crate::addr::PAGE_BYTES;
 use crate::policy::{Mechanism, Policy, TagPolicy};
 
-/// The words that may be written, with their meanings: for help texts.
+/// The words of the language with their meanings, for help texts.
 pub const TERMS: &[(&str, &str)] = &[
     ("baseline", "every mechanism off: what a simple kernel does"),
     ("all", "every mechanism on"),
@@ -55,7 +55,7 @@ pub const TERMS: &[(&str, &str)] = &[
     ),
 ];
 
-/// Text of at most `N` bytes; what is too much is cut off.
+/// Text of at most `N` bytes. Longer text is cut off.
 #[derive(Clone, Copy)]
 struct Short<const N: usize> {
     bytes: [u8; N],
@@ -86,10 +86,10 @@ impl<const N: usize> fmt::Write for Short<N> {
     }
 }
 
-/// The word that is expected instead of the culprit.
+/// The kind of word that is expected instead of the culprit.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Expected {
-    /// A term where there is none.
+    /// A term, but there is none.
     Term,
     /// A mechanism, or at the beginning `baseline` or `all`.
     Mechanism,
@@ -105,7 +105,7 @@ enum Expected {
     Switch,
 }
 
-/// Why a text is no policy: names the culprit and says what is possible.
+/// The reason why a text is not a policy: names the culprit and lists the valid words.
 #[derive(Clone, Copy)]
 pub struct PolicyError {
     expected: Expected,
@@ -202,7 +202,7 @@ fn terms(text: &str) -> Result<Policy, PolicyError> {
     Ok(policy)
 }
 
-/// Reads bytes, with K, M or G behind them.
+/// Reads a number of bytes, with K, M or G after it.
 fn bytes(text: &str) -> Option<u64> {
     let digits = text.trim_end_matches(['K', 'M', 'G', 'k', 'm', 'g']);
     let unit: u64 = match &text[digits.len()..] {
@@ -292,7 +292,7 @@ fn write_terms(policy: &Policy, out: &mut impl Write) -> fmt::Result {
     }
 }
 
-/// Writes what differs from the terms' own details.
+/// Writes the details that differ from those of the terms.
 fn write_details(policy: &Policy, out: &mut impl Write) -> fmt::Result {
     if policy.tags != Policy::ALL.tags {
         match policy.tags {
@@ -331,7 +331,7 @@ fn write_details(policy: &Policy, out: &mut impl Write) -> fmt::Result {
 
 impl fmt::Display for Policy {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // The longest policy has fewer than a hundred characters. As a whole, so that it can be padded.
+        // Written as a whole, so that it can be padded. The longest policy has fewer than a hundred characters.
         let mut out = Short::<128>::EMPTY;
         write_terms(self, &mut out)?;
         write_details(self, &mut out)?;

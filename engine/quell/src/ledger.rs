@@ -181,7 +181,7 @@ impl<'m, H: Hardware> Ledger<'m, H> {
     /// stamp is void: no flush will ever be deferred as of it.
     pub(crate) fn take_entry(&self, stamp: u64) -> bool {
         let word = &self.entry(stamp).state;
-        // Relaxed: what it says is compared again below.
+        // Relaxed: the value is compared again below.
         let held = State(word.load(Relaxed));
         held.is_flushed()
             && held.stamp() < stamp

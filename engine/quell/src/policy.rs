@@ -1,11 +1,10 @@
-//! Which mechanisms are on.
+//! Policies: the mechanisms that are on.
 //!
-//! Every mechanism can be switched off alone, so that each run has its own reference; with all of
-//! them off the engine behaves as a simple kernel does: one flush for each entry that reclaim
-//! takes away, tags unused, remote CPUs flushed first and waited for, then this one.
-//! The contract holds under every policy; a policy changes cost alone.
+//! Every mechanism can be switched off by itself, so each run has its own reference. With all of them off the engine
+//! behaves like a simple kernel: one flush for each entry that reclaim removes, no tags, and remote CPUs flushed and
+//! waited for before this one. The contract holds under every policy; a policy changes only the cost.
 //!
-//! How policies are written and read is in [`language`](crate::language).
+//! [`language`](crate::language) reads and writes policies as text.
 
 /// The five mechanisms, by the names the README's table uses.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
@@ -99,11 +98,11 @@ pub struct Policy {
     pub inline_requests: bool,
 }
 
-/// The cap unless a policy says otherwise: what Linux merged for cooperative preemption.
+/// The default cap: the value that Linux merged for cooperative preemption.
 const DEFAULT_CAP: u64 = 32 << 20;
 
 impl Policy {
-    /// Everything off: what a simple kernel does.
+    /// Everything off, as in a simple kernel.
     pub const BASELINE: Policy = Policy {
         batch: false,
         extents: false,
@@ -172,7 +171,7 @@ impl Policy {
             .find(|mechanism| !self.has(*mechanism) && other.has(*mechanism))
     }
 
-    /// This policy, without the mechanisms that `most` has no part of.
+    /// Returns this policy without the mechanisms of which `most` has no part.
     #[inline(always)]
     pub(crate) const fn within(mut self, most: &Policy) -> Policy {
         let remote = most.has(Mechanism::RemoteFlush);

@@ -1,9 +1,8 @@
 //! What to invalidate: a lattice `Empty ⊑ Ranges ⊑ Full`.
 //!
-//! Requests only grow. Two of them always have one that covers both ([`Request::merge`]), in the
-//! worst case [`Request::Full`]; the scope grows with them from leaf entries to page-table pages.
-//! `Empty` is a value of its own, never an empty list of ranges, so "nothing" and "everything"
-//! cannot be confused.
+//! Requests only grow. For any two there is one that covers both ([`Request::merge`]), in the worst case
+//! [`Request::Full`]. The scope grows, too, from leaf entries to page-table pages. `Empty` is a separate value, never
+//! an empty list of ranges, so "nothing" and "everything" cannot be confused.
 
 use crate::addr::{Page, PageRange, PageSize};
 use crate::hardware::Scope;
@@ -19,12 +18,12 @@ pub const RANGES: usize = 11;
 /// A few ranges of one address space.
 #[derive(Clone, Copy)]
 pub struct Ranges {
-    /// As the words of an inbox hold them.
+    /// Packed, as in the words of an inbox.
     words: Few<u64, RANGES>,
 }
 
 impl Ranges {
-    /// No range yet. Not a constant: that would fill the room with zeros.
+    /// Makes an empty list. Not a constant: that would fill the room with zeros.
     #[inline]
     fn none() -> Self {
         Ranges { words: Few::new() }
@@ -36,7 +35,7 @@ impl Ranges {
         self.packed().iter().copied().map(unpack)
     }
 
-    /// The ranges as words.
+    /// Returns the ranges, packed.
     #[inline]
     pub(crate) fn packed(&self) -> &[u64] {
         self.words.as_slice()
@@ -57,7 +56,7 @@ impl fmt::Debug for Ranges {
     }
 }
 
-/// What to invalidate in one address space.
+/// The translations to invalidate in one address space.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Request {
     /// Nothing.
@@ -84,7 +83,7 @@ impl Request {
         Request::Ranges(ranges, scope)
     }
 
-    /// The request for a range that is not empty, or for everything if there is none.
+    /// Makes the request for a range that is not empty, or for everything if `range` is `None`.
     #[inline]
     pub(crate) fn of(range: Option<PageRange>, scope: Scope) -> Self {
         match range {
@@ -93,7 +92,7 @@ impl Request {
         }
     }
 
-    /// The request for everything, to be referred to.
+    /// Returns a reference to the request for everything.
     #[inline]
     pub(crate) const fn full(scope: Scope) -> &'static Request {
         match scope {
@@ -102,7 +101,7 @@ impl Request {
         }
     }
 
-    /// Becomes, in place, the request that so many words of an inbox hold, at most [`RANGES`].
+    /// Becomes, in place, the request of these words of an inbox, at most [`RANGES`] of them.
     #[inline]
     pub(crate) fn become_packed(
         &mut self,
@@ -129,7 +128,8 @@ impl Request {
         }
     }
 
-    /// The one range that this is, packed, `None` in it for everything; `None` if it is nothing, or several ranges.
+    /// Returns the packed range if the request is a single range, or an inner `None` if it is everything. Returns the
+    /// outer `None` if it is empty or several ranges.
     #[inline]
     pub(crate) fn lone(&self) -> Option<Option<u64>> {
         match self {
@@ -142,8 +142,8 @@ impl Request {
         }
     }
 
-    /// Grows to cover a range, or everything if that is `None`, in place: the least request of this kind that covers
-    /// both, with at most `most` ranges.
+    /// Grows in place to cover a range, or everything if that is `None`. Becomes the smallest request that covers both,
+    /// with at most `most` ranges.
     #[inline]
     pub(crate) fn grow(&mut self, range: Option<PageRange>, scope: Scope, most: usize) {
         let whole = scope.max(self.scope());
@@ -160,7 +160,7 @@ impl Request {
         }
     }
 
-    /// Grows to cover another request, as [`Request::grow`].
+    /// Grows to cover another request, like [`Request::grow`].
     pub(crate) fn include(&mut self, other: &Request, most: usize) {
         match other {
             Request::Empty => {}
@@ -192,7 +192,7 @@ impl Request {
         }
     }
 
-    /// Whether the ranges take more than `full_above` single invalidations.
+    /// Returns whether the ranges take more than `full_above` single invalidations.
     #[inline]
     pub(crate) fn exceeds(&self, full_above: u64) -> bool {
         self.strides().is_some_and(|strides| strides > full_above)
@@ -217,17 +217,17 @@ impl Request {
 }
 
 impl Ranges {
-    /// Adds a range of base pages that lies behind the one that was added last: what pages reported in the order of
-    /// their addresses do. `false`, and nothing was done, if the range is no such one, or if there would be more than
-    /// `most`.
+    /// Adds a range of base pages that follows the last one, as pages do that are reported in the order of their
+    /// addresses. Returns `false`, and does nothing, if the range does not follow, or if there would be more than
+    /// `most` ranges.
     #[inline]
     pub(crate) fn follow(&mut self, range: PageRange, most: usize) -> bool {
         let room = self.packed().len() < most.min(RANGES);
         let Some(last) = self.words.as_mut_slice().last_mut() else {
             return false;
         };
-        // For base pages nothing stands above the strides, and a stride is a page. A range in larger strides is taken
-        // for a long one: then nothing joins it, and a place of its own is right wherever it ends.
+        // For base pages the bits above the strides are zero, and a stride is a page. A range in larger strides looks
+        // like a long one here, so nothing joins it. A separate place is correct wherever such a range ends.
         let held = *last >> PAGE_BITS;
         let start = range.start.0 & PAGE_MASK;
         let end = (*last & PAGE_MASK) + held;
@@ -247,7 +247,8 @@ impl Ranges {
         fits
     }
 
-    /// Adds a range, joined to one that it touches; `false` if there is no room, or if it is too long to be packed.
+    /// Adds a range, and joins it to one that it touches. Returns `false` if there is no room, or if it is too long to
+    /// be packed.
     #[inline]
     fn add(&mut self, range: PageRange, most: usize) -> bool {
         if range.strides() > MAX_PACKED_STRIDES {
@@ -277,16 +278,16 @@ pub(crate) const MAX_PACKED_STRIDES: u64 = (1 << 16) - 1;
 
 const PAGE_BITS: u32 = 45;
 const PAGE_MASK: u64 = (1 << PAGE_BITS) - 1;
-/// Where the size of the strides stands: its level above base pages.
+/// The position of the stride's size: its level above base pages.
 const SIZE_SHIFT: u32 = PAGE_BITS + 16;
 
-/// The page after the last one of a packed range, in as many bits as its first, or one more.
+/// Returns the page after the last one of a packed range, in as many bits as its first, or one more.
 #[inline]
 fn end(word: u64) -> u64 {
     (word & PAGE_MASK) + (strides(word) << (9 * (word >> SIZE_SHIFT)))
 }
 
-/// Whether two packed ranges have strides of one size, and meet or overlap.
+/// Returns whether two packed ranges have strides of the same size, and meet or overlap.
 #[inline]
 fn touch(one: u64, other: u64) -> bool {
     one >> SIZE_SHIFT == other >> SIZE_SHIFT
@@ -294,12 +295,12 @@ fn touch(one: u64, other: u64) -> bool {
         && other & PAGE_MASK <= end(one)
 }
 
-/// The packed range that covers two that touch, if it is not too long.
+/// Returns the packed range that covers two that touch, if it is not too long.
 #[inline]
 fn join(one: u64, other: u64) -> Option<u64> {
     let size = one >> SIZE_SHIFT;
     let start = (one & PAGE_MASK).min(other & PAGE_MASK);
-    // Ranges that begin between two others' strides need a stride more to cover the end.
+    // If one range begins between the strides of the other, one more stride is needed to cover the end.
     let strides = (end(one).max(end(other)) - start).div_ceil(1 << (9 * size));
     (strides <= MAX_PACKED_STRIDES).then_some(start | strides << PAGE_BITS | size << SIZE_SHIFT)
 }
@@ -312,7 +313,7 @@ pub(crate) fn pack(range: PageRange) -> u64 {
     page | range.strides() << PAGE_BITS | (range.stride as u64) << SIZE_SHIFT
 }
 
-/// How many strides a packed range has.
+/// Returns the number of strides of a packed range.
 #[inline]
 pub(crate) fn strides(word: u64) -> u64 {
     word >> PAGE_BITS & MAX_PACKED_STRIDES

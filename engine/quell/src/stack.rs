@@ -1,13 +1,12 @@
 //! Lists of bounded length, in place.
 //!
-//! A batch is made and consumed for every call that changes an entry, and holds one or two of the
-//! sixty-four frames that it has room for, and one range of the eleven. Filling the rest with "nothing", and moving
-//! that, took longer than the flush; so the room stays uninitialised, in [`Stack`], which owns its values, and in
-//! [`Few`], which can be copied.
+//! A batch is made and consumed for every call that changes an entry. It mostly holds one or two frames, with room for
+//! 64, and one range, with room for eleven. Filling the rest with empty values, and moving those, took longer than the
+//! flush. So the room stays uninitialised, in [`Stack`], which owns its values, and in [`Few`], which can be copied.
 
 use core::mem::MaybeUninit;
 
-/// Up to `N` values, taken out in the order in which they were put in.
+/// Up to `N` values, taken out in the order in which they were added.
 pub(crate) struct Stack<T, const N: usize> {
     /// `start..end` are initialised.
     room: [MaybeUninit<T>; N],
@@ -46,7 +45,7 @@ impl<T, const N: usize> Stack<T, N> {
         place.write(value)
     }
 
-    /// Takes the value that was put in first.
+    /// Takes the value that was added first.
     #[inline]
     pub(crate) fn take_first(&mut self) -> Option<T> {
         if self.start == self.end {
@@ -58,8 +57,8 @@ impl<T, const N: usize> Stack<T, N> {
             // All the room is free again.
             (self.start, self.end) = (0, 0);
         }
-        // SAFETY: `index` was in `start..end`, so it is initialised; it no longer is in there, so it is neither
-        // read nor dropped again before `push` has written it anew.
+        // SAFETY: `index` was in `start..end`, so it is initialised. It is not in there any more, so it is neither read
+        // nor dropped again before `push` has written it again.
         Some(unsafe { self.room[index].assume_init_read() })
     }
 
@@ -77,7 +76,7 @@ impl<T, const N: usize> Stack<T, N> {
         }
     }
 
-    /// The values.
+    /// Returns the values.
     #[inline]
     pub(crate) fn as_slice(&self) -> &[T] {
         let held = &self.room[self.start..self.end];
@@ -85,18 +84,18 @@ impl<T, const N: usize> Stack<T, N> {
         unsafe { &*(core::ptr::from_ref(held) as *const [T]) }
     }
 
-    /// The value that was put in last, to be changed.
+    /// Returns the value that was added last, to be changed.
     #[inline]
     pub(crate) fn last_mut(&mut self) -> Option<&mut T> {
         if self.is_empty() {
             return None;
         }
         let last = self.room.get_mut(self.end.wrapping_sub(1))?;
-        // SAFETY: all of `start..end` is initialised, and there is something.
+        // SAFETY: all of `start..end` is initialised, and it is not empty.
         Some(unsafe { last.assume_init_mut() })
     }
 
-    /// The values, to be changed.
+    /// Returns the values, to be changed.
     #[inline]
     pub(crate) fn as_mut_slice(&mut self) -> &mut [T] {
         let held = &mut self.room[self.start..self.end];
@@ -133,7 +132,7 @@ impl<T: Copy, const N: usize> Few<T, N> {
         }
     }
 
-    /// Forgets its values, and takes others.
+    /// Drops its values, and takes others.
     #[inline]
     pub(crate) fn refill(&mut self) -> Refill<'_, T, N> {
         Refill {
@@ -152,16 +151,16 @@ impl<T: Copy, const N: usize> Few<T, N> {
         self.count += 1;
     }
 
-    /// The values.
+    /// Returns the values.
     #[inline]
     pub(crate) fn as_slice(&self) -> &[T] {
         let count = usize::from(self.count);
-        // SAFETY: `push` and `Refill` alone count, after the values were written, and panic where there is no room. So
-        // `count` is at most `N`, the first `count` are initialised, and MaybeUninit<T> is laid out as T.
+        // SAFETY: only `push` and `Refill` increase `count`, after the values were written, and they panic if there is
+        // no room. So `count` is at most `N`, the first `count` are initialised, and MaybeUninit<T> is laid out as T.
         unsafe { core::slice::from_raw_parts(self.room.as_ptr().cast(), count) }
     }
 
-    /// The values, to be changed.
+    /// Returns the values, to be changed.
     #[inline]
     pub(crate) fn as_mut_slice(&mut self) -> &mut [T] {
         let count = usize::from(self.count);
@@ -170,8 +169,8 @@ impl<T: Copy, const N: usize> Few<T, N> {
     }
 }
 
-/// Some values on their way into a [`Few`], which has them when this is dropped: counted in a register, where
-/// [`Few::push`] counts in memory.
+/// Fills a [`Few`], which has the values once this is dropped. It counts in a register, while [`Few::push`] counts in
+/// memory.
 pub(crate) struct Refill<'f, T: Copy, const N: usize> {
     few: &'f mut Few<T, N>,
     count: usize,

@@ -30,7 +30,7 @@ macro_rules! counters {
 }
 
 counters! {
-    /// Flushes requested by changes of entries.
+    /// Flushes that a change of an entry asked for.
     Requested = "requested",
     /// Shootdowns that interrupted at least one CPU.
     Shootdowns = "shootdowns",
@@ -38,13 +38,13 @@ counters! {
     Sent = "sent",
     /// Requests posted to a CPU for which an interrupt was already under way.
     Merged = "merged",
-    /// Targets left out because they keep the space lazily, or flush when they enter the kernel.
+    /// Targets left out because they keep the space lazily, or flush as they enter the kernel.
     SkippedLazy = "skipped_lazy",
     /// Targets left out because they have left the space.
     SkippedLeft = "skipped_left",
     /// Targets left out because they are offline.
     SkippedOffline = "skipped_offline",
-    /// Flushes that needed no other CPU.
+    /// Flushes that had no other target.
     SkippedNoTarget = "skipped_no_target",
     /// Requests taken for a space that the CPU no longer runs.
     IgnoredOtherSpace = "ignored_other_space",
@@ -56,17 +56,17 @@ counters! {
     FlushedRanges = "flushed_ranges",
     /// Flushes of a whole tag.
     FlushedFull = "flushed_full",
-    /// Requests that became a whole tag because their ranges had too many strides.
+    /// Requests that became a flush of a whole tag because their ranges had too many strides.
     EscalatedLength = "escalated_length",
-    /// Requests that became a whole tag because two initiators met at a target.
+    /// Requests that became a flush of a whole tag because two initiators met at a target.
     EscalatedContention = "escalated_contention",
-    /// Requests that became a whole tag because the target had missed one.
+    /// Requests that became a flush of a whole tag because the target had missed one.
     EscalatedGap = "escalated_gap",
     /// Changes that no batch counts, because a batch has too many spaces or a space too many batches.
     EscalatedBatch = "escalated_batch",
-    /// Waits for a target's answer.
+    /// Waits for a target's acknowledgement.
     Waited = "waited",
-    /// Waits, among these, that only needed the receipt.
+    /// Of these, waits for a receipt only.
     WaitedReceipt = "waited_receipt",
     /// Requests served before their interrupt arrived: in a wait, or when the handler looked again.
     ServedEarly = "served_early",
@@ -84,31 +84,31 @@ counters! {
     SwitchTagTaken = "switch_tag_taken",
     /// System-wide tag rollovers.
     Rollovers = "rollovers",
-    /// Batches whose flush is deferred until reuse.
+    /// Batches whose flush was deferred until reuse.
     FlushesDeferred = "flushes_deferred",
-    /// Batches that could not defer because the ledger was full.
+    /// Batches whose flush could not be deferred because the ledger was full.
     DeferralsRefused = "deferrals_refused",
     /// Frames reused whose deferred flush other flushes had already made.
     ReusedFree = "reused_free",
-    /// Deferred flushes made before a reuse.
+    /// Deferred flushes made before a frame was reused.
     FlushedForReuse = "flushed_for_reuse",
     /// Deferred flushes made before an entry or a slot was filled again.
     FlushedForRefill = "flushed_for_refill",
-    /// Flushes made by a later observer that found an entry already cleared.
+    /// Flushes made for a later observer that found a cleared entry.
     FlushedPending = "flushed_pending",
-    /// Flushes made by a switch to a space that has a deferred flush.
+    /// Deferred flushes made by a switch to a space that had one.
     FlushedBySwitch = "flushed_by_switch",
     /// Deferred flushes made in the background.
     FlushedInBackground = "flushed_in_background",
-    /// CPUs that a deferred flush found flushed already.
+    /// CPUs that had already flushed when a deferred flush was made.
     FoundFlushed = "found_flushed",
-    /// Flushes by which a CPU caught up with the flush clock without being asked to.
+    /// Flushes by which a CPU caught up with the flush clock before an initiator asked it to.
     CaughtUp = "caught_up",
-    /// Frames reinstated for their former page.
+    /// Frames reinstated for the page that they belonged to.
     Reinstated = "reinstated",
-    /// Targets left out because they are virtual CPUs that do not run.
+    /// Targets left out because they are virtual CPUs that are not running.
     SkippedNotRunning = "skipped_not_running",
-    /// Flushes of everything that another task made for this one.
+    /// Full flushes that another task made for this one.
     Coalesced = "coalesced",
 }
 

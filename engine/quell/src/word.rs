@@ -6,7 +6,7 @@
 
 use core::sync::atomic::Ordering;
 
-/// As [`Word::BATCH_BITS`] says, which `space` holds against the number of CPUs.
+/// The default of [`Word::BATCH_BITS`], which `space` checks against the number of CPUs.
 pub(crate) const BATCH_BITS: u32 = if cfg!(feature = "cpus-8192") { 15 } else { 12 };
 
 /// A 64-bit word shared by CPUs, with the operations of [`core::sync::atomic::AtomicU64`].
