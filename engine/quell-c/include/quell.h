@@ -4,41 +4,42 @@
  *
  * Written by cbindgen from the documentation in engine/quell-c/src: change it there.
  *
- * An embedder defines the functions quell_hw_* and quell_panic, which the linker resolves; makes one engine with
- * quell_engine_new; reports every change of a present page-table entry to a batch; and gives frames a new owner when
- * they come out of it. examples/embed.c is a complete program.
+ * An embedder defines the functions quell_hw_* and quell_panic, which the linker resolves. It makes one engine with
+ * quell_engine_new, reports every change of a present page-table entry to a batch, and gives frames a new owner only
+ * after the batch has returned them. examples/embed.c is a complete program.
  *
  * WHAT THE EMBEDDER PROMISES, to every function:
- *   - A pointer is NULL, which is refused, or points to memory of its type. Memory that is passed as an engine, space,
- *     batch or plan was initialised, if only with zeroes; zeroed memory holds none, and is refused. A library that was built
- *     with QUELL_UNCHECKED=1 in the environment promises none of this: what a function refuses by this header must not
- *     happen then, nor what it has an answer of its own for (false, true, 0 or QUELL_STATUS_NO_ENGINE) because a pointer is
- *     NULL, memory holds nothing of its kind, or this CPU has no number or is not online. Refused are still all
- *     that quell_engine_new refuses, a CPU that comes online twice, a space that ends while it is used, and a frame for a
- *     batch that is full; and quell_is_online says false on a CPU that is not online.
- *   - Engines, spaces, deferred_flushes and coalesced flushes stay where they are, and so does a batch whose flush was started.
- *     A space outlives the batches that were told of it, and is passed to no function during quell_space_retire or after
- *     it. Objects of two engines are never mixed.
+ *   - A pointer is NULL, which is refused, or points to memory of its type. Memory that is passed as an engine,
+ *     space, batch or plan was initialised, if only with zeroes. Zeroed memory holds no object, and is refused.
+ *   - In a library that was built with QUELL_UNCHECKED=1 in the environment, nothing that this header says is refused
+ *     may happen. The same applies to the special results (false, true, 0 or QUELL_STATUS_NO_ENGINE) for a NULL
+ *     pointer, for memory without an object, and for a CPU that the engine does not have or that is not online. Such
+ *     a library still refuses everything that quell_engine_new refuses, a CPU that comes online twice, retiring a
+ *     space that is in use, and a frame for a full batch; and quell_is_online still returns false on a CPU that is
+ *     not online.
+ *   - Engines, spaces, deferred flushes and coalesced flushes do not move. Neither does a batch whose flush was
+ *     started. A space outlives the batches that have its changes, and is passed to no function during
+ *     quell_space_retire or after it. Objects of two engines are never mixed.
  *   - One CPU at a time uses a batch, or initialises an object. Everything else may be called on any CPU at any time.
  *   - The caller stays on its CPU until the call returns.
  *
  * CONTEXT, as each function names it:
  *   - Interrupts may be on or off unless the function says otherwise; quell masks them where it must. An NMI handler
- *     calls only quell_user_access_allowed and quell_enter_kernel, and quell_enter_user where it returns to a program. A
- *     quell_hw_* function calls nothing of quell, but quell_hw_relax and quell_hw_restore_interrupts may let an interrupt
- *     in whose handler calls quell_on_interrupt.
- *   - "May wait": the function waits for other CPUs to take their shootdown interrupt, and serves its own CPU's requests
- *     meanwhile, also with interrupts off. The caller holds no lock for which another CPU spins with interrupts off,
- *     unless that CPU calls quell_poll in its loop. There is no time-out.
+ *     calls only quell_user_access_allowed and quell_enter_kernel, and quell_enter_user if it returns to a program. A
+ *     quell_hw_* function calls no function of quell. But quell_hw_relax and quell_hw_restore_interrupts may take an
+ *     interrupt whose handler calls quell_on_interrupt.
+ *   - "May wait": the function waits for other CPUs to take their shootdown interrupt, and serves its own CPU's
+ *     requests meanwhile, even with interrupts off. The caller holds no lock for which another CPU spins with
+ *     interrupts off, unless that CPU calls quell_poll in its loop. There is no time-out.
  *
- * THE MACHINE. The functions quell_hw_* are called on any CPU, with interrupts on or off unless they say otherwise. None
- * of them waits for other CPUs.
+ * THE MACHINE. The functions quell_hw_* are called on any CPU, with interrupts on or off unless they say otherwise.
+ * None of them waits for other CPUs.
  *
- * ERRORS. A function that can refuse returns an enum quell_status; if that is not QUELL_STATUS_OK, the function has done
- * nothing. quell_status_text explains it. A function that returns bool or a number says what it returns then.
+ * ERRORS. A function that can refuse returns an enum quell_status. If that is not QUELL_STATUS_OK, the function has
+ * done nothing. quell_status_text explains it. A function that returns bool or a number says what it returns then.
  *
- * ORDERING. Other CPUs that act on a call see what the caller stored before the call. What a function promises "on
- * return" has happened before whatever the caller does next.
+ * ORDERING. Other CPUs that act on a call see what the caller stored before the call. Whatever a function promises
+ * "on return" has happened before anything that the caller does next.
  */
 
 #ifndef QUELL_H
@@ -52,8 +53,8 @@
 #include <stdint.h>
 #endif
 
-// For so many spaces, 1 to 8, a batch has places. A library that was built with QUELL_BATCH_SPACES in its environment
-// wants the same number defined wherever this header is included; quell_engine_new compares them.
+// The number of spaces that a batch has places for, 1 to 8. If the library was built with QUELL_BATCH_SPACES in its
+// environment, define the same number wherever this header is included; quell_engine_new compares them.
 #if !defined(QUELL_BATCH_SPACES)
 #define QUELL_BATCH_SPACES 8
 #endif
@@ -1438,8 +1439,7 @@ enum quell_status quell_leave_out(const char *name);
 
 #endif  /* QUELL_H */
 
-// The library was built for enums that are as large as an int: a header that is read with -fshort-enums lays
-// structures out otherwise.
+// The library was built for enums as large as an int. With -fshort-enums the structures would have another layout.
 #if defined(__cplusplus)
 static_assert(sizeof(enum quell_status) == sizeof(int), "quell.h is read without -fshort-enums");
 #else

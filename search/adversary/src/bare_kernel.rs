@@ -1,9 +1,8 @@
-//! The smallest kernel that can use the engine: a few address spaces with a root and two leaf tables each, and
-//! the steps that programs of the engine's own scenarios are made of. The file is long because a step is a few lines
-//! and there are many.
+//! The smallest kernel that can use the engine. It has a few address spaces with a root and two leaf tables each, and
+//! the steps that the engine's own scenarios are made of. The file is long because it has many short steps.
 //!
-//! It takes the rules of the engine's documentation literally and does nothing else, so that what
-//! goes wrong in such a scenario goes wrong in the engine.
+//! It follows the rules of the engine's documentation literally and does nothing else, so a failure in such a scenario
+//! is a failure of the engine.
 
 mod blocks;
 mod crowded;
@@ -38,7 +37,7 @@ pub(crate) const FRAMES: usize = 64;
 pub(crate) const TABLES: usize = 2 + 3 * SPACES;
 /// How many address spaces there are.
 pub const SPACES: usize = 8;
-/// How many deferred flushes can be deferred at once, unless a program says otherwise.
+/// How many flushes can be deferred at once, unless a program sets another number.
 pub const LEDGER_ENTRIES: usize = 2;
 /// No program wants more.
 const MOST_LEDGER_ENTRIES: usize = 4;
@@ -56,7 +55,7 @@ pub struct BareProgram {
     pub all: fn(&BareKernel<'_>, usize),
     /// What each CPU does after that.
     pub cpus: [fn(&BareKernel<'_>); MAX_CPUS],
-    /// How many deferred flushes can be deferred at once, at most four.
+    /// How many flushes can be deferred at once, at most four.
     pub ledger: usize,
     /// The CPUs that a hypervisor does not run when they are asked to flush: bit `n` for CPU `n`.
     pub unscheduled: u8,
@@ -92,7 +91,7 @@ pub struct BareKernel<'m> {
     own_lock: ManuallyDrop<AdversaryWord>,
     has_own_half: Cell<bool>,
     locks: ManuallyDrop<[AdversaryWord; SPACES]>,
-    /// What each data frame defers, by its distance from [`FIRST`].
+    /// The deferred flush of each data frame, by its distance from [`FIRST`].
     deferred_flushes: ManuallyDrop<[DeferredFlush<Hw>; 8]>,
     /// Words for programs that must tell each other something.
     flags: ManuallyDrop<[AdversaryWord; 4]>,
@@ -143,7 +142,7 @@ impl BareKernel<'_> {
         &self.hw.table(leaf_of(space, page))[page as usize % 512]
     }
 
-    /// What the frame defers.
+    /// Returns the frame's deferred flush.
     pub fn deferred_flush(&self, frame: Frame) -> &DeferredFlush<Hw> {
         &self.deferred_flushes[(frame.0 - FIRST) as usize]
     }
@@ -215,8 +214,8 @@ impl BareKernel<'_> {
         self.engine.enter_lazy();
     }
 
-    /// Clears the entry of a page under the tables' lock, and reports it; where another call has cleared it, that one's
-    /// flush is made sure of.
+    /// Clears the entry of a page under the tables' lock, and reports it. If another call has cleared it, flushes what
+    /// is pending.
     fn report_unmapped<'k>(
         &'k self,
         space: usize,
@@ -242,7 +241,7 @@ impl BareKernel<'_> {
         frame
     }
 
-    /// Unmaps a page for the program and gives its frame away.
+    /// Unmaps a page for the program and gives its frame to a new owner.
     pub fn free(&self, space: usize, page: u64) {
         if let Some(frame) = self.unmap(space, page) {
             self.give_away(frame);
@@ -281,14 +280,14 @@ impl BareKernel<'_> {
             .fetch_or(tables::EXECUTABLE, ENTRY_ORDER);
     }
 
-    /// Takes the right to write away from a page.
+    /// Removes the right to write to a page.
     pub fn protect(&self, space: usize, page: u64) {
         self.hw.say(|| format!("protect({space}, {page:#x})"));
         self.take_right(space, page, tables::WRITABLE);
         self.returned_protect(space, PageRange::base(Page(page), 1));
     }
 
-    /// Takes the right to execute away from a page.
+    /// Removes the right to execute a page.
     pub fn forbid_execution(&self, space: usize, page: u64) {
         self.hw
             .say(|| format!("forbid execution({space}, {page:#x})"));
@@ -312,7 +311,7 @@ impl BareKernel<'_> {
         } else if old & right != 0 {
             batch.changed(&self.spaces[space], range, Scope::Leaf);
         } else {
-            // Another CPU has taken it away and is about to flush.
+            // Another CPU has cleared the entry and is about to flush.
             self.engine.flush_pending(&self.spaces[space]);
         }
         self.unlock(space);
@@ -332,7 +331,7 @@ impl BareKernel<'_> {
         });
     }
 
-    /// The frame loses its owner and gets another one, which writes its secret.
+    /// Frees the frame and gives it to a new owner, which writes its secret.
     pub fn give_away(&self, frame: Frame) {
         self.hw.note(Event::FrameFreed { frame, frames: 1 });
         self.hw.note(Event::FrameAllocated { frame, frames: 1 });
@@ -355,7 +354,7 @@ impl BareKernel<'_> {
         self.map(space, page, frame, true);
     }
 
-    /// Flushes a whole space, as a call does that changed a lot of it.
+    /// Flushes a whole space, as after a call that changed a large part of it.
     pub fn flush_all(&self, space: usize) {
         self.hw.say(|| format!("flush all of {space}"));
         let mut batch = self.engine.batch::<_, Frame>(Purpose::Call);
@@ -363,7 +362,7 @@ impl BareKernel<'_> {
         drop(batch.finish());
     }
 
-    /// Unmaps a range and gives its frames away.
+    /// Unmaps a range and gives its frames to new owners.
     pub fn unmap_range(&self, space: usize, page: u64, pages: u64) {
         self.hw.say(|| format!("unmap({space}, {page:#x}..)"));
         let range = PageRange::base(Page(page), pages);
@@ -435,17 +434,17 @@ impl BareKernel<'_> {
         self.hw.write_frame(frame, 0, &value.to_le_bytes());
     }
 
-    /// Loads from a page as a program; the value, or `None` for a fault.
+    /// Loads from a page as a program, and returns the value, or `None` for a fault.
     pub fn read(&self, page: u64) -> Option<u64> {
         self.access(page, AccessKind::Load, 0)
     }
 
-    /// Fetches an instruction from a page as a program; whether it did not fault.
+    /// Fetches an instruction from a page as a program, and returns whether it succeeded.
     pub fn fetch(&self, page: u64) -> bool {
         self.access(page, AccessKind::Fetch, 0).is_some()
     }
 
-    /// Stores to a page as a program; whether it did not fault.
+    /// Stores to a page as a program, and returns whether it succeeded.
     pub fn write(&self, page: u64, value: u64) -> bool {
         self.access(page, AccessKind::Store, value).is_some()
     }
@@ -499,7 +498,7 @@ impl BareKernel<'_> {
         self.returned_unmap(space, PageRange::base(Page(SECOND), 512));
     }
 
-    /// The space dies: its root and its tables are freed.
+    /// Retires the space, and frees its root and its tables.
     pub fn retire(&self, space: usize) {
         self.hw.say(|| format!("space {space} dies"));
         self.engine.retire(&self.spaces[space]);
@@ -508,12 +507,12 @@ impl BareKernel<'_> {
         });
     }
 
-    /// Tells the other CPUs that something has happened here.
+    /// Signals the other CPUs.
     pub fn tell(&self, flag: usize) {
         self.flags[flag].store(1, Release);
     }
 
-    /// Waits until another CPU has told.
+    /// Waits for another CPU's signal.
     pub fn wait_for(&self, flag: usize) {
         while self.flags[flag].load(Acquire) == 0 {
             self.hw.relax();

@@ -42,33 +42,33 @@ boundary! {
     SkipInterrupt,
     /// The last page of a range is not invalidated (bugs 17, 36).
     RangeLosesTail,
-    /// Base pages are invalidated in strides of large pages: one of 512 goes.
+    /// Base pages are invalidated in strides of large pages, so only one in 512 is dropped.
     BasePagesInLargeStrides,
     /// A large page is invalidated as if it were a base page.
     LargePageAsBasePage,
-    /// Page-table pages were freed, the flush leaves the walker caches alone (family d).
+    /// The flush does not reach the walker caches although page-table pages were freed (family d).
     TablesFlushedAsLeaf,
-    /// An invalidation of all entries is left out.
+    /// An invalidation of all entries is not made.
     AllStaysCached,
-    /// Ranges are broadcast, but a whole tag is invalidated on the own CPU alone (bug 35).
+    /// Ranges are broadcast, but a whole tag is invalidated only on the initiator's CPU (bug 35).
     WholeTagStaysLocal,
-    /// Interrupts that were masked stay off.
+    /// Masked interrupts stay off.
     InterruptsStayOff,
     /// The batch ends without the completion barrier.
     SkipBarrier,
-    /// A root is loaded with its tag's entries kept although they were to go (C5).
+    /// A root is loaded with its tag's entries kept although they should be dropped (C5).
     RootKeepsEntries,
     /// A CPU that leaves its root keeps it loaded (C6).
     RootStaysLoaded,
-    /// The barrier is left out that makes table stores visible to walkers (bug 16).
+    /// The barrier that makes table stores visible to walkers is left out (bug 16).
     FenceLeftOut,
-    /// A CPU is told to drop what it has fetched, and does not.
+    /// A CPU does not drop the instructions that it has fetched.
     FetchedTextStays,
-    /// The machine says that a hypervisor will flush a virtual CPU before that runs again, and none does.
+    /// The machine claims that a hypervisor will flush a virtual CPU before it runs again, but none does.
     ReentryUnflushed,
-    /// A CPU answers, and the code that looks at the flush in flight is not told (C7).
+    /// A CPU answers, but the code that polls the flush in flight is not notified (C7).
     AnswerUnheard,
-    /// The manager is told the rules of TLBs of another architecture: entries need not be broken before they are made.
+    /// The manager gets another architecture's TLB rules, which don't ask for break before make.
     RulesOfAnother,
 }
 

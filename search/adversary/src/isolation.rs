@@ -43,7 +43,8 @@ impl Halves {
         self.note(|halves| halves.invalidated(what));
     }
 
-    /// Notes that a root was loaded. A tag that is loaded without what it held is another space's now, in user mode too.
+    /// Notes that a root was loaded. A tag that is loaded without what it held is another space's now, in user mode
+    /// too.
     pub(crate) fn loaded(&mut self, tag: u16, keep: bool) {
         self.note(|halves| halves.loaded(Tag(tag), keep));
     }

@@ -27,10 +27,10 @@ pub struct MachineKind {
     pub reorders: bool,
     /// Whether table writes reach walkers only after a barrier of the writer.
     pub lagging_walkers: bool,
-    /// Which changes of an entry must go through an absent one, with a complete flush in between. `flush_needed` is told
-    /// so, and the machine reports a kernel that does otherwise as [misuse](quell_vm::contract::Clause::Misuse). One
-    /// exception: an Arm machine that [broadcasts nothing](MachineKind::breaks_by_interrupt) does not judge policies
-    /// with asynchronous flushes.
+    /// Which changes of an entry must go through an absent one, with a complete flush in between. `flush_needed` is
+    /// told so, and the machine reports a kernel that does otherwise as [misuse](quell_vm::contract::Clause::Misuse).
+    /// One exception: an Arm machine that [broadcasts nothing](MachineKind::breaks_by_interrupt) does not judge
+    /// policies with asynchronous flushes.
     pub break_before_make: Break,
     /// Whether walkers set accessed and dirty bits.
     pub hardware_dirty: bool,

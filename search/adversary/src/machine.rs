@@ -200,8 +200,8 @@ pub(crate) struct Core {
     /// Which CPUs have arrived at a turn of a waiting loop and not had it, as bits: a word that changes may be what one
     /// of them waits for.
     waiting: u8,
-    /// Whether a CPU that goes on needs nothing else at an operation: the run is under way, is none of a search of every
-    /// schedule, and nobody takes notes of it; nor does the CPU leave a user half.
+    /// Whether a CPU that goes on needs nothing else at an operation: the run is under way, is none of a search of
+    /// every schedule, and nobody takes notes of it; nor does the CPU leave a user half.
     brisk: bool,
     /// What was picked last of all that may happen.
     picked: Action,

@@ -99,7 +99,7 @@ pub static WEAKENED: &[Weakened] = &[
     Weakened {
         name: "InboxLooksCross",
         what: Weak::In("engine/quell/src/inbox.rs", Ordered::Load, SeqCst),
-        mistake: "Initiator and target look at each other's count before their own is seen.",
+        mistake: "Initiator and target read each other's count before their own is visible.",
     },
     Weakened {
         name: "InboxPostsCross",
@@ -109,17 +109,17 @@ pub static WEAKENED: &[Weakened] = &[
     Weakened {
         name: "SpaceReadEarly",
         what: Weak::In("engine/quell/src/space.rs", Ordered::Load, SeqCst),
-        mistake: "The generation of a space, and the CPUs that have it loaded, are read before what was announced is seen.",
+        mistake: "A space's generation and loaded CPUs are read before this CPU's own announcement is visible.",
     },
     Weakened {
         name: "SpaceAnnouncesLate",
         what: Weak::In("engine/quell/src/space.rs", Ordered::Modify, SeqCst),
-        mistake: "Generations, batches and CPUs that enter a space are counted, not announced.",
+        mistake: "Generations, batches and CPUs that enter a space are counted without ordering.",
     },
     Weakened {
         name: "LedgerReadRelaxed",
         what: Weak::In("engine/quell/src/ledger.rs", Ordered::Load, Acquire),
-        mistake: "The flush clock, and what is paid, are read relaxed.",
+        mistake: "The flush clock, and whether deferred flushes were made, are read relaxed.",
     },
     Weakened {
         name: "TagLockTakenRelaxed",

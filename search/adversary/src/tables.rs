@@ -66,8 +66,8 @@ pub(super) type TablePage = ManuallyDrop<[AdversaryWord; TABLE_WORDS]>;
 const _: () = assert!(size_of::<TablePage>() == TABLE_WORDS * size_of::<u64>());
 const _: () = assert!(align_of::<TablePage>() == align_of::<u64>());
 
-/// The words of all page-table pages: room for thousands, of which runs use few. Mapped and not allocated, as a search's
-/// [heap](quell_vm::sim::heap) is, so that the host clears what is touched.
+/// The words of all page-table pages: room for thousands, of which runs use few. Mapped and not allocated, as a
+/// search's [heap](quell_vm::sim::heap) is, so that the host clears what is touched.
 pub struct Arena {
     memory: MmapRaw,
     frames: usize,

@@ -21,14 +21,14 @@ impl BareKernel<'_> {
         }
     }
 
-    /// Takes one page out of a block: it goes, the others stay, each by itself. Returns its frame.
+    /// Unmaps one page of a block, and keeps the others as single pages. Returns its frame.
     pub fn unmap_from_block(&self, space: usize, page: u64) -> Option<Frame> {
         self.hw
             .say(|| format!("unmap({space}, {page:#x}), one of a block"));
         let one = PageRange::base(Page(page), 1);
         self.lock(space);
-        // All of the block: a TLB may fill every page of it from any one entry that is left. Clear and flush all entries,
-        // then write those that stay anew (break before make). [mutant BlockBrokenInPart]
+        // All of the block: a TLB may fill every page of it from any one entry that is left. Clear and flush all
+        // entries, then write those that stay anew (break before make). [mutant BlockBrokenInPart]
         let broken = block_of(page);
         let mut batch = self.engine.batch::<_, Frame>(Purpose::Call);
         let frames = self.clear_block(space, broken);
@@ -48,7 +48,7 @@ impl BareKernel<'_> {
         gone
     }
 
-    /// Unmaps the block that begins with `page`, and gives its frames away.
+    /// Unmaps the block that begins with `page`, and gives its frames to new owners.
     pub fn unmap_block(&self, space: usize, page: u64) {
         self.hw
             .say(|| format!("unmap({space}, {page:#x}), a block"));

@@ -1,4 +1,4 @@
-//! Batches that have a place for one space alone, and are told of two.
+//! Batches with a place for one space that get changes of two.
 
 use super::{BareKernel, Hw, Space, leaf_of, root_of};
 use quell::{Batch, Frame, InPlace, Page, PageRange, PageSize, Purpose, Scope, Word};
@@ -8,7 +8,7 @@ use std::sync::atomic::Ordering::Relaxed;
 type Crowded<'k, 'm> = Batch<'k, 'm, Hw, &'k Space, Frame, InPlace<Frame>, 1>;
 
 impl<'m> BareKernel<'m> {
-    /// A batch of reclaim whose one place `first` has taken.
+    /// Begins a batch of reclaim whose only place `first` has taken.
     fn crowded<'k>(&'k self, first: usize) -> Crowded<'k, 'm> {
         let mut batch = (self.engine).batch_of_spaces(Purpose::Reclaim, InPlace::new());
         let elsewhere = PageRange::base(Page(99), 1);
@@ -16,8 +16,8 @@ impl<'m> BareKernel<'m> {
         batch
     }
 
-    /// Takes pages of `space` away, each under its lock, in a batch whose one place `first` has taken, and gives their
-    /// frames to others.
+    /// Unmaps pages of `space`, each under its lock, in a batch whose only place `first` has taken, and gives their
+    /// frames to new owners.
     pub fn reclaim_crowded(&self, first: usize, space: usize, pages: &[u64]) {
         self.hw
             .say(|| format!("reclaim pages {pages:x?} of {space}, behind {first}"));
@@ -35,8 +35,8 @@ impl<'m> BareKernel<'m> {
         }
     }
 
-    /// As [`BareKernel::unmap`] of a page that another CPU has cleared, if it has: the flush is made sure of when the
-    /// lock has been given back, so more may be cleared meanwhile, as where each table has a lock.
+    /// Unmaps a page that another CPU may have cleared, as [`BareKernel::unmap`] does. It flushes what is pending after
+    /// it has dropped the lock, so other entries may be cleared meanwhile, as with a lock for each table.
     pub fn unmap_cleared(&self, space: usize, page: u64) {
         self.hw
             .say(|| format!("unmap({space}, {page:#x}), cleared"));

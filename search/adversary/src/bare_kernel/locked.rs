@@ -20,7 +20,7 @@ impl BareKernel<'_> {
         self.hw.restore_interrupts(were_on);
     }
 
-    /// As [`BareKernel::unmap`], flushing before the lock is given back.
+    /// As [`BareKernel::unmap`], but flushes before it drops the lock.
     pub fn unmap_locked(&self, space: usize, page: u64) -> Option<Frame> {
         self.hw.say(|| format!("unmap({space}, {page:#x}), locked"));
         self.lock(space);
@@ -47,7 +47,7 @@ impl BareKernel<'_> {
         frame
     }
 
-    /// As [`BareKernel::unmap`], with a flush of everything, after the lock, that tasks share.
+    /// As [`BareKernel::unmap`], but with a coalesced full flush after the lock is dropped.
     pub fn unmap_coalesced(&self, space: usize, page: u64) -> Option<Frame> {
         self.hw
             .say(|| format!("unmap({space}, {page:#x}), with others"));
@@ -61,8 +61,7 @@ impl BareKernel<'_> {
         frame
     }
 
-    /// As [`BareKernel::unmap`], without waiting for the flush: the kernel is told when a target has answered, and
-    /// looks then.
+    /// As [`BareKernel::unmap`], but without waiting for the flush: the kernel polls it when a target has answered.
     pub fn unmap_started(&self, space: usize, page: u64) -> Option<Frame> {
         self.hw
             .say(|| format!("begins to unmap({space}, {page:#x})"));

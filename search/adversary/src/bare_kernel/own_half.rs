@@ -77,7 +77,7 @@ impl BareKernel<'_> {
         (old & tables::PRESENT != 0).then_some(Frame(old >> 12))
     }
 
-    /// Clears the entry of a page, and tells a batch; the batch is full then.
+    /// Clears the entry of a page, and reports it to a batch, which is full then.
     fn clear_own<'k>(
         &'k self,
         page: u64,
@@ -104,7 +104,7 @@ impl BareKernel<'_> {
         self.unmap_own_for(Purpose::Call, page)
     }
 
-    /// Unmaps a page of the kernel's half and gives its frame away.
+    /// Unmaps a page of the kernel's half and gives its frame to a new owner.
     pub fn free_own(&self, page: u64) {
         if let Some(frame) = self.unmap_own(page) {
             self.give_away(frame);
@@ -123,8 +123,8 @@ impl BareKernel<'_> {
         frame
     }
 
-    /// Unmaps a page of the kernel's half that no CPU uses any more, without a flush where the policy allows it: the
-    /// frame, which is behind its deferred flush, and until when its address must wait.
+    /// Unmaps a page of the kernel's half that no CPU uses any more, and defers the flush where the policy allows it.
+    /// Returns the frame, and the stamp that its address must wait for.
     pub fn unmap_own_lazily(&self, page: u64) -> (Option<Frame>, Option<Stamp>) {
         self.hw.say(|| format!("unmap own {page:#x} lazily"));
         let mut taken = (None, None);
@@ -151,8 +151,8 @@ impl BareKernel<'_> {
         taken
     }
 
-    /// Takes a clean page of a program away, and with the same batch a page of the kernel's half that no CPU uses any
-    /// more, without a flush where engine and policy allow it; the frames, which are behind their deferred flushes.
+    /// Unmaps a clean page of a program and, in the same batch, a page of the kernel's half that no CPU uses any more.
+    /// Defers the flush where engine and policy allow it. Returns the frames, which may have a deferred flush.
     pub fn reclaim_with_own_lazily(&self, space: usize, page: u64, own: u64) -> Vec<Frame> {
         self.hw.say(|| {
             format!("reclaim page {page:#x} of {space} and unmap own {own:#x} lazily, together")
@@ -220,7 +220,7 @@ impl BareKernel<'_> {
         }
     }
 
-    /// The text of the kernel at this page is replaced, and every CPU told of it.
+    /// Replaces the kernel's text at this page, and synchronizes every CPU.
     pub fn replace_text(&self, page: u64, value: u64) {
         self.hw.say(|| format!("the text of {page:#x} changes"));
         let frame = Frame(self.own_entry(page).load(Relaxed) >> 12);

@@ -1,4 +1,4 @@
-//! Taking pages away, with a flush and without one, and giving their frames to others.
+//! Reclaims pages, with a flush or lazily, and gives their frames to new owners.
 
 use super::BareKernel;
 use crate::coverage::Happening;
@@ -8,7 +8,7 @@ use quell_vm::machine::{Event, Machine};
 use std::sync::atomic::Ordering::Relaxed;
 
 impl BareKernel<'_> {
-    /// Takes a page away as reclaim does, from several spaces, and waits for the flush.
+    /// Unmaps a page from several spaces, as reclaim does, and waits for the flush.
     pub fn reclaim(&self, spaces: &[usize], page: u64) -> Option<Frame> {
         self.hw
             .say(|| format!("reclaim page {page:#x} of {spaces:?}"));
@@ -33,8 +33,7 @@ impl BareKernel<'_> {
         batch.finish().next()
     }
 
-    /// Takes a clean page away without a flush, where the policy allows it; the frame is then
-    /// behind its deferred flush.
+    /// Unmaps a clean page, and defers the flush where the policy allows it. The frame then has a deferred flush.
     pub fn reclaim_lazily(&self, space: usize, page: u64) -> Option<Frame> {
         self.reclaim_lazily_from(&[space], page)
     }
@@ -73,7 +72,7 @@ impl BareKernel<'_> {
 
     /// Frees a frame whose flush may be deferred.
     pub(super) fn free_deferred(&self, frame: Frame, outcome: Outcome<'_, Frame>) {
-        // Once the deferred flush says "deferred" any CPU may reuse the frame.
+        // Once the flush is recorded as deferred, any CPU may reuse the frame.
         self.hw.note(Event::FrameFreed { frame, frames: 1 });
         match outcome {
             Outcome::Deferred(deferred) => self.deferred_flush(frame).defer(deferred.stamp()),
@@ -81,8 +80,8 @@ impl BareKernel<'_> {
         }
     }
 
-    /// Takes a page away for good that was reinstated in one space alone: where it was not mapped again it still
-    /// counts as mapped, because its deferred flush says nothing any more.
+    /// Unmaps, with a flush, a page that was reinstated in only one space. Where it was not mapped again it still
+    /// counts as mapped, because the frame no longer has a deferred flush.
     pub fn reclaim_reinstated(&self, mapped: usize, left: usize, page: u64) -> Option<Frame> {
         self.hw
             .say(|| format!("reclaim page {page:#x} of {mapped}, and what is left in {left}"));
@@ -99,7 +98,7 @@ impl BareKernel<'_> {
         batch.finish().next()
     }
 
-    /// Gives a frame that has a deferred flush to a new owner; whether it was to be had.
+    /// Gives a frame that has a deferred flush to a new owner. Returns whether it could be taken.
     pub fn flush_before_reuse(&self, frame: Frame) -> bool {
         self.hw
             .say(|| format!("flush_before_reuse frame {:#x}", frame.0));
@@ -115,7 +114,7 @@ impl BareKernel<'_> {
         reused
     }
 
-    /// Takes a frame back for the page that it belonged to, if no CPU has reused it.
+    /// Reinstates a frame for its page, if no CPU has reused it.
     pub fn reinstate(&self, space: usize, page: u64, frame: Frame) {
         self.hw.say(|| format!("reinstate frame {:#x}", frame.0));
         self.lock(space);
@@ -126,7 +125,7 @@ impl BareKernel<'_> {
         self.unlock(space);
     }
 
-    /// Writes an entry that `old` was behind anew, if it is empty; whether it was.
+    /// Writes an entry that mapped `old` again, if it is empty. Returns whether it was.
     pub fn refill(&self, space: usize, page: u64, old: Frame, new: Frame) -> bool {
         self.hw.say(|| format!("refill({space}, {page:#x})"));
         self.lock(space);

@@ -1,8 +1,8 @@
-//! A slot of a file's page cache that is emptied before the deferred flush of its page has a stamp: what a kernel does
-//! that takes many pages away, under a lock each, and defers the flush of all of them at the end.
+//! A page-cache slot that is emptied before its page's deferred flush has a stamp. A kernel does this if it unmaps many
+//! pages, each under its own lock, and defers the flush of all of them at the end.
 //!
-//! From before the slot is empty until the stamp stands behind the frame's deferred flush the page is *pending*. A CPU
-//! that fills the slot meanwhile knows no deferred flush that it could pay, and has everything flushed.
+//! The page is *pending* from before the slot is emptied until the frame's deferred flush has its stamp. A CPU that
+//! fills the slot meanwhile finds no stamp, so it flushes everything.
 
 use super::BareKernel;
 use quell::{Frame, Page, PageRange, Purpose, Scope, Word};
@@ -14,7 +14,7 @@ const PENDING: usize = 0;
 const EMPTY: usize = 1;
 
 impl BareKernel<'_> {
-    /// Takes a clean page away from its space and from its file, gives all locks back, and defers the flush then.
+    /// Removes a clean page from its space and from its file, drops all locks, and then defers the flush.
     pub fn reclaim_then_defer(&self, space: usize, page: u64) {
         self.hw
             .say(|| format!("reclaim page {page:#x} of {space}, to be deferred"));
@@ -36,13 +36,13 @@ impl BareKernel<'_> {
         self.flags[PENDING].store(0, Release);
     }
 
-    /// Fills the slot with another frame, if it is empty, and maps that; whether it was.
+    /// Fills the slot with another frame, if it is empty, and maps that. Returns whether it was.
     pub fn fill_slot(&self, space: usize, page: u64, old: Frame, new: Frame) -> bool {
         self.hw.say(|| format!("fill the slot of {page:#x}"));
         if self.flags[EMPTY].load(Acquire) == 0 {
             return false;
         }
-        // Looked at before the deferred flush: a CPU that finds the page no longer pending finds its stamp.
+        // Read before the deferred flush: a CPU that finds the page no longer pending finds its stamp.
         if self.flags[PENDING].load(Acquire) == 1 {
             self.flush_all(space);
         } else {

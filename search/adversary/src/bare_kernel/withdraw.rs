@@ -1,4 +1,4 @@
-//! Frames that bear no load that nobody asked for: their memory type changes, a guest has them for itself, or they
+//! Frames that speculative loads must not reach: their memory type changes, a guest gets exclusive use of them, or they
 //! leave the machine.
 
 use super::BareKernel;
@@ -7,7 +7,8 @@ use crate::op::Op;
 use quell::{Frame, Hardware, Page, PageRange, Purpose, Scope};
 
 impl BareKernel<'_> {
-    /// The frame has come out of its batch. When all have flushed, no CPU may load from it, by speculation either.
+    /// Withdraws a frame that a batch has returned. Once all CPUs have flushed, none may load from it, even by
+    /// speculation.
     pub fn withdraw(&self, frame: Frame) {
         self.engine.quiesce();
         context::point(Op::Note);

@@ -40,8 +40,8 @@ const GIVEN: usize = 16 * LANES;
 /// Programs that come by the rule of a living mutant are kept, whatever else they show, until there are so many.
 const REACHING: usize = 24;
 
-/// Where a mutant makes a difference in fewer than one in so many of the programs that come by its rule, it is looked for longer in
-/// each in which it does.
+/// Where a mutant makes a difference in fewer than one in so many of the programs that come by its rule, it is looked
+/// for longer in each in which it does.
 const SELDOM: usize = 8;
 
 /// After so many breaches there is enough to mend.
@@ -78,8 +78,8 @@ impl Campaign {
     /// finds; `threads` says how many threads it takes.
     ///
     /// # Panics
-    /// If [`LineAllocator`](quell_vm::sim::LineAllocator) is not the program's `#[global_allocator]`: what a run over the
-    /// manager meets would depend on where the host's allocator has put things, so the same seed would draw other
+    /// If [`LineAllocator`](quell_vm::sim::LineAllocator) is not the program's `#[global_allocator]`: what a run over
+    /// the manager meets would depend on where the host's allocator has put things, so the same seed would draw other
     /// programs each time.
     pub fn new(seed: u64, threads: usize, corpus: Vec<Recorded>, sought: &[Mistake]) -> Self {
         assert!(

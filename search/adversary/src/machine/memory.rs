@@ -192,8 +192,8 @@ impl Core {
         self.cpus[me].epoch += 1;
     }
 
-    /// A store outside of points comes now. Whether that means anything but that the word holds the value: to walkers, to
-    /// CPUs that wait or may look back, to a search of every schedule.
+    /// A store outside of points comes now. Whether that means anything but that the word holds the value: to walkers,
+    /// to CPUs that wait or may look back, to a search of every schedule.
     #[inline]
     pub(crate) fn notices(&mut self, word: &AdversaryWord, value: u64) -> bool {
         self.now += 1;

@@ -81,8 +81,8 @@ impl Core {
         }
     }
 
-    /// An invalidation of one CPU alone names the tag under which that CPU has its root loaded: an instruction that takes
-    /// an address and no tag reaches no other.
+    /// An invalidation of one CPU alone names the tag under which that CPU has its root loaded: an instruction that
+    /// takes an address and no tag reaches no other.
     pub(super) fn check_own_tag(&mut self, me: usize, what: Invalidate) {
         if self.features.tagging == Tagging::None {
             return;

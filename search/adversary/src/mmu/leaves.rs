@@ -146,8 +146,8 @@ impl Leaves {
         self.leaves.iter_mut()
     }
 
-    /// The next whose entry stands in the same block as this one, of those behind the first `from`, which then counts up
-    /// to it.
+    /// The next whose entry stands in the same block as this one, of those behind the first `from`, which then counts
+    /// up to it.
     pub(super) fn next_beside(
         &mut self,
         place: (u32, usize),
