@@ -33,9 +33,9 @@
 //! # Participants
 //!
 //! The rules bind all code that could break them. Code that changes the bytes of a file page in another way (it punches
-//! a hole, or a server reports that the file has changed) must take the lock of the page's slot and keep rules 3
-//! and 4, too. The engine cannot see such code. Nor does it know the translations of other devices: a secondary MMU
-//! that maps the frame must be asked to flush when the entry is cleared, not when the deferred flush is made.
+//! a hole, or a server reports that the file has changed) must take the lock of the page's slot and keep rules 3 and 4,
+//! too. The engine cannot see such code. Nor does it track translations outside the CPUs: a secondary MMU that maps the
+//! frame must be asked to flush when the entry is cleared, not when the deferred flush is made.
 //!
 //! # The flush clock
 //!

@@ -19,7 +19,7 @@
 //! /// Its TLB: the pages that it has a translation of.
 //! struct Machine(Mutex<Vec<Page>>);
 //!
-//! // SAFETY: `invalidate` drops what it is told to, and the features are what the machine has.
+//! // SAFETY: `invalidate` drops the pages in its range, and the features match the machine.
 //! unsafe impl Hardware for Machine {
 //!     type Word = AtomicU64;
 //!     type Broadcasts = NoBroadcasts;

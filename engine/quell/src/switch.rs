@@ -184,10 +184,10 @@ impl<H: Hardware> Engine<'_, H> {
         // A batch that read the set of CPUs before we entered it posts nothing to us, and takes its generation later.
         // We only see that it is pending. [mutants SwitchIgnoresBatch, SwitchIgnoresGeneration]
         let current = slot.generation() >= flushes.generation && flushes.pending == 0;
-        let paid = slot.flushed_at() >= deferred;
-        let keep = held && current && paid;
+        let flushed = slot.flushed_at() >= deferred;
+        let keep = held && current && flushed;
         if held {
-            let counter = match (current, paid) {
+            let counter = match (current, flushed) {
                 (false, _) => Counter::SwitchBehind,
                 (_, false) => Counter::FlushedBySwitch,
                 _ => Counter::SwitchKept,

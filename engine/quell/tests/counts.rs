@@ -248,11 +248,10 @@ fn story(machine: Machine, policy: Policy) -> String {
         let mut batch = told.batch(Purpose::Call);
         batch.changed(x, base(5), Scope::Leaf);
     });
-    told.step(
-        "x flushes what is pending, and has no deferred flush",
-        |_| engine.flush_pending(x),
-    );
-    told.step("x flushes what is pending a batch", |told| {
+    told.step("flush_pending(x), with no flush pending", |_| {
+        engine.flush_pending(x)
+    });
+    told.step("flush_pending(x), with a batch outstanding", |told| {
         let mut batch = told.batch(Purpose::Reclaim);
         batch.unmapped(x, base(5), Frame(1));
         batch.unlocked();
@@ -352,22 +351,25 @@ fn story(machine: Machine, policy: Policy) -> String {
         engine.flush_before_refill(&deferred_flush, x);
     });
     let deferred_flush = told.step("a page is deferred", |told| told.defer(x));
-    told.step("it is reused when all is paid", |_| {
+    told.step("it is reused when every deferred flush is made", |_| {
         engine.flush_deferred();
         let _ = engine.flush_before_reuse(&deferred_flush);
     });
-    told.step("two pages are deferred and everything is paid", |told| {
-        told.defer(x);
-        told.defer(y);
-        engine.flush_deferred();
-        assert!(!engine.has_deferred());
-        engine.flush_deferred();
-    });
+    told.step(
+        "two pages are deferred and every deferred flush is made",
+        |told| {
+            told.defer(x);
+            told.defer(y);
+            engine.flush_deferred();
+            assert!(!engine.has_deferred());
+            engine.flush_deferred();
+        },
+    );
     told.step("a page is deferred, and no batch is outstanding", |told| {
         told.defer(x);
         engine.flush_pending_batches(x);
     });
-    told.step("x flushes what is pending", |_| {
+    told.step("flush_pending(x), with a flush deferred", |_| {
         engine.flush_pending(x);
         engine.flush_pending(x);
     });
@@ -381,9 +383,10 @@ fn story(machine: Machine, policy: Policy) -> String {
         engine.catch_up();
     });
     told.other("CPU 1 catches up", |_| engine.catch_up());
-    told.step("everything is paid, which all have flushed", |_| {
-        engine.flush_deferred()
-    });
+    told.step(
+        "every deferred flush is made, after all have flushed",
+        |_| engine.flush_deferred(),
+    );
     let deferred_flush = told.step("a page is deferred", |told| told.defer(x));
     told.other("CPU 1 flushes its tag", |_| {
         engine.switch_to(Some(x), y);
@@ -490,10 +493,13 @@ fn story(machine: Machine, policy: Policy) -> String {
                 assert_eq!(engine.has_deferred(), engine.policy().lazy_unmap);
             },
         );
-        told.step("a page of the kernel is deferred and all is paid", |told| {
-            told.defer(kernel);
-            engine.flush_deferred();
-        });
+        told.step(
+            "a page of the kernel is deferred and every deferred flush is made",
+            |told| {
+                told.defer(kernel);
+                engine.flush_deferred();
+            },
+        );
     }
     // SAFETY: no memory is behind any frame.
     let kernel: S = leak(unsafe { engine.new_kernel_space(Frame(3), KernelEntries::Global) });
