@@ -80,7 +80,6 @@ fn demand(old: u64, new: u64, level: Level) -> Need {
         scope: Scope::Tables,
         break_first: true,
         every_tag: flush.every_tag || created,
-        ..flush
     };
     // A block for a table, or a table for a block.
     if was_table != is_table(new, level) {
