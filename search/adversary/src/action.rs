@@ -1,4 +1,4 @@
-//! What may happen next at a point of a run, and which of two such actions commute.
+//! The actions that may happen next at a point of a run, and whether two of them commute.
 
 use rustc_hash::FxBuildHasher;
 use std::hash::BuildHasher;
@@ -95,7 +95,7 @@ impl Action {
 /// A set of actions.
 pub type Actions = u64;
 
-/// What no program may rely on to happen: NMIs and preemptions.
+/// The actions that no program may rely on: NMIs and preemptions.
 pub const UNPROMPTED: Actions = ((1 << (2 * MAX_CPUS)) - 1) << NMI;
 
 const fn drains(cpu: usize) -> Actions {

@@ -1,8 +1,8 @@
 //! Mistakes at the boundary to the machine, made by a decorator of [`Hardware`].
 //!
-//! The engine asks the machine for an interrupt, an invalidation, a barrier, a root; [`Broken`] passes that on, or
-//! passes on less. So the engine's code shows the protocol alone, and the mistakes that a kernel's port of the
-//! interface may have are made where a port would make them.
+//! The engine asks the machine for an interrupt, an invalidation, a barrier or a root; [`Broken`] passes all of it on,
+//! or less. So the engine's code contains only the protocol, and mistakes that a kernel's port may contain are made
+//! where a port would make them.
 
 use quell::{
     Break, Broadcast, CpuId, CpuSet, Extent, Features, Frame, Hardware, Invalidate, PageRange,
@@ -72,17 +72,17 @@ boundary! {
     RulesOfAnother,
 }
 
-/// A machine with a mistake at its boundary, or with none.
+/// A machine that may have a mistake at its boundary.
 #[derive(Debug)]
 pub struct Broken<H> {
     machine: H,
     mistake: Option<Boundary>,
-    /// Whether it is not made for the moment.
+    /// Whether the mistake is suspended.
     spared: AtomicBool,
 }
 
 impl<H> Broken<H> {
-    /// The machine, with this mistake.
+    /// Wraps the machine, with this mistake.
     pub fn new(machine: H, mistake: Option<Boundary>) -> Self {
         Broken {
             machine,
@@ -91,7 +91,7 @@ impl<H> Broken<H> {
         }
     }
 
-    /// Does `body` without the mistake.
+    /// Runs `body` without the mistake.
     pub fn faultlessly<R>(&self, body: impl FnOnce() -> R) -> R {
         self.spared.store(true, Relaxed);
         let result = body();
@@ -99,7 +99,7 @@ impl<H> Broken<H> {
         result
     }
 
-    /// The mistake that is made now.
+    /// Returns the mistake that is made now.
     fn mistake(&self) -> Option<Boundary> {
         self.mistake.filter(|_| !self.spared.load(Relaxed))
     }
@@ -108,7 +108,7 @@ impl<H> Broken<H> {
         self.mistake() == Some(mistake)
     }
 
-    /// What of an invalidation reaches the machine.
+    /// Returns the part of an invalidation that reaches the machine.
     fn passed_on(&self, what: Invalidate) -> Option<Invalidate> {
         match (self.mistake(), what) {
             (Some(Boundary::AllStaysCached), Invalidate::All | Invalidate::Everything) => None,

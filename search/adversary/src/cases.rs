@@ -1,5 +1,5 @@
-//! What is searched when a person asks: names of scenarios, workloads and written programs, each on every machine and
-//! under every policy that are asked for; how much each gets; and what came of one, as data.
+//! Cases that a user asks for: scenarios, workloads and written programs, each on every machine and under every policy
+//! that was asked for. Also their budgets, and the results as data.
 //!
 //! The command and other languages choose here and write the same rows, so one description of a result serves all.
 //! Names that are files are read by the caller, who knows where they lie: on this host, or in a message from another.
@@ -27,10 +27,10 @@ use toml::de::DeTable;
 /// On how many CPUs a workload runs unless told otherwise, if it runs on as many.
 const CPUS: usize = 2;
 
-/// Gives the text of a file, or says why it cannot be read.
+/// Reads the text of a file, or returns why it can't be read.
 pub type Read<'r> = &'r dyn Fn(&Path) -> std::io::Result<String>;
 
-/// What a person asks to be searched; an empty list stands for everything.
+/// A user's choice of cases. An empty list means everything.
 #[derive(Clone, Copy, Debug)]
 pub struct Choice<'a> {
     /// Scenarios, workloads, and files with workloads or programs.
@@ -140,7 +140,7 @@ impl Effort {
     }
 }
 
-/// What came of a case, without what depends on the host: the keys stay what they are.
+/// The result of a case, without values that depend on the host. The keys never change.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 pub struct Row {
     /// The scenario, or the whole name of a workload.
@@ -165,7 +165,7 @@ pub struct Row {
     pub never_fired: Vec<String>,
     /// How often each transition fired.
     pub fired: BTreeMap<String, u64>,
-    /// How the contract was broken.
+    /// The violation.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub violation: Option<Breach>,
     /// The code that repeats that run.
@@ -173,7 +173,7 @@ pub struct Row {
     pub replay: Option<String>,
 }
 
-/// A breach of the contract as data: the keys stay what they are.
+/// A violation of the contract as data. The keys never change.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 pub struct Breach {
     /// The clause that was broken.
@@ -217,7 +217,7 @@ pub fn row(case: &Case<'_>, report: &Report) -> Row {
     }
 }
 
-/// A breach of the contract as data.
+/// Describes a violation of the contract as data.
 pub fn violation(violation: &Violation) -> Breach {
     Breach {
         clause: violation.clause.to_string(),

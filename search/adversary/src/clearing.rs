@@ -1,12 +1,10 @@
 //! Promises about clearing, for the mutants that no access can show.
 //!
-//! How an extent is cleared decides when a program gets its page and what is in the caches then,
-//! not whether the page is zero: no access can be unlawful. And the manager keeps zeroed frames in
-//! lists of its own, so that nothing that runs under the adversary takes them from a
-//! [`Pool`]. So one extent is cleared, and one pool filled, on a machine that does nothing but write
-//! down what it was told to zero; what it wrote down is held against what [`quell_zero`]
-//! promises. There is nothing to interleave. The promises themselves are tested over many extents
-//! and policies where they are kept.
+//! The way an extent is cleared decides when a program gets its page and what the caches hold then, not whether the
+//! page is zero. So no access can be unlawful. And the manager keeps zeroed frames in its own lists, so nothing under
+//! the adversary takes them from a [`Pool`]. So this module clears one extent and fills one pool, on a machine that
+//! only records what it was asked to zero, and compares the record with the promises of [`quell_zero`]. There is
+//! nothing to interleave. `quell_zero` tests its promises over many extents and policies.
 
 use crate::context;
 use crate::mistake::Mistake;

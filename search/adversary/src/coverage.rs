@@ -1,16 +1,16 @@
-//! What happened in runs: no pass is worth anything if the transitions it is about never fired.
+//! Counts the transitions that fired in runs: a pass proves nothing if the transitions that it is about never fired.
 
 use quell::Counter;
 
 macro_rules! happenings {
     ($($(#[doc = $doc:literal])+ $name:ident = $label:literal,)*) => {
-        /// What the machine, rather than the engine, saw happen.
+        /// Events that the machine counts, not the engine.
         #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
         #[repr(usize)]
         pub enum Happening { $($(#[doc = $doc])+ $name,)* }
 
         impl Happening {
-            /// Every happening.
+            /// Every event.
             pub const ALL: &'static [Happening] = &[$(Happening::$name,)*];
             /// How many there are.
             pub const COUNT: usize = Self::ALL.len();
@@ -25,7 +25,7 @@ macro_rules! happenings {
 happenings! {
     /// An access faulted.
     Fault = "fault",
-    /// An access went, lawfully, through a translation that the tables no longer say.
+    /// An access lawfully used a translation that the tables no longer have.
     StaleUse = "stale_use",
     /// An NMI handler was allowed to access user memory, and did.
     NmiAccess = "nmi_access",
@@ -37,29 +37,29 @@ happenings! {
     TableFreed = "table_freed",
     /// A frame's content was captured.
     Captured = "captured",
-    /// A frame that was deferred got a new owner.
+    /// A frame with a deferred flush got a new owner.
     Reusable = "reused",
     /// A CPU went offline.
     Offline = "offline",
-    /// Something else ran on a CPU, in the middle of what it did.
+    /// Something else preempted a CPU's code.
     Preempted = "preempted",
     /// An interrupt came although none was sent.
     Spurious = "spurious",
     /// A root was freed.
     SpaceRetired = "space_retired",
-    /// Memory was handed out as zeroed.
+    /// Memory was given out as zeroed.
     Zeroed = "zeroed",
-    /// A load through a translation left behind was compared with what the page holds.
+    /// A load through a stale translation was compared with the page's content.
     Compared = "compared",
-    /// A frame that was taken away lazily went back to its page.
+    /// A frame was reinstated for its page.
     FrameReinstated = "frame_reinstated",
-    /// A call that took a mapping or a right away returned.
+    /// A call that removed a mapping or a right returned.
     CallReturned = "call_returned",
     /// The kernel accessed its own half.
     KernelAccess = "kernel_access",
-    /// A CPU dropped what it had fetched of the kernel's text.
+    /// A CPU dropped the kernel's text that it had fetched.
     TextSynchronized = "text_synchronized",
-    /// A load returned what its word does not hold any more.
+    /// A load returned a value that its word no longer holds.
     LoadedEarly = "loaded_early",
 }
 
@@ -82,7 +82,7 @@ impl Reach {
     }
 }
 
-/// How often everything happened.
+/// How often each transition fired.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Coverage {
     engine: [u64; Counter::ALL.len()],
@@ -111,7 +111,7 @@ impl Coverage {
         }
     }
 
-    /// Adds what another campaign saw.
+    /// Adds the counts of another campaign.
     pub fn add(&mut self, other: &Coverage) {
         for (mine, theirs) in self.engine.iter_mut().zip(&other.engine) {
             *mine += theirs;
@@ -119,7 +119,7 @@ impl Coverage {
         self.add_machine(&other.machine);
     }
 
-    /// How often a transition fired.
+    /// Returns how often a transition fired.
     pub fn get(&self, reach: Reach) -> u64 {
         match reach {
             Reach::Engine(counter) => self.engine[counter as usize],

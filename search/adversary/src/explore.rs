@@ -37,7 +37,7 @@ pub struct Exploration<'p> {
 /// A run that broke the contract.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Failure {
-    /// What broke.
+    /// The violation.
     pub violation: Violation,
     /// The shortest list of choices that was found to break it.
     pub deviations: Vec<Deviation>,
@@ -62,14 +62,14 @@ pub struct Report {
     pub exhaustive: bool,
     /// The first failure.
     pub failure: Option<Failure>,
-    /// What happened how often.
+    /// How often each transition fired.
     pub coverage: Coverage,
     /// Transitions that the scenario must reach and did not.
     pub missed: Vec<Reach>,
 }
 
-/// Searches until the budget is spent or a run fails. `progress` is told the number of schedules now
-/// and then, and ends the search by returning `false`.
+/// Searches until the budget is spent or a run fails. It calls `progress` now and then with the number of schedules;
+/// returning `false` ends the search.
 pub fn explore(
     session: &mut Session<'_>,
     exploration: &Exploration<'_>,

@@ -7,8 +7,8 @@ use quell::{Break, Features, Tagging};
 pub enum Stores {
     /// In the order of the program, later than they happen (x86 total store order).
     Ordered,
-    /// In any order that release stores and fences leave (Arm, RISC-V), also before an invalidation
-    /// that the CPU issued earlier has taken effect.
+    /// In any order that release stores and fences allow (Arm, RISC-V), even before an invalidation that the CPU issued
+    /// earlier has taken effect.
     Unordered,
 }
 
@@ -17,7 +17,7 @@ pub enum Stores {
 pub struct MachineKind {
     /// Its name on the command line.
     pub name: &'static str,
-    /// What is particular about it.
+    /// What distinguishes it.
     pub about: &'static str,
     tags: Tags,
     /// When stores become visible.
@@ -129,7 +129,7 @@ impl MachineKind {
         every.find(|kind| kind.name == name)
     }
 
-    /// The features that the engine is told.
+    /// Returns the features that the engine gets.
     pub fn features(&self, cpus: usize) -> Features {
         let tagging = match self.tags {
             Tags::None | Tags::NoneBroadcast => Tagging::None,

@@ -1,21 +1,23 @@
 //! The machine's state, and what each action does to it.
 //!
-//! A CPU's code runs until it *arrives* at an operation on something shared; there the machine asks the scheduler what
-//! happens next, and the operation takes place when its CPU's step is picked. Between two such points a CPU touches
-//! nothing that others could see. Stores go into a buffer first and become visible by an action of their own; a CPU
-//! whose operation needs an empty buffer (a fence, an atomic exchange, an invalidation) waits until its stores have
-//! drained. Stores of the kernel to frames go the same way ([`Fill`]): on machines whose stores overtake each other an
-//! entry may be seen before the bytes of the page that it maps. The file is long because the state stands in it whole,
-//! with how a run begins and what interrupts the code of a CPU.
+//! A CPU's code runs until it *arrives* at an operation on shared state. There the machine asks the scheduler what
+//! happens next, and the operation takes place when the CPU's step is picked. Between two such points a CPU touches
+//! nothing that others could see.
 //!
-//! On machines that reorder ([`MachineKind::reorders`]) a load may return what its word held before: it was
-//! satisfied ahead of what comes earlier in its program, as far as acquiring loads, fences and what the CPU
-//! has read already leave it ([`past`]); and stores wait without bound. Elsewhere loads are satisfied at their step,
-//! and a buffer holds eight stores.
+//! Stores first go into a buffer, and become visible by a separate action. A CPU whose operation needs an empty buffer
+//! (a fence, an atomic exchange, an invalidation) waits until its stores have drained. Stores of the kernel to frames
+//! work the same way ([`Fill`]): on machines whose stores overtake each other, an entry may be seen before the bytes of
+//! the page that it maps. The file is long because it holds the whole state, the start of a run, and the interrupts of
+//! a CPU's code.
 //!
-//! A CPU that waits in a loop ([`quell::Hardware::relax`]) is not picked again before something
-//! that it read since its last turn has changed: going round once more would read the same. So
-//! loops end, and if no CPU can do anything while one waits, that is a deadlock (C7).
+//! On machines that reorder ([`MachineKind::reorders`]), a load may return an earlier value of its word: it was
+//! satisfied before operations that come earlier in its program, as far as acquire loads, fences and earlier reads
+//! allow ([`past`]). Stores wait without bound. On other machines loads are satisfied at their step, and a buffer holds
+//! eight stores.
+//!
+//! A CPU that waits in a loop ([`quell::Hardware::relax`]) is picked again only after a word that it read since its
+//! last turn has changed; another turn would read the same. So loops end. If one CPU waits and no CPU can do anything,
+//! that is a deadlock (C7).
 //!
 //! | module | what happens there |
 //! | --- | --- |

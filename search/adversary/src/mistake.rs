@@ -1,10 +1,13 @@
-//! Mistakes that are made on purpose: a search that does not find one of them has proved nothing.
+//! Deliberate mistakes: a search that misses one of them has proved nothing.
 //!
-//! A mistake is one of three. A *mutant* of the source: the code of the engine, of the memory manager, of zeroing or
-//! of a kernel here decides otherwise at some lines ([`quell_mutants::list`]). Something goes wrong at the *boundary*
-//! to the machine: an interrupt is not sent, an invalidation reaches less than it should ([`broken`](crate::broken)).
-//! Or an *ordering* is weaker than the code says: that of the stores to one word, or of one kind of operation in one
-//! file of the engine ([`Weakened`]).
+//! There are three kinds of mistakes:
+//!
+//! * A *mutant* changes some lines of the engine, of the memory manager, of zeroing or of a kernel here
+//!   ([`quell_mutants::list`]).
+//! * A mistake at the *boundary* to the machine: for example, an interrupt is not sent, or an invalidation drops less
+//!   than it should ([`broken`](crate::broken)).
+//! * A weakened *ordering*: of the stores to one word, or of one kind of operation in one file of the engine
+//!   ([`Weakened`]).
 //!
 //! Scenarios, replay codes and `search/adversary/results/mutants.txt` name a mistake by its name, which never changes.
 
@@ -175,7 +178,7 @@ impl Mistake {
         }
     }
 
-    /// What is done wrong, in a sentence that ends with the numbers of known bugs, if there are any.
+    /// Describes the mistake in a sentence that ends with the numbers of known bugs, if any.
     pub fn account(self) -> &'static str {
         let account = match self {
             Mistake::Source(mutant) => &mutant.mistake,
@@ -185,7 +188,7 @@ impl Mistake {
         account.trim()
     }
 
-    /// The numbers of the known bugs that it stands for, as its account names them.
+    /// Returns the numbers of the known bugs that it makes again, as its account names them.
     pub fn bugs(self) -> String {
         let Some((_, tail)) = self.account().rsplit_once('(') else {
             return String::new();

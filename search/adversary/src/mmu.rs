@@ -1,26 +1,26 @@
 //! Translation caches, as the set of everything they may hold.
 //!
-//! A TLB may fill speculatively from whatever its walker can reach, at any time, and may forget whatever it likes, at
-//! any time. Searching through those choices would be hopeless, and it is not needed: what matters of all of them
-//! together is one set. Each CPU has here *every* translation that it could have filled at some moment since the last
-//! invalidation that covered it, and every pointer to a page-table page that its walker caches could have kept (closed
-//! under walking: a kept pointer to a table is followed to what the table says now). An access may then use any
-//! translation of the set; if one of them breaks the contract, some timing of fills and evictions does, and the run has
-//! failed. So one run stands for all those timings. The file is long because one set is filled, used, walked and
-//! invalidated, and each of these must know what the others leave in it.
+//! At any time a TLB may fill speculatively from anything that its walker can reach, and may drop any entry. Searching
+//! through those choices would be hopeless, but one set represents them all. Here each CPU holds *every* translation
+//! that it could have filled since the last invalidation that covered it, and every pointer to a page-table page that
+//! its walker caches could have kept. (The set is closed under walking: a kept pointer to a table leads to the table's
+//! present entries.)
 //!
-//! An invalidation takes away what could no longer be walked when it was issued; what can still be
-//! walked could be filled again at once, so it stays. That also covers broadcasts: they are applied
-//! when their issuer waits for their completion, to everything that had become unreachable before
-//! they were *sent*.
+//! An access may use any translation of the set. If one of them breaks the contract, some timing of fills and evictions
+//! does, and the run has failed. So one run stands for all those timings. The file is long because it fills, uses,
+//! walks and invalidates one set, and each of these must know what the others leave in it.
 //!
-//! The tables of the kernel's half ([`Mmu::use_kernel`]) are walked all the time, whatever root is loaded, under the
-//! tag that is loaded: 0 if there is none. A global entry is held once for all tags.
+//! An invalidation drops translations that could no longer be walked when it was issued. A translation that can still
+//! be walked could be filled again at once, so it stays. This also covers broadcasts: they are applied when their
+//! issuer waits for their completion, to everything that had become unreachable before they were *sent*.
+//!
+//! The tables of the kernel's half ([`Mmu::use_kernel`]) are always walked, whatever root is loaded, under the loaded
+//! tag, or 0 if there is none. A global entry is held once for all tags.
 //!
 //! On machines whose walkers see a table write only after a barrier of the writer ([`Gone`]), the
 //! old and the new value of the word are both walked until then.
 //!
-//! Where two translations of one address must not meet in a TLB, that they do is found here ([`breaks`]).
+//! This module also detects two translations of one address that must not be in a TLB together ([`breaks`]).
 
 mod breaks;
 mod held;

@@ -1,8 +1,7 @@
 //! The contract, as a judge of single accesses.
 //!
-//! Nothing here knows of CPUs' programs, of schedulers or of the engine: frames have histories,
-//! calls have returned, and an access through some translation is lawful or it is not. The judge
-//! names the clause, the frame, the address and both CPUs.
+//! Nothing here knows CPUs' programs, schedulers or the engine. Frames have histories, calls have returned, and an
+//! access through a translation is lawful or not. The judge names the clause, the frame, the address and both CPUs.
 //!
 //! The oracle of the machine under the clock judges one timing, that of its own TLBs, by when an
 //! entry was filled; this one judges every timing at once, by when it could have been
@@ -18,7 +17,7 @@ use std::ops::Range;
 /// A moment: the number of a step of the run. Later steps have greater numbers.
 pub type Moment = u32;
 
-/// What happened to a frame.
+/// The history of a frame.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct History {
     /// When it got its present owner.
@@ -33,11 +32,11 @@ pub struct History {
     pub captured: Moment,
     /// The CPU that captured it.
     pub captured_by: u8,
-    /// Whether it was a page-table page and is none any more.
+    /// Whether it was a page-table page and no longer is.
     pub dead_table: bool,
 }
 
-/// A right to a page that a call took away.
+/// A right to a page that a call removed.
 #[derive(Clone, Copy, Debug)]
 pub struct Returned {
     /// The address space, by its root.
@@ -46,8 +45,8 @@ pub struct Returned {
     pub start: u64,
     /// The page after the last one.
     pub end: u64,
-    /// When the call was made, if that is known. Mappings that are younger are not what it took
-    /// away: the page may have been mapped again, and have gone again, before it returned.
+    /// When the call was made, if that is known. It did not remove mappings that are younger: the page may have been
+    /// mapped and unmapped again before it returned.
     pub began: Moment,
     /// When the call returned.
     pub at: Moment,
@@ -98,7 +97,7 @@ pub struct Oracle {
 }
 
 impl Oracle {
-    /// For a machine of this many frames, all owned since before time began.
+    /// Creates a judge for a machine of this many frames, all owned from the start.
     pub fn new(frames: usize) -> Self {
         Oracle {
             frames: vec![History::default(); frames].into(),
@@ -131,12 +130,12 @@ impl Oracle {
         &mut self.frames[frame as usize]
     }
 
-    /// A call that took rights away has returned.
+    /// Records that a call that removed rights has returned.
     pub fn returned(&mut self, call: Returned) {
         self.returned.push(call);
     }
 
-    /// From now on, a read of the page must yield `value`; `None` withdraws that.
+    /// Demands that a read of the page yields `value` from now on. `None` withdraws the demand.
     pub fn must_read(&mut self, root: u32, page: u64, value: Option<u64>) {
         self.expected.retain(|p| (p.0, p.1) != (root, page));
         if let Some(value) = value {
@@ -149,7 +148,7 @@ impl Oracle {
         self.frames.iter()
     }
 
-    /// What reads must yield: (root, page, value), in any order.
+    /// Returns what reads must yield: (root, page, value), in any order.
     pub(super) fn expected(&self) -> impl Iterator<Item = &(u32, u64, u64)> {
         self.expected.iter()
     }
@@ -181,13 +180,13 @@ impl Oracle {
         forbidden.map(|forbidden| forbidden.finish())
     }
 
-    /// How many calls have returned at that moment or later.
+    /// Returns how many calls returned at that moment or later.
     pub(super) fn returned_since(&self, moment: Moment) -> usize {
         let calls = self.returned.iter().rev();
         calls.take_while(|call| call.at >= moment).count()
     }
 
-    /// What a read of the page must yield, if that is known.
+    /// Returns what a read of the page must yield, if that is known.
     pub fn expected_of(&self, root: u32, page: u64) -> Option<u64> {
         let of = |p: &&(u32, u64, u64)| (p.0, p.1) == (root, page);
         self.expected.iter().find(of).map(|p| p.2)

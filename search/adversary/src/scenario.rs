@@ -261,7 +261,7 @@ impl Scenario<'static> {
         self
     }
 
-    /// So many deferred flushes can be deferred at once.
+    /// Sets how many flushes can be deferred at once.
     pub(crate) const fn with_ledger(mut self, ledger: usize) -> Self {
         self.bare().ledger = ledger;
         self

@@ -1,8 +1,8 @@
 //! Runs: one program, on one machine, under one schedule.
 //!
-//! A [`Session`] keeps what is dear to make (tables, lists, stacks) from run to run, and the moment at which the
-//! program has been made ready, where that is the same in every run: further runs begin there ([`Beginning`]). A run
-//! itself allocates nothing for the machine.
+//! A [`Session`] keeps expensive memory (tables, lists, stacks) from run to run. If every run prepares the program in
+//! the same way, it also keeps the state after that, and further runs begin there ([`Beginning`]). A run itself
+//! allocates nothing for the machine.
 
 use crate::action::Deviation;
 use crate::context::Context;
@@ -55,7 +55,7 @@ impl<'p> Case<'p> {
     }
 }
 
-/// What became of a run.
+/// The result of a run.
 #[derive(Clone, Debug)]
 pub struct Run {
     /// Why it ended.

@@ -35,11 +35,11 @@ use std::sync::atomic::Ordering::{Acquire, Release};
 
 /// The first frame of memory.
 const FIRST: u64 = 8;
-/// How many deferred flushes can be deferred at once.
+/// How many flushes can be deferred at once.
 pub(crate) const LEDGER_ENTRIES: usize = 4;
-/// How many flags programs can tell each other something by.
+/// How many flags programs can signal each other with.
 pub(crate) const FLAGS: usize = 6;
-/// What memory holds when the machine starts.
+/// The content of memory when the machine starts.
 const JUNK: u64 = 0xdead;
 
 /// The process that every CPU runs when a scenario begins.
@@ -71,7 +71,7 @@ impl VmProgram {
     };
 }
 
-/// The manager, its machine, and what programs tell each other.
+/// The manager, its machine, and the flags of programs.
 pub struct VmKernel<'m> {
     /// The machine.
     pub hw: &'m Hw,
@@ -115,12 +115,12 @@ impl VmKernel<'_> {
         }
     }
 
-    /// Tells the other CPUs that something has happened here.
+    /// Signals the other CPUs.
     pub fn tell(&self, flag: usize) {
         self.flags[flag].store(1, Release);
     }
 
-    /// Waits until another CPU has told.
+    /// Waits for another CPU's signal.
     pub fn wait_for(&self, flag: usize) {
         while self.flags[flag].load(Acquire) == 0 {
             self.hw.relax();
@@ -132,7 +132,7 @@ impl VmKernel<'_> {
         self.user(page, AccessKind::Load, 0)
     }
 
-    /// Fetches an instruction from a page as a program; whether it had the right to.
+    /// Fetches an instruction from a page as a program, and returns whether it had the right to.
     pub fn fetch(&self, page: u64) -> bool {
         self.user(page, AccessKind::Fetch, 0).is_some()
     }
@@ -201,8 +201,7 @@ impl VmKernel<'_> {
         }
     }
 
-    /// A load of this frame went, or could go, through a translation that the tables do not have any more, and returned
-    /// what is held there.
+    /// Judges a load of this frame that used, or could use, a translation that the tables no longer have.
     pub(crate) fn compare(
         &self,
         me: usize,
@@ -231,7 +230,7 @@ impl VmKernel<'_> {
         });
     }
 
-    /// Whether a call under way explains that a page reads old for a moment: it may take effect at
+    /// Returns whether a call under way explains that a page still reads its old content: the call may take effect at
     /// any time until it returns.
     fn explained(&self, process: ProcessId, page: u64) -> bool {
         self.calls.iter().any(|cell| {
@@ -293,7 +292,7 @@ impl Kernel for VmKernel<'_> {
     }
 }
 
-/// The frame after the last of a machine with so much fast and slow memory.
+/// Returns the frame after the last on a machine with this much fast and slow memory.
 pub(crate) fn frames(memory: [u64; 2]) -> usize {
     (FIRST + memory[0] + memory[1]) as usize
 }
@@ -334,7 +333,7 @@ impl VmProgram {
     }
 }
 
-/// What a program over the manager consists of, as [`VmProgram`] has it.
+/// The parts of a program over the manager, as in [`VmProgram`].
 pub(crate) struct Parts<'p> {
     pub(crate) start: &'p dyn Fn(&VmKernel<'_>, usize),
     pub(crate) body: &'p dyn Fn(&VmKernel<'_>, usize),
@@ -343,8 +342,8 @@ pub(crate) struct Parts<'p> {
     pub(crate) repeats: bool,
 }
 
-/// Runs a program on a machine with so much fast and slow memory, on which so many deferred flushes, at most
-/// [`LEDGER_ENTRIES`], can be deferred at once.
+/// Runs a program on a machine with this much fast and slow memory. `deferrals` flushes, at most [`LEDGER_ENTRIES`],
+/// can be deferred at once.
 pub(crate) fn perform(
     memory: [u64; 2],
     deferrals: usize,

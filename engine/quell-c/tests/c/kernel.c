@@ -80,7 +80,7 @@ int main(void)
     DONE(quell_switch_to(&engine, &other, &user));
     IS(root_kept, 0);
 
-    /* Owed until its addresses are used again. */
+    /* Deferred until its addresses are used again. */
     struct quell_batch batch;
     struct quell_stamp stamp;
     DONE(quell_batch_begin(&engine, &batch, QUELL_PURPOSE_LAZY, NULL, 0));

@@ -327,7 +327,7 @@ static void nothings(void)
     REFUSED(quell_cpu_stats(&engine, UINT32_MAX, counts), CPU);
 }
 
-/* Every function that acts on the CPU that calls it, on one that the engine has no number for. */
+/* Every function that acts on the calling CPU, on one that the engine does not have. */
 static void nowhere(uint32_t cpu)
 {
     struct quell_batch batch;
@@ -567,7 +567,7 @@ static void batches(void)
     IS(interrupts_on, 1);
 }
 
-/* A frame is unmapped without a flush, and comes back by reuse, by reinstate, or flushed after all. */
+/* A frame is unmapped without a flush, and then reused, reinstated, or flushed after all. */
 static struct quell_stamp defer(struct quell_batch *batch)
 {
     struct quell_stamp stamp, garbage;

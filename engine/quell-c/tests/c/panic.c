@@ -1,4 +1,4 @@
-/* A promise is broken that no function looks at: in the middle of a batch the CPU gets a number that there is none of. */
+/* Breaks a promise that no function checks: in the middle of a batch the CPU gets a number that no CPU has. */
 #include "machine.h"
 
 static struct quell_engine engine;

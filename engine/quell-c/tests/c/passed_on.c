@@ -181,7 +181,7 @@ static void purposes(void)
     }
 }
 
-/* A later observer flushes for a batch that is outstanding; for the deferred flush until reuse only if it says so. */
+/* A later observer flushes for outstanding batches, and for deferred flushes only if it asks for that. */
 static void second_actors(void)
 {
     struct quell_batch batch;

@@ -28,7 +28,7 @@ pub const SPACES: usize = 10;
 pub const PLACES: usize = 2;
 /// The greatest number that the first CPU of a program may have.
 pub const FIRST_CPU: usize = 128;
-/// The most deferred flushes that can be deferred at once.
+/// The most flushes that can be deferred at once.
 pub const LEDGER_ENTRIES: usize = 8;
 /// How many batches can be open at once, wherever they were opened.
 pub const BATCHES: usize = 3;
@@ -342,7 +342,7 @@ pub struct Shape {
     pub spaces: u8,
     /// Which spaces may map which file: bit `s` of `files[f]`.
     pub files: [u16; FILES],
-    /// How many deferred flushes can be deferred at once.
+    /// How many flushes can be deferred at once.
     pub ledger: u8,
     /// How many tags a CPU has, where it has its own.
     pub tags: u8,
@@ -405,7 +405,7 @@ pub struct Memory {
     pub fast: u64,
     /// Frames of slow memory.
     pub slow: u64,
-    /// How many deferred flushes can be deferred at once.
+    /// How many flushes can be deferred at once.
     pub ledger: u8,
     /// How many NMIs may come.
     pub nmis: u8,

@@ -1,9 +1,9 @@
 //! Flushes that tasks share.
 //!
-//! A task that takes its page away flushes after it has dropped the space's lock: several of them at the same time then
-//! share flushes. Such a flush raises no deferred flush, so this kernel counts those that are outstanding, under the
-//! lock, as Linux' `tlb_flush_pending` does, and whoever takes the lock meanwhile flushes first. A task that shares a
-//! flush itself relies on no entry of another, and does not. The space does not end as long as one of its flushes is
+//! A task that unmaps its page flushes after it has dropped the space's lock, so several such tasks can share flushes.
+//! Later observers can't see such a flush. So this kernel counts outstanding ones under the lock, as Linux's
+//! `tlb_flush_pending` does, and a CPU that takes the lock meanwhile flushes first. A task that shares a flush relies
+//! on no entry of another task, so it doesn't flush first. A space is not retired while one of its flushes is
 //! outstanding.
 
 use super::state::{Kernel, Space, What, peek, set};

@@ -176,7 +176,7 @@ impl<'m> Kernel<'m> {
         }
     }
 
-    /// Takes a frame that has a deferred flush, if no other CPU has. `locked` is the file whose lock is held.
+    /// Takes a frame with a deferred flush, if no other CPU has taken it. `locked` is the file whose lock is held.
     pub(super) fn reuse_frame(&self, frame: Frame, locked: Option<usize>) {
         if self
             .engine

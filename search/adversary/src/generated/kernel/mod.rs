@@ -10,14 +10,14 @@
 //!   [`Engine::flush_before_refill`] where a marker stands;
 //! * a CPU that relies on an entry that another has cleared or protected flushes what is pending first;
 //! * a file's page goes out lazily only if it is mapped read-only everywhere and every earlier change has been flushed;
-//!   its deferred flush begins before the first entry is cleared, and stands before the file's lock is dropped (those
-//!   of the spaces are dropped before that); the page comes back by reinstate, or anew after the deferred flush was
-//!   flushed;
+//!   its deferred flush begins before the first entry is cleared, and is recorded before the file's lock is dropped
+//!   (those of the spaces are dropped earlier); the page comes back by reinstating the frame, or with another frame
+//!   after the deferred flush was made;
 //! * a frame is free when the batch that holds it gives it out; the kernel owns it from that moment, so
 //!   that any use of an old translation is one of a frame with a new owner (C1);
 //! * a block of contiguous entries is taken apart before one of its entries changes, unless all of them go;
-//! * a flush that tasks share raises no deferred flush: whoever takes the space's lock while one is outstanding
-//!   flushes first;
+//! * later observers can't see a coalesced flush, so a CPU that takes the space's lock while one is outstanding flushes
+//!   first;
 //! * a frame that bears no speculation goes after [`Engine::quiesce`];
 //! * content is captured after the flush, under the lock, while the entry is still protected;
 //! * a space ends when no CPU runs it; an idle CPU does not count;
