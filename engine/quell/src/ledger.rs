@@ -186,8 +186,8 @@ impl<'m, H: Hardware> Ledger<'m, H> {
         held.is_flushed()
             && held.stamp() < stamp
             && word
-                // Acquire pairs with `mark_flushed`: the flushes for the deferred flush that was in the ledger entry are
-                // done. Lost without it: a reuse of what another CPU has flushed, in a ledger that is used again.
+                // Acquire pairs with `mark_flushed`: the deferred flush that was in the entry is done.
+                // Lost without it: a reuse of what another CPU has flushed, in a ledger that is used again.
                 .compare_exchange(held.0, State::written(stamp).0, Acquire, Relaxed)
                 .is_ok()
     }

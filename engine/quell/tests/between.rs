@@ -454,7 +454,7 @@ impl World {
         self.engine.flush_deferred();
         assert!(
             !self.engine.has_deferred(),
-            "a deferred flush is never paid"
+            "a deferred flush is never made"
         );
         // Nothing stays outstanding.
         for cpu in 0..CPUS as u16 {
@@ -463,7 +463,10 @@ impl World {
         assert!(!self.x.is_in_batch(), "a batch is outstanding for ever");
         let interrupts = || self.machine.cpus.iter().any(|cpu| cpu.pending.get());
         self.machine.on(2, || self.engine.flush_pending(self.x));
-        assert!(!interrupts(), "an interrupt is sent for what is paid");
+        assert!(
+            !interrupts(),
+            "an interrupt is sent for a deferred flush that was made"
+        );
     }
 }
 

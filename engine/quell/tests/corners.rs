@@ -172,7 +172,7 @@ fn with_many_slots_each_space_has_its_place() {
     assert!(!kept[0]);
 }
 
-/// lazy.rs: a payment that has more deferred flushes than it takes at once goes on.
+/// lazy.rs: more deferred flushes than one round takes are made in several rounds.
 #[test]
 fn many_deferrals_are_paid_together() {
     let (machine, engine) = world_of(
@@ -818,7 +818,7 @@ fn a_cpu_catches_up_after_a_sixteenth_of_the_ledger() {
     }
 }
 
-/// lazy.rs: the background pays for the kernel's mappings, too, and a reuse for a user's page does not.
+/// lazy.rs: the background makes deferred flushes of kernel mappings, too; reusing a user page does not.
 #[test]
 fn the_background_pays_for_everything() {
     let (machine, engine) = world(Machine::default(), Policy::ALL);

@@ -110,7 +110,7 @@ fn reports_of_a_space_too_many_do_not_wait() {
             engine.flush_pending(space);
             assert_eq!(interrupts(), 1, "the later observer was not told");
             engine.flush_pending(space);
-            assert_eq!(interrupts(), 1, "what was paid is paid again");
+            assert_eq!(interrupts(), 1, "a deferred flush is made twice");
             without_waiting(machine, || batch.changed(space, PAGE, Scope::Leaf));
             assert!(batch.finish().eq([Frame(42)]));
             assert_eq!(interrupts(), 2, "nothing was flushed at the end");
@@ -118,7 +118,7 @@ fn reports_of_a_space_too_many_do_not_wait() {
             assert_eq!(
                 interrupts(),
                 3,
-                "the deferred flush of the last report is gone unpaid"
+                "the deferred flush of the last report is gone without a flush"
             );
             assert!(batch.is_empty());
             // Begun and not waited for.
