@@ -643,10 +643,10 @@ static void lazies(void)
     DONE(quell_stats(&engine, counts));
     DONE(quell_cpu_stats(&engine, 0, one_cpu));
     IS(memcmp(counts, one_cpu, sizeof counts), 0);
-    IS(counts[QUELL_COUNTER_DEFERRALS_TAKEN], 3);
+    IS(counts[QUELL_COUNTER_FLUSHES_DEFERRED], 3);
     IS(counts[QUELL_COUNTER_REINSTATED], 1);
     DONE(quell_cpu_stats(&engine, 1, one_cpu));
-    IS(one_cpu[QUELL_COUNTER_DEFERRALS_TAKEN], 0);
+    IS(one_cpu[QUELL_COUNTER_FLUSHES_DEFERRED], 0);
 
     /* No ledger entries: the same calls, and the frame was flushed. */
     DONE(quell_switch_to(&engine, &space, &other));
