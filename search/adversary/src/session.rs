@@ -296,8 +296,8 @@ mod tests {
         ("vm-rollover-unmap", "arm-asid8", None),
         ("vm-lazy-reclaim-discard", "riscv-reordering", None),
         ("vm-swap-in-write", "arm-reordering", None),
-        ("vm-table-free", "x86-pcid", Some("AckBeforeFlush")),
-        ("vm-discard-twice", "riscv", Some("SkipWait")),
+        ("vm-table-free", "x86-pcid", Some("TablesFlushedAsLeaf")),
+        ("vm-discard-twice", "riscv", Some("RangeLosesTail")),
     ];
 
     fn case((scenario, machine, mistake): (&str, &str, Option<&str>)) -> Case<'static> {

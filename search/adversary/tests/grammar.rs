@@ -114,7 +114,7 @@ tags = 2
 unscheduled = 2
 [[program.engine.cpu]]
 start = [{ do = "map-file", file = 1, space = 0, write = false }]
-run = [{ do = "reclaim-lazily", files = 2 }, { do = "flush_before_reuse", file = 1 }]
+run = [{ do = "reclaim-lazily", files = 2 }, { do = "reuse", file = 1 }]
 [[program.engine.cpu]]
 start = [{ do = "switch", space = 0 }]
 run = [

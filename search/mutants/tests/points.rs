@@ -47,10 +47,10 @@ fn a_condition_and_its_parts_are_mutated_each_once() {
         "3: one less",
     ];
     assert_eq!(names, expected);
-    let mutated = "fn f(a: u64, b: bool) { if crate::selector::on(1) { return; } if crate::selector::or_forced(3, \
-                   ({ let decided = (crate::selector::or_true(5, crate::selector::less(8, &(a ), &( \
-                   crate::selector::near(9, 3)))) ); if decided ^ crate::selector::on(7) {  \
-                   crate::selector::or_true(6, b) } else { decided } })) { if !crate::selector::on(2) { g(); } } }";
+    let mutated = "fn f(a: u64, b: bool) { if crate::operators::on(1) { return; } if crate::operators::or_forced(3, \
+                   ({ let decided = (crate::operators::or_true(5, crate::operators::less(8, &(a ), &( \
+                   crate::operators::near(9, 3)))) ); if decided ^ crate::operators::on(7) {  \
+                   crate::operators::or_true(6, b) } else { decided } })) { if !crate::operators::on(2) { g(); } } }";
     assert_eq!(text, mutated);
 }
 

@@ -309,7 +309,7 @@ mod tests {
         let recorded = Recorded {
             kind: *MachineKind::named("x86").expect("a machine"),
             policy: Policy::ALL,
-            mistake: Mistake::named("SkipWait"),
+            mistake: Mistake::named("SkipInterrupt"),
             clause: None,
             schedule: Vec::new(),
             program: Program::Engine {
