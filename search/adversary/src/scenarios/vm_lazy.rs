@@ -180,7 +180,7 @@ pub(super) const ALL: &[Scenario] = &[
         .vm_cpu(|k| k.write(0, 2)),
     // A file page was reclaimed without a flush. CPU 0 wants it back, CPU 1 needs its frame; CPU 2 reads
     // through the old entry.
-    Scenario::over_vm("vm-reinstate-flush_before_reuse")
+    Scenario::over_vm("vm-reinstate-reuse")
         .about("reinstating a frame against reusing it")
         .must(Every, &[Engine(FlushesDeferred), Machine(FrameReinstated)])
         .must(Every, &[Engine(FlushedForReuse)])
