@@ -29,7 +29,7 @@
  * Numbers up to quell_lazy_places.paid are flushed or paid for: mostly a task that fills a slot looks no further.
  *
  * Not deferred, but flushed as ever: folios of more than one page, what is not a regular file on a file system that
- * says that it keeps these rules (FS_FLUSHES_PENDING_FLUSHES), a page that one mapping could be written through or
+ * says that it keeps these rules (FS_FLUSHES_DEFERRED), a page that one mapping could be written through or
  * that is dirty, a page that stays in the page cache after all, and what was unmapped with any of these.
  */
 #include <linux/atomic.h>
@@ -380,7 +380,7 @@ static bool quell_is_fit(struct address_space *mapping)
 	struct inode *inode = mapping->host;
 
 	if (!inode || !S_ISREG(inode->i_mode) || mapping_exiting(mapping) ||
-	    !(inode->i_sb->s_type->fs_flags & FS_FLUSHES_PENDING_FLUSHES))
+	    !(inode->i_sb->s_type->fs_flags & FS_FLUSHES_DEFERRED))
 		return false;
 	set_bit(QUELL_AS_FIT, &mapping->flags);
 	/* Pairs with quell_lazy_unfit(). */
