@@ -158,7 +158,7 @@ impl<H: Hardware> DeferredFlush<H> {
     #[must_use]
     pub fn reinstate(&self, engine: &Engine<'_, H>) -> bool {
         // Acquire pairs with `flush_before_reuse`: if the frame was reused, its deferred flush is done.
-        // Lost without it: a reinstate that comes too late.
+        // Lost without it: reinstating too late.
         let held = self.word.load(Acquire);
         // Only if no other CPU has reused the frame first. [mutant ReinstateUnchecked]
         let won = held > PENDING
@@ -166,7 +166,7 @@ impl<H: Hardware> DeferredFlush<H> {
                 .word
                 // Acquire on failure pairs with `flush_before_reuse`: if the frame was reused meanwhile, its deferred
                 // flush is done.
-                // Lost without it: a reinstate that comes too late.
+                // Lost without it: reinstating too late.
                 .compare_exchange(held, NONE, Relaxed, Acquire)
                 .is_ok();
         engine.count(engine.hw.this_cpu(), Counter::Reinstated, u64::from(won));
@@ -204,7 +204,7 @@ impl<H: Hardware> Engine<'_, H> {
             }
             // Release pairs with `reinstate`, `is_clear`, `is_flushed` and `flush_before_refill`: if they find the
             // frame reused, its deferred flush is done.
-            // Lost without it: a reinstate that comes too late.
+            // Lost without it: reinstating too late.
             let taken = (deferred_flush.word).compare_exchange(held, NONE, Release, Relaxed);
             if taken.is_ok() {
                 return Some(Reusable(()));

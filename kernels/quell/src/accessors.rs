@@ -40,7 +40,7 @@ pub fn load_own(address: u64) -> Option<u64> {
 /// If something is mapped there, it is open memory.
 unsafe fn load(address: u64) -> Option<u64> {
     let mut value = 0;
-    // SAFETY: the caller's reuse, and a fault is handled; the value is this call's.
+    // SAFETY: the caller's claim, and a fault is handled; the value is this call's.
     let refused = unsafe { probe_load(address, &raw mut value) } != 0;
     (!refused).then_some(value)
 }

@@ -93,7 +93,7 @@ unsafe fn open(which: usize, range: Range<u64>) {
 /// # Safety
 /// As [`init`], but that the walkers use it.
 pub unsafe fn open_tables(range: Range<u64>) {
-    // SAFETY: the caller's reuse.
+    // SAFETY: the caller's claim.
     unsafe { open(1, range) };
 }
 

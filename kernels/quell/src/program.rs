@@ -43,7 +43,7 @@ fn map(page: u64, frame: Frame, writable: bool, executable: bool) {
 /// # Safety
 /// `file` is where the boot loader has put a file, in physical memory that nothing reuses.
 pub unsafe fn load(file: Range<u64>) -> Result<(), &'static str> {
-    // SAFETY: the caller's reuse; the direct map covers it.
+    // SAFETY: the caller's claim; the direct map covers it.
     let bytes = unsafe {
         core::slice::from_raw_parts(
             direct_map::pointer::<u8>(file.start),

@@ -48,7 +48,7 @@ pub fn copy_upper_half(from: Frame, to: Frame) {
 #[cfg(not(target_arch = "x86_64"))]
 pub unsafe fn extend_direct_map(root: Frame, gigabytes: core::ops::Range<u64>) {
     let tables = root.address();
-    // SAFETY: the caller's reuse.
+    // SAFETY: the caller's claim.
     unsafe { memory::open_tables(tables..tables + 2 * 4096) };
     for gb in gigabytes {
         let leaf = Entry {

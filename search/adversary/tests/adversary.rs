@@ -129,7 +129,7 @@ fn is_small(case: &Case) -> bool {
     case.scenario.cpus == 2
         && match (case.scenario.name, case.scenario.program) {
             ("cross-shootdown" | "nmi-unmap" | "nmi-idle" | "reclaim-unmap" | "idle-leave", _)
-            | ("idle-return" | "nmi-alone" | "lazy-flush_before_reuse-refill", _) => {
+            | ("idle-return" | "nmi-alone" | "lazy-reuse-refill", _) => {
                 broadcast
             }
             ("nmi-switch" | "rollover-switch" | "rollover-table" | "rollover-table-once", _)
@@ -140,7 +140,7 @@ fn is_small(case: &Case) -> bool {
             ("own-nmi" | "own-program" | "own-program-deferral" | "lazy-late-unmap", _)
             | ("overflow-access" | "overflow-tables" | "lazy-late-fill", _) => !riscv,
             ("overflow-unmap" | "overflow-switch" | "overflow-own", _)
-            | ("lazy-late-flush_pending", _) => broadcast,
+            | ("lazy-late-pending", _) => broadcast,
             ("spurious", _) => !riscv,
             (_, Script::Engine(_)) => true,
             // Over the manager, of which one call is as long as a whole program over the engine.
@@ -288,7 +288,7 @@ mod mutants {
         breaks("vm-discard-truncate", &machines, mistake, Clause::C3);
     }
 
-    /// A flush without a batch raises no deferred flush, so each of its steps is one that nothing makes up for.
+    /// A flush without a batch counts as no pending batch, so each of its steps is one that nothing makes up for.
     #[test]
     fn a_flush_without_a_batch_needs_each_of_its_steps() {
         let scenario = Scenario::named("switch-at-once").expect("a scenario");

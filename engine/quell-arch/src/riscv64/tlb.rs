@@ -203,7 +203,7 @@ pub(crate) mod instructions {
     /// # Safety
     /// Supervisor mode, with interrupts masked; the loaded tables map the code that runs and its stack globally.
     pub unsafe fn writable_asid() -> u16 {
-        // SAFETY: the caller's reuses; the root stays the same, and what was filled under another ASID meanwhile
+        // SAFETY: the caller's claims; the root stays the same, and what was filled under another ASID meanwhile
         // is dropped.
         unsafe {
             let before = read_satp();

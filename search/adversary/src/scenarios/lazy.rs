@@ -18,7 +18,7 @@ fn reclaim_and_reuse(k: &BareKernel<'_>) {
 
 pub(super) const ALL: &[Scenario] = &[
     // CPU 0 unmaps a clean page without a flush and then gives its frame to a new owner. CPU 1 goes on reading.
-    Scenario::engine("lazy-flush_before_reuse")
+    Scenario::engine("lazy-reuse")
         .about("a frame with a deferred flush gets a new owner")
         .bugs(&["L4"])
         .finds(&["ReuseSkipsFlush"])
@@ -51,7 +51,7 @@ pub(super) const ALL: &[Scenario] = &[
         .cpu(read_twice),
     // CPU 0 unmaps a clean page without a flush, and reuses its frame; CPU 1, which has the translation, maps another
     // page there meanwhile, and reads it.
-    Scenario::engine("lazy-flush_before_reuse-refill")
+    Scenario::engine("lazy-reuse-refill")
         .about("an entry whose flush is deferred is written again while its frame is reused")
         .finds(&["ReuseTakesFirst"])
         .must(Every, &[Engine(FlushedForReuse), Engine(FlushedForRefill)])
@@ -98,7 +98,7 @@ pub(super) const ALL: &[Scenario] = &[
     // CPU 1 finds that an earlier flush is deferred and flushes without holding a lock. Meanwhile CPU 0 unmaps another
     // page without a flush, and then unmaps it for the program. CPU 1's flush counts only for flushes that were
     // deferred before it.
-    Scenario::engine("lazy-late-flush_pending")
+    Scenario::engine("lazy-late-pending")
         .about("a flush is deferred while a later observer flushes")
         .must(Every, &[Engine(FlushesDeferred), Engine(FlushedPending)])
         .start(|k| {

@@ -93,7 +93,7 @@ impl<'a> Program<'a> {
         }
     }
 
-    /// Takes an deferred frame back, and maps it again wherever a marker names it: a marker left behind
+    /// Takes a frame with a deferred flush back, and maps it again wherever a marker names it: a marker left behind
     /// would name a frame that has no deferred flush, over a translation that no CPU has flushed.
     pub fn reinstate(&self, frame: usize) -> bool {
         let world: &'a World = self.world;

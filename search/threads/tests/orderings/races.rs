@@ -211,7 +211,7 @@ pub const RACES: &[Race] = &[
         .after(defer_there),
     ),
     race(
-        "a reinstate that comes too late",
+        "reinstating too late",
         meet(&[
             |w| {
                 if !w.deferred_flush.reinstate(&w.engine) {

@@ -165,14 +165,14 @@ pub const LOST: &[(&str, &str, &[&str])] = &[
     (
         "engine/quell/src/lazy.rs",
         "reinstate",
-        &["a reinstate that comes too late"],
+        &["reinstating too late"],
     ),
     (
         "engine/quell/src/lazy.rs",
         "flush_before_reuse",
         &[
             "a reuse while the deferred flush is taken",
-            "a reinstate that comes too late",
+            "reinstating too late",
         ],
     ),
     (

@@ -22,7 +22,7 @@ pub unsafe fn init(index: usize) {
 /// `bytes` bytes can be read at `from` and written at `to`, and at neither lies an object of which
 /// there is a reference, but one at `to` that the caller alone uses.
 pub unsafe fn copy(from: *const u8, to: *mut u8, bytes: usize) {
-    // SAFETY: the caller's reuses.
+    // SAFETY: the caller's claims.
     unsafe {
         asm!(
             "2: cmp {left}, #16",

@@ -13,7 +13,7 @@ use riscv::register::{scounteren, sie, sstatus};
 /// # Safety
 /// No other CPU has the number, and this one has run nothing that asked for it.
 pub unsafe fn init(index: usize) {
-    // SAFETY: the caller's reuse. Interrupts stay masked, whatever asks for them.
+    // SAFETY: the caller's claim. Interrupts stay masked, whatever asks for them.
     unsafe {
         asm!("mv tp, {}", in(reg) index, options(nomem, nostack, preserves_flags));
         asm!(
@@ -39,7 +39,7 @@ pub unsafe fn copy(from: *const u8, to: *mut u8, bytes: usize) {
         0 => bytes / 8,
         _ => 0,
     };
-    // SAFETY: the caller's reuses.
+    // SAFETY: the caller's claims.
     unsafe {
         asm!(
             "2: beqz {words}, 3f",

@@ -126,7 +126,7 @@ pub fn complete_broadcasts() {}
 /// # Safety
 /// [`prepare_root`] gave the root the kernel's half, and what its other half leads to is open memory.
 pub unsafe fn load_root(root: Frame, tag: Tag, keep: bool) {
-    // SAFETY: the caller's reuse: the kernel goes on in the same memory.
+    // SAFETY: the caller's claim: the kernel goes on in the same memory.
     unsafe {
         tlb::load_satp(tlb::satp(root, held(tag)));
         // After the load: what was filled from the old root until then goes too.

@@ -91,7 +91,7 @@ pub unsafe fn init(index: usize) {
 /// `bytes` bytes can be read at `from` and written at `to`, and at neither lies an object of which
 /// there is a reference, but one at `to` that the caller alone uses.
 pub unsafe fn copy(from: *const u8, to: *mut u8, bytes: usize) {
-    // SAFETY: the caller's reuses; the direction flag is clear in Rust code.
+    // SAFETY: the caller's claims; the direction flag is clear in Rust code.
     unsafe {
         asm!("rep movsq", "mov ecx, {rest:e}", "rep movsb", rest = in(reg) bytes % 8,
              inout("rcx") bytes / 8 => _, inout("rsi") from => _, inout("rdi") to => _,

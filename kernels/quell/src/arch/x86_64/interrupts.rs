@@ -196,7 +196,7 @@ pub unsafe fn start(id: u32, page: u64) {
     apic(|apic| unsafe { apic.send_init_ipi(destination(id)) });
     clock::wait_for(10_000_000, || false);
     for _ in 0..2 {
-        // SAFETY: the caller's reuse; a CPU that already runs ignores the second one.
+        // SAFETY: the caller's claim; a CPU that already runs ignores the second one.
         apic(|apic| unsafe { apic.send_sipi((page >> 12) as u8, destination(id)) });
         clock::wait_for(200_000, || false);
     }

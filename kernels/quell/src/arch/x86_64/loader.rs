@@ -66,7 +66,7 @@ impl Passed {
     /// # Panics
     /// If it is neither, or text is no text.
     pub unsafe fn read(info: u64, magic: u32) -> Self {
-        // SAFETY: the caller's reuses.
+        // SAFETY: the caller's claims.
         unsafe {
             if magic == multiboot2::MAGIC {
                 Self::multiboot(info)
@@ -79,7 +79,7 @@ impl Passed {
     /// # Safety
     /// As [`Passed::read`].
     unsafe fn pvh(info: u64) -> Self {
-        // SAFETY: the caller's reuse.
+        // SAFETY: the caller's claim.
         let start = unsafe { &*direct_map::pointer::<StartInfo>(info) };
         assert!(
             start.magic == PVH_MAGIC && start.version >= 1,
@@ -123,7 +123,7 @@ impl Passed {
     /// As [`Passed::read`].
     unsafe fn multiboot(info: u64) -> Self {
         let pointer = direct_map::pointer::<BootInformationHeader>(info);
-        // SAFETY: the caller's reuse.
+        // SAFETY: the caller's claim.
         let all = unsafe { BootInformation::load(pointer.cast_const()) }
             .expect("multiboot2 information that can be read");
         let command_line = all.command_line_tag().map_or("", |tag| {

@@ -215,7 +215,7 @@ pub unsafe fn load_root(root: Frame, tag: Tag, keep: bool) {
     } else {
         tlb::cr3(root, Tag::KERNEL, false)
     };
-    // SAFETY: the caller's reuse: the kernel goes on in the same memory.
+    // SAFETY: the caller's claim: the kernel goes on in the same memory.
     unsafe { tlb::load_cr3(value) }
 }
 
