@@ -162,7 +162,7 @@ pub(super) const ALL: &[Scenario] = &[
         }),
     // CPU 0 unmaps a kernel range without a flush, and its frame gets a new owner. CPU 1 is idle; a stale translation
     // of the address shows once that is used again.
-    Scenario::engine("own-reuse")
+    Scenario::engine("own-frame-reuse")
         .about("a lazily unmapped kernel frame gets a new owner")
         .finds(&["ReuseSkipsFlush"])
         .must(
