@@ -171,6 +171,7 @@ const COUNTS: &str = "i=0; while [ $i -lt ${N:-200000} ]; do i=$((i+1)); done; e
 fn a_setting_that_helps_is_told_from_one_that_does_not_and_from_one_that_breaks_the_command() {
     let output = tried(&["--env", "N=20", "--json"], COUNTS);
     let told: Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(told["schema"], 1, "{told}");
     assert_eq!(told["set"][0], "N=20");
     let cpu = &told["measures"]["cpu_ns"];
     assert_eq!(cpu["finding"], "less", "{told}");

@@ -16,7 +16,7 @@ use serde_json::{Value, json};
 
 use super::live::{seconds, told_to_end};
 use super::read::{analysed, open};
-use crate::output::{note, paragraph, say};
+use crate::output::{note, object, paragraph, say};
 use crate::table::{Table, number, words};
 use crate::usage::usage;
 
@@ -151,8 +151,7 @@ pub fn run(args: &TryArgs) -> anyhow::Result<ExitCode> {
         let measures = pairs.iter().zip(&MEASURES);
         let measures = measures.map(|(pairs, measure)| (measure.key.to_owned(), told(pairs)));
         let measures: serde_json::Map<String, Value> = measures.collect();
-        let object = json!({"set": set, "pairs": done, "measures": measures});
-        say!("{}", serde_json::to_string_pretty(&object)?);
+        object(json!({"set": set, "pairs": done, "measures": measures}));
         return Ok(ExitCode::SUCCESS);
     }
     paragraph(verdict(&pairs[0], &shown, done, begun.elapsed()));
