@@ -13,7 +13,7 @@ const FINDINGS: &[(&str, &[&str])] = &[
         &["WaitsForClosedInbox"],
     ),
     (
-        "A payment stops at a deferral that is not published, and passes for one of all behind it (C4)",
+        "Making deferred flushes stops at one that is not published yet, and counts those after it as made (C4)",
         &["PaymentStopsAtGap"],
     ),
     (

@@ -625,10 +625,12 @@ const CALLS: [Call; 23] = [
             }
         },
     ),
-    by_thread("flushes what is pending the space", |world| {
+    by_thread("flushes what is pending in the space", |world| {
         world.engine.flush_pending(world.x)
     }),
-    by_thread("pays everything", |world| world.engine.flush_deferred()),
+    by_thread("makes every deferred flush", |world| {
+        world.engine.flush_deferred()
+    }),
     by_thread("reuses or reinstates the frame", |world| {
         if world.machine.met.get() {
             world.flush_before_reuse();

@@ -371,7 +371,7 @@ fn a_batch_that_has_unlinked_a_table_defers_nothing() {
     batch.table_unlinked(x, PageRange::base(Page(0), 1), Frame(7));
     assert!(
         matches!(batch.finish_deferred(), Outcome::Flushed(_)),
-        "a table's frame is deferred: CPU 1's walker may still read it, and Owed frames may be dropped"
+        "a table's frame is deferred: CPU 1's walker may still read it, and deferred frames may be dropped"
     );
 }
 

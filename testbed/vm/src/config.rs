@@ -23,7 +23,7 @@ pub struct VmConfig {
     pub reclaim_idle: bool,
     /// Whether a CPU that takes a fault flushes by itself when the flush clock has run far ahead of it (see
     /// [`Engine::catch_up`](quell::Engine::catch_up)): while CPUs fault all the time, reuses then interrupt none of
-    /// them. Not part of S3 as published, where only reuses and switches pay.
+    /// them. Not part of S3 as published, where only reuse and switches make deferred flushes.
     pub catch_up: bool,
     /// How many pages a call of [`Call::Migrate`](crate::Call::Migrate) moves behind one flush. More make fewer
     /// interrupts; a thread that touches one of them meanwhile waits until it was copied, behind all others at worst.

@@ -318,8 +318,8 @@ impl<'m, M: Machine> FaultHandler<'m, M> {
             }
             view @ (EntryKind::Empty | EntryKind::Marker(_)) => {
                 // The emptied entry is written again: with the frame that the marker names, or after its deferred
-                // flush was paid. A frame that does not list the entry any more has been reused since, and this
-                // deferred flush paid; what it defers now is about other entries. [mutant VmRewritesDeferredEntry]
+                // flush was made. A frame that does not list the entry any more has been reused since, and this
+                // deferred flush made; what it defers now is about other entries. [mutant VmRewritesDeferredEntry]
                 if let EntryKind::Marker(old) = view
                     && old != frame
                 {

@@ -5,8 +5,8 @@
 //! in batches; larger blocks, up to 1 GB, always come from the node. A CPU has a cache of every node, not of its
 //! home alone: demotion fills and reclaim empties nodes that are no CPU's home, and without a cache each of their
 //! frames would cost the one lock that all CPUs then wait for. Of one node two stocks are asked in turn:
-//! frames that have no deferred flush; then frames that have a deferred flush (S3), oldest first, whose reuse pays for
-//! all that are older at once.
+//! frames that have no deferred flush; then frames that have a deferred flush (S3), oldest first. The flush
+//! before one is reused serves all older ones, too.
 //!
 //! Frames known to be zero are kept apart in the cache, so that a fault that needs zeros finds
 //! them: anonymous pages that were mapped and never written, and frames zeroed while idle. All
@@ -340,14 +340,14 @@ impl<M: Machine> Frames<'_, M> {
         if refilled.is_some() {
             return refilled.map(|frame| (frame, false));
         }
-        // Fewer than otherwise: a deferred flush is the likelier to be paid already the longer it is left.
+        // Fewer than otherwise: a deferred flush is the likelier to be made already the longer it is left.
         let mut reused = self.reuse_stale(node, self.cache_batch.div_ceil(4));
         let frame = reused.pop()?;
         self.cache(cpu, node).lock(machine).any.extend(reused);
         Some((frame, false))
     }
 
-    /// Up to `many` of the oldest stale frames of the node that were not reinstated, their deferred flushes paid;
+    /// Up to `many` of the oldest stale frames of the node that were not reinstated, their deferred flushes made;
     /// none if there is none.
     fn reuse_stale(&self, node: usize, many: usize) -> Vec<Frame> {
         let machine = self.machine();
@@ -375,7 +375,7 @@ impl<M: Machine> Frames<'_, M> {
                 }
                 reused
             };
-            // The youngest first: what makes its deferred flush pays the others'.
+            // The youngest first: its deferred flush makes the others', too.
             let reused: Vec<Frame> = oldest
                 .into_iter()
                 .rev()
@@ -388,7 +388,7 @@ impl<M: Machine> Frames<'_, M> {
     }
 
     /// Keeps `wanted` frames that have no deferred flush on each node, by reusing the oldest stale ones: for a
-    /// CPU that is idle, so that those that allocate neither pay nor look frames over one by one.
+    /// CPU that is idle, so that those that allocate neither flush nor look frames over one by one.
     pub(crate) fn reuse_ahead(&self, wanted: u64) {
         let machine = self.machine();
         for (index, node) in self.nodes.iter().enumerate() {

@@ -3,7 +3,7 @@
 //! A file is a length and a list of slots, one per page, each with its own lock, the page lock. A
 //! slot names the frame that caches the page, if one does. A slot that was emptied lazily (S3)
 //! still names its frame: the page may be reinstated from it, and the slot is filled with another
-//! frame only after the frame was reused, which paid the deferred flush (C4).
+//! frame only after the frame was reused, which made the deferred flush (C4).
 //!
 //! The device behind a file is memory; pages of zeros take no room on it.
 //!
@@ -84,7 +84,7 @@ impl Slot {
     }
 
     /// The page was moved to `to`, and the flush of its old frame is deferred as of `deferred`. If it was moved
-    /// before, that deferred flush has an older stamp, and is paid with this one.
+    /// before, that deferred flush has an older stamp, and is made with this one.
     pub(crate) fn set_moved(&mut self, to: Frame, deferred: Stamp) {
         self.cached = Cached::Present(to);
         self.shadow = Some(deferred);
@@ -229,7 +229,7 @@ impl<'m, M: Machine> PageCache<'m, M> {
             Cached::Present(frame) => return Some(frame),
             Cached::Stale(frame) => {
                 // The markers of the page name this frame: refill the slot with it unless another CPU has reused it
-                // and paid the deferred flush. [mutant VmRefillsDeferredSlot]
+                // and made the deferred flush. [mutant VmRefillsDeferredSlot]
                 if self.reinstate(frame, file, page) {
                     slot.cached = Cached::Present(frame);
                     return Some(frame);

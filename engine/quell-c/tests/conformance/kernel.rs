@@ -45,7 +45,7 @@ pub enum Wrong {
     TablesAsLeaves,
     /// Later observers do not flush what is pending.
     NotFlushed,
-    /// Frames are reused without a reuse.
+    /// Frames are reused without their deferred flush.
     NotReused,
     /// The machine leaves global entries alone where everything is to go.
     KeepsGlobal,

@@ -123,7 +123,7 @@ fn pair(rounds: usize, operation: Operation, name: &'static str, without: &'stat
 const GUARDS: [(Operation, &str, &str); 8] = [
     (
         Operation::Switch,
-        "switch: looks what the space defers",
+        "switch: looks for the space's deferred flushes",
         "SwitchIgnoresDeferral",
     ),
     (
@@ -138,7 +138,7 @@ const GUARDS: [(Operation, &str, &str); 8] = [
     ),
     (
         Operation::Refill,
-        "refill: looks what the frame defers",
+        "refill: looks for the frame's deferred flush",
         "RefillSkipsFlush",
     ),
     (

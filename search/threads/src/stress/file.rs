@@ -60,7 +60,7 @@ impl<'a> Program<'a> {
             if self.reinstate(frame) {
                 *slot = CacheSlot::Filled(frame);
             } else {
-                // Reused by a CPU that has not told the slot yet; then it was paid.
+                // Reused by a CPU that has not told the slot yet; then it was flushed.
                 self.flush_frame_before_refill(frame, space);
                 *slot = CacheSlot::Empty;
             }

@@ -105,7 +105,7 @@ impl<'a> Program<'a> {
         judged.is_some()
     }
 
-    /// Takes a frame out of the free list; paid for if it was deferred.
+    /// Takes a frame out of the free list; flushed first if its flush was deferred.
     pub fn allocate(&self) -> Option<usize> {
         loop {
             let first = lock(&self.world.free, || self.hw.relax()).pop_front()?;
