@@ -189,7 +189,7 @@ impl Recorded {
 
     /// Most of what `/proc/interrupts` counted, of all programs together, is laid at a call or a reason, and no more
     /// than it counted. Events may be lost, but not without a word. How many has no bound here: it depends on how long
-    /// a busy host lets the reader wait, and these programs fill a buffer in a fraction of a second. quell-perf tests
+    /// a busy host lets the reader wait, and these programs fill a buffer in a fraction of a second. quell-record tests
     /// that what fits into a buffer is not lost.
     fn all_is_laid_at_a_cause(&self) {
         assert!(self.is_laid(), "{}", self.json);

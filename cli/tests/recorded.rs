@@ -5,7 +5,7 @@ use std::path::Path;
 use assert_cmd::Command;
 use predicates::str::contains;
 use proptest::prelude::*;
-use quell_perf::{Frame, Item, Sample, Value};
+use quell_record::perf::{Frame, Item, Sample, Value};
 use quell_record::workload::Calls;
 use quell_workloads::Workload;
 

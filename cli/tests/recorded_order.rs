@@ -2,7 +2,7 @@
 //! once.
 
 use assert_cmd::Command;
-use quell_perf::{Item, Sample, Value};
+use quell_record::perf::{Item, Sample, Value};
 use quell_record::workload::Calls;
 
 /// A recording of these processes, each of a thread that makes the calls one after the other: the call, how many bytes,

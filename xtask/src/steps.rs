@@ -81,7 +81,7 @@ pub const STEPS: &[Step] = &[
         "what others use builds from what would be published"),
     step("msrv", Apart, &["scripts/check-msrv"],
         "what others use builds with the oldest Rust that it promises; skipped where that cannot be had"),
-    step("units", Tests, &["cargo", "test", "--package", "quell-adversary", "--package", "quell-perf", "--lib"],
+    step("units", Tests, &["cargo", "test", "--package", "quell-adversary", "--package", "quell-record", "--lib"],
         "the parts of the adversary, and of what records, do what they say"),
     step("large", Tests,
         &["cargo", "test", "--package", "quell", "--features", "cpus-8192", "--", "--include-ignored"],

@@ -8,8 +8,8 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail};
 use clap::Args;
-use quell_perf::live::Spent;
 use quell_record::figures::{count, time};
+use quell_record::perf::live::Spent;
 use quell_record::report::Report;
 use quell_record::trial::{Finding, Pairs, signed};
 use serde_json::{Value, json};

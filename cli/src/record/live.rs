@@ -15,10 +15,10 @@ use anyhow::Context;
 use clap::Args;
 use indicatif::{ProgressBar, ProgressStyle};
 use quell_experiments::machines;
-use quell_perf::file::Recording;
-use quell_perf::live::{Options, Recorder, Refused, Scope, Summary};
-use quell_perf::{Statistics, When, counters};
 use quell_record::events;
+use quell_record::perf::file::Recording;
+use quell_record::perf::live::{Options, Recorder, Refused, Scope, Summary};
+use quell_record::perf::{Statistics, When, counters};
 use rustix::fs::FlockOperation;
 
 use crate::output::{note, paragraph, say};

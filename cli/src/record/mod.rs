@@ -29,7 +29,7 @@ use anyhow::Context;
 use clap::{Args, ValueEnum};
 use quell_clock::MachineFile;
 use quell_host::predict::recorded::replay_busiest;
-use quell_perf::Source;
+use quell_record::perf::Source;
 use quell_record::report::Report;
 use quell_record::show::folded::By;
 use quell_record::show::perfetto::Perfetto;

@@ -3,10 +3,10 @@
 use std::path::Path;
 
 use indicatif::{ProgressBar, ProgressStyle};
-use quell_perf::Source;
-use quell_perf::file::Recording;
 use quell_record::attribute::{Attribution, Observer};
 use quell_record::import::Import;
+use quell_record::perf::Source;
+use quell_record::perf::file::Recording;
 use quell_record::workload::{Calls, Listening};
 
 use crate::usage::usage;

@@ -7,9 +7,9 @@ use std::time::Duration;
 
 use clap::Args;
 use console::Term;
-use quell_perf::live::{Options, Recorder, Refused, Scope, is_running};
 use quell_record::events;
 use quell_record::figures::{count, counted, percent, percents};
+use quell_record::perf::live::{Options, Recorder, Refused, Scope, is_running};
 use quell_record::top::{Row, Second, Top};
 
 use super::live::{percent as percentage, seconds, told_to_end};

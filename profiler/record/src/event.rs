@@ -4,7 +4,7 @@
 //! enumeration, so that what follows never looks at a name again. Numbers that the kernel prints as signed and
 //! recorders hand on as unsigned, or the other way round, are made alike here.
 
-use quell_perf::{Sample, Value};
+use crate::perf::{Sample, Value};
 
 /// The reasons of `tlb:tlb_flush`, whose numbers are the same since Linux 4.
 pub mod reason {

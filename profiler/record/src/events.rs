@@ -1,7 +1,7 @@
 //! Which events are recorded to find out what shootdowns cost: all that a report is made of ([`recorded`]), or the
 //! flushes alone, as [`top`](crate::top) adds them up second by second ([`flushes`]).
 
-use quell_perf::live::{Counted, Filter, Stack, Stretches, Wanted};
+use crate::perf::live::{Counted, Filter, Stack, Stretches, Wanted};
 
 /// System calls after which other CPUs may have to flush, that give memory back, or that interrupt them for another reason.
 const CALLS: [&str; 19] = [

@@ -1,6 +1,6 @@
 //! What TLB shootdowns cost the programs that people run: from a recording to an answer.
 //!
-//! A recording is a stream of events, live or from a file, from any [`quell_perf::Source`]; [`import`] is a source for
+//! A recording is a stream of events, live or from a file, from any [`crate::perf::Source`]; [`import`] is a source for
 //! the text of other recorders. [`attribute`] adds the events up: which CPU asked which others to flush, from which
 //! place in which program, how long the initiator waited, and how long the targets were kept from their work. The
 //! result is a [`report::Report`], with the advice of [`advise`]; [`show`] writes it in other formats.
@@ -26,6 +26,7 @@ pub mod figures;
 pub mod import;
 pub mod line;
 mod notes;
+pub mod perf;
 pub mod report;
 mod scales;
 pub mod show;
@@ -35,9 +36,8 @@ pub mod trial;
 mod understand;
 pub mod workload;
 
-use quell_perf::{Source, SourceError};
-
 use attribute::{Attribution, Observer};
+use perf::{Source, SourceError};
 
 /// Reads a recording to its end and adds it up. `progress` is told the share that was read, if that is known, once in a
 /// while; what it returns says whether to go on.

@@ -114,7 +114,7 @@ pub fn notes(from: &Attribution, scale: f64, report: &Report) -> Vec<String> {
 
 /// What cannot be seen in a virtual machine.
 fn guest(from: &Attribution) -> String {
-    let stolen = |statistics: &quell_perf::Statistics| {
+    let stolen = |statistics: &crate::perf::Statistics| {
         let found = statistics.cpu_ns.iter().find(|(name, _)| name == "steal");
         found.map(|(_, ns)| *ns)
     };

@@ -1,7 +1,7 @@
 //! What a recording of some stretches of time stands for: how many calls and page faults for one that was recorded, and
 //! how the kernel's own account of a program's time bounds what these may have cost.
 
-use quell_perf::FAULTS;
+use crate::perf::FAULTS;
 
 use crate::attribute::site::Site;
 use crate::attribute::{Attribution, ENOUGH};

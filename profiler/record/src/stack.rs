@@ -8,7 +8,7 @@
 
 use std::sync::Arc;
 
-use quell_perf::Frame;
+use crate::perf::Frame;
 use rustc_hash::FxHashMap;
 
 /// How many frames a site has at most.

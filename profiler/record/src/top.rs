@@ -15,9 +15,9 @@ use std::io;
 use std::sync::Arc;
 use std::time::Instant;
 
-use quell_perf::file::Place;
-use quell_perf::symbols::Symbols;
-use quell_perf::{Change, Frame, Item, Progress, Sample, Sink, counters};
+use crate::perf::file::Place;
+use crate::perf::symbols::Symbols;
+use crate::perf::{Change, Frame, Item, Progress, Sample, Sink, counters};
 use rustc_hash::FxHashMap;
 use serde::Serialize;
 
@@ -373,7 +373,7 @@ impl<F: FnMut(Second) -> io::Result<()>> Sink for Top<F> {
 mod tests {
     use super::*;
     use crate::event::reason;
-    use quell_perf::{Value, symbols::Symbols};
+    use crate::perf::{Value, symbols::Symbols};
     use std::time::Duration;
 
     /// What one flush of `pid` on CPU 0 makes of events, when `victim` runs on CPU 1: 1 us until it is taken, 2 us of

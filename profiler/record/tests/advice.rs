@@ -2,9 +2,9 @@
 //! long because each kind of advice has a program that asks for it.
 
 use crate::written::{number, sample, work};
-use quell_perf::{Change, Count, Frame, Item, Prices, Ran, Sample, Statistics, When};
 use quell_record::advise::Advice;
 use quell_record::attribute::Attribution;
+use quell_record::perf::{Change, Count, Frame, Item, Prices, Ran, Sample, Statistics, When};
 use quell_record::report::Report;
 
 /// The advice of that kind on memory that a call gave back and the program used again at once: twenty faults for each

@@ -4,6 +4,7 @@ mod advice;
 mod answer;
 mod between;
 mod browser;
+mod file;
 mod live;
 mod memory;
 mod page;

@@ -4,10 +4,10 @@
 use std::sync::Arc;
 
 use crate::written::{asked_between, number, sample, work};
-use quell_perf::{
+use quell_record::attribute::Attribution;
+use quell_record::perf::{
     Change, Count, Host, Interrupts, Item, Lost, Ran, Statistics, Value, When, Why, Window,
 };
-use quell_record::attribute::Attribution;
 use quell_record::report::Report;
 
 /// A flush of a process that interrupts another CPU, from its call to its end; without what came of it, if it is not
@@ -542,7 +542,7 @@ fn no_cpu_interrupts_itself_where_targets_alone_tell_of_flushes() {
     let mut add = |time_ns, cpu, event: &str, reason| {
         let fields = vec![number("reason", reason), number("pages", 1)];
         let flushed = sample(time_ns, (7, "server"), event, fields);
-        let flushed = quell_perf::Sample { cpu, ..flushed };
+        let flushed = quell_record::perf::Sample { cpu, ..flushed };
         all.item(Item::Sample(flushed), &mut ());
     };
     // CPU 0 asks; then it and another flush because they were asked.

@@ -1,6 +1,6 @@
 //! What is known of interrupts between windows: who sent each, and of some how long their initiators waited.
 
-use quell_perf::{Interrupts, Item, Lost, Sample, Statistics, Value, When, Why};
+use quell_record::perf::{Interrupts, Item, Lost, Sample, Statistics, Value, When, Why};
 use quell_record::report::Report;
 
 use crate::advice::{Filled, recorded_with};

@@ -1,7 +1,7 @@
 //! Memory that is given back and filled again, whichever call gave it back, in programs that interrupt nobody.
 
-use quell_perf::{Item, Prices, Ran};
 use quell_record::attribute::Attribution;
+use quell_record::perf::{Item, Prices, Ran};
 use quell_record::report::Report;
 
 use crate::answer::{one, recorded};

@@ -5,9 +5,9 @@
 use std::io::Cursor;
 
 use proptest::prelude::*;
-use quell_perf::{Count, Item, Source, Statistics, When, Window};
 use quell_record::attribute::{Attribution, Evidence};
 use quell_record::import::Import;
+use quell_record::perf::{Count, Item, Source, Statistics, When, Window};
 use quell_record::report::{Report, SiteRow};
 use quell_record::workload::Calls;
 use unicode_width::UnicodeWidthStr;

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use quell_perf::{Frame, Sample, Value};
+use quell_record::perf::{Frame, Sample, Value};
 
 /// The fields of an event.
 pub(crate) type Fields = Vec<(Arc<str>, Value)>;

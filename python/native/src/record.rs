@@ -4,10 +4,10 @@ use std::path::PathBuf;
 
 use pyo3::exceptions::PyRuntimeError;
 use pyo3::prelude::*;
-use quell_perf::Source;
-use quell_perf::file::Recording;
 use quell_record::analyse;
 use quell_record::import::Import;
+use quell_record::perf::Source;
+use quell_record::perf::file::Recording;
 use quell_record::report::Report;
 
 use crate::asked::refused;
@@ -26,6 +26,6 @@ pub fn read_json(py: Python<'_>, path: PathBuf, program: Option<String>) -> PyRe
         let all = analyse(&mut *source, &mut (), &mut go_on)?;
         Ok(Report::new(all, program.as_deref()).json())
     })?;
-    let json = report.map_err(|error: quell_perf::SourceError| refused(error))?;
+    let json = report.map_err(|error: quell_record::perf::SourceError| refused(error))?;
     serde_json::to_string(&json).map_err(|error| PyRuntimeError::new_err(error.to_string()))
 }

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use procfs_core::{ExplicitSystemInfo, FromRead, FromReadSI, KernelStats, VmStat};
 
 use crate::process::own_cpu_time;
-use quell_perf::counters::interrupts;
+use quell_record::perf::counters::interrupts;
 
 /// The row of `/proc/interrupts` that counts received shootdowns on x86.
 pub const TLB: &str = "TLB";

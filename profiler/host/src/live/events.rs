@@ -11,7 +11,7 @@ use std::io;
 
 use perf_event::events::{Cache, CacheId, CacheOp, CacheResult, Event, Hardware, Tracepoint};
 use perf_event::{Builder, Counter};
-use quell_perf::tracefs::Tracefs;
+use quell_record::perf::tracefs::Tracefs;
 
 use super::parse;
 use super::report::FlushEvents;

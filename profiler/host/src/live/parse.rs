@@ -1,4 +1,4 @@
-//! What the kernel prints and neither `procfs` nor `quell-perf` reads, as numbers. Pure functions over text: no input
+//! What the kernel prints and neither `procfs` nor `quell_record::perf` reads, as numbers. Pure functions over text: no input
 //! makes them panic.
 
 use std::collections::BTreeMap;

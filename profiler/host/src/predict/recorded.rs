@@ -6,8 +6,8 @@
 
 use quell::Mechanism;
 use quell_clock::{MachineFile, Parameter};
-use quell_perf::Host;
 use quell_record::figures::{Range, count, percent, times};
+use quell_record::perf::Host;
 use quell_record::report::Report;
 use quell_record::show::page;
 use quell_record::workload::{Calls, Process, stands_for};

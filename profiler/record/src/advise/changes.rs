@@ -1,7 +1,7 @@
 //! Which changes could be made at a site or to a program, and what each leaves: arithmetic on what was seen of it
 //! alone, without what anything is worth. The file is long because each change is said in full and in a few words.
 
-use quell_perf::Prices;
+use crate::perf::Prices;
 
 use crate::attribute::Attribution;
 use crate::attribute::bins::{BINS, bin, within};

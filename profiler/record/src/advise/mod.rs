@@ -17,7 +17,7 @@ use std::cmp::Ordering;
 
 use serde::Serialize;
 
-use quell_perf::Prices;
+use crate::perf::Prices;
 
 use changes::{Around, LEAST, Program, Proposal, changes, place, placed};
 

@@ -68,7 +68,7 @@ impl Answer<'_> {
             let (before, after) = (from.before.as_ref()?, from.after.as_ref()?);
             let faults = after.vm("pgfault")?.checked_sub(before.vm("pgfault")?)?;
             let busy = after.busy_ns().checked_sub(before.busy_ns())? as f64;
-            let system = |read: &quell_perf::Statistics| {
+            let system = |read: &crate::perf::Statistics| {
                 let found = read.cpu_ns.iter().find(|(name, _)| name == "system");
                 found.map(|(_, ns)| *ns)
             };

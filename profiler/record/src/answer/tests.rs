@@ -1,9 +1,9 @@
 //! The answer has room on a terminal, whatever was recorded, and what it says is whole.
 
+use crate::perf::{Change, Host, Item};
 use proptest::prelude::*;
 use proptest::strategy::ValueTree;
 use proptest::test_runner::TestRunner;
-use quell_perf::{Change, Host, Item};
 use unicode_width::UnicodeWidthStr;
 
 use super::*;

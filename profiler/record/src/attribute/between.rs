@@ -9,7 +9,7 @@
 //! An end belongs to the flush that its initiator's CPU asked for last. If that CPU's events were lost, this is another
 //! flush than the last one recorded. So an end counts only once a later event of that CPU shows that nothing was lost.
 
-use quell_perf::Sample;
+use crate::perf::Sample;
 
 use super::Attribution;
 use super::aside::{Ended, Flush};

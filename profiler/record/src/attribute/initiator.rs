@@ -4,7 +4,7 @@
 //! target, or the sending of an interrupt), so a thread has at most one open request, and what fits it is added to it.
 //! An interrupt is counted at the site that sent it, here; what it costs its target is charged in [`super::target`].
 
-use quell_perf::Sample;
+use crate::perf::Sample;
 
 use super::Attribution;
 use super::bins::{self, bin};

@@ -30,7 +30,7 @@ mod whole;
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use quell_perf::{Change, Count, Host, Item, Prices, Ran, Sample, Statistics, When, Why};
+use crate::perf::{Change, Count, Host, Item, Prices, Ran, Sample, Statistics, When, Why};
 use rustc_hash::FxHashMap;
 
 use crate::event::{self, Event, Gives};

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use rustc_hash::FxHashMap;
 
-use quell_perf::{Prices, Sample};
+use crate::perf::{Prices, Sample};
 
 use super::aside::Aside;
 use super::bins::Bins;

@@ -1,6 +1,6 @@
 //! Stretches of time, told as they end: for timelines and traces.
 
-use quell_perf::Sample;
+use crate::perf::Sample;
 
 /// A stretch of a CPU's time, for timelines.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -3,7 +3,7 @@
 //! The time of an interrupt is suffered by the program that ran there and charged to the sites whose work was done in
 //! it, each with the same share of what was around the work. The initiator's wait ends when its last target is done.
 
-use quell_perf::Sample;
+use crate::perf::Sample;
 
 use super::request::Request;
 use super::slice::{self, Observer, Stretch};

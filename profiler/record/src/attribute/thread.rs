@@ -3,7 +3,7 @@
 //! A thread that goes on has waited to the end: the request that it had open is over for it then, and is added up once
 //! its targets are done, too.
 
-use quell_perf::Sample;
+use crate::perf::Sample;
 
 use super::bins::{self, bin};
 use super::slice::{self, Observer, Slice, Stretch};

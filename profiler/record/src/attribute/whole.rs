@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use quell_perf::{Count, Interrupts, Ran, Statistics};
+use crate::perf::{Count, Interrupts, Ran, Statistics};
 use rustc_hash::FxHashMap;
 
 use super::Attribution;

@@ -1,7 +1,7 @@
 //! What the kernel's counters showed, where the text holds it: `/proc/interrupts`, the sum of `/proc/stat`, the flags
 //! of `/proc/cpuinfo`.
 
-use quell_perf::{Interrupts, Statistics, When};
+use crate::perf::{Interrupts, Statistics, When};
 
 /// What `/proc/stat` counts in: a hundredth of a second, on every machine that Linux runs on today.
 const TICK_NS: u64 = 10_000_000;

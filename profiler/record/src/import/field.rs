@@ -6,9 +6,9 @@
 
 use std::sync::Arc;
 
-use quell_perf::{Names, Value};
+use crate::perf::{Names, Value};
 
-/// The fields of an event, as [`quell_perf::Sample`] keeps them.
+/// The fields of an event, as [`crate::perf::Sample`] keeps them.
 pub type Fields = Vec<(Arc<str>, Value)>;
 
 /// What `text`, which the event `name` printed, says.

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use quell_perf::{Frame, Names};
+use crate::perf::{Frame, Names};
 
 /// What frames of the kernel have for a module.
 pub const KERNEL: &str = "[kernel]";

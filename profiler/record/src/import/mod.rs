@@ -20,7 +20,7 @@ use std::io::{self, BufRead, BufReader, Read};
 use std::path::Path;
 use std::sync::Arc;
 
-use quell_perf::{Change, Frame, Host, Item, Lost, Names, Sample, Source, SourceError, Why};
+use crate::perf::{Change, Frame, Host, Item, Lost, Names, Sample, Source, SourceError, Why};
 use rustc_hash::FxHashMap;
 
 use counters::Counters;

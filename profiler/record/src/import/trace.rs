@@ -2,7 +2,7 @@
 
 use std::borrow::Cow;
 
-use quell_perf::Value;
+use crate::perf::Value;
 
 use super::field::Fields;
 

@@ -1,6 +1,6 @@
 //! Events whose stacks may go on.
 
-use quell_perf::Sample;
+use crate::perf::Sample;
 
 /// An event whose stack may go on.
 pub struct Waiting {

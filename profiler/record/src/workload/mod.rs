@@ -24,7 +24,7 @@ mod thread;
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
 
-use quell_perf::{Item, Source, SourceError};
+use crate::perf::{Item, Source, SourceError};
 
 pub use process::{Process, Written};
 use statement::{Alike, Kind, LARGEST, PAGE};

@@ -1,0 +1,312 @@
+//! The kernel's own counters, read from `/proc`: what a recording has before and after, and all there is without
+//! rights.
+//!
+//! No text makes the parsers panic; a line that is not understood is left out.
+
+use std::io;
+use std::path::Path;
+
+use crate::perf::sample::{Interrupts, Statistics, When};
+
+/// Reads the counters now.
+///
+/// # Errors
+///
+/// `/proc/interrupts`, `/proc/vmstat` or `/proc/stat` cannot be read; the error says which.
+pub fn read(when: When, time_ns: u64) -> io::Result<Statistics> {
+    let text = |path: &str| {
+        std::fs::read_to_string(Path::new(path))
+            .map_err(|error| io::Error::new(error.kind(), format!("{path}: {error}")))
+    };
+    Ok(Statistics {
+        when,
+        time_ns,
+        interrupts: interrupts(&text("/proc/interrupts")?),
+        vmstat: vmstat(&text("/proc/vmstat")?),
+        cpu_ns: cpu_ns(&text("/proc/stat")?),
+    })
+}
+
+/// Nanoseconds in which the CPUs ran anything so far, as [`Statistics::busy_ns`] has it; without reading more than that
+/// takes.
+///
+/// # Errors
+///
+/// `/proc/stat` cannot be read.
+pub fn busy_ns() -> io::Result<u64> {
+    let text = std::fs::read_to_string("/proc/stat")?;
+    Ok(busy(&cpu_ns(&text)))
+}
+
+/// How many page faults there were so far, in all processes; `None` if this kernel does not say.
+///
+/// # Errors
+///
+/// `/proc/vmstat` cannot be read.
+pub fn faults() -> io::Result<Option<u64>> {
+    let text = std::fs::read_to_string("/proc/vmstat")?;
+    let line = text.lines().find_map(|line| line.strip_prefix("pgfault "));
+    Ok(line.and_then(|count| count.trim().parse().ok()))
+}
+
+/// Nanoseconds that a process has run so far, all its threads together, in steps of 10 ms; `None` if it has ended.
+pub fn process_ns(pid: u32) -> Option<u64> {
+    process(pid).map(|process| process.own.ns())
+}
+
+/// CPU time, in nanoseconds, by what it was spent in, and page faults.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Used {
+    /// In the program itself.
+    pub(crate) user_ns: u64,
+    /// In the kernel.
+    pub(crate) kernel_ns: u64,
+    /// And how many page faults there were.
+    pub(crate) faults: u64,
+}
+
+impl Used {
+    /// Both together.
+    pub(crate) fn ns(self) -> u64 {
+        self.user_ns.saturating_add(self.kernel_ns)
+    }
+
+    /// Both with another's.
+    pub(crate) fn plus(self, other: Used) -> Used {
+        Used {
+            user_ns: self.user_ns.saturating_add(other.user_ns),
+            kernel_ns: self.kernel_ns.saturating_add(other.kernel_ns),
+            faults: self.faults.saturating_add(other.faults),
+        }
+    }
+
+    /// Both without another's, as far as they go.
+    pub(crate) fn minus(self, other: Used) -> Used {
+        Used {
+            user_ns: self.user_ns.saturating_sub(other.user_ns),
+            kernel_ns: self.kernel_ns.saturating_sub(other.kernel_ns),
+            faults: self.faults.saturating_sub(other.faults),
+        }
+    }
+
+    /// The larger of each.
+    pub(crate) fn most(self, other: Used) -> Used {
+        Used {
+            user_ns: self.user_ns.max(other.user_ns),
+            kernel_ns: self.kernel_ns.max(other.kernel_ns),
+            faults: self.faults.max(other.faults),
+        }
+    }
+
+    /// This part of both.
+    pub(crate) fn part(self, part: f64) -> Used {
+        Used {
+            user_ns: (self.user_ns as f64 * part) as u64,
+            kernel_ns: (self.kernel_ns as f64 * part) as u64,
+            faults: (self.faults as f64 * part) as u64,
+        }
+    }
+}
+
+/// What the children have used that this process has waited for, with those that they had waited for.
+pub(crate) fn waited_for() -> Used {
+    process(std::process::id()).map_or(Used::default(), |own| own.children)
+}
+
+/// What the kernel says of a process.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Process {
+    /// Its main thread's name.
+    pub(crate) comm: String,
+    /// The process that started it, or the one that adopted it.
+    pub(crate) parent: u32,
+    /// What its threads have used.
+    pub(crate) own: Used,
+    /// What its children had used that have ended and that it has waited for, and theirs.
+    pub(crate) children: Used,
+    /// How many pages of memory it has.
+    pub(crate) pages: u64,
+}
+
+/// What the kernel says of a process now; `None` if it has ended.
+pub(crate) fn process(pid: u32) -> Option<Process> {
+    let text = std::fs::read(format!("/proc/{pid}/stat")).ok()?;
+    told(&text)
+}
+
+/// What stands in a `/proc/PID/stat`. Its second field is the name in brackets, which may hold blanks and brackets; the
+/// user's time and the system's are the eleventh and twelfth after the state, which comes next, and the children's follow.
+/// Before them stand the page faults that needed no file, and those that did, each with the children's. The pages are the
+/// twenty-first.
+fn told(stat: &[u8]) -> Option<Process> {
+    let begin = stat.iter().position(|&byte| byte == b'(')?;
+    let end = stat.iter().rposition(|&byte| byte == b')')?;
+    let rest = std::str::from_utf8(&stat[end + 1..]).ok()?;
+    let mut numbers = rest.split_whitespace().skip(1);
+    let parent = numbers.next()?.parse().ok()?;
+    let mut numbers = numbers.skip(5);
+    let mut number = || numbers.next()?.parse::<u64>().ok();
+    let [minor, childrens_minor, major, childrens_major] =
+        [number()?, number()?, number()?, number()?];
+    let mut used = |faults| {
+        let mut time_ns = || Some(number()?.saturating_mul(TICK_NS));
+        Some(Used {
+            user_ns: time_ns()?,
+            kernel_ns: time_ns()?,
+            faults,
+        })
+    };
+    Some(Process {
+        comm: String::from_utf8_lossy(stat.get(begin + 1..end)?).into_owned(),
+        parent,
+        own: used(minor.saturating_add(major))?,
+        children: used(childrens_minor.saturating_add(childrens_major))?,
+        pages: numbers.nth(6)?.parse().ok()?,
+    })
+}
+
+/// Linux tells programs all times of `/proc` in hundredths of a second, whatever its own clock is.
+const TICK_NS: u64 = 10_000_000;
+
+/// What of this is spent on running anything.
+fn busy(cpu_ns: &[(String, u64)]) -> u64 {
+    let busy = ["user", "nice", "system", "irq", "softirq"];
+    let of = cpu_ns
+        .iter()
+        .filter(|(name, _)| busy.contains(&name.as_str()));
+    of.map(|(_, ns)| ns).sum()
+}
+
+/// The lines of `/proc/interrupts`. A line with fewer counts than there are CPUs (`ERR`) keeps those that it has.
+pub fn interrupts(text: &str) -> Vec<Interrupts> {
+    let mut lines = text.lines();
+    let cpus = lines.next().unwrap_or_default().split_whitespace().count();
+    let row = |line: &str| {
+        let (name, rest) = line.split_once(':')?;
+        let mut rest = rest.trim_start();
+        let mut counts = Vec::new();
+        while counts.len() < cpus {
+            let end = rest.find(char::is_whitespace).unwrap_or(rest.len());
+            let Ok(count) = rest[..end].parse() else {
+                break;
+            };
+            counts.push(count);
+            rest = rest[end..].trim_start();
+        }
+        Some(Interrupts {
+            name: name.trim().to_owned(),
+            counts,
+            description: rest.split_whitespace().collect::<Vec<_>>().join(" "),
+        })
+    };
+    lines.filter_map(row).collect()
+}
+
+/// The lines of `/proc/vmstat`.
+pub fn vmstat(text: &str) -> Vec<(String, u64)> {
+    let line = |line: &str| {
+        let (name, count) = line.split_once(' ')?;
+        Some((name.to_owned(), count.trim().parse().ok()?))
+    };
+    text.lines().filter_map(line).collect()
+}
+
+/// What all CPUs together spent their time on, in nanoseconds; `/proc/stat` counts hundredths of a second.
+pub fn cpu_ns(text: &str) -> Vec<(String, u64)> {
+    const NAMES: [&str; 10] = [
+        "user",
+        "nice",
+        "system",
+        "idle",
+        "iowait",
+        "irq",
+        "softirq",
+        "steal",
+        "guest",
+        "guest_nice",
+    ];
+    let line = text.lines().find_map(|line| line.strip_prefix("cpu "));
+    let numbers = line
+        .unwrap_or_default()
+        .split_whitespace()
+        .map_while(|word| word.parse::<u64>().ok());
+    let named = NAMES.iter().zip(numbers);
+    named
+        .map(|(name, ticks)| ((*name).to_owned(), ticks.saturating_mul(TICK_NS)))
+        .collect()
+}
+
+impl Statistics {
+    /// How often an interrupt of `/proc/interrupts` happened, on all CPUs together; `None` if there is no such line.
+    pub fn interrupt(&self, name: &str) -> Option<u64> {
+        let row = self.interrupts.iter().find(|row| row.name == name)?;
+        Some(row.counts.iter().sum())
+    }
+
+    /// A number of `/proc/vmstat`.
+    pub fn vm(&self, name: &str) -> Option<u64> {
+        let found = self.vmstat.iter().find(|(known, _)| known == name)?;
+        Some(found.1)
+    }
+
+    /// Nanoseconds in which the CPUs ran anything, all together: neither idle nor stolen by a hypervisor.
+    pub fn busy_ns(&self) -> u64 {
+        busy(&self.cpu_ns)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[test]
+    fn rows_keep_their_counts_and_their_words() {
+        let text = "           CPU0       CPU1\n  1:  3  4  IO-APIC   1-edge      i8042\nTLB:  17  4   TLB shootdowns\nERR:   2\n";
+        let rows = interrupts(text);
+        assert_eq!(rows[0].description, "IO-APIC 1-edge i8042");
+        assert_eq!(
+            (rows[1].name.as_str(), &rows[1].counts[..]),
+            ("TLB", &[17, 4][..])
+        );
+        assert_eq!(rows[1].description, "TLB shootdowns");
+        assert_eq!(rows[2].counts, [2]);
+    }
+
+    #[test]
+    fn ticks_are_nanoseconds() {
+        let named = cpu_ns("cpu  1 2 3 400 5 6 7 8 9 10\ncpu0 1 2\n");
+        assert_eq!(named[0], ("user".to_owned(), 10_000_000));
+        assert_eq!(named.len(), 10);
+    }
+
+    #[test]
+    fn a_process_has_run_for_as_long_as_its_line_says() {
+        let line = b"7 (a) b (c) R 1 7 7 0 -1 4194304 8 3 2 1 30 12 5 6 20 0 1 0 100 1000 123 18446744073709551615 \
+                     1 1 1 1 1 0 0 0 0 0 0 0 17 0 0 0 0 0 0 0 0 0 0 0 0 0 0\n";
+        let process = told(line).expect("a line of the kernel's");
+        let used = |user, kernel, faults| Used {
+            user_ns: user * TICK_NS,
+            kernel_ns: kernel * TICK_NS,
+            faults,
+        };
+        assert_eq!(process.own, used(30, 12, 10));
+        assert_eq!(process.children, used(5, 6, 4));
+        assert_eq!((&*process.comm, process.pages), ("a) b (c", 123));
+        assert_eq!(process.parent, 1);
+        assert_eq!(told(b"7 (a"), None);
+        assert_eq!(told(b"7 (a) S 1"), None);
+        assert!(process_ns(std::process::id()).is_some());
+    }
+
+    proptest! {
+        #[test]
+        fn no_text_makes_them_panic(text in "\\PC{0,40}(\n[a-zA-Z0-9: ]{0,30}){0,4}") {
+            interrupts(&text);
+            vmstat(&text);
+            cpu_ns(&text);
+            told(text.as_bytes());
+        }
+    }
+}

@@ -1,0 +1,425 @@
+//! Reading a recording.
+
+use std::collections::VecDeque;
+use std::fs::File;
+use std::io::{self, BufReader, Read, Seek, SeekFrom};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use rustc_hash::FxHashMap;
+
+use super::record::{self, Datum, FrameRecord, Record, SampleRecord};
+use super::write::function;
+use super::{CLOSED, MAGIC, MOST_BLOCK, MOST_STACKS};
+use crate::perf::sample::{Frame, Item, Lost, Sample, Source, SourceError, Value};
+use crate::perf::symbols::{self, Symbols};
+
+/// A recording in a file. Samples come in the order of their times over all CPUs, as far as the recorder saw it.
+pub struct Recording {
+    path: PathBuf,
+    file: BufReader<File>,
+    /// Where the next block begins.
+    at: u64,
+    /// Where the items end.
+    end: u64,
+    bytes: u64,
+    /// The block that is read, and how far.
+    block: Vec<u8>,
+    done: usize,
+    names: Vec<Arc<str>>,
+    frames: Vec<Frame>,
+    stacks: Vec<Arc<[Frame]>>,
+    events: Vec<(Arc<str>, Vec<Arc<str>>)>,
+    /// The functions of frames, where the recording was closed.
+    functions: FxHashMap<u32, Arc<str>>,
+    /// Looks functions up, where it was not.
+    symbols: Option<Symbols>,
+    same_boot: bool,
+    last_ns: u64,
+    none: Arc<[Frame]>,
+    kernel: Arc<str>,
+    compiled: Arc<str>,
+    /// What is handed out before anything else is read.
+    ready: VecDeque<Item>,
+    over: bool,
+}
+
+impl Recording {
+    /// Whether a file begins as a recording does, of whichever version. `false` for a pipe, of which nothing is taken.
+    pub fn is_one(path: &Path) -> bool {
+        if !path.is_file() {
+            return false;
+        }
+        let mut begin = [0; MAGIC.len() - 2];
+        let read = File::open(path).and_then(|mut file| file.read_exact(&mut begin));
+        read.is_ok() && begin == MAGIC[..begin.len()]
+    }
+
+    /// Opens a recording.
+    ///
+    /// # Errors
+    ///
+    /// The file cannot be read, is no recording, or one of another version.
+    pub fn open(path: &Path) -> Result<Self, SourceError> {
+        let refuse = |what: String| SourceError {
+            place: path.display().to_string(),
+            what,
+        };
+        let mut file = File::open(path).map_err(|error| refuse(error.to_string()))?;
+        let mut magic = Vec::new();
+        let bytes = (&mut file).take(MAGIC.len() as u64).read_to_end(&mut magic);
+        let length = file.metadata().map(|data| data.len());
+        let (Ok(_), Ok(bytes)) = (bytes, length) else {
+            return Err(refuse("it cannot be read".to_owned()));
+        };
+        if magic != MAGIC {
+            let common = MAGIC.len() - 2;
+            return Err(refuse(if magic.get(..common) == Some(&MAGIC[..common]) {
+                "this recording is of another version; record again, or read it with the quell that made it".to_owned()
+            } else {
+                "it is no recording of quell; `quell record -o FILE` writes one".to_owned()
+            }));
+        }
+        let mut recording = Self {
+            path: path.to_owned(),
+            file: BufReader::with_capacity(1 << 16, file),
+            at: MAGIC.len() as u64,
+            end: bytes,
+            bytes,
+            block: Vec::new(),
+            done: 0,
+            names: Vec::new(),
+            frames: Vec::new(),
+            stacks: Vec::new(),
+            events: Vec::new(),
+            functions: FxHashMap::default(),
+            symbols: None,
+            same_boot: true,
+            last_ns: 0,
+            none: Arc::new([]),
+            kernel: "[kernel]".into(),
+            compiled: "[jit]".into(),
+            ready: VecDeque::new(),
+            over: false,
+        };
+        recording
+            .read_functions()
+            .map_err(|error| refuse(error.to_string()))?;
+        Ok(recording)
+    }
+
+    /// Whether the recorder closed the file. If not, it was killed: what came last is missing.
+    pub fn closed(&self) -> bool {
+        self.symbols.is_none()
+    }
+
+    /// Reads the names of the functions, which stand at the end of a file that was closed.
+    fn read_functions(&mut self) -> io::Result<()> {
+        if let Some(begin) = self.footer()? {
+            self.end = self.bytes - 24;
+            self.at = begin;
+            let mut understood = true;
+            while understood && let Ok(true) = self.next_block() {
+                while self.done < self.block.len() {
+                    let Ok(Record::Functions(functions)) = self.next_record() else {
+                        understood = false;
+                        break;
+                    };
+                    self.functions.extend(
+                        functions
+                            .into_iter()
+                            .map(|(frame, name)| (frame, name.into())),
+                    );
+                }
+            }
+            self.end = begin;
+        } else {
+            self.symbols = Some(Symbols::default());
+            let note = "the recorder did not close this file: what came last is missing";
+            self.ready.push_back(Item::Note(note.into()));
+        }
+        self.at = MAGIC.len() as u64;
+        self.file.seek(SeekFrom::Start(self.at))?;
+        self.block.clear();
+        self.done = 0;
+        Ok(())
+    }
+
+    /// Where the last bytes of the file say that the functions begin.
+    fn footer(&mut self) -> io::Result<Option<u64>> {
+        let first = MAGIC.len() as u64;
+        let Some(at) = self.bytes.checked_sub(24).filter(|at| *at >= first) else {
+            return Ok(None);
+        };
+        self.file.seek(SeekFrom::Start(at))?;
+        let mut footer = [0; 24];
+        self.file.read_exact(&mut footer)?;
+        let (begin, closed) = footer.split_at(8);
+        let begin = u64::from_le_bytes(begin.try_into().expect("eight bytes"));
+        if closed != CLOSED || !(first..=at).contains(&begin) {
+            return Ok(None);
+        }
+        self.file.seek(SeekFrom::Start(begin))?;
+        Ok(Some(begin))
+    }
+
+    /// Reads the next block; `false` if there is none, or only a part of one.
+    fn next_block(&mut self) -> Result<bool, SourceError> {
+        let Some(left) = self.end.checked_sub(self.at + 8) else {
+            return Ok(false);
+        };
+        let mut sizes = [0; 8];
+        self.file
+            .read_exact(&mut sizes)
+            .map_err(|error| self.wrong(error.to_string()))?;
+        let [compressed, bytes] = [&sizes[..4], &sizes[4..]]
+            .map(|size| u32::from_le_bytes(size.try_into().expect("four bytes")) as usize);
+        if bytes > MOST_BLOCK || compressed > lz4_flex::block::get_maximum_output_size(MOST_BLOCK) {
+            return Err(self.wrong(format!("a block claims to have {bytes} bytes")));
+        }
+        if compressed as u64 > left {
+            return Ok(false);
+        }
+        let mut packed = vec![0; compressed];
+        self.file
+            .read_exact(&mut packed)
+            .map_err(|error| self.wrong(error.to_string()))?;
+        self.block.resize(bytes, 0);
+        let unpacked = lz4_flex::block::decompress_into(&packed, &mut self.block);
+        match unpacked {
+            Ok(unpacked) if unpacked == bytes => {}
+            Ok(_) => return Err(self.wrong("a block is shorter than it claims".to_owned())),
+            Err(error) => return Err(self.wrong(error.to_string())),
+        }
+        self.at += 8 + compressed as u64;
+        self.done = 0;
+        Ok(true)
+    }
+
+    /// The next record of the block.
+    fn next_record(&mut self) -> Result<Record, SourceError> {
+        match postcard::take_from_bytes(&self.block[self.done..]) {
+            Ok((record, rest)) => {
+                self.done = self.block.len() - rest.len();
+                Ok(record)
+            }
+            Err(error) => Err(self.wrong(format!("a record is not understood: {error}"))),
+        }
+    }
+
+    /// The next record with something to hand out.
+    fn advance(&mut self) -> Result<Option<Item>, SourceError> {
+        loop {
+            if self.done >= self.block.len() && !self.next_block()? {
+                return Ok(None);
+            }
+            if self.done >= self.block.len() {
+                continue;
+            }
+            let record = self.next_record()?;
+            if let Some(item) = self.take_in(record)? {
+                return Ok(Some(item));
+            }
+        }
+    }
+
+    /// Remembers what a record brings, or makes an item of it.
+    fn take_in(&mut self, record: Record) -> Result<Option<Item>, SourceError> {
+        Ok(Some(match record {
+            Record::Boot(id) => {
+                self.same_boot = id == record::boot_id();
+                return Ok(None);
+            }
+            Record::Name(name) => {
+                self.names.push(name.into());
+                return Ok(None);
+            }
+            Record::Frame(frame) => {
+                let frame = self.frame(&frame)?;
+                self.frames.push(frame);
+                return Ok(None);
+            }
+            Record::Stack(numbers) => {
+                let mut frames = Vec::with_capacity(numbers.len());
+                for number in numbers {
+                    let frame = self.frames.get(number as usize);
+                    frames.push(
+                        frame
+                            .ok_or_else(|| self.wrong(unknown("frame", number)))?
+                            .clone(),
+                    );
+                }
+                if self.stacks.len() == MOST_STACKS {
+                    return Err(self.wrong("it has more stacks than a recorder keeps".to_owned()));
+                }
+                self.stacks.push(frames.into());
+                return Ok(None);
+            }
+            Record::Forget => {
+                self.stacks.clear();
+                return Ok(None);
+            }
+            Record::Event(name, fields) => {
+                let name = self.name(name)?;
+                let fields = fields
+                    .into_iter()
+                    .map(|field| self.name(field))
+                    .collect::<Result<_, _>>()?;
+                self.events.push((name, fields));
+                return Ok(None);
+            }
+            Record::Functions(_) => {
+                return Err(self.wrong("functions stand among the items".to_owned()));
+            }
+            Record::Sample(sample) => Item::Sample(self.sample(sample)?),
+            Record::Lost {
+                why,
+                time_ns,
+                cpu,
+                count,
+            } => Item::Lost(Lost {
+                why,
+                time_ns,
+                cpu,
+                count,
+            }),
+            Record::Change(change) => Item::Change(change.with_name(|&name| self.name(name))?),
+            Record::Host(host) => Item::Host(host),
+            Record::Statistics(read) => Item::Statistics(read),
+            Record::Window(window) => Item::Window(window),
+            Record::Count(count) => Item::Count(count),
+            Record::Note(note) => Item::Note(note.into()),
+            Record::Prices(prices) => Item::Prices(prices),
+            Record::Ran(ran) => Item::Ran(ran),
+        }))
+    }
+
+    /// The name of this number.
+    fn name(&self, number: u32) -> Result<Arc<str>, SourceError> {
+        let name = self.names.get(number as usize).cloned();
+        name.ok_or_else(|| self.wrong(unknown("name", number)))
+    }
+
+    /// A frame, with its function.
+    fn frame(&mut self, frame: &FrameRecord) -> Result<Frame, SourceError> {
+        let module = match frame.module.checked_sub(1) {
+            Some(number) => Some(self.name(number)?),
+            None => None,
+        };
+        let number = self.frames.len() as u32;
+        let symbol = match &mut self.symbols {
+            None => self.functions.get(&number).cloned(),
+            Some(_) if frame.kernel && !self.same_boot => None,
+            Some(symbols) => function(symbols, frame, module.as_ref()),
+        };
+        let module = match module {
+            _ if frame.kernel => Some(self.kernel.clone()),
+            // Memory without a file that nevertheless has functions was compiled to.
+            Some(module) if !symbols::is_file(&module) && symbol.is_some() => {
+                Some(self.compiled.clone())
+            }
+            None if symbol.is_some() => Some(self.compiled.clone()),
+            module => module,
+        };
+        // Without a name, the place in the file tells more: it is the same in each process.
+        let nameless = symbol.is_none() && !frame.kernel;
+        let in_file = |module: &Arc<str>| symbols::is_file(module);
+        let address = match module.as_ref().is_some_and(in_file) && nameless {
+            true => frame.offset,
+            false => frame.address,
+        };
+        Ok(Frame {
+            address,
+            kernel: frame.kernel,
+            symbol,
+            module,
+        })
+    }
+
+    /// A sample.
+    fn sample(&mut self, sample: SampleRecord) -> Result<Sample, SourceError> {
+        let Some((event, names)) = self.events.get(sample.event as usize) else {
+            return Err(self.wrong(unknown("event", sample.event)));
+        };
+        let mut fields = Vec::with_capacity(names.len());
+        for (name, value) in names.iter().zip(sample.values) {
+            let value = match value {
+                Datum::Absent => continue,
+                Datum::Signed(number) => Value::Signed(number),
+                Datum::Unsigned(number) => Value::Unsigned(number),
+                Datum::Text(name) => Value::Text(self.name(name)?),
+                Datum::Cpus(cpus) => Value::Cpus(cpus.into()),
+            };
+            fields.push((name.clone(), value));
+        }
+        let stack = match sample.stack.checked_sub(1) {
+            None => Some(&self.none),
+            Some(number) => self.stacks.get(number as usize),
+        };
+        let stack = stack
+            .ok_or_else(|| self.wrong(unknown("stack", sample.stack)))?
+            .clone();
+        let time_ns = self.last_ns.wrapping_add(sample.later_ns as u64);
+        let (event, comm) = (event.clone(), self.name(sample.comm)?);
+        self.last_ns = time_ns;
+        let (cpu, pid, tid) = (sample.cpu, sample.pid, sample.tid);
+        Ok(Sample {
+            time_ns,
+            cpu,
+            pid,
+            tid,
+            comm,
+            event,
+            fields,
+            stack,
+        })
+    }
+
+    /// Why this place cannot be read.
+    fn wrong(&self, what: String) -> SourceError {
+        SourceError {
+            place: format!("{}, in the block at byte {}", self.path.display(), self.at),
+            what,
+        }
+    }
+}
+
+impl Source for Recording {
+    fn next(&mut self) -> Result<Option<Item>, SourceError> {
+        if let Some(item) = self.ready.pop_front() {
+            return Ok(Some(item));
+        }
+        if self.over {
+            return Ok(None);
+        }
+        let item = self.advance();
+        if let Ok(Some(item)) = item {
+            return Ok(Some(item));
+        }
+        self.over = true;
+        if let Some(symbols) = &mut self.symbols {
+            self.ready.extend(
+                symbols
+                    .notes()
+                    .into_iter()
+                    .map(|note| Item::Note(note.into())),
+            );
+        }
+        match item {
+            Err(error) => {
+                self.ready.clear();
+                Err(error)
+            }
+            Ok(_) => Ok(self.ready.pop_front()),
+        }
+    }
+
+    fn progress(&self) -> Option<f64> {
+        (self.end > 0).then(|| self.at as f64 / self.end as f64)
+    }
+}
+
+/// What a record refers to and the file does not have.
+fn unknown(what: &str, number: u32) -> String {
+    format!("{what} {number} was never written")
+}

@@ -1,0 +1,165 @@
+//! What was asked for, as far as this kernel has it: events, and the tracepoints that they are recorded by.
+//!
+//! One event may need no tracepoint of its own ([`Ends`] of system calls share two). One that this kernel lacks is
+//! noted and left out. If the kernel refuses an event's filter, all of the event is recorded, or none, as was asked.
+
+use std::ffi::CString;
+use std::io;
+
+use super::frequent::{self, Ends};
+use super::options::{BETWEEN, Counted, Filter, Stretches, Wanted};
+use super::records::Opened;
+use super::rights::Refused;
+use super::rings::{self, Of, Point};
+use crate::perf::sample::{Host, Names};
+use crate::perf::tracefs::Tracefs;
+
+/// What is to be opened.
+pub(super) struct Asked {
+    /// The events, as they are told to the sink.
+    pub(super) events: Vec<Opened>,
+    /// The tracepoints. What is opened first is closed first.
+    pub(super) points: Vec<Point>,
+    /// What the kernel would not do as it was asked.
+    pub(super) notes: Vec<String>,
+    /// The numbers of the two tracepoints of all system calls, if this kernel has both and takes a filter for them.
+    pub(super) all_calls: Option<[u64; 2]>,
+}
+
+impl Asked {
+    /// Looks these events up, and tells `host` which there are.
+    ///
+    /// # Errors
+    ///
+    /// This kernel has none of them, refuses one, or the text of a filter has a zero in it.
+    pub(super) fn of(
+        wanted: &[Wanted],
+        tracefs: &Tracefs,
+        names: &mut Names,
+        host: &mut Host,
+    ) -> Result<Self, Refused> {
+        let mut asked = Self {
+            events: Vec::new(),
+            points: Vec::new(),
+            notes: Vec::new(),
+            all_calls: all_calls(tracefs, names),
+        };
+        let mut ends = Ends::default();
+        for wanted in wanted {
+            let added = asked.add(wanted, &mut ends, tracefs, names, host);
+            added.map_err(|error| Refused::Event {
+                event: wanted.event.clone(),
+                error,
+            })?;
+        }
+        if asked.events.is_empty() {
+            let what = format!(
+                "this kernel has none of these events: {}",
+                host.missing.join(", ")
+            );
+            return Err(Refused::Missing(what));
+        }
+        if let Some(all) = asked.all_calls {
+            asked.points.splice(0..0, ends.points(all));
+        }
+        Ok(asked)
+    }
+
+    /// Adds an event, if this kernel has it.
+    fn add(
+        &mut self,
+        wanted: &Wanted,
+        ends: &mut Ends,
+        tracefs: &Tracefs,
+        names: &mut Names,
+        host: &mut Host,
+    ) -> io::Result<()> {
+        let Some(format) = tracefs.format(&wanted.event, names)? else {
+            host.missing.push(wanted.event.clone());
+            return Ok(());
+        };
+        let filter = match &wanted.filter {
+            None => None,
+            Some(filter) => {
+                let text = CString::new(filter.text.clone())?;
+                let accepted = rings::accepts(format.id, &text)?;
+                if !accepted {
+                    self.note(without_filter(wanted, filter));
+                    if !filter.or_all {
+                        return Ok(());
+                    }
+                }
+                accepted.then_some(text)
+            }
+        };
+        let counted = match wanted.counted {
+            Counted::No => false,
+            Counted::Yes => true,
+            Counted::Without(other) => !matches!(tracefs.format(other, names), Ok(Some(_))),
+        };
+        let index = self.events.len();
+        if self.all_calls.is_none() || !ends.take(wanted, index) {
+            self.points.push(Point {
+                of: Of::Event(index),
+                id: format.id,
+                stack: wanted.stack,
+                counted,
+                filter,
+                everywhere: wanted.everywhere,
+                stretches: wanted.stretches,
+                every: wanted.every.max(1),
+                // What is recorded between windows stays open there.
+                frequent: rings::Frequent::of(&wanted.event)
+                    .filter(|_| wanted.stretches == Stretches::Windows),
+            });
+        }
+        if !host.events.contains(&wanted.event) {
+            host.events.push(wanted.event.clone());
+        }
+        let name = match (wanted.stretches, wanted.event.split_once(':')) {
+            (Stretches::Between, Some((_, rest))) => names.get(&format!("{BETWEEN}{rest}")),
+            _ => names.get(&wanted.event),
+        };
+        self.events.push(Opened {
+            name,
+            everywhere: wanted.everywhere,
+            format,
+            seen: 0,
+            kept: 0,
+        });
+        Ok(())
+    }
+
+    /// Notes it once.
+    fn note(&mut self, note: String) {
+        if !self.notes.contains(&note) {
+            self.notes.push(note);
+        }
+    }
+}
+
+/// The numbers of the tracepoints of all system calls, if this kernel has both and takes a filter for them.
+fn all_calls(tracefs: &Tracefs, names: &mut Names) -> Option<[u64; 2]> {
+    let mut id = |event| {
+        let format = tracefs.format(event, names).ok()??;
+        rings::accepts(format.id, c"id == 0")
+            .ok()?
+            .then_some(format.id)
+    };
+    let [enter, exit] = frequent::ALL;
+    Some([id(enter)?, id(exit)?])
+}
+
+/// What is done about an event whose filter this kernel refuses, in one line.
+fn without_filter(wanted: &Wanted, asked: &Filter) -> String {
+    let Wanted { event, .. } = wanted;
+    let done = match (asked.or_all, wanted.stretches) {
+        (true, _) => "all of it is recorded, which costs more",
+        (false, Stretches::Windows) => "these are left to the other events that were asked for",
+        (false, Stretches::Between) => "between windows nothing of it is recorded",
+    };
+    format!(
+        "This kernel refuses the filter \"{}\" of {event}: {done}.",
+        asked.text
+    )
+}

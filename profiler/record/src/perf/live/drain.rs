@@ -1,0 +1,158 @@
+//! What the buffers of all CPUs hold, taken in the order of time and handed on.
+//!
+//! Each buffer is in order by itself, so the oldest record is at the head of one of them. A record of another program
+//! is counted and not read further, unless it matters whoever ran: reading costs more than the kernel took to write it.
+
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+use std::io;
+
+use super::processes::{self, Processes};
+use super::records::{News, Opened, change, keep};
+use super::rings::{Entry, Point, Ring, Unread};
+use super::running::Running;
+use super::times::Times;
+use super::unwind::Unwinder;
+use crate::perf::sample::{Item, Lost, Names, Why};
+use crate::perf::sink::Sink;
+use crate::perf::symbols::Symbols;
+
+/// What a record is understood with, and what changes by it.
+pub(super) struct Reader<'r> {
+    pub(super) events: &'r mut [Opened],
+    pub(super) processes: &'r mut Processes,
+    pub(super) names: &'r mut Names,
+    pub(super) symbols: &'r mut Symbols,
+    pub(super) unwinder: &'r mut Unwinder,
+    pub(super) times: &'r mut Times,
+    pub(super) state: &'r mut Running,
+}
+
+impl Reader<'_> {
+    /// Takes all records up to a time from the buffers.
+    ///
+    /// # Errors
+    ///
+    /// The sink refuses.
+    pub(super) fn drain<S: Sink>(
+        mut self,
+        rings: &mut [Ring],
+        points: &[Point],
+        until_ns: u64,
+        sink: &mut S,
+    ) -> io::Result<()> {
+        let mut heads = BinaryHeap::new();
+        for (index, ring) in rings.iter_mut().enumerate() {
+            heads.extend(ring.next_time().map(|time| Reverse((time, index))));
+        }
+        let before = self.state.seen;
+        while let Some(Reverse((time, index))) = heads.pop() {
+            if time > until_ns {
+                break;
+            }
+            let ring = &mut rings[index];
+            let (cpu, mut done) = (ring.cpu, Ok(()));
+            ring.next(points, |entry| done = self.take(entry, time, cpu, sink));
+            done?;
+            heads.extend(ring.next_time().map(|time| Reverse((time, index))));
+        }
+        self.processes.forget(until_ns, |forgotten| {
+            self.unwinder.forget(&forgotten);
+        });
+        self.state.recently = self.state.seen - before;
+        self.tell_windows(until_ns, sink)
+    }
+
+    /// Takes a record that was written at this time on this CPU.
+    fn take<S: Sink>(
+        &mut self,
+        entry: Entry<'_>,
+        time_ns: u64,
+        cpu: u32,
+        sink: &mut S,
+    ) -> io::Result<()> {
+        self.tell_windows(time_ns.saturating_sub(1), sink)?;
+        match entry {
+            Entry::Sample(unread) => self.sample(&unread, sink),
+            Entry::Other(News::Lost(count)) => {
+                self.state.lost += count;
+                sink.item(&Item::Lost(Lost {
+                    why: Why::Full,
+                    time_ns,
+                    cpu,
+                    count,
+                }))
+            }
+            Entry::Other(news) => self.news(&news, time_ns, sink),
+        }
+    }
+
+    /// Takes an event, and hands it on if it is kept.
+    fn sample<S: Sink>(&mut self, unread: &Unread<'_>, sink: &mut S) -> io::Result<()> {
+        let is_wanted = self.processes.is_wanted(unread.process());
+        if !unread.matters_everywhere() && !is_wanted {
+            if let Some(event) = unread.event() {
+                self.events[event].seen += 1;
+            }
+            self.state.saw_elsewhere();
+            return Ok(());
+        }
+        let Some((event, record)) = unread.read() else {
+            return Ok(());
+        };
+        if record.stack_user().is_some()
+            || record.callchain().is_some_and(|chain| !chain.is_empty())
+        {
+            self.processes.catch_up(unread.process(), self.names);
+        }
+        let event = &mut self.events[event];
+        event.seen += 1;
+        self.state.saw(&record, unread.stands_for(), is_wanted);
+        if unread.is_between() {
+            self.state.stirs(is_wanted);
+        }
+        let kept = keep(
+            event,
+            &record,
+            self.processes,
+            self.names,
+            self.symbols,
+            self.unwinder,
+            &mut self.state.places,
+        );
+        let Some(sample) = kept else {
+            return Ok(());
+        };
+        self.state.kept += 1;
+        sink.sample(&sample, &self.state.places, self.symbols)
+    }
+
+    /// Takes news of a process, and hands it on if it concerns the recording.
+    fn news<S: Sink>(&mut self, news: &News<'_>, time_ns: u64, sink: &mut S) -> io::Result<()> {
+        let Some(change) = change(news, time_ns, self.names) else {
+            return Ok(());
+        };
+        if !self.processes.take(&change) {
+            return Ok(());
+        }
+        // Of everything, the whole machine's account is enough.
+        if self.processes.wanted().is_some() {
+            let process = processes::process(&change);
+            let comm = self.processes.comm(process, self.names);
+            let over = self.processes.has_ended(process);
+            self.times.change(&change, &comm, over);
+        }
+        sink.item(&Item::Change(change))
+    }
+
+    /// Tells of windows that closed before, behind their samples and before what comes after them.
+    fn tell_windows<S: Sink>(&mut self, until_ns: u64, sink: &mut S) -> io::Result<()> {
+        while let Some(window) = self.state.windows.first().copied()
+            && window.end_ns <= until_ns
+        {
+            sink.item(&Item::Window(window))?;
+            self.state.windows.remove(0);
+        }
+        Ok(())
+    }
+}

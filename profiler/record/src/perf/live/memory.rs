@@ -1,0 +1,236 @@
+//! What filling memory costs on this host, measured just before a recording.
+//!
+//! A program that gives memory back and needs it again pays for the page faults, and for the zeroing that is a part of
+//! them. A recording counts the faults; to time each would cost as much as the fault itself. So this process fills and
+//! gives back memory of its own, in pages of the least size, and takes its own CPU time. The range lies between the
+//! best that a program can meet (a few pages, always the same, no other thread) and what a busy one does (a large area
+//! on every CPU at once, so that locks and caches are shared).
+
+use std::ptr::null_mut;
+
+use rustix::mm::{
+    Advice, MapFlags, MprotectFlags, ProtFlags, madvise, mmap_anonymous, mprotect, munmap,
+};
+use rustix::time::{ClockId, clock_gettime};
+
+use super::price::{self, Price};
+use crate::perf::sample::Prices;
+
+/// The least page of every machine that is recorded on.
+const PAGE: usize = 4096;
+/// Pages of a small area, and of a large one that leaves the caches of a core.
+const FEW: usize = 16;
+const MANY: usize = 1024;
+/// More threads than this would take longer than they tell.
+const THREADS: usize = 8;
+
+/// What was measured: at least and at most, in nanoseconds for a page.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Memory {
+    fault_ns: (f64, f64),
+    discard_ns: (f64, f64),
+    zero_ns: (f64, f64),
+}
+
+impl Memory {
+    /// With what events cost.
+    pub(super) fn with(self, price: &Price) -> Prices {
+        Prices {
+            fault_ns: self.fault_ns,
+            discard_ns: self.discard_ns,
+            zero_ns: self.zero_ns,
+            event_ns: [price.plain_ns, price.recorded_ns, price.unwound_ns],
+        }
+    }
+}
+
+/// Measures it, in some ten milliseconds; `None` where there is no memory for it.
+pub(super) fn measure(cpus: usize) -> Option<Memory> {
+    let least = Area::new(FEW)?.rounds(64)?;
+    let each = std::thread::scope(|scope| {
+        let busy = || scope.spawn(|| Area::new(MANY)?.rounds(2));
+        let threads: Vec<_> = (0..cpus.clamp(1, THREADS)).map(|_| busy()).collect();
+        let ended = threads.into_iter().map(|thread| thread.join().ok()?);
+        ended.collect::<Option<Vec<_>>>()
+    })?;
+    let most = |of: fn(&Took) -> f64| each.iter().map(of).fold(0.0, f64::max);
+    let range = |of: fn(&Took) -> f64| (of(&least), most(of).max(of(&least)));
+    Some(Memory {
+        fault_ns: range(|took| took.fault),
+        discard_ns: range(|took| took.discard),
+        zero_ns: range(|took| took.zero),
+    })
+}
+
+/// What the least page fault takes, in nanoseconds, so closely that it can be told whether it takes some more: one that
+/// finds the page of zeros, the quickest of many in several places.
+pub(super) fn fault_ns() -> Option<f64> {
+    const AREAS: usize = 4;
+    const ROUNDS: usize = 256;
+    let mut least = f64::INFINITY;
+    for _ in 0..AREAS {
+        let area = Area::new(FEW)?;
+        for _ in 0..ROUNDS {
+            least = least.min(timed(|| area.read()));
+            area.advise(Advice::LinuxDontNeed).ok()?;
+        }
+    }
+    Some(least / FEW as f64)
+}
+
+/// What a call takes that changes what may be done with a page, in nanoseconds: the quickest of many, with other memory in the
+/// nearest cache before each.
+pub(super) fn change_ns() -> Option<f64> {
+    const ROUNDS: usize = 400;
+    let area = Area::new(1)?;
+    area.touch();
+    let mut least = f64::INFINITY;
+    for _ in 0..ROUNDS {
+        for writable in [false, true] {
+            price::elsewhere();
+            let mut done = Ok(());
+            least = least.min(timed(|| done = area.protect(writable)));
+            done.ok()?;
+        }
+    }
+    Some(least)
+}
+
+/// Nanoseconds for a page: the quickest round.
+struct Took {
+    fault: f64,
+    discard: f64,
+    zero: f64,
+}
+
+/// Private anonymous memory in pages of the least size.
+struct Area {
+    start: *mut u8,
+    pages: usize,
+}
+
+impl Area {
+    fn new(pages: usize) -> Option<Area> {
+        let (read, write) = (ProtFlags::READ, ProtFlags::WRITE);
+        // SAFETY: the kernel chooses an address where nothing is.
+        let start =
+            unsafe { mmap_anonymous(null_mut(), pages * PAGE, read | write, MapFlags::PRIVATE) };
+        let area = Area {
+            start: start.ok()?.cast(),
+            pages,
+        };
+        // A kernel without huge pages refuses, and needs no telling.
+        let _ = area.advise(Advice::LinuxNoHugepage);
+        Some(area)
+    }
+
+    fn advise(&self, advice: Advice) -> rustix::io::Result<()> {
+        // SAFETY: the range is the mapping of `self`, to which there is no reference; discarded pages read as zeros,
+        // which are bytes as good as any.
+        unsafe { madvise(self.start.cast(), self.pages * PAGE, advice) }
+    }
+
+    /// Lets it be written, or only read.
+    fn protect(&self, writable: bool) -> rustix::io::Result<()> {
+        let write = if writable {
+            MprotectFlags::WRITE
+        } else {
+            MprotectFlags::empty()
+        };
+        // SAFETY: the range is the mapping of `self`, to which there is no reference, and nothing writes to it meanwhile.
+        unsafe {
+            mprotect(
+                self.start.cast(),
+                self.pages * PAGE,
+                MprotectFlags::READ | write,
+            )
+        }
+    }
+
+    /// Writes a word of each page.
+    fn touch(&self) {
+        for page in 0..self.pages {
+            // SAFETY: within the mapping of `self`, which may be written and to which there is no reference.
+            unsafe { self.start.add(page * PAGE).write_volatile(1) };
+        }
+    }
+
+    /// Reads a word of each page.
+    fn read(&self) {
+        for page in 0..self.pages {
+            // SAFETY: as in `touch`; what is read is not used.
+            unsafe { self.start.add(page * PAGE).read_volatile() };
+        }
+    }
+
+    /// Zeroes all of it, one page after the other.
+    fn zero(&self) {
+        for page in 0..self.pages {
+            // SAFETY: as in `touch`; the page lies in the mapping as a whole.
+            unsafe { self.start.add(page * PAGE).write_bytes(0, PAGE) };
+            std::hint::black_box(self.start);
+        }
+    }
+
+    fn rounds(&self, count: usize) -> Option<Took> {
+        let each = |took: f64| took / self.pages as f64;
+        let mut least = Took {
+            fault: f64::INFINITY,
+            discard: f64::INFINITY,
+            zero: f64::INFINITY,
+        };
+        for _ in 0..count {
+            let fault = timed(|| self.touch());
+            let zero = timed(|| self.zero());
+            let mut done = Ok(());
+            let discard = timed(|| done = self.advise(Advice::LinuxDontNeed));
+            done.ok()?;
+            least.fault = least.fault.min(each(fault));
+            least.zero = least.zero.min(each(zero));
+            least.discard = least.discard.min(each(discard));
+        }
+        Some(least)
+    }
+}
+
+impl Drop for Area {
+    fn drop(&mut self) {
+        // SAFETY: the mapping is this value's, and nothing refers to it any more.
+        let _ = unsafe { munmap(self.start.cast(), self.pages * PAGE) };
+    }
+}
+
+/// Nanoseconds of this thread's CPU time.
+fn timed(work: impl FnOnce()) -> f64 {
+    let now = || {
+        let now = clock_gettime(ClockId::ThreadCPUTime);
+        now.tv_sec as f64 * 1e9 + now.tv_nsec as f64
+    };
+    let before = now();
+    work();
+    now() - before
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_fault_costs_more_than_nothing_and_a_range_is_one() {
+        let memory = measure(2).unwrap();
+        for (least, most) in [memory.fault_ns, memory.discard_ns, memory.zero_ns] {
+            assert!(0.0 < least && least <= most, "{memory:?}");
+        }
+    }
+
+    #[test]
+    fn what_was_given_back_is_zero_when_it_is_filled_again() {
+        let area = Area::new(FEW).unwrap();
+        area.touch();
+        // SAFETY: within the mapping.
+        let word = || unsafe { area.start.read_volatile() };
+        assert_eq!(word(), 1);
+        area.advise(Advice::LinuxDontNeed).unwrap();
+        assert_eq!(word(), 0);
+    }
+}

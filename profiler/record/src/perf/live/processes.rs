@@ -1,0 +1,669 @@
+//! What is known of the processes: names of threads, what code is mapped where, which of them the recording is about.
+//! The file is long because a third of it are its tests.
+
+use std::collections::{BTreeMap, HashSet, VecDeque};
+use std::path::Path;
+use std::sync::Arc;
+
+use rustc_hash::FxHashMap;
+
+use crate::perf::counters;
+use crate::perf::file::Place;
+use crate::perf::sample::{Change, Host, Names};
+use crate::perf::symbols;
+
+/// A mapping of code.
+#[derive(Clone, Debug)]
+pub(super) struct Mapping {
+    pub(super) end: u64,
+    pub(super) offset: u64,
+    pub(super) module: Arc<str>,
+}
+
+/// The mappings of one process by their begins.
+type Mappings = Arc<BTreeMap<u64, Mapping>>;
+
+/// A thread: its name, if that is known, and when it has ended.
+#[derive(Debug)]
+struct Thread {
+    comm: Option<Arc<str>>,
+    ended_ns: Option<u64>,
+}
+
+/// A process.
+#[derive(Debug, Default)]
+struct Process {
+    mappings: Mappings,
+    /// Which change of files it has seen last.
+    generation: u64,
+    /// Up to which time that changes were missed its mappings are known.
+    known: u64,
+    /// How many of its threads have not ended, and when the last of them has.
+    threads: u32,
+    ended_ns: Option<u64>,
+}
+
+/// What was forgotten, because it has ended long ago.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Forgotten {
+    Thread(u32),
+    Process(u32),
+}
+
+/// Records of a thread may come behind that of its end, but not so long.
+const KEPT_NS: u64 = 2_000_000_000;
+
+/// All processes.
+#[derive(Debug, Default)]
+pub(super) struct Processes {
+    threads: FxHashMap<u32, Thread>,
+    processes: FxHashMap<u32, Process>,
+    /// When threads have ended, of which process, and which.
+    ended: VecDeque<(u64, u32, u32)>,
+    /// How many changes there were.
+    changes: u64,
+    /// How often changes of mappings were missed for a while.
+    missed: u64,
+    /// Those that the recording is about; `None` if about all.
+    wanted: Option<HashSet<u32>>,
+    /// The one that was started for the recording.
+    command: Option<u32>,
+}
+
+/// What the kernel puts between the addresses of a stack, to say whose the next ones are.
+const CONTEXT_KERNEL: u64 = -128i64 as u64;
+const CONTEXT_USER: u64 = -512i64 as u64;
+const CONTEXT_LOWEST: u64 = -4095i64 as u64;
+
+impl Processes {
+    /// All processes that run, as `/proc` shows them, and what is to be written of each. The recording is about the
+    /// `wanted` ones and their descendants, which `host` names.
+    pub(super) fn running(
+        wanted: Option<HashSet<u32>>,
+        names: &mut Names,
+        host: &mut Host,
+    ) -> (Self, Vec<Change>) {
+        let pids = numbers(Path::new("/proc"));
+        let mut processes = Self {
+            wanted: wanted.map(|wanted| with_descendants(wanted, &pids, host)),
+            ..Self::default()
+        };
+        let mut changes = Vec::new();
+        for pid in pids {
+            let directory = Path::new("/proc").join(pid.to_string());
+            for tid in numbers(&directory.join("task")) {
+                let comm = std::fs::read_to_string(directory.join(format!("task/{tid}/comm")));
+                let Ok(comm) = comm else {
+                    continue;
+                };
+                let comm = names.get(comm.trim_end_matches('\n'));
+                changes.push(Change::Named {
+                    time_ns: 0,
+                    pid,
+                    tid,
+                    comm,
+                    exec: false,
+                });
+            }
+            let maps = std::fs::read_to_string(directory.join("maps")).unwrap_or_default();
+            let mapped = maps.lines().filter_map(|line| mapped(pid, line, names));
+            changes.extend(mapped.collect::<Vec<_>>());
+        }
+        for change in &changes {
+            processes.take(change);
+        }
+        changes.retain(|change| processes.is_wanted(process(change)));
+        (processes, changes)
+    }
+
+    /// Whether the recording is about this process.
+    pub(super) fn is_wanted(&self, pid: u32) -> bool {
+        self.wanted
+            .as_ref()
+            .is_none_or(|wanted| wanted.contains(&pid))
+    }
+
+    /// Makes the recording be about the process that was started for it.
+    pub(super) fn want_command(&mut self, pid: u32) {
+        self.command = Some(pid);
+        self.wanted.get_or_insert_default().insert(pid);
+    }
+
+    /// The processes that the recording is about, if not about all.
+    pub(super) fn wanted(&self) -> Option<&HashSet<u32>> {
+        self.wanted.as_ref()
+    }
+
+    /// A number that changes when the files do that a process has mapped.
+    pub(super) fn generation(&self, pid: u32) -> u64 {
+        self.processes.get(&pid).map_or(0, |of| of.generation)
+    }
+
+    /// The mappings of a process by their begins.
+    pub(super) fn mappings(&self, pid: u32) -> impl Iterator<Item = (u64, &Mapping)> {
+        let mappings = self.processes.get(&pid).into_iter();
+        mappings.flat_map(|of| of.mappings.iter().map(|(start, mapping)| (*start, mapping)))
+    }
+
+    /// The name of a thread, empty if it is not known.
+    pub(super) fn comm(&self, tid: u32, names: &mut Names) -> Arc<str> {
+        match self
+            .threads
+            .get(&tid)
+            .and_then(|thread| thread.comm.as_ref())
+        {
+            Some(comm) => comm.clone(),
+            None if tid == 0 => names.get("swapper"),
+            None => names.get(""),
+        }
+    }
+
+    /// Takes a change in. Returns whether it is to be written.
+    pub(super) fn take(&mut self, change: &Change) -> bool {
+        match *change {
+            Change::Named {
+                pid,
+                tid,
+                ref comm,
+                exec,
+                ..
+            } => {
+                self.begins(pid, tid, Some(comm.clone()));
+                if exec {
+                    self.process(pid).mappings = Mappings::default();
+                    self.mappings_changed(pid);
+                }
+            }
+            Change::Forked {
+                pid,
+                tid,
+                parent,
+                parent_tid,
+                ..
+            } => {
+                let comm = self.threads.get(&parent_tid);
+                let comm = comm.and_then(|thread| thread.comm.clone());
+                if pid != parent {
+                    // Its number may have been another's.
+                    self.threads.remove(&tid);
+                    let mappings = self.processes.get(&parent).map(|of| of.mappings.clone());
+                    let process = Process {
+                        mappings: mappings.unwrap_or_default(),
+                        known: self.processes.get(&parent).map_or(0, |of| of.known),
+                        ..Process::default()
+                    };
+                    self.processes.insert(pid, process);
+                    self.mappings_changed(pid);
+                }
+                self.begins(pid, tid, comm);
+                if pid != parent
+                    && let Some(wanted) = &mut self.wanted
+                {
+                    // Numbers are used again, for processes of others too.
+                    match wanted.contains(&parent) {
+                        true => _ = wanted.insert(pid),
+                        // Its begin is read after it was started.
+                        false if self.command == Some(pid) => {}
+                        false => _ = wanted.remove(&pid),
+                    }
+                }
+            }
+            // Records of a thread may come behind that of its end; so what is known of it stays for a while.
+            Change::Exited { time_ns, pid, tid } => self.ends(time_ns, pid, tid),
+            Change::Mapped {
+                pid,
+                start,
+                bytes,
+                offset,
+                ref module,
+                ..
+            } => {
+                let end = start.saturating_add(bytes);
+                let mappings = Arc::make_mut(&mut self.process(pid).mappings);
+                let before = mappings
+                    .range(..end)
+                    .rev()
+                    .take_while(|(_, m)| m.end > start);
+                let covered: Vec<u64> = before.map(|(begin, _)| *begin).collect();
+                for begin in covered {
+                    let old = mappings.remove(&begin).expect("it was just found");
+                    if begin < start {
+                        mappings.insert(
+                            begin,
+                            Mapping {
+                                end: start,
+                                ..old.clone()
+                            },
+                        );
+                    }
+                    if old.end > end {
+                        let offset = old.offset + (end - begin);
+                        mappings.insert(end, Mapping { offset, ..old });
+                    }
+                }
+                let file = symbols::is_file(module);
+                let module = module.clone();
+                mappings.insert(
+                    start,
+                    Mapping {
+                        end,
+                        offset,
+                        module,
+                    },
+                );
+                if file {
+                    self.mappings_changed(pid);
+                }
+            }
+        }
+        self.is_wanted(process(change))
+    }
+
+    /// Nothing told of mappings until now.
+    pub(super) fn missed_mappings(&mut self) {
+        self.missed += 1;
+    }
+
+    /// Reads what a process has mapped, if changes may have been missed.
+    pub(super) fn catch_up(&mut self, pid: u32, names: &mut Names) {
+        let missed = self.missed;
+        let process = self.process(pid);
+        if std::mem::replace(&mut process.known, missed) == missed {
+            return;
+        }
+        // What has ended meanwhile keeps what was known of it.
+        if let Ok(maps) = std::fs::read_to_string(format!("/proc/{pid}/maps")) {
+            process.mappings = Mappings::default();
+            for change in maps.lines().filter_map(|line| mapped(pid, line, names)) {
+                self.take(&change);
+            }
+        }
+    }
+
+    /// Remembers that a process has other files mapped than before.
+    fn mappings_changed(&mut self, pid: u32) {
+        self.changes += 1;
+        self.process(pid).generation = self.changes;
+    }
+
+    fn process(&mut self, pid: u32) -> &mut Process {
+        self.processes.entry(pid).or_default()
+    }
+
+    /// A thread begins, or has another name.
+    fn begins(&mut self, pid: u32, tid: u32, comm: Option<Arc<str>>) {
+        let thread = Thread {
+            comm,
+            ended_ns: None,
+        };
+        let before = self.threads.insert(tid, thread);
+        let process = self.process(pid);
+        if before.is_none_or(|before| before.ended_ns.is_some()) {
+            process.threads += 1;
+        }
+        process.ended_ns = None;
+    }
+
+    /// A thread ends.
+    fn ends(&mut self, time_ns: u64, pid: u32, tid: u32) {
+        let Some(thread) = self.threads.get_mut(&tid) else {
+            return;
+        };
+        if thread.ended_ns.replace(time_ns).is_some() {
+            return;
+        }
+        if let Some(process) = self.processes.get_mut(&pid) {
+            process.threads = process.threads.saturating_sub(1);
+            process.ended_ns = (process.threads == 0).then_some(time_ns);
+        }
+        self.ended.push_back((time_ns, pid, tid));
+    }
+
+    /// Whether all threads of a process are known to have ended.
+    pub(super) fn has_ended(&self, pid: u32) -> bool {
+        let process = self.processes.get(&pid);
+        process.is_some_and(|of| of.ended_ns.is_some())
+    }
+
+    /// Forgets what has ended so long before this that no record of it comes any more, and says what that is.
+    pub(super) fn forget(&mut self, now_ns: u64, mut forgotten: impl FnMut(Forgotten)) {
+        while let Some(&(time_ns, pid, tid)) = self.ended.front()
+            && time_ns.saturating_add(KEPT_NS) <= now_ns
+        {
+            self.ended.pop_front();
+            // Its number may have become another's.
+            let ended = Some(time_ns);
+            if self
+                .threads
+                .get(&tid)
+                .is_some_and(|of| of.ended_ns == ended)
+            {
+                self.threads.remove(&tid);
+                forgotten(Forgotten::Thread(tid));
+            }
+            if self
+                .processes
+                .get(&pid)
+                .is_some_and(|of| of.ended_ns == ended)
+            {
+                self.processes.remove(&pid);
+                if let Some(wanted) = &mut self.wanted {
+                    wanted.remove(&pid);
+                }
+                forgotten(Forgotten::Process(pid));
+            }
+        }
+    }
+
+    /// The places on a stack, innermost first, from the addresses that the kernel gathered; its user part from
+    /// `user`, if that is known better.
+    pub(super) fn places(
+        &self,
+        pid: u32,
+        chain: &[u64],
+        user: Option<&[(u64, bool)]>,
+        places: &mut Vec<Place>,
+    ) {
+        let (mut kernel, mut call) = (false, false);
+        for &address in chain {
+            if address >= CONTEXT_LOWEST {
+                if let Some(user) = user.filter(|_| address == CONTEXT_USER) {
+                    let user = user.iter();
+                    places
+                        .extend(user.map(|&(address, call)| self.place(pid, address, false, call)));
+                    break;
+                }
+                (kernel, call) = (address == CONTEXT_KERNEL, false);
+                if !matches!(address, CONTEXT_KERNEL | CONTEXT_USER) {
+                    // A guest's, of which nothing is known here.
+                    break;
+                }
+                continue;
+            }
+            places.push(self.place(pid, address, kernel, call));
+            call = true;
+        }
+    }
+
+    /// What is mapped at an address.
+    fn place(&self, pid: u32, address: u64, kernel: bool, call: bool) -> Place {
+        let found = match kernel {
+            true => None,
+            false => self
+                .processes
+                .get(&pid)
+                .and_then(|of| of.mappings.range(..=address).next_back()),
+        };
+        let found = found.filter(|(_, mapping)| address < mapping.end);
+        let module = found.map(|(start, m)| (m.module.clone(), m.offset + (address - start)));
+        Place {
+            address,
+            kernel,
+            call,
+            pid,
+            module,
+        }
+    }
+}
+
+/// Of which process a change is.
+pub(super) fn process(change: &Change) -> u32 {
+    match *change {
+        Change::Named { pid, .. }
+        | Change::Forked { pid, .. }
+        | Change::Exited { pid, .. }
+        | Change::Mapped { pid, .. } => pid,
+    }
+}
+
+/// These processes and all that descend from them, of those that run. `host` lists them all, and names those that were
+/// found.
+fn with_descendants(mut wanted: HashSet<u32>, running: &[u32], host: &mut Host) -> HashSet<u32> {
+    /// How many are named; of the others only the number is said.
+    const NAMED: usize = 8;
+    let known = running
+        .iter()
+        .filter_map(|&pid| Some((pid, counters::process(pid)?)));
+    let mut others: Vec<_> = known.filter(|(pid, _)| !wanted.contains(pid)).collect();
+    let mut found = Vec::new();
+    loop {
+        let (children, rest): (Vec<_>, Vec<_>) = others
+            .into_iter()
+            .partition(|(_, process)| wanted.contains(&process.parent));
+        others = rest;
+        if children.is_empty() {
+            break;
+        }
+        wanted.extend(children.iter().map(|(pid, _)| pid));
+        found.extend(
+            children
+                .into_iter()
+                .map(|(pid, process)| format!("{} {pid}", process.comm)),
+        );
+    }
+    if !found.is_empty() {
+        let more = found.len().saturating_sub(NAMED);
+        found.truncate(NAMED);
+        host.scope += &format!(" and what it had started: {}", found.join(", "));
+        if more > 0 {
+            host.scope += &format!(", and {more} more");
+        }
+    }
+    host.pids = wanted.iter().copied().collect();
+    host.pids.sort_unstable();
+    wanted
+}
+
+/// The entries of a directory that are numbers.
+fn numbers(directory: &Path) -> Vec<u32> {
+    let entries = std::fs::read_dir(directory).into_iter().flatten().flatten();
+    entries
+        .filter_map(|entry| entry.file_name().to_str()?.parse().ok())
+        .collect()
+}
+
+/// A mapping of code from its line in `/proc/PID/maps`.
+fn mapped(pid: u32, line: &str, names: &mut Names) -> Option<Change> {
+    let hex = |digits| u64::from_str_radix(digits, 16).ok();
+    // Range, rights, offset, device, number of the file; then its name, behind any number of blanks.
+    let mut words = line.splitn(6, ' ');
+    let (range, rights, offset) = (words.next()?, words.next()?, words.next()?);
+    let name = words.nth(2).unwrap_or_default().trim();
+    let (start, end) = range.split_once('-')?;
+    let (start, end) = (hex(start)?, hex(end)?);
+    let module = if name.is_empty() { "//anon" } else { name };
+    rights.contains('x').then_some(())?;
+    let bytes = end.checked_sub(start)?;
+    let module = names.get(module.strip_suffix(" (deleted)").unwrap_or(module));
+    Some(Change::Mapped {
+        time_ns: 0,
+        pid,
+        start,
+        bytes,
+        offset: hex(offset)?,
+        module,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn mappings_that_were_missed_are_read_when_they_are_needed() {
+        let (names, host) = (&mut Names::default(), &mut Host::default());
+        let (mut processes, _) = Processes::running(None, names, host);
+        let pid = std::process::id();
+        let here = map as *const () as u64;
+        let module = |processes: &Processes| {
+            let place = processes.place(pid, here, false, false);
+            place.module.map(|(module, _)| module)
+        };
+        let known = module(&processes);
+        assert!(known.is_some());
+        processes.process(pid).mappings = Mappings::default();
+        processes.catch_up(pid, names);
+        assert_eq!(module(&processes), None, "nothing was missed");
+        processes.missed_mappings();
+        processes.catch_up(pid, names);
+        assert_eq!(module(&processes), known);
+    }
+
+    fn map(pid: u32, start: u64, bytes: u64, module: &str) -> Change {
+        Change::Mapped {
+            time_ns: 0,
+            pid,
+            start,
+            bytes,
+            offset: 0,
+            module: module.into(),
+        }
+    }
+
+    fn fork(pid: u32, parent: u32) -> Change {
+        Change::Forked {
+            time_ns: 0,
+            pid,
+            tid: pid,
+            parent,
+            parent_tid: parent,
+        }
+    }
+
+    fn module(processes: &Processes, pid: u32, address: u64) -> Option<(String, u64)> {
+        let module = processes.place(pid, address, false, false).module;
+        module.map(|(name, offset)| (name.to_string(), offset))
+    }
+
+    #[test]
+    fn a_mapping_replaces_what_it_covers_and_leaves_the_rest() {
+        let mut processes = Processes::default();
+        processes.take(&map(1, 0x1000, 0x3000, "a"));
+        processes.take(&map(1, 0x2000, 0x1000, "b"));
+        assert_eq!(module(&processes, 1, 0x1fff), Some(("a".to_owned(), 0xfff)));
+        assert_eq!(module(&processes, 1, 0x2004), Some(("b".to_owned(), 4)));
+        assert_eq!(
+            module(&processes, 1, 0x3004),
+            Some(("a".to_owned(), 0x2004))
+        );
+        assert_eq!(module(&processes, 1, 0x4000), None);
+        assert_eq!(module(&processes, 2, 0x1000), None);
+    }
+
+    #[test]
+    fn children_inherit_mappings_and_being_wanted() {
+        let mut processes = Processes {
+            wanted: Some(HashSet::from([1])),
+            ..Processes::default()
+        };
+        assert!(processes.take(&map(1, 0x1000, 0x1000, "a")));
+        assert!(processes.take(&fork(2, 1)));
+        assert!(!processes.take(&fork(4, 3)));
+        processes.take(&map(1, 0x1000, 0x1000, "new"));
+        assert_eq!(module(&processes, 2, 0x1000).unwrap().0, "a");
+        assert!(!processes.take(&fork(2, 3)), "the number was used again");
+        processes.want_command(5);
+        assert!(processes.take(&fork(5, 3)));
+    }
+
+    #[test]
+    fn what_has_ended_is_forgotten_after_a_while_unless_its_number_is_used_again() {
+        let mut names = Names::default();
+        let mut processes = Processes {
+            wanted: Some(HashSet::from([1])),
+            ..Processes::default()
+        };
+        let thread = |tid| Change::Forked {
+            time_ns: 0,
+            pid: 2,
+            tid,
+            parent: 2,
+            parent_tid: 2,
+        };
+        let exited = |time_ns, pid, tid| Change::Exited { time_ns, pid, tid };
+        let named = |pid, comm: &str| Change::Named {
+            time_ns: 0,
+            pid,
+            tid: pid,
+            comm: comm.into(),
+            exec: false,
+        };
+        for change in [
+            named(1, "server"),
+            map(1, 0x1000, 0x1000, "a"),
+            fork(2, 1),
+            thread(3),
+            fork(4, 1),
+            // The first thread of a process may end before the others.
+            exited(10, 2, 2),
+            exited(20, 4, 4),
+        ] {
+            processes.take(&change);
+        }
+        let forget = |processes: &mut Processes, now_ns| {
+            let mut all = Vec::new();
+            processes.forget(now_ns, |forgotten| all.push(forgotten));
+            all
+        };
+        assert_eq!(forget(&mut processes, KEPT_NS + 9), []);
+        assert_eq!(&*processes.comm(4, &mut names), "server");
+        let forgotten = forget(&mut processes, KEPT_NS + 20);
+        let (thread, process) = (Forgotten::Thread, Forgotten::Process);
+        assert_eq!(forgotten, [thread(2), thread(4), process(4)]);
+        assert_eq!(&*processes.comm(4, &mut names), "");
+        assert!(!processes.is_wanted(4) && processes.is_wanted(2));
+        assert_eq!(module(&processes, 2, 0x1000).unwrap().0, "a");
+        assert_eq!(module(&processes, 4, 0x1000), None);
+        // The last thread ends, and its number and its process' are another's at once.
+        processes.take(&exited(30, 2, 3));
+        processes.take(&fork(3, 1));
+        processes.take(&fork(2, 1));
+        assert_eq!(forget(&mut processes, u64::MAX), []);
+        assert_eq!(module(&processes, 2, 0x1000).unwrap().0, "a");
+        assert!(processes.is_wanted(2) && processes.is_wanted(3));
+    }
+
+    #[test]
+    fn parts_of_a_stack_begin_with_a_place_and_go_on_with_calls() {
+        let mut places = Vec::new();
+        let chain = [CONTEXT_KERNEL, 1, 2, CONTEXT_USER, 3, 4];
+        Processes::default().places(7, &chain, None, &mut places);
+        let told: Vec<_> = places
+            .iter()
+            .map(|p| (p.address, p.kernel, p.call))
+            .collect();
+        assert_eq!(
+            told,
+            [
+                (1, true, false),
+                (2, true, true),
+                (3, false, false),
+                (4, false, true)
+            ]
+        );
+    }
+
+    #[test]
+    fn lines_of_maps_are_read() {
+        let mut names = Names::default();
+        let line = "7f00-8000 r-xp 00001000 fe:00 1234       /usr/lib/with space.so";
+        let expected = Change::Mapped {
+            time_ns: 0,
+            pid: 1,
+            start: 0x7f00,
+            bytes: 0x100,
+            offset: 0x1000,
+            module: "/usr/lib/with space.so".into(),
+        };
+        assert_eq!(mapped(1, line, &mut names), Some(expected));
+        let line = "7f00-8000 rwxp 00000000 00:00 0 ";
+        assert!(
+            matches!(mapped(1, line, &mut names), Some(Change::Mapped { module, .. }) if &*module == "//anon")
+        );
+        assert_eq!(
+            mapped(1, "7f00-8000 rw-p 00000000 00:00 0 [heap]", &mut names),
+            None
+        );
+        assert_eq!(mapped(1, "nonsense", &mut names), None);
+    }
+}

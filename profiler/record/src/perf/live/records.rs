@@ -1,0 +1,288 @@
+//! What the kernel's records say, as items of a recording.
+
+use std::sync::Arc;
+
+use perf_event::data;
+
+use super::processes::Processes;
+use super::unwind::Unwinder;
+use crate::perf::file::Place;
+use crate::perf::format::Format;
+use crate::perf::sample::{Change, Count, Names, Sample};
+use crate::perf::symbols::Symbols;
+
+/// An event that is open.
+pub(super) struct Opened {
+    pub(super) name: Arc<str>,
+    pub(super) everywhere: bool,
+    pub(super) format: Format,
+    pub(super) seen: u64,
+    pub(super) kept: u64,
+}
+
+impl Opened {
+    /// Its counts, with the kernel's.
+    pub(super) fn count(&self, exact: u64) -> Count {
+        Count {
+            event: self.name.to_string(),
+            exact,
+            seen: self.seen,
+            kept: self.kept,
+        }
+    }
+}
+
+/// The sample in a record, if it is to be kept; its stack goes to `places`.
+pub(super) fn keep(
+    event: &mut Opened,
+    record: &data::Sample<'_>,
+    processes: &Processes,
+    names: &mut Names,
+    symbols: &mut Symbols,
+    unwinder: &mut Unwinder,
+    places: &mut Vec<Place>,
+) -> Option<Sample> {
+    let (pid, tid) = (record.pid()?, record.tid()?);
+    if !event.everywhere && !processes.is_wanted(pid) {
+        return None;
+    }
+    let raw = record.raw()?;
+    let fields = event
+        .format
+        .decode(raw, names, |address| symbols.kernel(address));
+    places.clear();
+    // Of a program that the recording is not about, it matters which it is, and which call it makes: its files are not
+    // read for more.
+    let registers = record.regs_user().map(|registers| &registers.regs[..]);
+    let registers = registers.filter(|_| processes.is_wanted(pid));
+    let user = registers
+        .and_then(|values| unwinder.frames(pid, tid, values, record.stack_user(), processes));
+    processes.places(pid, record.callchain().unwrap_or_default(), user, places);
+    event.kept += 1;
+    Some(Sample {
+        time_ns: record.time()?,
+        cpu: record.cpu()?,
+        pid,
+        tid,
+        comm: processes.comm(tid, names),
+        event: event.name.clone(),
+        fields,
+        stack: Arc::new([]),
+    })
+}
+
+/// A record that is of no event, as the kernel lays it out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum News<'r> {
+    /// So many records found no room.
+    Lost(u64),
+    /// A thread has another name; whether because a program was loaded.
+    Named {
+        pid: u32,
+        tid: u32,
+        comm: &'r [u8],
+        exec: bool,
+    },
+    /// A thread or a process begins.
+    Forked {
+        pid: u32,
+        parent: u32,
+        tid: u32,
+        parent_tid: u32,
+    },
+    /// A thread ends.
+    Exited { pid: u32, tid: u32 },
+    /// Code was mapped.
+    Mapped {
+        pid: u32,
+        start: u64,
+        bytes: u64,
+        offset: u64,
+        module: &'r [u8],
+    },
+}
+
+/// The kernel's numbers for these records, and the bit of those of a name that says that a program was loaded.
+mod kinds {
+    pub const LOST: u32 = 2;
+    pub const COMM: u32 = 3;
+    pub const EXIT: u32 = 4;
+    pub const FORK: u32 = 7;
+    pub const MMAP2: u32 = 10;
+    pub const COMM_EXEC: u16 = 1 << 13;
+}
+
+impl<'r> News<'r> {
+    /// What a record of this kind says, whose header has these bits; `None` if it is of another kind or too short. It is
+    /// read here, not by the library that reads events, because a program that starts thousands of others a second has ten
+    /// for each, and the library takes memory for each of them.
+    pub(super) fn of(kind: u32, bits: u16, bytes: &'r [u8]) -> Option<Self> {
+        let short = |at: usize| {
+            let word = bytes.get(at..)?.first_chunk()?;
+            Some(u32::from_ne_bytes(*word))
+        };
+        let long = |at: usize| {
+            let word = bytes.get(at..)?.first_chunk()?;
+            Some(u64::from_ne_bytes(*word))
+        };
+        Some(match kind {
+            kinds::LOST => News::Lost(long(8)?),
+            kinds::COMM => News::Named {
+                pid: short(0)?,
+                tid: short(4)?,
+                comm: bytes.get(8..)?,
+                exec: bits & kinds::COMM_EXEC != 0,
+            },
+            kinds::EXIT => News::Exited {
+                pid: short(0)?,
+                tid: short(8)?,
+            },
+            kinds::FORK => News::Forked {
+                pid: short(0)?,
+                parent: short(4)?,
+                tid: short(8)?,
+                parent_tid: short(12)?,
+            },
+            // The file's numbers, and what may be done with the memory, lie in between.
+            kinds::MMAP2 => News::Mapped {
+                pid: short(0)?,
+                start: long(8)?,
+                bytes: long(16)?,
+                offset: long(24)?,
+                module: bytes.get(64..)?,
+            },
+            _ => return None,
+        })
+    }
+}
+
+/// The change of a process that a record tells of.
+pub(super) fn change(news: &News<'_>, time_ns: u64, names: &mut Names) -> Option<Change> {
+    let mut text = |bytes: &[u8]| {
+        let end = bytes
+            .iter()
+            .position(|byte| *byte == 0)
+            .unwrap_or(bytes.len());
+        let text = String::from_utf8_lossy(&bytes[..end]);
+        names.get(text.strip_suffix(" (deleted)").unwrap_or(&text))
+    };
+    Some(match *news {
+        News::Lost(_) => return None,
+        News::Named {
+            pid,
+            tid,
+            comm,
+            exec,
+        } => Change::Named {
+            time_ns,
+            pid,
+            tid,
+            comm: text(comm),
+            exec,
+        },
+        News::Forked {
+            pid,
+            parent,
+            tid,
+            parent_tid,
+        } => Change::Forked {
+            time_ns,
+            pid,
+            tid,
+            parent,
+            parent_tid,
+        },
+        News::Exited { pid, tid } => Change::Exited { time_ns, pid, tid },
+        News::Mapped {
+            pid,
+            start,
+            bytes,
+            offset,
+            module,
+        } => Change::Mapped {
+            time_ns,
+            pid,
+            start,
+            bytes,
+            offset,
+            module: text(module),
+        },
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    /// These numbers, and a text that ends with zeros.
+    fn record(shorts: &[u32], longs: &[u64], text: &[u8]) -> Vec<u8> {
+        let mut bytes: Vec<u8> = shorts.iter().flat_map(|of| of.to_ne_bytes()).collect();
+        bytes.extend(longs.iter().flat_map(|of| of.to_ne_bytes()));
+        bytes.extend(text);
+        bytes.extend([0; 40]);
+        bytes
+    }
+
+    #[test]
+    fn records_of_processes_are_read_as_the_kernel_lays_them_out() {
+        let mut names = Names::default();
+        let mut read = |kind, bits, bytes: &[u8]| {
+            let news = News::of(kind, bits, bytes)?;
+            change(&news, 9, &mut names)
+        };
+        let named = |exec| Change::Named {
+            time_ns: 9,
+            pid: 1,
+            tid: 2,
+            comm: "make".into(),
+            exec,
+        };
+        let comm = record(&[1, 2], &[], b"make");
+        assert_eq!(read(3, 1 << 13, &comm), Some(named(true)));
+        assert_eq!(read(3, 0, &comm), Some(named(false)));
+        let forked = Change::Forked {
+            time_ns: 9,
+            pid: 1,
+            tid: 3,
+            parent: 2,
+            parent_tid: 4,
+        };
+        assert_eq!(read(7, 0, &record(&[1, 2, 3, 4], &[5], b"")), Some(forked));
+        let exited = Change::Exited {
+            time_ns: 9,
+            pid: 1,
+            tid: 3,
+        };
+        assert_eq!(read(4, 0, &record(&[1, 2, 3, 4], &[5], b"")), Some(exited));
+        let mut map = record(&[1, 2], &[0x1000, 0x2000, 0x3000, 6, 7, 8, 9], b"");
+        map.truncate(64);
+        map.extend(b"/lib/x.so (deleted)\0\0\0");
+        let mapped = Change::Mapped {
+            time_ns: 9,
+            pid: 1,
+            start: 0x1000,
+            bytes: 0x2000,
+            offset: 0x3000,
+            module: "/lib/x.so".into(),
+        };
+        assert_eq!(read(10, 0, &map), Some(mapped));
+        assert_eq!(read(2, 0, &record(&[], &[1, 5], b"")), None);
+        let lost = record(&[], &[1, 5], b"");
+        assert_eq!(News::of(2, 0, &lost), Some(News::Lost(5)));
+        assert_eq!(read(11, 0, &comm), None);
+    }
+
+    proptest! {
+        #[test]
+        fn whatever_a_record_holds_it_is_read_or_passed_over(
+            kind in 0u32..16, bits: u16, bytes in prop::collection::vec(any::<u8>(), 0..100),
+        ) {
+            if let Some(news) = News::of(kind, bits, &bytes) {
+                let change = change(&news, 0, &mut Names::default());
+                prop_assert_eq!(change.is_none(), matches!(news, News::Lost(_)));
+            }
+        }
+    }
+}

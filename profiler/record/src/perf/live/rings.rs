@@ -1,0 +1,723 @@
+//! The events of one CPU: opened, switched, counted, and their records read from the buffer that the kernel fills. The file is long
+//! because all of that is done to one set of descriptors, which nothing else sees.
+//!
+//! For each CPU there is one buffer. An event that counts nothing owns it and brings news of processes; the wanted events
+//! write into it as well. They hang on a second event that counts nothing, and those that are recorded between windows on a
+//! third, so that one system call for each CPU starts and ends recording. Beside those that are counted there is one that only
+//! counts and always runs. The kernel takes all of it back when the descriptors are closed, however this process ends.
+
+use std::ffi::{CStr, CString};
+use std::io;
+use std::os::fd::{AsRawFd, RawFd};
+use std::time::{Duration, Instant};
+
+use perf_event::data;
+use perf_event::data::endian::Native;
+use perf_event::data::parse::{Parse, ParseConfig, Parser};
+use perf_event::events::{Event, Software, Tracepoint};
+use perf_event::{Builder, Clock, Counter, Group, ReadFormat, SampleFlag, Sampler};
+
+use rustc_hash::FxHashMap;
+
+use super::budget::Phase;
+use super::host::LEAST_BUFFER;
+use super::options::{Stack, Stretches};
+use super::records::News;
+use crate::perf::sample::FAULTS;
+
+/// The kernel's number for records of events, and where in these the process and the time stand, in bytes.
+const SAMPLE: u32 = 9;
+const SAMPLE_PROCESS: usize = 8;
+const SAMPLE_TIME: usize = 16;
+
+/// How far from the end of all other records the time stands: it, the CPU and the event's number come last.
+const OTHER_TIME: usize = 24;
+
+/// From this part of a buffer on, it is read without waiting for more.
+const AWAKE: usize = 8;
+
+/// The kernel's request to let an event write into another's buffer (`PERF_EVENT_IOC_SET_OUTPUT`), which neither rustix nor
+/// perf-event2 makes.
+const SET_OUTPUT: libc::c_ulong = 0x2405;
+
+/// Which event a record is of, by the caller's index.
+pub(super) enum Of {
+    /// All records of the tracepoint are of this one.
+    Event(usize),
+    /// It is the tracepoint of all system calls, whose records are of these events by the number of the call.
+    Calls(Vec<(u64, usize)>),
+}
+
+/// Where a record of all system calls has the number of the call, in bytes. It and what follows lie where the
+/// tracepoints of single calls have it.
+const CALL: usize = 8;
+
+impl Of {
+    /// The event that this record is of; `None` for a call that was not asked for.
+    pub(super) fn event(&self, record: &[u8]) -> Option<usize> {
+        match self {
+            Of::Event(event) => Some(*event),
+            Of::Calls(calls) => {
+                let number = u64::from_ne_bytes(*record.get(CALL..)?.first_chunk()?);
+                let found = calls.iter().find(|(of, _)| *of == number);
+                found.map(|&(_, event)| event)
+            }
+        }
+    }
+}
+
+/// A tracepoint on a CPU.
+pub(super) struct Point {
+    /// What its records are of.
+    pub(super) of: Of,
+    /// The tracepoint's number.
+    pub(super) id: u64,
+    /// What its records carry.
+    pub(super) stack: Stack,
+    /// Whether it is counted all the time.
+    pub(super) counted: bool,
+    /// Which of its events are recorded.
+    pub(super) filter: Option<CString>,
+    /// Whether it is kept whichever process was running.
+    pub(super) everywhere: bool,
+    /// In which stretches of time.
+    pub(super) stretches: Stretches,
+    /// Every how many-th of its events is recorded.
+    pub(super) every: u64,
+    /// What it is of that comes so often that it costs programs something while it is open and nobody records it.
+    pub(super) frequent: Option<Frequent>,
+}
+
+/// What comes so often.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Frequent {
+    /// One end of system calls: while any of these is open, every system call of every program takes longer.
+    Call,
+    /// Page faults.
+    Fault,
+    /// Flushes and waits for `mmap_lock`: each call that changes memory passes by several of their tracepoints, and each takes
+    /// some 100 ns while it is open and nobody records it.
+    Flush,
+}
+
+impl Frequent {
+    /// What an event of this name is of.
+    pub(super) fn of(event: &str) -> Option<Self> {
+        match event {
+            FAULTS => Some(Frequent::Fault),
+            "tlb:tlb_flush" => Some(Frequent::Flush),
+            _ if event.starts_with("mmap_lock:") => Some(Frequent::Flush),
+            _ => event.starts_with("syscalls:").then_some(Frequent::Call),
+        }
+    }
+}
+
+/// The kernel's request to record only some events of a tracepoint (`PERF_EVENT_IOC_SET_FILTER`), where a pointer has eight
+/// bytes.
+const SET_FILTER: libc::c_ulong = 0x4008_2406;
+
+/// A record that was read.
+pub(super) enum Entry<'r> {
+    /// An event, of which nothing was read yet but whose it is.
+    Sample(Unread<'r>),
+    /// News of a process, or of what was lost.
+    Other(News<'r>),
+}
+
+/// A record of an event. To read all of it takes longer than the kernel took to write it.
+pub(super) struct Unread<'r> {
+    bytes: &'r [u8],
+    point: &'r Point,
+    layout: &'r ParseConfig<Native>,
+}
+
+impl<'r> Unread<'r> {
+    /// The process that was running; 0 if it does not say.
+    pub(super) fn process(&self) -> u32 {
+        let bytes = self.bytes.get(SAMPLE_PROCESS..);
+        let process = bytes.and_then(|bytes| bytes.first_chunk());
+        process.map_or(0, |process| u32::from_ne_bytes(*process))
+    }
+
+    /// Whether it matters whatever process was running, or may carry a stack.
+    pub(super) fn matters_everywhere(&self) -> bool {
+        self.point.everywhere || self.point.stack != Stack::Absent
+    }
+
+    /// Which event it is of, by the index with which it was opened, if all records of its tracepoint are of one.
+    pub(super) fn event(&self) -> Option<usize> {
+        match self.point.of {
+            Of::Event(event) => Some(event),
+            Of::Calls(_) => None,
+        }
+    }
+
+    /// Whether it is of an event of which all that come between windows are recorded.
+    pub(super) fn is_between(&self) -> bool {
+        self.point.stretches == Stretches::Between && self.point.every == 1
+    }
+
+    /// For how many events it stands.
+    pub(super) fn stands_for(&self) -> u64 {
+        self.point.every
+    }
+
+    /// All of it, and which event it is of; `None` if it is not understood.
+    pub(super) fn read(&self) -> Option<(usize, data::Sample<'r>)> {
+        let mut parser = Parser::new(self.bytes, self.layout.clone());
+        let sample = data::Sample::parse(&mut parser).ok()?;
+        let event = self.point.of.event(sample.raw().unwrap_or_default())?;
+        Some((event, sample))
+    }
+}
+
+/// The events of one CPU.
+pub(super) struct Ring {
+    pub(super) cpu: u32,
+    /// Owns the buffer.
+    sampler: Sampler,
+    /// Tells what programs map. While it is open, each `mmap` and `mprotect` of any program takes longer, so it is closed with
+    /// the frequent events.
+    maps: Option<Counter>,
+    /// Starts and stops the recording of events, in windows and between them.
+    windows: Counter,
+    between: Counter,
+    /// Whether anything is recorded between windows.
+    has_between: bool,
+    /// By the points they are opened for; the frequent ones may be closed for a while.
+    recorded: Vec<Option<Counter>>,
+    /// Of which of these not every event is recorded.
+    sampled: Vec<bool>,
+    /// How their records are laid out, open or not.
+    layouts: Vec<ParseConfig<Native>>,
+    /// What closed ones had counted.
+    closed: Happened,
+    /// Counts each event, all read at once: to read one interrupts its CPU.
+    counting: Group,
+    /// Which event each of these is of, by the caller's index.
+    counted: Vec<(usize, Counter)>,
+    /// By which of those that are recorded a record was written.
+    numbers: FxHashMap<u64, usize>,
+    /// How many records of events were read.
+    seen: u64,
+    /// How many the kernel said to have lost.
+    lost: u64,
+}
+
+/// How often events happened while they were recorded, and how many of their records the kernel says to have lost.
+#[derive(Clone, Copy, Debug, Default)]
+struct Happened {
+    count: u64,
+    lost: Option<u64>,
+}
+
+impl Happened {
+    /// Adds what an event has counted.
+    fn add(&mut self, event: &mut Counter) -> io::Result<()> {
+        let read = event.read_full()?;
+        self.count += read.count();
+        if let Some(of) = read.lost() {
+            *self.lost.get_or_insert(0) += of;
+        }
+        Ok(())
+    }
+}
+
+/// Events that left no record, beside those that the kernel told of in between.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Missing {
+    /// For want of room in the buffer: the kernel tells when the next record finds room, and at last nothing comes.
+    pub(super) full: u64,
+    /// Counted, and neither read nor said to be lost.
+    pub(super) untold: u64,
+}
+
+impl Missing {
+    /// Of so many that happened, and were read; and of all that the kernel has lost, what it has told of. A kernel before 6.0 has
+    /// no account of what it has lost.
+    fn of(happened: u64, seen: u64, lost: Option<u64>, told: u64) -> Missing {
+        let full = lost.map_or(0, |lost| lost.saturating_sub(told));
+        Missing {
+            full,
+            untold: happened.saturating_sub(seen + told + full),
+        }
+    }
+}
+
+impl Ring {
+    /// Opens tracepoints on all these CPUs, with buffers of so many bytes, or of as many as the kernel grants.
+    ///
+    /// # Errors
+    ///
+    /// What the kernel said.
+    pub(super) fn open_all(
+        cpus: &[u32],
+        mut bytes: usize,
+        points: &[Point],
+    ) -> io::Result<Vec<Self>> {
+        let tells_lost = tells_lost();
+        loop {
+            let open = |cpu: &u32| Ring::open(*cpu, bytes, points, tells_lost);
+            let rings = cpus.iter().map(open);
+            let rings = rings.collect::<io::Result<Vec<_>>>();
+            // Without CAP_IPC_LOCK, buffers may have only so much (kernel.perf_event_mlock_kb).
+            let refused = |error: &io::Error| error.raw_os_error() == Some(libc::EPERM);
+            if bytes <= LEAST_BUFFER || !rings.as_ref().is_err_and(refused) {
+                return rings;
+            }
+            bytes /= 2;
+        }
+    }
+
+    /// Opens tracepoints on a CPU; neither recorded nor counted yet.
+    ///
+    /// # Errors
+    ///
+    /// What the kernel said.
+    fn open(cpu: u32, bytes: usize, points: &[Point], tells_lost: bool) -> io::Result<Self> {
+        let mut news = on_cpu(Software::DUMMY, cpu);
+        news.comm(true)
+            .comm_exec(true)
+            .task(true)
+            .wakeup_watermark(bytes / AWAKE);
+        let mut sampler = news.build()?.sampled(bytes)?;
+        let mut windows = on_cpu(Software::DUMMY, cpu).build()?;
+        let mut between = on_cpu(Software::DUMMY, cpu).build()?;
+        let mut counting = Group::builder()
+            .any_pid()
+            .one_cpu(cpu as usize)
+            .build_group()?;
+        let (mut recorded, mut layouts, mut counted) = (Vec::new(), Vec::new(), Vec::new());
+        let mut numbers = FxHashMap::default();
+        for (index, point) in points.iter().enumerate() {
+            let leader = match point.stretches {
+                Stretches::Windows => &mut windows,
+                Stretches::Between => &mut between,
+            };
+            let event = recording(cpu, point, leader, &sampler, tells_lost)?;
+            numbers.insert(event.id(), index);
+            layouts.push(event.config().clone());
+            recorded.push(Some(event));
+            if let (true, &Of::Event(event)) = (point.counted, &point.of) {
+                let mut count = Builder::new(Tracepoint::with_id(point.id));
+                count
+                    .any_pid()
+                    .one_cpu(cpu as usize)
+                    .include_kernel()
+                    .include_hv()
+                    .enabled(true);
+                let count = counting.add(&count)?;
+                if let Some(filter) = &point.filter {
+                    restrict(&count, filter)?;
+                }
+                counted.push((event, count));
+            }
+        }
+        // From now on: what the processes are is read next, and a change in between must not be missed.
+        sampler.as_counter_mut().enable()?;
+        let maps = Some(maps(cpu, &sampler)?);
+        Ok(Self {
+            cpu,
+            sampler,
+            maps,
+            windows,
+            between,
+            has_between: points
+                .iter()
+                .any(|point| point.stretches == Stretches::Between),
+            recorded,
+            sampled: points.iter().map(|point| point.every > 1).collect(),
+            layouts,
+            closed: Happened::default(),
+            counting,
+            counted,
+            numbers,
+            seen: 0,
+            lost: 0,
+        })
+    }
+
+    /// Whether anything is recorded between windows.
+    pub(super) fn has_between(&self) -> bool {
+        self.has_between
+    }
+
+    /// Starts to count.
+    pub(super) fn count(&mut self) -> io::Result<()> {
+        self.counting.enable()
+    }
+
+    /// Takes the frequent events out, to be closed: which takes the kernel long, and not the caller.
+    pub(super) fn take_frequent(&mut self, points: &[Point]) -> io::Result<Vec<Counter>> {
+        let mut taken: Vec<Counter> = self.maps.take().into_iter().collect();
+        for (event, point) in self.recorded.iter_mut().zip(points) {
+            if let Some(mut event) = event.take_if(|_| point.frequent.is_some()) {
+                self.closed.add(&mut event)?;
+                taken.push(event);
+            }
+        }
+        Ok(taken)
+    }
+
+    /// Opens those of them that are not open. While no window is.
+    pub(super) fn open_frequent(&mut self, points: &[Point], tells_lost: bool) -> io::Result<()> {
+        if self.maps.is_none() {
+            self.maps = Some(maps(self.cpu, &self.sampler)?);
+        }
+        for (index, point) in points.iter().enumerate() {
+            if self.recorded[index].is_none() {
+                let (leader, into) = (&mut self.windows, &self.sampler);
+                let event = recording(self.cpu, point, leader, into, tells_lost)?;
+                self.numbers.insert(event.id(), index);
+                self.recorded[index] = Some(event);
+            }
+        }
+        Ok(())
+    }
+
+    /// Counts the tracepoint of this number from now on.
+    pub(super) fn count_of(&self, id: u64) -> io::Result<Counter> {
+        let mut count = Builder::new(Tracepoint::with_id(id));
+        count.any_pid().one_cpu(self.cpu as usize);
+        count.include_kernel().enabled(true).build()
+    }
+
+    /// Goes from recording one thing to recording another; counting goes on. Each change interrupts the CPU.
+    pub(super) fn turn(&mut self, from: Phase, to: Phase) -> io::Result<()> {
+        match from {
+            Phase::Off => self.counting.enable()?,
+            Phase::Window => self.windows.disable()?,
+            Phase::Between if self.has_between => self.between.disable()?,
+            Phase::Between | Phase::Counting => {}
+        }
+        match to {
+            Phase::Off => self.counting.disable(),
+            Phase::Window => self.windows.enable(),
+            Phase::Between if self.has_between => self.between.enable(),
+            Phase::Between | Phase::Counting => Ok(()),
+        }
+    }
+
+    /// Ends the counting, too.
+    pub(super) fn end(&mut self) -> io::Result<()> {
+        self.counting.disable()?;
+        self.sampler.as_counter_mut().disable()
+    }
+
+    /// How often each event happened that is counted, by its index.
+    pub(super) fn counts(&mut self) -> io::Result<Vec<(usize, u64)>> {
+        let read = self.counting.read()?;
+        let each = self.counted.iter().map(|(event, count)| {
+            let count = read.get(count).map_or(0, |entry| entry.value());
+            (*event, count)
+        });
+        Ok(each.collect())
+    }
+
+    /// Which events are recorded for others, too, by their index, and how often these happened while they were.
+    pub(super) fn sampled(&mut self, points: &[Point]) -> io::Result<Vec<(usize, u64)>> {
+        let open = self.recorded.iter_mut().zip(points);
+        let sampled = open.filter_map(|(event, point)| match (event, &point.of) {
+            (Some(event), &Of::Event(index)) if point.every > 1 => Some((index, event)),
+            _ => None,
+        });
+        sampled
+            .map(|(index, event)| Ok((index, event.read_full()?.count())))
+            .collect()
+    }
+
+    /// How many events happened while they were recorded and have left no record, apart from what the kernel told.
+    pub(super) fn missing(&mut self) -> io::Result<Missing> {
+        let mut all = self.closed;
+        // Those of which only some were to be recorded do not tell how many records are missing.
+        let open = self.recorded.iter_mut().zip(&self.sampled);
+        let mut open = open.filter(|(_, sampled)| !**sampled);
+        open.try_for_each(|(event, _)| event.iter_mut().try_for_each(|event| all.add(event)))?;
+        Ok(Missing::of(all.count, self.seen, all.lost, self.lost))
+    }
+
+    /// When the next record was written; `None` if there is none yet.
+    pub(super) fn next_time(&mut self) -> Option<u64> {
+        let record = self.sampler.next_record()?;
+        let time = record_time(&record);
+        // It is only looked at: dropping it would take it from the buffer.
+        std::mem::forget(record);
+        Some(time)
+    }
+
+    /// Reads the next record and hands it on; `false` if there is none. One that is not understood is left out.
+    pub(super) fn next(&mut self, points: &[Point], mut take: impl FnMut(Entry<'_>)) -> bool {
+        let Some(record) = self.sampler.next_record() else {
+            return false;
+        };
+        let bytes = record.to_contiguous();
+        if record.ty() != SAMPLE {
+            if let Some(news) = News::of(record.ty(), record.misc(), &bytes) {
+                if let News::Lost(count) = news {
+                    self.lost += count;
+                }
+                take(Entry::Other(news));
+            }
+            return true;
+        }
+        let id = bytes.first_chunk().map(|id| u64::from_ne_bytes(*id));
+        let index = id.and_then(|id| self.numbers.get(&id)).copied();
+        if !index.is_some_and(|index| self.sampled[index]) {
+            self.seen += 1;
+        }
+        if let Some(index) = index
+            && let Some(point) = points.get(index)
+        {
+            take(Entry::Sample(Unread {
+                bytes: &bytes,
+                point,
+                layout: &self.layouts[index],
+            }));
+        }
+        true
+    }
+}
+
+/// Opens a tracepoint on a CPU, to be recorded with the group of this leader, into the buffer of that event.
+fn recording(
+    cpu: u32,
+    point: &Point,
+    leader: &mut Counter,
+    into: &Sampler,
+    tells_lost: bool,
+) -> io::Result<Counter> {
+    let mut event = on_cpu(Tracepoint::with_id(point.id), cpu);
+    sampled(&mut event, point.stack, point.every);
+    if tells_lost {
+        event.read_format(ReadFormat::LOST);
+    }
+    let event = event.build_with_group(leader)?;
+    redirect(&event, into)?;
+    if let Some(filter) = &point.filter {
+        restrict(&event, filter)?;
+    }
+    Ok(event)
+}
+
+/// Waits so long, or until a part of the buffer of one of these CPUs is full: a burst is not waited out.
+pub(super) fn wait(rings: &[Ring], most: Duration) {
+    wait_for(rings.iter().map(|ring| ring.sampler.as_raw_fd()), most);
+}
+
+/// Waits so long, or until there is something to read. A descriptor that answers anything else (of a CPU that has gone, say) would
+/// answer at once for ever, so the rest is waited for without it.
+fn wait_for(descriptors: impl Iterator<Item = RawFd>, most: Duration) {
+    let begun = Instant::now();
+    let of = |fd| libc::pollfd {
+        fd,
+        events: libc::POLLIN,
+        revents: 0,
+    };
+    let mut buffers: Vec<_> = descriptors.map(of).collect();
+    loop {
+        let rest = most.saturating_sub(begun.elapsed());
+        // SAFETY: the kernel writes to these entries alone, of which there are so many; a descriptor that is not open is told in
+        // its entry.
+        let answered = unsafe {
+            libc::poll(
+                buffers.as_mut_ptr(),
+                buffers.len() as libc::nfds_t,
+                rest.as_micros().div_ceil(1000) as libc::c_int,
+            )
+        };
+        if answered <= 0 || buffers.iter().any(|of| of.revents & libc::POLLIN != 0) {
+            return;
+        }
+        // The kernel passes over negative ones.
+        for of in buffers.iter_mut().filter(|of| of.revents != 0) {
+            of.fd = -1;
+        }
+    }
+}
+
+/// How long it takes another CPU to have the recording of windows started or stopped, in nanoseconds: the quickest of some, what
+/// its interrupt takes to arrive included; 0 where there is no other. The CPU that the thread is on is left out, because nothing
+/// interrupts it. Leaves recording stopped.
+pub(super) fn turn_ns(rings: &mut [Ring]) -> io::Result<f64> {
+    // On a busy host most of these are interrupted.
+    const ROUNDS: usize = 12;
+    let mut quickest = f64::INFINITY;
+    for ring in rings.iter_mut() {
+        for _ in 0..ROUNDS {
+            let here = || rustix::thread::sched_getcpu() as u32;
+            let (cpu, begun) = (here(), Instant::now());
+            ring.turn(Phase::Counting, Phase::Window)?;
+            ring.turn(Phase::Window, Phase::Counting)?;
+            let took = begun.elapsed().as_nanos() as f64 / 2.0;
+            if ![cpu, here()].contains(&ring.cpu) {
+                quickest = quickest.min(took);
+            }
+        }
+    }
+    Ok(match quickest.is_finite() {
+        true => quickest,
+        false => 0.0,
+    })
+}
+
+/// What `measure` says while a window is open on all CPUs. Leaves recording stopped.
+pub(super) fn in_window<T>(rings: &mut [Ring], measure: impl FnOnce() -> T) -> io::Result<T> {
+    let mut turn = |from, to| rings.iter_mut().try_for_each(|ring| ring.turn(from, to));
+    turn(Phase::Counting, Phase::Window)?;
+    let measured = measure();
+    turn(Phase::Window, Phase::Counting)?;
+    Ok(measured)
+}
+
+/// Empties the buffers of what was recorded to measure something.
+pub(super) fn forget(rings: &mut [Ring]) {
+    for ring in rings {
+        while ring.next(&[], |_| ()) {}
+    }
+}
+
+/// Whether the kernel keeps an account of the records that found no room, event by event: Linux since 6.0.
+pub(super) fn tells_lost() -> bool {
+    Builder::new(Software::DUMMY)
+        .read_format(ReadFormat::LOST)
+        .build()
+        .is_ok()
+}
+
+/// Whether the kernel knows this filter of a tracepoint.
+///
+/// # Errors
+///
+/// It refuses the tracepoint itself.
+pub(super) fn accepts(id: u64, filter: &CStr) -> io::Result<bool> {
+    let event = Builder::new(Tracepoint::with_id(id))
+        .include_kernel()
+        .build()?;
+    Ok(restrict(&event, filter).is_ok())
+}
+
+/// An event on one CPU, in all processes.
+fn on_cpu<E: Event>(event: E, cpu: u32) -> Builder<'static> {
+    let mut builder = Builder::new(event);
+    builder.any_pid().one_cpu(cpu as usize);
+    laid_out(&mut builder);
+    builder
+}
+
+/// Has an event's records laid out as all others.
+fn laid_out(builder: &mut Builder<'static>) {
+    builder
+        .include_kernel()
+        .include_hv()
+        .clockid(Clock::MONOTONIC)
+        .sample_id_all(true)
+        .read_format(ReadFormat::empty())
+        .sample(SampleFlag::IDENTIFIER)
+        .sample(SampleFlag::TID)
+        .sample(SampleFlag::TIME)
+        .sample(SampleFlag::CPU)
+        .sample(SampleFlag::CALLCHAIN)
+        .sample(SampleFlag::RAW);
+}
+
+/// Has every how many-th occurrence of an event recorded, as soon as its group is started, with this stack.
+fn sampled(builder: &mut Builder<'static>, stack: Stack, every: u64) {
+    let whole = matches!(stack, Stack::Whole | Stack::Unwound);
+    builder.sample_period(every).enabled(true);
+    builder
+        .exclude_callchain_kernel(stack == Stack::Absent)
+        .exclude_callchain_user(!whole);
+    if whole {
+        builder
+            .sample(SampleFlag::REGS_USER)
+            .sample_regs_user(super::unwind::MASK);
+    }
+    if stack == Stack::Unwound {
+        builder
+            .sample(SampleFlag::STACK_USER)
+            .sample_stack_user(super::unwind::COPIED);
+    }
+}
+
+/// An event of this thread that is recorded as those of a CPU are.
+pub(super) fn of_this_thread(id: u64, stack: Stack) -> Builder<'static> {
+    let mut builder = Builder::new(Tracepoint::with_id(id));
+    laid_out(&mut builder);
+    sampled(&mut builder, stack, 1);
+    builder.enabled(false);
+    builder
+}
+
+/// Records only those events of a tracepoint whose fields are as the filter says.
+pub(super) fn restrict(event: &Counter, filter: &CStr) -> io::Result<()> {
+    // SAFETY: the descriptor is open, and the kernel copies the text, which ends with a zero, during the call.
+    let result = unsafe { libc::ioctl(event.as_raw_fd(), SET_FILTER as _, filter.as_ptr()) };
+    if result < 0 {
+        Err(io::Error::last_os_error())
+    } else {
+        Ok(())
+    }
+}
+
+/// What tells of mappings of code, into this buffer.
+fn maps(cpu: u32, into: &Sampler) -> io::Result<Counter> {
+    let mut maps = on_cpu(Software::DUMMY, cpu);
+    let mut maps = maps.mmap(true).mmap2(true).build()?;
+    redirect(&maps, into)?;
+    maps.enable()?;
+    Ok(maps)
+}
+
+/// Lets an event write into the buffer of another.
+fn redirect(event: &Counter, into: &Sampler) -> io::Result<()> {
+    // SAFETY: both descriptors are open, and this request reads and writes no memory of ours.
+    let result = unsafe { libc::ioctl(event.as_raw_fd(), SET_OUTPUT as _, into.as_raw_fd()) };
+    if result < 0 {
+        Err(io::Error::last_os_error())
+    } else {
+        Ok(())
+    }
+}
+
+/// When a record was written.
+fn record_time(record: &perf_event::Record<'_>) -> u64 {
+    let bytes = record.to_contiguous();
+    let at = match record.ty() {
+        SAMPLE => SAMPLE_TIME,
+        _ => bytes.len().saturating_sub(OTHER_TIME),
+    };
+    let time = bytes.get(at..).and_then(|bytes| bytes.first_chunk());
+    time.map_or(0, |time| u64::from_ne_bytes(*time))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_found_no_room_is_told_apart_from_what_nobody_says_anything_of() {
+        let missing = |full, untold| Missing { full, untold };
+        assert_eq!(Missing::of(100, 100, Some(0), 0), missing(0, 0));
+        // The kernel has told of 10 already, and could not tell of 5.
+        assert_eq!(Missing::of(100, 83, Some(15), 10), missing(5, 2));
+        // What was told of may be news of processes, which no event counts.
+        assert_eq!(Missing::of(100, 95, Some(5), 9), missing(0, 0));
+        assert_eq!(Missing::of(100, 83, None, 10), missing(0, 7));
+    }
+
+    #[test]
+    fn a_descriptor_that_has_nothing_more_to_read_is_no_reason_to_wake() {
+        let pause = Duration::from_millis(20);
+        let (gone, _) = io::pipe().unwrap();
+        let (full, mut writer) = io::pipe().unwrap();
+        let wait = |pause| {
+            let begun = Instant::now();
+            wait_for([gone.as_raw_fd(), full.as_raw_fd()].into_iter(), pause);
+            begun.elapsed()
+        };
+        assert!(wait(pause) >= pause);
+        // What can be read still wakes.
+        io::Write::write_all(&mut writer, &[1]).unwrap();
+        assert!(wait(Duration::from_secs(3600)) < Duration::from_secs(3600));
+    }
+}

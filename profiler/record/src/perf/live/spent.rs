@@ -1,0 +1,94 @@
+//! What a command takes from its start to its end, by the kernel's account, with hardly anything recorded: how often it
+//! interrupts others to flush is counted, and nothing else.
+
+use std::io;
+use std::mem::MaybeUninit;
+use std::process::{Command, ExitStatus};
+use std::time::{Duration, Instant};
+
+use perf_event::events::Tracepoint;
+use perf_event::{Builder, Counter};
+
+use super::rings;
+use crate::perf::sample::Names;
+use crate::perf::tracefs::Tracefs;
+
+/// What a command took, with all that it started and waited for.
+#[derive(Clone, Copy, Debug)]
+pub struct Spent {
+    /// From its start to its end.
+    pub wall: Duration,
+    /// CPU time.
+    pub cpu: Duration,
+    /// Of that, in the kernel.
+    pub kernel: Duration,
+    /// Page faults.
+    pub faults: u64,
+    /// Interrupts that it sent to flush TLBs; `None` where these cannot be counted.
+    pub interrupts: Option<u64>,
+    /// The most memory that one of its processes had, in bytes.
+    pub peak: u64,
+    /// How it ended.
+    pub status: ExitStatus,
+}
+
+impl Spent {
+    /// Runs a command to its end.
+    ///
+    /// # Errors
+    ///
+    /// It cannot be started.
+    pub fn of(command: &mut Command) -> io::Result<Self> {
+        // What this thread starts is counted with it.
+        let mut counter = interrupts_sent();
+        let begun = Instant::now();
+        let child = command.spawn()?;
+        let (status, usage) = waited_for(child.id())?;
+        let wall = begun.elapsed();
+        let time = |time: libc::timeval| {
+            let micros = time.tv_sec.cast_unsigned() * 1_000_000 + time.tv_usec.cast_unsigned();
+            Duration::from_micros(micros)
+        };
+        let kernel = time(usage.ru_stime);
+        Ok(Spent {
+            wall,
+            cpu: time(usage.ru_utime) + kernel,
+            kernel,
+            faults: usage.ru_minflt.cast_unsigned() + usage.ru_majflt.cast_unsigned(),
+            interrupts: counter.as_mut().and_then(|counter| counter.read().ok()),
+            peak: usage.ru_maxrss.cast_unsigned() * 1024,
+            status,
+        })
+    }
+}
+
+/// Counts, from now on, the interrupts that this thread sends to flush TLBs, and all threads and processes that it starts.
+fn interrupts_sent() -> Option<Counter> {
+    let tracefs = Tracefs::find().ok()?;
+    let format = tracefs.format("csd:csd_queue_cpu", &mut Names::default());
+    let mut event = Builder::new(Tracepoint::with_id(format.ok()??.id));
+    event.include_kernel().inherit(true);
+    let mut counter = event.build().ok()?;
+    rings::restrict(&counter, c"func.function == flush_tlb_func").ok()?;
+    counter.enable().ok()?;
+    Some(counter)
+}
+
+/// Waits for a child: how it ended, and what it used.
+fn waited_for(pid: u32) -> io::Result<(ExitStatus, libc::rusage)> {
+    use std::os::unix::process::ExitStatusExt;
+    let (mut status, mut usage) = (0, MaybeUninit::zeroed());
+    loop {
+        // SAFETY: the kernel writes a status and an account into these two, which live.
+        let waited =
+            unsafe { libc::wait4(pid.cast_signed(), &raw mut status, 0, usage.as_mut_ptr()) };
+        if waited >= 0 {
+            // SAFETY: an account of zeros is one, and the kernel has written another.
+            return Ok((ExitStatus::from_raw(status), unsafe { usage.assume_init() }));
+        }
+        let error = io::Error::last_os_error();
+        if error.kind() != io::ErrorKind::Interrupted {
+            return Err(error);
+        }
+    }
+}

@@ -1,0 +1,147 @@
+//! What a recording was, and what it cost.
+
+use std::fmt;
+use std::process::ExitStatus;
+use std::time::Duration;
+
+use super::price::Price;
+use crate::perf::sample::Count;
+
+/// What a recording was.
+#[derive(Debug)]
+pub struct Summary {
+    /// How long it took.
+    pub elapsed: Duration,
+    /// How often each event that was counted happened, and was recorded.
+    pub counts: Vec<Count>,
+    /// How many events are in the recording.
+    pub kept: u64,
+    /// How many events left no record, whyever.
+    pub lost: u64,
+    /// How long windows were open, all together.
+    pub recorded: Duration,
+    /// CPU time that the recorder used meanwhile.
+    pub recorder: Duration,
+    /// CPU time that the kernel used for the events, by their number and price.
+    pub kernel: Duration,
+    /// Of that, what all system calls and page faults took more because some were traced.
+    pub frequent: Duration,
+    /// CPU time that everything else used.
+    pub busy: Duration,
+    /// Of the kernel's part, what may have hit the programs that the recording is about.
+    pub hit: Duration,
+    /// CPU time that these programs used, without that; `None` if it is about all.
+    pub used: Option<Duration>,
+    /// How often recording was started or stopped.
+    pub turns: u64,
+    /// CPU time before and after: to open events, to look names up.
+    pub around: Duration,
+    /// What one event costs in the kernel.
+    pub price: Price,
+    /// How the command ended, if one was recorded.
+    pub exit: Option<ExitStatus>,
+    /// Whether the recording ended with its command, while something still ran that this had started.
+    pub outlived: bool,
+}
+
+impl Summary {
+    /// What the recording cost while it ran: as a share of what everything else did, or, if that is more, what hit the
+    /// programs which it is about as a share of what these used. It is infinite where these did nothing that can be
+    /// told from the recording's cost.
+    pub fn overhead(&self) -> f64 {
+        let of_all = share(self.recorder + self.kernel, self.busy);
+        of_all.max(self.used.map_or(0.0, |used| share(self.hit, used)))
+    }
+
+    /// The same, as a person reads it.
+    pub fn overhead_percent(&self) -> String {
+        match self.overhead() * 100.0 {
+            percent if percent.is_finite() => format!("{percent:.2} %"),
+            _ => "more than 100 %".to_owned(),
+        }
+    }
+}
+
+/// What was spent, as a share of that; of nothing, nothing is no share, and all else an infinite one.
+fn share(spent: Duration, of: Duration) -> f64 {
+    match (spent.as_secs_f64(), of.as_secs_f64()) {
+        (0.0, 0.0) => 0.0,
+        (spent, of) => spent / of,
+    }
+}
+
+impl fmt::Display for Summary {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let ms = |time: Duration| time.as_secs_f64() * 1e3;
+        write!(
+            f,
+            "overhead {}: recorder {:.1} ms, kernel about {:.1} ms, while everything else used {:.0} ms of CPU time{}; in the kernel's \
+             part are {:.1} ms that all system calls and page faults took more, {:.0} ns and {:.0} ns each while some are \
+             traced, {:.0} ns more if they change memory, and calls {:.0} ns more while these are recorded; an event costs the kernel {:.0} ns if it is counted, {:.0} ns if it \
+             is recorded, {:.0} ns with a stack, {:.0} ns with a copy of one, {:.0} ns to start or stop on a CPU, which was done {} \
+             times; recorded during {:.1} % of {:.1} s; {} events lost",
+            self.overhead_percent(),
+            ms(self.recorder),
+            ms(self.kernel),
+            ms(self.busy),
+            match self.used {
+                Some(used) => format!(
+                    ", {:.0} ms of it what was recorded, which was hit by {:.1} ms",
+                    ms(used),
+                    ms(self.hit)
+                ),
+                None => String::new(),
+            },
+            ms(self.frequent),
+            self.price.call_ns,
+            self.price.fault_ns,
+            self.price.flush_ns,
+            self.price.filtered_ns,
+            self.price.counted_ns,
+            self.price.plain_ns,
+            self.price.recorded_ns,
+            self.price.unwound_ns,
+            self.price.turn_ns,
+            self.turns,
+            self.recorded.as_secs_f64() / self.elapsed.as_secs_f64().max(1e-9) * 100.0,
+            self.elapsed.as_secs_f64(),
+            self.lost,
+        )
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_recording_that_cost_more_than_all_else_did_is_not_said_to_cost_nothing() {
+        let ms = Duration::from_millis;
+        let summary = |hit, used| Summary {
+            elapsed: ms(1000),
+            counts: Vec::new(),
+            kept: 0,
+            lost: 0,
+            recorded: ms(1000),
+            recorder: ms(1),
+            kernel: ms(1),
+            frequent: ms(0),
+            busy: ms(1000),
+            hit: ms(hit),
+            used: Some(ms(used)),
+            turns: 0,
+            around: ms(0),
+            price: Price::assumed(),
+            exit: None,
+            outlived: false,
+        };
+        assert_eq!(summary(0, 0).overhead_percent(), "0.20 %");
+        assert_eq!(summary(1, 10).overhead_percent(), "10.00 %");
+        assert_eq!(summary(1, 0).overhead_percent(), "more than 100 %");
+        assert!(
+            summary(1, 0)
+                .to_string()
+                .starts_with("overhead more than 100 %: ")
+        );
+    }
+}

@@ -1,0 +1,622 @@
+//! How long the processes ran that a recording is about: what the kernel says of each, looked at from time to time. The
+//! file is long because its tests make up what the kernel says, step by step.
+//!
+//! A process that lived between two looks has been seen by none. Its time is known all the same once its parent has
+//! waited for it, because it is then in the parent's account of its children: what of that no look explains is theirs
+//! that ended, in equal parts; what their own children did goes by their names, too. Where all that ended were seen, it
+//! is the last of what these did, and goes by the parent's name. A process that is gone is added up with the others of
+//! its name, once nothing more can be heard of it.
+//!
+//! What a process did after the last look is in no account but its parent's. Of a command that was started here, that is
+//! this process: once it has ended, the kernel says what it and all that were waited for in it have used ([`Times::whole`]).
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Bound::{Excluded, Unbounded};
+use std::sync::Arc;
+
+use rustc_hash::FxHashMap;
+
+use crate::perf::counters::{Process, Used, process};
+use crate::perf::sample::{Change, Ran};
+
+/// So many processes are looked at at once: more would cost more than it tells. The next look goes on behind them.
+const MOST: usize = 64;
+
+/// A process, as it was seen first and last.
+#[derive(Debug)]
+struct Seen {
+    first: Process,
+    last: Process,
+    /// Who forked it, if that was seen.
+    parent: Option<u32>,
+    /// How it has ended, if it has.
+    ended: Option<Ended>,
+}
+
+/// How a process lived that has ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+enum Ended {
+    /// It ran what its parent ran.
+    Forked,
+    /// It was there before, or loaded another program.
+    Otherwise,
+}
+
+/// How many ended that nobody had looked at, by name, and how they lived.
+type Unseen = FxHashMap<(Arc<str>, Ended), u64>;
+
+/// The processes that were seen.
+#[derive(Debug, Default)]
+pub(super) struct Times {
+    /// Those that may be there now.
+    running: BTreeSet<u32>,
+    /// Which of them was looked at last.
+    looked_at: u32,
+    /// Those that are known to have ended since the last look.
+    over: BTreeSet<u32>,
+    /// Those that were known to be gone by the last look. News of them and of their children may come until the next.
+    gone: BTreeSet<u32>,
+    seen: BTreeMap<u32, Seen>,
+    /// Those that were forked and have not ended: by whom, and whether another program was loaded.
+    forked: FxHashMap<u32, (u32, bool)>,
+    /// By parent.
+    unseen: FxHashMap<u32, Unseen>,
+    /// How much a process has in its own account of children that were seen and are no longer among `seen`.
+    explained: FxHashMap<u32, Used>,
+    /// What those did that are no longer among `seen`.
+    past: Sums,
+    /// What all of them together did, if that is known, and by which name it goes if none was seen.
+    whole: Option<(Used, String)>,
+}
+
+impl Times {
+    /// Looks at these as the recording begins: what they did before counts for nothing.
+    pub(super) fn begin(&mut self, pids: impl Iterator<Item = u32>) {
+        for pid in pids {
+            self.running.insert(pid);
+            if let Some(now) = process(pid) {
+                self.see(pid, now.clone(), now);
+            }
+        }
+    }
+
+    /// A process begins that did nothing before.
+    pub(super) fn started(&mut self, pid: u32) {
+        self.running.insert(pid);
+    }
+
+    /// The command that was started here has ended, and this process has waited for it: it and all that were waited for
+    /// in it have used so much. What looks have not seen of that goes by the names that they have seen, in proportion;
+    /// if they have seen none, by the command's. Those that nobody waited for are not in it.
+    pub(super) fn whole(&mut self, used: Used, command: &str) {
+        self.whole = Some((used, command.to_owned()));
+    }
+
+    /// A process that the recording is about has changed, whose name this is, and which has no thread left if that is
+    /// known (`over`): it need not be looked for.
+    pub(super) fn change(&mut self, change: &Change, comm: &Arc<str>, over: bool) {
+        if let (Change::Exited { pid, .. }, true) = (change, over)
+            && self.running.remove(pid)
+        {
+            self.ended(*pid);
+            self.over.insert(*pid);
+        }
+        match *change {
+            Change::Forked { pid, parent, .. } if pid != parent => {
+                if self.gone.remove(&pid) | self.over.remove(&pid) {
+                    self.forget([pid].into());
+                }
+                self.running.insert(pid);
+                self.forked.insert(pid, (parent, false));
+                // The number of one that ended is used again: what that one used stays its parent's.
+                self.seen.remove(&pid);
+            }
+            Change::Named {
+                pid, exec: true, ..
+            } => {
+                if let Some((_, loaded)) = self.forked.get_mut(&pid) {
+                    *loaded = true;
+                }
+            }
+            Change::Exited { pid, tid, .. } if pid == tid => {
+                self.ended(pid);
+                let forked = self.forked.remove(&pid);
+                if let (false, Some((parent, loaded))) = (self.seen.contains_key(&pid), forked)
+                    && (self.seen.contains_key(&parent) || self.running.contains(&parent))
+                {
+                    let how = match loaded {
+                        false => Ended::Forked,
+                        true => Ended::Otherwise,
+                    };
+                    let unseen = self.unseen.entry(parent).or_default();
+                    *unseen.entry((comm.clone(), how)).or_default() += 1;
+                }
+            }
+            _ => {}
+        }
+    }
+
+    /// A process has ended.
+    fn ended(&mut self, pid: u32) {
+        let how = match self.forked.get(&pid) {
+            Some((_, false)) => Ended::Forked,
+            _ => Ended::Otherwise,
+        };
+        if let Some(seen) = self.seen.get_mut(&pid) {
+            seen.ended.get_or_insert(how);
+        }
+    }
+
+    /// Looks at some of them again, and for the first time at some that have come.
+    pub(super) fn look(&mut self) {
+        self.look_by(MOST, process);
+    }
+
+    /// Looks at all of them.
+    pub(super) fn look_at_all(&mut self) {
+        self.look_by(usize::MAX, process);
+    }
+
+    /// Looks at so many that are there, those first whose turn it is.
+    fn look_by(&mut self, most: usize, process: impl Fn(u32) -> Option<Process>) {
+        let gone = std::mem::replace(&mut self.gone, std::mem::take(&mut self.over));
+        self.forget(gone);
+        let behind = self.running.range((Excluded(self.looked_at), Unbounded));
+        let before = self.running.range(..=self.looked_at);
+        let mut looked = 0;
+        for pid in behind.chain(before).copied().collect::<Vec<_>>() {
+            if looked == most {
+                break;
+            }
+            self.looked_at = pid;
+            match process(pid) {
+                Some(now) => {
+                    looked += 1;
+                    self.see(pid, Process::default(), now);
+                }
+                None => {
+                    self.running.remove(&pid);
+                    self.ended(pid);
+                    self.gone.insert(pid);
+                }
+            }
+        }
+    }
+
+    /// Adds up what these did, of which nothing more is heard.
+    fn forget(&mut self, gone: BTreeSet<u32>) {
+        if gone.is_empty() {
+            return;
+        }
+        let explained = self.all_explained();
+        for pid in gone {
+            self.forked.remove(&pid);
+            self.explained.remove(&pid);
+            let unseen = self.unseen.remove(&pid);
+            let Some(seen) = self.seen.remove(&pid) else {
+                continue;
+            };
+            let of = explained.get(&pid).copied().unwrap_or_default();
+            self.past.add(&seen, of, unseen.as_ref());
+            if let Some(parent) = seen.parent
+                && self.seen.contains_key(&parent)
+            {
+                let below = self.explained.entry(parent).or_default();
+                *below = below.plus(seen.used(of));
+            }
+        }
+    }
+
+    /// Of those that were seen and have ended, how much their parents have in their own accounts by now. What a process
+    /// waited for just before it ended no look has seen in its account; it is in its parent's all the same. So it goes from
+    /// the last of a line of forks to the first.
+    fn all_explained(&self) -> FxHashMap<u32, Used> {
+        let mut explained = self.explained.clone();
+        let ended = |seen: &Seen| seen.parent.filter(|_| seen.ended.is_some());
+        let mut children: FxHashMap<u32, u32> = FxHashMap::default();
+        for parent in self.seen.values().filter_map(ended) {
+            *children.entry(parent).or_default() += 1;
+        }
+        let without = |pid: &&u32| !children.contains_key(pid);
+        let mut next: Vec<u32> = self.seen.keys().filter(without).copied().collect();
+        while let Some(pid) = next.pop() {
+            let Some((seen, parent)) = self
+                .seen
+                .get(&pid)
+                .and_then(|seen| Some((seen, ended(seen)?)))
+            else {
+                continue;
+            };
+            let of = explained.get(&pid).copied().unwrap_or_default();
+            let below = explained.entry(parent).or_default();
+            *below = below.plus(seen.used(of));
+            // Numbers that were used again may make a ring of parents, of which none is the last.
+            if let Some(left) = children.get_mut(&parent) {
+                *left -= 1;
+                if *left == 0 {
+                    next.push(parent);
+                }
+            }
+        }
+        explained
+    }
+
+    /// Whether none of them is there any more.
+    pub(super) fn is_over(&self) -> bool {
+        let is_running = super::scope::is_running;
+        !self.running.iter().any(|&pid| is_running(pid))
+    }
+
+    /// What a process has used by now; by `first`, if it was not seen before.
+    fn see(&mut self, pid: u32, first: Process, now: Process) {
+        let parent = self.forked.get(&pid).map(|(parent, _)| *parent);
+        let seen = self.seen.entry(pid).or_insert_with(|| Seen {
+            first,
+            last: now.clone(),
+            parent,
+            ended: None,
+        });
+        seen.last = now;
+    }
+
+    /// CPU time that all of them together have used since, in nanoseconds.
+    pub(super) fn ns(&self) -> u64 {
+        self.ran().iter().map(Ran::ns).sum()
+    }
+
+    /// What they did since, by name.
+    pub(super) fn ran(&self) -> Vec<Ran> {
+        let mut sums = self.past.clone();
+        let explained = self.all_explained();
+        for (pid, seen) in &self.seen {
+            let of = explained.get(pid).copied().unwrap_or_default();
+            sums.add(seen, of, self.unseen.get(pid));
+        }
+        if let Some((whole, command)) = &self.whole {
+            sums.complete(*whole, command);
+        }
+        sums.0.into_values().collect()
+    }
+}
+
+impl Seen {
+    /// What it and the children that it waited for have used in their lives, of which so much is known from looks at them.
+    fn used(&self, explained: Used) -> Used {
+        self.last.own.plus(self.last.children.most(explained))
+    }
+}
+
+/// What processes did, by their names.
+#[derive(Clone, Debug, Default)]
+struct Sums(BTreeMap<Arc<str>, Ran>);
+
+impl Sums {
+    /// Adds what a process did, and those of its children that nobody had looked at; so much of its account of its
+    /// children is added with these.
+    fn add(&mut self, seen: &Seen, explained: Used, unseen: Option<&Unseen>) {
+        let Seen { first, last, .. } = seen;
+        let shrank = first.pages.saturating_sub(last.pages);
+        self.put(&last.comm, last.own.minus(first.own), seen.ended, shrank);
+        let rest = last.children.minus(first.children).minus(explained);
+        let Some(unseen) = unseen else {
+            // The last of what those did that were seen.
+            return self.put(&last.comm, rest, None, 0);
+        };
+        let all: u64 = unseen.values().sum();
+        for ((comm, how), &count) in unseen {
+            let part = rest.part(count as f64 / all as f64);
+            self.put(comm, part, Some(*how), 0);
+        }
+    }
+
+    /// Makes all of them together no less than that.
+    fn complete(&mut self, whole: Used, command: &str) {
+        let seen = self.0.values().fold(Used::default(), |sum, ran| {
+            sum.plus(Used {
+                user_ns: ran.user_ns,
+                kernel_ns: ran.kernel_ns,
+                faults: ran.faults,
+            })
+        });
+        let missing = whole.minus(seen);
+        if seen.ns() == 0 {
+            return self.put(command, missing, None, 0);
+        }
+        // Ticks may have seen a name in the kernel alone: both parts of what is missing go by all that it used.
+        for ran in self.0.values_mut() {
+            let part = missing.part(ran.ns() as f64 / seen.ns() as f64);
+            let forked = ran.forked_user_ns as f64 / ran.user_ns.max(1) as f64;
+            ran.forked_user_ns += (part.user_ns as f64 * forked) as u64;
+            ran.user_ns += part.user_ns;
+            ran.kernel_ns += part.kernel_ns;
+            ran.faults += part.faults;
+        }
+    }
+
+    fn put(&mut self, comm: &str, used: Used, ended: Option<Ended>, shrank: u64) {
+        let sum = self.0.entry(comm.into()).or_insert_with(|| Ran {
+            comm: comm.to_owned(),
+            user_ns: 0,
+            kernel_ns: 0,
+            forked_user_ns: 0,
+            shrank_pages: 0,
+            faults: 0,
+        });
+        sum.faults += used.faults;
+        sum.user_ns += used.user_ns;
+        sum.kernel_ns += used.kernel_ns;
+        sum.shrank_pages += shrank;
+        if ended == Some(Ended::Forked) {
+            sum.forked_user_ns += used.user_ns;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::RefCell;
+
+    use super::*;
+
+    /// What the kernel says of a process that has used so much by itself and by its children, in the program alone.
+    fn told(comm: &str, own: u64, children: u64) -> Process {
+        let used = |user_ns| Used {
+            user_ns,
+            kernel_ns: user_ns / 2,
+            faults: user_ns * 3,
+        };
+        Process {
+            parent: 0,
+            comm: comm.into(),
+            own: used(own),
+            children: used(children),
+            pages: 1000 - own,
+        }
+    }
+
+    fn forked(pid: u32, parent: u32) -> Change {
+        Change::Forked {
+            time_ns: 0,
+            pid,
+            tid: pid,
+            parent,
+            parent_tid: parent,
+        }
+    }
+
+    fn exited(pid: u32) -> Change {
+        Change::Exited {
+            time_ns: 0,
+            pid,
+            tid: pid,
+        }
+    }
+
+    fn loaded(pid: u32, comm: &Arc<str>) -> Change {
+        Change::Named {
+            time_ns: 0,
+            pid,
+            tid: pid,
+            comm: comm.clone(),
+            exec: true,
+        }
+    }
+
+    /// By name: in the program, in the kernel, of the first by processes that were forked, how many pages went.
+    fn ran(times: &Times) -> Vec<(String, u64, u64, u64, u64)> {
+        let each = times.ran().into_iter();
+        each.map(|ran| {
+            (
+                ran.comm,
+                ran.user_ns,
+                ran.kernel_ns,
+                ran.forked_user_ns,
+                ran.shrank_pages,
+            )
+        })
+        .collect()
+    }
+
+    #[test]
+    fn what_a_process_did_before_is_not_counted() {
+        let mut times = Times::default();
+        times.see(1, told("a", 10, 40), told("a", 10, 40));
+        times.see(1, Process::default(), told("a", 16, 40));
+        times.see(2, Process::default(), told("a", 2, 0));
+        assert_eq!(ran(&times), [("a".to_owned(), 8, 4, 0, 6)]);
+        assert_eq!(times.ns(), 12);
+    }
+
+    #[test]
+    fn what_a_grandchild_did_is_not_counted_again_in_the_account_of_who_waited_for_its_parent() {
+        // A shell runs a tool that runs a program and ends as soon as it has waited for it.
+        let name: Arc<str> = "sh".into();
+        let all = [(1, 1, 0), (2, 2, 0), (3, 500, 0)];
+        for forgotten in [false, true] {
+            let mut times = Times::default();
+            times.started(1);
+            times.change(&forked(2, 1), &name, false);
+            times.change(&forked(3, 2), &name, false);
+            for (pid, own, children) in all {
+                times.see(pid, Process::default(), told("sh", own, children));
+            }
+            times.change(&exited(3), &name, false);
+            if forgotten {
+                times.forget([3].into());
+            }
+            times.change(&exited(2), &name, false);
+            times.see(1, Process::default(), told("sh", 1, 502));
+            assert_eq!(times.ns(), 754, "{forgotten}");
+            times.forget([2].into());
+            assert_eq!(times.ns(), 754, "{forgotten}");
+        }
+    }
+
+    #[test]
+    fn processes_that_nobody_looked_at_have_what_their_parent_waited_for() {
+        let (server, tool): (Arc<str>, Arc<str>) = ("server".into(), "tool".into());
+        let mut times = Times::default();
+        times.see(1, told("server", 100, 50), told("server", 100, 50));
+        for pid in 2..5 {
+            times.change(&forked(pid, 1), &server, false);
+        }
+        times.change(&loaded(4, &tool), &tool, false);
+        // One of them lives long enough to be looked at.
+        times.see(2, Process::default(), told("server", 30, 0));
+        for (pid, name) in [(2, &server), (3, &server), (4, &tool)] {
+            times.change(&exited(pid), name, false);
+        }
+        // It has used 30 until the look; the other two, together, 100.
+        times.see(1, Process::default(), told("server", 100, 180));
+        let faults = times.ran().into_iter().map(|ran| ran.faults);
+        assert_eq!(faults.collect::<Vec<_>>(), [240, 150]);
+        assert_eq!(
+            ran(&times),
+            [
+                ("server".to_owned(), 30 + 50, 15 + 25, 80, 0),
+                ("tool".to_owned(), 50, 25, 0, 0)
+            ]
+        );
+    }
+
+    #[test]
+    fn a_process_that_is_known_to_be_over_is_not_looked_for() {
+        let name: Arc<str> = "server".into();
+        for over in [false, true] {
+            let mut times = Times::default();
+            times.started(1);
+            let looked = RefCell::new(Vec::new());
+            let look = |times: &mut Times, waited_for| {
+                times.look_by(MOST, |pid| {
+                    looked.borrow_mut().push(pid);
+                    (pid == 1).then(|| told("server", 100, waited_for))
+                });
+                looked.take()
+            };
+            for pid in 2..5 {
+                times.change(&forked(pid, 1), &name, false);
+            }
+            times.see(2, Process::default(), told("server", 30, 0));
+            for pid in 2..5 {
+                times.change(&exited(pid), &name, over);
+            }
+            let expected: &[u32] = if over { &[1] } else { &[1, 2, 3, 4] };
+            assert_eq!(look(&mut times, 90), expected);
+            // The second's number is another's by now.
+            times.change(&forked(2, 1), &name, false);
+            look(&mut times, 90);
+            look(&mut times, 90);
+            assert!(times.gone.is_empty() && times.over.is_empty());
+            assert_eq!(ran(&times), [("server".to_owned(), 190, 95, 90, 0)]);
+        }
+    }
+
+    #[test]
+    fn what_was_forked_and_still_runs_is_no_process_for_each_request() {
+        let name: Arc<str> = "server".into();
+        let mut times = Times::default();
+        times.change(&forked(2, 1), &name, false);
+        times.see(2, Process::default(), told("server", 30, 0));
+        assert_eq!(times.ran()[0].forked_user_ns, 0);
+        times.change(&exited(2), &name, false);
+        assert_eq!(times.ran()[0].forked_user_ns, 30);
+    }
+
+    #[test]
+    fn those_that_have_ended_are_not_looked_at_in_place_of_those_that_run() {
+        let name: Arc<str> = "server".into();
+        let mut times = Times::default();
+        let last = 3 * MOST as u32;
+        for pid in 2..=last {
+            times.change(&forked(pid, 1), &name, false);
+        }
+        for pid in 2..last {
+            times.change(&exited(pid), &name, false);
+        }
+        times.look_by(MOST, |pid| (pid == last).then(|| told("server", 1, 0)));
+        assert!(times.seen.contains_key(&last));
+        assert_eq!(times.running, BTreeSet::from([last]));
+    }
+
+    #[test]
+    fn of_many_processes_each_has_its_turn_and_in_the_end_all_are_looked_at() {
+        let mut times = Times::default();
+        let last = 3 * MOST as u32;
+        (1..=last).for_each(|pid| times.started(pid));
+        for look in 1..=3 {
+            times.look_by(MOST, |_| Some(told("server", 1, 0)));
+            assert_eq!(times.seen.len(), look * MOST);
+        }
+        times.look_by(usize::MAX, |_| Some(told("server", 2, 0)));
+        assert_eq!(ran(&times)[0].1, 2 * u64::from(last));
+    }
+
+    #[test]
+    fn what_is_known_of_processes_that_are_gone_takes_no_more_room_however_many_there_were() {
+        let (shell, compiler): (Arc<str>, Arc<str>) = ("sh".into(), "cc1".into());
+        let mut times = Times::default();
+        times.see(1, told("make", 0, 0), told("make", 0, 0));
+        times.running.insert(1);
+        let mut waited = 0;
+        for build in 0..100 {
+            // A shell that is looked at, and of its compilers one that is, and one that is not.
+            let (parent, seen, unseen) = (10 + 3 * build, 11 + 3 * build, 12 + 3 * build);
+            times.change(&forked(parent, 1), &shell, false);
+            for child in [seen, unseen] {
+                times.change(&forked(child, parent), &compiler, false);
+            }
+            times.look_by(usize::MAX, |pid| match pid {
+                1 => Some(told("make", 0, waited)),
+                _ if pid == parent => Some(told("sh", 1, 0)),
+                _ if pid == seen => Some(told("cc1", 5, 0)),
+                _ => None,
+            });
+            for child in [seen, unseen] {
+                times.change(&exited(child), &compiler, false);
+            }
+            times.look_by(usize::MAX, |pid| match pid {
+                1 => Some(told("make", 0, waited)),
+                _ if pid == parent => Some(told("sh", 1, 5 + 7)),
+                _ => None,
+            });
+            times.change(&exited(parent), &shell, false);
+            waited += 1 + 5 + 7;
+            times.look_by(usize::MAX, |pid| {
+                (pid == 1).then(|| told("make", 0, waited))
+            });
+        }
+        times.look_by(usize::MAX, |pid| {
+            (pid == 1).then(|| told("make", 0, waited))
+        });
+        let user: Vec<(String, u64)> = times
+            .ran()
+            .into_iter()
+            .map(|ran| (ran.comm, ran.user_ns))
+            .collect();
+        assert_eq!(
+            user,
+            [("cc1", 1200), ("make", 0), ("sh", 100)].map(|(name, ns)| (name.to_owned(), ns))
+        );
+        assert!(times.unseen.is_empty() && times.forked.is_empty() && times.gone.is_empty());
+        assert_eq!((times.seen.len(), times.explained.len()), (1, 1));
+    }
+
+    #[test]
+    fn what_no_look_has_seen_of_a_command_that_ended_is_shared_among_those_that_were_seen() {
+        let whole = told("", 0, 400).children;
+        let mut times = Times::default();
+        times.whole(whole, "make");
+        assert_eq!(ran(&times), [("make".to_owned(), 400, 200, 0, 0)]);
+        times.see(1, Process::default(), told("sh", 10, 0));
+        times.see(2, Process::default(), told("cc1", 30, 0));
+        let used = |name: &str| {
+            let of = times.ran().into_iter().find(|ran| ran.comm == name);
+            of.map(|ran| (ran.user_ns, ran.kernel_ns)).unwrap()
+        };
+        assert_eq!((used("sh"), used("cc1")), ((100, 50), (300, 150)));
+        assert_eq!(times.ns(), whole.ns());
+        // Those that nobody waited for are not in the whole.
+        times.see(3, Process::default(), told("daemon", 900, 0));
+        assert_eq!(times.ns(), 940 + 470);
+    }
+}

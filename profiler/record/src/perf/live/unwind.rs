@@ -1,0 +1,295 @@
+//! The program's part of a stack, where its code was compiled without frame pointers.
+//!
+//! The kernel copies the registers and the topmost bytes of the stack; the unwind tables of the files that are mapped
+//! (`.eh_frame`) say how each function's frame is laid out. A system call does not change the program's stack: what one
+//! event of a call has brought serves the others, which carry registers alone.
+//!
+//! Not guaranteed: frames deeper than what was copied; those of code whose tables are missing or wrong, where frame
+//! pointers are followed instead. Tables are data of others: whatever they say, this ends.
+
+use std::collections::HashMap;
+use std::fs::File;
+use std::ops::Range;
+use std::sync::Arc;
+
+use framehop::{
+    CacheNative, ExplicitModuleSectionInfo, MayAllocateDuringUnwind, Module, UnwindRegsNative,
+    Unwinder as _, UnwinderNative,
+};
+use object::read::ReadCache;
+use object::{Object, ObjectSection, ObjectSegment};
+use rustc_hash::FxHashMap;
+
+use super::processes::{Forgotten, Mapping, Processes};
+use crate::perf::symbols;
+
+/// So many bytes of a stack are copied.
+pub(super) const COPIED: u32 = 4096;
+
+/// At most so many frames are followed.
+const DEEPEST: usize = 128;
+
+/// Larger tables are not read.
+const MOST_TABLE: u64 = 256 << 20;
+
+/// The registers that are copied, in the kernel's numbers, and how their values make the unwinder's: they come in the
+/// order of their numbers.
+#[cfg(target_arch = "x86_64")]
+mod registers {
+    /// `rbp`, `rsp`, `rip`.
+    pub const MASK: u64 = 0b1_1100_0000;
+
+    pub fn of(values: &[u64]) -> Option<(u64, u64, framehop::UnwindRegsNative)> {
+        let &[bp, sp, ip] = values else {
+            return None;
+        };
+        Some((ip, sp, framehop::UnwindRegsNative::new(ip, sp, bp)))
+    }
+}
+
+#[cfg(target_arch = "aarch64")]
+mod registers {
+    /// `x29`, `lr`, `sp`, `pc`.
+    pub const MASK: u64 = 0b1111 << 29;
+
+    pub fn of(values: &[u64]) -> Option<(u64, u64, framehop::UnwindRegsNative)> {
+        let &[fp, lr, sp, pc] = values else {
+            return None;
+        };
+        Some((pc, sp, framehop::UnwindRegsNative::new(lr, sp, fp)))
+    }
+}
+
+pub(super) use registers::MASK;
+
+type Tables = Arc<[u8]>;
+
+/// What a file says of its frames.
+struct Unwinding {
+    /// Parts that are loaded: their places in the file, and their addresses.
+    segments: Vec<(Range<u64>, u64)>,
+    index: Option<(Range<u64>, Tables)>,
+    frames: (Range<u64>, Tables),
+}
+
+/// A thread's stack as it was copied last.
+#[derive(Default)]
+struct Copied {
+    ip: u64,
+    sp: u64,
+    generation: u64,
+    stack: Vec<u8>,
+    frames: Vec<(u64, bool)>,
+}
+
+/// Follows stacks.
+#[derive(Default)]
+pub(super) struct Unwinder {
+    files: HashMap<Arc<str>, Option<Unwinding>>,
+    processes: FxHashMap<u32, (u64, UnwinderNative<Tables, MayAllocateDuringUnwind>)>,
+    cache: CacheNative<MayAllocateDuringUnwind>,
+    last: FxHashMap<u32, Copied>,
+}
+
+impl Unwinder {
+    /// The frames of a program's stack, innermost first: addresses, and whether each is one to return to. `None` if
+    /// nothing better is known than what the kernel found by frame pointers.
+    pub(super) fn frames(
+        &mut self,
+        pid: u32,
+        tid: u32,
+        values: &[u64],
+        stack: Option<&[u8]>,
+        processes: &Processes,
+    ) -> Option<&[(u64, bool)]> {
+        let (ip, sp, registers) = registers::of(values)?;
+        let generation = processes.generation(pid);
+        if let Some(stack) = stack.filter(|stack| !stack.is_empty()) {
+            // A loop comes to the same place with the same stack again and again.
+            let same = self.last.get(&tid).is_some_and(|last| {
+                (last.ip, last.sp, last.generation) == (ip, sp, generation) && last.stack == stack
+            });
+            if !same {
+                let frames = self.follow(pid, ip, sp, registers, stack, processes);
+                let last = self.last.entry(tid).or_default();
+                (last.ip, last.sp, last.generation, last.frames) = (ip, sp, generation, frames);
+                last.stack.clear();
+                last.stack.extend_from_slice(stack);
+            }
+        }
+        let last = self.last.get(&tid)?;
+        // Alone, the place itself is no better than the frame pointers' stack.
+        let same = (last.ip, last.sp) == (ip, sp) && last.frames.len() > 1;
+        same.then_some(&last.frames[..])
+    }
+
+    /// Forgets a thread or a process, of which no record comes any more.
+    pub(super) fn forget(&mut self, forgotten: &Forgotten) {
+        match forgotten {
+            Forgotten::Thread(tid) => _ = self.last.remove(tid),
+            Forgotten::Process(pid) => _ = self.processes.remove(pid),
+        }
+    }
+
+    /// Follows a copied stack.
+    fn follow(
+        &mut self,
+        pid: u32,
+        ip: u64,
+        sp: u64,
+        registers: UnwindRegsNative,
+        stack: &[u8],
+        processes: &Processes,
+    ) -> Vec<(u64, bool)> {
+        let generation = processes.generation(pid);
+        if self
+            .processes
+            .get(&pid)
+            .is_none_or(|(known, _)| *known != generation)
+        {
+            let unwinder = self.unwinder(pid, processes);
+            self.processes.insert(pid, (generation, unwinder));
+        }
+        let unwinder = &self.processes[&pid].1;
+        let mut read = |address: u64| {
+            let at = usize::try_from(address.checked_sub(sp).ok_or(())?).map_err(|_| ())?;
+            let word = stack.get(at..at.checked_add(8).ok_or(())?).ok_or(())?;
+            Ok(u64::from_ne_bytes(word.try_into().map_err(|_| ())?))
+        };
+        let mut frames = Vec::new();
+        let mut steps = unwinder.iter_frames(ip, registers, &mut self.cache, &mut read);
+        while frames.len() < DEEPEST
+            && let Ok(Some(frame)) = steps.next()
+        {
+            frames.push((frame.address(), frame.is_return_address()));
+        }
+        frames
+    }
+
+    /// What is known of all files that a process has mapped.
+    fn unwinder(
+        &mut self,
+        pid: u32,
+        processes: &Processes,
+    ) -> UnwinderNative<Tables, MayAllocateDuringUnwind> {
+        let mut unwinder = UnwinderNative::new();
+        for (start, mapping) in processes.mappings(pid) {
+            if !symbols::is_file(&mapping.module) {
+                continue;
+            }
+            let path = &mapping.module;
+            if !self.files.contains_key(path) {
+                self.files.insert(path.clone(), read(path, pid));
+            }
+            if let Some(file) = &self.files[path]
+                && let Some(module) = file.module(start, mapping)
+            {
+                unwinder.add_module(module);
+            }
+        }
+        unwinder
+    }
+}
+
+impl Unwinding {
+    /// The file as it is mapped.
+    fn module(&self, start: u64, mapping: &Mapping) -> Option<Module<Tables>> {
+        // A segment is mapped from the page in which it begins, where the one before it may end.
+        let largest_page = mapping.offset..mapping.offset.saturating_add(1 << 16);
+        let mut segments = self.segments.iter();
+        let begins = segments
+            .clone()
+            .find(|(part, _)| largest_page.contains(&part.start));
+        let found = begins.or_else(|| segments.find(|(part, _)| part.contains(&mapping.offset)));
+        let (part, address) = found?;
+        let mapped = address
+            .wrapping_add(mapping.offset)
+            .wrapping_sub(part.start);
+        let base = start.wrapping_sub(mapped);
+        let (index_range, index) = self.index.clone().unzip();
+        let sections = ExplicitModuleSectionInfo {
+            base_svma: 0,
+            eh_frame_svma: Some(self.frames.0.clone()),
+            eh_frame: Some(self.frames.1.clone()),
+            eh_frame_hdr_svma: index_range,
+            eh_frame_hdr: index,
+            ..ExplicitModuleSectionInfo::default()
+        };
+        Some(Module::new(
+            mapping.module.to_string(),
+            start..mapping.end,
+            base,
+            sections,
+        ))
+    }
+}
+
+/// Reads a file's tables, `None` if it has none that can be read.
+fn read(path: &str, pid: u32) -> Option<Unwinding> {
+    let file = File::open(symbols::seen(path, pid)).ok()?;
+    file.metadata()
+        .is_ok_and(|data| data.is_file())
+        .then_some(())?;
+    let cache = ReadCache::new(file);
+    let file = object::File::parse(&cache).ok()?;
+    let segments = file.segments().map(|segment| {
+        let (offset, bytes) = segment.file_range();
+        (offset..offset.saturating_add(bytes), segment.address())
+    });
+    let segments = segments.collect();
+    let section = |name: &str| {
+        let section = file.section_by_name(name)?;
+        let range = section.address()..section.address().checked_add(section.size())?;
+        (section.size() <= MOST_TABLE).then_some(())?;
+        Some((range, Tables::from(section.data().ok()?)))
+    };
+    Some(Unwinding {
+        segments,
+        index: section(".eh_frame_hdr"),
+        frames: section(".eh_frame")?,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::perf::sample::{Host, Names};
+
+    /// This program's own tables, damaged, over any stack: it ends, and does not panic.
+    fn damaged(changes: &[(prop::sample::Index, u8)], stack: &[u8], at: u64, bp: u64) {
+        let own = std::env::current_exe().unwrap();
+        let path: Arc<str> = own.to_str().unwrap().into();
+        let (processes, _) = Processes::running(None, &mut Names::default(), &mut Host::default());
+        let pid = std::process::id();
+        let mut unwinding = read(&path, pid).unwrap();
+        let mut tables = unwinding.frames.1.to_vec();
+        for (index, byte) in changes {
+            let index = index.index(tables.len());
+            tables[index] = *byte;
+        }
+        unwinding.frames.1 = tables.into();
+        let mut unwinder = Unwinder::default();
+        unwinder.files.insert(path, Some(unwinding));
+        let ip = damaged as *const () as u64 + at;
+        #[cfg(target_arch = "x86_64")]
+        let values = [bp, 0x1000, ip];
+        #[cfg(target_arch = "aarch64")]
+        let values = [bp, ip, 0x1000, ip];
+        unwinder.frames(pid, pid, &values, Some(stack), &processes);
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(64))]
+        #[test]
+        fn no_table_and_no_stack_makes_it_panic(
+            changes in prop::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 0..200),
+            stack in prop::collection::vec(any::<u8>(), 0..512),
+            at in 0u64..10_000,
+            bp in 0u64..0x1400,
+        ) {
+            damaged(&changes, &stack, at, bp);
+        }
+    }
+}

@@ -1,0 +1,141 @@
+//! Where the kernel describes its tracepoints.
+
+use std::io;
+use std::path::{Path, PathBuf};
+
+use crate::perf::format::Format;
+use crate::perf::sample::Names;
+
+/// Where tracefs is mounted, as a rule.
+const PLACES: [&str; 2] = ["/sys/kernel/tracing", "/sys/kernel/debug/tracing"];
+
+/// The tracepoints of the running kernel.
+#[derive(Clone, Debug)]
+pub struct Tracefs {
+    root: PathBuf,
+    /// A mount of our own to which no other path leads. It ends with this.
+    #[cfg(target_os = "linux")]
+    _mount: Option<std::sync::Arc<std::os::fd::OwnedFd>>,
+}
+
+impl Tracefs {
+    /// Finds it where it is mounted, or mounts it for this process alone.
+    ///
+    /// # Errors
+    ///
+    /// A sentence that says what is missing and what would help.
+    pub fn find() -> Result<Self, String> {
+        let mut refused = None;
+        for place in PLACES {
+            match std::fs::read_dir(Path::new(place).join("events")) {
+                Ok(_) => return Ok(Self::at(place.into())),
+                Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
+                    refused = refused.or(Some(place))
+                }
+                Err(_) => {}
+            }
+        }
+        Err(match refused {
+            Some(place) => format!("{place} cannot be read without being root"),
+            None => match Self::mount() {
+                Ok(mounted) => return Ok(mounted),
+                Err(error) => format!(
+                    "tracefs is not mounted, and cannot be ({error}); root can: mount -t tracefs nodev /sys/kernel/tracing"
+                ),
+            },
+        })
+    }
+
+    fn at(root: PathBuf) -> Self {
+        Self {
+            root,
+            #[cfg(target_os = "linux")]
+            _mount: None,
+        }
+    }
+
+    /// Mounts it where no path leads.
+    ///
+    /// # Errors
+    ///
+    /// The kernel refuses: it takes CAP_SYS_ADMIN.
+    #[cfg(target_os = "linux")]
+    pub fn mount() -> io::Result<Self> {
+        use std::os::fd::AsRawFd;
+
+        use rustix::mount::{FsMountFlags, FsOpenFlags, MountAttrFlags};
+        let context = rustix::mount::fsopen("tracefs", FsOpenFlags::FSOPEN_CLOEXEC)?;
+        rustix::mount::fsconfig_create(&context)?;
+        let (flags, attributes) = (FsMountFlags::FSMOUNT_CLOEXEC, MountAttrFlags::empty());
+        let mount = rustix::mount::fsmount(context, flags, attributes)?;
+        Ok(Self {
+            root: format!("/proc/self/fd/{}", mount.as_raw_fd()).into(),
+            _mount: Some(mount.into()),
+        })
+    }
+
+    /// Where no tracefs is there is none to mount.
+    #[cfg(not(target_os = "linux"))]
+    fn mount() -> io::Result<Self> {
+        Err(io::ErrorKind::Unsupported.into())
+    }
+
+    /// Reads a file by its path below the root.
+    ///
+    /// # Errors
+    ///
+    /// It cannot be read.
+    pub fn read(&self, path: &str) -> io::Result<String> {
+        std::fs::read_to_string(self.root.join(path))
+    }
+
+    /// The layout of a tracepoint; `None` if this kernel has none of this name, or describes it in a way that is not
+    /// understood.
+    ///
+    /// # Errors
+    ///
+    /// Its description is there and cannot be read.
+    pub fn format(&self, event: &str, names: &mut Names) -> io::Result<Option<Format>> {
+        let Some((group, name)) = event.split_once(':') else {
+            return Ok(None);
+        };
+        match self.read(&format!("events/{group}/{name}/format")) {
+            Ok(text) => Ok(Format::parse(&text, names)),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// The names of a group's tracepoints, sorted; none if there is no such group.
+    pub fn group(&self, group: &str) -> Vec<String> {
+        let Ok(entries) = std::fs::read_dir(self.root.join("events").join(group)) else {
+            return Vec::new();
+        };
+        let entries = entries.flatten().filter(|entry| entry.path().is_dir());
+        let names = entries.filter_map(|entry| entry.file_name().into_string().ok());
+        let mut names: Vec<String> = names.map(|name| format!("{group}:{name}")).collect();
+        names.sort();
+        names
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Where it is mounted nowhere, a mount of our own is as good; without the right, there is none.
+    #[cfg(target_os = "linux")]
+    #[test]
+    fn a_mount_that_no_path_leads_to_has_the_same_events() {
+        let mounted = match Tracefs::mount() {
+            Ok(mounted) => mounted,
+            Err(error) => {
+                assert_eq!(error.kind(), io::ErrorKind::PermissionDenied);
+                return eprintln!("NOT RUN: {error}");
+            }
+        };
+        let format = mounted.format("sched:sched_switch", &mut Names::default());
+        assert!(format.unwrap().is_some());
+        assert!(!mounted.group("sched").is_empty());
+    }
+}

@@ -1,0 +1,470 @@
+//! Real recordings of a program that does a known number of calls, held against what is known.
+//!
+//! They need root (or CAP_PERFMON and a readable tracefs), and say so where they cannot run.
+#![cfg(target_os = "linux")]
+
+use std::collections::HashMap;
+use std::os::unix::process::CommandExt;
+use std::path::PathBuf;
+use std::process::{Child, Command};
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
+
+use quell_record::perf::file::{Recording, Writer};
+use quell_record::perf::live::{
+    Counted, Filter, Options, Recorder, Refused, Scope, Stack, Stretches, Summary, Wanted,
+};
+use quell_record::perf::{Host, Item, Sample, Source, Statistics, When, Why};
+
+const CALLS: usize = 5_000;
+
+/// The program. `cargo test` builds it beside this test, unless it was told to build this test alone.
+fn churn() -> PathBuf {
+    let test = std::env::current_exe().unwrap();
+    let program = test.ancestors().nth(2).unwrap().join("examples/churn");
+    assert!(
+        program.exists(),
+        "first: cargo build -p quell-record --example churn"
+    );
+    program
+}
+
+fn wanted(names: &[(&str, bool, Stack)]) -> Vec<Wanted> {
+    let wanted = names.iter().map(|&(event, everywhere, stack)| Wanted {
+        event: event.to_owned(),
+        everywhere,
+        stack,
+        counted: Counted::Yes,
+        filter: None,
+        stretches: Stretches::Windows,
+        every: 1,
+    });
+    wanted.collect()
+}
+
+/// What a recording of the program has.
+struct Recorded {
+    summary: Summary,
+    samples: Vec<Sample>,
+    before: Statistics,
+    after: Statistics,
+    items: Vec<Item>,
+}
+
+/// A shell that has started the program and waits for it; both end with this.
+struct Shell(Child);
+
+impl Shell {
+    fn start(calls: usize) -> Self {
+        let mut shell = Command::new("sh");
+        shell.args(["-c", "\"$0\" \"$1\"; exit"]).arg(churn());
+        Self(
+            shell
+                .arg(calls.to_string())
+                .process_group(0)
+                .spawn()
+                .unwrap(),
+        )
+    }
+}
+
+impl Drop for Shell {
+    fn drop(&mut self) {
+        let group = rustix::process::Pid::from_child(&self.0);
+        rustix::process::kill_process_group(group, rustix::process::Signal::KILL).unwrap();
+        self.0.wait().unwrap();
+    }
+}
+
+#[test]
+fn a_process_is_recorded_with_the_children_that_it_has_already() {
+    let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
+    let shell = Shell::start(usize::MAX);
+    std::thread::sleep(Duration::from_millis(200));
+    let options = Options {
+        wanted: wanted(&[("tlb:tlb_flush", false, Stack::Absent)]),
+        overhead: f64::INFINITY,
+        ..Options::default()
+    };
+    let recorder = match Recorder::open(options, Scope::Processes(vec![shell.0.id()])) {
+        Ok(recorder) => recorder,
+        Err(refused @ (Refused::Missing(_) | Refused::Event { .. })) => {
+            return eprintln!("NOT RUN: {refused}");
+        }
+        Err(error) => panic!("{error}"),
+    };
+    let said = recorder.host().scope.clone();
+    assert!(
+        said.starts_with("process ") && said.contains("had started: churn "),
+        "{said}"
+    );
+    let file = tempfile::NamedTempFile::new().unwrap();
+    let writer = Writer::new(file.reopen().unwrap()).unwrap();
+    let (summary, _) = recorder
+        .run(writer, |progress| progress.kept > 100)
+        .unwrap();
+    let mut recording = Recording::open(file.path()).unwrap();
+    let mut of_child = 0;
+    while let Some(item) = recording.next().unwrap() {
+        of_child += usize::from(matches!(item, Item::Sample(sample) if &*sample.comm == "churn"));
+    }
+    assert!(of_child > 50, "{of_child} of {}", summary.kept);
+}
+
+/// One recording at a time: as one starts or stops, the kernel takes all events of a CPU out of their list and puts them back, and
+/// what happens on that CPU just then may pass another recording by, neither recorded nor counted.
+static ALONE: Mutex<()> = Mutex::new(());
+
+/// Records it; `None` where that is not possible.
+fn record(calls: usize, overhead: f64, wanted: Vec<Wanted>) -> Option<Recorded> {
+    let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut command = Command::new(churn());
+    command.arg(calls.to_string());
+    let options = Options {
+        wanted,
+        overhead,
+        outlives: false,
+        buffer: None,
+    };
+    let recorder = match Recorder::open(options, Scope::Command(command)) {
+        Ok(recorder) => recorder,
+        Err(refused @ (Refused::Missing(_) | Refused::Event { .. })) => {
+            eprintln!("NOT RUN: {refused}");
+            return None;
+        }
+        Err(error) => panic!("{error}"),
+    };
+    let file = tempfile::NamedTempFile::new().unwrap();
+    let writer = Writer::new(file.reopen().unwrap()).unwrap();
+    let (summary, _) = recorder.run(writer, |_| false).unwrap();
+    eprintln!("{summary}");
+    assert!(summary.exit.unwrap().success());
+    let mut recording = Recording::open(file.path()).unwrap();
+    assert!(recording.closed());
+    let (mut samples, mut items) = (Vec::new(), Vec::new());
+    let (mut before, mut after) = (None, None);
+    while let Some(item) = recording.next().unwrap() {
+        match item {
+            Item::Sample(sample) => samples.push(sample),
+            Item::Statistics(read) if read.when == When::Before => before = Some(read),
+            Item::Statistics(read) => after = Some(read),
+            Item::Window(window) => {
+                let last = samples.last().map_or(0, |sample: &Sample| sample.time_ns);
+                assert!(
+                    last <= window.end_ns,
+                    "{last} is told before {window:?} ends"
+                );
+                items.push(Item::Window(window));
+            }
+            item => items.push(item),
+        }
+    }
+    assert!(
+        samples.is_sorted_by_key(|sample| sample.time_ns),
+        "the buffers of the CPUs are merged by time"
+    );
+    let (before, after) = (before.unwrap(), after.unwrap());
+    Some(Recorded {
+        summary,
+        samples,
+        before,
+        after,
+        items,
+    })
+}
+
+impl Recorded {
+    fn of(&self, event: &str) -> impl Iterator<Item = &Sample> {
+        self.samples
+            .iter()
+            .filter(move |sample| &*sample.event == event)
+    }
+
+    fn host(&self) -> &Host {
+        let mut hosts = self.items.iter().filter_map(|item| match item {
+            Item::Host(host) => Some(host),
+            _ => None,
+        });
+        hosts.next().unwrap()
+    }
+
+    fn exact(&self, event: &str) -> u64 {
+        self.summary
+            .counts
+            .iter()
+            .find(|count| count.event == event)
+            .unwrap()
+            .exact
+    }
+}
+
+#[test]
+fn every_call_of_a_program_is_recorded_and_its_interrupts_are_those_that_the_kernel_counts() {
+    let madvise = "syscalls:sys_enter_madvise";
+    let flush = "tlb:tlb_flush";
+    let function = "csd:csd_function_entry";
+    let events = [
+        (madvise, false, Stack::Unwound),
+        (flush, true, Stack::Unwound),
+        (function, true, Stack::Absent),
+    ];
+    let Some(recorded) = record(CALLS, f64::INFINITY, wanted(&events)) else {
+        return;
+    };
+    // The stack of a thread that ends is given back, too, but it is larger.
+    let own = |sample: &&Sample| {
+        (sample.number("behavior"), sample.number("len_in")) == (Some(4), Some(4096))
+    };
+    let calls = recorded.of(madvise).filter(own);
+    let calls: Vec<&Sample> = calls.collect();
+    let lost = recorded.summary.lost as usize;
+    assert!(
+        calls.len() <= CALLS && calls.len() + lost >= CALLS,
+        "{} and {lost} lost",
+        calls.len()
+    );
+    assert!(recorded.exact(madvise) >= CALLS as u64);
+    assert!(
+        calls.iter().all(|sample| &*sample.comm == "churn"),
+        "{:?}",
+        calls[0]
+    );
+
+    // The program's function is on the stack, by name.
+    let named = calls.iter().filter(|sample| {
+        let mut frames = sample.stack.iter();
+        frames.any(|frame| {
+            frame
+                .symbol
+                .as_deref()
+                .is_some_and(|name| name.contains("give_back"))
+        })
+    });
+    let named = named.count();
+    assert!(
+        named * 20 >= calls.len() * 19,
+        "{named} of {} calls have their function: {:?}",
+        calls.len(),
+        calls[0].stack
+    );
+
+    // What ran on targets to flush is what the kernel counts as shootdowns: each in one line of `/proc/interrupts`.
+    // An initiator's own part has no work that was queued. Older kernels do not tell.
+    let targets = recorded.of(function).filter(|sample| {
+        let name = sample.field("func").and_then(|name| name.text());
+        name == Some("flush_tlb_func") && sample.number("csd") != Some(0)
+    });
+    let targets = targets.count() as u64;
+    let row = |read: &Statistics| read.interrupt("TLB");
+    let known = !recorded
+        .host()
+        .missing
+        .iter()
+        .any(|event| event == function);
+    if let (true, Some(before), Some(after)) = (known, row(&recorded.before), row(&recorded.after))
+    {
+        let counted = after - before;
+        eprintln!("{targets} flushes ran on targets, {counted} shootdowns in /proc/interrupts");
+        let apart = counted.abs_diff(targets);
+        assert!(
+            apart * 20 <= counted + 200 + 20 * recorded.summary.lost,
+            "{counted} against {targets}"
+        );
+    }
+
+    // Time does not run backwards.
+    let backwards = recorded
+        .samples
+        .windows(2)
+        .filter(|pair| pair[1].time_ns < pair[0].time_ns);
+    let backwards = backwards.count();
+    assert!(
+        backwards * 100 <= recorded.samples.len(),
+        "{backwards} samples out of order"
+    );
+}
+
+#[test]
+fn calls_without_stacks_are_told_from_the_tracepoint_that_all_calls_share() {
+    let calls = 1000;
+    let names = ["syscalls:sys_enter_madvise", "syscalls:sys_exit_madvise"];
+    let mut events = wanted(&names.map(|name| (name, false, Stack::Absent)));
+    for event in &mut events {
+        event.counted = Counted::No;
+    }
+    let Some(recorded) = record(calls, f64::INFINITY, events) else {
+        return;
+    };
+    let lost = recorded.summary.lost as usize;
+    let own = recorded
+        .of(names[0])
+        .filter(|call| (call.number("behavior"), call.number("len_in")) == (Some(4), Some(4096)));
+    let own = own.count();
+    assert!(own <= calls && own + lost >= calls, "{own} and {lost} lost");
+    let ended = recorded.of(names[1]);
+    let ended = ended.filter(|end| end.number("ret") == Some(0)).count();
+    assert!(ended + lost >= calls, "{ended} and {lost} lost");
+    for sample in &recorded.samples {
+        assert!(names.contains(&&*sample.event), "{sample:?}");
+    }
+}
+
+#[test]
+fn what_fits_into_the_smallest_buffer_is_not_lost_however_late_it_is_read() {
+    // With their stacks of four kilobytes these take half of the 512 KB that everybody may have.
+    let calls = 60;
+    let madvise = "syscalls:sys_enter_madvise";
+    let events = [(madvise, false, Stack::Unwound)];
+    let Some(recorded) = record(calls, f64::INFINITY, wanted(&events)) else {
+        return;
+    };
+    // Another program's call may be counted and not recorded: recording stops on its CPU at that moment.
+    let has_no_room = |item: &&Item| matches!(item, Item::Lost(lost) if lost.why == Why::Full);
+    assert_eq!(recorded.items.iter().find(has_no_room), None);
+    let whole = recorded
+        .of(madvise)
+        .filter(|call| call.number("len_in") == Some(4096));
+    assert_eq!(whole.count(), calls);
+}
+
+#[test]
+fn with_a_small_budget_windows_are_recorded_and_everything_is_counted() {
+    let (enter, exit) = ("syscalls:sys_enter_madvise", "syscalls:sys_exit_madvise");
+    let events = [(enter, false, Stack::Whole), (exit, false, Stack::Absent)];
+    let calls = 12 * CALLS;
+    // To count them takes 1 % of the program's time, to record them 40 %.
+    let Some(recorded) = record(calls, 0.05, wanted(&events)) else {
+        return;
+    };
+    assert!(recorded.exact(enter) >= calls as u64);
+    let entered: Vec<&Sample> = recorded.of(enter).collect();
+    assert!(entered.len() < calls, "everything was recorded");
+    let windows: Vec<_> = recorded
+        .items
+        .iter()
+        .filter_map(|item| match item {
+            Item::Window(window) => Some(*window),
+            _ => None,
+        })
+        .collect();
+    assert!(!windows.is_empty());
+    for sample in &entered {
+        // A window is said to begin just before it does, and to end just after.
+        let inside = windows
+            .iter()
+            .any(|w| (w.start_ns..=w.end_ns).contains(&sample.time_ns));
+        assert!(inside, "{} is in none of {windows:?}", sample.time_ns);
+    }
+    // What is recorded is whole: each call has its end, but for those at the edges of windows.
+    let mut open = HashMap::new();
+    let mut ended = 0;
+    for sample in &recorded.samples {
+        match &*sample.event == enter {
+            true => _ = open.insert(sample.tid, sample.time_ns),
+            false => ended += usize::from(open.remove(&sample.tid).is_some()),
+        }
+    }
+    assert!(
+        entered.len() - ended <= 2 * windows.len(),
+        "{} entered, {ended} ended",
+        entered.len()
+    );
+}
+
+#[test]
+fn what_happened_while_prices_were_measured_is_not_in_the_recording() {
+    // The interrupt that starts recording on a CPU ends after that, where it is recorded.
+    let events = [
+        ("csd:csd_function_exit", true, Stack::Absent),
+        ("irq_vectors:call_function_single_exit", true, Stack::Absent),
+    ];
+    let Some(recorded) = record(60, f64::INFINITY, wanted(&events)) else {
+        return;
+    };
+    let begun = recorded.before.time_ns;
+    for sample in &recorded.samples {
+        assert!(sample.time_ns >= begun, "{} before {begun}", sample.time_ns);
+    }
+}
+
+#[test]
+fn where_the_kernel_refuses_a_filter_everything_is_recorded_or_nothing_and_it_is_said() {
+    let enter = "syscalls:sys_enter_madvise";
+    let filtered = |or_all| {
+        let mut wanted = wanted(&[(enter, false, Stack::Absent)]);
+        wanted[0].filter = Some(Filter {
+            text: "no_such_field == 1".to_owned(),
+            or_all,
+        });
+        wanted
+    };
+    let mut all = filtered(true);
+    all.extend(filtered(false));
+    // The same again is said once; between windows, it is another thing.
+    all.extend(filtered(false));
+    all.extend(filtered(false));
+    all[3].stretches = Stretches::Between;
+    let Some(recorded) = record(60, f64::INFINITY, all) else {
+        return;
+    };
+    // Each call once: the other events have left them to the first.
+    let own = recorded
+        .of(enter)
+        .filter(|call| call.number("len_in") == Some(4096));
+    assert_eq!(own.count(), 60);
+    let notes = recorded.items.iter().filter_map(|item| match item {
+        Item::Note(note) if note.contains("no_such_field") => Some(note),
+        _ => None,
+    });
+    assert_eq!(notes.count(), 3);
+}
+
+#[test]
+fn what_is_missing_is_said() {
+    let none = Recorder::open(
+        Options {
+            wanted: wanted(&[("tlb:no_such_event", false, Stack::Absent)]),
+            ..Options::default()
+        },
+        Scope::Everything,
+    );
+    let Err(refused) = none else {
+        panic!("an event that no kernel has was opened");
+    };
+    eprintln!("{refused}");
+    assert!(!refused.to_string().contains('\n'));
+}
+
+#[test]
+fn of_an_event_of_which_every_eighth_is_recorded_all_are_counted_and_none_is_missing() {
+    let mut events = wanted(&[
+        ("sched:sched_switch", true, Stack::Absent),
+        ("tlb:tlb_flush", true, Stack::Absent),
+    ]);
+    for event in &mut events {
+        event.counted = Counted::No;
+    }
+    events[1].stretches = Stretches::Between;
+    events[1].every = 8;
+    // So little that the window closes at once.
+    let Some(recorded) = record(20 * CALLS, 1e-6, events) else {
+        return;
+    };
+    let name = "between:tlb_flush";
+    let seen = recorded.of(name).count() as u64;
+    let exact = recorded.exact(name);
+    let calls = 20 * CALLS as u64;
+    // Even what lies between windows ends some time, because so little is allowed.
+    assert!(exact > calls / 50, "{exact} of {calls} calls");
+    // The last few of each CPU may have no record yet.
+    let cpus = u64::from(recorded.host().cpus);
+    assert!(
+        seen * 8 <= exact && exact <= (seen + cpus) * 8,
+        "{seen} of {exact}"
+    );
+    assert!(
+        recorded.summary.lost < exact / 100,
+        "{:?}",
+        recorded.summary
+    );
+}
