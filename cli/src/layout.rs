@@ -8,7 +8,7 @@ use quell_adversary::mutants::Tested;
 use quell_adversary::{
     Budget, Case, Exploration, MachineKind, Mistake, Scenario, Session, explore,
 };
-use quell_boot::versus::report::{Report as Comparison, Row as Compared, Shown, Side, Spread};
+use quell_boot::versus::report::{Report as Comparison, Row as Compared, RowFilter, Side, Spread};
 use quell_clock::built_in;
 use quell_experiments::jobs::Results;
 use quell_experiments::numbers::Verdict;
@@ -18,7 +18,7 @@ use quell_experiments::trial::Trial;
 use quell_experiments::{guards, machines};
 use quell_host::predict::Line;
 use quell_threads::cost::{Cost, Row as CostRow};
-use quell_threads::vm::Performance;
+use quell_threads::vm::ProgramRun;
 use quell_workloads::Workload;
 use quell_zero::{Plan, Strategy};
 
@@ -116,7 +116,7 @@ fn one_run_and_many() {
         trace: 0,
     };
     run::count_table(&trial.run().unwrap()).assert_laid_out("counts");
-    let on_threads = Performance {
+    let on_threads = ProgramRun {
         workload,
         policy: Policy::ALL,
         cpus: 2,
@@ -196,7 +196,7 @@ fn the_comparison_with_linux() {
             missing: Vec::new(),
         });
     }
-    for shown in [Shown::Linux, Shown::LinuxOnQuell, Shown::Quell] {
+    for shown in [RowFilter::Linux, RowFilter::LinuxOnQuell, RowFilter::Quell] {
         versus::table(&report, shown).assert_laid_out("versus");
     }
 }

@@ -5,7 +5,7 @@ use std::process::ExitCode;
 
 use anyhow::{Context, Result};
 use clap::Args;
-use quell_experiments::results::{Results, Whole};
+use quell_experiments::results::{Header, Results};
 
 use crate::explore::kept;
 use crate::explore::output::Outcome;
@@ -61,7 +61,7 @@ pub fn run(args: &MergeArgs) -> Result<ExitCode> {
 }
 
 /// Says how much of the whole is there; whether all is.
-fn told<W: Whole>(merged: &Results<W>, place: &Destination) -> bool {
+fn told<W: Header>(merged: &Results<W>, place: &Destination) -> bool {
     let (known, missing, each) = (merged.known(), merged.missing(), W::EACH);
     match missing {
         0 => say!("results: {}, all {known} {each}s", place.shown()),

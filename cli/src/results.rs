@@ -12,7 +12,7 @@ use std::sync::{Mutex, PoisonError};
 use anyhow::{Context, Result};
 use quell_boot::files;
 use quell_experiments::machines;
-use quell_experiments::results::{Apart, Results, Whole, read_line};
+use quell_experiments::results::{Header, MergeError, Results, read_line};
 
 use crate::usage::usage;
 
@@ -57,7 +57,7 @@ impl Part {
     }
 
     /// The results in it; `None` if there is not even a whole first line.
-    fn read<W: Whole>(self) -> Result<Option<Results<W>>> {
+    fn read<W: Header>(self) -> Result<Option<Results<W>>> {
         Results::read(self.first.chain(self.rest)).map_err(|wrong| {
             usage(format_args!(
                 "{}:{}: {wrong}; name another file with --results",
@@ -120,7 +120,7 @@ fn taken(place: &Path) -> anyhow::Error {
     ))
 }
 
-impl<W: Whole> ResultsFile<W> {
+impl<W: Header> ResultsFile<W> {
     /// The results of a whole that a file has, with room for more.
     ///
     /// # Errors
@@ -177,12 +177,12 @@ impl<W: Whole> ResultsFile<W> {
             let shown = path.display();
             all.merge(read(Part::open(path)?)?)
                 .map_err(|apart| match apart {
-                    Apart::OtherWhole => usage(format_args!(
+                    MergeError::OtherWhole => usage(format_args!(
                         "{shown} is of {} of other {}s than {shown_first}",
                         W::WHAT,
                         W::EACH,
                     )),
-                    Apart::Differ(index) => anyhow::anyhow!(
+                    MergeError::Differ(index) => anyhow::anyhow!(
                         "{shown}: {} {index} came to something else than in another file",
                         W::EACH
                     ),
@@ -218,7 +218,7 @@ impl<W: Whole> ResultsFile<W> {
 /// Keeps what threads come to in a file, one at a time.
 pub struct Keeper<'f, W>(Mutex<(&'f mut ResultsFile<W>, Option<anyhow::Error>)>);
 
-impl<'f, W: Whole> Keeper<'f, W> {
+impl<'f, W: Header> Keeper<'f, W> {
     pub fn new(file: &'f mut ResultsFile<W>) -> Self {
         Keeper(Mutex::new((file, None)))
     }

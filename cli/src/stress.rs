@@ -9,7 +9,7 @@ use anyhow::Result;
 use clap::Args;
 use quell::{Counter, Policy};
 use quell_mutants::Mutant;
-use quell_threads::vm::{Performance, Report, RunError};
+use quell_threads::vm::{ProgramRun, Report, RunError};
 use serde::Serialize;
 
 use crate::mutants;
@@ -75,7 +75,7 @@ pub fn run(args: &StressArgs) -> Result<ExitCode> {
     {
         return Ok(code);
     }
-    let performance = Performance {
+    let performance = ProgramRun {
         workload,
         cpus: args.cpus.map_or(workload.cpus(), usize::from),
         policy: args.policy,
@@ -98,7 +98,7 @@ pub fn run(args: &StressArgs) -> Result<ExitCode> {
     })
 }
 
-fn json<'a>(performance: &'a Performance, report: &'a Report) -> Json<'a> {
+fn json<'a>(performance: &'a ProgramRun, report: &'a Report) -> Json<'a> {
     let workload = &performance.workload;
     let parameters = workload.parameters().iter();
     let counts = |engine| {
@@ -128,7 +128,7 @@ fn json<'a>(performance: &'a Performance, report: &'a Report) -> Json<'a> {
     }
 }
 
-fn print(performance: &Performance, report: &Report) {
+fn print(performance: &ProgramRun, report: &Report) {
     let (workload, cpus) = (&performance.workload, performance.cpus);
     paragraph(format_args!(
         "{} on {} of this host, policy {}, seed {}",

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use clap::{Args, Subcommand};
 use quell::Policy;
-use quell_boot::versus::report::{Report, Shown};
+use quell_boot::versus::report::{Report, RowFilter};
 use quell_boot::versus::{Comparison, Options, Scale};
 use quell_experiments::workloads;
 
@@ -176,7 +176,7 @@ fn print(report: &Report) {
     say!("{}", table(report, report.with_linux()));
     if report.has_own() {
         say!("quell's own kernel, which has no file system and is no comparison with Linux\n");
-        say!("{}", table(report, Shown::Quell));
+        say!("{}", table(report, RowFilter::Quell));
     }
     for why in &report.without_rows {
         paragraph(format_args!("! no row: {why}"));
@@ -191,7 +191,7 @@ fn print(report: &Report) {
 }
 
 /// One row for each workload in each variant.
-pub fn table(report: &Report, shown: Shown) -> Table {
+pub fn table(report: &Report, shown: RowFilter) -> Table {
     let column = |(index, name): (usize, String)| match index {
         0 | 1 => words(name),
         _ if name.starts_with("invalidations") => number(name).spare(),

@@ -12,7 +12,7 @@ use quell_adversary::{Budget, Case, Exploration, MachineKind, Session, explore};
 use quell_clock::built_in;
 use quell_experiments::machines;
 use quell_experiments::trial::{Trial, TrialError};
-use quell_threads::vm::Performance as OnThreads;
+use quell_threads::vm::ProgramRun as OnThreads;
 use quell_workloads::{Unit, Workload};
 use rayon::prelude::*;
 use std::fs;

@@ -13,7 +13,7 @@ use std::{fmt, io, thread};
 
 /// What was asked for.
 #[derive(Debug, Default)]
-pub struct Asked {
+pub struct Request {
     /// Mutants by number; all if there are none.
     only: Vec<u32>,
     /// Those of this file alone.
@@ -33,8 +33,8 @@ pub struct Asked {
 ///
 /// # Errors
 /// What is wrong with them, in a line.
-pub fn asked(words: &[String]) -> Result<Asked, String> {
-    let mut asked = Asked::default();
+pub fn asked(words: &[String]) -> Result<Request, String> {
+    let mut asked = Request::default();
     let mut words = words.iter();
     while let Some(word) = words.next() {
         let mut value = || words.next().ok_or_else(|| format!("{word} wants a value"));
@@ -59,24 +59,24 @@ pub fn asked(words: &[String]) -> Result<Asked, String> {
 
 /// What went wrong.
 #[derive(Debug)]
-pub enum Wrong {
+pub enum MutateError {
     /// Something could not be read, built or run.
     Failed(io::Error),
     /// The list of survivors does not tell the truth; a line for each.
     Untrue(Vec<String>),
 }
 
-impl From<io::Error> for Wrong {
+impl From<io::Error> for MutateError {
     fn from(error: io::Error) -> Self {
-        Wrong::Failed(error)
+        MutateError::Failed(error)
     }
 }
 
-impl fmt::Display for Wrong {
+impl fmt::Display for MutateError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Wrong::Failed(error) => write!(f, "{error}"),
-            Wrong::Untrue(lines) => write!(f, "{}", lines.join("\n")),
+            MutateError::Failed(error) => write!(f, "{error}"),
+            MutateError::Untrue(lines) => write!(f, "{}", lines.join("\n")),
         }
     }
 }
@@ -96,7 +96,7 @@ fn told(number: u32, mutant: &Mutant) -> String {
 
 /// The numbers of the mutants that are to be tried.
 fn chosen(
-    asked: &Asked,
+    asked: &Request,
     mutants: &[Mutant],
     kept: &BTreeMap<u32, &Entry>,
     untyped: &BTreeMap<u32, String>,
@@ -148,11 +148,11 @@ fn untrue(verdict: &Verdict, kept: Option<&Entry>, thorough: bool) -> Option<Str
 ///
 /// # Errors
 /// If something fails, if a mutant lives that is not kept, and if one is kept that dies or is none.
-pub fn run(root: &Path, asked: &Asked) -> Result<(), Wrong> {
+pub fn run(root: &Path, asked: &Request) -> Result<(), MutateError> {
     let sources = sources::read(root)?;
     let mutants = sources::mutants(&sources);
     let entries = kept::read(root)?;
-    let kept = kept::numbers(&entries, &mutants).map_err(Wrong::Untrue)?;
+    let kept = kept::numbers(&entries, &mutants).map_err(MutateError::Untrue)?;
     if asked.list {
         for (number, mutant) in (1..).zip(&mutants) {
             println!("{}", told(number, mutant));
@@ -225,6 +225,6 @@ pub fn run(root: &Path, asked: &Asked) -> Result<(), Wrong> {
     if wrong.is_empty() {
         Ok(())
     } else {
-        Err(Wrong::Untrue(wrong))
+        Err(MutateError::Untrue(wrong))
     }
 }

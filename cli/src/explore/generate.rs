@@ -14,7 +14,7 @@ use quell_adversary::cases;
 use quell_adversary::generate::campaign::Killed;
 use quell_adversary::generate::{Campaign, Corpus, Recorded, shrink};
 use quell_boot::files;
-use quell_experiments::progress::{self, Glance};
+use quell_experiments::progress::{self, ProgressLine};
 use quell_experiments::{cpu_time, machines};
 use quell_vm::contract::timeline;
 use serde_json::json;
@@ -54,7 +54,7 @@ pub fn run(args: &ExploreArgs, sought: &[Mistake], jobs: usize) -> anyhow::Resul
         Some(most) => campaign.spent.schedules as f64 / most.max(1) as f64,
         None => began.elapsed().div_duration_f64(enough),
     };
-    let far = Mutex::new(Glance::from(0.0));
+    let far = Mutex::new(ProgressLine::from(0.0));
     let tell = |campaign: &Campaign| {
         let rate = campaign.spent.schedules as f64 / began.elapsed().as_secs_f64();
         let (_, pairs) = campaign.seen();
@@ -67,7 +67,7 @@ pub fn run(args: &ExploreArgs, sought: &[Mistake], jobs: usize) -> anyhow::Resul
         if seeks {
             said += &format!(", {} mutants alive", campaign.alive.len());
         }
-        *far.lock().unwrap_or_else(PoisonError::into_inner) = Glance {
+        *far.lock().unwrap_or_else(PoisonError::into_inner) = ProgressLine {
             share: share(campaign).min(1.0),
             said,
         };

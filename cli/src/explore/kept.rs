@@ -10,7 +10,7 @@ use anyhow::Result;
 use quell_adversary::cases::{self, Choice, Effort};
 use quell_adversary::{Case, Report};
 use quell_experiments::machines;
-use quell_experiments::results::{Results, Whole, digest};
+use quell_experiments::results::{Header, Results, digest};
 use serde::{Deserialize, Serialize};
 
 use super::args::ExploreArgs;
@@ -42,7 +42,7 @@ pub struct Found {
     row: cases::Row,
 }
 
-impl Whole for Head {
+impl Header for Head {
     type Row = Found;
     const WHAT: &'static str = "a search";
     const EACH: &'static str = "case";

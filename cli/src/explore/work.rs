@@ -6,7 +6,7 @@ use quell_adversary::cases::Effort;
 use quell_adversary::mutants::{self, Tested};
 use quell_adversary::{Budget, Case, Coverage, Exploration, Mistake, Report, Session, explore};
 use quell_experiments::cpu_time;
-use quell_experiments::progress::{self, Glance};
+use quell_experiments::progress::{self, ProgressLine};
 use rayon::prelude::*;
 use rayon::{ThreadPoolBuildError, ThreadPoolBuilder};
 use std::sync::Arc;
@@ -77,7 +77,7 @@ pub fn explore_all(
             .iter()
             .map(|(_, spent)| spent.schedules.load(Relaxed))
             .sum();
-        Glance {
+        ProgressLine {
             share: share / cases.len() as f64,
             said: format!(
                 "{}, {} transitions fired, {} violations",
@@ -167,7 +167,7 @@ pub fn test_all(
 ) -> Result<Vec<Tested>, ThreadPoolBuildError> {
     let [tested, killed, schedules] = [const { AtomicU64::new(0) }; 3];
     let began = Instant::now();
-    let look = || Glance {
+    let look = || ProgressLine {
         share: tested.load(Relaxed) as f64 / mutants.len() as f64,
         said: format!(
             "{} of {} mutants killed, {}",

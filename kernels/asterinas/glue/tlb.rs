@@ -101,7 +101,7 @@ pub(crate) fn init_on_ap() {
 }
 
 /// A range of the kernel's half that is used no more: unmapped, but perhaps still in TLBs.
-struct Unused {
+struct UnmappedRange {
     range: Range<Vaddr>,
     /// What was mapped there.
     _unmapped: Box<dyn Any + Send>,
@@ -111,12 +111,12 @@ struct Unused {
 /// So many ranges wait for one flush.
 const MOST_UNUSED: usize = 16;
 
-static UNUSED: SpinLock<Vec<Unused>, LocalIrqDisabled> = SpinLock::new(Vec::new());
+static UNUSED: SpinLock<Vec<UnmappedRange>, LocalIrqDisabled> = SpinLock::new(Vec::new());
 
 /// Lets go of a range of the kernel's half that was unmapped: what was mapped there, and then, by `free`, the range.
 /// Both wait for a flush on all CPUs, which one range in sixteen makes for all of them.
 pub(crate) fn let_go(range: Range<Vaddr>, unmapped: impl Any + Send, free: fn(Range<Vaddr>)) {
-    let unused = Unused {
+    let unused = UnmappedRange {
         range,
         _unmapped: Box::new(unmapped),
         free,

@@ -29,9 +29,9 @@ pub fn told_to_end() -> Option<i32> {
 }
 
 /// Says that an emulator runs, until it is dropped.
-pub struct Watched(u32);
+pub struct EmulatorRecord(u32);
 
-impl Drop for Watched {
+impl Drop for EmulatorRecord {
     fn drop(&mut self) {
         running().retain(|&id| id != self.0);
     }
@@ -41,13 +41,13 @@ impl Drop for Watched {
 ///
 /// # Errors
 /// If it cannot be started, or the signals cannot be waited for.
-pub fn spawn(command: &mut Command) -> io::Result<(Child, Watched)> {
+pub fn spawn(command: &mut Command) -> io::Result<(Child, EmulatorRecord)> {
     watch()?;
     // The lock is held while the process starts, so a signal finds either nothing or all of it.
     let mut running = running();
     let child = command.spawn()?;
     running.push(child.id());
-    let watched = Watched(child.id());
+    let watched = EmulatorRecord(child.id());
     Ok((child, watched))
 }
 

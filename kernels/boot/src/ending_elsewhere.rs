@@ -4,7 +4,7 @@ use std::io;
 use std::process::{Child, Command};
 
 /// Says that an emulator runs, until it is dropped.
-pub struct Watched;
+pub struct EmulatorRecord;
 
 /// The signal by which this process was told to end: there are none here.
 pub fn told_to_end() -> Option<i32> {
@@ -15,6 +15,6 @@ pub fn told_to_end() -> Option<i32> {
 ///
 /// # Errors
 /// If it cannot be started.
-pub fn spawn(command: &mut Command) -> io::Result<(Child, Watched)> {
-    Ok((command.spawn()?, Watched))
+pub fn spawn(command: &mut Command) -> io::Result<(Child, EmulatorRecord)> {
+    Ok((command.spawn()?, EmulatorRecord))
 }

@@ -6,7 +6,7 @@
 //! is asked where every CPU is before the machine is ended.
 
 use crate::ending;
-use crate::patience::{self, Patience};
+use crate::patience::{self, EmulatorWait};
 use crate::qemu::{Command, SERIAL};
 use anyhow::Context;
 use serde_json::Value;
@@ -56,12 +56,12 @@ impl Outcome {
 }
 
 /// A file that an emulator writes, read to the end that it has when the emulator has ended.
-struct Growing {
+struct GrowingFile {
     file: File,
     ended: Arc<AtomicBool>,
 }
 
-impl Growing {
+impl GrowingFile {
     /// `output` closes when the emulator ends; what it says is thrown away.
     fn new(path: &Path, mut output: impl Read + Send + 'static) -> anyhow::Result<Self> {
         let file = File::open(path).with_context(|| format!("reading {}", path.display()))?;
@@ -71,11 +71,11 @@ impl Growing {
             let _ = std::io::copy(&mut output, &mut std::io::sink());
             over.store(true, Ordering::Release);
         });
-        Ok(Growing { file, ended })
+        Ok(GrowingFile { file, ended })
     }
 }
 
-impl Read for Growing {
+impl Read for GrowingFile {
     fn read(&mut self, buffer: &mut [u8]) -> std::io::Result<usize> {
         loop {
             // Asked before the read: what was written before the end is read after it.
@@ -89,9 +89,9 @@ impl Read for Growing {
 }
 
 /// Ends the emulator whatever happens.
-struct Running(Child);
+struct EmulatorProcess(Child);
 
-impl Drop for Running {
+impl Drop for EmulatorProcess {
     fn drop(&mut self) {
         let _ = self.0.kill();
         let _ = self.0.wait();
@@ -99,7 +99,7 @@ impl Drop for Running {
 }
 
 /// Runs the emulator until the kernel is done, or until it has run for `limit` without a word
-/// ([`Patience`]), handing each line to `line`.
+/// ([`EmulatorWait`]), handing each line to `line`.
 ///
 /// # Errors
 /// If the emulator cannot be started.
@@ -120,13 +120,13 @@ pub fn run(
         .stderr(Stdio::piped());
     let (child, _watched) = ending::spawn(&mut emulator)
         .with_context(|| format!("starting {}", command.program.display()))?;
-    let mut child = Running(child);
+    let mut child = EmulatorProcess(child);
     let (sender, lines) = mpsc::channel();
     let stdout = child.0.stdout.take().context("the emulator's output")?;
     let stderr = child.0.stderr.take().context("the emulator's messages")?;
     let serial: Box<dyn Read + Send> = match &command.serial {
         None => Box::new(stdout),
-        Some(directory) => Box::new(Growing::new(&directory.path().join(SERIAL), stdout)?),
+        Some(directory) => Box::new(GrowingFile::new(&directory.path().join(SERIAL), stdout)?),
     };
     for source in [serial, Box::new(stderr)] {
         let sender = sender.clone();
@@ -149,7 +149,7 @@ pub fn run(
         seconds: 0.0,
     };
     let mut kept = VecDeque::new();
-    let mut patience = Patience::new(child.0.id(), limit);
+    let mut patience = EmulatorWait::new(child.0.id(), limit);
     loop {
         match lines.recv_timeout(patience::LOOK) {
             Ok(text) => {

@@ -23,18 +23,18 @@ const LAST_RESORT: Duration = Duration::from_secs(2 * 60 * 60);
 
 /// What the emulator's threads together went through.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-struct Spent {
+struct EmulatorUsage {
     /// Time on a processor.
     ran: Duration,
     /// Time ready to run, without one.
     waited: Duration,
 }
 
-impl Spent {
+impl EmulatorUsage {
     /// What the process has gone through so far; `None` where the host does not tell.
     fn read(process: u32) -> Option<Self> {
         let threads = std::fs::read_dir(format!("/proc/{process}/task")).ok()?;
-        let mut sum = Spent::default();
+        let mut sum = EmulatorUsage::default();
         for thread in threads.flatten() {
             // A thread that has ended meanwhile has no file.
             let Ok(text) = std::fs::read_to_string(thread.path().join("schedstat")) else {
@@ -47,32 +47,32 @@ impl Spent {
             sum.ran += Duration::from_nanos(ran);
             sum.waited += Duration::from_nanos(waited);
         }
-        (sum != Spent::default()).then_some(sum)
+        (sum != EmulatorUsage::default()).then_some(sum)
     }
 }
 
 /// Waits for one emulator.
-pub struct Patience {
+pub struct EmulatorWait {
     process: u32,
     limit: Duration,
-    silence: Silence,
+    silence: QuietPeriod,
     since: Instant,
 }
 
 /// What it went through since its last line.
 #[derive(Default)]
-struct Silence {
+struct QuietPeriod {
     /// At the last look.
-    before: Option<Spent>,
+    before: Option<EmulatorUsage>,
     /// How long it ran.
     ran: Duration,
     /// At how many looks in a row it slept.
     asleep: u32,
 }
 
-impl Silence {
+impl QuietPeriod {
     /// Takes a look into account; says why the wait is over, if it is.
-    fn look(&mut self, now: Option<Spent>, limit: Duration) -> Option<String> {
+    fn look(&mut self, now: Option<EmulatorUsage>, limit: Duration) -> Option<String> {
         let before = std::mem::replace(&mut self.before, now);
         let (Some(before), Some(now)) = (before, now) else {
             return None;
@@ -92,20 +92,20 @@ impl Silence {
     }
 }
 
-impl Patience {
+impl EmulatorWait {
     /// For a process that may run for `limit` without a word.
     pub fn new(process: u32, limit: Duration) -> Self {
-        Patience {
+        EmulatorWait {
             process,
             limit,
-            silence: Silence::default(),
+            silence: QuietPeriod::default(),
             since: Instant::now(),
         }
     }
 
     /// It has said something.
     pub fn heard(&mut self) {
-        self.silence = Silence::default();
+        self.silence = QuietPeriod::default();
         self.since = Instant::now();
     }
 
@@ -116,7 +116,8 @@ impl Patience {
             let seconds = LAST_RESORT.as_secs();
             return Some(format!("no word for {seconds} s, the last resort"));
         }
-        self.silence.look(Spent::read(self.process), self.limit)
+        self.silence
+            .look(EmulatorUsage::read(self.process), self.limit)
     }
 }
 
@@ -129,9 +130,9 @@ mod tests {
     /// After how many looks the wait is over, if each finds that it ran and waited for so long since the
     /// one before; `None` if it goes on.
     fn looks(ran: Duration, waited: Duration) -> Option<(u32, String)> {
-        let mut silence = Silence::default();
+        let mut silence = QuietPeriod::default();
         (0..10_000).find_map(|look| {
-            let spent = Spent {
+            let spent = EmulatorUsage {
                 ran: ran * look,
                 waited: waited * look,
             };
@@ -159,7 +160,7 @@ mod tests {
 
     #[test]
     fn where_the_host_does_not_tell_only_the_last_resort_is_left() {
-        let mut silence = Silence::default();
+        let mut silence = QuietPeriod::default();
         assert!((0..10_000).all(|_| silence.look(None, LIMIT).is_none()));
     }
 
@@ -167,9 +168,9 @@ mod tests {
     #[cfg(target_os = "linux")]
     fn linux_tells_what_a_process_has_gone_through() {
         let me = std::process::id();
-        let before = Spent::read(me).expect("schedstat");
+        let before = EmulatorUsage::read(me).expect("schedstat");
         // Counted when the thread leaves its processor or at the next tick: works until then.
-        while Spent::read(me).expect("schedstat").ran == before.ran {}
-        assert_eq!(Spent::read(u32::MAX), None);
+        while EmulatorUsage::read(me).expect("schedstat").ran == before.ran {}
+        assert_eq!(EmulatorUsage::read(u32::MAX), None);
     }
 }

@@ -1,10 +1,10 @@
 //! What kernels print becomes a table.
 
-use quell_boot::asterinas::machine::{Measured, Report, Tests};
+use quell_boot::asterinas::machine::{Measurement, Report, Tests};
 use quell_boot::asterinas::table;
 
-fn measured(lines: &[&str]) -> Measured {
-    let mut measured = Measured::default();
+fn measured(lines: &[&str]) -> Measurement {
+    let mut measured = Measurement::default();
     for line in lines {
         measured.take(line).unwrap();
     }
@@ -25,16 +25,20 @@ fn a_kernel_s_lines_are_its_figures() {
     assert_eq!(ended.rows[&("unmap 1 page".into(), "ns".into())], 7367);
     assert!(!measured(&["trial: end broken"]).sound);
     assert!(
-        Measured::default()
+        Measurement::default()
             .take("trial: panic at the disco")
             .is_err()
     );
     assert!(
-        Measured::default()
+        Measurement::default()
             .take("trial: row ns unmap 1 page")
             .is_err()
     );
-    assert!(Measured::default().take("trial: something else").is_err());
+    assert!(
+        Measurement::default()
+            .take("trial: something else")
+            .is_err()
+    );
 }
 
 #[test]

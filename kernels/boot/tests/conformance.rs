@@ -5,7 +5,7 @@
 
 use quell_boot::linux::make::{Flavour, RULES};
 use quell_boot::linux::soak::Request;
-use quell_boot::versus::{Checked, Programs};
+use quell_boot::versus::{CheckOutcomes, Programs};
 use std::time::Duration;
 
 /// Whether there is such a kernel. Where there is none, this is said aloud.
@@ -33,7 +33,7 @@ fn forgetting(rule: Option<&str>) -> Vec<String> {
 }
 
 /// Runs the programs on two CPUs, with one round of the stress; `None` where there is no such kernel.
-fn run(flavour: Flavour, forget: Option<&str>) -> Option<anyhow::Result<Checked>> {
+fn run(flavour: Flavour, forget: Option<&str>) -> Option<anyhow::Result<CheckOutcomes>> {
     if !is_there(flavour) {
         return None;
     }
@@ -54,7 +54,7 @@ fn holds(flavour: Flavour) {
     let Some(checks) = run(flavour, None) else {
         return;
     };
-    let Checked {
+    let CheckOutcomes {
         checks,
         counted,
         splats,

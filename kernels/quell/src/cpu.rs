@@ -123,7 +123,7 @@ impl Counter {
 /// What a CPU is doing, for reports.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(u8)]
-pub enum Doing {
+pub enum CpuActivity {
     /// Not started.
     Off,
     /// Kernel code.
@@ -136,18 +136,18 @@ pub enum Doing {
     Halted,
 }
 
-impl Doing {
-    const ALL: [(Doing, &'static str); 5] = [
-        (Doing::Off, "off"),
-        (Doing::Kernel, "kernel"),
-        (Doing::User, "user"),
-        (Doing::Waiting, "waiting"),
-        (Doing::Halted, "halted"),
+impl CpuActivity {
+    const ALL: [(CpuActivity, &'static str); 5] = [
+        (CpuActivity::Off, "off"),
+        (CpuActivity::Kernel, "kernel"),
+        (CpuActivity::User, "user"),
+        (CpuActivity::Waiting, "waiting"),
+        (CpuActivity::Halted, "halted"),
     ];
 }
 
 /// How a CPU waits for others: see [`crate::watchdog`].
-pub struct Waiting {
+pub struct WaitState {
     /// Turns of the waiting loop.
     pub turns: AtomicU32,
     /// The round that the wait is in, from 1; 0 if it has not been looked at yet.
@@ -162,9 +162,9 @@ pub struct Waiting {
     pub nmis: [AtomicU64; MAX],
 }
 
-impl Waiting {
+impl WaitState {
     const fn new() -> Self {
-        Waiting {
+        WaitState {
             turns: AtomicU32::new(0),
             round: AtomicU32::new(0),
             since: AtomicU64::new(0),
@@ -187,7 +187,7 @@ pub struct Cpu {
     /// Where the last interrupt came from.
     pub last_pc: AtomicU64,
     /// The wait that it is in, if it is in one.
-    pub waiting: Waiting,
+    pub waiting: WaitState,
     /// Whether a shootdown interrupt is being served.
     pub serving: AtomicBool,
     /// Whether the handler of a non-maskable interrupt runs.
@@ -202,29 +202,29 @@ impl Cpu {
             hardware_id: AtomicU64::new(0),
             loaded: AtomicU64::new(0),
             last_pc: AtomicU64::new(0),
-            waiting: Waiting::new(),
+            waiting: WaitState::new(),
             serving: AtomicBool::new(false),
             in_nmi: AtomicBool::new(false),
-            doing: AtomicU8::new(Doing::Off as u8),
+            doing: AtomicU8::new(CpuActivity::Off as u8),
         }
     }
 
     /// Notes what the CPU does now; returns what it did before.
     #[inline]
-    pub fn set_doing(&self, doing: Doing) -> Doing {
+    pub fn set_doing(&self, doing: CpuActivity) -> CpuActivity {
         let before = self.doing();
         self.doing.store(doing as u8, Relaxed);
         before
     }
 
     /// What the CPU does.
-    pub fn doing(&self) -> Doing {
-        Doing::ALL[self.doing.load(Relaxed) as usize].0
+    pub fn doing(&self) -> CpuActivity {
+        CpuActivity::ALL[self.doing.load(Relaxed) as usize].0
     }
 
     /// What the CPU does, in a word.
     pub fn doing_name(&self) -> &'static str {
-        Doing::ALL[self.doing.load(Relaxed) as usize].1
+        CpuActivity::ALL[self.doing.load(Relaxed) as usize].1
     }
 }
 
@@ -251,7 +251,7 @@ pub fn count() -> usize {
 
 /// Says that CPU `index`, the next one, runs.
 pub fn set_started(index: usize) {
-    cpu(index).set_doing(Doing::Kernel);
+    cpu(index).set_doing(CpuActivity::Kernel);
     STARTED.store(index as u32 + 1, core::sync::atomic::Ordering::Release);
 }
 

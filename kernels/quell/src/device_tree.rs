@@ -12,7 +12,7 @@ unsafe extern "C" {
 const TREE: u64 = 1 << 20;
 
 /// What the kernel needs of a device tree.
-pub struct Told {
+pub struct DeviceTree {
     /// The command line.
     pub command_line: &'static str,
     /// The user program's file, as physical addresses.
@@ -38,7 +38,7 @@ pub fn text(bytes: &'static [u8]) -> Option<&'static str> {
         .ok()
 }
 
-impl Told {
+impl DeviceTree {
     /// Reads the tree at a physical address; `memory` is the name of the node that describes the memory.
     ///
     /// # Panics
@@ -71,7 +71,7 @@ impl Told {
                 };
             }
         }
-        Told {
+        DeviceTree {
             command_line,
             module,
             end: start + bytes,

@@ -15,15 +15,15 @@ use quell::Invalidate;
 const MOST: usize = 64;
 
 /// What a CPU keeps: those from `first` on, each at its number modulo [`MOST`].
-struct Kept {
+struct DelayedRequests {
     held: [Invalidate; MOST],
     first: usize,
     next: usize,
 }
 
 static KEEPS: AtomicBool = AtomicBool::new(false);
-static KEPT: [Lock<Kept>; cpu::MAX] = [const {
-    Lock::new(Kept {
+static KEPT: [Lock<DelayedRequests>; cpu::MAX] = [const {
+    Lock::new(DelayedRequests {
         held: [Invalidate::All; MOST],
         first: 0,
         next: 0,
@@ -53,7 +53,7 @@ pub fn broadcast(what: Invalidate) -> u64 {
     sent
 }
 
-fn start_oldest(kept: &mut Kept) -> u64 {
+fn start_oldest(kept: &mut DelayedRequests) -> u64 {
     let oldest = kept.held[kept.first % MOST];
     kept.first += 1;
     arch::paging::broadcast(oldest)

@@ -245,7 +245,7 @@ unsafe impl Machine for Kernel {
             arch::interrupts::set_timer(until - now);
             let this = cpu::this();
             this.counters.halts.add(1);
-            let before = this.set_doing(cpu::Doing::Halted);
+            let before = this.set_doing(cpu::CpuActivity::Halted);
             arch::cpu::halt();
             this.set_doing(before);
         }

@@ -55,7 +55,7 @@ use options::Options;
 use report::Event;
 
 /// The first Rust code of the first CPU: everything but the other CPUs is set up.
-fn main(boot: arch::start::Info) -> ! {
+fn main(boot: arch::start::BootInfo) -> ! {
     let options = match Options::parse(boot.command_line) {
         Ok(options) => options,
         Err(error) => {

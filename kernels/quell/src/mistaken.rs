@@ -1,6 +1,6 @@
 //! The machine with its mistakes: what the engine and the manager run on where tests make some.
 //!
-//! [`Mistaken`] does what [`Kernel`] does but for what [`mistakes`] says it leaves out, so the machine
+//! [`FaultyMachine`] does what [`Kernel`] does but for what [`mistakes`] says it leaves out, so the machine
 //! itself knows of no mistake. Without the feature `mutants` there is no such thing.
 
 use crate::cpu;
@@ -16,11 +16,11 @@ use quell_zero::{Clear, Strategy};
 
 /// A machine that makes mistakes.
 #[derive(Clone, Copy, Debug)]
-pub struct Mistaken(pub Kernel);
+pub struct FaultyMachine(pub Kernel);
 
 // SAFETY: as the machine below. A mistake breaks the contract on purpose, so that a check may notice; what is
 // broken is memory of the user programs that check.
-unsafe impl Hardware for Mistaken {
+unsafe impl Hardware for FaultyMachine {
     type Word = AtomicU64;
     type Broadcasts = Self;
 
@@ -72,7 +72,7 @@ unsafe impl Hardware for Mistaken {
     }
 }
 
-impl Broadcast for Mistaken {
+impl Broadcast for FaultyMachine {
     fn start(&self, what: Invalidate) {
         if !mistakes::makes(Mistake::Broadcast) {
             self.0.start(what);
@@ -85,7 +85,7 @@ impl Broadcast for Mistaken {
     }
 }
 
-impl Clear for Mistaken {
+impl Clear for FaultyMachine {
     unsafe fn zero(&self, extent: Extent, strategy: Strategy) {
         // SAFETY: passed on to the caller.
         unsafe { self.0.zero(extent, strategy) };
@@ -93,7 +93,7 @@ impl Clear for Mistaken {
 }
 
 // SAFETY: as the machine below.
-unsafe impl Machine for Mistaken {
+unsafe impl Machine for FaultyMachine {
     fn memory(&self) -> MemoryMap {
         self.0.memory()
     }

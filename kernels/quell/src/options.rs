@@ -64,7 +64,7 @@ impl Default for Options<'_> {
 
 /// What is wrong with an option.
 #[derive(Clone, Copy, Debug)]
-enum Wrong {
+enum OptionProblem {
     /// There is none of that name.
     Unknown,
     /// A number out of this range, or no number.
@@ -79,21 +79,21 @@ enum Wrong {
 #[derive(Clone, Copy, Debug)]
 pub struct OptionError<'a> {
     word: &'a str,
-    wrong: Wrong,
+    wrong: OptionProblem,
 }
 
 impl fmt::Display for OptionError<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "option `{}`: ", self.word)?;
         match self.wrong {
-            Wrong::Unknown => f.write_str(
+            OptionProblem::Unknown => f.write_str(
                 "not known; there are policy, parameters, break, team, seed, rounds, seconds, tag_bits, \
                  migrate_together, catch_up, tick_us and watchdog_ms, each followed by = and its value",
             ),
-            Wrong::Number(least, u64::MAX) => write!(f, "expected a number, at least {least}"),
-            Wrong::Number(least, most) => write!(f, "expected a number from {least} to {most}"),
-            Wrong::Switch => f.write_str("expected yes or no"),
-            Wrong::Policy(error) => error.fmt(f),
+            OptionProblem::Number(least, u64::MAX) => write!(f, "expected a number, at least {least}"),
+            OptionProblem::Number(least, most) => write!(f, "expected a number from {least} to {most}"),
+            OptionProblem::Switch => f.write_str("expected yes or no"),
+            OptionProblem::Policy(error) => error.fmt(f),
         }
     }
 }
@@ -116,12 +116,12 @@ impl<'a> Options<'a> {
         Ok(options)
     }
 
-    fn set(&mut self, word: &'a str) -> Result<(), Wrong> {
-        let (name, value) = word.split_once('=').ok_or(Wrong::Unknown)?;
+    fn set(&mut self, word: &'a str) -> Result<(), OptionProblem> {
+        let (name, value) = word.split_once('=').ok_or(OptionProblem::Unknown)?;
         match name {
             "run" => self.run = value,
             "parameters" => self.parameters = value,
-            "policy" => self.policy = value.parse().map_err(Wrong::Policy)?,
+            "policy" => self.policy = value.parse().map_err(OptionProblem::Policy)?,
             "break" => self.broken = Some(value),
             "team" => self.team = Some(number(value, 1, 64)? as usize),
             "seed" => self.seed = number(value, 0, u64::MAX)?,
@@ -136,20 +136,20 @@ impl<'a> Options<'a> {
                 self.catch_up = match value {
                     "yes" => true,
                     "no" => false,
-                    _ => return Err(Wrong::Switch),
+                    _ => return Err(OptionProblem::Switch),
                 }
             }
             "tick_us" => self.tick_us = Some(number(value, 1, 1_000_000)?),
             "watchdog_ms" => self.watchdog_ms = Some(number(value, 1, 3_600_000)?),
-            _ => return Err(Wrong::Unknown),
+            _ => return Err(OptionProblem::Unknown),
         }
         Ok(())
     }
 }
 
-fn number(text: &str, least: u64, most: u64) -> Result<u64, Wrong> {
+fn number(text: &str, least: u64, most: u64) -> Result<u64, OptionProblem> {
     match u64::from_str(text) {
         Ok(number) if (least..=most).contains(&number) => Ok(number),
-        _ => Err(Wrong::Number(least, most)),
+        _ => Err(OptionProblem::Number(least, most)),
     }
 }

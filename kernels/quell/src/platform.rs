@@ -4,11 +4,11 @@
 #[cfg(not(feature = "mutants"))]
 pub use crate::machine::Kernel as Platform;
 #[cfg(feature = "mutants")]
-pub use crate::mistaken::Mistaken as Platform;
+pub use crate::mistaken::FaultyMachine as Platform;
 
 /// The one there is.
 #[cfg(not(feature = "mutants"))]
 pub const PLATFORM: Platform = crate::machine::Kernel;
 /// The one there is.
 #[cfg(feature = "mutants")]
-pub const PLATFORM: Platform = crate::mistaken::Mistaken(crate::machine::Kernel);
+pub const PLATFORM: Platform = crate::mistaken::FaultyMachine(crate::machine::Kernel);

@@ -233,7 +233,7 @@ pub fn wait_until(condition: impl Fn() -> bool) {
         if !switch(false) && thread.waiting.load(Ordering::Acquire) {
             let this = cpu::this();
             this.counters.halts.add(1);
-            let before = this.set_doing(cpu::Doing::Halted);
+            let before = this.set_doing(cpu::CpuActivity::Halted);
             // Turns interrupts on and halts in one step: an interrupt that comes now ends it.
             arch::cpu::halt();
             this.set_doing(before);

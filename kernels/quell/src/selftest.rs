@@ -134,7 +134,7 @@ fn idle() -> Outcome {
     }
     // This thread keeps its CPU busy until the others have halted; the watchdog ends a wait in vain.
     sched::wait_spinning(|| {
-        (1..cpu::count()).all(|index| cpu::cpu(index).doing() == cpu::Doing::Halted)
+        (1..cpu::count()).all(|index| cpu::cpu(index).doing() == cpu::CpuActivity::Halted)
     });
     let woken = on_every_cpu(|index| index);
     check(woken.len() == cpu::count(), || format!("woken: {woken:?}"))?;

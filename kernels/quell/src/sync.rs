@@ -5,9 +5,9 @@ use core::ops::{Deref, DerefMut};
 use spin::mutex::{SpinMutex, SpinMutexGuard};
 
 /// Waits with [`crate::arch::cpu::relax`], which lets an emulator run the CPU that holds the lock.
-struct Relax;
+struct CpuRelax;
 
-impl spin::RelaxStrategy for Relax {
+impl spin::RelaxStrategy for CpuRelax {
     #[inline]
     fn relax() {
         crate::watchdog::relax();
@@ -17,7 +17,7 @@ impl spin::RelaxStrategy for Relax {
 /// A value behind a spin lock. Interrupts are masked while it is held, so a handler may take it
 /// too; a non-maskable interrupt may not.
 pub struct Lock<T> {
-    inner: SpinMutex<T, Relax>,
+    inner: SpinMutex<T, CpuRelax>,
 }
 
 /// The right to use the value; unlocks and restores interrupts when dropped. It stays on its CPU, and is

@@ -86,7 +86,7 @@ fn look(this: &cpu::Cpu) {
 }
 
 /// Notes how many non-maskable interrupts the other CPUs have taken, and sends them one more if `ask`.
-fn ask_others(waiting: &cpu::Waiting, ask: bool) {
+fn ask_others(waiting: &cpu::WaitState, ask: bool) {
     let send = crate::arch::interrupts::SEND_NMI.filter(|_| ask);
     waiting.asked.store(send.is_some(), Relaxed);
     let Some(send) = send else { return };
@@ -98,7 +98,7 @@ fn ask_others(waiting: &cpu::Waiting, ask: bool) {
 }
 
 /// Whether every other CPU has taken a non-maskable interrupt, this CPU's or another's, in this round.
-fn all_have_answered(waiting: &cpu::Waiting) -> bool {
+fn all_have_answered(waiting: &cpu::WaitState) -> bool {
     let me = crate::arch::cpu::index();
     let answered =
         |other: usize| cpu::cpu(other).counters.nmis.get() != waiting.nmis[other].load(Relaxed);
@@ -112,7 +112,7 @@ fn give_up(this: &cpu::Cpu, now: u64) {
         this.waiting.round.store(0, Relaxed);
         return;
     }
-    this.set_doing(cpu::Doing::Waiting);
+    this.set_doing(cpu::CpuActivity::Waiting);
     let waited = now.saturating_sub(this.waiting.since.load(Relaxed));
     let report = REPORT
         .get()

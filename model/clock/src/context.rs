@@ -8,7 +8,7 @@
 use crate::clock::{Point, Step};
 use crate::core::Core;
 use crate::kernel::Kernel;
-use crate::lines::Use;
+use crate::lines::LineUse;
 use quell_mutants::list;
 use quell_vm::sim::fiber;
 use std::cell::{Cell, RefCell};
@@ -50,8 +50,8 @@ impl Context {
     /// # Panics
     /// If a machine is at work on this thread already.
     pub(crate) fn enter<R>(&self, body: impl FnOnce() -> R) -> R {
-        struct Leave;
-        impl Drop for Leave {
+        struct CurrentGuard;
+        impl Drop for CurrentGuard {
             fn drop(&mut self) {
                 CURRENT.set(ptr::null());
             }
@@ -61,25 +61,25 @@ impl Context {
             "a machine is at work on this thread already"
         );
         CURRENT.set(self);
-        let _leave = Leave;
+        let _leave = CurrentGuard;
         body()
     }
 
     /// Runs CPUs with this kernel while `body` runs: words cost, and are points.
     pub(crate) fn serve<R>(&self, kernel: &dyn Kernel, body: impl FnOnce() -> R) -> R {
-        struct Rest<'c>(&'c Context);
-        impl Drop for Rest<'_> {
+        struct KernelGuard<'c>(&'c Context);
+        impl Drop for KernelGuard<'_> {
             fn drop(&mut self) {
                 self.0.kernel.set(None);
                 self.0.quiet.set(true);
             }
         }
         // SAFETY: only the lifetime is forgotten. The pointer is used by `Context::kernel` alone,
-        // and `Rest` takes it away before this function returns, also when it unwinds.
+        // and `KernelGuard` takes it away before this function returns, also when it unwinds.
         let kernel: &'static dyn Kernel = unsafe { std::mem::transmute(kernel) };
         self.kernel.set(Some(NonNull::from(kernel)));
         self.quiet.set(false);
-        let _rest = Rest(self);
+        let _rest = KernelGuard(self);
         body()
     }
 }
@@ -138,8 +138,8 @@ pub(crate) fn running() -> bool {
 
 /// Lets the oracle look at the kernel: words cost nothing, and no CPU steps in.
 pub(crate) fn quietly<R>(body: impl FnOnce(&dyn Kernel) -> R) -> Option<R> {
-    struct Loud<'c>(&'c Context);
-    impl Drop for Loud<'_> {
+    struct QuietGuard<'c>(&'c Context);
+    impl Drop for QuietGuard<'_> {
         fn drop(&mut self) {
             self.0.quiet.set(false);
         }
@@ -147,13 +147,13 @@ pub(crate) fn quietly<R>(body: impl FnOnce(&dyn Kernel) -> R) -> Option<R> {
     let context = current()?;
     let kernel = context.kernel()?;
     context.quiet.set(true);
-    let _loud = Loud(context);
+    let _loud = QuietGuard(context);
     Some(body(kernel))
 }
 
 /// Accounts for an operation on a shared word, at its place in the order of time.
 #[inline]
-pub(crate) fn word_access(address: usize, kind: Use, order: Ordering) {
+pub(crate) fn word_access(address: usize, kind: LineUse, order: Ordering) {
     let Some(context) = current() else { return };
     if context.quiet.get() {
         return;

@@ -66,6 +66,6 @@ pub use latency::Latency;
 pub use machine::Model;
 pub use program::ModelUser;
 pub use progress::Progress;
-pub use run::{Bench, RunError, RunResult, Setup};
+pub use run::{BuiltMachine, RunError, RunResult, Setup};
 pub use trace::Trace;
 pub use vm::{Outcome, Run};

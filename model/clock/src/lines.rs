@@ -24,7 +24,7 @@ use rustc_hash::FxHashMap;
 
 /// What is done to a line.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Use {
+pub enum LineUse {
     /// It is read.
     Load,
     /// It is written.
@@ -296,18 +296,18 @@ impl Lines {
         costs: &Costs,
         cpu: usize,
         number: u32,
-        kind: Use,
+        kind: LineUse,
         now: Time,
     ) -> LineAccess {
         let core = self.places[cpu].0 as usize;
         let line = self.lines[number as usize];
-        let mine = line.owner == core as u16 || kind == Use::Load && self.holds(number, core);
+        let mine = line.owner == core as u16 || kind == LineUse::Load && self.holds(number, core);
         let held = self.fetch(costs, cpu, core, number);
         if mine {
             let line = &mut self.lines[number as usize];
-            let sibling = kind == Use::Load && line.owner == core as u16;
+            let sibling = kind == LineUse::Load && line.owner == core as u16;
             let sibling = sibling && line.writer != cpu as u16 && line.writer != NO_CORE;
-            if kind != Use::Load {
+            if kind != LineUse::Load {
                 line.writer = cpu as u16;
             }
             let cost = if sibling { costs.transfer_core } else { held };
@@ -344,7 +344,7 @@ impl Lines {
         cpu: usize,
         core: usize,
         number: u32,
-        kind: Use,
+        kind: LineUse,
         now: Time,
         held: Time,
     ) -> LineAccess {
@@ -362,7 +362,7 @@ impl Lines {
         let mut cost = 0;
         if line.owner != NO_CORE {
             cost = distance(line.owner as usize);
-        } else if kind != Use::Load {
+        } else if kind != LineUse::Load {
             for word in 0..=self.words {
                 let mut bits = *self.holders(number, word * 64);
                 if word == core / 64 {
@@ -377,7 +377,7 @@ impl Lines {
             }
         }
         let transferred = cost != 0;
-        if kind == Use::Load {
+        if kind == LineUse::Load {
             if line.owner != NO_CORE {
                 let owner = line.owner as usize;
                 *self.holders(number, owner) |= 1 << (owner % 64);
@@ -388,12 +388,12 @@ impl Lines {
         }
         *self.holders(number, core) |= 1 << (core % 64);
         let line = &mut self.lines[number as usize];
-        line.owner = if kind == Use::Load {
+        line.owner = if kind == LineUse::Load {
             NO_CORE
         } else {
             core as u16
         };
-        if kind != Use::Load {
+        if kind != LineUse::Load {
             line.writer = cpu as u16;
         }
         if transferred {

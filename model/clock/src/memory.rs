@@ -110,7 +110,7 @@ pub enum State {
 type Page = [u8; 4096];
 
 /// The histories of 512 frames, one by one.
-struct Each {
+struct FrameHistories {
     /// Apart from the rest, because every access looks at it.
     changed: [u32; CHUNK],
     histories: [History; CHUNK],
@@ -121,15 +121,15 @@ struct Chunk {
     /// The history of every frame, as long as it is the same for all.
     uniform: History,
     changed: u32,
-    each: Option<Box<Each>>,
+    each: Option<Box<FrameHistories>>,
     pages: Option<Box<[Option<Box<Page>>; CHUNK]>>,
 }
 
 impl Chunk {
-    fn each(&mut self) -> &mut Each {
+    fn each(&mut self) -> &mut FrameHistories {
         let (changed, uniform) = (self.changed, self.uniform);
         self.each.get_or_insert_with(|| {
-            Box::new(Each {
+            Box::new(FrameHistories {
                 changed: [changed; CHUNK],
                 histories: [uniform; CHUNK],
             })

@@ -11,7 +11,7 @@ use crate::clock::Point;
 use crate::context;
 use crate::core::Core;
 use crate::file::Time;
-use crate::lines::Use;
+use crate::lines::LineUse;
 use crate::oracle::{Kind, Verdict};
 use crate::tlb::{Place, Rights, Translation};
 use quell::{Frame, Page, PageSize};
@@ -160,7 +160,7 @@ impl Core {
             if early && !self.is_at_hand(line) {
                 return Err(self.give_up(begun));
             }
-            self.walker_access(line, Use::Load);
+            self.walker_access(line, LineUse::Load);
             if level > 0
                 && let Some(next) = self.costs.architecture.table(raw, Level(level))
                 && self.memory.contains(next)
@@ -191,7 +191,7 @@ impl Core {
                 return Err(Attempt::Fault);
             }
             if used != raw {
-                self.walker_access(line, Use::Modify);
+                self.walker_access(line, LineUse::Modify);
                 self.tables.page(table).words[index].poke(used);
                 self.cpu().counts.walk_updates += 1;
             }

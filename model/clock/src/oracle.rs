@@ -17,7 +17,7 @@ const KEPT: usize = 64;
 
 /// When calls took rights to a page away, in the count of events at which they began; 0 is never.
 #[derive(Clone, Copy, Debug, Default)]
-struct Taken {
+struct Revocations {
     all: u32,
     read: u32,
     write: u32,
@@ -26,8 +26,8 @@ struct Taken {
     at: Time,
 }
 
-impl Taken {
-    fn merge(&mut self, other: Taken) {
+impl Revocations {
+    fn merge(&mut self, other: Revocations) {
         self.all = self.all.max(other.all);
         self.read = self.read.max(other.read);
         self.write = self.write.max(other.write);
@@ -45,12 +45,12 @@ struct Space {
     root: Frame,
     /// The event at which something was taken away last.
     changed: u32,
-    pages: FxHashMap<u64, Taken>,
-    ranges: Vec<(PageRange, Taken)>,
+    pages: FxHashMap<u64, Revocations>,
+    ranges: Vec<(PageRange, Revocations)>,
 }
 
 impl Space {
-    fn taken(&self, page: Page) -> Taken {
+    fn taken(&self, page: Page) -> Revocations {
         let mut taken = self.pages.get(&page.0).copied().unwrap_or_default();
         for (range, change) in &self.ranges {
             if range.contains(page) {

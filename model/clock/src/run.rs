@@ -179,14 +179,14 @@ impl RunResult {
 }
 
 /// A machine that was built and waits for a kernel.
-pub struct Bench<'c> {
+pub struct BuiltMachine<'c> {
     context: &'c Context,
     model: &'c Model,
     setup: &'c Setup<'c>,
     result: &'c RefCell<Option<Result<RunResult, RunError>>>,
 }
 
-impl<'c> Bench<'c> {
+impl<'c> BuiltMachine<'c> {
     /// The machine, for the kernel to be built on.
     pub fn model(&self) -> &'c Model {
         self.model
@@ -233,14 +233,14 @@ impl Setup<'_> {
     }
 
     /// Builds the machine, lets `boot` build a kernel on it and run programs, and returns what
-    /// came of the last [`Bench::go`].
+    /// came of the last [`BuiltMachine::go`].
     ///
     /// # Errors
     /// See [`RunError`]. Violations of the contract are no errors: they are in the result.
     ///
     /// # Panics
     /// If `boot` runs nothing, or a machine is at work on this thread already.
-    pub fn run(&self, boot: impl FnOnce(&Bench<'_>)) -> Result<RunResult, RunError> {
+    pub fn run(&self, boot: impl FnOnce(&BuiltMachine<'_>)) -> Result<RunResult, RunError> {
         let cpus = self
             .cpus
             .unwrap_or_else(|| self.machine.count(Parameter::Cpus));
@@ -281,7 +281,7 @@ impl Setup<'_> {
         let result = RefCell::new(None);
         let context = Context::new(core, self.without);
         context.enter(|| {
-            let bench = Bench {
+            let bench = BuiltMachine {
                 context: &context,
                 model: &model,
                 setup: self,
@@ -298,7 +298,7 @@ impl Setup<'_> {
 
 /// Runs the CPUs until all programs have ended.
 fn drive(
-    bench: &Bench<'_>,
+    bench: &BuiltMachine<'_>,
     kernel: &dyn Kernel,
     program: &dyn Fn(&ModelUser<'_>),
 ) -> Result<RunResult, RunError> {

@@ -89,7 +89,7 @@ impl<'f> Run<'f> {
             let mut config = VmConfig::for_memory(&map, model.cpus());
             (self.configure)(&mut config);
             let vm = Vm::new(engine, config);
-            let kernel = Managed {
+            let kernel = ManagerKernel {
                 process: vm.spawn(),
                 vm,
                 begin: Cell::new(None),
@@ -109,7 +109,7 @@ impl<'f> Run<'f> {
 }
 
 /// The manager as a kernel.
-struct Managed<'m> {
+struct ManagerKernel<'m> {
     vm: Vm<'m, Model>,
     /// The process that every CPU enters.
     process: Result<ProcessId, Error>,
@@ -117,7 +117,7 @@ struct Managed<'m> {
     window: Cell<Option<Stats>>,
 }
 
-impl Kernel for Managed<'_> {
+impl Kernel for ManagerKernel<'_> {
     fn interrupt(&self) {
         self.vm.engine().on_interrupt();
     }

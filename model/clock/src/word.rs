@@ -5,14 +5,14 @@
 
 use crate::cell::ModelWord;
 use crate::context;
-use crate::lines::Use;
+use crate::lines::LineUse;
 use quell::Word;
 use std::sync::atomic::Ordering;
 
 impl ModelWord {
     #[inline]
     fn update(&self, change: impl FnOnce(u64) -> u64) -> u64 {
-        context::word_access(self.address(), Use::Modify, Ordering::SeqCst);
+        context::word_access(self.address(), LineUse::Modify, Ordering::SeqCst);
         let held = self.peek();
         self.poke(change(held));
         held
@@ -31,12 +31,12 @@ unsafe impl Word for ModelWord {
     }
     #[inline]
     fn load(&self, order: Ordering) -> u64 {
-        context::word_access(self.address(), Use::Load, order);
+        context::word_access(self.address(), LineUse::Load, order);
         self.peek()
     }
     #[inline]
     fn store(&self, value: u64, order: Ordering) {
-        context::word_access(self.address(), Use::Store, order);
+        context::word_access(self.address(), LineUse::Store, order);
         self.poke(value);
     }
     #[inline]

@@ -33,33 +33,33 @@ fn busy(toy: &Toy<'_>, user: &ModelUser<'_>) {
 
 /// Whether the pages are mapped before the CPUs start; otherwise by faults.
 #[derive(Clone, Copy)]
-enum Mapped {
+enum Premapping {
     Before,
     OnDemand,
 }
 
-fn result_of(mapped: Mapped, lookahead: Option<u64>, seed: u64) -> (Vec<u64>, Vec<Counts>) {
+fn result_of(mapped: Premapping, lookahead: Option<u64>, seed: u64) -> (Vec<u64>, Vec<Counts>) {
     let file = haswell();
     let mut setup = Setup::new(&file);
     setup.cpus = Some(8);
     setup.lookahead = lookahead;
     setup.seed = seed;
     let prepare = |toy: &Toy<'_>| {
-        if let Mapped::Before = mapped {
+        if let Premapping::Before = mapped {
             (0..8).for_each(|cpu| toy.populate(Page(cpu * 4096), 3000));
         }
     };
     let program = |toy: &Toy<'_>, user: &ModelUser<'_>| {
         // The first to read a line of a table brings it into the shared cache: be it the first CPU.
         match (mapped, user.cpu()) {
-            (Mapped::Before, 0) => (0..8 * 4096)
+            (Premapping::Before, 0) => (0..8 * 4096)
                 .step_by(8)
                 .filter(|page| page % 4096 < 3000)
                 .for_each(|page| {
                     user.read(page * 4096);
                 }),
-            (Mapped::Before, _) => user.compute(10_000_000),
-            (Mapped::OnDemand, _) => {}
+            (Premapping::Before, _) => user.compute(10_000_000),
+            (Premapping::OnDemand, _) => {}
         }
         busy(toy, user);
     };
@@ -70,15 +70,15 @@ fn result_of(mapped: Mapped, lookahead: Option<u64>, seed: u64) -> (Vec<u64>, Ve
 
 #[test]
 fn looking_ahead_changes_nothing() {
-    let exact = result_of(Mapped::Before, Some(0), 7);
-    assert_eq!(exact, result_of(Mapped::Before, None, 7));
-    assert_eq!(exact, result_of(Mapped::Before, Some(10_000), 7));
+    let exact = result_of(Premapping::Before, Some(0), 7);
+    assert_eq!(exact, result_of(Premapping::Before, None, 7));
+    assert_eq!(exact, result_of(Premapping::Before, Some(10_000), 7));
 }
 
 #[test]
 fn looking_ahead_walks_early_where_tables_change_and_does_no_other_work() {
-    let (exact_times, exact) = result_of(Mapped::OnDemand, Some(0), 7);
-    let (times, ahead) = result_of(Mapped::OnDemand, None, 7);
+    let (exact_times, exact) = result_of(Premapping::OnDemand, Some(0), 7);
+    let (times, ahead) = result_of(Premapping::OnDemand, None, 7);
     assert_ne!(times, exact_times, "no walk was early");
     for (ahead, exact) in ahead.iter().zip(&exact) {
         assert_eq!(ahead.accesses, exact.accesses);
@@ -89,12 +89,12 @@ fn looking_ahead_walks_early_where_tables_change_and_does_no_other_work() {
 #[test]
 fn a_run_is_a_function_of_its_seed() {
     assert_eq!(
-        result_of(Mapped::OnDemand, None, 1),
-        result_of(Mapped::OnDemand, None, 1)
+        result_of(Premapping::OnDemand, None, 1),
+        result_of(Premapping::OnDemand, None, 1)
     );
     assert_ne!(
-        result_of(Mapped::OnDemand, None, 1).0,
-        result_of(Mapped::OnDemand, None, 2).0
+        result_of(Premapping::OnDemand, None, 1).0,
+        result_of(Premapping::OnDemand, None, 2).0
     );
 }
 

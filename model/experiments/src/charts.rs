@@ -1,7 +1,7 @@
 //! Pages, and charts as inline SVG in them. Colours are variables of the page's style, so they follow its theme.
 
 use maud::{Markup, html};
-use quell_workloads::pages::{Look, colour};
+use quell_workloads::pages::{PageStyle, colour};
 
 use crate::numbers::digits;
 
@@ -114,7 +114,7 @@ pub const COLORS: [&str; 11] = [
 ];
 
 /// How pages and drawings look.
-const LOOK: Look = Look {
+const LOOK: PageStyle = PageStyle {
     colours: &[
         // Of bars, and of verdicts.
         colour("before", "#9aa3ad", "#6e7681"),
@@ -159,7 +159,7 @@ pub fn key<'a>(entries: impl IntoIterator<Item = (&'a str, &'a str)>) -> Markup 
 
 /// How the upward axis is divided.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Upward {
+pub enum VerticalScale {
     /// Powers of ten.
     Powers,
     /// Evenly, from zero.
@@ -179,7 +179,7 @@ pub struct Chart<'a> {
     /// What is upwards.
     pub up: &'a str,
     /// How.
-    pub upward: Upward,
+    pub upward: VerticalScale,
 }
 
 impl Chart<'_> {
@@ -193,13 +193,13 @@ impl Chart<'_> {
         };
         let most = values().fold(f64::MIN_POSITIVE, f64::max);
         match self.upward {
-            Upward::Powers => {
+            VerticalScale::Powers => {
                 let least = values().fold(f64::MAX, f64::min).log10().floor();
                 let most = most.log10().ceil().max(least + 1.0);
                 let powers = (least as i32)..=(most as i32);
                 (least, most, powers.map(|power| 10f64.powi(power)).collect())
             }
-            Upward::Evenly => {
+            VerticalScale::Evenly => {
                 let step = step(most, 6.0);
                 let count = (most / step).ceil() as i32;
                 let values = (0..=count).map(|index| f64::from(index) * step);
@@ -224,8 +224,8 @@ impl Chart<'_> {
         };
         let y = |value: f64| {
             let value = match self.upward {
-                Upward::Powers => value.log10(),
-                Upward::Evenly => value,
+                VerticalScale::Powers => value.log10(),
+                VerticalScale::Evenly => value,
             };
             let share = (value - y_least) / (y_most - y_least);
             height - bottom - share * (height - bottom - top)
@@ -331,7 +331,7 @@ pub fn tornado(rows: &[(String, f64, f64)]) -> Markup {
 mod tests {
     use super::*;
 
-    fn chart(upward: Upward) -> String {
+    fn chart(upward: VerticalScale) -> String {
         let lines = [Line {
             name: "one".into(),
             points: vec![(4096.0, 12.5), (8192.0, 140.0)],
@@ -359,11 +359,11 @@ mod tests {
 
     #[test]
     fn axes_begin_and_end_around_the_values() {
-        let even = chart(Upward::Evenly);
+        let even = chart(VerticalScale::Evenly);
         for label in [">0<", ">50<", ">150<", ">4096 B<", ">8192 B<"] {
             assert!(even.contains(label), "{label} in {even}");
         }
-        let powers = chart(Upward::Powers);
+        let powers = chart(VerticalScale::Powers);
         for label in [">10<", ">100<", ">1 k<"] {
             assert!(powers.contains(label), "{label} in {powers}");
         }

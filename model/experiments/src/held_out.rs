@@ -67,7 +67,7 @@ impl ReadError {
 
 /// What is read off a run.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Deserialize)]
-enum Reads {
+enum Metric {
     /// The workload's own figure.
     #[default]
     #[serde(rename = "figure")]
@@ -83,14 +83,14 @@ enum Reads {
     InterruptRate,
 }
 
-impl Reads {
+impl Metric {
     fn of(self, outcome: &Outcome) -> f64 {
         let interrupts = outcome.machine.interrupts_taken as f64;
         match self {
-            Reads::Figure => outcome.measure.value,
-            Reads::Inverse => 1.0 / outcome.measure.value,
-            Reads::Interrupts => interrupts,
-            Reads::InterruptRate => interrupts / (outcome.window_nanoseconds / 1e9),
+            Metric::Figure => outcome.measure.value,
+            Metric::Inverse => 1.0 / outcome.measure.value,
+            Metric::Interrupts => interrupts,
+            Metric::InterruptRate => interrupts / (outcome.window_nanoseconds / 1e9),
         }
     }
 }
@@ -98,7 +98,7 @@ impl Reads {
 /// What of the two sides is compared.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Deserialize)]
 #[serde(rename_all = "lowercase")]
-enum Compare {
+enum Comparison {
     /// After over before.
     #[default]
     Ratio,
@@ -106,11 +106,11 @@ enum Compare {
     Difference,
 }
 
-impl Compare {
+impl Comparison {
     fn of(self, [before, after]: [f64; 2]) -> f64 {
         match self {
-            Compare::Ratio => after / before,
-            Compare::Difference => after - before,
+            Comparison::Ratio => after / before,
+            Comparison::Difference => after - before,
         }
     }
 }
@@ -118,7 +118,7 @@ impl Compare {
 /// A file as it is written.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Written {
+struct TableFile {
     name: String,
     title: String,
     source: String,
@@ -128,14 +128,14 @@ struct Written {
     machine: Option<String>,
     #[serde(default)]
     parameters: Vec<String>,
-    before: WrittenSide,
-    after: WrittenSide,
-    figure: Vec<WrittenFigure>,
+    before: FileSide,
+    after: FileSide,
+    figure: Vec<FileFigure>,
 }
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct WrittenSide {
+struct FileSide {
     label: String,
     policy: String,
     machine: Option<String>,
@@ -146,16 +146,16 @@ struct WrittenSide {
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct WrittenFigure {
+struct FileFigure {
     case: String,
     machine: Option<String>,
     after_machine: Option<String>,
     cpus: Option<u16>,
     after_cpus: Option<u16>,
     #[serde(default)]
-    reads: Reads,
+    reads: Metric,
     #[serde(default)]
-    compare: Compare,
+    compare: Comparison,
     #[serde(default)]
     parameters: Vec<String>,
     #[serde(default)]
@@ -177,7 +177,7 @@ struct Published {
 }
 
 impl Published {
-    fn compared(&self, compare: Compare) -> f64 {
+    fn compared(&self, compare: Comparison) -> f64 {
         match &self.values {
             Some((values, _)) => compare.of(*values),
             None => self.ratio,
@@ -188,8 +188,8 @@ impl Published {
 #[derive(Debug)]
 struct Figure {
     case: String,
-    reads: Reads,
-    compare: Compare,
+    reads: Metric,
+    compare: Comparison,
     published: Published,
     /// Before and after, one run for each seed.
     sides: [Vec<Job>; 2],
@@ -326,7 +326,7 @@ impl Table {
     pub fn read(file: &Path) -> Result<Table, ReadError> {
         let wrong = |what: &dyn ToString| ReadError::new(file, what.to_string());
         let text = machines::read(file).map_err(|error| wrong(&error))?;
-        let written: Written = toml::from_str(&text).map_err(|error| {
+        let written: TableFile = toml::from_str(&text).map_err(|error| {
             let before = &text[..error.span().map_or(0, |span| span.start)];
             let line = 1 + before.matches('\n').count();
             wrong(&format!("line {line}: {}", error.message()))
@@ -340,7 +340,7 @@ impl Table {
         let figures = written.figure.iter().map(|figure| {
             let of = |what: String| wrong(&format!("{}: {what}", figure.case));
             let published = figure.published().map_err(of)?;
-            let side = |side: &WrittenSide, own: &Own<'_>| {
+            let side = |side: &FileSide, own: &SideOverride<'_>| {
                 written.side(file, workload, figure, side, own).map_err(of)
             };
             Ok(Figure {
@@ -351,14 +351,14 @@ impl Table {
                 sides: [
                     side(
                         &written.before,
-                        &Own {
+                        &SideOverride {
                             parameters: &figure.before_parameters,
-                            ..Own::default()
+                            ..SideOverride::default()
                         },
                     )?,
                     side(
                         &written.after,
-                        &Own {
+                        &SideOverride {
                             machine: figure.after_machine.as_deref(),
                             cpus: figure.after_cpus,
                             parameters: &figure.after_parameters,
@@ -399,21 +399,21 @@ impl Table {
 
 /// What a figure says of one of its sides alone.
 #[derive(Default)]
-struct Own<'f> {
+struct SideOverride<'f> {
     machine: Option<&'f str>,
     cpus: Option<u16>,
     parameters: &'f [String],
 }
 
-impl Written {
+impl TableFile {
     /// The runs of one side of a figure.
     fn side(
         &self,
         file: &Path,
         mut workload: Workload,
-        figure: &WrittenFigure,
-        side: &WrittenSide,
-        own: &Own<'_>,
+        figure: &FileFigure,
+        side: &FileSide,
+        own: &SideOverride<'_>,
     ) -> Result<Vec<Job>, String> {
         let name = [&figure.machine, &side.machine, &self.machine]
             .into_iter()
@@ -455,7 +455,7 @@ impl Written {
     }
 }
 
-impl WrittenFigure {
+impl FileFigure {
     fn published(&self) -> Result<Published, String> {
         let good = |value: f64| value.is_finite() && value > 0.0;
         match (self.published, &self.unit, self.change) {
@@ -466,7 +466,7 @@ impl WrittenFigure {
                 })
             }
             (None, None, Some(change))
-                if good(1.0 + change / 100.0) && self.compare == Compare::Ratio =>
+                if good(1.0 + change / 100.0) && self.compare == Comparison::Ratio =>
             {
                 Ok(Published {
                     values: None,
@@ -504,7 +504,7 @@ impl Figure {
             (Ok(before), Ok(after)) if *before > 0.0 => Some([*before, *after]),
             _ => None,
         };
-        let ratio = model.map(|model| Compare::Ratio.of(model));
+        let ratio = model.map(|model| Comparison::Ratio.of(model));
         let off =
             model.map(|model| self.compare.of(model) / self.published.compared(self.compare) - 1.0);
         let values = self.published.values.as_ref();

@@ -10,7 +10,7 @@ use quell_clock::{MachineFile, Progress};
 use quell_workloads::Workload;
 use rayon::prelude::*;
 
-use crate::progress::{self, Glance};
+use crate::progress::{self, ProgressLine};
 use crate::trial::{Outcome, Trial, TrialError};
 
 /// A trial that owns what it needs.
@@ -86,9 +86,9 @@ impl Job {
 }
 
 /// Does something when it is dropped.
-struct OnDrop<F: FnMut()>(F);
+struct DropGuard<F: FnMut()>(F);
 
-impl<F: FnMut()> Drop for OnDrop<F> {
+impl<F: FnMut()> Drop for DropGuard<F> {
     fn drop(&mut self) {
         (self.0)();
     }
@@ -128,7 +128,7 @@ impl Results {
         let ended = AtomicUsize::new(0);
         let look = || {
             let runs = new.iter().map(|(_, _, job, progress)| (job.cpus, progress));
-            Glance::of_runs(runs, ended.load(Relaxed))
+            ProgressLine::of_runs(runs, ended.load(Relaxed))
         };
         let given_up = AtomicBool::new(false);
         let run = |(_, key, job, progress): &(usize, String, Job, Progress)| {
@@ -151,7 +151,7 @@ impl Results {
                         let _ = over.send(result);
                     });
                 });
-                let _given_up = OnDrop(|| given_up.store(true, Relaxed));
+                let _given_up = DropGuard(|| given_up.store(true, Relaxed));
                 for (key, outcome) in done {
                     self.by_key.insert(key, outcome);
                     each(self);

@@ -23,14 +23,14 @@ const WHOLE: u64 = 10_000;
 
 /// How far something is.
 #[derive(Clone, Debug)]
-pub struct Glance {
+pub struct ProgressLine {
     /// The part that is done, from 0 to 1.
     pub share: f64,
     /// What else there is to say.
     pub said: String,
 }
 
-impl Glance {
+impl ProgressLine {
     /// How far runs are, each with its number of CPUs: each CPU more is about as much more to do. So many have ended.
     pub(crate) fn of_runs<'p>(
         runs: impl Iterator<Item = (usize, &'p Progress)>,
@@ -42,22 +42,22 @@ impl Glance {
             all += cpus;
             done += cpus as f64 * progress.share();
         }
-        Glance {
+        ProgressLine {
             share: done / all.max(1) as f64,
             said: format!("{ended} of {count} runs"),
         }
     }
 }
 
-impl From<f64> for Glance {
+impl From<f64> for ProgressLine {
     fn from(share: f64) -> Self {
         let said = String::new();
-        Glance { share, said }
+        ProgressLine { share, said }
     }
 }
 
 /// Does the work, and meanwhile shows how far it is as `look` tells, on standard error.
-pub fn show<R>(what: &str, look: impl Fn() -> Glance + Sync, work: impl FnOnce() -> R) -> R {
+pub fn show<R>(what: &str, look: impl Fn() -> ProgressLine + Sync, work: impl FnOnce() -> R) -> R {
     let (working, over) = channel::<()>();
     let look = &look;
     std::thread::scope(|scope| {
@@ -98,7 +98,7 @@ fn bar(what: &str) -> ProgressBar {
 }
 
 /// The part that is done, the time that is left, and what else there is to say.
-fn text(glance: &Glance, elapsed: Duration) -> String {
+fn text(glance: &ProgressLine, elapsed: Duration) -> String {
     let percent = 100.0 * glance.share;
     // A tenth where a whole one takes long.
     let mut text = match percent < 1.0 {
@@ -151,7 +151,7 @@ mod tests {
 
     #[test]
     fn what_is_said_is_short() {
-        let glance = Glance {
+        let glance = ProgressLine {
             share: 0.2599,
             said: "3 violations".into(),
         };

@@ -14,7 +14,7 @@ use std::time::Duration;
 
 /// How soon the runs of a kind begin, the last in this order first.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
-enum Urgency {
+enum Priority {
     /// One has begun and none has ended.
     Unknown,
     /// The one that ended last took so long.
@@ -25,7 +25,7 @@ enum Urgency {
 
 /// The runs of a kind that have not begun.
 struct Kind {
-    urgency: Urgency,
+    urgency: Priority,
     cpus: usize,
     waiting: Vec<usize>,
 }
@@ -40,7 +40,7 @@ pub(crate) struct Queue {
 struct State {
     kinds: Vec<Kind>,
     /// The kinds of which runs wait.
-    order: BTreeSet<(Urgency, usize, usize)>,
+    order: BTreeSet<(Priority, usize, usize)>,
 }
 
 impl Queue {
@@ -54,7 +54,7 @@ impl Queue {
             let kind = *known.entry(run).or_insert(kinds.len());
             if kind == kinds.len() {
                 kinds.push(Kind {
-                    urgency: Urgency::Fresh,
+                    urgency: Priority::Fresh,
                     cpus,
                     waiting: Vec::new(),
                 });
@@ -83,7 +83,7 @@ impl Queue {
         let &(.., kind) = state.order.last()?;
         let index = state.kinds[kind].waiting.pop();
         let urgency = match state.kinds[kind].urgency {
-            Urgency::Fresh => Urgency::Unknown,
+            Priority::Fresh => Priority::Unknown,
             known => known,
         };
         state.place(kind, urgency);
@@ -93,13 +93,13 @@ impl Queue {
     /// That run has ended and took so long.
     pub(crate) fn ended(&self, index: usize, took: Duration) {
         self.state()
-            .place(self.kind_of[index], Urgency::Length(took));
+            .place(self.kind_of[index], Priority::Length(took));
     }
 }
 
 impl State {
     /// What waits of a kind is as urgent from now on.
-    fn place(&mut self, place: usize, urgency: Urgency) {
+    fn place(&mut self, place: usize, urgency: Priority) {
         let kind = &mut self.kinds[place];
         self.order.remove(&(kind.urgency, kind.cpus, place));
         kind.urgency = urgency;

@@ -16,7 +16,7 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 /// What results are of: the first line of their text.
-pub trait Whole: Serialize + DeserializeOwned {
+pub trait Header: Serialize + DeserializeOwned {
     /// What came of one place; has its index in it.
     type Row: Serialize + DeserializeOwned;
     /// What it is, in words: "a sweep".
@@ -40,7 +40,7 @@ pub fn digest(text: &str) -> u64 {
 /// Why a text is no such results.
 #[derive(Debug, thiserror::Error)]
 #[error("no results of {what} ({why})")]
-pub struct NoResults {
+pub struct ResultsError {
     /// The line, from 1.
     pub line: usize,
     what: &'static str,
@@ -49,7 +49,7 @@ pub struct NoResults {
 
 /// Why the results of several parts are none of one whole.
 #[derive(PartialEq, Eq, Debug, thiserror::Error)]
-pub enum Apart {
+pub enum MergeError {
     /// They are of different ones.
     #[error("of another whole")]
     OtherWhole,
@@ -84,7 +84,7 @@ pub struct Results<W> {
     lines: BTreeMap<usize, String>,
 }
 
-impl<W: Whole> Results<W> {
+impl<W: Header> Results<W> {
     /// No results yet of that whole.
     ///
     /// # Errors
@@ -101,10 +101,10 @@ impl<W: Whole> Results<W> {
     ///
     /// # Errors
     /// If they cannot be read, or are something else.
-    pub fn read(mut from: impl BufRead) -> Result<Option<Self>, NoResults> {
+    pub fn read(mut from: impl BufRead) -> Result<Option<Self>, ResultsError> {
         let mut line = Vec::new();
         let mut number = 0;
-        let wrong = |line: usize, why: &dyn Display| NoResults {
+        let wrong = |line: usize, why: &dyn Display| ResultsError {
             line,
             what: W::WHAT,
             why: why.to_string(),
@@ -149,13 +149,13 @@ impl<W: Whole> Results<W> {
     ///
     /// # Errors
     /// If it is a part of something else, or a place came to something else there.
-    pub fn merge(&mut self, other: Self) -> Result<(), Apart> {
+    pub fn merge(&mut self, other: Self) -> Result<(), MergeError> {
         if !self.is_of(&other) {
-            return Err(Apart::OtherWhole);
+            return Err(MergeError::OtherWhole);
         }
         for (index, line) in other.lines {
             match self.lines.get(&index) {
-                Some(known) if *known != line => return Err(Apart::Differ(index)),
+                Some(known) if *known != line => return Err(MergeError::Differ(index)),
                 _ => self.lines.insert(index, line),
             };
         }
@@ -287,8 +287,8 @@ mod tests {
         assert_eq!((one.known(), one.missing()), (2, 1));
         let mut differs = results();
         differs.add(&record(1, 9.0)).unwrap();
-        assert_eq!(one.merge(differs), Err(Apart::Differ(1)));
+        assert_eq!(one.merge(differs), Err(MergeError::Differ(1)));
         let other = Results::new(Head::example(4));
-        assert_eq!(one.merge(other.unwrap()), Err(Apart::OtherWhole));
+        assert_eq!(one.merge(other.unwrap()), Err(MergeError::OtherWhole));
     }
 }

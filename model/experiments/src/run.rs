@@ -12,7 +12,7 @@ use rayon::prelude::*;
 use serde::Serialize;
 
 use crate::jobs::Job;
-use crate::progress::{self, Glance};
+use crate::progress::{self, ProgressLine};
 use crate::trial::{Outcome, Trial, TrialError};
 
 /// A run and what came of it.
@@ -139,7 +139,7 @@ pub fn with_seeds(
         .collect();
     let ended = AtomicUsize::new(0);
     let look = || {
-        Glance::of_runs(
+        ProgressLine::of_runs(
             jobs.iter().map(|(job, far)| (job.cpus, far)),
             ended.load(Relaxed),
         )

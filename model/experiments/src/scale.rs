@@ -7,7 +7,7 @@ use quell_clock::MachineFile;
 use quell_workloads::Workload;
 use serde::Serialize;
 
-use crate::charts::{COLORS, Chart, Line, Upward};
+use crate::charts::{COLORS, Chart, Line, VerticalScale};
 use crate::jobs::{Job, Results};
 
 /// What is run.
@@ -35,13 +35,13 @@ pub struct Point {
 /// The workload runs on none of the numbers of CPUs.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 #[error("{workload} runs on none of these numbers of CPUs: {why}")]
-pub struct NothingToRun {
+pub struct EmptySweep {
     workload: &'static str,
     why: String,
 }
 
 /// What came of it.
-pub struct Scaled {
+pub struct ScaleResults {
     /// What the figures say.
     pub metric: &'static str,
     /// For each number of CPUs.
@@ -52,7 +52,7 @@ pub struct Scaled {
 
 impl Sweep {
     /// The numbers of CPUs that the workload runs on.
-    fn counts(&self) -> Result<Vec<usize>, NothingToRun> {
+    fn counts(&self) -> Result<Vec<usize>, EmptySweep> {
         let mut refused = String::new();
         let mut runs = |&cpus: &usize| {
             let fitted = self.workload.fitted(cpus);
@@ -60,7 +60,7 @@ impl Sweep {
         };
         let counts: Vec<usize> = self.cpus.iter().copied().filter(&mut runs).collect();
         if counts.is_empty() {
-            return Err(NothingToRun {
+            return Err(EmptySweep {
                 workload: self.workload.name(),
                 why: refused,
             });
@@ -78,7 +78,7 @@ impl Sweep {
     ///
     /// # Errors
     /// If the workload runs on none of the numbers of CPUs.
-    pub fn run(&self) -> Result<Scaled, NothingToRun> {
+    pub fn run(&self) -> Result<ScaleResults, EmptySweep> {
         let counts = self.counts()?;
         let mut results = Results::default();
         let jobs = counts
@@ -103,7 +103,7 @@ impl Sweep {
             .outcomes()
             .next()
             .map_or("", |outcome| outcome.measure.metric);
-        Ok(Scaled {
+        Ok(ScaleResults {
             metric,
             points,
             results,
@@ -136,7 +136,7 @@ pub fn plot(names: &[&str], points: &[Point], metric: &str) -> String {
         right: "CPUs",
         power: |cpus| format!("{cpus}"),
         up: metric,
-        upward: Upward::Powers,
+        upward: VerticalScale::Powers,
     };
     chart.file()
 }

@@ -24,7 +24,7 @@ use rayon::prelude::*;
 use serde::{Deserialize, Serialize};
 
 use crate::jobs::Job;
-use crate::progress::{self, Glance};
+use crate::progress::{self, ProgressLine};
 use crate::queue::Queue;
 use crate::trial::Outcome;
 
@@ -181,7 +181,7 @@ impl Grid {
 }
 
 /// What is changed, and the values that it has then.
-type Changed<T> = (T, BTreeMap<String, String>);
+type Axis<T> = (T, BTreeMap<String, String>);
 
 /// Something with each combination of values, the last name's changing first. `set` gives it the value of a name, from
 /// text like `pages=512`.
@@ -189,7 +189,7 @@ fn each<T: Clone>(
     plain: T,
     axes: &[(String, Vec<String>)],
     set: impl Fn(&T, &str) -> Result<T, String>,
-) -> Result<Vec<Changed<T>>, String> {
+) -> Result<Vec<Axis<T>>, String> {
     let mut all = vec![(plain, BTreeMap::new())];
     for (name, values) in axes {
         let mut more = Vec::new();
@@ -285,7 +285,7 @@ pub fn run(
     let ended = AtomicUsize::new(0);
     let look = || {
         let runs = cells.iter().map(|cell| cell.cpus).zip(&runs);
-        Glance::of_runs(runs, ended.load(Relaxed))
+        ProgressLine::of_runs(runs, ended.load(Relaxed))
     };
     // Seeds, policies and machines make a run longer or shorter by much less than the rest does.
     let queue = Queue::new(cells.iter().map(|cell| (cell.cpus, &cell.values)));

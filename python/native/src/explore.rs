@@ -22,7 +22,7 @@ use crate::watched::{Listeners, watched};
 /// What is searched.
 #[derive(FromPyObject)]
 #[pyo3(from_item_all)]
-pub struct Asked {
+pub struct SearchRequest {
     names: Vec<String>,
     /// Texts of files that are not on this host, by name.
     files: HashMap<String, String>,
@@ -32,7 +32,7 @@ pub struct Asked {
     cpus: Option<usize>,
 }
 
-impl Asked {
+impl SearchRequest {
     fn cases(&self) -> PyResult<Vec<Case<'static>>> {
         let policies = self.policies.iter().map(|text| policy(text));
         let choice = Choice {
@@ -52,14 +52,14 @@ impl Asked {
 
 /// How many cases there are.
 #[pyfunction]
-pub fn explore_size(asked: Asked) -> PyResult<usize> {
+pub fn explore_size(asked: SearchRequest) -> PyResult<usize> {
     Ok(asked.cases()?.len())
 }
 
 /// How a case is searched: `schedules`, `minutes` or `exhaustive`, and how many.
-type Searched = (String, f64);
+type SearchLimit = (String, f64);
 
-fn effort((kind, amount): Searched) -> PyResult<Effort> {
+fn effort((kind, amount): SearchLimit) -> PyResult<Effort> {
     Ok(match kind.as_str() {
         "schedules" => Effort::Schedules(amount as u64),
         "minutes" => Effort::Minutes(amount),
@@ -78,8 +78,8 @@ type Row = (String, u64, Option<f64>);
 #[expect(clippy::too_many_arguments, reason = "python/quell names each of them")]
 pub fn explore_json(
     py: Python<'_>,
-    asked: Asked,
-    searched: Searched,
+    asked: SearchRequest,
+    searched: SearchLimit,
     seed: u64,
     depth: u32,
     part: &str,

@@ -135,7 +135,7 @@ type Axes = Vec<(String, Vec<String>)>;
 /// A grid that is asked for.
 #[derive(FromPyObject)]
 #[pyo3(from_item_all)]
-struct Asked {
+struct GridRequest {
     workload: String,
     /// The text of its file, if it is none of this host.
     text: Option<String>,
@@ -147,7 +147,7 @@ struct Asked {
     figures: Axes,
 }
 
-impl Asked {
+impl GridRequest {
     /// The grid, if it can be run.
     fn grid(self) -> PyResult<Grid> {
         let policies = self.policies.iter().map(|text| policy(text));
@@ -173,7 +173,7 @@ impl Asked {
 
 /// How many runs a grid has.
 #[pyfunction]
-fn sweep_size(asked: Asked) -> PyResult<usize> {
+fn sweep_size(asked: GridRequest) -> PyResult<usize> {
     Ok(asked.grid()?.cells().map_err(refused)?.len())
 }
 
@@ -182,7 +182,7 @@ fn sweep_size(asked: Asked) -> PyResult<usize> {
 #[pyo3(signature = (asked, part, threads, progress, found))]
 fn sweep_json(
     py: Python<'_>,
-    asked: Asked,
+    asked: GridRequest,
     part: &str,
     threads: Option<usize>,
     progress: Option<&Bound<'_, PyAny>>,

@@ -13,8 +13,8 @@ thread_local! {
 
 /// Runs `body` on a thread whose interrupts `handler` serves.
 pub fn with<R>(handler: &dyn Fn(), body: impl FnOnce() -> R) -> R {
-    struct Back(Option<*const dyn Fn()>);
-    impl Drop for Back {
+    struct HandlerGuard(Option<*const dyn Fn()>);
+    impl Drop for HandlerGuard {
         fn drop(&mut self) {
             HANDLER.set(self.0);
         }
@@ -22,7 +22,7 @@ pub fn with<R>(handler: &dyn Fn(), body: impl FnOnce() -> R) -> R {
     // SAFETY: the lifetime alone changes. The pointer is followed by `call` alone, on this thread, before `_back` takes
     // it away, and all that time `handler` is borrowed.
     let handler: &'static dyn Fn() = unsafe { std::mem::transmute(handler) };
-    let _back = Back(HANDLER.replace(Some(handler)));
+    let _back = HandlerGuard(HANDLER.replace(Some(handler)));
     body()
 }
 

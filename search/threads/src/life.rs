@@ -2,7 +2,7 @@
 //!
 //! The host's scheduler may take a thread off its core for as long as it likes, so no clock tells a
 //! CPU that waits for ever from one whose target gets no time. Each CPU counts *signs of life*
-//! instead: one for every step of its program ([`Life::step`]) and one for every [`TURNS_A_SIGN`]
+//! instead: one for every step of its program ([`CpuStatus::step`]) and one for every [`TURNS_A_SIGN`]
 //! turns of a waiting loop. A wait is without end (C7) once every CPU of the machine, the waiting one
 //! included, has given [`PATIENCE`] signs since it began: all had the time to do what the waiter waits
 //! for. A thread that does not run gives none, and the verdict waits for it.
@@ -30,7 +30,7 @@ const WAKEFUL: u64 = 64;
 
 /// What a CPU shows the others of itself.
 #[derive(Default)]
-pub struct Life {
+pub struct CpuStatus {
     /// Signs of life; written by the CPU itself.
     signs: AtomicU64,
     /// Whether the CPU's body has returned, or has panicked: the others need not wait for its signs.
@@ -39,7 +39,7 @@ pub struct Life {
 
 /// What a CPU remembers of the wait that it is in.
 #[derive(Default)]
-struct Wait {
+struct WaitState {
     /// All CPUs' signs of life when the round began; empty if none has yet.
     began: Vec<u64>,
     /// How many rounds have ended since the wait began.
@@ -49,11 +49,11 @@ struct Wait {
 thread_local! {
     /// Turns of the waiting loop that this CPU is in.
     static TURNS: Cell<u64> = const { Cell::new(0) };
-    static WAIT: RefCell<Wait> = const { RefCell::new(Wait { began: Vec::new(), rounds: 0 }) };
+    static WAIT: RefCell<WaitState> = const { RefCell::new(WaitState { began: Vec::new(), rounds: 0 }) };
 }
 
 /// While it lives, the CPU's body runs; the CPU is gone as soon as it is dropped, by a panic as well.
-pub struct Body<'a>(&'a Life);
+pub struct Body<'a>(&'a CpuStatus);
 
 impl Drop for Body<'_> {
     fn drop(&mut self) {
@@ -61,7 +61,7 @@ impl Drop for Body<'_> {
     }
 }
 
-impl Life {
+impl CpuStatus {
     /// The CPU's body begins. Called before any CPU may wait for this one.
     pub fn begin(&self) -> Body<'_> {
         self.gone.store(false, Ordering::Relaxed);
@@ -117,9 +117,9 @@ pub fn is_time_to_nap() -> bool {
 /// How many times [`PATIENCE`] signs every one of `cpus` has given since this CPU's wait began: none, as long as
 /// the wait may yet end.
 #[cold]
-pub fn patience_lost<'a>(cpus: impl Iterator<Item = &'a Life> + Clone) -> u32 {
+pub fn patience_lost<'a>(cpus: impl Iterator<Item = &'a CpuStatus> + Clone) -> u32 {
     WAIT.with_borrow_mut(|wait| {
-        let lively = |(cpu, began): (&Life, &u64)| {
+        let lively = |(cpu, began): (&CpuStatus, &u64)| {
             let signs = cpu.signs().wrapping_sub(*began);
             cpu.gone.load(Ordering::Relaxed) || signs >= PATIENCE / u64::from(ROUNDS)
         };
@@ -130,7 +130,7 @@ pub fn patience_lost<'a>(cpus: impl Iterator<Item = &'a Life> + Clone) -> u32 {
             wait.rounds += 1;
             wait.began.clear();
         }
-        wait.began.extend(cpus.map(Life::signs));
+        wait.began.extend(cpus.map(CpuStatus::signs));
         wait.rounds / ROUNDS
     })
 }

@@ -23,9 +23,9 @@
 
 use crate::cores;
 use crate::handler;
-use crate::life::{self, Life};
-use crate::tables::{Flat, PageTables};
-use crate::tlb::{Cached, Tlb, Under};
+use crate::life::{self, CpuStatus};
+use crate::tables::{FlatTable, PageTables};
+use crate::tlb::{CachedEntry, EntryTag, Tlb};
 use quell::{Broadcast, CpuId, CpuSet, Features, Frame, Hardware, Invalidate, Tag, Tagging};
 use quell_mutants::Mutant;
 use rand::RngExt;
@@ -57,7 +57,7 @@ struct Cpu {
     broadcasts: AtomicU64,
     /// The page that its program used last.
     last: AtomicU64,
-    life: Life,
+    life: CpuStatus,
     tlb: Tlb,
 }
 
@@ -80,7 +80,7 @@ thread_local! {
 
 /// The machine. With `STRESS`, TLBs fill speculatively; without, that is compiled away and the engine's own cost remains.
 /// Its walkers read `T`.
-pub struct Threads<const STRESS: bool, T = Flat> {
+pub struct Threads<const STRESS: bool, T = FlatTable> {
     features: Features,
     cpus: Box<[Cpu]>,
     tables: T,
@@ -105,7 +105,7 @@ impl<const STRESS: bool, T: PageTables> Threads<STRESS, T> {
             access: AtomicU64::new(0),
             broadcasts: AtomicU64::new(0),
             last: AtomicU64::new(0),
-            life: Life::default(),
+            life: CpuStatus::default(),
             tlb: Tlb::default(),
         };
         Threads {
@@ -255,7 +255,7 @@ impl<const STRESS: bool, T: PageTables> Threads<STRESS, T> {
         &self,
         page: u64,
         store: bool,
-        access: impl FnOnce(Cached) -> R,
+        access: impl FnOnce(CachedEntry) -> R,
     ) -> Option<R> {
         let me = self.me();
         let inside = self.features.broadcast;
@@ -276,21 +276,21 @@ impl<const STRESS: bool, T: PageTables> Threads<STRESS, T> {
     }
 
     /// As [`Threads::access_for`], for an access of which the tables need not know whether it is a store.
-    pub fn access<R>(&self, page: u32, access: impl FnOnce(Cached) -> R) -> Option<R> {
+    pub fn access<R>(&self, page: u32, access: impl FnOnce(CachedEntry) -> R) -> Option<R> {
         self.access_for(page.into(), false, access)
     }
 
-    fn translate(&self, me: &Cpu, page: u64, store: bool) -> Option<Cached> {
+    fn translate(&self, me: &Cpu, page: u64, store: bool) -> Option<CachedEntry> {
         let root = me.loaded_root();
-        let (tag, in_kernel) = (Under::Tag(me.loaded_tag()), T::is_kernels(page));
+        let (tag, in_kernel) = (EntryTag::Tag(me.loaded_tag()), T::is_kernels(page));
         if root.is_none() && !in_kernel {
             return None;
         }
         if STRESS {
             me.last.store(page, Ordering::Relaxed);
         }
-        for under in [tag, Under::All] {
-            if under == Under::All && !in_kernel {
+        for under in [tag, EntryTag::All] {
+            if under == EntryTag::All && !in_kernel {
                 continue;
             }
             if let Some(cached) = me.tlb.find(under, page, T::SIZES) {
@@ -303,8 +303,8 @@ impl<const STRESS: bool, T: PageTables> Threads<STRESS, T> {
         }
         let broadcasts = me.broadcasts.load(Ordering::SeqCst);
         let walked = self.tables.walk(root, page, store)?;
-        let under = if walked.global { Under::All } else { tag };
-        let cached = Cached {
+        let under = if walked.global { EntryTag::All } else { tag };
+        let cached = CachedEntry {
             entry: walked.entry,
             size: walked.size,
             root: root.unwrap_or_default().0,

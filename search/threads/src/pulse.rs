@@ -50,7 +50,7 @@ pub fn longest_own(pulses: impl IntoIterator<Item = f64>) -> Option<f64> {
 
 /// The quiet ones of a number of values.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Quiet<T> {
+pub struct QuietValues<T> {
     /// At least five, and at least a tenth of all.
     pub values: Vec<T>,
     /// Whether all of them were found on a core of their own. If not, too few were, and these are those with the
@@ -60,7 +60,10 @@ pub struct Quiet<T> {
 
 /// Chooses among values, each with the slower of the pulses around it, those with pulses of at most
 /// `longest_own`; `None` if there are fewer than five values in all.
-pub fn quiet<T>(values: impl IntoIterator<Item = (f64, T)>, longest_own: f64) -> Option<Quiet<T>> {
+pub fn quiet<T>(
+    values: impl IntoIterator<Item = (f64, T)>,
+    longest_own: f64,
+) -> Option<QuietValues<T>> {
     let mut found: Vec<_> = values.into_iter().collect();
     if found.len() < FEW {
         return None;
@@ -69,7 +72,7 @@ pub fn quiet<T>(values: impl IntoIterator<Item = (f64, T)>, longest_own: f64) ->
     let own = found.partition_point(|&(pulse, _)| pulse <= longest_own);
     let wanted = FEW.max(found.len() / 10);
     found.truncate(own.max(wanted));
-    Some(Quiet {
+    Some(QuietValues {
         values: found.into_iter().map(|(_, value)| value).collect(),
         own_core: own >= wanted,
     })

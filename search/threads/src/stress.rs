@@ -11,7 +11,7 @@ mod kernel;
 mod program;
 
 use crate::tables::PAGES;
-use crate::world::{FILE_PAGES, FIRST_FILE_PAGE, Ground, Machine, World};
+use crate::world::{EngineMemory, FILE_PAGES, FIRST_FILE_PAGE, Machine, World};
 use program::Program;
 use quell::{Features, Hardware, Policy, Stats, Tagging};
 use quell_mutants::Mutant;
@@ -92,7 +92,7 @@ pub fn run(plan: &StressConfig) -> Report {
         .with_mutant(plan.mutant)
         .with_kernel(plan.kernel)
         .skipping_barrier(plan.skips_barrier);
-    let ground = Ground::new(plan.cpus, plan.ledger);
+    let ground = EngineMemory::new(plan.cpus, plan.ledger);
     let engine = ground.engine(&hw, plan.policy);
     let world = World::new(&engine, plan.spaces, plan.frames);
     let (accesses, operations) = (AtomicU64::new(0), AtomicU64::new(0));

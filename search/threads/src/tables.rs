@@ -1,7 +1,7 @@
 //! The page tables: what walkers read.
 //!
 //! The machine asks [`PageTables`] for a walk and for nothing else, so that programs of a few pages and a memory
-//! manager run on the same threads. [`Flat`] is for the former: one level of entry words for each space, and one table
+//! manager run on the same threads. [`FlatTable`] is for the former: one level of entry words for each space, and one table
 //! for the kernel's half. They are written under the embedder's locks and walked by all CPUs; what else is in a word is
 //! the embedder's.
 
@@ -17,7 +17,7 @@ pub trait PageTables: Send + Sync {
     fn is_kernels(page: u64) -> bool;
 
     /// What a walk of a page from this root finds, on behalf of a store if it is one; `None` if that faults.
-    fn walk(&self, root: Option<Frame>, page: u64, store: bool) -> Option<Walked>;
+    fn walk(&self, root: Option<Frame>, page: u64, store: bool) -> Option<WalkResult>;
 
     /// Whether a store may go through this entry; if not, it is walked for again.
     fn takes_stores(&self, entry: u64) -> bool;
@@ -29,7 +29,7 @@ pub trait PageTables: Send + Sync {
 
 /// What a walk has found.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Walked {
+pub struct WalkResult {
     /// The entry word.
     pub entry: u64,
     /// The size of the page that it maps.
@@ -40,7 +40,7 @@ pub struct Walked {
     pub since: u64,
 }
 
-/// Pages of each address space of [`Flat`].
+/// Pages of each address space of [`FlatTable`].
 pub const PAGES: usize = 24;
 
 /// A page table: one level of entry words, written under the embedder's lock, walked by all.
@@ -61,7 +61,7 @@ pub const PRESENT: u64 = 1;
 pub const GLOBAL: u64 = 1 << 2;
 
 /// Tables of one level.
-pub struct Flat {
+pub struct FlatTable {
     /// Those of the spaces: root `Frame(n)` is number `n`.
     pub(crate) spaces: Box<[Table]>,
     /// That of the kernel's half.
@@ -70,10 +70,10 @@ pub struct Flat {
     pub(crate) speculates_in_kernel: bool,
 }
 
-impl Flat {
+impl FlatTable {
     /// So many empty tables, and an empty one for the kernel's half.
     pub(crate) fn new(spaces: usize) -> Self {
-        Flat {
+        FlatTable {
             spaces: (0..spaces)
                 .map(|_| std::array::from_fn(|_| AtomicU64::new(0)))
                 .collect(),
@@ -83,7 +83,7 @@ impl Flat {
     }
 }
 
-impl PageTables for Flat {
+impl PageTables for FlatTable {
     const SIZES: &'static [PageSize] = &[PageSize::Base];
 
     #[inline]
@@ -92,7 +92,7 @@ impl PageTables for Flat {
     }
 
     #[inline]
-    fn walk(&self, root: Option<Frame>, page: u64, _store: bool) -> Option<Walked> {
+    fn walk(&self, root: Option<Frame>, page: u64, _store: bool) -> Option<WalkResult> {
         let in_kernel = Self::is_kernels(page);
         let word = if in_kernel {
             &self.kernel[(page - u64::from(FIRST_KERNEL_PAGE)) as usize]
@@ -101,7 +101,7 @@ impl PageTables for Flat {
         };
         // A walker follows a pointer that it has just read: acquire stands for that dependency.
         let entry = word.load(Ordering::Acquire);
-        (entry & PRESENT != 0).then_some(Walked {
+        (entry & PRESENT != 0).then_some(WalkResult {
             entry,
             size: PageSize::Base,
             global: in_kernel && entry & GLOBAL != 0,

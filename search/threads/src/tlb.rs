@@ -37,7 +37,7 @@ pub struct Tlb {
 
 /// What a lookup found.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Cached {
+pub struct CachedEntry {
     /// The entry word, as it stood in the table when it was walked.
     pub entry: u64,
     /// The size of the page that it maps.
@@ -50,14 +50,14 @@ pub struct Cached {
 
 /// What an entry stands under.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Under {
+pub enum EntryTag {
     /// This tag.
     Tag(Tag),
     /// All of them.
     All,
 }
 
-impl Under {
+impl EntryTag {
     fn key(self, page: u64, size: PageSize) -> u64 {
         let page = page & !(size.pages() - 1);
         debug_assert!(
@@ -65,16 +65,16 @@ impl Under {
             "the key has no room for page {page:#x}"
         );
         let under = match self {
-            Under::Tag(tag) => u64::from(tag.0) << TAG_SHIFT,
-            Under::All => GLOBAL,
+            EntryTag::Tag(tag) => u64::from(tag.0) << TAG_SHIFT,
+            EntryTag::All => GLOBAL,
         };
         VALID | under | (size as u64) << SIZE_SHIFT | page << PAGE_SHIFT
     }
 
     fn index(self, page: u64, size: PageSize) -> usize {
         let tag = match self {
-            Under::Tag(tag) => usize::from(tag.0),
-            Under::All => 0,
+            EntryTag::Tag(tag) => usize::from(tag.0),
+            EntryTag::All => 0,
         };
         (tag * 37 + (page / size.pages()) as usize) % LINES
     }
@@ -118,11 +118,11 @@ impl Default for Tlb {
 impl Tlb {
     /// What is cached for `page`, as a page of one of these sizes. Called by the owner.
     #[inline]
-    pub fn find(&self, under: Under, page: u64, sizes: &[PageSize]) -> Option<Cached> {
+    pub fn find(&self, under: EntryTag, page: u64, sizes: &[PageSize]) -> Option<CachedEntry> {
         sizes.iter().find_map(|&size| {
             let line = &self.lines[under.index(page, size)];
             let held = line.key.load(Ordering::Relaxed);
-            (held == under.key(page, size)).then(|| Cached {
+            (held == under.key(page, size)).then(|| CachedEntry {
                 entry: line.entry.load(Ordering::Relaxed),
                 size,
                 root: line.root.load(Ordering::Relaxed),
@@ -133,7 +133,7 @@ impl Tlb {
 
     /// Caches an entry. Called by the owner.
     #[inline]
-    pub fn fill(&self, under: Under, page: u64, cached: Cached) {
+    pub fn fill(&self, under: EntryTag, page: u64, cached: CachedEntry) {
         let line = &self.lines[under.index(page, cached.size)];
         line.key.store(0, Ordering::Relaxed);
         line.entry.store(cached.entry, Ordering::Relaxed);
@@ -145,7 +145,7 @@ impl Tlb {
 
     /// Forgets what the line has in which a page of this size would be. Called by the owner.
     #[inline]
-    pub fn forget(&self, under: Under, page: u64, size: PageSize) {
+    pub fn forget(&self, under: EntryTag, page: u64, size: PageSize) {
         self.lines[under.index(page, size)]
             .key
             .store(0, Ordering::Relaxed);
@@ -182,7 +182,7 @@ impl Tlb {
             Invalidate::Range { tag, range, .. } if range.strides() < LINES as u64 => {
                 for page in range.each() {
                     for &size in sizes {
-                        empty(&self.lines[Under::Tag(tag).index(page.0, size)]);
+                        empty(&self.lines[EntryTag::Tag(tag).index(page.0, size)]);
                     }
                 }
             }
@@ -196,7 +196,7 @@ mod tests {
     use super::*;
     use quell::{PageRange, Scope};
 
-    const BASE: Cached = Cached {
+    const BASE: CachedEntry = CachedEntry {
         entry: 5,
         size: PageSize::Base,
         root: 2,
@@ -209,7 +209,7 @@ mod tests {
         let tlb = Tlb::default();
         let pages = [0, 2, 515];
         for page in pages {
-            tlb.fill(Under::Tag(Tag(1)), page, BASE);
+            tlb.fill(EntryTag::Tag(Tag(1)), page, BASE);
         }
         let left_by = |start| {
             tlb.invalidate(
@@ -225,7 +225,7 @@ mod tests {
                 None,
                 SIZES,
             );
-            pages.map(|page| tlb.find(Under::Tag(Tag(1)), page, SIZES).is_some())
+            pages.map(|page| tlb.find(EntryTag::Tag(Tag(1)), page, SIZES).is_some())
         };
         assert_eq!(left_by(0), [false, true, true]);
         assert_eq!(left_by(3), [false, true, false]);
@@ -236,8 +236,8 @@ mod tests {
         let tlb = Tlb::default();
         let cached = BASE;
         for page in 0..4 {
-            tlb.fill(Under::Tag(Tag(1)), page, cached);
-            tlb.fill(Under::Tag(Tag(2)), page, cached);
+            tlb.fill(EntryTag::Tag(Tag(1)), page, cached);
+            tlb.fill(EntryTag::Tag(Tag(2)), page, cached);
         }
         tlb.invalidate(
             Invalidate::Range {
@@ -250,7 +250,7 @@ mod tests {
         );
         let left = |tag| {
             (0..4)
-                .map(|page| tlb.find(Under::Tag(tag), page, SIZES).is_some())
+                .map(|page| tlb.find(EntryTag::Tag(tag), page, SIZES).is_some())
                 .collect::<Vec<_>>()
         };
         assert_eq!(left(Tag(1)), [true, false, false, true]);
@@ -265,7 +265,7 @@ mod tests {
     fn what_is_the_kernels_stays_until_it_is_meant() {
         let tlb = Tlb::default();
         let cached = BASE;
-        let unders = [Under::All, Under::Tag(Tag(1)), Under::Tag(Tag(2))];
+        let unders = [EntryTag::All, EntryTag::Tag(Tag(1)), EntryTag::Tag(Tag(2))];
         let kernel = Invalidate::Kernel {
             range: PageRange::base(Page(7), 1),
             scope: Scope::Leaf,
@@ -284,14 +284,14 @@ mod tests {
 
     #[test]
     fn a_large_page_goes_with_any_of_its_pages_that_is_named() {
-        let large = Cached {
+        let large = CachedEntry {
             size: PageSize::Large,
             ..BASE
         };
         for (start, goes) in [(512, true), (700, true), (511, false), (1024, false)] {
             let tlb = Tlb::default();
-            tlb.fill(Under::Tag(Tag(1)), 600, large);
-            let found = |page| tlb.find(Under::Tag(Tag(1)), page, SIZES);
+            tlb.fill(EntryTag::Tag(Tag(1)), 600, large);
+            let found = |page| tlb.find(EntryTag::Tag(Tag(1)), page, SIZES);
             assert_eq!((found(1023), found(1024)), (Some(large), None));
             let what = Invalidate::Range {
                 tag: Tag(1),

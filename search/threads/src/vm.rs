@@ -24,4 +24,4 @@ pub mod oracle;
 pub mod perform;
 pub mod watch;
 
-pub use perform::{Performance, Report, RunError};
+pub use perform::{ProgramRun, Report, RunError};

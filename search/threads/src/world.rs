@@ -240,7 +240,7 @@ pub enum CacheSlot {
 
 /// A frame in the free list.
 #[derive(Clone, Copy, Debug)]
-pub enum Free {
+pub enum FreeFrame {
     /// Flushed.
     Clear(usize),
     /// Owed; it came from this page of the file.
@@ -260,23 +260,23 @@ pub struct World {
     /// What was last written to each page of the file.
     pub written: Vec<AtomicU64>,
     /// Frames without an owner.
-    pub free: Mutex<VecDeque<Free>>,
+    pub free: Mutex<VecDeque<FreeFrame>>,
     violation: Mutex<Option<Violation>>,
     stopped: AtomicBool,
 }
 
 /// The memory that an engine borrows.
-pub struct Ground {
+pub struct EngineMemory {
     /// One for each CPU.
     pub cpus: Vec<PerCpu<'static, Machine>>,
     /// The flush clock's.
     pub ledger: Vec<LedgerEntry<Machine>>,
 }
 
-impl Ground {
+impl EngineMemory {
     /// Memory for a machine of `cpus` CPUs.
     pub fn new(cpus: usize, ledger: usize) -> Self {
-        Ground {
+        EngineMemory {
             cpus: (0..cpus).map(|_| PerCpu::new()).collect(),
             ledger: (0..ledger).map(|_| LedgerEntry::new()).collect(),
         }
@@ -320,7 +320,7 @@ impl World {
                 .map(|_| Mutex::new(CacheSlot::Empty))
                 .collect(),
             written: (0..FILE_PAGES).map(|_| AtomicU64::new(0)).collect(),
-            free: Mutex::new((0..frames).map(Free::Clear).collect()),
+            free: Mutex::new((0..frames).map(FreeFrame::Clear).collect()),
             violation: Mutex::new(None),
             stopped: AtomicBool::new(false),
         }

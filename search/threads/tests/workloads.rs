@@ -5,12 +5,12 @@
 
 use crate::turn;
 use quell::{Counter, Mechanism, Policy};
-use quell_threads::vm::{Performance, Report, RunError};
-use quell_workloads::{Failure, Workload, Wrong};
+use quell_threads::vm::{ProgramRun, Report, RunError};
+use quell_workloads::{Failure, StatementError, Workload};
 use std::path::Path;
 
-fn performance(workload: Workload, cpus: usize) -> Performance {
-    Performance {
+fn performance(workload: Workload, cpus: usize) -> ProgramRun {
+    ProgramRun {
         workload,
         cpus,
         policy: Policy::ALL,
@@ -19,13 +19,13 @@ fn performance(workload: Workload, cpus: usize) -> Performance {
     }
 }
 
-fn run(performance: &Performance) -> Result<Report, RunError> {
+fn run(performance: &ProgramRun) -> Result<Report, RunError> {
     let _turn = turn();
     performance.run()
 }
 
 #[track_caller]
-fn holds(performance: &Performance) -> Report {
+fn holds(performance: &ProgramRun) -> Report {
     let report = run(performance).unwrap_or_else(|error| panic!("{error}"));
     let name = performance.workload.name();
     if let Some(violation) = &report.violation {
@@ -131,14 +131,14 @@ program = [
 ]
 "#;
 
-fn shared() -> Performance {
+fn shared() -> ProgramRun {
     let workload = Workload::parse("shared.toml", SHARED).unwrap_or_else(|error| panic!("{error}"));
     performance(workload, 3)
 }
 
 fn keep_the_contract(policies: impl IntoIterator<Item = Policy>) {
     for policy in policies {
-        let report = holds(&Performance { policy, ..shared() });
+        let report = holds(&ProgramRun { policy, ..shared() });
         let sent = report.engine.get(Counter::Sent);
         assert!(sent > 0, "{policy}: no CPU was interrupted");
     }
@@ -169,7 +169,7 @@ mod mutants {
             text.parse().expect("QUELL_MUTANT_ROUNDS is a number")
         });
         for seed in 0..rounds {
-            let performance = Performance {
+            let performance = ProgramRun {
                 seed,
                 without: quell_mutants::list::named(name),
                 ..shared()
@@ -213,7 +213,7 @@ fn programs_that_wait_for_each_other_are_told() {
     let told = run(&performance(workload, 3)).expect_err("no CPU comes to the barrier");
     let last = text.lines().position(|line| line.contains("{ barrier"));
     let last = 1 + last.expect("it is there");
-    let barrier = |failure: &Failure| matches!(failure, Failure::Value { line, why: Wrong::Barrier, .. } if *line as usize == last);
+    let barrier = |failure: &Failure| matches!(failure, Failure::Value { line, why: StatementError::Barrier, .. } if *line as usize == last);
     assert!(
         matches!(&told, RunError::Failed { failure, .. } if barrier(failure)),
         "{told}"

@@ -16,7 +16,7 @@ mod read;
 use alloc::boxed::Box;
 use alloc::string::String;
 use code::{Binary, Code, DEPTH, Function};
-pub(crate) use code::{Meaning, Name};
+pub(crate) use code::{Name, Symbol};
 
 /// A variable that a statement can set.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -29,7 +29,7 @@ pub(crate) enum Place {
 
 /// Why an expression has no value.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
-pub enum NoValue {
+pub enum EvalError {
     /// More than 64 bits, or a difference below zero.
     #[error("the result is below zero or above 64 bits")]
     Overflow,
@@ -76,7 +76,7 @@ impl Expression {
     /// What was expected.
     pub fn parse(
         text: &str,
-        lookup: &mut dyn FnMut(&str) -> Result<Meaning, String>,
+        lookup: &mut dyn FnMut(&str) -> Result<Symbol, String>,
     ) -> Result<Self, String> {
         read::code(text, lookup).map(|code| Expression { code: code.into() })
     }
@@ -96,7 +96,7 @@ impl Expression {
     /// # Errors
     /// If there is none.
     #[inline]
-    pub fn evaluate(&self, values: &impl Values) -> Result<u64, NoValue> {
+    pub fn evaluate(&self, values: &impl Values) -> Result<u64, EvalError> {
         match self.code[..] {
             [Code::Number(value)] => Ok(value),
             [Code::Name(name)] => Ok(values.value(name)),
@@ -104,7 +104,7 @@ impl Expression {
         }
     }
 
-    fn compute(&self, values: &impl Values) -> Result<u64, NoValue> {
+    fn compute(&self, values: &impl Values) -> Result<u64, EvalError> {
         let mut stack = [0u64; DEPTH];
         let mut top = 0;
         let mut at = 0;
@@ -116,7 +116,7 @@ impl Expression {
                     top += 1;
                 }
                 // Refused where values are whole, as the file is read.
-                Code::Real(_) => return Err(NoValue::Overflow),
+                Code::Real(_) => return Err(EvalError::Overflow),
                 Code::Name(name) => {
                     stack[top] = values.value(name);
                     top += 1;
@@ -124,7 +124,7 @@ impl Expression {
                 Code::Element { base, count } => {
                     let index = stack[top - 1];
                     if index >= u64::from(count) {
-                        return Err(NoValue::Index);
+                        return Err(EvalError::Index);
                     }
                     stack[top - 1] = values.value(Name::Shared(base + index as u8));
                 }
@@ -143,7 +143,7 @@ impl Expression {
                 Code::Call(Function::Random) => {
                     let bound = stack[top - 1];
                     if bound == 0 {
-                        return Err(NoValue::Zero);
+                        return Err(EvalError::Zero);
                     }
                     stack[top - 1] = values.random(bound);
                 }
@@ -170,10 +170,10 @@ impl Expression {
                 Code::Call(Function::Align) => {
                     top -= 1;
                     if stack[top] == 0 {
-                        return Err(NoValue::Zero);
+                        return Err(EvalError::Zero);
                     }
                     let aligned = stack[top - 1].checked_next_multiple_of(stack[top]);
-                    stack[top - 1] = aligned.ok_or(NoValue::Overflow)?;
+                    stack[top - 1] = aligned.ok_or(EvalError::Overflow)?;
                 }
             }
         }
@@ -242,14 +242,14 @@ impl Expression {
     }
 }
 
-fn whole(binary: Binary, left: u64, right: u64) -> Result<u64, NoValue> {
-    let checked = |value: Option<u64>| value.ok_or(NoValue::Overflow);
+fn whole(binary: Binary, left: u64, right: u64) -> Result<u64, EvalError> {
+    let checked = |value: Option<u64>| value.ok_or(EvalError::Overflow);
     Ok(match binary {
         Binary::Add => checked(left.checked_add(right))?,
         Binary::Subtract => checked(left.checked_sub(right))?,
         Binary::Multiply => checked(left.checked_mul(right))?,
-        Binary::Divide => left.checked_div(right).ok_or(NoValue::Zero)?,
-        Binary::Remainder => left.checked_rem(right).ok_or(NoValue::Zero)?,
+        Binary::Divide => left.checked_div(right).ok_or(EvalError::Zero)?,
+        Binary::Remainder => left.checked_rem(right).ok_or(EvalError::Zero)?,
         Binary::Less => u64::from(left < right),
         Binary::AtMost => u64::from(left <= right),
         Binary::Greater => u64::from(left > right),
@@ -259,7 +259,7 @@ fn whole(binary: Binary, left: u64, right: u64) -> Result<u64, NoValue> {
         Binary::Bits => left | right,
         Binary::Left => match right {
             0..64 if left << right >> right == left => left << right,
-            _ => return Err(NoValue::Overflow),
+            _ => return Err(EvalError::Overflow),
         },
         Binary::Right => left.checked_shr(right.min(64) as u32).unwrap_or(0),
     })

@@ -34,12 +34,12 @@ mod read;
 mod script;
 mod team;
 
-pub use expression::NoValue;
+pub use expression::EvalError;
 pub use files::{FileError, Mistake};
 pub use parameter::{BadParameter, Parameter, Unit};
 pub use program::{Memory, Window};
 pub use read::{STATEMENTS, StatementForm};
-pub use script::Wrong;
+pub use script::StatementError;
 pub use team::{Failure, WORDS};
 
 use alloc::boxed::Box;
@@ -47,10 +47,10 @@ use alloc::format;
 use alloc::string::{String, ToString};
 use alloc::vec::Vec;
 use core::fmt;
-use expression::{Expression, Name, NoValue as Nothing, Values};
+use expression::{EvalError as Nothing, Expression, Name, Values};
 use quell::Mechanism;
 use quell_vm::User;
-use script::{MemoryOf, PARAMETERS, Said, Script};
+use script::{MemoryNeed, MessagePart, PARAMETERS, Script};
 use team::{Team, word};
 
 /// Ends the run of all CPUs of a workload early: those that wait, or come to a barrier, return [`Failure::Elsewhere`].
@@ -107,13 +107,13 @@ const MOST_NODES: u64 = 8;
 const MOST_CPUS: u64 = 1024;
 
 /// What is known before a run: parameters, and the number of CPUs.
-struct Before<'w> {
+struct SetupValues<'w> {
     values: &'w [u64; PARAMETERS],
     cpus: u64,
     done: u64,
 }
 
-impl Values for Before<'_> {
+impl Values for SetupValues<'_> {
     fn value(&self, name: Name) -> u64 {
         match name {
             Name::Parameter(index) => self.values[usize::from(index)],
@@ -224,8 +224,8 @@ impl Workload {
         Some(self.values[index])
     }
 
-    fn before(&self, cpus: u64, done: u64) -> Before<'_> {
-        Before {
+    fn before(&self, cpus: u64, done: u64) -> SetupValues<'_> {
+        SetupValues {
             values: &self.values,
             cpus,
             done,
@@ -284,16 +284,16 @@ impl Workload {
         }
     }
 
-    fn say(&self, pieces: &[Said], before: &Before<'_>) -> String {
+    fn say(&self, pieces: &[MessagePart], before: &SetupValues<'_>) -> String {
         let mut text = String::new();
         for piece in pieces {
             match piece {
-                Said::Text(piece) => text.push_str(piece),
-                Said::Parameter(index) => {
+                MessagePart::Text(piece) => text.push_str(piece),
+                MessagePart::Parameter(index) => {
                     let index = usize::from(*index);
                     text.push_str(&self.parameters()[index].unit.show(self.values[index]));
                 }
-                Said::Value(value) => match value.evaluate(before) {
+                MessagePart::Value(value) => match value.evaluate(before) {
                     Ok(value) => text.push_str(&value.to_string()),
                     Err(why) => text.push_str(&format!("({why})")),
                 },
@@ -334,7 +334,7 @@ impl Workload {
         let of = |expression: &Expression| expression.evaluate(&before);
         let together = self.script.together.as_ref().map(of).transpose()?;
         Ok(match &self.script.memory {
-            MemoryOf::Touched { bytes, nodes } => {
+            MemoryNeed::Touched { bytes, nodes } => {
                 let bytes = of(bytes)?;
                 if bytes > MOST_MEMORY {
                     return Err(Nothing::Overflow);
@@ -345,7 +345,7 @@ impl Workload {
                     ..Memory::roomy(bytes, cpus as u64)
                 }
             }
-            MemoryOf::Exact {
+            MemoryNeed::Exact {
                 node,
                 slow,
                 nodes,
@@ -374,8 +374,8 @@ impl Workload {
     pub fn touched(&self, cpus: usize) -> Result<[u64; 3], Nothing> {
         let before = self.before(cpus as u64, 0);
         let (bytes, nodes, slow) = match &self.script.memory {
-            MemoryOf::Touched { bytes, nodes } => (bytes, nodes, None),
-            MemoryOf::Exact {
+            MemoryNeed::Touched { bytes, nodes } => (bytes, nodes, None),
+            MemoryNeed::Exact {
                 node, nodes, slow, ..
             } => (node, nodes, Some(slow)),
         };

@@ -3,11 +3,11 @@
 //! A page needs nothing from anywhere else: its style and its scripts stand in it. It follows the reader's light or
 //! dark theme, fits a phone, and prints in black on white. Here is the part that every page shares: the head, the
 //! colours of paper and ink, and the style of headings, text and tables. A page adds colours and style of its own as a
-//! [`Look`].
+//! [`PageStyle`].
 //!
 //! # What is not guaranteed
 //!
-//! Nothing is escaped in a [`Look`] or in a script: both are part of the program. Text from a file or a recording
+//! Nothing is escaped in a [`PageStyle`] or in a script: both are part of the program. Text from a file or a recording
 //! belongs into `maud`'s markup, which escapes it.
 
 use alloc::format;
@@ -32,7 +32,7 @@ pub const fn colour(name: &'static str, light: &'static str, dark: &'static str)
 
 /// What a page looks like beyond what all pages share.
 #[derive(Clone, Copy, Debug)]
-pub struct Look {
+pub struct PageStyle {
     /// Its colours, beside those of [`COLOURS`].
     pub colours: &'static [Colour],
     /// Rules that follow those of all pages, as CSS.
@@ -50,7 +50,7 @@ pub const COLOURS: [Colour; 5] = [
 ];
 
 /// A whole page. The content stands in `main`; `scripts` follow it, and are empty for a page in which no script runs.
-pub fn page(title: &str, look: &Look, content: &Markup, scripts: &Markup) -> Markup {
+pub fn page(title: &str, look: &PageStyle, content: &Markup, scripts: &Markup) -> Markup {
     html! {
         (DOCTYPE)
         html lang="en" {
@@ -69,7 +69,7 @@ pub fn page(title: &str, look: &Look, content: &Markup, scripts: &Markup) -> Mar
 }
 
 /// The style of a page, as an element: for a drawing that is kept as a file of its own, too.
-pub fn style(look: &Look) -> Markup {
+pub fn style(look: &PageStyle) -> Markup {
     html! {
         style { (PreEscaped(theme(look.colours))) (PreEscaped(STYLE)) (PreEscaped(look.style)) }
     }
@@ -95,7 +95,7 @@ const STYLE: &str = include_str!("pages/style.css");
 mod tests {
     use super::*;
 
-    const LOOK: Look = Look {
+    const LOOK: PageStyle = PageStyle {
         colours: &[colour("hot", "#a00000", "#ff9090")],
         style: "b { color: var(--hot); }",
     };

@@ -5,9 +5,10 @@
 
 use crate::expression::{Expression, Name, Values};
 use crate::script::{
-    ARGUMENTS, Behind, Does, LOCALS, MakeCall, Order, Range, Script, Statement, Target, Wrong,
+    ARGUMENTS, BackingExpr, CallBuilder, LOCALS, Op, Order, Range, Script, Statement,
+    StatementError, Target,
 };
-use crate::team::{Failure, Stop, Team, random};
+use crate::team::{Failure, StopReason, Team, random};
 use core::cell::{Cell, RefCell};
 use quell::PageSize;
 use quell_vm::machine::USER_END;
@@ -21,12 +22,12 @@ const IDLE_STATEMENTS: u32 = 10_000_000;
 const LONGEST: u64 = 3_600_000_000_000;
 
 /// Refuses a range that no program can have.
-fn within(address: u64, bytes: u64) -> Result<(), Stop> {
+fn within(address: u64, bytes: u64) -> Result<(), StopReason> {
     let end = address.checked_add(bytes);
     if address.is_multiple_of(8) && end.is_some_and(|end| end <= USER_END.address()) {
         return Ok(());
     }
-    Err(Wrong::Address(address).into())
+    Err(StatementError::Address(address).into())
 }
 
 /// The values that a statement gives to a system call, in the order of its keys.
@@ -43,43 +44,43 @@ impl Arguments<'_> {
     }
 
     /// The address of a word: the first argument.
-    pub fn address(&self) -> Result<u64, Stop> {
+    pub fn address(&self) -> Result<u64, StopReason> {
         within(self.number(0), 8)?;
         Ok(self.number(0))
     }
 
     /// A range of memory: the first argument and the second.
-    pub fn range(&self) -> Result<(u64, u64), Stop> {
+    pub fn range(&self) -> Result<(u64, u64), StopReason> {
         within(self.number(0), self.number(1))?;
         Ok((self.number(0), self.number(1)))
     }
 
     /// Where so many bytes go, if the statement says so.
-    pub fn address_if_given(&self, index: usize, bytes: u64) -> Result<Option<u64>, Stop> {
+    pub fn address_if_given(&self, index: usize, bytes: u64) -> Result<Option<u64>, StopReason> {
         within(self.number(index), bytes)?;
         Ok(self.values[index])
     }
 
     /// A process: the first argument.
-    pub fn process(&self) -> Result<u32, Stop> {
-        u32::try_from(self.number(0)).map_err(|_| Stop::Refused(Error::NoProcess))
+    pub fn process(&self) -> Result<u32, StopReason> {
+        u32::try_from(self.number(0)).map_err(|_| StopReason::Refused(Error::NoProcess))
     }
 
     /// A file: the first argument.
-    pub fn file(&self) -> Result<u32, Stop> {
-        u32::try_from(self.number(0)).map_err(|_| Stop::Refused(Error::NoFile))
+    pub fn file(&self) -> Result<u32, StopReason> {
+        u32::try_from(self.number(0)).map_err(|_| StopReason::Refused(Error::NoFile))
     }
 
     /// A memory node.
-    pub fn node(&self, index: usize) -> Result<u32, Stop> {
-        u32::try_from(self.number(index)).map_err(|_| Stop::Refused(Error::NoNode))
+    pub fn node(&self, index: usize) -> Result<u32, StopReason> {
+        u32::try_from(self.number(index)).map_err(|_| StopReason::Refused(Error::NoNode))
     }
 
     /// The time that is so many nanoseconds from now: the first argument.
-    pub fn after(&self) -> Result<u64, Stop> {
+    pub fn after(&self) -> Result<u64, StopReason> {
         match self.number(0) {
             time @ 0..=LONGEST => Ok((self.now)() + time),
-            longer => Err(Wrong::Time(longer).into()),
+            longer => Err(StatementError::Time(longer).into()),
         }
     }
 }
@@ -166,7 +167,7 @@ impl<U: User + ?Sized> Performer<'_, '_, U> {
                 if idle == before {
                     idle = 0;
                 } else if idle > IDLE_STATEMENTS {
-                    return Err(Wrong::Endless.into());
+                    return Err(StatementError::Endless.into());
                 }
                 Ok(next)
             });
@@ -176,15 +177,15 @@ impl<U: User + ?Sized> Performer<'_, '_, U> {
                 Err(stop) => {
                     let (line, what) = (statement.line, statement.verb);
                     return Err(match stop {
-                        Stop::Wrong(why) => Failure::Value { line, what, why },
-                        Stop::Refused(error) => Failure::Call { line, what, error },
-                        Stop::Faulted(address, fault) => Failure::Access {
+                        StopReason::Invalid(why) => Failure::Value { line, what, why },
+                        StopReason::Refused(error) => Failure::Call { line, what, error },
+                        StopReason::Faulted(address, fault) => Failure::Access {
                             line,
                             what,
                             address,
                             fault,
                         },
-                        Stop::Elsewhere => Failure::Elsewhere,
+                        StopReason::Elsewhere => Failure::Elsewhere,
                     });
                 }
             }
@@ -192,18 +193,18 @@ impl<U: User + ?Sized> Performer<'_, '_, U> {
         Ok(())
     }
 
-    fn of(&self, expression: &Expression) -> Result<u64, Stop> {
+    fn of(&self, expression: &Expression) -> Result<u64, StopReason> {
         Ok(expression.evaluate(self)?)
     }
 
-    fn set(&self, target: &Target, value: u64) -> Result<(), Stop> {
+    fn set(&self, target: &Target, value: u64) -> Result<(), StopReason> {
         match target {
             Target::Local(index) => self.locals[usize::from(*index)].set(value),
             Target::Shared(index) => self.team.user.set_shared((*index).into(), value),
             Target::Element { base, count, index } => {
                 let index = self.of(index)?;
                 if index >= u64::from(*count) {
-                    return Err(crate::expression::NoValue::Index.into());
+                    return Err(crate::expression::EvalError::Index.into());
                 }
                 self.team
                     .user
@@ -214,20 +215,20 @@ impl<U: User + ?Sized> Performer<'_, '_, U> {
     }
 
     /// Performs a statement; which is next, if not the following one. Raises `idle` if it let no time pass.
-    fn statement(&self, does: &Does, idle: &mut u32) -> Result<Option<u32>, Stop> {
+    fn statement(&self, does: &Op, idle: &mut u32) -> Result<Option<u32>, StopReason> {
         let team = self.team;
         match does {
-            Does::Let { to, value } => {
+            Op::Let { to, value } => {
                 *idle += u32::from(matches!(to, Target::Local(_)));
                 self.set(to, self.of(value)?)?;
             }
-            Does::Add { word, by, into } => {
+            Op::Add { word, by, into } => {
                 let before = team.user.add_shared((*word).into(), self.of(by)?);
                 if let Some(into) = into {
                     self.set(into, before)?;
                 }
             }
-            Does::Access {
+            Op::Access {
                 address,
                 range: None,
                 value,
@@ -235,7 +236,7 @@ impl<U: User + ?Sized> Performer<'_, '_, U> {
                 let address = self.of(address)?;
                 self.access(address, value.as_ref())?;
             }
-            Does::Access {
+            Op::Access {
                 address,
                 range: Some(range),
                 value,
@@ -243,7 +244,7 @@ impl<U: User + ?Sized> Performer<'_, '_, U> {
                 let accesses = self.range(self.of(address)?, range, value.as_ref())?;
                 *idle += u32::from(accesses == 0);
             }
-            Does::Stream {
+            Op::Stream {
                 address,
                 bytes,
                 value,
@@ -254,10 +255,10 @@ impl<U: User + ?Sized> Performer<'_, '_, U> {
                     None => team.user.try_read_span(address, bytes),
                     Some(value) => team.user.try_write_span(address, bytes, self.of(value)?),
                 };
-                span.map_err(|fault| Stop::Faulted(address, fault))?;
+                span.map_err(|fault| StopReason::Faulted(address, fault))?;
                 *idle += u32::from(bytes == 0);
             }
-            Does::Map {
+            Op::Map {
                 to,
                 bytes,
                 at,
@@ -281,7 +282,7 @@ impl<U: User + ?Sized> Performer<'_, '_, U> {
                 }
                 self.set(to, self.call(call)?)?;
             }
-            Does::Protect {
+            Op::Protect {
                 address,
                 bytes,
                 protection,
@@ -294,7 +295,7 @@ impl<U: User + ?Sized> Performer<'_, '_, U> {
                     protection: *protection,
                 })?;
             }
-            Does::Call {
+            Op::Call {
                 make,
                 arguments,
                 into,
@@ -304,42 +305,42 @@ impl<U: User + ?Sized> Performer<'_, '_, U> {
                     self.set(into, result)?;
                 }
             }
-            Does::Compute(time) => {
+            Op::Compute(time) => {
                 let time = self.time(time, 0)?;
                 team.user.compute(time);
                 *idle += u32::from(time == 0);
             }
-            Does::Barrier => team.barrier()?,
-            Does::Begin => {
+            Op::Barrier => team.barrier()?,
+            Op::Begin => {
                 self.once(false)?;
                 team.begin()?;
             }
-            Does::End => {
+            Op::End => {
                 self.once(true)?;
                 team.end()?;
             }
-            Does::Open | Does::Close if !team.leads() => return Err(Wrong::NotFirst.into()),
-            Does::Open => {
+            Op::Open | Op::Close if !team.leads() => return Err(StatementError::NotFirst.into()),
+            Op::Open => {
                 self.once(false)?;
                 team.open();
             }
-            Does::Close => {
+            Op::Close => {
                 self.once(true)?;
                 team.close();
             }
-            Does::GiveUp => return Err(Stop::Elsewhere),
-            Does::Done(amount) => team.done(self.of(amount)?),
-            Does::Bystand { every, asleep } => {
+            Op::GiveUp => return Err(StopReason::Elsewhere),
+            Op::Done(amount) => team.done(self.of(amount)?),
+            Op::Bystand { every, asleep } => {
                 let every = self.time(every, 100)?;
                 team.bystand(every, self.of(asleep)? != 0)?;
             }
-            Does::Without(others) => {
+            Op::Without(others) => {
                 if !team.without(self.of(others)?) {
-                    return Err(Wrong::Members.into());
+                    return Err(StatementError::Members.into());
                 }
                 *idle += 1;
             }
-            Does::Progress { done, all } => {
+            Op::Progress { done, all } => {
                 let (done, all) = (self.of(done)?, self.of(all)?);
                 // The watcher gives up a program that does not get on, so saying so is not enough.
                 let further = self.progress.get().is_none_or(|before| done > before);
@@ -349,17 +350,17 @@ impl<U: User + ?Sized> Performer<'_, '_, U> {
                 }
                 *idle += 1;
             }
-            Does::Jump(to) => {
+            Op::Jump(to) => {
                 *idle += 1;
                 return Ok(Some(*to));
             }
-            Does::Unless { condition, to } => {
+            Op::Unless { condition, to } => {
                 *idle += 1;
                 if self.of(condition)? == 0 {
                     return Ok(Some(*to));
                 }
             }
-            Does::Below {
+            Op::Below {
                 variable,
                 limit,
                 to,
@@ -371,11 +372,11 @@ impl<U: User + ?Sized> Performer<'_, '_, U> {
                     return Ok(Some(*to));
                 }
             }
-            Does::Next { variable, by, to } => {
+            Op::Next { variable, by, to } => {
                 *idle += 1;
                 let variable = &self.locals[usize::from(*variable)];
                 match self.of(by)? {
-                    0 => return Err(crate::expression::NoValue::Zero.into()),
+                    0 => return Err(crate::expression::EvalError::Zero.into()),
                     by => variable.set(variable.get().saturating_add(by)),
                 }
                 return Ok(Some(*to));
@@ -385,38 +386,43 @@ impl<U: User + ?Sized> Performer<'_, '_, U> {
     }
 
     /// Refuses a second opening, and an end before the beginning.
-    fn once(&self, ends: bool) -> Result<(), Stop> {
+    fn once(&self, ends: bool) -> Result<(), StopReason> {
         if self.team.turn(ends) {
             return Ok(());
         }
-        Err(Wrong::Window.into())
+        Err(StatementError::Window.into())
     }
 
-    fn time(&self, time: &Expression, least: u64) -> Result<u64, Stop> {
+    fn time(&self, time: &Expression, least: u64) -> Result<u64, StopReason> {
         let time = self.of(time)?;
         if (least..=LONGEST).contains(&time) {
             return Ok(time);
         }
-        Err(Wrong::Time(time).into())
+        Err(StatementError::Time(time).into())
     }
 
     #[inline]
-    fn access(&self, address: u64, value: Option<&Expression>) -> Result<(), Stop> {
+    fn access(&self, address: u64, value: Option<&Expression>) -> Result<(), StopReason> {
         within(address, 8)?;
         let user = self.team.user;
         let result = match value {
             None => user.try_read(address).map(|_| ()),
             Some(value) => user.try_write(address, self.of(value)?),
         };
-        result.map_err(|fault| Stop::Faulted(address, fault))
+        result.map_err(|fault| StopReason::Faulted(address, fault))
     }
 
     /// Accesses the words of a range; how many.
-    fn range(&self, address: u64, range: &Range, value: Option<&Expression>) -> Result<u64, Stop> {
+    fn range(
+        &self,
+        address: u64,
+        range: &Range,
+        value: Option<&Expression>,
+    ) -> Result<u64, StopReason> {
         let bytes = self.of(&range.bytes)?;
         let stride = self.of(&range.stride)?;
         if stride == 0 {
-            return Err(crate::expression::NoValue::Zero.into());
+            return Err(crate::expression::EvalError::Zero.into());
         }
         within(address, bytes)?;
         let count = bytes.div_ceil(stride);
@@ -430,7 +436,7 @@ impl<U: User + ?Sized> Performer<'_, '_, U> {
             Order::Random => {
                 let times = self.of(&range.count)?;
                 if times > 0 && count == 0 {
-                    return Err(crate::expression::NoValue::Zero.into());
+                    return Err(crate::expression::EvalError::Zero.into());
                 }
                 (0..times).try_for_each(|_| at(self.random(count)))?;
                 return Ok(times);
@@ -439,31 +445,35 @@ impl<U: User + ?Sized> Performer<'_, '_, U> {
         Ok(count)
     }
 
-    fn backing(&self, behind: &Behind) -> Result<Backing, Stop> {
+    fn backing(&self, behind: &BackingExpr) -> Result<Backing, StopReason> {
         let file = |file: &Expression| {
-            u32::try_from(self.of(file)?).map_err(|_| Stop::Refused(Error::NoFile))
+            u32::try_from(self.of(file)?).map_err(|_| StopReason::Refused(Error::NoFile))
         };
         Ok(match behind {
-            Behind::Anonymous { page } => Backing::Anonymous {
+            BackingExpr::Anonymous { page } => Backing::Anonymous {
                 page: match self.of(page)? {
                     0x1000 => PageSize::Base,
                     0x20_0000 => PageSize::Large,
                     0x4000_0000 => PageSize::Huge,
-                    other => return Err(Wrong::Page(other).into()),
+                    other => return Err(StatementError::Page(other).into()),
                 },
             },
-            Behind::Shared { file: id, offset } => Backing::Shared {
+            BackingExpr::Shared { file: id, offset } => Backing::Shared {
                 file: file(id)?,
                 offset: self.of(offset)?,
             },
-            Behind::Private { file: id, offset } => Backing::Private {
+            BackingExpr::Private { file: id, offset } => Backing::Private {
                 file: file(id)?,
                 offset: self.of(offset)?,
             },
         })
     }
 
-    fn made(&self, make: MakeCall, given: &[Option<Expression>; ARGUMENTS]) -> Result<Call, Stop> {
+    fn made(
+        &self,
+        make: CallBuilder,
+        given: &[Option<Expression>; ARGUMENTS],
+    ) -> Result<Call, StopReason> {
         let mut values = [None; ARGUMENTS];
         for (value, argument) in values.iter_mut().zip(given) {
             *value = argument
@@ -475,7 +485,7 @@ impl<U: User + ?Sized> Performer<'_, '_, U> {
         make(&Arguments { values, now })
     }
 
-    fn call(&self, call: Call) -> Result<u64, Stop> {
-        self.team.user.call(call).map_err(Stop::Refused)
+    fn call(&self, call: Call) -> Result<u64, StopReason> {
+        self.team.user.call(call).map_err(StopReason::Refused)
     }
 }

@@ -4,10 +4,10 @@
 //! in the user mode of a kernel as it does on the machine in software: nothing is allocated or looked up by name
 //! while it runs.
 
-use crate::expression::{Expression, NoValue};
+use crate::expression::{EvalError, Expression};
 use crate::parameter::Parameter;
 use crate::perform::Arguments;
-use crate::team::Stop;
+use crate::team::StopReason;
 use alloc::boxed::Box;
 use alloc::string::String;
 use alloc::vec::Vec;
@@ -33,7 +33,7 @@ pub(crate) struct Script {
     pub processes: Expression,
     /// Parameters that follow the number of CPUs where that is chosen for a workload.
     pub fits: Vec<(u8, Expression)>,
-    pub memory: MemoryOf,
+    pub memory: MemoryNeed,
     /// How many pages a call takes out behind one flush.
     pub together: Option<Expression>,
     pub figure: Figure,
@@ -44,7 +44,7 @@ pub(crate) struct Script {
 
 /// The memory that it needs, as expressions of parameters and CPUs.
 #[derive(Debug)]
-pub(crate) enum MemoryOf {
+pub(crate) enum MemoryNeed {
     /// So many bytes are touched, and there is to be room for tables and caches.
     Touched {
         bytes: Expression,
@@ -83,12 +83,12 @@ pub(crate) struct Operation {
 #[derive(Debug)]
 pub(crate) struct Refusal {
     pub when: Expression,
-    pub why: Vec<Said>,
+    pub why: Vec<MessagePart>,
 }
 
 /// A piece of a message.
 #[derive(Debug)]
-pub(crate) enum Said {
+pub(crate) enum MessagePart {
     Text(String),
     /// A parameter, as its unit is written.
     Parameter(u8),
@@ -109,7 +109,7 @@ pub(crate) struct Statement {
     pub line: u32,
     /// The word that it begins with.
     pub verb: &'static str,
-    pub does: Does,
+    pub does: Op,
 }
 
 /// Where a value goes.
@@ -145,7 +145,7 @@ pub(crate) struct Range {
 
 /// What lies behind a mapping.
 #[derive(Debug)]
-pub(crate) enum Behind {
+pub(crate) enum BackingExpr {
     Anonymous {
         page: Expression,
     },
@@ -163,11 +163,11 @@ pub(crate) enum Behind {
 pub(crate) const ARGUMENTS: usize = 3;
 
 /// Makes a system call of the values of its arguments.
-pub(crate) type MakeCall = fn(&Arguments<'_>) -> Result<Call, Stop>;
+pub(crate) type CallBuilder = fn(&Arguments<'_>) -> Result<Call, StopReason>;
 
 /// What an operation does.
 #[derive(Debug)]
-pub(crate) enum Does {
+pub(crate) enum Op {
     Let {
         to: Target,
         value: Expression,
@@ -194,7 +194,7 @@ pub(crate) enum Does {
         bytes: Expression,
         at: Option<Expression>,
         protection: Protection,
-        behind: Box<Behind>,
+        behind: Box<BackingExpr>,
     },
     Protect {
         address: Expression,
@@ -202,7 +202,7 @@ pub(crate) enum Does {
         protection: Protection,
     },
     Call {
-        make: MakeCall,
+        make: CallBuilder,
         arguments: [Option<Expression>; ARGUMENTS],
         into: Option<Target>,
     },
@@ -246,10 +246,10 @@ pub(crate) enum Does {
 
 /// Why a statement has no effect.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
-pub enum Wrong {
+pub enum StatementError {
     /// An expression has no value.
     #[error(transparent)]
-    Value(#[from] NoValue),
+    Value(#[from] EvalError),
     /// A place that no program's memory can be at, or no multiple of 8.
     #[error("{0:#x} is no address of a word that a program can have")]
     Address(u64),

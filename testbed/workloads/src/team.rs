@@ -10,7 +10,7 @@
 //! tally, then the word that it waits for. Who had ended, or stood by with the window still open, still does; who has
 //! come to this barrier cannot have left it. So nobody who could still come is taken for one who waits.
 
-use crate::script::Wrong;
+use crate::script::StatementError;
 use core::cell::Cell;
 use quell_vm::{Call, Error, Fault, Mark, User};
 use rand_pcg::Pcg64;
@@ -81,7 +81,7 @@ pub enum Failure {
         /// The word that the statement begins with.
         what: &'static str,
         /// Why not.
-        why: Wrong,
+        why: StatementError,
     },
     /// Another CPU failed, and says why itself.
     #[error("another CPU failed")]
@@ -89,16 +89,16 @@ pub enum Failure {
 }
 
 /// Why a statement could not be performed, before its line is known.
-pub(crate) enum Stop {
-    Wrong(Wrong),
+pub(crate) enum StopReason {
+    Invalid(StatementError),
     Refused(Error),
     Faulted(u64, Fault),
     Elsewhere,
 }
 
-impl<T: Into<Wrong>> From<T> for Stop {
+impl<T: Into<StatementError>> From<T> for StopReason {
     fn from(wrong: T) -> Self {
-        Stop::Wrong(wrong.into())
+        StopReason::Invalid(wrong.into())
     }
 }
 
@@ -145,7 +145,7 @@ impl<'u, U: User + ?Sized> Team<'u, U> {
     }
 
     /// Waits until every CPU has come here.
-    pub fn barrier(&self) -> Result<(), Stop> {
+    pub fn barrier(&self) -> Result<(), StopReason> {
         let crossed = self.crossed.get();
         let target = crossed + self.members.get();
         self.crossed.set(target);
@@ -158,11 +158,11 @@ impl<'u, U: User + ?Sized> Team<'u, U> {
                 return Ok(());
             }
             if self.failed() {
-                return Err(Stop::Elsewhere);
+                return Err(StopReason::Elsewhere);
             }
             let others = self.user.cpus() as u64 - (arrived - crossed);
             if others == ended || (others == ended + stand_by && !self.stopped()) {
-                return Err(Wrong::Barrier.into());
+                return Err(StatementError::Barrier.into());
             }
             self.user.wait(pause);
             pause = (2 * pause).min(10_000);
@@ -170,7 +170,7 @@ impl<'u, U: User + ?Sized> Team<'u, U> {
     }
 
     /// A barrier of the first CPU's and its team, after which the measured window is open.
-    pub fn begin(&self) -> Result<(), Stop> {
+    pub fn begin(&self) -> Result<(), StopReason> {
         self.barrier()?;
         if self.leads() {
             self.open();
@@ -185,7 +185,7 @@ impl<'u, U: User + ?Sized> Team<'u, U> {
     }
 
     /// The measured window ends once every CPU has come here.
-    pub fn end(&self) -> Result<(), Stop> {
+    pub fn end(&self) -> Result<(), StopReason> {
         self.barrier()?;
         if self.leads() {
             self.close();
@@ -202,26 +202,26 @@ impl<'u, U: User + ?Sized> Team<'u, U> {
 
     /// What a CPU does that only has to be there, in the same process: it computes or sleeps, and
     /// looks every `nanoseconds` whether the measurement is over.
-    pub fn bystand(&self, nanoseconds: u64, asleep: bool) -> Result<(), Stop> {
+    pub fn bystand(&self, nanoseconds: u64, asleep: bool) -> Result<(), StopReason> {
         self.user.tally(tally::STANDS_BY);
         let result = self.stand_by(nanoseconds, asleep);
         self.user.tally(tally::STANDS_BY.wrapping_neg());
         result
     }
 
-    fn stand_by(&self, nanoseconds: u64, asleep: bool) -> Result<(), Stop> {
+    fn stand_by(&self, nanoseconds: u64, asleep: bool) -> Result<(), StopReason> {
         loop {
             let [ended, stand_by] = tally::of(self.user.tally(0));
             if self.stopped() {
                 return Ok(());
             }
             if ended + stand_by == self.user.cpus() as u64 {
-                return Err(Wrong::Unclosed.into());
+                return Err(StatementError::Unclosed.into());
             }
             if asleep {
                 let until = self.user.now() + nanoseconds;
                 let sleep = self.user.call(Call::Idle { until });
-                sleep.map_err(Stop::Refused)?;
+                sleep.map_err(StopReason::Refused)?;
             } else {
                 self.user.wait(nanoseconds);
             }

@@ -4,7 +4,7 @@ use crate::control::{Control, pin};
 use crate::counters::Recorder;
 use crate::linux::Linux;
 use crate::protocol::{Event, Job, STRESS};
-use crate::visitor::{Others, Visitor};
+use crate::visitor::{JobProcesses, Visitor};
 use crate::{faults, setup, team};
 use anyhow::{Context, anyhow};
 use quell_workloads::conformance::programs::Suite;
@@ -18,7 +18,7 @@ const HOME: u32 = 0;
 const SHORT: u64 = 48 << 20;
 
 /// A check: its name, on how many CPUs it failed, and what was seen.
-type Checked = (String, u64, String);
+type CheckResult = (String, u64, String);
 
 /// Performs a job; what its checks came to.
 ///
@@ -26,12 +26,12 @@ type Checked = (String, u64, String);
 /// What could not be done, or how the program ended. No process of the job is left.
 pub fn perform(number: usize, job: &Job) -> anyhow::Result<Vec<Event>> {
     setup::clean()?;
-    let (control, others) = (Control::new()?, Others::new()?);
+    let (control, others) = (Control::new()?, JobProcesses::new()?);
     let stressed = job.workload == STRESS;
     if stressed {
         setup::limit(SHORT)?;
     }
-    let part = |cpu: usize| -> anyhow::Result<Vec<Checked>> {
+    let part = |cpu: usize| -> anyhow::Result<Vec<CheckResult>> {
         pin(cpu)?;
         let home = Linux {
             control,
@@ -52,7 +52,7 @@ pub fn perform(number: usize, job: &Job) -> anyhow::Result<Vec<Event>> {
         });
         Ok(checks.into_inner())
     };
-    let checks: Vec<Checked> = team::processes(1, &|_| {
+    let checks: Vec<CheckResult> = team::processes(1, &|_| {
         faults::handle().context("handling faults")?;
         if stressed {
             setup::join_group()?;
@@ -86,7 +86,7 @@ pub fn perform(number: usize, job: &Job) -> anyhow::Result<Vec<Event>> {
 }
 
 /// This CPU's part of the stress; the first one tells what was done, and each what it has seen.
-fn disturbed(user: &Visitor<'_>, job: &Job) -> anyhow::Result<Vec<Checked>> {
+fn disturbed(user: &Visitor<'_>, job: &Job) -> anyhow::Result<Vec<CheckResult>> {
     let number = |name: &str| -> anyhow::Result<u64> {
         let value = |pair: &'_ String| Some(pair.strip_prefix(name)?.strip_prefix('=')?.to_owned());
         let given = job.parameters.iter().find_map(value);

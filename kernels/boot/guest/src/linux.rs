@@ -223,7 +223,7 @@ fn create(control: &Control, bytes: u64) -> Result<u64, Error> {
 /// What one call that moves pages names: the pages, their node, and what became of each. Kept, so that a call makes and
 /// frees no memory.
 #[derive(Default)]
-struct Moves {
+struct MoveRequest {
     pages: Vec<u64>,
     nodes: Vec<c_int>,
     status: Vec<c_int>,
@@ -234,7 +234,7 @@ fn migrate(address: u64, bytes: u64, node: u32) -> Result<u64, Error> {
     /// `MPOL_MF_MOVE`: only pages that no other process maps, which those of a workload are.
     const MOVE: c_int = 1 << 1;
     thread_local! {
-        static MOVES: RefCell<Moves> = RefCell::default();
+        static MOVES: RefCell<MoveRequest> = RefCell::default();
     }
     let node = c_int::try_from(node).map_err(|_| Error::NoNode)?;
     let count = bytes.div_ceil(4096);

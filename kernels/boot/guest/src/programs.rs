@@ -3,7 +3,7 @@
 //! A program's output goes to a file, and what matters of it to the host. Processes that it leaves behind are killed
 //! with the group; this one, the first process, waits for them.
 
-use crate::protocol::{Ended, Event, PROGRAMS, Program};
+use crate::protocol::{ExitKind, Event, PROGRAMS, Program};
 use crate::setup;
 use anyhow::Context;
 use std::fs::{self, File, read_to_string, write};
@@ -43,7 +43,7 @@ pub fn perform(mut say: impl FnMut(&Event)) -> anyhow::Result<()> {
             serde_json::from_str(line).with_context(|| format!("program {number}"))?;
         say(&Event::Starts { program: number });
         let begin = Instant::now();
-        let how = run(&program).unwrap_or_else(|error| Ended::Never(format!("{error:#}")));
+        let how = run(&program).unwrap_or_else(|error| ExitKind::Never(format!("{error:#}")));
         let output = fs::read(OUTPUT).unwrap_or_default();
         let output = String::from_utf8_lossy(&output);
         say(&Event::Ended {
@@ -60,7 +60,7 @@ pub fn perform(mut say: impl FnMut(&Event)) -> anyhow::Result<()> {
     Ok(())
 }
 
-fn run(program: &Program) -> anyhow::Result<Ended> {
+fn run(program: &Program) -> anyhow::Result<ExitKind> {
     for (file, text) in &program.settings {
         write(file, text).with_context(|| format!("writing {text} to {file}"))?;
     }
@@ -110,10 +110,10 @@ fn run(program: &Program) -> anyhow::Result<Ended> {
     }
     reap();
     Ok(match ended {
-        None => Ended::Late,
+        None => ExitKind::Late,
         Some(status) => match (status.code(), status.signal()) {
-            (Some(code), _) => Ended::Code(code),
-            (None, signal) => Ended::Signal(signal.unwrap_or(0)),
+            (Some(code), _) => ExitKind::Code(code),
+            (None, signal) => ExitKind::Signal(signal.unwrap_or(0)),
         },
     })
 }

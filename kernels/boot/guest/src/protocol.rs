@@ -47,7 +47,7 @@ pub struct Program {
 /// How a program came to its end.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Ended {
+pub enum ExitKind {
     /// By itself, with this code.
     Code(i32),
     /// By a signal.
@@ -140,7 +140,7 @@ pub enum Event {
         /// Its place among the programs, from 0.
         program: usize,
         /// How.
-        how: Ended,
+        how: ExitKind,
         /// How long it took, in milliseconds.
         milliseconds: u64,
         /// How many of its parts have passed, by its output: lines that begin with `ok`, as TAP has them.

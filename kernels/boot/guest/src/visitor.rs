@@ -19,7 +19,7 @@ const MOST: usize = 64;
 
 /// What a visited process is to do.
 #[derive(Clone, Copy)]
-enum Ask {
+enum VisitRequest {
     Read(u64),
     Write(u64, u64),
     Call(Call),
@@ -28,7 +28,7 @@ enum Ask {
 
 /// What came of it.
 #[derive(Clone, Copy)]
-enum Answer {
+enum VisitReply {
     Access(Result<u64, Fault>),
     Call(Result<u64, Error>),
 }
@@ -43,28 +43,28 @@ struct Mailbox {
     turn: AtomicU32,
     /// 0 if no process has it, -1 if one is being made.
     process: AtomicI32,
-    ask: UnsafeCell<Ask>,
-    answer: UnsafeCell<Answer>,
+    ask: UnsafeCell<VisitRequest>,
+    answer: UnsafeCell<VisitReply>,
 }
 
 /// The processes of a job, in memory that they all share.
-pub struct Others {
+pub struct JobProcesses {
     boxes: [Mailbox; MOST],
 }
 
 // SAFETY: [`Mailbox`] says which thread owns the content of a cell.
-unsafe impl Sync for Others {}
+unsafe impl Sync for JobProcesses {}
 
-impl Others {
+impl JobProcesses {
     /// Room for processes, shared with every process made from now on.
-    pub fn new() -> anyhow::Result<&'static Others> {
+    pub fn new() -> anyhow::Result<&'static JobProcesses> {
         let boxes = std::array::from_fn(|_| Mailbox {
             turn: AtomicU32::new(IDLE),
             process: AtomicI32::new(0),
-            ask: UnsafeCell::new(Ask::End),
-            answer: UnsafeCell::new(Answer::Access(Ok(0))),
+            ask: UnsafeCell::new(VisitRequest::End),
+            answer: UnsafeCell::new(VisitReply::Access(Ok(0))),
         });
-        shared(Others { boxes })
+        shared(JobProcesses { boxes })
     }
 }
 
@@ -81,7 +81,7 @@ fn pass_on(word: &AtomicU32, value: u32) {
 
 impl Mailbox {
     /// Tells the process what to do, and waits until it is done.
-    fn ask(&self, ask: Ask) -> Answer {
+    fn ask(&self, ask: VisitRequest) -> VisitReply {
         // SAFETY: it is this CPU's turn.
         unsafe { *self.ask.get() = ask };
         pass_on(&self.turn, ASKED);
@@ -93,10 +93,10 @@ impl Mailbox {
     }
 
     /// Has the process access its memory.
-    fn access(&self, ask: Ask) -> Result<u64, Fault> {
+    fn access(&self, ask: VisitRequest) -> Result<u64, Fault> {
         match self.ask(ask) {
-            Answer::Access(result) => result,
-            Answer::Call(_) => unreachable!("an access was asked for"),
+            VisitReply::Access(result) => result,
+            VisitReply::Call(_) => unreachable!("an access was asked for"),
         }
     }
 }
@@ -104,14 +104,14 @@ impl Mailbox {
 /// One CPU of a job whose programs visit other processes.
 pub struct Visitor<'c> {
     home: Linux<'c>,
-    others: &'static Others,
+    others: &'static JobProcesses,
     /// The process that this CPU is in: 0 at home, else a mailbox's number and 1.
     at: Cell<u32>,
 }
 
 impl<'c> Visitor<'c> {
     /// A CPU at home.
-    pub fn new(home: Linux<'c>, others: &'static Others) -> Self {
+    pub fn new(home: Linux<'c>, others: &'static JobProcesses) -> Self {
         Visitor {
             home,
             others,
@@ -183,17 +183,17 @@ impl<'c> Visitor<'c> {
             // SAFETY: it is this process's turn.
             let ask = unsafe { *mailbox.ask.get() };
             let answer = match ask {
-                Ask::Read(address) => Answer::Access(faults::load(address)),
-                Ask::Write(address, value) => {
-                    Answer::Access(faults::store(address, value).map(|()| 0))
+                VisitRequest::Read(address) => VisitReply::Access(faults::load(address)),
+                VisitRequest::Write(address, value) => {
+                    VisitReply::Access(faults::store(address, value).map(|()| 0))
                 }
-                Ask::Call(call) => Answer::Call(self.home.call(call)),
-                Ask::End => Answer::Call(Ok(0)),
+                VisitRequest::Call(call) => VisitReply::Call(self.home.call(call)),
+                VisitRequest::End => VisitReply::Call(Ok(0)),
             };
             // SAFETY: it is this process's turn until it is passed on.
             unsafe { *mailbox.answer.get() = answer };
             pass_on(&mailbox.turn, ANSWERED);
-            if matches!(ask, Ask::End) {
+            if matches!(ask, VisitRequest::End) {
                 // SAFETY: ends this copy without running what belongs to the original.
                 unsafe { libc::_exit(0) };
             }
@@ -202,7 +202,7 @@ impl<'c> Visitor<'c> {
 
     fn end(&self, process: u32) -> Result<u64, Error> {
         let mailbox = self.other(process)?;
-        mailbox.ask(Ask::End);
+        mailbox.ask(VisitRequest::End);
         let _ = waitpid(
             Pid::from_raw(mailbox.process.load(SeqCst)),
             WaitOptions::empty(),
@@ -222,13 +222,13 @@ impl User for Visitor<'_> {
     fn try_read(&self, address: u64) -> Result<u64, Fault> {
         match self.visited() {
             None => faults::load(address),
-            Some(other) => other.access(Ask::Read(address)),
+            Some(other) => other.access(VisitRequest::Read(address)),
         }
     }
     fn try_write(&self, address: u64, value: u64) -> Result<(), Fault> {
         match self.visited() {
             None => faults::store(address, value),
-            Some(other) => other.access(Ask::Write(address, value)).map(|_| ()),
+            Some(other) => other.access(VisitRequest::Write(address, value)).map(|_| ()),
         }
     }
     fn call(&self, call: Call) -> Result<u64, Error> {
@@ -250,9 +250,9 @@ impl User for Visitor<'_> {
             // Which pages were not used lately is for Linux to know: it demotes by itself, or not.
             (Call::Demote { .. }, _) => Ok(0),
             (call, None) => self.home.call(call),
-            (call, Some(other)) => match other.ask(Ask::Call(call)) {
-                Answer::Call(result) => result,
-                Answer::Access(_) => unreachable!("a call was asked for"),
+            (call, Some(other)) => match other.ask(VisitRequest::Call(call)) {
+                VisitReply::Call(result) => result,
+                VisitReply::Access(_) => unreachable!("a call was asked for"),
             },
         }
     }

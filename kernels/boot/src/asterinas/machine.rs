@@ -16,7 +16,7 @@ const PATIENCE: Duration = Duration::from_secs(600);
 
 /// What a kernel measured.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
-pub struct Measured {
+pub struct Measurement {
     /// By operation and unit.
     pub rows: BTreeMap<(String, String), u64>,
     /// How often a program used what was taken from it, by how it was taken.
@@ -25,7 +25,7 @@ pub struct Measured {
     pub sound: bool,
 }
 
-impl Report for Measured {
+impl Report for Measurement {
     fn take(&mut self, line: &str) -> anyhow::Result<bool> {
         let Some(said) = line.trim().strip_prefix(PREFIX) else {
             return Ok(false);

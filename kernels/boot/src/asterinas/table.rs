@@ -1,6 +1,6 @@
 //! The figures of both kernels, side by side.
 
-use super::machine::Measured;
+use super::machine::Measurement;
 use serde::Serialize;
 use std::fmt::Write;
 
@@ -40,8 +40,8 @@ const SHOWN: [(&str, &str, &str); 9] = [
 ];
 
 /// The rows that both kernels have measured.
-pub fn rows(cpus: u16, ostd: &Measured, quell: &Measured) -> Vec<Row> {
-    let figure = |measured: &Measured, operation: &str, unit: &str| {
+pub fn rows(cpus: u16, ostd: &Measurement, quell: &Measurement) -> Vec<Row> {
+    let figure = |measured: &Measurement, operation: &str, unit: &str| {
         let key = (operation.to_string(), unit.to_string());
         measured.rows.get(&key).copied()
     };

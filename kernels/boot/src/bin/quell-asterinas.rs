@@ -3,7 +3,7 @@
 use anyhow::Context;
 use clap::Parser;
 use quell_boot::asterinas::kernels::{self, Flusher, Kernel};
-use quell_boot::asterinas::machine::{self, Measured, Suite, Tests};
+use quell_boot::asterinas::machine::{self, Measurement, Suite, Tests};
 use quell_boot::asterinas::table::{self, Row};
 use quell_boot::edits::Edits;
 use quell_boot::toolchain::Toolchain;
@@ -157,8 +157,8 @@ fn compare(
     let mut rows: Vec<Row> = Vec::new();
     let mut sound = true;
     for &cpus in &arguments.cpus {
-        let ostd: Measured = machine::run(emulator, &images[0], cpus)?;
-        let quell: Measured = machine::run(emulator, &images[1], cpus)?;
+        let ostd: Measurement = machine::run(emulator, &images[0], cpus)?;
+        let quell: Measurement = machine::run(emulator, &images[1], cpus)?;
         for (flusher, measured) in Flusher::BOTH.iter().zip([&ostd, &quell]) {
             if !measured.sound {
                 sound = false;

@@ -101,7 +101,7 @@ impl Entry {
 
 /// What is to run, and the files that it needs.
 #[derive(Debug)]
-pub struct Packed {
+pub struct ProgramImage {
     /// The programs.
     pub programs: Vec<Program>,
     /// Where each file belongs, and what it holds.
@@ -121,7 +121,7 @@ pub fn is_skip(program: &Program, code: i32) -> bool {
 ///
 /// # Errors
 /// If the list cannot be read, if something that is there does not build, or if a text names nothing.
-pub fn pack(only: &[String], seconds: u64) -> anyhow::Result<Packed> {
+pub fn pack(only: &[String], seconds: u64) -> anyhow::Result<ProgramImage> {
     let place = integration().join("soak.toml");
     let text =
         std::fs::read_to_string(&place).with_context(|| format!("reading {}", place.display()))?;
@@ -149,7 +149,7 @@ pub fn pack(only: &[String], seconds: u64) -> anyhow::Result<Packed> {
         );
     }
     let lock = Lock::take()?;
-    let mut packed = Packed {
+    let mut packed = ProgramImage {
         programs: Vec::new(),
         files: Vec::new(),
         skipped: Vec::new(),
@@ -230,7 +230,7 @@ fn add_selftests(
     folder: &Path,
     selftests: Vec<Program>,
     files: &mut BTreeMap<String, Vec<u8>>,
-    packed: &mut Packed,
+    packed: &mut ProgramImage,
 ) -> anyhow::Result<()> {
     for program in selftests {
         let place = program.command[0].trim_start_matches('/').to_string();

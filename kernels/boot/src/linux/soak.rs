@@ -7,8 +7,8 @@
 //! have met a busy host: it is named, and counts as failed.
 
 use super::make::Flavour;
-use super::programs::{self, Packed};
-use crate::versus::{Counted, Ended, Program, Ran, Soak};
+use super::programs::{self, ProgramImage};
+use crate::versus::{BootCounters, ExitKind, Program, ProgramResult, Soak};
 use anyhow::bail;
 use serde_json::{Value, json};
 use std::collections::BTreeSet;
@@ -48,7 +48,7 @@ pub struct Request {
 
 /// What a program came to.
 #[derive(Clone, PartialEq, Eq, Debug)]
-enum Came {
+enum ProgramOutcome {
     Passed,
     Skipped,
     Failed(String),
@@ -56,52 +56,59 @@ enum Came {
     Nothing,
 }
 
-impl Came {
-    fn of(program: &Program, ran: &Ran) -> Came {
+impl ProgramOutcome {
+    fn of(program: &Program, ran: &ProgramResult) -> ProgramOutcome {
         match &ran.how {
-            Some(Ended::Code(0)) => Came::Passed,
-            Some(Ended::Code(code)) if programs::is_skip(program, *code) => Came::Skipped,
-            Some(Ended::Code(code)) => Came::Failed(format!("code {code}")),
-            Some(Ended::Signal(signal)) => Came::Failed(format!("signal {signal}")),
-            Some(Ended::Late) => Came::Failed("took too long".into()),
-            Some(Ended::Never(why)) => Came::Failed(why.clone()),
-            None => Came::Failed("the kernel ended".into()),
+            Some(ExitKind::Code(0)) => ProgramOutcome::Passed,
+            Some(ExitKind::Code(code)) if programs::is_skip(program, *code) => {
+                ProgramOutcome::Skipped
+            }
+            Some(ExitKind::Code(code)) => ProgramOutcome::Failed(format!("code {code}")),
+            Some(ExitKind::Signal(signal)) => ProgramOutcome::Failed(format!("signal {signal}")),
+            Some(ExitKind::Late) => ProgramOutcome::Failed("took too long".into()),
+            Some(ExitKind::Never(why)) => ProgramOutcome::Failed(why.clone()),
+            None => ProgramOutcome::Failed("the kernel ended".into()),
         }
     }
 
     fn word(&self) -> &'static str {
         match self {
-            Came::Passed => "pass",
-            Came::Skipped => "skip",
-            Came::Failed(_) => "FAIL",
-            Came::Nothing => "-",
+            ProgramOutcome::Passed => "pass",
+            ProgramOutcome::Skipped => "skip",
+            ProgramOutcome::Failed(_) => "FAIL",
+            ProgramOutcome::Nothing => "-",
         }
     }
 
     fn why(&self) -> Option<&str> {
         match self {
-            Came::Failed(why) => Some(why),
+            ProgramOutcome::Failed(why) => Some(why),
             _ => None,
         }
     }
 }
 
 /// Whether nothing of a program's run can be worse than another: it passed with all its parts, and Linux was content.
-fn is_clean(program: &Program, ran: &Ran) -> bool {
-    Came::of(program, ran) == Came::Passed && ran.failed.is_empty() && ran.splats.is_empty()
+fn is_clean(program: &Program, ran: &ProgramResult) -> bool {
+    ProgramOutcome::of(program, ran) == ProgramOutcome::Passed
+        && ran.failed.is_empty()
+        && ran.splats.is_empty()
 }
 
 /// One program, on both.
 struct Row<'a> {
     program: &'a Program,
-    without: Option<&'a Ran>,
-    with: Option<&'a Ran>,
+    without: Option<&'a ProgramResult>,
+    with: Option<&'a ProgramResult>,
 }
 
 impl Row<'_> {
-    fn came(&self) -> [Came; 2] {
-        [self.without, self.with]
-            .map(|ran| ran.map_or(Came::Nothing, |ran| Came::of(self.program, ran)))
+    fn came(&self) -> [ProgramOutcome; 2] {
+        [self.without, self.with].map(|ran| {
+            ran.map_or(ProgramOutcome::Nothing, |ran| {
+                ProgramOutcome::of(self.program, ran)
+            })
+        })
     }
 
     /// What is worse with the engine than without.
@@ -109,8 +116,10 @@ impl Row<'_> {
         let mut worse = Vec::new();
         let [without, with] = self.came();
         match (&without, &with) {
-            (Came::Passed | Came::Skipped, Came::Failed(why)) => worse.push(why.clone()),
-            (Came::Passed, Came::Skipped) => worse.push("is skipped".into()),
+            (ProgramOutcome::Passed | ProgramOutcome::Skipped, ProgramOutcome::Failed(why)) => {
+                worse.push(why.clone())
+            }
+            (ProgramOutcome::Passed, ProgramOutcome::Skipped) => worse.push("is skipped".into()),
             _ => {}
         }
         let (Some(without), Some(with)) = (self.without, self.with) else {
@@ -137,26 +146,26 @@ fn title(lines: &[String]) -> String {
 }
 
 /// What a run of programs came to.
-struct Half {
-    ran: Vec<Ran>,
-    counted: Option<Counted>,
+struct SoakRun {
+    ran: Vec<ProgramResult>,
+    counted: Option<BootCounters>,
 }
 
-impl Half {
+impl SoakRun {
     /// The run of the program of this number.
-    fn of(&self, number: usize) -> Option<&Ran> {
+    fn of(&self, number: usize) -> Option<&ProgramResult> {
         self.ran.iter().find(|ran| ran.program == number)
     }
 }
 
 /// Both, compared.
 pub struct Outcome {
-    packed: Rc<Packed>,
+    packed: Rc<ProgramImage>,
     flavour: Flavour,
     cpus: u16,
     mechanisms: String,
-    without: Rc<Half>,
-    with: Half,
+    without: Rc<SoakRun>,
+    with: SoakRun,
 }
 
 impl Request {
@@ -168,12 +177,12 @@ impl Request {
         let packed = Rc::new(self.pack()?);
         let with = self.halves(&packed)?;
         let again = (0..packed.programs.len()).filter(|&number| {
-            let is_clean = |ran: &Ran| is_clean(&packed.programs[number], ran);
+            let is_clean = |ran: &ProgramResult| is_clean(&packed.programs[number], ran);
             with.iter()
                 .any(|half| !half.of(number).is_some_and(is_clean))
         });
         let without = Rc::new(self.half(&packed, &again.collect::<Vec<_>>(), "off")?);
-        let outcome = |(mechanisms, with): (&String, Half)| Outcome {
+        let outcome = |(mechanisms, with): (&String, SoakRun)| Outcome {
             packed: packed.clone(),
             flavour: self.flavour,
             cpus: self.cpus,
@@ -188,20 +197,20 @@ impl Request {
     ///
     /// # Errors
     /// As [`Request::run`].
-    pub fn with_engine(&self) -> anyhow::Result<Vec<Ran>> {
+    pub fn with_engine(&self) -> anyhow::Result<Vec<ProgramResult>> {
         let halves = self.halves(&self.pack()?)?;
         Ok(halves.into_iter().flat_map(|half| half.ran).collect())
     }
 
     /// Runs all programs with each of the lists of mechanisms.
-    fn halves(&self, packed: &Packed) -> anyhow::Result<Vec<Half>> {
+    fn halves(&self, packed: &ProgramImage) -> anyhow::Result<Vec<SoakRun>> {
         let every: Vec<usize> = (0..packed.programs.len()).collect();
         let lists = self.mechanisms.iter();
         lists.map(|list| self.half(packed, &every, list)).collect()
     }
 
     /// The programs, if there is a kernel for them.
-    fn pack(&self) -> anyhow::Result<Packed> {
+    fn pack(&self) -> anyhow::Result<ProgramImage> {
         if self.flavour == Flavour::Stock {
             bail!(
                 "the kernel `stock` has no engine that could be on: it is any other with the engine off"
@@ -223,10 +232,15 @@ impl Request {
     }
 
     /// Runs the programs of these numbers.
-    fn half(&self, packed: &Packed, numbers: &[usize], mechanisms: &str) -> anyhow::Result<Half> {
+    fn half(
+        &self,
+        packed: &ProgramImage,
+        numbers: &[usize],
+        mechanisms: &str,
+    ) -> anyhow::Result<SoakRun> {
         let mut ran = Vec::new();
         if numbers.is_empty() {
-            return Ok(Half { ran, counted: None });
+            return Ok(SoakRun { ran, counted: None });
         }
         let soak = Soak {
             kernel: self.flavour.image(),
@@ -246,7 +260,7 @@ impl Request {
         let counted = soak.run(|one| {
             let number = numbers[one.program];
             let program = &packed.programs[number];
-            let came = Came::of(program, one);
+            let came = ProgramOutcome::of(program, one);
             let (word, seconds) = (came.word(), one.milliseconds.div_ceil(1000));
             let why = came.why().map(|why| format!(": {why}")).unwrap_or_default();
             eprintln!(
@@ -256,15 +270,15 @@ impl Request {
             for line in one.splats.iter().flatten() {
                 eprintln!("    {line}");
             }
-            if matches!(came, Came::Failed(_)) {
+            if matches!(came, ProgramOutcome::Failed(_)) {
                 one.last.iter().for_each(|line| eprintln!("    | {line}"));
             }
-            ran.push(Ran {
+            ran.push(ProgramResult {
                 program: number,
                 ..one.clone()
             });
         })?;
-        Ok(Half { ran, counted })
+        Ok(SoakRun { ran, counted })
     }
 }
 
@@ -318,10 +332,10 @@ impl Outcome {
             let came = row.came();
             for (counts, came) in counts.iter_mut().zip(&came) {
                 match came {
-                    Came::Passed => counts[0] += 1,
-                    Came::Skipped => counts[1] += 1,
-                    Came::Failed(_) => counts[2] += 1,
-                    Came::Nothing => {}
+                    ProgramOutcome::Passed => counts[0] += 1,
+                    ProgramOutcome::Skipped => counts[1] += 1,
+                    ProgramOutcome::Failed(_) => counts[2] += 1,
+                    ProgramOutcome::Nothing => {}
                 }
             }
             let worse = row.worse(&known);
@@ -337,7 +351,7 @@ impl Outcome {
                 came[1].word()
             );
         }
-        let splats = |half: &Half| half.ran.iter().map(|ran| ran.splats.len()).sum::<usize>();
+        let splats = |half: &SoakRun| half.ran.iter().map(|ran| ran.splats.len()).sum::<usize>();
         for (what, counts, half) in [
             ("off", counts[0], &*self.without),
             (&self.mechanisms, counts[1], &self.with),
@@ -364,7 +378,7 @@ impl Outcome {
     /// All of it: a row for each program.
     pub fn json(&self) -> Value {
         let known = self.known();
-        let half = |came: &Came, ran: Option<&Ran>| {
+        let half = |came: &ProgramOutcome, ran: Option<&ProgramResult>| {
             json!({
                 "came": came.word().to_lowercase(),
                 "why": came.why(),
@@ -414,8 +428,8 @@ mod tests {
         }
     }
 
-    fn ran(how: Option<Ended>, failed: &[&str], splats: &[&str]) -> Ran {
-        Ran {
+    fn ran(how: Option<ExitKind>, failed: &[&str], splats: &[&str]) -> ProgramResult {
+        ProgramResult {
             program: 0,
             how,
             milliseconds: 1,
@@ -426,7 +440,7 @@ mod tests {
         }
     }
 
-    fn worse(without: &Ran, with: &Ran, known: &[&str]) -> Vec<String> {
+    fn worse(without: &ProgramResult, with: &ProgramResult, known: &[&str]) -> Vec<String> {
         let program = program("p");
         let row = Row {
             program: &program,
@@ -438,11 +452,11 @@ mod tests {
 
     #[test]
     fn what_passes_without_must_pass_with() {
-        let good = ran(Some(Ended::Code(0)), &[], &[]);
+        let good = ran(Some(ExitKind::Code(0)), &[], &[]);
         for bad in [
-            Some(Ended::Code(1)),
-            Some(Ended::Signal(11)),
-            Some(Ended::Late),
+            Some(ExitKind::Code(1)),
+            Some(ExitKind::Signal(11)),
+            Some(ExitKind::Late),
             None,
         ] {
             let bad = ran(bad, &[], &[]);
@@ -450,24 +464,24 @@ mod tests {
             assert!(worse(&bad, &bad, &[]).is_empty());
             assert!(worse(&bad, &good, &[]).is_empty());
         }
-        let skipped = ran(Some(Ended::Code(4)), &[], &[]);
+        let skipped = ran(Some(ExitKind::Code(4)), &[], &[]);
         assert_eq!(worse(&good, &skipped, &[]), ["is skipped"]);
     }
 
     #[test]
     fn what_is_not_run_again_is_clean() {
-        let clean = |ran: &Ran| is_clean(&program("p"), ran);
-        assert!(clean(&ran(Some(Ended::Code(0)), &[], &[])));
-        assert!(!clean(&ran(Some(Ended::Code(4)), &[], &[])));
-        assert!(!clean(&ran(Some(Ended::Code(1)), &[], &[])));
+        let clean = |ran: &ProgramResult| is_clean(&program("p"), ran);
+        assert!(clean(&ran(Some(ExitKind::Code(0)), &[], &[])));
+        assert!(!clean(&ran(Some(ExitKind::Code(4)), &[], &[])));
+        assert!(!clean(&ran(Some(ExitKind::Code(1)), &[], &[])));
         assert!(!clean(&ran(None, &[], &[])));
-        assert!(!clean(&ran(Some(Ended::Code(0)), &["part"], &[])));
-        assert!(!clean(&ran(Some(Ended::Code(0)), &[], &["BUG: x"])));
+        assert!(!clean(&ran(Some(ExitKind::Code(0)), &["part"], &[])));
+        assert!(!clean(&ran(Some(ExitKind::Code(0)), &[], &["BUG: x"])));
     }
 
     #[test]
     fn a_part_that_fails_shows_though_the_program_fails_on_both() {
-        let code = || Some(Ended::Code(1));
+        let code = || Some(ExitKind::Code(1));
         let without = ran(code(), &["second"], &[]);
         let with = ran(code(), &["first", "second"], &[]);
         assert_eq!(worse(&without, &with, &[]), ["part \"first\" fails"]);
@@ -476,8 +490,8 @@ mod tests {
     #[test]
     fn a_splat_that_is_not_known_shows() {
         let splat = "WARNING: CPU: 1 PID: 70 at mm/rmap.c:12 f+0x1/0x2";
-        let good = ran(Some(Ended::Code(0)), &[], &[]);
-        let bad = ran(Some(Ended::Code(0)), &[], &[splat]);
+        let good = ran(Some(ExitKind::Code(0)), &[], &[]);
+        let bad = ran(Some(ExitKind::Code(0)), &[], &[splat]);
         let title = "WARNING: CPU: PID: at mm/rmap.c:12";
         assert_eq!(worse(&good, &bad, &[]), [title]);
         assert!(worse(&good, &bad, &[title]).is_empty());
@@ -485,15 +499,18 @@ mod tests {
 
     #[test]
     fn stress_ng_says_by_3_that_it_lacks_something() {
-        let ended = |code| ran(Some(Ended::Code(code)), &[], &[]);
+        let ended = |code| ran(Some(ExitKind::Code(code)), &[], &[]);
         assert_eq!(
-            Came::of(&program("stress-ng --vm 0"), &ended(3)),
-            Came::Skipped
+            ProgramOutcome::of(&program("stress-ng --vm 0"), &ended(3)),
+            ProgramOutcome::Skipped
         );
         assert_eq!(
-            Came::of(&program("cow"), &ended(3)),
-            Came::Failed("code 3".into())
+            ProgramOutcome::of(&program("cow"), &ended(3)),
+            ProgramOutcome::Failed("code 3".into())
         );
-        assert_eq!(Came::of(&program("cow"), &ended(4)), Came::Skipped);
+        assert_eq!(
+            ProgramOutcome::of(&program("cow"), &ended(4)),
+            ProgramOutcome::Skipped
+        );
     }
 }

@@ -4,7 +4,7 @@
 //! translations that were not flushed stay where they are.
 
 use super::compare::{MEMORY_MB, command_for, counted, initial_files};
-use super::counted::Counted;
+use super::counted::BootCounters;
 use super::protocol::{CONFORMANCE, Event, Handover, Job, STRESS};
 use super::splats::{SHOWN, Splats};
 use super::{guest, linux};
@@ -52,11 +52,11 @@ pub struct Check {
 
 /// What every boot came to.
 #[derive(Clone, Debug, Default)]
-pub struct Checked {
+pub struct CheckOutcomes {
     /// Every check of every boot.
     pub checks: Vec<Check>,
     /// What was counted in each boot, and on how many CPUs; nothing where the engine is off.
-    pub counted: Vec<(u16, Counted)>,
+    pub counted: Vec<(u16, BootCounters)>,
     /// What Linux complained of in each boot, and on how many CPUs: each the lines of one complaint.
     pub splats: Vec<(u16, Vec<String>)>,
 }
@@ -67,11 +67,11 @@ impl Programs {
     /// # Errors
     /// If something cannot be built or started, or if the machine came to no end: a kernel that has crashed is an
     /// error.
-    pub fn run(&self, mut report: impl FnMut(&Check)) -> anyhow::Result<Checked> {
+    pub fn run(&self, mut report: impl FnMut(&Check)) -> anyhow::Result<CheckOutcomes> {
         let emulator = qemu::find(Arch::X86_64)?;
         let kernel = linux::find(Some(&self.kernel), None, false)?;
         let program = guest::build()?;
-        let mut checked = Checked::default();
+        let mut checked = CheckOutcomes::default();
         for &cpus in &self.cpus {
             let machine = Machine {
                 arch: Arch::X86_64,
@@ -117,7 +117,7 @@ impl Programs {
                         return;
                     }
                     Ok(event) => {
-                        let counted = Counted::of(&event).map(|counted| (cpus, counted));
+                        let counted = BootCounters::of(&event).map(|counted| (cpus, counted));
                         checked.counted.extend(counted);
                         return;
                     }

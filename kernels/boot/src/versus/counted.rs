@@ -5,14 +5,14 @@ use std::fmt;
 
 /// What the engine and Linux have counted in a boot that came to its end.
 #[derive(Clone, Debug)]
-pub struct Counted {
+pub struct BootCounters {
     /// Interrupts that Linux has counted in its row `TLB`, before the engine was asked and after that.
     pub interrupts: [u64; 2],
     /// The engine's counters, in its order.
     pub engine: Vec<(String, u64)>,
 }
 
-impl Counted {
+impl BootCounters {
     /// What the engine calls `name`; 0 if it has nothing of that name.
     pub fn get(&self, name: &str) -> u64 {
         let found = self.engine.iter().find(|(counter, _)| counter == name);
@@ -42,7 +42,7 @@ impl Counted {
         Ok(())
     }
 
-    pub(super) fn of(event: &Event) -> Option<Counted> {
+    pub(super) fn of(event: &Event) -> Option<BootCounters> {
         let Event::Counted {
             before,
             engine,
@@ -61,14 +61,14 @@ impl Counted {
             let (name, count) = line.split_once(' ')?;
             Some((name.to_string(), count.parse().ok()?))
         };
-        Some(Counted {
+        Some(BootCounters {
             interrupts: [sum(before), sum(after)],
             engine: engine.lines().filter_map(counter).collect(),
         })
     }
 }
 
-impl fmt::Display for Counted {
+impl fmt::Display for BootCounters {
     /// Linux's interrupts, and each of the engine's counters that is not 0.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "TLB interrupts {}; engine:", self.interrupts[1])?;
@@ -87,7 +87,7 @@ mod tests {
 
     #[test]
     fn what_was_counted_is_read() {
-        let counted = Counted::of(&Event::Counted {
+        let counted = BootCounters::of(&Event::Counted {
             before: " TLB:          1          2   TLB shootdowns".into(),
             engine: "requested 7\nsent 3\n".into(),
             after: " TLB:          1          3   TLB shootdowns".into(),
@@ -101,7 +101,7 @@ mod tests {
 
     #[test]
     fn counts_that_differ_are_named() {
-        let counted = |interrupts, sent: u64, served: u64| Counted {
+        let counted = |interrupts, sent: u64, served: u64| BootCounters {
             interrupts,
             engine: vec![("sent".into(), sent), ("served_early".into(), served)],
         };

@@ -27,8 +27,8 @@ mod soak;
 mod splats;
 
 pub use compare::{Comparison, Options};
-pub use conform::{Check, Checked, Programs};
-pub use counted::Counted;
+pub use conform::{Check, CheckOutcomes, Programs};
+pub use counted::BootCounters;
 pub use plan::Scale;
-pub use protocol::{Ended, Program};
-pub use soak::{Ran, Soak};
+pub use protocol::{ExitKind, Program};
+pub use soak::{ProgramResult, Soak};

@@ -149,7 +149,7 @@ const COUNTS: [Count; 3] = [
 
 /// Which rows a table shows.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Shown {
+pub enum RowFilter {
     /// Linux alone.
     Linux,
     /// Linux, and the same with quell's engine in it.
@@ -158,12 +158,12 @@ pub enum Shown {
     Quell,
 }
 
-impl Shown {
+impl RowFilter {
     /// The names of the columns. Those of counts can be read as numbers.
     pub fn columns(self) -> Vec<String> {
         let sides: &[&str] = match self {
-            Shown::Linux | Shown::Quell => &[""],
-            Shown::LinuxOnQuell => &[", Linux", ", on quell", ": ratio"],
+            RowFilter::Linux | RowFilter::Quell => &[""],
+            RowFilter::LinuxOnQuell => &[", Linux", ", on quell", ": ratio"],
         };
         let counts = COUNTS.iter().flat_map(|(count, ..)| {
             let of = |side: &&str| format!("{count}{side}");
@@ -175,17 +175,17 @@ impl Shown {
 }
 
 impl Row {
-    /// What a table shows of it, in the order of [`Shown::columns`].
-    pub fn cells(&self, shown: Shown) -> Vec<String> {
+    /// What a table shows of it, in the order of [`RowFilter::columns`].
+    pub fn cells(&self, shown: RowFilter) -> Vec<String> {
         let mut cells = vec![
             self.workload.to_string(),
             self.variant.clone(),
             self.cpus.to_string(),
         ];
         let sides: &[_] = match shown {
-            Shown::Linux => &[&self.linux],
-            Shown::LinuxOnQuell => &[&self.linux, &self.linux_on_quell],
-            Shown::Quell => &[&self.quell],
+            RowFilter::Linux => &[&self.linux],
+            RowFilter::LinuxOnQuell => &[&self.linux, &self.linux_on_quell],
+            RowFilter::Quell => &[&self.quell],
         };
         for (_, count, spread) in COUNTS {
             let text = |side: &Side| {
@@ -307,7 +307,7 @@ impl Report {
                 .to_string(),
             String::new(),
         ]);
-        lines.extend(self.table(Shown::Quell));
+        lines.extend(self.table(RowFilter::Quell));
         let without = self
             .without_rows
             .iter()
@@ -329,10 +329,10 @@ impl Report {
     }
 
     /// The table in which Linux is.
-    pub fn with_linux(&self) -> Shown {
+    pub fn with_linux(&self) -> RowFilter {
         match self.linux_on_quell {
-            Some(_) => Shown::LinuxOnQuell,
-            None => Shown::Linux,
+            Some(_) => RowFilter::LinuxOnQuell,
+            None => RowFilter::Linux,
         }
     }
 
@@ -342,7 +342,7 @@ impl Report {
     }
 
     /// One table, and an empty line.
-    fn table(&self, shown: Shown) -> Vec<String> {
+    fn table(&self, shown: RowFilter) -> Vec<String> {
         let columns = shown.columns();
         let mut lines = vec![
             format!("| {} |", columns.join(" | ")),

@@ -5,8 +5,8 @@
 //! so a splat is seen where it happens, and belongs to the program that runs.
 
 use super::compare::{command_for, counted};
-use super::counted::Counted;
-use super::protocol::{Ended, Event, Program};
+use super::counted::BootCounters;
+use super::protocol::{Event, ExitKind, Program};
 use super::splats::{SHOWN, Splats};
 use super::{guest, linux};
 use crate::arch::Arch;
@@ -47,11 +47,11 @@ pub struct Soak {
 
 /// What a program came to.
 #[derive(Clone, Debug)]
-pub struct Ran {
+pub struct ProgramResult {
     /// Its place in the list.
     pub program: usize,
     /// How it ended; `None` if the kernel did before.
-    pub how: Option<Ended>,
+    pub how: Option<ExitKind>,
     /// How long it took, in milliseconds; 0 if the kernel ended before.
     pub milliseconds: u64,
     /// How many of its parts have passed, as far as it says so.
@@ -66,17 +66,17 @@ pub struct Ran {
 
 /// A boot as it is followed.
 #[derive(Default)]
-struct Following {
-    ran: Vec<Ran>,
+struct BootFollower {
+    ran: Vec<ProgramResult>,
     running: Option<usize>,
     splats: Splats,
-    counted: Option<Counted>,
+    counted: Option<BootCounters>,
     lacking: Vec<String>,
 }
 
-impl Following {
+impl BootFollower {
     /// The next event, of programs that begin with number `first`.
-    fn event(&mut self, event: Event, first: usize) -> Option<&Ran> {
+    fn event(&mut self, event: Event, first: usize) -> Option<&ProgramResult> {
         match event {
             Event::Starts { program } => {
                 self.running = Some(first + program);
@@ -91,7 +91,7 @@ impl Following {
                 ..
             } => {
                 let program = self.running.take()?;
-                self.ran.push(Ran {
+                self.ran.push(ProgramResult {
                     program,
                     how: Some(how),
                     milliseconds,
@@ -107,7 +107,7 @@ impl Following {
                 None
             }
             event => {
-                self.counted = Counted::of(&event).or(self.counted.take());
+                self.counted = BootCounters::of(&event).or(self.counted.take());
                 None
             }
         }
@@ -121,7 +121,10 @@ impl Soak {
     /// # Errors
     /// If something cannot be built or started, if the kernel ends while none of the programs runs, or if a signal ends
     /// this.
-    pub fn run(&self, mut report: impl FnMut(&Ran)) -> anyhow::Result<Option<Counted>> {
+    pub fn run(
+        &self,
+        mut report: impl FnMut(&ProgramResult),
+    ) -> anyhow::Result<Option<BootCounters>> {
         let emulator = qemu::find(Arch::X86_64)?;
         let kernel = linux::find(Some(&self.kernel), None, false)?;
         let program = guest::build()?;
@@ -146,7 +149,7 @@ impl Soak {
             let mut words = self.words();
             words.extend(self.words.iter().cloned());
             let command = command_for(&emulator, &machine, &images, &words)?;
-            let mut following = Following::default();
+            let mut following = BootFollower::default();
             let outcome = follow::run(command, self.limit, |line| {
                 if self.verbose {
                     match line {
@@ -181,7 +184,7 @@ impl Soak {
             };
             let mut last = vec![why.to_string()];
             last.extend(outcome.last_lines);
-            report(&Ran {
+            report(&ProgramResult {
                 program,
                 how: None,
                 milliseconds: 0,
@@ -227,14 +230,14 @@ mod tests {
 
     #[test]
     fn a_splat_belongs_to_the_program_that_runs() {
-        let mut following = Following::default();
+        let mut following = BootFollower::default();
         following.event(Event::Starts { program: 1 }, 3);
         following
             .splats
             .line("BUG: Bad page state in process x  pfn:00001");
         let ended = |program| Event::Ended {
             program,
-            how: Ended::Code(0),
+            how: ExitKind::Code(0),
             milliseconds: 5,
             passed: 0,
             failed: Vec::new(),

@@ -92,8 +92,8 @@ fn puppet(slot: usize) {
 fn panic(info: &core::panic::PanicInfo) -> ! {
     use core::fmt::Write;
     /// Text cut at its length.
-    struct Text([u8; 256], usize);
-    impl Write for Text {
+    struct TruncatedText([u8; 256], usize);
+    impl Write for TruncatedText {
         fn write_str(&mut self, text: &str) -> core::fmt::Result {
             let bytes = text.as_bytes();
             let room = bytes.len().min(self.0.len() - self.1);
@@ -102,7 +102,7 @@ fn panic(info: &core::panic::PanicInfo) -> ! {
             Ok(())
         }
     }
-    let mut text = Text([0; 256], 0);
+    let mut text = TruncatedText([0; 256], 0);
     let _ = write!(text, "{info}");
     arch::system_call([
         layout::PANIC,

@@ -3,14 +3,14 @@
 use super::Core;
 use crate::cpu::Activity;
 use crate::file::Time;
-use crate::lines::Use;
+use crate::lines::LineUse;
 use quell_vm::machine::TABLE_WORDS;
 use std::sync::atomic::Ordering;
 
 impl Core {
     /// Accounts for an operation on a word if it is this CPU's turn; says whether it was.
     #[inline]
-    pub fn word(&mut self, address: usize, kind: Use, order: Ordering) -> bool {
+    pub fn word(&mut self, address: usize, kind: LineUse, order: Ordering) -> bool {
         let cpu = &mut self.cpus[self.current];
         if cpu.now >= self.shared_until {
             return false;
@@ -24,19 +24,19 @@ impl Core {
         cpu.counts.transfers += u64::from(access.transferred);
         match kind {
             // A store goes to the store buffer; an operation that needs it done waits for it.
-            Use::Store => {
+            LineUse::Store => {
                 cpu.stores_done = cpu.stores_done.max(access.ready);
                 cpu.now += self.costs.l1_line;
                 if order == Ordering::SeqCst {
                     cpu.now = cpu.now.max(cpu.stores_done) + self.costs.atomic;
                 }
             }
-            Use::Load => {
+            LineUse::Load => {
                 cpu.now = access.ready;
                 cpu.poll
                     .load(line, start, access.ready - start, access.held);
             }
-            Use::Modify => {
+            LineUse::Modify => {
                 let ready = match self.costs.architecture.drains_stores(order) {
                     true => access.ready.max(cpu.stores_done),
                     false => access.ready,
@@ -44,7 +44,7 @@ impl Core {
                 cpu.now = ready + self.costs.atomic;
             }
         }
-        if kind != Use::Load {
+        if kind != LineUse::Load {
             cpu.poll.interfere();
             self.wake_watchers(line, start);
         }
@@ -125,12 +125,12 @@ impl Core {
 
     /// The walker's access to a line of a table: as a load, or as a locked operation.
     #[inline]
-    pub fn walker_access(&mut self, line: u32, kind: Use) {
+    pub fn walker_access(&mut self, line: u32, kind: LineUse) {
         let cpu = &mut self.cpus[self.current];
         let access = self
             .lines
             .access(&self.costs, self.current, line, kind, cpu.now);
-        cpu.counts.walk_reads += u64::from(kind == Use::Load);
+        cpu.counts.walk_reads += u64::from(kind == LineUse::Load);
         cpu.counts.transfers += u64::from(access.transferred);
         let time = access.ready - cpu.now;
         cpu.now += if self.costs.nested_walk == 1.0 {
@@ -138,7 +138,7 @@ impl Core {
         } else {
             nested(time, self.costs.nested_walk)
         };
-        if kind == Use::Modify {
+        if kind == LineUse::Modify {
             let start = cpu.now;
             cpu.now += self.costs.atomic;
             self.wake_watchers(line, start);

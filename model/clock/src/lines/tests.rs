@@ -3,21 +3,21 @@
 use super::*;
 use crate::file::built_in;
 
-struct Bed {
+struct TestBed {
     costs: Costs,
     lines: Lines,
 }
 
-impl Bed {
+impl TestBed {
     fn new() -> Self {
         let file = built_in("haswell-server").expect("built in");
         let costs = Costs::new(&file);
         let lines = Lines::new(&costs, 256);
-        Bed { costs, lines }
+        TestBed { costs, lines }
     }
 
     /// The cost of an access long after everything before it, and whether it was a transfer.
-    fn cost(&mut self, cpu: usize, address: usize, kind: Use) -> (Time, bool) {
+    fn cost(&mut self, cpu: usize, address: usize, kind: LineUse) -> (Time, bool) {
         let number = self.lines.number(address);
         let now = 1 << 40;
         let access = self.lines.access(&self.costs, cpu, number, kind, now);
@@ -35,12 +35,16 @@ const BEYOND: usize = 200;
 
 #[test]
 fn a_line_in_no_cache_comes_from_memory_and_stays() {
-    let mut bed = Bed::new();
+    let mut bed = TestBed::new();
     let (memory, l1) = (bed.costs.memory_line, bed.costs.l1_line);
-    assert_eq!(bed.cost(0, LINE, Use::Load), (memory, false));
-    assert_eq!(bed.cost(0, LINE + 56, Use::Load), (l1, false), "same line");
+    assert_eq!(bed.cost(0, LINE, LineUse::Load), (memory, false));
     assert_eq!(
-        bed.cost(0, LINE + 64, Use::Load),
+        bed.cost(0, LINE + 56, LineUse::Load),
+        (l1, false),
+        "same line"
+    );
+    assert_eq!(
+        bed.cost(0, LINE + 64, LineUse::Load),
         (memory, false),
         "another"
     );
@@ -49,46 +53,52 @@ fn a_line_in_no_cache_comes_from_memory_and_stays() {
 #[test]
 fn a_changed_line_travels_by_distance_and_is_then_shared() {
     for reader in [1, FAR, BEYOND] {
-        let mut bed = Bed::new();
-        bed.cost(0, LINE, Use::Store);
+        let mut bed = TestBed::new();
+        bed.cost(0, LINE, LineUse::Store);
         let transfer = if reader == 1 {
             bed.costs.transfer_socket
         } else {
             bed.costs.transfer_remote
         };
         let l1 = bed.costs.l1_line;
-        assert_eq!(bed.cost(reader, LINE, Use::Load), (transfer, true));
-        assert_eq!(bed.cost(reader, LINE, Use::Load), (l1, false));
-        assert_eq!(bed.cost(0, LINE, Use::Load), (l1, false));
+        assert_eq!(bed.cost(reader, LINE, LineUse::Load), (transfer, true));
+        assert_eq!(bed.cost(reader, LINE, LineUse::Load), (l1, false));
+        assert_eq!(bed.cost(0, LINE, LineUse::Load), (l1, false));
     }
 }
 
 #[test]
 fn a_write_takes_the_line_away_from_the_farthest_reader() {
     for (reader, remote) in [(1, false), (FAR, true), (BEYOND, true)] {
-        let mut bed = Bed::new();
-        bed.cost(0, LINE, Use::Load);
-        bed.cost(1, LINE, Use::Load);
-        bed.cost(reader, LINE, Use::Load);
+        let mut bed = TestBed::new();
+        bed.cost(0, LINE, LineUse::Load);
+        bed.cost(1, LINE, LineUse::Load);
+        bed.cost(reader, LINE, LineUse::Load);
         let transfer = if remote {
             bed.costs.transfer_remote
         } else {
             bed.costs.transfer_socket
         };
-        assert_eq!(bed.cost(0, LINE, Use::Modify), (transfer, true));
-        assert_eq!(bed.cost(0, LINE, Use::Modify), (bed.costs.l1_line, false));
-        assert!(bed.cost(reader, LINE, Use::Load).1, "the reader lost it");
+        assert_eq!(bed.cost(0, LINE, LineUse::Modify), (transfer, true));
+        assert_eq!(
+            bed.cost(0, LINE, LineUse::Modify),
+            (bed.costs.l1_line, false)
+        );
+        assert!(
+            bed.cost(reader, LINE, LineUse::Load).1,
+            "the reader lost it"
+        );
     }
 }
 
 #[test]
 fn transfers_of_one_line_queue_and_of_others_do_not() {
-    let mut bed = Bed::new();
+    let mut bed = TestBed::new();
     let number = bed.lines.number(LINE);
     let other = bed.lines.number(LINE + 64);
     let mut modify = |cpu, line, now| {
         bed.lines
-            .access(&bed.costs, cpu, line, Use::Modify, now)
+            .access(&bed.costs, cpu, line, LineUse::Modify, now)
             .ready
     };
     modify(0, number, 0);
@@ -96,7 +106,7 @@ fn transfers_of_one_line_queue_and_of_others_do_not() {
     let transfer = bed.costs.transfer_socket;
     let mut modify = |cpu, line, now| {
         bed.lines
-            .access(&bed.costs, cpu, line, Use::Modify, now)
+            .access(&bed.costs, cpu, line, LineUse::Modify, now)
             .ready
     };
     assert_eq!(modify(1, number, 1_000_000), 1_000_000 + transfer);
@@ -107,32 +117,32 @@ fn transfers_of_one_line_queue_and_of_others_do_not() {
 
 #[test]
 fn what_exceeds_a_cache_comes_from_the_next() {
-    let mut bed = Bed::new();
+    let mut bed = TestBed::new();
     let lines = bed.costs.l1_lines;
     for line in 0..2 * lines {
-        bed.cost(0, 64 * line, Use::Load);
+        bed.cost(0, 64 * line, LineUse::Load);
     }
     let (l1, l2) = (bed.costs.l1_line, bed.costs.l2_line);
-    assert_eq!(bed.cost(0, 0, Use::Load).0, l2);
-    assert_eq!(bed.cost(0, 0, Use::Load).0, l1);
+    assert_eq!(bed.cost(0, 0, LineUse::Load).0, l2);
+    assert_eq!(bed.cost(0, 0, LineUse::Load).0, l1);
     for line in 0..2 * bed.costs.l2_lines {
-        bed.cost(0, 64 * line, Use::Load);
+        bed.cost(0, 64 * line, LineUse::Load);
     }
     let llc = bed.costs.llc_line;
-    assert_eq!(bed.cost(0, 0, Use::Load).0, llc);
+    assert_eq!(bed.cost(0, 0, LineUse::Load).0, llc);
 }
 
 #[test]
 fn a_forgotten_line_carries_nothing_over() {
-    let mut bed = Bed::new();
-    bed.cost(0, LINE, Use::Modify);
+    let mut bed = TestBed::new();
+    bed.cost(0, LINE, LineUse::Modify);
     bed.lines.forget(LINE);
-    assert!(!bed.cost(1, LINE, Use::Modify).1, "no cache had it");
+    assert!(!bed.cost(1, LINE, LineUse::Modify).1, "no cache had it");
 }
 
 #[test]
 fn watchers_are_found_until_they_leave() {
-    let mut bed = Bed::new();
+    let mut bed = TestBed::new();
     let number = bed.lines.number(LINE);
     assert!(bed.lines.watchers(number).is_empty());
     bed.lines.watch(number, 3);

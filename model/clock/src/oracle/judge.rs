@@ -21,7 +21,7 @@
 //! The judgement is one-sided where calls overlap: a translation that was filled while the call
 //! that must take it away was already under way is given the benefit of the doubt.
 
-use super::{Kind, SMALL_RANGE, Taken, Verdict};
+use super::{Kind, Revocations, SMALL_RANGE, Verdict};
 use crate::core::Core;
 use crate::file::Time;
 use crate::memory::{History, State};
@@ -272,11 +272,11 @@ impl Core {
             }
             Event::ReturnedUnmap { root, range } => {
                 let since = self.call_began(number);
-                let taken = Taken {
+                let taken = Revocations {
                     all: since,
                     by,
                     at,
-                    ..Taken::default()
+                    ..Revocations::default()
                 };
                 self.take_away(root, range, taken, number);
             }
@@ -289,7 +289,7 @@ impl Core {
             } => {
                 let since = self.call_began(number);
                 let unless = |right: bool| if right { 0 } else { since };
-                let taken = Taken {
+                let taken = Revocations {
                     all: 0,
                     read: unless(readable),
                     write: unless(writable),
@@ -310,7 +310,7 @@ impl Core {
         self.cpus[self.current].call.map_or(now, |(_, began)| began)
     }
 
-    fn take_away(&mut self, root: Frame, range: PageRange, taken: Taken, number: u32) {
+    fn take_away(&mut self, root: Frame, range: PageRange, taken: Revocations, number: u32) {
         let space = self.oracle.space_of(root);
         let space = &mut self.oracle.spaces[space as usize];
         space.changed = number;

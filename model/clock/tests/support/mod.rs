@@ -5,7 +5,8 @@
 
 use quell::{Frame, Hardware, Page, PageSize, Tag, Word};
 use quell_clock::{
-    Bench, Kernel, MachineFile, Model, ModelUser, ModelWord, RunError, RunResult, Setup, built_in,
+    BuiltMachine, Kernel, MachineFile, Model, ModelUser, ModelWord, RunError, RunResult, Setup,
+    built_in,
 };
 use quell_vm::{Access, Call, Entry, Error, Event, Fault, Level, Machine};
 use std::sync::atomic::Ordering::SeqCst;
@@ -35,12 +36,12 @@ impl Default for Hooks<'_> {
 
 /// The next frame to hand out, on a cache line of its own.
 #[repr(align(64))]
-struct Next(ModelWord);
+struct NextFrame(ModelWord);
 
 pub struct Toy<'m> {
     pub model: &'m Model,
     pub root: Frame,
-    next: Next,
+    next: NextFrame,
     hooks: &'m Hooks<'m>,
 }
 
@@ -50,7 +51,7 @@ impl<'m> Toy<'m> {
         let toy = Toy {
             model,
             root: first,
-            next: Next(ModelWord::new(first.0 + 1)),
+            next: NextFrame(ModelWord::new(first.0 + 1)),
             hooks,
         };
         toy.new_table(first, Level::ROOT);
@@ -188,7 +189,7 @@ pub fn run(
     prepare: &dyn Fn(&Toy<'_>),
     program: &dyn Fn(&Toy<'_>, &ModelUser<'_>),
 ) -> Result<RunResult, RunError> {
-    setup.run(|bench: &Bench<'_>| {
+    setup.run(|bench: &BuiltMachine<'_>| {
         let toy = Toy::new(bench.model(), hooks);
         prepare(&toy);
         bench.go(&toy, &|user| program(&toy, user));

@@ -14,7 +14,7 @@ use quell_clock::file::Unit;
 use quell_clock::{Parameter, built_in};
 use quell_workloads::Workload;
 
-use crate::charts::{self, Bar, COLORS, Chart, Group, Line, Upward};
+use crate::charts::{self, Bar, COLORS, Chart, Group, Line, VerticalScale};
 use crate::guards;
 use crate::jobs::{Job, Results};
 use crate::reproduce::{Experiment, Row, hits, single_policies, skill};
@@ -253,7 +253,7 @@ fn scale(results: &Results, jobs: &[(&'static str, usize, Job)]) -> Markup {
         right: "CPUs that run the process",
         power: |cpus| format!("{cpus}"),
         up: "ns per MADV_DONTNEED and touch",
-        upward: Upward::Powers,
+        upward: VerticalScale::Powers,
     };
     html! {
         h2 { "Cost against CPUs" }

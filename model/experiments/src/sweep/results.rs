@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use super::{Cell, Grid, Record};
-use crate::results::{Whole, digest};
+use crate::results::{Header, digest};
 
 /// What a grid is: the first line of its results.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
@@ -50,7 +50,7 @@ impl Head {
     }
 }
 
-impl Whole for Head {
+impl Header for Head {
     type Row = Record;
     const WHAT: &'static str = "a sweep";
     const EACH: &'static str = "run";

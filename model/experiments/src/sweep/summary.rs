@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use super::Record;
 use super::columns::{self, Column, amount};
-use crate::charts::{COLORS, Chart, Line, Upward};
+use crate::charts::{COLORS, Chart, Line, VerticalScale};
 use crate::numbers::median;
 
 /// One point of a grid: all of its seeds.
@@ -165,7 +165,7 @@ pub fn plot(points: &[Point], metric: &str) -> Option<String> {
         right: axis,
         power: |value| format!("{value}"),
         up: metric,
-        upward: Upward::Powers,
+        upward: VerticalScale::Powers,
     };
     Some(chart.file())
 }

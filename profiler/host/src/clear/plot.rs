@@ -1,7 +1,7 @@
 //! The plot: GB/s against the length of the extent, one line per strategy.
 
 use super::report::{Report, bytes_label};
-use quell_experiments::charts::{self, COLORS, Chart, Line, Upward};
+use quell_experiments::charts::{self, COLORS, Chart, Line, VerticalScale};
 
 /// The figures of one core as SVG; rings are the engine's choices.
 pub fn svg(report: &Report) -> String {
@@ -47,7 +47,7 @@ fn with_chart(report: &Report, draw: impl FnOnce(&Chart<'_>) -> String) -> Strin
         right: "length of the extent; rings: the engine's choice",
         power: |bytes| bytes_label(bytes as u64),
         up: "GB/s, one core",
-        upward: Upward::Evenly,
+        upward: VerticalScale::Evenly,
     };
     draw(&chart)
 }

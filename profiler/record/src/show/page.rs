@@ -7,7 +7,7 @@
 use std::collections::BTreeMap;
 
 use maud::{PreEscaped, html};
-use quell_workloads::pages::{Look, colour};
+use quell_workloads::pages::{PageStyle, colour};
 use serde_json::{Value, json};
 
 use super::timeline::Kept;
@@ -15,7 +15,7 @@ use crate::figures::{count, percents, time, times};
 use crate::line::parted;
 use crate::report::{Report, SiteRow};
 
-const LOOK: Look = Look {
+const LOOK: PageStyle = PageStyle {
     colours: &[
         colour("taken", "#d1495b", "#e0637a"),
         colour("other", "#8d99ae", "#66728a"),

@@ -1,7 +1,7 @@
 //! The machine with tables of one level, for programs that write entries themselves.
 
 use super::Threads;
-use crate::tables::{Flat, KernelTable, Table};
+use crate::tables::{FlatTable, KernelTable, Table};
 use quell::Features;
 
 impl<const STRESS: bool> Threads<STRESS> {
@@ -10,7 +10,7 @@ impl<const STRESS: bool> Threads<STRESS> {
     /// # Panics
     /// If there is no CPU.
     pub fn new(cpus: usize, tables: usize, features: Features) -> Self {
-        Threads::with_tables(cpus, Flat::new(tables), features)
+        Threads::with_tables(cpus, FlatTable::new(tables), features)
     }
 
     /// The same machine, whose TLBs fill from the kernel's half as they like, too. Without `STRESS` it has no effect.

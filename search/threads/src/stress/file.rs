@@ -3,7 +3,7 @@
 use super::program::Program;
 use crate::tables::PAGES;
 use crate::world::{
-    CacheSlot, Content, EntryWord, FILE_PAGES, FIRST_FILE_PAGE, Free, Space, World, lock,
+    CacheSlot, Content, EntryWord, FILE_PAGES, FIRST_FILE_PAGE, FreeFrame, Space, World, lock,
 };
 use quell::{Hardware, Outcome, Purpose, Scope};
 use std::sync::atomic::Ordering;
@@ -45,7 +45,7 @@ impl<'a> Program<'a> {
                 *slot = CacheSlot::Emptied(frame);
                 drop(locks);
                 let mut free = lock(&world.free, || self.hw.relax());
-                free.extend(deferred.map(|frame| Free::Deferred(frame, file_page)));
+                free.extend(deferred.map(|frame| FreeFrame::Deferred(frame, file_page)));
             }
         }
     }

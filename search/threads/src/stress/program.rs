@@ -2,7 +2,7 @@
 
 use crate::tables::Table;
 use crate::world::{
-    CacheSlot, Content, EntryWord, FILE_PAGES, Free, Layout, Machine, Space, World, lock,
+    CacheSlot, Content, EntryWord, FILE_PAGES, FreeFrame, Layout, Machine, Space, World, lock,
 };
 use quell::{AddressSpace, Batch, CpuId, Engine, Frame, Hardware, Purpose};
 use quell_vm::contract::{Clause, Violation};
@@ -110,8 +110,8 @@ impl<'a> Program<'a> {
         loop {
             let first = lock(&self.world.free, || self.hw.relax()).pop_front()?;
             match first {
-                Free::Clear(frame) => return Some(frame),
-                Free::Deferred(frame, file_page) => {
+                FreeFrame::Clear(frame) => return Some(frame),
+                FreeFrame::Deferred(frame, file_page) => {
                     let mut slot = self.lock_slot(file_page);
                     // Otherwise the page has it back, or it was reused as the slot was refilled.
                     if *slot == CacheSlot::Emptied(frame)
@@ -129,7 +129,7 @@ impl<'a> Program<'a> {
     }
 
     pub fn free(&self, frame: usize) {
-        lock(&self.world.free, || self.hw.relax()).push_back(Free::Clear(frame));
+        lock(&self.world.free, || self.hw.relax()).push_back(FreeFrame::Clear(frame));
     }
 
     /// Gives a frame its next owner, and `value` as its content. Returns the owner.

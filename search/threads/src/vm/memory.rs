@@ -1,10 +1,10 @@
 //! The machine under the manager: [`Frames`] and the [`Oracle`] behind [`Threads`].
 
 use super::frames::{Frames, Words, resolve};
-use super::oracle::{Oracle, Used};
+use super::oracle::{AccessRecord, Oracle};
 use crate::cores;
 use crate::machine::{Threads, roll};
-use crate::tables::{PageTables, Walked};
+use crate::tables::{PageTables, WalkResult};
 use quell::entry::TABLE_WORDS;
 use quell::{CpuId, Entry, Extent, Frame, Hardware, Level, Page, PageSize, TlbRules};
 use quell_arch::x86_64::entry;
@@ -57,7 +57,7 @@ impl PageTables for Memory {
         false
     }
 
-    fn walk(&self, root: Option<Frame>, page: u64, store: bool) -> Option<Walked> {
+    fn walk(&self, root: Option<Frame>, page: u64, store: bool) -> Option<WalkResult> {
         let page = Page(page);
         loop {
             let mut lawful = true;
@@ -80,7 +80,7 @@ impl PageTables for Memory {
                     .compare_exchange(leaf.raw, marked, order, Ordering::Relaxed)
                     .is_ok()
             {
-                return Some(Walked {
+                return Some(WalkResult {
                     entry: marked,
                     size: leaf.level.size()?,
                     global: held.global,
@@ -110,7 +110,7 @@ impl Machine {
         self.access_for(page.0, store.is_some(), |cached| {
             let (_, frame) = resolve(cached.entry, Level::of(cached.size), page);
             let word = &frames.words(frame)[(address % 4096 / 8) as usize];
-            let used = |held| Used {
+            let used = |held| AccessRecord {
                 cpu: self.this_cpu(),
                 root: self.root().unwrap_or_default(),
                 address,

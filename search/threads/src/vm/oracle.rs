@@ -24,7 +24,7 @@
 //! that must take it away was already under way is given the benefit of the doubt.
 
 use super::frames::{Frames, History, resolve};
-use crate::tlb::Cached;
+use crate::tlb::CachedEntry;
 use quell::{CpuId, Frame, Page, PageRange};
 use quell_vm::contract::{Clause, Violation};
 use quell_vm::sim::may_change;
@@ -35,7 +35,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 /// What a CPU is doing in the kernel.
 #[derive(Clone, Copy, Debug)]
-pub enum Doing {
+pub enum Activity {
     /// A call.
     Call(Call),
     /// A page fault.
@@ -43,21 +43,21 @@ pub enum Doing {
 }
 
 #[derive(Clone, Copy)]
-struct UnderWay {
+struct OngoingCall {
     root: Option<Frame>,
-    doing: Doing,
+    doing: Activity,
     began: u64,
 }
 
 /// Rights to a range that calls took away: since which moment each, 0 if never.
 #[derive(Clone, Copy, Default)]
-struct Taken {
+struct Revocations {
     loads: u64,
     stores: u64,
 }
 
 /// An access that was made, or a store that is about to be.
-pub struct Used {
+pub struct AccessRecord {
     /// By which CPU.
     pub cpu: CpuId,
     /// With which root loaded.
@@ -65,7 +65,7 @@ pub struct Used {
     /// Where.
     pub address: u64,
     /// Through what.
-    pub cached: Cached,
+    pub cached: CachedEntry,
     /// To which frame.
     pub frame: Frame,
     /// Whether it was a store.
@@ -77,8 +77,8 @@ pub struct Used {
 /// What the oracle remembers.
 #[derive(Default)]
 pub struct Oracle {
-    under_way: Box<[Mutex<Option<UnderWay>>]>,
-    taken: Mutex<HashMap<Frame, HashMap<PageRange, Taken>>>,
+    under_way: Box<[Mutex<Option<OngoingCall>>]>,
+    taken: Mutex<HashMap<Frame, HashMap<PageRange, Revocations>>>,
     first: Mutex<Option<Violation>>,
     found: AtomicBool,
 }
@@ -117,18 +117,18 @@ impl Oracle {
         &self,
         frames: &Frames,
         (cpu, root): (CpuId, Option<Frame>),
-        doing: Doing,
+        doing: Activity,
         body: impl FnOnce() -> R,
     ) -> R {
         let began = frames.next_moment();
-        *lock(&self.under_way[cpu.index()]) = Some(UnderWay { root, doing, began });
+        *lock(&self.under_way[cpu.index()]) = Some(OngoingCall { root, doing, began });
         let result = body();
         *lock(&self.under_way[cpu.index()]) = None;
         result
     }
 
     /// Judges an access that was just made, or a store that is about to be; whether the contract allows it.
-    pub fn judge(&self, frames: &Frames, used: &Used) -> bool {
+    pub fn judge(&self, frames: &Frames, used: &AccessRecord) -> bool {
         let since = used.cached.since;
         let moment = |of: &AtomicU64| of.load(Ordering::Relaxed);
         let history = frames.history(used.frame);
@@ -164,7 +164,7 @@ impl Oracle {
     }
 
     /// Judges an access by what the tables say now.
-    fn judge_stale(&self, frames: &Frames, used: &Used) -> Option<(Clause, &'static str)> {
+    fn judge_stale(&self, frames: &Frames, used: &AccessRecord) -> Option<(Clause, &'static str)> {
         let page = Page::containing(used.address);
         let leaf = frames.walk(used.root, page, |_| ());
         let now = leaf.map(|leaf| resolve(leaf.raw, leaf.level, page));
@@ -205,8 +205,8 @@ impl Oracle {
             };
             let here = under_way.root == Some(root);
             match under_way.doing {
-                Doing::Fault => here,
-                Doing::Call(call) => may_change(call, |start, bytes| {
+                Activity::Fault => here,
+                Activity::Call(call) => may_change(call, |start, bytes| {
                     here && (start..start.saturating_add(bytes)).contains(&address)
                 }),
             }

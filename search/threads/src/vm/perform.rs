@@ -1,8 +1,8 @@
 //! A workload file on all CPUs, and what came of it.
 
 use super::memory::{Machine, Memory};
-use super::oracle::Doing;
-use super::watch::{self, Seen, Since, Watch};
+use super::oracle::Activity;
+use super::watch::{self, IdleSnapshot, UnreportedWork, Watch};
 use crate::{cores, handler};
 use quell::{
     Engine, Extent, Features, Frame, Hardware, LedgerEntry, PerCpu, Policy, Stats, Tagging,
@@ -24,7 +24,7 @@ const NODE_ALIGNMENT: u64 = 1 << 18;
 
 /// What is to be performed.
 #[derive(Clone, Copy, Debug)]
-pub struct Performance {
+pub struct ProgramRun {
     /// What.
     pub workload: Workload,
     /// On how many CPUs.
@@ -89,7 +89,7 @@ pub struct Report {
     pub engine_window: Stats,
 }
 
-impl Performance {
+impl ProgramRun {
     fn unfit(&self, why: String) -> RunError {
         RunError::Unfit {
             workload: self.workload.name(),
@@ -271,8 +271,8 @@ impl Stage<'_> {
 struct Program<'s> {
     stage: &'s Stage<'s>,
     cpu: usize,
-    seen: RefCell<Seen>,
-    since: RefCell<Since>,
+    seen: RefCell<IdleSnapshot>,
+    since: RefCell<UnreportedWork>,
     counts: [Cell<u64>; 3],
 }
 
@@ -347,7 +347,7 @@ impl<'s> Program<'s> {
     }
 
     /// Does something in the kernel, which the oracle knows of.
-    fn in_kernel<R>(&self, doing: Doing, body: impl FnOnce() -> R) -> R {
+    fn in_kernel<R>(&self, doing: Activity, body: impl FnOnce() -> R) -> R {
         let Memory { frames, oracle, .. } = self.stage.hw.tables();
         let at = (self.stage.hw.this_cpu(), self.stage.hw.root());
         oracle.during(frames, at, doing, body)
@@ -370,7 +370,7 @@ impl<'s> Program<'s> {
                 Some(_) => Access::Write,
                 None => Access::Read,
             };
-            self.in_kernel(Doing::Fault, || self.stage.vm.fault(address, access))?;
+            self.in_kernel(Activity::Fault, || self.stage.vm.fault(address, access))?;
         }
     }
 }
@@ -399,7 +399,7 @@ impl User for Program<'_> {
             return Err(Error::NoProcess);
         }
         self.count(2);
-        self.in_kernel(Doing::Call(call), || self.stage.vm.call(call))
+        self.in_kernel(Activity::Call(call), || self.stage.vm.call(call))
     }
 
     fn compute(&self, _nanoseconds: u64) {

@@ -28,7 +28,7 @@ pub const CALL: u64 = 64;
 /// What a CPU shows the others of its program.
 #[derive(Default)]
 #[repr(align(128))]
-struct Steps {
+struct ProgramProgress {
     /// How much it has done.
     done: AtomicU64,
     /// For how many turns it has only passed time.
@@ -41,18 +41,18 @@ struct Steps {
 
 /// What an idle CPU remembers of all CPUs: done and idled.
 #[derive(Default)]
-pub struct Seen(Vec<[u64; 2]>);
+pub struct IdleSnapshot(Vec<[u64; 2]>);
 
 /// What all CPUs show.
 pub struct Watch {
-    cpus: Box<[Steps]>,
+    cpus: Box<[ProgramProgress]>,
     /// How often the program has said how far it is.
     told: AtomicU64,
 }
 
 /// What a CPU has done since the program last said how far it is.
 #[derive(Default)]
-pub struct Since {
+pub struct UnreportedWork {
     done: u64,
     told: u64,
 }
@@ -68,7 +68,7 @@ impl Watch {
     /// For so many CPUs.
     pub fn new(cpus: usize) -> Self {
         Watch {
-            cpus: (0..cpus).map(|_| Steps::default()).collect(),
+            cpus: (0..cpus).map(|_| ProgramProgress::default()).collect(),
             told: AtomicU64::new(0),
         }
     }
@@ -76,7 +76,7 @@ impl Watch {
     /// The CPU does so much, which others may see: whether it has done too much since the program last said how far it
     /// is.
     #[inline]
-    pub fn does(&self, cpu: usize, much: u64, since: &mut Since) -> bool {
+    pub fn does(&self, cpu: usize, much: u64, since: &mut UnreportedWork) -> bool {
         count(&self.cpus[cpu].done, 1);
         since.done += much;
         if since.done < MOST {
@@ -84,7 +84,7 @@ impl Watch {
         }
         let told = self.told.load(Ordering::Relaxed);
         let endless = told == since.told;
-        *since = Since { done: 0, told };
+        *since = UnreportedWork { done: 0, told };
         endless
     }
 
@@ -105,7 +105,7 @@ impl Watch {
     }
 
     /// The CPU passes time for so many turns: whether all have for too long.
-    pub fn idles(&self, cpu: usize, turns: u64, seen: &mut Seen) -> bool {
+    pub fn idles(&self, cpu: usize, turns: u64, seen: &mut IdleSnapshot) -> bool {
         if count(&self.cpus[cpu].idled, turns) % LOOK >= turns {
             return false;
         }
@@ -156,7 +156,7 @@ mod tests {
 
     /// Passes time on both CPUs for as many turns as would be too much, `between` after each round.
     fn stuck(watch: &Watch, mut between: impl FnMut()) -> bool {
-        let mut seen = [Seen::default(), Seen::default()];
+        let mut seen = [IdleSnapshot::default(), IdleSnapshot::default()];
         (0..2 * PATIENCE / WAIT).any(|_| {
             between();
             (0..2).any(|cpu| watch.idles(cpu, WAIT, &mut seen[cpu]))
@@ -166,10 +166,10 @@ mod tests {
     #[test]
     fn only_those_who_all_pass_time_are_stuck() {
         let watch = Watch::new(2);
-        let mut since = Since::default();
+        let mut since = UnreportedWork::default();
         assert!(!stuck(&watch, || assert!(!watch.does(1, 1, &mut since))));
         assert!(stuck(&watch, || ()));
-        let mut seen = Seen::default();
+        let mut seen = IdleSnapshot::default();
         let watch = Watch::new(2);
         // The other one gets no time.
         assert!(!(0..4 * PATIENCE / WAIT).any(|_| watch.idles(0, WAIT, &mut seen)));
@@ -180,7 +180,7 @@ mod tests {
     #[test]
     fn computing_and_waiting_are_told_from_getting_on() {
         let watch = Watch::new(2);
-        let mut seen = [Seen::default(), Seen::default()];
+        let mut seen = [IdleSnapshot::default(), IdleSnapshot::default()];
         let rounds = (0..3 * PATIENCE).find(|round| {
             watch.idles(0, 1, &mut seen[0])
                 || (round % WAIT == 0 && watch.idles(1, WAIT, &mut seen[1]))
@@ -194,7 +194,7 @@ mod tests {
     #[test]
     fn one_who_does_much_is_not_endless_while_the_program_says_how_far_it_is() {
         let watch = Watch::new(1);
-        let mut since = Since::default();
+        let mut since = UnreportedWork::default();
         let mut endless = || (0..4).any(|_| watch.does(0, MOST / 2, &mut since));
         watch.tells();
         assert!(endless(), "nothing was told after the first half");

@@ -27,7 +27,7 @@ pub fn be(cpu: u16) {
 
 /// Where in the engine a CPU is held up.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Moment {
+pub enum PausePoint {
     /// A request was posted, its interrupt sent.
     Sent,
     /// An inbox is locked, its request about to be written.
@@ -35,19 +35,19 @@ pub enum Moment {
 }
 
 /// What happens while a CPU is held up.
-type Meanwhile = Box<dyn FnOnce()>;
+type Interference = Box<dyn FnOnce()>;
 
 std::thread_local! {
-    static HELD_UP: RefCell<Option<(Moment, u16, Meanwhile)>> = const { RefCell::new(None) };
+    static HELD_UP: RefCell<Option<(PausePoint, u16, Interference)>> = const { RefCell::new(None) };
 }
 
 /// Holds a CPU up when it next comes to that moment, and does something else meanwhile.
-pub fn hold_up(cpu: u16, moment: Moment, meanwhile: Meanwhile) {
+pub fn hold_up(cpu: u16, moment: PausePoint, meanwhile: Interference) {
     HELD_UP.set(Some((moment, cpu, meanwhile)));
 }
 
 /// This CPU has come to that moment.
-pub fn reach(moment: Moment) {
+pub fn reach(moment: PausePoint) {
     let here = HELD_UP.with_borrow_mut(|held_up| {
         let me = ME.with(Cell::get);
         held_up.take_if(|(at, cpu, _)| *at == moment && *cpu == me)
@@ -274,7 +274,7 @@ unsafe impl Hardware for Machine {
             // A swap, not a store: loom may order a store before a swap that came earlier.
             self.pending[cpu.index()].swap(true, Release);
         }
-        reach(Moment::Sent);
+        reach(PausePoint::Sent);
     }
     fn mask_interrupts(&self) -> bool {
         false

@@ -37,7 +37,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Mutex;
 use std::sync::atomic::AtomicUsize;
 use std::sync::atomic::Ordering::Relaxed;
-use word::{Seen, Weak};
+use word::{ExercisedOrdering, WeakenedOrdering};
 
 /// Runs a race in every way that loom knows, and says how many those are; panics if one is wrong.
 fn check(race: &'static Race) -> usize {
@@ -57,9 +57,12 @@ fn check(race: &'static Race) -> usize {
 
 /// In how many ways the race holds, with that ordering weakened, or else what went wrong in one; and the orderings that
 /// it passed, if none was weakened.
-fn run(race: &'static Race, place: Option<&Place>) -> (Result<usize, String>, Vec<Seen>) {
-    let weak = place.map(|place| -> &'static Weak {
-        Box::leak(Box::new(Weak {
+fn run(
+    race: &'static Race,
+    place: Option<&Place>,
+) -> (Result<usize, String>, Vec<ExercisedOrdering>) {
+    let weak = place.map(|place| -> &'static WeakenedOrdering {
+        Box::leak(Box::new(WeakenedOrdering {
             place: place.seen.clone(),
             to: place.to,
         }))

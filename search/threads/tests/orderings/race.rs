@@ -1,6 +1,6 @@
 //! What a race is, and how one is run.
 
-use crate::machine::{Moment, Program, World, be, hold_up};
+use crate::machine::{PausePoint, Program, World, be, hold_up};
 use crate::programs::run_there;
 use loom::thread;
 use quell::{Policy, Purpose, Scope};
@@ -33,7 +33,7 @@ pub struct Setup {
     pub programs: &'static [Program],
     /// Where CPU 2 and those after it are held up, each taking page 1 away, before the programs
     /// start. They go on when CPU 0 is through, and are no threads of their own.
-    pub held_up: &'static [Moment],
+    pub held_up: &'static [PausePoint],
     /// What holds when all are over.
     pub finally: Program,
 }
@@ -112,7 +112,7 @@ impl Setup {
         self
     }
 
-    pub const fn holding_up(mut self, held_up: &'static [Moment]) -> Self {
+    pub const fn holding_up(mut self, held_up: &'static [PausePoint]) -> Self {
         self.held_up = held_up;
         self
     }

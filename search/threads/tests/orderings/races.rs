@@ -1,6 +1,6 @@
 //! The races: which programs meet, and after what.
 
-use crate::machine::{Moment, World};
+use crate::machine::{PausePoint, World};
 use crate::manager;
 use crate::programs::*;
 use crate::race::{Race, free, meet, race};
@@ -347,7 +347,7 @@ pub const RACES: &[Race] = &[
         meet(&[unmap_one_by_one, |_| ()])
             .after(run_both_pages_there)
             .under(Policy::only(Mechanism::RemoteFlush))
-            .holding_up(&[Moment::Sent])
+            .holding_up(&[PausePoint::Sent])
             .then(nothing_lost),
     ),
     race(
@@ -355,14 +355,14 @@ pub const RACES: &[Race] = &[
         meet(&[unmap_one_by_one, |_| ()])
             .after(run_both_pages_there)
             .under(Policy::only(Mechanism::RemoteFlush))
-            .holding_up(&[Moment::Sent, Moment::Locked])
+            .holding_up(&[PausePoint::Sent, PausePoint::Locked])
             .then(nothing_lost),
     ),
     race(
         "a CPU goes offline while its inbox is locked",
         meet(&[unmap_one_by_one, go_offline])
             .under(Policy::only(Mechanism::RemoteFlush))
-            .holding_up(&[Moment::Locked]),
+            .holding_up(&[PausePoint::Locked]),
     ),
     race(
         "a CPU goes offline and comes back with a request in its inbox",
@@ -371,7 +371,7 @@ pub const RACES: &[Race] = &[
             w.engine.cpu_online();
         }])
         .after(defer_there)
-        .holding_up(&[Moment::Sent]),
+        .holding_up(&[PausePoint::Sent]),
     ),
     race(
         "a broadcast against an access",

@@ -1,7 +1,7 @@
 //! The orderings to weaken: all that the races pass, each with the races that may be lost without it.
 
 use crate::table::LOST;
-use crate::word::{Seen, weaker};
+use crate::word::{ExercisedOrdering, weaker};
 use std::collections::BTreeSet;
 use std::fmt;
 use std::path::Path;
@@ -10,7 +10,7 @@ use std::sync::atomic::Ordering;
 /// An ordering in the source, and one that is a step weaker.
 #[derive(Clone, Debug)]
 pub struct Place {
-    pub seen: Seen,
+    pub seen: ExercisedOrdering,
     pub to: Ordering,
     /// The function that holds it.
     pub function: &'static str,
@@ -20,7 +20,7 @@ pub struct Place {
 
 impl fmt::Display for Place {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Seen { file, line, .. } = &self.seen;
+        let ExercisedOrdering { file, line, .. } = &self.seen;
         let (order, to) = (self.seen.order, self.to);
         write!(f, "{file}:{line} `{}`: {order:?} to {to:?}", self.function)
     }
@@ -41,7 +41,7 @@ fn function_at(text: &str, line: u32) -> &str {
 ///
 /// # Panics
 /// If [`LOST`] has no row for one, or a row for none: says for which functions.
-pub fn places(seen: &[Seen]) -> Vec<Place> {
+pub fn places(seen: &[ExercisedOrdering]) -> Vec<Place> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
     let (mut places, mut wrong) = (Vec::new(), Vec::new());
     let mut rows: BTreeSet<_> = LOST.iter().map(|row| (row.0, row.1)).collect();
@@ -50,7 +50,7 @@ pub fn places(seen: &[Seen]) -> Vec<Place> {
         let name = function_at(&text, seen.line);
         let row = LOST.iter().find(|row| row.0 == seen.file && row.1 == name);
         let Some(&(file, function, races)) = row else {
-            let Seen {
+            let ExercisedOrdering {
                 file, line, order, ..
             } = seen;
             wrong.push(format!("no race for {file}:{line} `{name}`, {order:?}"));

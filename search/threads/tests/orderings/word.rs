@@ -7,7 +7,7 @@
 //! one that was written sequentially consistently. It may miss any later one that was not. That is
 //! what C++20 says of such a load.
 
-use crate::machine::{Moment, reach};
+use crate::machine::{PausePoint, reach};
 use loom::sync::atomic::{AtomicBool, AtomicU64, fence};
 use quell::Word;
 use std::cell::{Cell, RefCell};
@@ -24,7 +24,7 @@ const SOURCES: [&str; 3] = [
 
 /// An ordering above `Relaxed` that a race has passed.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Seen {
+pub struct ExercisedOrdering {
     /// From the root of the workspace.
     pub file: String,
     pub line: u32,
@@ -36,8 +36,8 @@ pub struct Seen {
 
 /// One ordering that is weakened.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Weak {
-    pub place: Seen,
+pub struct WeakenedOrdering {
+    pub place: ExercisedOrdering,
     pub to: Ordering,
 }
 
@@ -45,19 +45,19 @@ pub struct Weak {
 type Access = (&'static Location<'static>, usize, Operation, Ordering);
 
 std::thread_local! {
-    static WEAK: Cell<Option<&'static Weak>> = const { Cell::new(None) };
+    static WEAK: Cell<Option<&'static WeakenedOrdering>> = const { Cell::new(None) };
     /// Loom runs a race on one thread of the host.
     static SEEN: RefCell<Vec<Access>> = const { RefCell::new(Vec::new()) };
 }
 
 /// What this thread has passed.
-pub fn seen() -> Vec<Seen> {
+pub fn seen() -> Vec<ExercisedOrdering> {
     let accesses = SEEN.take();
     let places = accesses
         .into_iter()
         .filter_map(|(call, nth, operation, order)| {
             let at = SOURCES.iter().find_map(|source| call.file().find(source))?;
-            Some(Seen {
+            Some(ExercisedOrdering {
                 file: call.file()[at..].into(),
                 line: call.line(),
                 nth,
@@ -69,7 +69,7 @@ pub fn seen() -> Vec<Seen> {
 }
 
 /// From now on this thread weakens that ordering, if any.
-pub fn weaken(weak: Option<&'static Weak>) {
+pub fn weaken(weak: Option<&'static WeakenedOrdering>) {
     WEAK.set(weak);
 }
 
@@ -111,11 +111,11 @@ pub struct LoomWord {
     /// a store it remembers one alone, and would overlook the load of one thread behind a later
     /// load of another.
     loads: AtomicBool,
-    written: Mutex<Written>,
+    written: Mutex<LastStores>,
 }
 
 /// What a sequentially consistent load may return.
-struct Written {
+struct LastStores {
     /// What was written last in a sequentially consistent way.
     consistently: u64,
     /// What was written after that.
@@ -161,7 +161,7 @@ unsafe impl Word for LoomWord {
         LoomWord {
             cell,
             loads: AtomicBool::new(false),
-            written: Mutex::new(Written {
+            written: Mutex::new(LastStores {
                 consistently: value,
                 later: Vec::new(),
             }),
@@ -174,7 +174,7 @@ unsafe impl Word for LoomWord {
             order => fence(order),
         }
         if order == Release {
-            reach(Moment::Locked);
+            reach(PausePoint::Locked);
         }
     }
     #[track_caller]

@@ -89,7 +89,7 @@ pub(super) enum Code {
 
 /// What a name in a file stands for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Meaning {
+pub(crate) enum Symbol {
     /// One word.
     One(Name),
     /// So many shared words.

@@ -1,6 +1,6 @@
 //! Reading an expression: a descent through the rows of operators, one function for all of them.
 
-use super::code::{Binary, Code, DEPTH, FUNCTIONS, Meaning, NESTING};
+use super::code::{Binary, Code, DEPTH, FUNCTIONS, NESTING, Symbol};
 use crate::parameter::scaled;
 use alloc::format;
 use alloc::string::{String, ToString};
@@ -12,7 +12,7 @@ use alloc::vec::Vec;
 /// What was expected.
 pub(super) fn code(
     text: &str,
-    lookup: &mut dyn FnMut(&str) -> Result<Meaning, String>,
+    lookup: &mut dyn FnMut(&str) -> Result<Symbol, String>,
 ) -> Result<Vec<Code>, String> {
     let mut reader = Reader {
         rest: text,
@@ -55,7 +55,7 @@ const OPERATORS: [&[(&str, Option<Binary>)]; 7] = [
 
 struct Reader<'t, 'l> {
     rest: &'t str,
-    lookup: &'l mut dyn FnMut(&str) -> Result<Meaning, String>,
+    lookup: &'l mut dyn FnMut(&str) -> Result<Symbol, String>,
     code: Vec<Code>,
     /// Words on the stack after what was read.
     depth: usize,
@@ -221,8 +221,8 @@ impl<'t> Reader<'t, '_> {
             return Ok(());
         }
         let code = match (self.lookup)(word)? {
-            Meaning::One(name) => Code::Name(name),
-            Meaning::Many { base, count } => {
+            Symbol::One(name) => Code::Name(name),
+            Symbol::Many { base, count } => {
                 if !self.take("[") {
                     return Err(format!(
                         "`{word}` is {count} words: write which, as in `{word}[0]`"

@@ -3,8 +3,8 @@
 use super::*;
 use alloc::format;
 
-struct Known;
-impl Values for Known {
+struct TestValues;
+impl Values for TestValues {
     fn value(&self, name: Name) -> u64 {
         match name {
             Name::Parameter(index) => 10 + u64::from(index),
@@ -19,16 +19,16 @@ impl Values for Known {
 
 fn read(text: &str) -> Result<Expression, String> {
     Expression::parse(text, &mut |name| match name {
-        "a" => Ok(Meaning::One(Name::Parameter(0))),
-        "b" => Ok(Meaning::One(Name::Parameter(1))),
-        "now" => Ok(Meaning::One(Name::Now)),
-        "files" => Ok(Meaning::Many { base: 8, count: 2 }),
+        "a" => Ok(Symbol::One(Name::Parameter(0))),
+        "b" => Ok(Symbol::One(Name::Parameter(1))),
+        "now" => Ok(Symbol::One(Name::Now)),
+        "files" => Ok(Symbol::Many { base: 8, count: 2 }),
         _ => Err(format!("no {name}")),
     })
 }
 
-fn value(text: &str) -> Result<u64, NoValue> {
-    read(text).unwrap().evaluate(&Known)
+fn value(text: &str) -> Result<u64, EvalError> {
+    read(text).unwrap().evaluate(&TestValues)
 }
 
 #[test]
@@ -62,14 +62,14 @@ fn operators_bind_as_in_rust() {
 #[test]
 fn what_leaves_the_words_has_no_value() {
     for (text, why) in [
-        ("1 - 2", NoValue::Overflow),
-        ("1 << 64", NoValue::Overflow),
-        ("(1 << 63) + (1 << 63)", NoValue::Overflow),
-        ("1 / (a - a)", NoValue::Zero),
-        ("1 % 0", NoValue::Zero),
-        ("align(1, 0)", NoValue::Zero),
-        ("random(0)", NoValue::Zero),
-        ("files[2]", NoValue::Index),
+        ("1 - 2", EvalError::Overflow),
+        ("1 << 64", EvalError::Overflow),
+        ("(1 << 63) + (1 << 63)", EvalError::Overflow),
+        ("1 / (a - a)", EvalError::Zero),
+        ("1 % 0", EvalError::Zero),
+        ("align(1, 0)", EvalError::Zero),
+        ("random(0)", EvalError::Zero),
+        ("files[2]", EvalError::Index),
     ] {
         assert_eq!(value(text), Err(why), "{text}");
     }
@@ -80,7 +80,7 @@ fn a_figure_is_computed_as_it_is_written() {
     let figure = read("a / 1e9 * (100.0 * 1G) / b").unwrap();
     let by_hand = 10.0 / 1e9 * (100.0 * (1u64 << 30) as f64) / 11.0;
     assert!(figure.is_real() && figure.has_real_value());
-    let value = figure.real(&|name| Known.value(name) as f64);
+    let value = figure.real(&|name| TestValues.value(name) as f64);
     assert_eq!(value, by_hand);
     assert!(!read("a % 2").unwrap().has_real_value());
 }

@@ -1,11 +1,11 @@
 //! The keys of one statement, and the operation that they make.
 
-use super::forms::{Main, Statement};
+use super::forms::{MainArgument, Statement};
 use super::names::{Context, Names, settable};
 use super::reader::Expressions;
-use crate::expression::{Expression, Meaning, Place};
+use crate::expression::{Expression, Place, Symbol};
 use crate::files::Reader;
-use crate::script::{ARGUMENTS, Behind, Does, MakeCall, Order, Range, Target};
+use crate::script::{ARGUMENTS, BackingExpr, CallBuilder, Op, Order, Range, Target};
 use alloc::boxed::Box;
 use alloc::format;
 use alloc::string::{String, ToString};
@@ -100,12 +100,12 @@ impl Fields<'_, '_, '_, '_> {
             Err(why) => return self.refuse(at, key, why),
         };
         match (meaning, index) {
-            (Meaning::One(name), None) => match settable(name) {
+            (Symbol::One(name), None) => match settable(name) {
                 Some(Place::Local(index)) => Some(Target::Local(index)),
                 Some(Place::Shared(index)) => Some(Target::Shared(index)),
                 None => self.refuse(at, key, format!("`{text}` cannot be set")),
             },
-            (Meaning::Many { base, count }, Some(index)) => {
+            (Symbol::Many { base, count }, Some(index)) => {
                 let names = &*self.names;
                 let read = Expression::parse(index, &mut |name| names.find(name, Context::Program));
                 match read {
@@ -114,11 +114,11 @@ impl Fields<'_, '_, '_, '_> {
                     Err(why) => self.refuse(at, key, why),
                 }
             }
-            (Meaning::Many { count, .. }, None) => {
+            (Symbol::Many { count, .. }, None) => {
                 let message = format!("`{text}` is {count} words: write which, as in `{text}[0]`");
                 self.refuse(at, key, message)
             }
-            (Meaning::One(_), Some(_)) => {
+            (Symbol::One(_), Some(_)) => {
                 self.refuse(at, key, format!("`{name}` is one word and has no elements"))
             }
         }
@@ -169,8 +169,8 @@ impl Fields<'_, '_, '_, '_> {
     }
 
     /// Every line of a range.
-    pub(super) fn stream(&mut self, access: Access) -> Option<Does> {
-        Some(Does::Stream {
+    pub(super) fn stream(&mut self, access: Access) -> Option<Op> {
+        Some(Op::Stream {
             address: self.value(self.form.form.word)?,
             value: self.stored(access, Context::Program)?,
             bytes: self.value("bytes")?,
@@ -178,7 +178,7 @@ impl Fields<'_, '_, '_, '_> {
     }
 
     /// One word, or one at each stride of a range.
-    pub(super) fn access(&mut self, access: Access) -> Option<Does> {
+    pub(super) fn access(&mut self, access: Access) -> Option<Op> {
         let address = self.value(self.form.form.word)?;
         let ranged = self.has("bytes");
         let context = match ranged {
@@ -193,7 +193,7 @@ impl Fields<'_, '_, '_, '_> {
                     return self.refuse(self.form.at, key, message);
                 }
             }
-            return Some(Does::Access {
+            return Some(Op::Access {
                 address,
                 range: None,
                 value,
@@ -215,7 +215,7 @@ impl Fields<'_, '_, '_, '_> {
             let message = "expected `count` with the random order, and with no other".into();
             return self.refuse(self.form.at, "count", message);
         }
-        Some(Does::Access {
+        Some(Op::Access {
             address,
             range: Some(Box::new(Range {
                 bytes: self.value("bytes")?,
@@ -227,7 +227,7 @@ impl Fields<'_, '_, '_, '_> {
         })
     }
 
-    pub(super) fn map(&mut self) -> Option<Does> {
+    pub(super) fn map(&mut self) -> Option<Op> {
         let bytes = self.value("bytes")?;
         let at = self.optional("at")?;
         let protection = self.protection()?;
@@ -254,18 +254,18 @@ impl Fields<'_, '_, '_, '_> {
                     "goes with `shared` or `private`".into(),
                 );
             }
-            None => Behind::Anonymous {
+            None => BackingExpr::Anonymous {
                 page: self.or("page", 4096)?,
             },
             Some((file, shared)) => {
                 let offset = self.or("offset", 0)?;
                 match shared {
-                    true => Behind::Shared { file, offset },
-                    false => Behind::Private { file, offset },
+                    true => BackingExpr::Shared { file, offset },
+                    false => BackingExpr::Private { file, offset },
                 }
             }
         };
-        Some(Does::Map {
+        Some(Op::Map {
             // Last: the address may have been that of what is replaced.
             to: self.target("map")?,
             bytes,
@@ -276,17 +276,17 @@ impl Fields<'_, '_, '_, '_> {
     }
 
     /// A system call that takes numbers and brings one.
-    pub(super) fn call(&mut self, make: MakeCall) -> Option<Does> {
+    pub(super) fn call(&mut self, make: CallBuilder) -> Option<Op> {
         let form = self.form.form;
         let mut arguments = [const { None }; ARGUMENTS];
         for (argument, key) in arguments.iter_mut().zip(form.arguments()) {
             *argument = self.optional(key)?;
         }
         let into = match form.main {
-            Main::Variable => Some(self.target(form.word)?),
-            Main::Value | Main::True | Main::Block => self.result()?,
+            MainArgument::Variable => Some(self.target(form.word)?),
+            MainArgument::Value | MainArgument::True | MainArgument::Block => self.result()?,
         };
-        Some(Does::Call {
+        Some(Op::Call {
             make,
             arguments,
             into,

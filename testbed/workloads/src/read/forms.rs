@@ -4,7 +4,7 @@
 //! how the call is made of their values. To add one, add its row.
 
 use super::fields::{Access, Fields};
-use crate::script::{Does, MakeCall};
+use crate::script::{CallBuilder, Op};
 use alloc::format;
 use alloc::string::String;
 use alloc::vec::Vec;
@@ -12,7 +12,7 @@ use quell_vm::Call;
 
 /// What stands behind the first word of a statement.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Main {
+pub(super) enum MainArgument {
     /// An expression.
     Value,
     /// The name of a variable, which the statement sets.
@@ -25,18 +25,18 @@ pub(super) enum Main {
 
 /// How the keys of a statement become an operation.
 #[derive(Clone, Copy, Debug)]
-pub(super) enum Reads {
+pub(super) enum StatementKind {
     /// Holds other statements, and becomes jumps around them.
-    Holds(Holds),
+    Block(BlockKind),
     /// One operation.
-    Operation(fn(&mut Fields<'_, '_, '_, '_>) -> Option<Does>),
+    Operation(fn(&mut Fields<'_, '_, '_, '_>) -> Option<Op>),
     /// A system call that takes numbers and brings one.
-    Call(MakeCall),
+    Call(CallBuilder),
 }
 
 /// The statements that hold others.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Holds {
+pub(super) enum BlockKind {
     If,
     While,
     Repeat,
@@ -49,22 +49,22 @@ pub(super) enum Holds {
 pub struct Statement {
     /// The word that it begins with.
     pub word: &'static str,
-    pub(super) main: Main,
+    pub(super) main: MainArgument,
     /// Keys that it must have.
     pub needs: &'static [&'static str],
     /// Keys that it may have.
     pub takes: &'static [&'static str],
     /// What it does, in a sentence.
     pub meaning: &'static str,
-    pub(super) reads: Reads,
+    pub(super) reads: StatementKind,
 }
 
 impl Statement {
     /// The keys that hold the arguments of a call, in their order: what the word itself says, then the others.
     pub(super) fn arguments(&self) -> impl Iterator<Item = &'static str> {
         let word = match self.main {
-            Main::Value => Some(self.word),
-            Main::Variable | Main::True | Main::Block => None,
+            MainArgument::Value => Some(self.word),
+            MainArgument::Variable | MainArgument::True | MainArgument::Block => None,
         };
         let others = self.needs.iter().chain(self.takes).copied();
         word.into_iter().chain(others.filter(|&key| key != "into"))
@@ -73,10 +73,10 @@ impl Statement {
     /// A line of the table in `docs/workloads.md`.
     pub fn row(&self) -> String {
         let of = match self.main {
-            Main::Value => "value",
-            Main::Variable => "variable",
-            Main::True => "`true`",
-            Main::Block => "block",
+            MainArgument::Value => "value",
+            MainArgument::Variable => "variable",
+            MainArgument::True => "`true`",
+            MainArgument::Block => "block",
         };
         let needs = self.needs.iter().map(|key| format!("`{key}`"));
         let takes = self.takes.iter().map(|key| format!("[`{key}`]"));
@@ -92,11 +92,11 @@ impl Statement {
 
 const fn form(
     word: &'static str,
-    main: Main,
+    main: MainArgument,
     needs: &'static [&'static str],
     takes: &'static [&'static str],
     meaning: &'static str,
-    reads: Reads,
+    reads: StatementKind,
 ) -> Statement {
     Statement {
         word,
@@ -110,7 +110,7 @@ const fn form(
 
 /// Every statement there is.
 pub const STATEMENTS: &[Statement] = {
-    use Main::*;
+    use MainArgument::*;
     &[
         form(
             "read",
@@ -118,7 +118,7 @@ pub const STATEMENTS: &[Statement] = {
             &[],
             &["bytes", "stride", "order", "count"],
             "Loads a word at an address, or, with `bytes`, one at each `stride` (4K) of a range. `order` is ascending, descending, or random with a `count`.",
-            Reads::Operation(|fields| fields.access(Access::Load)),
+            StatementKind::Operation(|fields| fields.access(Access::Load)),
         ),
         form(
             "write",
@@ -126,7 +126,7 @@ pub const STATEMENTS: &[Statement] = {
             &[],
             &["value", "bytes", "stride", "order", "count"],
             "Stores a word, with the same options as `read`. `value` may use `offset`, the distance from the start of the range.",
-            Reads::Operation(|fields| fields.access(Access::Store)),
+            StatementKind::Operation(|fields| fields.access(Access::Store)),
         ),
         form(
             "stream_read",
@@ -134,7 +134,7 @@ pub const STATEMENTS: &[Statement] = {
             &["bytes"],
             &[],
             "Loads every cache line of a range in order.",
-            Reads::Operation(|fields| fields.stream(Access::Load)),
+            StatementKind::Operation(|fields| fields.stream(Access::Load)),
         ),
         form(
             "stream_write",
@@ -142,7 +142,7 @@ pub const STATEMENTS: &[Statement] = {
             &["bytes"],
             &["value"],
             "Stores to every cache line of a range in order.",
-            Reads::Operation(|fields| fields.stream(Access::Store)),
+            StatementKind::Operation(|fields| fields.stream(Access::Store)),
         ),
         form(
             "map",
@@ -150,7 +150,7 @@ pub const STATEMENTS: &[Statement] = {
             &["bytes"],
             &["at", "page", "protection", "shared", "private", "offset"],
             "Maps memory and sets the variable to its address: anonymous in pages of up to `page` (4K), or a `shared` or `private` file from `offset` on; `at` replaces what is there. `protection` is none, r, rw or rx.",
-            Reads::Operation(|fields| fields.map()),
+            StatementKind::Operation(|fields| fields.map()),
         ),
         form(
             "unmap",
@@ -158,7 +158,7 @@ pub const STATEMENTS: &[Statement] = {
             &["bytes"],
             &[],
             "Unmaps a range (munmap).",
-            Reads::Call(|of| {
+            StatementKind::Call(|of| {
                 let (address, bytes) = of.range()?;
                 Ok(Call::Unmap { address, bytes })
             }),
@@ -169,8 +169,8 @@ pub const STATEMENTS: &[Statement] = {
             &["bytes", "protection"],
             &[],
             "Changes what is allowed in a range (mprotect).",
-            Reads::Operation(|fields| {
-                Some(Does::Protect {
+            StatementKind::Operation(|fields| {
+                Some(Op::Protect {
                     address: fields.value("protect")?,
                     bytes: fields.value("bytes")?,
                     protection: fields.protection()?,
@@ -183,7 +183,7 @@ pub const STATEMENTS: &[Statement] = {
             &["bytes"],
             &[],
             "Drops the pages of a range (MADV_DONTNEED).",
-            Reads::Call(|of| {
+            StatementKind::Call(|of| {
                 let (address, bytes) = of.range()?;
                 Ok(Call::Discard { address, bytes })
             }),
@@ -194,7 +194,7 @@ pub const STATEMENTS: &[Statement] = {
             &["bytes"],
             &["into"],
             "Reclaims the pages of a range (MADV_PAGEOUT). Result: how many were reclaimed.",
-            Reads::Call(|of| {
+            StatementKind::Call(|of| {
                 let (address, bytes) = of.range()?;
                 Ok(Call::PageOut { address, bytes })
             }),
@@ -205,7 +205,7 @@ pub const STATEMENTS: &[Statement] = {
             &["bytes"],
             &["to", "into"],
             "Moves the pages of a range elsewhere (mremap). Result: the new address.",
-            Reads::Call(|of| {
+            StatementKind::Call(|of| {
                 let (address, bytes) = of.range()?;
                 let to = of.address_if_given(2, bytes)?;
                 Ok(Call::Remap { address, bytes, to })
@@ -217,7 +217,7 @@ pub const STATEMENTS: &[Statement] = {
             &[],
             &["into"],
             "Collapses the 2 MB around an address into one page (MADV_COLLAPSE). Result: 1 if it did.",
-            Reads::Call(|of| {
+            StatementKind::Call(|of| {
                 let address = of.address()?;
                 Ok(Call::Collapse { address })
             }),
@@ -228,7 +228,7 @@ pub const STATEMENTS: &[Statement] = {
             &["bytes", "node"],
             &["into"],
             "Moves the pages of a range to a memory node (move_pages). Result: how many moved.",
-            Reads::Call(|of| {
+            StatementKind::Call(|of| {
                 let (address, bytes) = of.range()?;
                 let node = of.node(2)?;
                 Ok(Call::Migrate {
@@ -244,7 +244,7 @@ pub const STATEMENTS: &[Statement] = {
             &[],
             &["into"],
             "Moves that many pages to a slow node. Result: how many moved.",
-            Reads::Call(|of| {
+            StatementKind::Call(|of| {
                 Ok(Call::Demote {
                     pages: of.number(0),
                 })
@@ -256,7 +256,7 @@ pub const STATEMENTS: &[Statement] = {
             &[],
             &["into"],
             "Reclaims that many pages. Result: how many were reclaimed.",
-            Reads::Call(|of| {
+            StatementKind::Call(|of| {
                 Ok(Call::Reclaim {
                     pages: of.number(0),
                 })
@@ -268,7 +268,7 @@ pub const STATEMENTS: &[Statement] = {
             &[],
             &[],
             "Makes an empty process and sets the variable to its number.",
-            Reads::Call(|_| Ok(Call::Spawn)),
+            StatementKind::Call(|_| Ok(Call::Spawn)),
         ),
         form(
             "fork",
@@ -276,7 +276,7 @@ pub const STATEMENTS: &[Statement] = {
             &[],
             &[],
             "Makes a copy of this process and sets the variable to its number.",
-            Reads::Call(|_| Ok(Call::Fork)),
+            StatementKind::Call(|_| Ok(Call::Fork)),
         ),
         form(
             "enter",
@@ -284,7 +284,7 @@ pub const STATEMENTS: &[Statement] = {
             &[],
             &[],
             "Continues in that process.",
-            Reads::Call(|of| {
+            StatementKind::Call(|of| {
                 let process = of.process()?;
                 Ok(Call::Enter { process })
             }),
@@ -295,7 +295,7 @@ pub const STATEMENTS: &[Statement] = {
             &[],
             &[],
             "Ends a process that no CPU runs.",
-            Reads::Call(|of| {
+            StatementKind::Call(|of| {
                 let process = of.process()?;
                 Ok(Call::Exit { process })
             }),
@@ -306,7 +306,7 @@ pub const STATEMENTS: &[Statement] = {
             &["bytes"],
             &[],
             "Makes a file of zeros and sets the variable to its number.",
-            Reads::Call(|of| {
+            StatementKind::Call(|of| {
                 Ok(Call::Create {
                     bytes: of.number(0),
                 })
@@ -318,7 +318,7 @@ pub const STATEMENTS: &[Statement] = {
             &[],
             &["into"],
             "Writes a file's dirty pages (fdatasync). Result: how many there were.",
-            Reads::Call(|of| Ok(Call::Sync { file: of.file()? })),
+            StatementKind::Call(|of| Ok(Call::Sync { file: of.file()? })),
         ),
         form(
             "truncate",
@@ -326,7 +326,7 @@ pub const STATEMENTS: &[Statement] = {
             &["bytes"],
             &[],
             "Cuts or extends a file.",
-            Reads::Call(|of| {
+            StatementKind::Call(|of| {
                 Ok(Call::Truncate {
                     file: of.file()?,
                     bytes: of.number(1),
@@ -339,7 +339,7 @@ pub const STATEMENTS: &[Statement] = {
             &["offset", "value"],
             &[],
             "Writes a word of a file (pwrite).",
-            Reads::Call(|of| {
+            StatementKind::Call(|of| {
                 Ok(Call::Write {
                     file: of.file()?,
                     offset: of.number(1),
@@ -353,7 +353,7 @@ pub const STATEMENTS: &[Statement] = {
             &["offset"],
             &["into"],
             "Reads a word of a file (pread). Result: its value.",
-            Reads::Call(|of| {
+            StatementKind::Call(|of| {
                 Ok(Call::Read {
                     file: of.file()?,
                     offset: of.number(1),
@@ -366,7 +366,7 @@ pub const STATEMENTS: &[Statement] = {
             &[],
             &[],
             "Sleeps for that many nanoseconds.",
-            Reads::Call(|of| Ok(Call::Idle { until: of.after()? })),
+            StatementKind::Call(|of| Ok(Call::Idle { until: of.after()? })),
         ),
         form(
             "nothing",
@@ -374,7 +374,7 @@ pub const STATEMENTS: &[Statement] = {
             &[],
             &[],
             "Enters and leaves the kernel.",
-            Reads::Call(|_| Ok(Call::Nothing)),
+            StatementKind::Call(|_| Ok(Call::Nothing)),
         ),
         form(
             "compute",
@@ -382,7 +382,7 @@ pub const STATEMENTS: &[Statement] = {
             &[],
             &[],
             "Computes for that many nanoseconds without touching memory.",
-            Reads::Operation(|fields| Some(Does::Compute(fields.value("compute")?))),
+            StatementKind::Operation(|fields| Some(Op::Compute(fields.value("compute")?))),
         ),
         form(
             "let",
@@ -390,10 +390,10 @@ pub const STATEMENTS: &[Statement] = {
             &["be"],
             &[],
             "Sets a variable of this CPU or a shared word.",
-            Reads::Operation(|fields| {
+            StatementKind::Operation(|fields| {
                 // Read first: a variable has no value before it is set.
                 let value = fields.value("be")?;
-                Some(Does::Let {
+                Some(Op::Let {
                     to: fields.target("let")?,
                     value,
                 })
@@ -405,8 +405,8 @@ pub const STATEMENTS: &[Statement] = {
             &["by"],
             &["into"],
             "Adds to a shared word atomically. Result: its old value.",
-            Reads::Operation(|fields| {
-                Some(Does::Add {
+            StatementKind::Operation(|fields| {
+                Some(Op::Add {
                     word: fields.shared_word()?,
                     by: fields.value("by")?,
                     into: fields.result()?,
@@ -419,7 +419,7 @@ pub const STATEMENTS: &[Statement] = {
             &["then"],
             &["else"],
             "Performs `then` unless the value is 0, else `else`.",
-            Reads::Holds(Holds::If),
+            StatementKind::Block(BlockKind::If),
         ),
         form(
             "while",
@@ -427,7 +427,7 @@ pub const STATEMENTS: &[Statement] = {
             &["do"],
             &[],
             "Performs `do` as long as the value is not 0.",
-            Reads::Holds(Holds::While),
+            StatementKind::Block(BlockKind::While),
         ),
         form(
             "repeat",
@@ -435,7 +435,7 @@ pub const STATEMENTS: &[Statement] = {
             &["do"],
             &["as"],
             "Performs `do` that many times; `as` names a variable that counts from 0.",
-            Reads::Holds(Holds::Repeat),
+            StatementKind::Block(BlockKind::Repeat),
         ),
         form(
             "for",
@@ -443,7 +443,7 @@ pub const STATEMENTS: &[Statement] = {
             &["below", "do"],
             &["from", "by"],
             "Performs `do` with the variable at `from` (0), then `by` (1) more, as long as it is less than `below`.",
-            Reads::Holds(Holds::For),
+            StatementKind::Block(BlockKind::For),
         ),
         form(
             "use",
@@ -451,7 +451,7 @@ pub const STATEMENTS: &[Statement] = {
             &[],
             &[],
             "Performs a block of `[blocks]`.",
-            Reads::Holds(Holds::Use),
+            StatementKind::Block(BlockKind::Use),
         ),
         form(
             "barrier",
@@ -459,7 +459,7 @@ pub const STATEMENTS: &[Statement] = {
             &[],
             &[],
             "Waits until every CPU has reached a barrier.",
-            Reads::Operation(|_| Some(Does::Barrier)),
+            StatementKind::Operation(|_| Some(Op::Barrier)),
         ),
         form(
             "without",
@@ -467,7 +467,7 @@ pub const STATEMENTS: &[Statement] = {
             &[],
             &[],
             "From the next barrier on, this many CPUs are not waited for. All other CPUs execute it.",
-            Reads::Operation(|fields| Some(Does::Without(fields.value("without")?))),
+            StatementKind::Operation(|fields| Some(Op::Without(fields.value("without")?))),
         ),
         form(
             "begin",
@@ -475,7 +475,7 @@ pub const STATEMENTS: &[Statement] = {
             &[],
             &[],
             "Waits like `barrier`, then opens the measured window.",
-            Reads::Operation(|_| Some(Does::Begin)),
+            StatementKind::Operation(|_| Some(Op::Begin)),
         ),
         form(
             "end",
@@ -483,7 +483,7 @@ pub const STATEMENTS: &[Statement] = {
             &[],
             &[],
             "Waits like `barrier`, then closes the window and stops the CPUs that stand by.",
-            Reads::Operation(|_| Some(Does::End)),
+            StatementKind::Operation(|_| Some(Op::End)),
         ),
         form(
             "open",
@@ -491,7 +491,7 @@ pub const STATEMENTS: &[Statement] = {
             &[],
             &[],
             "Opens the window on CPU 0, without waiting for others.",
-            Reads::Operation(|_| Some(Does::Open)),
+            StatementKind::Operation(|_| Some(Op::Open)),
         ),
         form(
             "close",
@@ -499,7 +499,7 @@ pub const STATEMENTS: &[Statement] = {
             &[],
             &[],
             "Closes the window on CPU 0, and stops the CPUs that stand by.",
-            Reads::Operation(|_| Some(Does::Close)),
+            StatementKind::Operation(|_| Some(Op::Close)),
         ),
         form(
             "done",
@@ -507,7 +507,7 @@ pub const STATEMENTS: &[Statement] = {
             &[],
             &[],
             "Adds to the work done in the window.",
-            Reads::Operation(|fields| Some(Does::Done(fields.value("done")?))),
+            StatementKind::Operation(|fields| Some(Op::Done(fields.value("done")?))),
         ),
         form(
             "bystand",
@@ -515,8 +515,8 @@ pub const STATEMENTS: &[Statement] = {
             &[],
             &["asleep"],
             "Stands by until the window closes, and checks that at this interval in nanoseconds. Computes meanwhile, or sleeps if `asleep` is not 0.",
-            Reads::Operation(|fields| {
-                Some(Does::Bystand {
+            StatementKind::Operation(|fields| {
+                Some(Op::Bystand {
                     every: fields.value("bystand")?,
                     asleep: fields.or("asleep", 0)?,
                 })
@@ -528,7 +528,7 @@ pub const STATEMENTS: &[Statement] = {
             &[],
             &[],
             "Ends the run, because another CPU failed.",
-            Reads::Operation(|_| Some(Does::GiveUp)),
+            StatementKind::Operation(|_| Some(Op::GiveUp)),
         ),
         form(
             "progress",
@@ -536,8 +536,8 @@ pub const STATEMENTS: &[Statement] = {
             &["of"],
             &[],
             "Reports on CPU 0 how far the run is, if further than before. Takes no time.",
-            Reads::Operation(|fields| {
-                Some(Does::Progress {
+            StatementKind::Operation(|fields| {
+                Some(Op::Progress {
                     done: fields.value("progress")?,
                     all: fields.value("of")?,
                 })
@@ -555,7 +555,7 @@ mod tests {
     #[test]
     fn a_call_has_at_most_as_many_arguments_as_an_operation_holds() {
         for form in STATEMENTS {
-            if let Reads::Call(_) = form.reads {
+            if let StatementKind::Call(_) = form.reads {
                 assert!(form.arguments().count() <= ARGUMENTS, "{}", form.word);
             }
         }

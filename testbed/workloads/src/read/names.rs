@@ -1,6 +1,6 @@
 //! What the names of a workload file stand for, and where each may be used.
 
-use crate::expression::{Meaning, Name, Place};
+use crate::expression::{Name, Place, Symbol};
 use crate::script::LOCALS;
 use crate::team::word;
 use alloc::format;
@@ -130,24 +130,24 @@ impl Names {
     }
 
     /// A variable that a statement sets; a new one if there is none of that name.
-    pub fn place(&mut self, name: &str) -> Result<Meaning, String> {
+    pub fn place(&mut self, name: &str) -> Result<Symbol, String> {
         if let Some((_, base, count)) = self.shared.iter().find(|(known, ..)| known == name) {
             return Ok(match count {
-                1 => Meaning::One(Name::Shared(*base)),
-                _ => Meaning::Many {
+                1 => Symbol::One(Name::Shared(*base)),
+                _ => Symbol::Many {
                     base: *base,
                     count: *count,
                 },
             });
         }
         if name == "done" {
-            return Ok(Meaning::One(Name::Shared(word::DONE as u8)));
+            return Ok(Symbol::One(Name::Shared(word::DONE as u8)));
         }
         if let Some(index) = self.locals.iter().position(|known| known == name) {
-            return Ok(Meaning::One(Name::Local(index as u8)));
+            return Ok(Symbol::One(Name::Local(index as u8)));
         }
         self.free(name)?;
-        Ok(Meaning::One(Name::Local(self.local(name)?)))
+        Ok(Symbol::One(Name::Local(self.local(name)?)))
     }
 
     /// A variable without a name.
@@ -168,29 +168,29 @@ impl Names {
     }
 
     /// What a name stands for in an expression.
-    pub fn find(&self, name: &str, context: Context) -> Result<Meaning, String> {
+    pub fn find(&self, name: &str, context: Context) -> Result<Symbol, String> {
         if let Some((_, fixed, contexts)) = FIXED.iter().find(|(known, ..)| *known == name) {
             if contexts.contains(&context) {
-                return Ok(Meaning::One(*fixed));
+                return Ok(Symbol::One(*fixed));
             }
             return Err(without_value(name, context));
         }
         if let Some(index) = self.parameters.iter().position(|known| known == name) {
-            return Ok(Meaning::One(Name::Parameter(index as u8)));
+            return Ok(Symbol::One(Name::Parameter(index as u8)));
         }
         let program = matches!(context, Context::Program | Context::Stored);
         if let Some((_, base, count)) = self.shared.iter().find(|(known, ..)| known == name) {
             return match (program, count) {
                 (false, _) => Err(without_value(name, context)),
-                (true, 1) => Ok(Meaning::One(Name::Shared(*base))),
-                (true, _) => Ok(Meaning::Many {
+                (true, 1) => Ok(Symbol::One(Name::Shared(*base))),
+                (true, _) => Ok(Symbol::Many {
                     base: *base,
                     count: *count,
                 }),
             };
         }
         if program && let Some(index) = self.locals.iter().position(|known| known == name) {
-            return Ok(Meaning::One(Name::Local(index as u8)));
+            return Ok(Symbol::One(Name::Local(index as u8)));
         }
         Err(format!(
             "no `{name}` here; there are {}",

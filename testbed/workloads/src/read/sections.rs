@@ -5,7 +5,7 @@ use super::parameters::Draft;
 use super::reader::{Expressions, keep, list};
 use crate::expression::{Expression, Name};
 use crate::files::Reader;
-use crate::script::{Figure, MemoryOf, Operation, Refusal, Said};
+use crate::script::{Figure, MemoryNeed, MessagePart, Operation, Refusal};
 use crate::team::word;
 use alloc::format;
 use alloc::string::String;
@@ -16,7 +16,7 @@ pub(super) fn memory(
     reader: &mut Reader<'_>,
     document: &DeTable<'_>,
     names: &Names,
-) -> Option<MemoryOf> {
+) -> Option<MemoryNeed> {
     let Some(item) = document.get("memory") else {
         reader.missing(
             "memory",
@@ -45,7 +45,7 @@ pub(super) fn memory(
                 }
             }
             let bytes = reader.expression("memory.touched", bytes, names, context)?;
-            Some(MemoryOf::Touched { bytes, nodes })
+            Some(MemoryNeed::Touched { bytes, nodes })
         }
         (None, Some(node)) => {
             let node = reader.expression("memory.node", node, names, context)?;
@@ -63,7 +63,7 @@ pub(super) fn memory(
                 Some(item) => Some(reader.expression("memory.ahead", item, names, context)?),
                 None => None,
             };
-            Some(MemoryOf::Exact {
+            Some(MemoryNeed::Exact {
                 node,
                 slow,
                 nodes,
@@ -187,23 +187,23 @@ pub(super) fn refusals(
 }
 
 /// A message with expressions in braces.
-fn said(text: &str, names: &Names, parameters: &[Draft]) -> Result<Vec<Said>, String> {
+fn said(text: &str, names: &Names, parameters: &[Draft]) -> Result<Vec<MessagePart>, String> {
     let mut pieces = Vec::new();
     let mut rest = text;
     while let Some((before, behind)) = rest.split_once('{') {
-        pieces.push(Said::Text(before.into()));
+        pieces.push(MessagePart::Text(before.into()));
         let Some((inner, after)) = behind.split_once('}') else {
             return Err("expected `}`".into());
         };
         let place = parameters.iter().position(|known| known.name == inner);
         pieces.push(match place {
-            Some(index) => Said::Parameter(index as u8),
-            None => Said::Value(Expression::parse(inner, &mut |name| {
+            Some(index) => MessagePart::Parameter(index as u8),
+            None => MessagePart::Value(Expression::parse(inner, &mut |name| {
                 names.find(name, Context::Static)
             })?),
         });
         rest = after;
     }
-    pieces.push(Said::Text(rest.into()));
+    pieces.push(MessagePart::Text(rest.into()));
     Ok(pieces)
 }

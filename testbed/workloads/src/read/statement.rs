@@ -1,11 +1,11 @@
 //! Programs: statements read by the table of their forms and written as operations, loops and branches as jumps.
 
 use super::fields::{Fields, Form, value};
-use super::forms::{Holds, Main, Reads, STATEMENTS, Statement};
+use super::forms::{BlockKind, MainArgument, STATEMENTS, Statement, StatementKind};
 use super::names::Names;
-use crate::expression::{Expression, Meaning, Name};
+use crate::expression::{Expression, Name, Symbol};
 use crate::files::{Item, Reader};
-use crate::script::{Does, Statement as Operation, Target};
+use crate::script::{Op, Statement as Operation, Target};
 use alloc::format;
 use alloc::string::String;
 use alloc::vec::Vec;
@@ -56,7 +56,7 @@ impl<'v, 't> Writer<'v, 't> {
         }
     }
 
-    fn push(&mut self, reader: &Reader<'_>, form: &Form<'_, '_>, does: Does) -> usize {
+    fn push(&mut self, reader: &Reader<'_>, form: &Form<'_, '_>, does: Op) -> usize {
         let index = self.operations.len();
         if index == OPERATIONS {
             self.full = true;
@@ -129,7 +129,7 @@ impl<'v, 't> Writer<'v, 't> {
         names: &mut Names,
     ) -> Option<()> {
         let word = form.form.word;
-        if form.form.main == Main::True {
+        if form.form.main == MainArgument::True {
             let main = form.table.get(word)?;
             if main.get_ref().as_bool() != Some(true) {
                 let message = format!("expected `{word} = true`");
@@ -143,14 +143,14 @@ impl<'v, 't> Writer<'v, 't> {
             names,
         };
         let does = match form.form.reads {
-            Reads::Operation(read) => read(&mut fields)?,
-            Reads::Call(make) => fields.call(make)?,
-            Reads::Holds(holds) => {
+            StatementKind::Operation(read) => read(&mut fields)?,
+            StatementKind::Call(make) => fields.call(make)?,
+            StatementKind::Block(holds) => {
                 return match holds {
-                    Holds::If => self.branch(reader, form, names),
-                    Holds::While => self.while_loop(reader, form, names),
-                    Holds::Repeat | Holds::For => self.counted(reader, form, names),
-                    Holds::Use => self.block(reader, form, names),
+                    BlockKind::If => self.branch(reader, form, names),
+                    BlockKind::While => self.while_loop(reader, form, names),
+                    BlockKind::Repeat | BlockKind::For => self.counted(reader, form, names),
+                    BlockKind::Use => self.block(reader, form, names),
                 };
             }
         };
@@ -165,11 +165,11 @@ impl<'v, 't> Writer<'v, 't> {
         names: &mut Names,
     ) -> Option<()> {
         let condition = value(reader, form, names, "if")?;
-        let test = self.push(reader, form, Does::Unless { condition, to: 0 });
+        let test = self.push(reader, form, Op::Unless { condition, to: 0 });
         self.body(reader, "if.then", form.table.get("then")?, names);
         let mut end = self.here();
         if let Some(other) = form.table.get("else") {
-            let jump = self.push(reader, form, Does::Jump(0));
+            let jump = self.push(reader, form, Op::Jump(0));
             end = self.here();
             self.body(reader, "if.else", other, names);
             let behind = self.here();
@@ -186,9 +186,9 @@ impl<'v, 't> Writer<'v, 't> {
         names: &mut Names,
     ) -> Option<()> {
         let condition = value(reader, form, names, "while")?;
-        let head = self.push(reader, form, Does::Unless { condition, to: 0 });
+        let head = self.push(reader, form, Op::Unless { condition, to: 0 });
         self.body(reader, "while.do", form.table.get("do")?, names);
-        self.push(reader, form, Does::Jump(head as u32));
+        self.push(reader, form, Op::Jump(head as u32));
         let behind = self.here();
         self.aim(head, behind);
         Some(())
@@ -223,10 +223,10 @@ impl<'v, 't> Writer<'v, 't> {
             }
         };
         let to = Target::Local(end);
-        self.push(reader, form, Does::Let { to, value: limit });
+        self.push(reader, form, Op::Let { to, value: limit });
         let to = Target::Local(variable);
-        self.push(reader, form, Does::Let { to, value: from });
-        let test = Does::Below {
+        self.push(reader, form, Op::Let { to, value: from });
+        let test = Op::Below {
             variable,
             limit: end,
             to: 0,
@@ -234,7 +234,7 @@ impl<'v, 't> Writer<'v, 't> {
         let head = self.push(reader, form, test);
         self.body(reader, form.form.word, form.table.get("do")?, names);
         let to = head as u32;
-        self.push(reader, form, Does::Next { variable, by, to });
+        self.push(reader, form, Op::Next { variable, by, to });
         let behind = self.here();
         self.aim(head, behind);
         Some(())
@@ -273,8 +273,7 @@ impl<'v, 't> Writer<'v, 't> {
     /// Says where a jump goes.
     fn aim(&mut self, jump: usize, target: u32) {
         if let Some(operation) = self.operations.get_mut(jump)
-            && let Does::Jump(to) | Does::Unless { to, .. } | Does::Below { to, .. } =
-                &mut operation.does
+            && let Op::Jump(to) | Op::Unless { to, .. } | Op::Below { to, .. } = &mut operation.does
         {
             *to = target;
         }
@@ -298,7 +297,7 @@ fn variable(
 ) -> Option<Result<u8, String>> {
     let name = reader.text(key, item)?;
     Some(match names.place(&name) {
-        Ok(Meaning::One(Name::Local(index))) => Ok(index),
+        Ok(Symbol::One(Name::Local(index))) => Ok(index),
         Ok(_) => Err(format!(
             "`{name}` is shared: expected a variable of this CPU's"
         )),

@@ -3,9 +3,9 @@
 //! The loader passes a device tree, which says where memory lies, what the command line is and
 //! where the user program's file is.
 
-use super::start::Info;
+use super::start::BootInfo;
 use super::{cpu as registers, interrupts, paging, traps};
-use crate::device_tree::Told;
+use crate::device_tree::DeviceTree;
 use crate::{console, cpu, direct_map, memory, sched};
 use hermit_dtb::Dtb;
 
@@ -21,14 +21,14 @@ extern "C" fn boot_first(tree: u64) -> ! {
     console::init(unsafe { super::console::Serial::new() });
     // SAFETY: the loader put it there, in the first GB of memory, which is mapped.
     let dtb = unsafe { Dtb::from_raw(direct_map::pointer::<u8>(tree)) }.expect("a device tree");
-    let told = Told::read(&dtb, tree, "memory@40000000");
+    let told = DeviceTree::read(&dtb, tree, "memory@40000000");
     // SAFETY: as the tree says.
     unsafe { paging::map_all_memory(told.end) };
     // SAFETY: memory, mapped now, without the image, the file and the tree.
     unsafe { memory::init(told.free) };
     // SAFETY: the first CPU, in the upper half.
     unsafe { init_cpu(0) };
-    crate::main(Info {
+    crate::main(BootInfo {
         command_line: told.command_line,
         module: told.module,
     })

@@ -11,7 +11,7 @@ unsafe extern "C" {
 }
 
 /// What the loader said.
-pub struct Info {
+pub struct BootInfo {
     /// The command line.
     pub command_line: &'static str,
     /// The user program's file, as physical addresses.
@@ -24,7 +24,7 @@ fn affinity(index: usize) -> u64 {
 }
 
 /// Starts all other CPUs; returns how many run.
-pub fn start_others(_info: &Info) -> usize {
+pub fn start_others(_info: &BootInfo) -> usize {
     // SAFETY: only the address of the symbol is taken.
     let entry = direct_map::physical(&raw const boot_other_entry);
     for index in 1..cpu::MAX {

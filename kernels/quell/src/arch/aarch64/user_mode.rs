@@ -3,7 +3,7 @@
 use super::traps::{EXCEPTION, INTERRUPT, NMI, SYSTEM_CALL, TrapFrame};
 use super::{cpu as registers, interrupts, traps};
 use crate::cause::{Exit, Interrupt};
-use crate::cpu::{self, Doing};
+use crate::cpu::{self, CpuActivity};
 use crate::trap;
 
 unsafe extern "C" {
@@ -47,11 +47,11 @@ impl Context {
         let this = cpu::this();
         loop {
             registers::mask_interrupts();
-            this.set_doing(Doing::User);
+            this.set_doing(CpuActivity::User);
             // SAFETY: interrupts are masked until user mode runs; the vectors save the frame where
             // it was and return here.
             unsafe { user_enter(self) };
-            this.set_doing(Doing::Kernel);
+            this.set_doing(CpuActivity::Kernel);
             match self.kind {
                 INTERRUPT => {
                     if let Some(interrupt) = interrupts::acknowledge() {

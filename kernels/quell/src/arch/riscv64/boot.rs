@@ -3,9 +3,9 @@
 //! The firmware passes a device tree, which says where memory lies, what the processor can do, what the command
 //! line is and where the user program's file is.
 
-use super::start::Info;
+use super::start::BootInfo;
 use super::{cpu as registers, interrupts, paging, processor, traps};
-use crate::device_tree::{Told, number, text};
+use crate::device_tree::{DeviceTree, number, text};
 use crate::{console, cpu, direct_map, memory, sched};
 use hermit_dtb::Dtb;
 
@@ -35,14 +35,14 @@ extern "C" fn boot_first(hart: u64, tree: u64) -> ! {
     registers::set_frequency(number(
         frequency.expect("the tree says how fast the clock is"),
     ));
-    let told = Told::read(&dtb, tree, "memory@80000000");
+    let told = DeviceTree::read(&dtb, tree, "memory@80000000");
     // SAFETY: as the tree says.
     unsafe { paging::map_all_memory(told.end) };
     // SAFETY: memory, mapped now, without the image, the file and the tree.
     unsafe { memory::init(told.free) };
     // SAFETY: the first CPU, in the upper half.
     unsafe { init_cpu(0, hart) };
-    crate::main(Info {
+    crate::main(BootInfo {
         command_line: told.command_line,
         module: told.module,
     })

@@ -10,7 +10,7 @@ unsafe extern "C" {
 }
 
 /// What the loader said.
-pub struct Info {
+pub struct BootInfo {
     /// The command line.
     pub command_line: &'static str,
     /// The user program's file, as physical addresses.
@@ -25,7 +25,7 @@ fn failed(why: &str) {
 }
 
 /// Starts all other CPUs; returns how many run.
-pub fn start_others(_info: &Info) -> usize {
+pub fn start_others(_info: &BootInfo) -> usize {
     // SAFETY: only the address of the symbol is taken.
     let entry = direct_map::physical(&raw const boot_other_entry);
     let me = cpu::this().hardware_id.load(Ordering::Relaxed) as usize;

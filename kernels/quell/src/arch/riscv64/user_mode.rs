@@ -3,7 +3,7 @@
 use super::traps::{self, Cause, FROM_KERNEL, INTERRUPTS_WERE_ON, TrapFrame};
 use super::{cpu as registers, interrupts};
 use crate::cause::{Exit, Interrupt};
-use crate::cpu::{self, Doing};
+use crate::cpu::{self, CpuActivity};
 use crate::{layout, trap};
 use riscv::register::sstatus;
 
@@ -55,11 +55,11 @@ impl Context {
         let this = cpu::this();
         loop {
             registers::mask_interrupts();
-            this.set_doing(Doing::User);
+            this.set_doing(CpuActivity::User);
             // SAFETY: interrupts are masked until user mode runs; the vector saves the frame where
             // it was and returns here.
             unsafe { user_enter(self) };
-            this.set_doing(Doing::Kernel);
+            this.set_doing(CpuActivity::Kernel);
             match traps::cause(&self.frame) {
                 Cause::Interrupt(number) => {
                     if let Some(interrupt) = interrupts::acknowledge(number) {

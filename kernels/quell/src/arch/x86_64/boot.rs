@@ -4,7 +4,7 @@
 //! 32-bit mode with the address of what it passes; `boot.s` turns paging on with the first gigabyte
 //! mapped twice and calls [`boot_first`].
 
-use super::start::Info;
+use super::start::BootInfo;
 use super::{acpi, cpu as registers, interrupts, loader, paging, traps};
 use crate::{console, cpu, direct_map, memory, sched};
 
@@ -16,7 +16,7 @@ unsafe extern "C" {
 }
 
 /// The first CPU's first Rust code: `info` is the physical address of what the loader passed, and
-/// `magic` says how ([`loader::Passed::read`]).
+/// `magic` says how ([`loader::LoaderInfo::read`]).
 #[unsafe(no_mangle)]
 extern "C" fn boot_first(info: u64, magic: u32) -> ! {
     registers::init_early();
@@ -24,7 +24,7 @@ extern "C" fn boot_first(info: u64, magic: u32) -> ! {
     console::init(unsafe { super::console::Serial::new() });
     // SAFETY: the loader put it there, in the first GB, which is mapped; nothing below frees its
     // memory.
-    let passed = unsafe { loader::Passed::read(info, magic) };
+    let passed = unsafe { loader::LoaderInfo::read(info, magic) };
     // Nothing may need the heap before here. The boot tables map 1 GB; the rest comes below.
     // SAFETY: only the addresses of the linker's symbols are taken.
     let image =
@@ -41,7 +41,7 @@ extern "C" fn boot_first(info: u64, magic: u32) -> ! {
     unsafe { init_cpu(0) };
     registers::calibrate(acpi.timer_port);
     interrupts::calibrate();
-    crate::main(Info {
+    crate::main(BootInfo {
         command_line: passed.command_line,
         module: passed.module,
         acpi,

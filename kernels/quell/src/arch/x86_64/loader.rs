@@ -8,7 +8,7 @@ use multiboot2::{BootInformation, BootInformationHeader, MemoryAreaType};
 const RANGES: usize = 32;
 
 /// What the loader passed.
-pub struct Passed {
+pub struct LoaderInfo {
     /// The command line.
     pub command_line: &'static str,
     /// The user program's file, as physical addresses.
@@ -57,7 +57,7 @@ struct MemoryRange {
 const PVH_MAGIC: u32 = 0x336e_c578;
 const USABLE: u32 = 1;
 
-impl Passed {
+impl LoaderInfo {
     /// Reads what was passed at a physical address: by multiboot2 if `magic` says so, else by PVH.
     ///
     /// # Safety
@@ -77,7 +77,7 @@ impl Passed {
     }
 
     /// # Safety
-    /// As [`Passed::read`].
+    /// As [`LoaderInfo::read`].
     unsafe fn pvh(info: u64) -> Self {
         // SAFETY: the caller's claim.
         let start = unsafe { &*direct_map::pointer::<StartInfo>(info) };
@@ -105,7 +105,7 @@ impl Passed {
                 .expect("the command line is text"),
         };
         let ranges = map.iter().filter(|range| range.kind == USABLE);
-        Passed {
+        LoaderInfo {
             command_line,
             module,
             rsdp: start.rsdp,
@@ -120,7 +120,7 @@ impl Passed {
     }
 
     /// # Safety
-    /// As [`Passed::read`].
+    /// As [`LoaderInfo::read`].
     unsafe fn multiboot(info: u64) -> Self {
         let pointer = direct_map::pointer::<BootInformationHeader>(info);
         // SAFETY: the caller's claim.
@@ -146,7 +146,7 @@ impl Passed {
             .iter()
             .filter(|area| area.typ() == MemoryAreaType::Available)
             .map(|area| area.start_address()..area.end_address());
-        Passed {
+        LoaderInfo {
             command_line,
             module: all
                 .module_tags()

@@ -16,7 +16,7 @@ unsafe extern "C" {
 const TRAMPOLINE: u64 = 0x8000;
 
 /// What the loader said.
-pub struct Info {
+pub struct BootInfo {
     /// The command line.
     pub command_line: &'static str,
     /// The user program's file, as physical addresses.
@@ -26,7 +26,7 @@ pub struct Info {
 }
 
 /// Starts all other CPUs; returns how many run.
-pub fn start_others(info: &Info) -> usize {
+pub fn start_others(info: &BootInfo) -> usize {
     // SAFETY: the trampoline's page is below 1 MB, which the kernel does not use otherwise.
     unsafe {
         let from = &raw const boot_trampoline;

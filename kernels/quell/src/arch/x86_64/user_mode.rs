@@ -4,7 +4,7 @@ use super::cpu::{USER_CODE, USER_DATA};
 use super::traps::{FIRST_INTERRUPT, PAGE_FAULT, SYSTEM_CALL, TrapFrame};
 use super::{cpu as registers, interrupts, traps};
 use crate::cause::{Exit, Interrupt};
-use crate::cpu::{self, Doing};
+use crate::cpu::{self, CpuActivity};
 use crate::trap;
 
 unsafe extern "C" {
@@ -60,10 +60,10 @@ impl Context {
             unsafe {
                 (*registers::local()).tss.privilege_stack_table[0] = x86_64::VirtAddr::new(top);
             }
-            this.set_doing(Doing::User);
+            this.set_doing(CpuActivity::User);
             // SAFETY: the frame holds user selectors; the entries save it where it was.
             unsafe { user_enter(self) };
-            this.set_doing(Doing::Kernel);
+            this.set_doing(CpuActivity::Kernel);
             match self.frame.vector {
                 SYSTEM_CALL => {
                     registers::restore_interrupts(true);
