@@ -24,7 +24,53 @@ fn generated() -> String {
     let mut header = Vec::new();
     builder.generate().expect("sources").write(&mut header);
     let header = String::from_utf8(header).expect("text");
-    without_safety(&header)
+    let header = without_safety(&header);
+    let version: Vec<&str> = env!("CARGO_PKG_VERSION").split('.').collect();
+    let header = ["@MAJOR@", "@MINOR@", "@PATCH@"]
+        .iter()
+        .zip(version)
+        .fold(header, |header, (name, number)| {
+            header.replace(name, number)
+        });
+    let (preamble, declarations) = header.split_at(
+        header
+            .find(END_OF_PREAMBLE)
+            .expect("the last macro of cbindgen.toml"),
+    );
+    let (declarations, end) =
+        declarations.split_at(declarations.rfind("#ifdef __cplusplus").expect("the end"));
+    let inline = std::fs::read_to_string(of_c("src/inline.h")).expect("the inline functions");
+    format!(
+        "{preamble}{}{inline}\n{end}",
+        in_types_of_the_header(declarations)
+    )
+}
+
+/// The end of what cbindgen.toml puts before the declarations.
+const END_OF_PREAMBLE: &str = "#define QUELL_ALIGNED(n) __attribute__";
+
+/// What cbindgen writes, and what stands in the header for it.
+const TYPES: [(&str, &str); 7] = [
+    ("uint8_t", "quell_u8"),
+    ("uint16_t", "quell_u16"),
+    ("uint32_t", "quell_u32"),
+    ("uint64_t", "quell_u64"),
+    ("size_t", "quell_size"),
+    ("bool", "quell_bool"),
+    ("enum_quell_", "enum quell_"),
+];
+
+/// Replaces C's own types outside of comments.
+fn in_types_of_the_header(declarations: &str) -> String {
+    let replaced = |line: &str| {
+        let types = TYPES.iter();
+        types.fold(line.to_owned(), |line, (from, to)| line.replace(from, to))
+    };
+    let lines = declarations.lines().map(|line| match line.trim_start() {
+        comment if comment.starts_with("//") => line.to_owned(),
+        _ => replaced(line),
+    });
+    lines.map(|line| line + "\n").collect()
 }
 
 /// Without the paragraphs that only Rust's readers need: each `# Safety` says "as the header says" or repeats it.
@@ -32,12 +78,12 @@ fn without_safety(header: &str) -> String {
     let mut text = String::new();
     let mut lines = header.lines().map(str::trim_end).peekable();
     while let Some(line) = lines.next() {
-        if line == "//"
+        if line == "///"
             && lines
                 .peek()
-                .is_some_and(|next| next.starts_with("// # Safety"))
+                .is_some_and(|next| next.starts_with("/// # Safety"))
         {
-            while lines.next_if(|line| line.starts_with("//")).is_some() {}
+            while lines.next_if(|line| line.starts_with("///")).is_some() {}
             continue;
         }
         text.push_str(line);

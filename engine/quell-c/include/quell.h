@@ -1,4 +1,5 @@
-/*
+/**
+ * @file
  * quell: keeps translation caches (TLBs) coherent on many CPUs. Freestanding C11, or C++17.
  * SPDX-License-Identifier: MIT OR Apache-2.0
  *
@@ -45,20 +46,61 @@
 #ifndef QUELL_H
 #define QUELL_H
 
-#if defined(__linux__) && defined(__KERNEL__)
-#include <linux/types.h>  // Linux itself has these types, and not the headers of C.
+/// The version of quell that the header came with.
+#define QUELL_VERSION "0.8.0"
+/// The first part of the version.
+#define QUELL_VERSION_MAJOR 0
+/// The second part of the version.
+#define QUELL_VERSION_MINOR 8
+/// The third part of the version.
+#define QUELL_VERSION_PATCH 0
+
+/*
+ * The types quell_u8 to quell_u64, quell_size and quell_bool. A kernel whose own types differ defines
+ * QUELL_TYPES_HEADER as the name of a header, quotes included, that declares these six. With GCC and Clang no header of
+ * C is included otherwise.
+ */
+/** @cond */
+#if defined(QUELL_TYPES_HEADER)
+#include QUELL_TYPES_HEADER
 #else
-#include <stdbool.h>
+#if defined(__linux__) && defined(__KERNEL__)
+#include <linux/types.h>
+typedef uint8_t quell_u8;
+typedef uint16_t quell_u16;
+typedef uint32_t quell_u32;
+typedef uint64_t quell_u64;
+typedef size_t quell_size;
+#elif defined(__UINT64_TYPE__) && defined(__SIZE_TYPE__)
+typedef __UINT8_TYPE__ quell_u8;
+typedef __UINT16_TYPE__ quell_u16;
+typedef __UINT32_TYPE__ quell_u32;
+typedef __UINT64_TYPE__ quell_u64;
+typedef __SIZE_TYPE__ quell_size;
+#else
 #include <stddef.h>
 #include <stdint.h>
+typedef uint8_t quell_u8;
+typedef uint16_t quell_u16;
+typedef uint32_t quell_u32;
+typedef uint64_t quell_u64;
+typedef size_t quell_size;
 #endif
+#if defined(__cplusplus)
+typedef bool quell_bool;
+#else
+typedef _Bool quell_bool;
+#endif
+#endif
+/** @endcond */
 
-// The number of spaces that a batch has places for, 1 to 8. If the library was built with QUELL_BATCH_SPACES in its
-// environment, define the same number wherever this header is included; quell_engine_new compares them.
 #if !defined(QUELL_BATCH_SPACES)
+/// The number of spaces that a batch has places for, 1 to 8. If the library was built with QUELL_BATCH_SPACES in its
+/// environment, define the same number wherever this header is included; quell_engine_new compares them.
 #define QUELL_BATCH_SPACES 8
 #endif
 
+/** @cond */
 #if defined(__GNUC__)
 #define QUELL_MUST_USE __attribute__((warn_unused_result))
 #else
@@ -72,1376 +114,1425 @@
 #else
 #define QUELL_ALIGNED(n) __attribute__((aligned(n)))
 #endif
+/** @endcond */
 
 
-// Bytes of a `struct quell_engine`.
-#define QUELL_ENGINE_SIZE 512
+/// Bytes of a `struct quell_engine`.
+#define QUELL_ENGINE_SIZE 576
 
-// Bytes of a `struct quell_cpu`.
+/// Bytes of a `struct quell_cpu`.
 #define QUELL_CPU_SIZE 1408
 
-// Bytes of a `struct quell_slot`.
+/// Bytes of a `struct quell_slot`.
 #define QUELL_SLOT_SIZE 64
 
 #if !defined(QUELL_CPUS_8192)
-// Bytes of a `struct quell_ledger_entry`.
+/// Bytes of a `struct quell_ledger_entry`.
 #define QUELL_LEDGER_ENTRY_SIZE 192
 #endif
 
 #if defined(QUELL_CPUS_8192)
-// Bytes of a `struct quell_ledger_entry`.
+/// Bytes of a `struct quell_ledger_entry`.
 #define QUELL_LEDGER_ENTRY_SIZE 1088
 #endif
 
 #if !defined(QUELL_CPUS_8192)
-// Bytes of a `struct quell_space`.
+/// Bytes of a `struct quell_space`.
 #define QUELL_SPACE_SIZE 192
 #endif
 
 #if defined(QUELL_CPUS_8192)
-// Bytes of a `struct quell_space`.
+/// Bytes of a `struct quell_space`.
 #define QUELL_SPACE_SIZE 1088
 #endif
 
-// Bytes of a `struct quell_batch` for each space that it has a place for.
+/// Bytes of a `struct quell_batch` for each space that it has a place for.
 #define QUELL_BATCH_SPACE_SIZE 128
 
 #if !defined(QUELL_CPUS_8192)
-// Bytes of a `struct quell_batch`.
-#define QUELL_BATCH_SIZE (280 + (QUELL_BATCH_SPACES * QUELL_BATCH_SPACE_SIZE))
+/// Bytes of a `struct quell_batch`.
+#define QUELL_BATCH_SIZE (336 + (QUELL_BATCH_SPACES * QUELL_BATCH_SPACE_SIZE))
 #endif
 
 #if defined(QUELL_CPUS_8192)
-// Bytes of a `struct quell_batch`.
-#define QUELL_BATCH_SIZE (1176 + (QUELL_BATCH_SPACES * QUELL_BATCH_SPACE_SIZE))
+/// Bytes of a `struct quell_batch`.
+#define QUELL_BATCH_SIZE (1232 + (QUELL_BATCH_SPACES * QUELL_BATCH_SPACE_SIZE))
 #endif
 
-// Bytes of a `struct quell_deferred_flush`.
+/// Bytes of a `struct quell_batch` after its `run`.
+#define QUELL_BATCH_REST (QUELL_BATCH_SIZE - 16)
+
+/// Bytes of a `struct quell_deferred_flush`.
 #define QUELL_DEFERRED_FLUSH_SIZE 8
 
-// Bytes of a `struct quell_coalesced`.
+/// Bytes of a `struct quell_coalesced`.
 #define QUELL_COALESCED_SIZE 16
 
-// Bytes of a `struct quell_stamp`.
+/// Bytes of a `struct quell_stamp`.
 #define QUELL_STAMP_SIZE 8
 
-// The alignment of the types that CPUs share, a cache line: engine, CPU, slot, ledger entry and space.
+/// The alignment of the types that CPUs share, a cache line: engine, CPU, slot, ledger entry and space.
 #define QUELL_LINE_ALIGN 64
 
-// The alignment of the other types: batch, deferred flush, coalesced flush, stamp and plan.
+/// The alignment of the other types: batch, deferred flush, coalesced flush, stamp and plan.
 #define QUELL_WORD_ALIGN 8
 
 #if !defined(QUELL_CPUS_8192)
-// The most CPUs that an engine handles. A library that was built with the feature "cpus-8192" handles more; define
-// QUELL_CPUS_8192 wherever this header is included then.
+/// The most CPUs that an engine handles. A library that was built with the feature "cpus-8192" handles more; define
+/// QUELL_CPUS_8192 wherever this header is included then.
 #define QUELL_MAX_CPUS 1024
 #endif
 
 #if defined(QUELL_CPUS_8192)
-// The most CPUs that an engine handles.
+/// The most CPUs that an engine handles.
 #define QUELL_MAX_CPUS 8192
 #endif
 
 #if !defined(QUELL_CPUS_8192)
-// The words of a `struct quell_cpu_set`.
+/// The words of a `struct quell_cpu_set`.
 #define QUELL_CPU_SET_WORDS 16
 #endif
 
 #if defined(QUELL_CPUS_8192)
-// The words of a `struct quell_cpu_set`.
+/// The words of a `struct quell_cpu_set`.
 #define QUELL_CPU_SET_WORDS 128
 #endif
 
 #if !defined(QUELL_CPUS_8192)
-// The version of this interface. quell_engine_new refuses a header whose version differs from the library's. The
-// number also differs if one of the two was built for more CPUs, or for batches of more spaces.
-#define QUELL_INTERFACE (2051 - (256 * (uint32_t)QUELL_BATCH_SPACES))
+/// The version of this interface. quell_engine_new refuses a header whose version differs from the library's. The
+/// number also differs if one of the two was built for more CPUs, or for batches of more spaces.
+#define QUELL_INTERFACE (2052 - (256 * (quell_u32)QUELL_BATCH_SPACES))
 #endif
 
 #if defined(QUELL_CPUS_8192)
-// The version of this interface, for 8192 CPUs.
-#define QUELL_INTERFACE (536872963 - (256 * (uint32_t)QUELL_BATCH_SPACES))
+/// The version of this interface, for 8192 CPUs.
+#define QUELL_INTERFACE (536872964 - (256 * (quell_u32)QUELL_BATCH_SPACES))
 #endif
 
-// The most bytes that are read of a policy's text.
+/// The most bytes that are read of a policy's text.
 #define QUELL_POLICY_LENGTH 255
 
-// The number of counters.
+/// The number of counters.
 #define QUELL_COUNTERS 40
 
-// Bytes of a `struct quell_zero_plan`.
+/// Bytes of a `struct quell_zero_plan`.
 #define QUELL_ZERO_PLAN_SIZE 72
 
-// How much an invalidation drops.
+/// How much an invalidation drops.
 enum quell_invalidate_kind {
-    // The entries of `range` under `tag`, in `scope`. Without tags the tag is ignored.
+    /// The entries of `range` under `tag`, in `scope`. Without tags the tag is ignored.
     QUELL_INVALIDATE_KIND_RANGE,
-    // All entries under `tag`, walker caches included. Ignore `range` and `scope`.
+    /// All entries under `tag`, walker caches included. Ignore `range` and `scope`.
     QUELL_INVALIDATE_KIND_TAG,
-    // All entries under all tags, walker caches included; global kernel entries may stay.
+    /// All entries under all tags, walker caches included; global kernel entries may stay.
     QUELL_INVALIDATE_KIND_ALL,
-    // The entries of `range`, in `scope`, in the kernel's half: global ones, and those under the loaded tag, as
-    // `invlpg` and `tlbi vaae1` drop them. With global tags, those under all tags. Only changes of a space that
-    // quell_kernel_space_new made ask for it.
+    /// The entries of `range`, in `scope`, in the kernel's half: global ones, and those under the loaded tag, as
+    /// `invlpg` and `tlbi vaae1` drop them. With global tags, those under all tags. Only changes of a space that
+    /// quell_kernel_space_new made ask for it.
     QUELL_INVALIDATE_KIND_KERNEL,
-    // All entries under all tags, global ones and walker caches included, after a full barrier like quell_hw_fence.
-    // Ignore `tag`, `range` and `scope`. quell_cpu_online asks for it, too. A kernel that makes no kernel space may
-    // treat it as `All`.
+    /// All entries under all tags, global ones and walker caches included, after a full barrier like quell_hw_fence.
+    /// Ignore `tag`, `range` and `scope`. quell_cpu_online asks for it, too. A kernel that makes no kernel space may
+    /// treat it as `All`.
     QUELL_INVALIDATE_KIND_EVERYTHING,
 };
 
-// Whether an invalidation reaches more than leaf entries.
+/// Whether an invalidation reaches more than leaf entries.
 enum quell_scope {
-    // Only leaf entries changed: the walker caches may keep upper levels.
+    /// Only leaf entries changed: the walker caches may keep upper levels.
     QUELL_SCOPE_LEAF,
-    // Page-table pages were unlinked too: the walker caches drop them, and CPUs that hold the space lazily leave it.
+    /// Page-table pages were unlinked too: the walker caches drop them, and CPUs that hold the space lazily leave it.
     QUELL_SCOPE_TABLES,
 };
 
-// The result of a call. Everything but `QUELL_STATUS_OK` is a refusal: the call did nothing.
+/// The result of a call. Everything but `QUELL_STATUS_OK` is a refusal: the call did nothing.
 enum quell_status {
-    // Done.
+    /// Done.
     QUELL_STATUS_OK,
-    // A pointer that must not be NULL is NULL.
+    /// A pointer that must not be NULL is NULL.
     QUELL_STATUS_NULL,
-    // Memory is not aligned as its type demands.
+    /// Memory is not aligned as its type demands.
     QUELL_STATUS_MISALIGNED,
-    // The header is not the library's: `quell_setup.interface` is not QUELL_INTERFACE.
+    /// The header is not the library's: `quell_setup.interface` is not QUELL_INTERFACE.
     QUELL_STATUS_INTERFACE,
-    // The text is no policy.
+    /// The text is no policy.
     QUELL_STATUS_POLICY,
-    // The engine does not run on such a machine, or not with so many CPUs.
+    /// The engine does not run on such a machine, or not with so many CPUs.
     QUELL_STATUS_UNSUPPORTED,
-    // There is no engine in this memory: quell_engine_new has not succeeded.
+    /// There is no engine in this memory: quell_engine_new has not succeeded.
     QUELL_STATUS_NO_ENGINE,
-    // There is no space in this memory: it was not made, or it was retired.
+    /// There is no space in this memory: it was not made, or it was retired.
     QUELL_STATUS_NO_SPACE,
-    // There is no batch in this memory: it was not begun.
+    /// There is no batch in this memory: it was not begun.
     QUELL_STATUS_NO_BATCH,
-    // There is no plan for zeroing in this memory: it was not made.
+    /// There is no plan for zeroing in this memory: it was not made.
     QUELL_STATUS_NO_PLAN,
-    // The engine does not have the CPU that quell_hw_this_cpu names, or `here` is another CPU's state.
+    /// The engine does not have the CPU that quell_hw_this_cpu names, or `here` is another CPU's state.
     QUELL_STATUS_CPU,
-    // This CPU is not online.
+    /// This CPU is not online.
     QUELL_STATUS_OFFLINE,
-    // This CPU is online already; for quell_engine_new, one of the engine's is.
+    /// This CPU is online already; for quell_engine_new, one of the engine's is.
     QUELL_STATUS_ONLINE,
-    // This CPU runs the space.
+    /// This CPU runs the space.
     QUELL_STATUS_RUNNING,
-    // An unfinished batch has changes of the space.
+    /// An unfinished batch has changes of the space.
     QUELL_STATUS_IN_BATCH,
-    // The batch can take no more frames: finish it, then report again.
+    /// The batch can take no more frames: finish it, then report again.
     QUELL_STATUS_FULL,
-    // The range is empty, is not a whole number of strides, or ends beyond the address space.
+    /// The range is empty, is not a whole number of strides, or ends beyond the address space.
     QUELL_STATUS_RANGE,
-    // A number is not in the enumeration that the header names.
+    /// A number is not in the enumeration that the header names.
     QUELL_STATUS_VALUE,
-    // The batch's flush was started: call quell_batch_finish.
+    /// The batch's flush was started: call quell_batch_finish.
     QUELL_STATUS_IN_FLIGHT,
 };
 
-// Which CPUs a change concerns.
+/// Which CPUs a change concerns.
 enum quell_need_kind {
-    // No CPU.
+    /// No CPU.
     QUELL_NEED_KIND_NOTHING,
-    // Only a CPU that was refused an access through the entry: it drops the entry before it tries again
-    // (quell_refresh). No other CPU is interrupted.
+    /// Only a CPU that was refused an access through the entry: it drops the entry before it tries again
+    /// (quell_refresh). No other CPU is interrupted.
     QUELL_NEED_KIND_LOCAL,
-    // Every CPU that may hold the entry: report it to a batch.
+    /// Every CPU that may hold the entry: report it to a batch.
     QUELL_NEED_KIND_FLUSH,
 };
 
-// The page size of the entries that map a range.
+/// The page size of the entries that map a range.
 enum quell_stride {
-    // 4 KB: entries of the lowest level.
+    /// 4 KB: entries of the lowest level.
     QUELL_STRIDE_BASE,
-    // 2 MB: entries one level up, 512 pages each.
+    /// 2 MB: entries one level up, 512 pages each.
     QUELL_STRIDE_LARGE,
-    // 1 GB: entries two levels up, 262144 pages each.
+    /// 1 GB: entries two levels up, 262144 pages each.
     QUELL_STRIDE_HUGE,
 };
 
-// What a batch is for.
+/// What a batch is for.
 enum quell_purpose {
-    // The changes of one call of the program: unmap, protect, fork, a fault.
+    /// The changes of one call of the program: unmap, protect, fork, a fault.
     QUELL_PURPOSE_CALL,
-    // Pages taken away by reclaim.
+    /// Pages taken away by reclaim.
     QUELL_PURPOSE_RECLAIM,
-    // Pages about to move to other frames.
+    /// Pages about to move to other frames.
     QUELL_PURPOSE_MIGRATION,
-    // Clean pages that were mapped read-only everywhere, taken away by reclaim or demotion. The batch may end with
-    // quell_batch_finish_deferred, so it starts no flush before its end.
+    /// Clean pages that were mapped read-only everywhere, taken away by reclaim or demotion. The batch may end with
+    /// quell_batch_finish_deferred, so it starts no flush before its end.
     QUELL_PURPOSE_LAZY,
 };
 
-// How the machine tags TLB entries with the address space that they belong to.
+/// How the machine tags TLB entries with the address space that they belong to.
 enum quell_tagging {
-    // No tags: a root switch drops every entry that is not global.
+    /// No tags: a root switch drops every entry that is not global.
     QUELL_TAGGING_NONE,
-    // Each CPU assigns its tags by itself (x86 PCIDs, per-hart RISC-V ASIDs): tags 1 to `tags` may be used.
+    /// Each CPU assigns its tags by itself (x86 PCIDs, per-hart RISC-V ASIDs): tags 1 to `tags` may be used.
     QUELL_TAGGING_PER_CPU,
-    // A tag means the same on every CPU (Arm ASIDs): tags of `tags` bits may be used, 8 or 16. Needs `broadcast`.
+    /// A tag means the same on every CPU (Arm ASIDs): tags of `tags` bits may be used, 8 or 16. Needs `broadcast`.
     QUELL_TAGGING_GLOBAL,
 };
 
-// Names the counters. Each CPU counts for itself, so a sum over CPUs is not a snapshot of one moment.
+/// Names the counters. Each CPU counts for itself, so a sum over CPUs is not a snapshot of one moment.
 enum quell_counter {
-    // Flushes that a change of an entry asked for.
+    /// Flushes that a change of an entry asked for.
     QUELL_COUNTER_REQUESTED,
-    // Shootdowns that interrupted at least one CPU.
+    /// Shootdowns that interrupted at least one CPU.
     QUELL_COUNTER_SHOOTDOWNS,
-    // Interrupts sent.
+    /// Interrupts sent.
     QUELL_COUNTER_SENT,
-    // Requests posted to a CPU for which an interrupt was already under way.
+    /// Requests posted to a CPU for which an interrupt was already under way.
     QUELL_COUNTER_MERGED,
-    // Targets left out because they keep the space lazily, or flush as they enter the kernel.
+    /// Targets left out because they keep the space lazily, or flush as they enter the kernel.
     QUELL_COUNTER_SKIPPED_LAZY,
-    // Targets left out because they have left the space.
+    /// Targets left out because they have left the space.
     QUELL_COUNTER_SKIPPED_LEFT,
-    // Targets left out because they are offline.
+    /// Targets left out because they are offline.
     QUELL_COUNTER_SKIPPED_OFFLINE,
-    // Flushes that had no other target.
+    /// Flushes that had no other target.
     QUELL_COUNTER_SKIPPED_NO_TARGET,
-    // Requests taken for a space that the CPU no longer runs.
+    /// Requests taken for a space that the CPU no longer runs.
     QUELL_COUNTER_IGNORED_OTHER_SPACE,
-    // Requests taken that an earlier flush had already covered.
+    /// Requests taken that an earlier flush had already covered.
     QUELL_COUNTER_IGNORED_GENERATION,
-    // Lazy CPUs that left their space because of a request.
+    /// Lazy CPUs that left their space because of a request.
     QUELL_COUNTER_EVICTED,
-    // Requests flushed by their ranges, stride by stride.
+    /// Requests flushed by their ranges, stride by stride.
     QUELL_COUNTER_FLUSHED_RANGES,
-    // Flushes of a whole tag.
+    /// Flushes of a whole tag.
     QUELL_COUNTER_FLUSHED_FULL,
-    // Requests that became a flush of a whole tag because their ranges had too many strides.
+    /// Requests that became a flush of a whole tag because their ranges had too many strides.
     QUELL_COUNTER_ESCALATED_LENGTH,
-    // Requests that became a flush of a whole tag because two initiators met at a target.
+    /// Requests that became a flush of a whole tag because two initiators met at a target.
     QUELL_COUNTER_ESCALATED_CONTENTION,
-    // Requests that became a flush of a whole tag because the target had missed one.
+    /// Requests that became a flush of a whole tag because the target had missed one.
     QUELL_COUNTER_ESCALATED_GAP,
-    // Changes for which a batch had no place: too many spaces in one batch, or too many batches of one space.
+    /// Changes for which a batch had no place: too many spaces in one batch, or too many batches of one space.
     QUELL_COUNTER_ESCALATED_BATCH,
-    // Waits for a target's acknowledgement.
+    /// Waits for a target's acknowledgement.
     QUELL_COUNTER_WAITED,
-    // Of these, waits for a receipt only.
+    /// Of these, waits for a receipt only.
     QUELL_COUNTER_WAITED_RECEIPT,
-    // Requests that a CPU served before their interrupt arrived, in a wait or by a second look in the handler.
+    /// Requests that a CPU served before their interrupt arrived, in a wait or by a second look in the handler.
     QUELL_COUNTER_SERVED_EARLY,
-    // Broadcast invalidations sent.
+    /// Broadcast invalidations sent.
     QUELL_COUNTER_BROADCASTS,
-    // Waits for the completion of broadcasts.
+    /// Waits for the completion of broadcasts.
     QUELL_COUNTER_BARRIERS,
-    // Context switches.
+    /// Context switches.
     QUELL_COUNTER_SWITCHES,
-    // Switches that kept the space's entries.
+    /// Switches that kept the space's entries.
     QUELL_COUNTER_SWITCH_KEPT,
-    // Switches that had to flush because the space changed meanwhile.
+    /// Switches that had to flush because the space changed meanwhile.
     QUELL_COUNTER_SWITCH_BEHIND,
-    // Switches that took a tag over from another space.
+    /// Switches that took a tag over from another space.
     QUELL_COUNTER_SWITCH_TAG_TAKEN,
-    // System-wide tag rollovers.
+    /// System-wide tag rollovers.
     QUELL_COUNTER_ROLLOVERS,
-    // Batches whose flush was deferred until reuse.
+    /// Batches whose flush was deferred until reuse.
     QUELL_COUNTER_FLUSHES_DEFERRED,
-    // Batches whose flush could not be deferred because the ledger was full.
+    /// Batches whose flush could not be deferred because the ledger was full.
     QUELL_COUNTER_DEFERRALS_REFUSED,
-    // Frames reused whose deferred flush other flushes had already made.
+    /// Frames reused whose deferred flush other flushes had already made.
     QUELL_COUNTER_REUSED_FREE,
-    // Deferred flushes made before a frame was reused.
+    /// Deferred flushes made before a frame was reused.
     QUELL_COUNTER_FLUSHED_FOR_REUSE,
-    // Deferred flushes made before an entry or a slot was filled again.
+    /// Deferred flushes made before an entry or a slot was filled again.
     QUELL_COUNTER_FLUSHED_FOR_REFILL,
-    // Deferred flushes made for a later observer that found a cleared entry.
+    /// Deferred flushes made for a later observer that found a cleared entry.
     QUELL_COUNTER_FLUSHED_PENDING,
-    // Deferred flushes made by a switch to a space that had one.
+    /// Deferred flushes made by a switch to a space that had one.
     QUELL_COUNTER_FLUSHED_BY_SWITCH,
-    // Deferred flushes made in the background.
+    /// Deferred flushes made in the background.
     QUELL_COUNTER_FLUSHED_IN_BACKGROUND,
-    // CPUs that had already flushed when a deferred flush was made.
+    /// CPUs that had already flushed when a deferred flush was made.
     QUELL_COUNTER_FOUND_FLUSHED,
-    // Flushes by which a CPU caught up with the flush clock before an initiator asked it to.
+    /// Flushes by which a CPU caught up with the flush clock before an initiator asked it to.
     QUELL_COUNTER_CAUGHT_UP,
-    // Frames reinstated for the page that they belonged to.
+    /// Frames reinstated for the page that they belonged to.
     QUELL_COUNTER_REINSTATED,
-    // Targets left out because they are virtual CPUs that are not running.
+    /// Targets left out because they are virtual CPUs that are not running.
     QUELL_COUNTER_SKIPPED_NOT_RUNNING,
-    // Full flushes that another task made for this one.
+    /// Full flushes that another task made for this one.
     QUELL_COUNTER_COALESCED,
 };
 
-// How TLBs keep the entries of a kernel space.
+/// How TLBs keep the entries of a kernel space.
 enum quell_kernel_entries {
-    // Global entries, one for all tags.
+    /// Global entries, one for all tags.
     QUELL_KERNEL_ENTRIES_GLOBAL,
-    // Entries that are not global, or of both kinds. TLBs keep entries that are not global under each tag that was
-    // loaded when they were used. So a flush on a CPU with per-CPU tags drops the entries of all other spaces too.
+    /// Entries that are not global, or of both kinds. TLBs keep entries that are not global under each tag that was
+    /// loaded when they were used. So a flush on a CPU with per-CPU tags drops the entries of all other spaces too.
     QUELL_KERNEL_ENTRIES_TAGGED,
 };
 
-// The architecture whose format page-table entries have.
+/// The architecture whose format page-table entries have.
 enum quell_architecture {
-    // x86-64.
+    /// x86-64.
     QUELL_ARCHITECTURE_X86_64,
-    // AArch64, 4 KB granule, stage 1.
+    /// AArch64, 4 KB granule, stage 1.
     QUELL_ARCHITECTURE_AARCH64,
-    // RISC-V, Sv39 and up.
+    /// RISC-V, Sv39 and up.
     QUELL_ARCHITECTURE_RISCV64,
 };
 
-// The bits of `quell_entry.flags`.
+/// The bits of `quell_entry.flags`.
 enum quell_entry_flag {
-    // Walkers may use the entry. If not, no other field means anything.
+    /// Walkers may use the entry. If not, no other field means anything.
     QUELL_ENTRY_FLAG_PRESENT = 1,
-    // It points to a table of the next level rather than mapping a page.
+    /// It points to a table of the next level rather than mapping a page.
     QUELL_ENTRY_FLAG_TABLE = 2,
-    // May be stored to. In a table entry, this flag and the next two apply to the pages below, if their own entries
-    // allow it too.
+    /// May be stored to. In a table entry, this flag and the next two apply to the pages below, if their own entries
+    /// allow it too.
     QUELL_ENTRY_FLAG_WRITABLE = 4,
-    // User mode may use it.
+    /// User mode may use it.
     QUELL_ENTRY_FLAG_USER = 8,
-    // Instructions may be fetched: by user mode if `User` is set, otherwise by the kernel.
+    /// Instructions may be fetched: by user mode if `User` is set, otherwise by the kernel.
     QUELL_ENTRY_FLAG_EXECUTABLE = 16,
-    // An access was recorded.
+    /// An access was recorded.
     QUELL_ENTRY_FLAG_ACCESSED = 32,
-    // A store was recorded. Not for tables.
+    /// A store was recorded. Not for tables.
     QUELL_ENTRY_FLAG_DIRTY = 64,
-    // The translation belongs to every address space.
+    /// The translation belongs to every address space.
     QUELL_ENTRY_FLAG_GLOBAL = 128,
-    // The entry is one of sixteen, aligned and adjacent, that map sixteen adjacent frames with the same rights.
+    /// The entry is one of sixteen, aligned and adjacent, that map sixteen adjacent frames with the same rights.
     QUELL_ENTRY_FLAG_CONTIGUOUS = 256,
-    // The memory is encrypted with the machine's key (AMD's C-bit).
+    /// The memory is encrypted with the machine's key (AMD's C-bit).
     QUELL_ENTRY_FLAG_ENCRYPTED = 512,
 };
 
-// Names the changes that need break-before-make: clear the entry, flush, then write the new one.
+/// Names the changes that need break-before-make: clear the entry, flush, then write the new one.
 enum quell_break {
-    // None (RISC-V).
+    /// None (RISC-V).
     QUELL_BREAK_NEVER,
-    // Changes of the size of a translation (x86-64).
+    /// Changes of the size of a translation (x86-64).
     QUELL_BREAK_SIZE,
-    // Also any change after which two translations of one address could contradict each other (AArch64).
+    /// Also any change after which two translations of one address could contradict each other (AArch64).
     QUELL_BREAK_TRANSLATION,
 };
 
-// A run of virtual pages that are or were mapped with entries of one size. Pages are 4096 bytes, whatever the stride.
+/// A run of virtual pages that are or were mapped with entries of one size. Pages are 4096 bytes, whatever the stride.
 struct quell_range {
-    // The first page: its address divided by 4096. A multiple of the stride.
-    uint64_t start;
-    // How many pages of 4096 bytes, at least one: a multiple of the stride.
-    uint64_t pages;
-    // An `enum quell_stride`. There is one invalidation per stride, and it drops the entry that translates the first
-    // page of the stride. Don't report base pages in larger strides.
-    uint32_t stride;
+    /// The first page: its address divided by 4096. A multiple of the stride.
+    quell_u64 start;
+    /// How many pages of 4096 bytes, at least one: a multiple of the stride.
+    quell_u64 pages;
+    /// The size of the entries. There is one invalidation per stride, and it drops the entry that translates the first
+    /// page of the stride. Don't report base pages in larger strides.
+    enum quell_stride stride;
 };
 
-// What to invalidate.
+/// What to invalidate.
 struct quell_invalidate {
-    // How much.
+    /// How much.
     enum quell_invalidate_kind kind;
-    // Leaf entries alone, or the walker caches on the path as well.
+    /// Leaf entries alone, or the walker caches on the path as well.
     enum quell_scope scope;
-    // The range, one invalidation per stride.
+    /// The range, one invalidation per stride.
     struct quell_range range;
-    // The hardware's tag: PCID or ASID. Tag 0 is the kernel's.
-    uint16_t tag;
+    /// The hardware's tag: PCID or ASID. Tag 0 is the kernel's.
+    quell_u16 tag;
 };
 
-// A set of CPUs: CPU n is a member if bit n % 64 of `bits[n / 64]` is set.
+/// A set of CPUs: CPU n is a member if bit n % 64 of `bits[n / 64]` is set.
 struct quell_cpu_set {
-    // The members.
-    uint64_t bits[QUELL_CPU_SET_WORDS];
+    /// The members.
+    quell_u64 bits[QUELL_CPU_SET_WORDS];
 };
 
-// The engine of a machine. Start with zeroed memory; quell_engine_new makes the engine. It must not move.
+/// The engine of a machine. Start with zeroed memory; quell_engine_new makes the engine. It must not move.
 struct QUELL_ALIGNED(64) quell_engine {
-    uint8_t opaque[QUELL_ENGINE_SIZE];
+    quell_u8 opaque[QUELL_ENGINE_SIZE];
 };
 
-// What the machine can do.
+/// What the machine can do.
 struct quell_features {
-    // An `enum quell_tagging`.
-    uint32_t tagging;
-    // The highest tag (per-CPU tags), or the bits of a tag (global ones).
-    uint32_t tags;
-    // A request with more strides than this, over all of its ranges, flushes a whole tag; with 0 every flush does.
-    // Linux uses 33 on x86 and 512 on arm64.
-    uint64_t full_above;
-    // Whether quell_hw_broadcast_start reaches all CPUs without an interrupt: 0 or 1.
-    uint32_t broadcast;
+    /// How TLB entries are tagged.
+    enum quell_tagging tagging;
+    /// The highest tag (per-CPU tags), or the bits of a tag (global ones).
+    quell_u32 tags;
+    /// A request with more strides than this, over all of its ranges, flushes a whole tag; with 0 every flush does.
+    /// Linux uses 33 on x86 and 512 on arm64.
+    quell_u64 full_above;
+    /// Whether quell_hw_broadcast_start reaches all CPUs without an interrupt: 0 or 1.
+    quell_u32 broadcast;
 };
 
-// The engine's state for one CPU. Pass an array of them to quell_engine_new, which initialises it.
+/// The engine's state for one CPU. Pass an array of them to quell_engine_new, which initialises it.
 struct QUELL_ALIGNED(64) quell_cpu {
-    uint8_t opaque[QUELL_CPU_SIZE];
+    quell_u8 opaque[QUELL_CPU_SIZE];
 };
 
-// The engine's memory for one tag of one CPU, if each CPU is to have more than eight. Pass an array of them to
-// quell_engine_new, which initialises it.
+/// The engine's memory for one tag of one CPU, if each CPU is to have more than eight. Pass an array of them to
+/// quell_engine_new, which initialises it.
 struct QUELL_ALIGNED(64) quell_slot {
-    uint8_t opaque[QUELL_SLOT_SIZE];
+    quell_u8 opaque[QUELL_SLOT_SIZE];
 };
 
-// The memory of one batch's deferred flush (S3). Pass an array of them to quell_engine_new, which initialises it.
+/// The memory of one batch's deferred flush (S3). Pass an array of them to quell_engine_new, which initialises it.
 struct QUELL_ALIGNED(64) quell_ledger_entry {
-    uint8_t opaque[QUELL_LEDGER_ENTRY_SIZE];
+    quell_u8 opaque[QUELL_LEDGER_ENTRY_SIZE];
 };
 
-// Optional functions of the embedder. Set the struct to zero first: a NULL function is not called. As with quell_hw_*,
-// none of them may call quell or wait for other CPUs.
+/// Optional functions of the embedder. Set the struct to zero first: a NULL function is not called. As with quell_hw_*,
+/// none of them may call quell or wait for other CPUs.
 struct quell_hooks {
-    // Makes this CPU drop the instructions that it fetched before the call: `isb` on Arm, a serializing instruction on
-    // x86. quell_synchronize_text refuses to work without it.
+    /// Makes this CPU drop the instructions that it fetched before the call: `isb` on Arm, a serializing instruction on
+    /// x86. quell_synchronize_text refuses to work without it.
     void (*synchronize_text)(void);
-    // In a guest: asks the hypervisor to flush the virtual CPU `target` if that is not running. Returns true if it was
-    // not running, and will lose every translation, global ones and walker caches included, before it executes or
-    // walks again. quell then doesn't interrupt it. Called for each target, after the tables were changed. The
-    // function is one atomic operation that is a full barrier, on memory that the hypervisor shares with the guest.
-    bool (*flush_on_reentry)(uint32_t target);
-    // Starts to invalidate the translations that other walkers of a space's tables hold (an IOMMU, a hypervisor's
-    // second stage). `range` has changed, or everything if it is NULL, in the space whose root is in frame `root`.
-    // `scope` is an `enum quell_scope`. Called for every change that needs a flush, after the tables were changed, on
-    // the CPU that flushes or defers the flush. Table locks may be held, so it must not wait. If the flush is deferred
-    // until reuse, this is called at the unmap. quell_engine_new refuses this function if the library was built
-    // without the feature "secondary".
-    void (*start_secondary)(uint64_t root,
+    /// In a guest: asks the hypervisor to flush the virtual CPU `target` if that is not running. Returns true if it was
+    /// not running, and will lose every translation, global ones and walker caches included, before it executes or
+    /// walks again. quell then doesn't interrupt it. Called for each target, after the tables were changed. The
+    /// function is one atomic operation that is a full barrier, on memory that the hypervisor shares with the guest.
+    quell_bool (*flush_on_reentry)(quell_u32 target);
+    /// Starts to invalidate the translations that other walkers of a space's tables hold (an IOMMU, a hypervisor's
+    /// second stage). `range` has changed, or everything if it is NULL, in the space whose root is in frame `root`. Called for every change that needs a flush, after the tables were changed, on
+    /// the CPU that flushes or defers the flush. Table locks may be held, so it must not wait. If the flush is deferred
+    /// until reuse, this is called at the unmap. quell_engine_new refuses this function if the library was built
+    /// without the feature "secondary".
+    void (*start_secondary)(quell_u64 root,
                             const struct quell_range *range,
-                            uint32_t scope);
-    // Returns a number that stands for everything started with `start_secondary` before this call, by this CPU or by
-    // others whose calls it has observed. For example, the number of a later command in the device's queue. Must not
-    // wait.
-    uint64_t (*mark_secondary)(void);
-    // Returns whether everything that `mark` stands for is complete: devices use and fill no invalidated translation.
-    // quell calls it on any CPU until it returns true; only then is a flush over. It must not wait: between two calls
-    // quell serves requests for its CPU, and quell_batch_poll calls it once. NULL means that invalidations are
-    // complete when `start_secondary` returns.
-    bool (*secondary_is_done)(uint64_t mark);
-    // Called when this CPU has answered requests while a flush is in flight (quell_batch_start). The kernel may wake
-    // or queue the code that calls quell_batch_poll. There may be needless calls, but none comes too early. Interrupts
-    // are masked.
-    void (*flush_answered)(void);
-    // Called when this CPU has waited for CPU `target` for `turns` turns of quell_hw_relax, so that a kernel can
-    // report a hang. Called after 65536 turns, and whenever their number has doubled. `target` doesn't answer, or it
-    // still runs a space that is being retired (quell_space_retire). The wait continues when the function returns.
-    void (*waits_long)(uint32_t target,
-                       uint64_t turns);
+                            enum quell_scope scope);
+    /// Returns a number that stands for everything started with `start_secondary` before this call, by this CPU or by
+    /// others whose calls it has observed. For example, the number of a later command in the device's queue. Must not
+    /// wait.
+    quell_u64 (*mark_secondary)(void);
+    /// Returns whether everything that `mark` stands for is complete: devices use and fill no invalidated translation.
+    /// quell calls it on any CPU until it returns true; only then is a flush over. It must not wait: between two calls
+    /// quell serves requests for its CPU, and quell_batch_poll calls it once. NULL means that invalidations are
+    /// complete when `start_secondary` returns.
+    quell_bool (*secondary_is_done)(quell_u64 mark);
+    /// Called when this CPU has waited for CPU `target` for `turns` turns of quell_hw_relax, so that a kernel can
+    /// report a hang. Called after 65536 turns, and whenever their number has doubled. `target` doesn't answer, or it
+    /// still runs a space that is being retired (quell_space_retire). The wait continues when the function returns.
+    void (*waits_long)(quell_u32 target,
+                       quell_u64 turns);
 };
 
-// The parts of an engine. Set the struct to zero first; each field says what zero means.
+/// The parts of an engine. Set the struct to zero first; each field says what zero means.
 struct quell_setup {
-    // QUELL_INTERFACE.
-    uint32_t interface;
-    // What the machine can do.
+    /// QUELL_INTERFACE.
+    quell_u32 interface;
+    /// What the machine can do.
     struct quell_features features;
-    // Which mechanisms are on, as text: "all", "baseline", "S0+S4", "all-S3,tags=64,cap=8M". NULL means "all", which a
-    // library that was built without a mechanism refuses. Read once, at most QUELL_POLICY_LENGTH bytes.
+    /// Which mechanisms are on, as text: "all", "baseline", "S0+S4", "all-S3,tags=64,cap=8M". NULL means "all", which a
+    /// library that was built without a mechanism refuses. Read once, at most QUELL_POLICY_LENGTH bytes.
     const char *policy;
-    // Memory for the CPUs 0 to `cpu_count` - 1, which the engine keeps. NULL if `cpu_places` is set.
+    /// Memory for the CPUs 0 to `cpu_count` - 1, which the engine keeps. NULL if `cpu_places` is set.
     struct quell_cpu *cpus;
-    // The memory of each CPU, if it is not one array but, for example, in the kernel's per-CPU areas. An array of
-    // `cpu_count` pointers, one for each CPU, which the engine keeps too. NULL if `cpus` is set.
+    /// The memory of each CPU, if it is not one array but, for example, in the kernel's per-CPU areas. An array of
+    /// `cpu_count` pointers, one for each CPU, which the engine keeps too. NULL if `cpus` is set.
     struct quell_cpu *const *cpu_places;
-    // How many CPUs there are, online or not: 1 to QUELL_MAX_CPUS.
-    size_t cpu_count;
-    // Memory for `cpu_count` times `slots_per_cpu` tags, which the engine keeps. Needed if each CPU is to keep more
-    // than eight spaces tagged. NULL if `slots_per_cpu` is 0.
+    /// How many CPUs there are, online or not: 1 to QUELL_MAX_CPUS.
+    quell_size cpu_count;
+    /// Memory for `cpu_count` times `slots_per_cpu` tags, which the engine keeps. Needed if each CPU is to keep more
+    /// than eight spaces tagged. NULL if `slots_per_cpu` is 0.
     struct quell_slot *slots;
-    // How many slots each CPU gets from `slots`. If 0, each CPU has eight built in.
-    size_t slots_per_cpu;
-    // Memory for the ledger of the flush clock (S3), which the engine keeps. NULL if `ledger_entries` is 0.
+    /// How many slots each CPU gets from `slots`. If 0, each CPU has eight built in.
+    quell_size slots_per_cpu;
+    /// Memory for the ledger of the flush clock (S3), which the engine keeps. NULL if `ledger_entries` is 0.
     struct quell_ledger_entry *ledger;
-    // How many ledger entries there are, which limits how many batches' flushes can be deferred at once. 64 is plenty;
-    // 0 switches S3 off.
-    size_t ledger_entries;
-    // The optional functions, read once. NULL means none.
+    /// How many ledger entries there are, which limits how many batches' flushes can be deferred at once. 64 is plenty;
+    /// 0 switches S3 off.
+    quell_size ledger_entries;
+    /// The optional functions, read once. NULL means none.
     const struct quell_hooks *hooks;
-    // Where quell_engine_new writes the reason if it refuses: one line, cut off if it is too long, ended with a zero
-    // byte. NULL means that it writes none.
+    /// Where quell_engine_new writes the reason if it refuses: one line, cut off if it is too long, ended with a zero
+    /// byte. NULL means that it writes none.
     char *message;
-    // The size of `message` in bytes; 160 are enough.
-    size_t message_size;
+    /// The size of `message` in bytes; 160 are enough.
+    quell_size message_size;
 };
 
-// An address space. quell_space_new makes it. It must not move until it is retired; then its memory is zero.
+/// An address space. quell_space_new makes it. It must not move until it is retired; then its memory is zero.
 struct QUELL_ALIGNED(64) quell_space {
-    uint8_t opaque[QUELL_SPACE_SIZE];
+    quell_u8 opaque[QUELL_SPACE_SIZE];
 };
 
-// A batch: changed entries and the frames behind them. Best kept on the stack. quell_batch_begin makes it.
+/// The pages that quell_batch_changed extends. Only quell reads or writes it.
+struct quell_run {
+    /// The address of the space, plus the scope, plus 2. 1 if no pages are extended.
+    quell_size of;
+    /// The page after the last one.
+    quell_u64 next;
+};
+
+/// A batch: changed entries and the frames behind them. Best kept on the stack. quell_batch_begin makes it.
 struct QUELL_ALIGNED(8) quell_batch {
-    uint8_t opaque[QUELL_BATCH_SIZE];
+    /// The last pages that were reported.
+    struct quell_run run;
+    quell_u8 opaque[QUELL_BATCH_REST];
 };
 
-// The time at which a batch's flush was deferred: a 64-bit number in native byte order that grows with each deferred
-// flush of an engine. Zero is not a valid time.
+/// The time at which a batch's flush was deferred: a 64-bit number in native byte order that grows with each deferred
+/// flush of an engine. Zero is not a valid time.
 struct QUELL_ALIGNED(8) quell_stamp {
-    uint8_t opaque[QUELL_STAMP_SIZE];
+    quell_u8 opaque[QUELL_STAMP_SIZE];
 };
 
-// The full flushes that tasks share for one space. Keep one beside each space. Zeroed memory is a valid start.
+/// The full flushes that tasks share for one space. Keep one beside each space. Zeroed memory is a valid start.
 struct QUELL_ALIGNED(8) quell_coalesced {
-    uint8_t opaque[QUELL_COALESCED_SIZE];
+    quell_u8 opaque[QUELL_COALESCED_SIZE];
 };
 
-// What the TLBs of a machine may keep, and which changes it forbids. Every field but the last is 0 or 1.
+/// What the TLBs of a machine may keep, and which changes it forbids. Every field but the last is 0 or 1.
 struct quell_tlb_rules {
-    // TLBs may keep an entry that refused an access.
-    uint32_t keeps_refused;
-    // TLBs may remember that an entry was absent.
-    uint32_t keeps_absent;
-    // The kernel may not access user pages, so it loses a page that user mode gains.
-    uint32_t user_excludes_kernel;
-    // An `enum quell_break`.
-    uint32_t break_before_make;
+    /// TLBs may keep an entry that refused an access.
+    quell_u32 keeps_refused;
+    /// TLBs may remember that an entry was absent.
+    quell_u32 keeps_absent;
+    /// The kernel may not access user pages, so it loses a page that user mode gains.
+    quell_u32 user_excludes_kernel;
+    /// When a change of an entry goes through one that is not present.
+    enum quell_break break_before_make;
 };
 
-// A decoded page-table entry.
+/// A decoded page-table entry.
 struct quell_entry {
-    // The frame of the table, or the first frame of the page.
-    uint64_t frame;
-    // Bits of an `enum quell_entry_flag`.
-    uint32_t flags;
-    // How the memory is cached, as a number of the architecture (PAT index, MAIR index, PBMT). 0 is ordinary memory.
-    uint8_t memory;
-    // The protection key, or 0.
-    uint8_t key;
-    // Attributes that are specific to the architecture. 0 for ordinary pages and tables.
-    uint8_t special;
+    /// The frame of the table, or the first frame of the page.
+    quell_u64 frame;
+    /// Bits of an `enum quell_entry_flag`.
+    quell_u32 flags;
+    /// How the memory is cached, as a number of the architecture (PAT index, MAIR index, PBMT). 0 is ordinary memory.
+    quell_u8 memory;
+    /// The protection key, or 0.
+    quell_u8 key;
+    /// Attributes that are specific to the architecture. 0 for ordinary pages and tables.
+    quell_u8 special;
 };
 
-// The least flush that a change needs.
+/// The least flush that a change needs.
 struct quell_need {
-    // Which CPUs it concerns.
+    /// Which CPUs it concerns.
     enum quell_need_kind kind;
-    // Leaf entries alone, or also the walker caches and everything below the entry. It is QUELL_SCOPE_TABLES if
-    // `break_first` is set, or if the memory type or the encryption changes. The initiator of such a flush waits until
-    // every target has flushed, even with remote flush (S4).
+    /// Leaf entries alone, or also the walker caches and everything below the entry. It is QUELL_SCOPE_TABLES if
+    /// `break_first` is set, or if the memory type or the encryption changes. The initiator of such a flush waits until
+    /// every target has flushed, even with remote flush (S4).
     enum quell_scope scope;
-    // For a flush: whether to flush under every tag. The old or the new entry is global.
-    bool every_tag;
-    // For a flush: whether to flush between clearing the entry and writing the new one. If not, flush after writing
-    // it.
-    bool break_first;
+    /// For a flush: whether to flush under every tag. The old or the new entry is global.
+    quell_bool every_tag;
+    /// For a flush: whether to flush between clearing the entry and writing the new one. If not, flush after writing
+    /// it.
+    quell_bool break_first;
 };
 
-// The deferred flush of one frame: a word in the embedder's frame table. It is zero exactly while the frame has no
-// deferred flush, so zeroed memory is a valid start.
+/// The deferred flush of one frame: a word in the embedder's frame table. It is zero exactly while the frame has no
+/// deferred flush, so zeroed memory is a valid start.
 struct QUELL_ALIGNED(8) quell_deferred_flush {
-    uint8_t opaque[QUELL_DEFERRED_FLUSH_SIZE];
+    quell_u8 opaque[QUELL_DEFERRED_FLUSH_SIZE];
 };
 
-// How memory is zeroed on this processor. quell_zero_plan_new makes it.
+/// How memory is zeroed on this processor. quell_zero_plan_new makes it.
 struct QUELL_ALIGNED(8) quell_zero_plan {
-    uint8_t opaque[QUELL_ZERO_PLAN_SIZE];
+    quell_u8 opaque[QUELL_ZERO_PLAN_SIZE];
 };
 
 #ifdef __cplusplus
 extern "C" {
 #endif // __cplusplus
 
-// Returns the meaning of a status: one line without a newline, ended with a zero byte, valid for ever. For a number
-// that is no status, the text says so.
-//
-// Context: any.
-const char *quell_status_text(uint32_t status);
+/// Returns the meaning of a status: one line without a newline, ended with a zero byte, valid for ever. For a number
+/// that is no status, the text says so.
+///
+/// Context: any.
+const char *quell_status_text(enum quell_status status);
 
-// Returns the number of the CPU that executes the call, from 0. No other CPU has this number at the same time.
-extern uint32_t quell_hw_this_cpu(void);
+/// Returns the number of the CPU that executes the call, from 0. No other CPU has this number at the same time.
+extern quell_u32 quell_hw_this_cpu(void);
 
-// Executes a full barrier that also makes table stores visible to the walkers of all CPUs. This covers its own
-// stores, and stores of other CPUs that it has observed, for example by taking the lock under which they were
-// made. `mfence` on x86, `dsb ish` on Arm.
+/// Executes a full barrier that also makes table stores visible to the walkers of all CPUs. This covers its own
+/// stores, and stores of other CPUs that it has observed, for example by taking the lock under which they were
+/// made. `mfence` on x86, `dsb ish` on Arm.
 extern void quell_hw_fence(void);
 
-// Invalidates translations of this CPU alone. It has taken effect when it returns: no later access of this CPU
-// uses a covered entry, unless that was filled again from the tables after the call began. Fills after the call
-// see this CPU's table stores before it, and those of other CPUs that it has observed. On Arm that takes `dsb
-// ishst` first, and `dsb ish` where nothing is broadcast. quell_hw_load_root without `keep` guarantees the same.
-// Other CPUs see a release store after the call only once the invalidation has taken effect. If `tag` is used, it
-// is the loaded one.
+/// Invalidates translations of this CPU alone. It has taken effect when it returns: no later access of this CPU
+/// uses a covered entry, unless that was filled again from the tables after the call began. Fills after the call
+/// see this CPU's table stores before it, and those of other CPUs that it has observed. On Arm that takes `dsb
+/// ishst` first, and `dsb ish` where nothing is broadcast. quell_hw_load_root without `keep` guarantees the same.
+/// Other CPUs see a release store after the call only once the invalidation has taken effect. If `tag` is used, it
+/// is the loaded one.
 extern void quell_hw_invalidate(const struct quell_invalidate *what);
 
-// Starts to invalidate translations on every CPU (`TLBI ... IS`, INVLPGB). Fills after the completion see table
-// stores before the call. Called only if `quell_features.broadcast` is set; otherwise it may trap. A library
-// without the feature "broadcast" refers to neither this function nor quell_hw_broadcast_complete.
+/// Starts to invalidate translations on every CPU (`TLBI ... IS`, INVLPGB). Fills after the completion see table
+/// stores before the call. Called only if `quell_features.broadcast` is set; otherwise it may trap. A library
+/// without the feature "broadcast" refers to neither this function nor quell_hw_broadcast_complete.
 extern void quell_hw_broadcast_start(const struct quell_invalidate *what);
 
-// Waits until every broadcast that *this* CPU has sent is complete on every CPU (`dsb ish`, `tlbsync`). Called
-// only if `quell_features.broadcast` is set.
+/// Waits until every broadcast that *this* CPU has sent is complete on every CPU (`dsb ish`, `tlbsync`). Called
+/// only if `quell_features.broadcast` is set.
 extern void quell_hw_broadcast_complete(void);
 
-// Loads the root table in frame `root` under `tag`. If `keep` is set, entries under the tag survive; otherwise all
-// of them are gone on return. On a machine without tags none survive. Interrupts are masked.
-extern void quell_hw_load_root(uint64_t root,
-                               uint16_t tag,
-                               bool keep);
+/// Loads the root table in frame `root` under `tag`. If `keep` is set, entries under the tag survive; otherwise all
+/// of them are gone on return. On a machine without tags none survive. Interrupts are masked.
+extern void quell_hw_load_root(quell_u64 root,
+                               quell_u16 tag,
+                               quell_bool keep);
 
-// Leaves every user root: until the next quell_hw_load_root this CPU uses and fills no user translation. For
-// example, it loads the kernel's own root on x86, or a reserved table on Arm. Entries under the tag that this
-// loads are dropped, except global ones. Interrupts are masked.
+/// Leaves every user root: until the next quell_hw_load_root this CPU uses and fills no user translation. For
+/// example, it loads the kernel's own root on x86, or a reserved table on Arm. Entries under the tag that this
+/// loads are dropped, except global ones. Interrupts are masked.
 extern void quell_hw_unload_root(void);
 
-// Interrupts each CPU of `targets`; the caller is never one of them. Each target eventually calls
-// quell_on_interrupt, and sees there what was stored before this call. `targets` is valid until this function
-// returns. Only the words that cover the engine's CPUs are initialised: don't read or copy the others. Interrupts
-// are masked, so this function must not wait for other CPUs.
+/// Interrupts each CPU of `targets`; the caller is never one of them. Each target eventually calls
+/// quell_on_interrupt, and sees there what was stored before this call. `targets` is valid until this function
+/// returns. Only the words that cover the engine's CPUs are initialised: don't read or copy the others. Interrupts
+/// are masked, so this function must not wait for other CPUs.
 extern void quell_hw_interrupt(const struct quell_cpu_set *targets);
 
-// Masks interrupts on this CPU, and returns whether they were on.
-extern bool quell_hw_mask_interrupts(void);
+/// Masks interrupts on this CPU, and returns whether they were on.
+extern quell_bool quell_hw_mask_interrupts(void);
 
-// Undoes quell_hw_mask_interrupts: turns interrupts on again if `were_on`.
-extern void quell_hw_restore_interrupts(bool were_on);
+/// Undoes quell_hw_mask_interrupts: turns interrupts on again if `were_on`.
+extern void quell_hw_restore_interrupts(quell_bool were_on);
 
-// Runs one turn of a waiting loop (`pause`, `yield`). Other CPUs must make progress meanwhile.
+/// Runs one turn of a waiting loop (`pause`, `yield`). Other CPUs must make progress meanwhile.
 extern void quell_hw_relax(void);
 
 #if defined(QUELL_DEBUG_ASSERTIONS)
-// Returns whether this CPU may wait for others now. A kernel can ask its lock checker. Only a library with debug
-// assertions needs this function, and panics if it returns false.
-extern bool quell_hw_may_wait(void);
+/// Returns whether this CPU may wait for others now. A kernel can ask its lock checker. Only a library with debug
+/// assertions needs this function, and panics if it returns false.
+extern quell_bool quell_hw_may_wait(void);
 #endif
 
-// Called when quell detects a broken promise. `message` has `length` bytes of UTF-8, followed by a zero byte, and
-// names the place in quell's source. Must not return; if it does, this CPU spins for ever. It may be called on
-// several CPUs at once, with interrupts on or off. A library that was built for an operating system does not call
-// it: it prints the panic and aborts the process.
+/// Called when quell detects a broken promise. `message` has `length` bytes of UTF-8, followed by a zero byte, and
+/// names the place in quell's source. Must not return; if it does, this CPU spins for ever. It may be called on
+/// several CPUs at once, with interrupts on or off. A library that was built for an operating system does not call
+/// it: it prints the panic and aborts the process.
 extern void quell_panic(const char *message,
-                        size_t length);
+                        quell_size length);
 
-// Makes an engine. `engine` is zeroed memory, or holds an engine whose CPUs are all offline. The engine keeps the
-// memory that `setup` names, but not `setup` itself, the policy's text or the message. No function destroys an engine:
-// once all of its CPUs are offline, its memory may be used for something else.
-//
-// Refuses
-// * a NULL `engine` or `setup`, and memory that is not aligned,
-// * a wrong `interface`,
-// * both or none of `cpus` and `cpu_places`, or a NULL in the latter,
-// * a text that is no policy, or that needs a mechanism that the library was built without,
-// * features that contradict each other, and an unsupported number of CPUs,
-// * memory of an engine that has a CPU online,
-// * `start_secondary` in a library without the feature "secondary".
-//
-// Context: once, before any CPU is online.
+/// Makes an engine. `engine` is zeroed memory, or holds an engine whose CPUs are all offline. The engine keeps the
+/// memory that `setup` names, but not `setup` itself, the policy's text or the message. No function destroys an engine:
+/// once all of its CPUs are offline, its memory may be used for something else.
+///
+/// Refuses
+/// * a NULL `engine` or `setup`, and memory that is not aligned,
+/// * a wrong `interface`,
+/// * both or none of `cpus` and `cpu_places`, or a NULL in the latter,
+/// * a text that is no policy, or that needs a mechanism that the library was built without,
+/// * features that contradict each other, and an unsupported number of CPUs,
+/// * memory of an engine that has a CPU online,
+/// * `start_secondary` in a library without the feature "secondary".
+///
+/// Context: once, before any CPU is online.
 QUELL_MUST_USE
 enum quell_status quell_engine_new(struct quell_engine *engine,
                                    const struct quell_setup *setup);
 
-// Writes the policy of an engine to `text`, in the form that quell_setup takes. It is ended with a zero byte, and cut
-// off if it doesn't fit in `size` bytes; 64 are enough.
-//
-// Context: any.
+/// Writes the policy of an engine to `text`, in the form that quell_setup takes. It is ended with a zero byte, and cut
+/// off if it doesn't fit in `size` bytes; 64 are enough.
+///
+/// Context: any.
 enum quell_status quell_policy_text(const struct quell_engine *engine,
                                     char *text,
-                                    size_t size);
+                                    quell_size size);
 
-// Returns whether an engine's policy has a mechanism on; `mechanism` is 0 to 4 for S0 to S4. False for any other
-// number, and for memory without an engine.
-//
-// Context: any.
-bool quell_policy_has(const struct quell_engine *engine,
-                      uint32_t mechanism);
+/// Returns whether an engine's policy has a mechanism on; `mechanism` is 0 to 4 for S0 to S4. False for any other
+/// number, and for memory without an engine.
+///
+/// Context: any.
+quell_bool quell_policy_has(const struct quell_engine *engine,
+                      quell_u32 mechanism);
 
-// Returns the most bytes that the policy allows to be zeroed without a preemption point. UINT64_MAX means no limit. 0
-// for memory without an engine.
-//
-// Context: any.
-uint64_t quell_policy_cap(const struct quell_engine *engine);
+/// Returns the most bytes that the policy allows to be zeroed without a preemption point. UINT64_MAX means no limit. 0
+/// for memory without an engine.
+///
+/// Context: any.
+quell_u64 quell_policy_cap(const struct quell_engine *engine);
 
-// Adds this CPU to the protocol. Call it before the CPU loads its first space and before it uses a kernel mapping that
-// may change. It does not synchronize instruction fetches: if the kernel's text changed while the CPU was offline, the
-// kernel does that afterwards.
-//
-// Refuses a CPU that the engine does not have, and one that is online.
-//
-// Context: on the CPU itself, interrupts masked or nothing to interrupt.
+/// Adds this CPU to the protocol. Call it before the CPU loads its first space and before it uses a kernel mapping that
+/// may change. It does not synchronize instruction fetches: if the kernel's text changed while the CPU was offline, the
+/// kernel does that afterwards.
+///
+/// Refuses a CPU that the engine does not have, and one that is online.
+///
+/// Context: on the CPU itself, interrupts masked or nothing to interrupt.
 QUELL_MUST_USE
 enum quell_status quell_cpu_online(struct quell_engine *engine);
 
-// Removes this CPU from the protocol. It leaves its space, answers its pending requests, and gets no more. Until
-// quell_cpu_online it must not use user memory, or any kernel mapping that is ever reported to a batch. Until then,
-// free tables of the kernel's half only if its walker cannot reach them.
-//
-// `from` is the space that this CPU loaded last, as for quell_switch_to, even if it holds it lazily or the engine made
-// it leave the root. NULL only if there was none or it was retired. If another space or NULL is passed, the space that
-// was loaded keeps listing this CPU, and its flushes needlessly interrupt it until that space is retired.
-//
-// Refuses a CPU that is not online.
-//
-// Context: on the CPU itself.
+/// Removes this CPU from the protocol. It leaves its space, answers its pending requests, and gets no more. Until
+/// quell_cpu_online it must not use user memory, or any kernel mapping that is ever reported to a batch. Until then,
+/// free tables of the kernel's half only if its walker cannot reach them.
+///
+/// `from` is the space that this CPU loaded last, as for quell_switch_to, even if it holds it lazily or the engine made
+/// it leave the root. NULL only if there was none or it was retired. If another space or NULL is passed, the space that
+/// was loaded keeps listing this CPU, and its flushes needlessly interrupt it until that space is retired.
+///
+/// Refuses a CPU that is not online.
+///
+/// Context: on the CPU itself.
 QUELL_MUST_USE
 enum quell_status quell_cpu_offline(struct quell_engine *engine,
                                     struct quell_space *from);
 
-// Handles the shootdown interrupt: takes and flushes every request for this CPU. A spurious call costs a few loads.
-// Before the engine is made it does nothing and returns QUELL_STATUS_NO_ENGINE.
-//
-// Refuses a CPU that the engine does not have.
-//
-// Context: any but an NMI, and not inside quell with interrupts masked. Does not wait.
+/// Handles the shootdown interrupt: takes and flushes every request for this CPU. A spurious call costs a few loads.
+/// Before the engine is made it does nothing and returns QUELL_STATUS_NO_ENGINE.
+///
+/// Refuses a CPU that the engine does not have.
+///
+/// Context: any but an NMI, and not inside quell with interrupts masked. Does not wait.
 enum quell_status quell_on_interrupt(struct quell_engine *engine);
 
-// Does what quell_on_interrupt does, given this CPU's state. `here` is one of `quell_setup.cpus` or `cpu_places`.
-//
-// Refuses as quell_on_interrupt does, and refuses another CPU's state.
-//
-// Context: as quell_on_interrupt, with interrupts masked.
+/// Does what quell_on_interrupt does, given this CPU's state. `here` is one of `quell_setup.cpus` or `cpu_places`.
+///
+/// Refuses as quell_on_interrupt does, and refuses another CPU's state.
+///
+/// Context: as quell_on_interrupt, with interrupts masked.
 enum quell_status quell_on_interrupt_masked(struct quell_engine *engine,
                                             struct quell_cpu *here);
 
-// Takes and flushes the requests for this CPU. Call it in a loop that spins, with interrupts off, for a lock whose
-// holder may be waiting in quell. Costs a few loads if there are none.
-//
-// Refuses a CPU that the engine does not have.
-//
-// Context: as quell_on_interrupt.
+/// Takes and flushes the requests for this CPU. Call it in a loop that spins, with interrupts off, for a lock whose
+/// holder may be waiting in quell. Costs a few loads if there are none.
+///
+/// Refuses a CPU that the engine does not have.
+///
+/// Context: as quell_on_interrupt.
 enum quell_status quell_poll(struct quell_engine *engine);
 
-// Returns whether an NMI handler or a probe may access user memory now. If not, the caller gives up, as after an
-// access that faults. Other code need not ask. False for memory without an engine, and on a CPU that the engine does
-// not have.
-//
-// Context: any, an NMI too, on an online CPU.
-bool quell_user_access_allowed(const struct quell_engine *engine);
+/// Returns whether an NMI handler or a probe may access user memory now. If not, the caller gives up, as after an
+/// access that faults. Other code need not ask. False for memory without an engine, and on a CPU that the engine does
+/// not have.
+///
+/// Context: any, an NMI too, on an online CPU.
+quell_bool quell_user_access_allowed(const struct quell_engine *engine);
 
-// Returns whether this CPU has no user root loaded. False for memory without an engine, and on a CPU that the engine
-// does not have.
-//
-// Context: on an online CPU, where it cannot switch meanwhile.
-bool quell_is_detached(const struct quell_engine *engine);
+/// Returns whether this CPU has no user root loaded. False for memory without an engine, and on a CPU that the engine
+/// does not have.
+///
+/// Context: on an online CPU, where it cannot switch meanwhile.
+quell_bool quell_is_detached(const struct quell_engine *engine);
 
-// Switches this CPU to the space `to`; also ends lazy mode. `from` is the space that this CPU loaded last, even if it
-// holds it lazily or was made to leave it. It may be `to`. NULL only if there was none or it was retired.
-//
-// On return, user accesses of this CPU use the current tables of `to`, and every flush of `to` that was complete when
-// the call began has taken effect on this CPU.
-//
-// Refuses a CPU that is not online, a space that was not made or was retired, and a kernel space as `to`, which every
-// CPU has loaded already. A kernel space as `from` counts as NULL.
-//
-// Context: the scheduler's switch; calls must not nest on one CPU. Does not wait for other CPUs' answers. With
-// system-wide tags it spins while another CPU takes a tag.
+/// Switches this CPU to the space `to`; also ends lazy mode. `from` is the space that this CPU loaded last, even if it
+/// holds it lazily or was made to leave it. It may be `to`. NULL only if there was none or it was retired.
+///
+/// On return, user accesses of this CPU use the current tables of `to`, and every flush of `to` that was complete when
+/// the call began has taken effect on this CPU.
+///
+/// Refuses a CPU that is not online, a space that was not made or was retired, and a kernel space as `to`, which every
+/// CPU has loaded already. A kernel space as `from` counts as NULL.
+///
+/// Context: the scheduler's switch; calls must not nest on one CPU. Does not wait for other CPUs' answers. With
+/// system-wide tags it spins while another CPU takes a tag.
 QUELL_MUST_USE
 enum quell_status quell_switch_to(struct quell_engine *engine,
                                   struct quell_space *from,
                                   struct quell_space *to);
 
-// Does what quell_switch_to does, given this CPU's state. `here` is one of `quell_setup.cpus` or `cpu_places`. It
-// calls no function of the machine but quell_hw_load_root. It does so after some 20 instructions if the machine has no
-// tags and no flush can be deferred.
-//
-// Refuses as quell_switch_to does, and refuses a kernel space as `from` and another CPU's state.
-//
-// Context: as quell_switch_to, with interrupts masked.
+/// Does what quell_switch_to does, given this CPU's state. `here` is one of `quell_setup.cpus` or `cpu_places`. It
+/// calls no function of the machine but quell_hw_load_root. It does so after some 20 instructions if the machine has no
+/// tags and no flush can be deferred.
+///
+/// Refuses as quell_switch_to does, and refuses a kernel space as `from` and another CPU's state.
+///
+/// Context: as quell_switch_to, with interrupts masked.
 QUELL_MUST_USE
 enum quell_status quell_switch_masked(struct quell_engine *engine,
                                       struct quell_cpu *here,
                                       struct quell_space *from,
                                       struct quell_space *to);
 
-// Enters lazy mode: this CPU goes idle or runs a kernel thread. The root stays loaded, but its user half is not used.
-// Only flushes for freed page-table pages, and the end of the space, still interrupt the CPU for this space.
-// quell_switch_to or quell_resume ends lazy mode.
-//
-// Refuses a CPU that is not online.
-//
-// Context: as quell_switch_to.
+/// Enters lazy mode: this CPU goes idle or runs a kernel thread. The root stays loaded, but its user half is not used.
+/// Only flushes for freed page-table pages, and the end of the space, still interrupt the CPU for this space.
+/// quell_switch_to or quell_resume ends lazy mode.
+///
+/// Refuses a CPU that is not online.
+///
+/// Context: as quell_switch_to.
 QUELL_MUST_USE
 enum quell_status quell_enter_lazy(struct quell_engine *engine);
 
-// Does what quell_enter_lazy does, given this CPU's state. `here` is one of `quell_setup.cpus` or `cpu_places`.
-//
-// Refuses as quell_enter_lazy does, and refuses another CPU's state.
-//
-// Context: as quell_switch_to.
+/// Does what quell_enter_lazy does, given this CPU's state. `here` is one of `quell_setup.cpus` or `cpu_places`.
+///
+/// Refuses as quell_enter_lazy does, and refuses another CPU's state.
+///
+/// Context: as quell_switch_to.
 QUELL_MUST_USE
 enum quell_status quell_enter_lazy_here(struct quell_engine *engine,
                                         struct quell_cpu *here);
 
-// Ends lazy mode if this CPU still has the root of `space` loaded. For a kernel thread before it accesses the user
-// memory of `space`, and for the end of an idle period. False, with nothing done, if the CPU has left that root
-// meanwhile (call quell_switch_to then), if it is not online, or if a pointer is refused.
-//
-// Context: as quell_switch_to.
+/// Ends lazy mode if this CPU still has the root of `space` loaded. For a kernel thread before it accesses the user
+/// memory of `space`, and for the end of an idle period. False, with nothing done, if the CPU has left that root
+/// meanwhile (call quell_switch_to then), if it is not online, or if a pointer is refused.
+///
+/// Context: as quell_switch_to.
 QUELL_MUST_USE
-bool quell_resume(struct quell_engine *engine,
+quell_bool quell_resume(struct quell_engine *engine,
                   struct quell_space *space);
 
-// Tells quell that this CPU returns to its program (for a `nohz_full` CPU). Until quell_enter_kernel, changes of
-// kernel mappings don't interrupt it; quell_enter_kernel flushes them. No effect on a CPU that runs no user space.
-//
-// Until quell_enter_kernel this CPU must not use a mapping that is ever reported to a batch for a kernel space. So the
-// text and the stack of the kernel's exit and entry paths, quell, and quell's memory are never unmapped or moved. The
-// CPU calls no function of quell but quell_on_interrupt.
-//
-// Refuses a CPU that is not online.
-//
-// Context: on the CPU itself, interrupts masked. Does not wait.
+/// Tells quell that this CPU returns to its program (for a `nohz_full` CPU). Until quell_enter_kernel, changes of
+/// kernel mappings don't interrupt it; quell_enter_kernel flushes them. No effect on a CPU that runs no user space.
+///
+/// Until quell_enter_kernel this CPU must not use a mapping that is ever reported to a batch for a kernel space. So the
+/// text and the stack of the kernel's exit and entry paths, quell, and quell's memory are never unmapped or moved. The
+/// CPU calls no function of quell but quell_on_interrupt.
+///
+/// Refuses a CPU that is not online.
+///
+/// Context: on the CPU itself, interrupts masked. Does not wait.
 enum quell_status quell_enter_user(struct quell_engine *engine);
 
-// Tells quell that this CPU has entered the kernel, and flushes kernel mappings if an initiator has left that to it.
-// Every interrupt, exception, system call and NMI that may come from a program calls it first. It costs a few loads on
-// a CPU that has not called quell_enter_user since the last call.
-//
-// Refuses a CPU that is not online.
-//
-// Context: interrupts masked, or an NMI, before the CPU uses a kernel mapping that may change. Does not wait.
+/// Tells quell that this CPU has entered the kernel, and flushes kernel mappings if an initiator has left that to it.
+/// Every interrupt, exception, system call and NMI that may come from a program calls it first. It costs a few loads on
+/// a CPU that has not called quell_enter_user since the last call.
+///
+/// Refuses a CPU that is not online.
+///
+/// Context: interrupts masked, or an NMI, before the CPU uses a kernel mapping that may change. Does not wait.
 enum quell_status quell_enter_kernel(struct quell_engine *engine);
 
-// Waits until every online CPU has flushed what it was asked to flush before the call. With remote flush (S4) an
-// initiator may have waited only for receipts. Interrupts no CPU.
-//
-// Call it for frames that even a speculative load must not reach, after a batch has returned them or they were reused.
-// For example, their memory type or encryption is about to change, a guest gets exclusive use of them, or they leave
-// the machine.
-//
-// It does not cover CPUs that were not asked to flush: a CPU that has the space loaded lazily, unless the change was
-// reported with QUELL_SCOPE_TABLES; and, for kernel mappings, a CPU between quell_enter_user and quell_enter_kernel.
-//
-// Context: interrupts on or off. May wait.
+/// Waits until every online CPU has flushed what it was asked to flush before the call. With remote flush (S4) an
+/// initiator may have waited only for receipts. Interrupts no CPU.
+///
+/// Call it for frames that even a speculative load must not reach, after a batch has returned them or they were reused.
+/// For example, their memory type or encryption is about to change, a guest gets exclusive use of them, or they leave
+/// the machine.
+///
+/// It does not cover CPUs that were not asked to flush: a CPU that has the space loaded lazily, unless the change was
+/// reported with QUELL_SCOPE_TABLES; and, for kernel mappings, a CPU between quell_enter_user and quell_enter_kernel.
+///
+/// Context: interrupts on or off. May wait.
 QUELL_MUST_USE
 enum quell_status quell_quiesce(struct quell_engine *engine);
 
-// Makes every online CPU drop the instructions that it fetched before the call. Call it after the kernel's text was
-// written, mapped or unmapped, and after the batch that the change was reported to has finished. If the machine's
-// instruction caches need maintenance, the kernel does that first. Offline CPUs are not covered, now or later.
-//
-// Refuses an engine without `quell_hooks.synchronize_text`, and a CPU that the engine does not have.
-//
-// Context: interrupts on or off. May wait.
+/// Makes every online CPU drop the instructions that it fetched before the call. Call it after the kernel's text was
+/// written, mapped or unmapped, and after the batch that the change was reported to has finished. If the machine's
+/// instruction caches need maintenance, the kernel does that first. Offline CPUs are not covered, now or later.
+///
+/// Refuses an engine without `quell_hooks.synchronize_text`, and a CPU that the engine does not have.
+///
+/// Context: interrupts on or off. May wait.
 QUELL_MUST_USE
 enum quell_status quell_synchronize_text(struct quell_engine *engine);
 
-// Returns whether this CPU is online, that is, takes part in the protocol. False for memory without an engine, and on
-// a CPU that the engine does not have.
-//
-// Context: any but an NMI, where the caller stays on this CPU.
-bool quell_is_online(const struct quell_engine *engine);
+/// Returns whether this CPU is online, that is, takes part in the protocol. False for memory without an engine, and on
+/// a CPU that the engine does not have.
+///
+/// Context: any but an NMI, where the caller stays on this CPU.
+quell_bool quell_is_online(const struct quell_engine *engine);
 
-// Returns whether this CPU runs `space`: has it loaded and is not lazy. False if a pointer is refused.
-//
-// Context: on an online CPU, where it cannot switch meanwhile.
-bool quell_runs(const struct quell_engine *engine,
+/// Returns whether this CPU runs `space`: has it loaded and is not lazy. False if a pointer is refused.
+///
+/// Context: on an online CPU, where it cannot switch meanwhile.
+quell_bool quell_runs(const struct quell_engine *engine,
                 const struct quell_space *space);
 
-// Makes this CPU leave `space` if it has that loaded, lazily or not. It then has no user root until quell_switch_to,
-// and no flush of the space interrupts it. If the engine made it leave the root before, and it has no other root
-// loaded, the space stops listing it too.
-//
-// Refuses a CPU that is not online, and a space that was not made or was retired.
-//
-// Context: as quell_switch_to.
+/// Makes this CPU leave `space` if it has that loaded, lazily or not. It then has no user root until quell_switch_to,
+/// and no flush of the space interrupts it. If the engine made it leave the root before, and it has no other root
+/// loaded, the space stops listing it too.
+///
+/// Refuses a CPU that is not online, and a space that was not made or was retired.
+///
+/// Context: as quell_switch_to.
 QUELL_MUST_USE
 enum quell_status quell_leave(struct quell_engine *engine,
                               struct quell_space *space);
 
-// Makes an address space that no CPU has loaded. Its root table is in frame `root` (the physical address divided by
-// 4096). `space` is memory of any content that must not move until the space is retired.
-//
-// Until quell_space_retire returns, the root is a table in the machine's format that maps the kernel as every root
-// does. No other space has this root.
-//
-// Context: any but an NMI. Does not wait.
+/// Makes an address space that no CPU has loaded. Its root table is in frame `root` (the physical address divided by
+/// 4096). `space` is memory of any content that must not move until the space is retired.
+///
+/// Until quell_space_retire returns, the root is a table in the machine's format that maps the kernel as every root
+/// does. No other space has this root.
+///
+/// Context: any but an NMI. Does not wait.
 QUELL_MUST_USE
 enum quell_status quell_space_new(struct quell_engine *engine,
                                   struct quell_space *space,
-                                  uint64_t root);
+                                  quell_u64 root);
 
-// Makes a space for the kernel's own mappings, which every CPU has loaded for ever. For example: stacks, `vmalloc`
-// memory, I/O mappings, module text. Their changes are reported to batches like those of any other space. The
-// initiator of a flush asks every online CPU, except those between quell_enter_user and quell_enter_kernel, and waits
-// until each has flushed. A kernel may have several such spaces.
-//
-// `entries` is an `enum quell_kernel_entries`. `space` is memory of any content that must never move: a kernel space
-// can't be retired.
-//
-// The root in frame `root` maps the kernel. With QUELL_KERNEL_ENTRIES_GLOBAL every entry that is reported with this
-// space is global; with QUELL_KERNEL_ENTRIES_TAGGED an entry may or may not be. quell_hw_invalidate must handle
-// QUELL_INVALIDATE_KIND_KERNEL and QUELL_INVALIDATE_KIND_EVERYTHING.
-//
-// The kernel may unmap a range that it no longer uses with quell_batch_finish_deferred, whatever its rights were. It
-// may use the addresses again after quell_flush_until, and the frames after quell_flush_before_reuse.
-//
-// Refuses an `entries` that is not in the enumeration.
-//
-// Context: any but an NMI. Does not wait.
+/// Makes a space for the kernel's own mappings, which every CPU has loaded for ever. For example: stacks, `vmalloc`
+/// memory, I/O mappings, module text. Their changes are reported to batches like those of any other space. The
+/// initiator of a flush asks every online CPU, except those between quell_enter_user and quell_enter_kernel, and waits
+/// until each has flushed. A kernel may have several such spaces.
+///
+/// `space` is memory of any content that must never move: a kernel space
+/// can't be retired.
+///
+/// The root in frame `root` maps the kernel. With QUELL_KERNEL_ENTRIES_GLOBAL every entry that is reported with this
+/// space is global; with QUELL_KERNEL_ENTRIES_TAGGED an entry may or may not be. quell_hw_invalidate must handle
+/// QUELL_INVALIDATE_KIND_KERNEL and QUELL_INVALIDATE_KIND_EVERYTHING.
+///
+/// The kernel may unmap a range that it no longer uses with quell_batch_finish_deferred, whatever its rights were. It
+/// may use the addresses again after quell_flush_until, and the frames after quell_flush_before_reuse.
+///
+/// Refuses an `entries` that is not in the enumeration.
+///
+/// Context: any but an NMI. Does not wait.
 QUELL_MUST_USE
 enum quell_status quell_kernel_space_new(struct quell_engine *engine,
                                          struct quell_space *space,
-                                         uint64_t root,
-                                         uint32_t entries);
+                                         quell_u64 root,
+                                         enum quell_kernel_entries entries);
 
-// Retires a space in which no user thread will ever run again: makes every CPU leave its root. On return no walker
-// reads its tables, so they may be freed, the root included. The space's memory is zero, and belongs to the caller
-// again.
-//
-// It doesn't wait for a CPU that the engine made leave the space earlier. So when it returns, no CPU may be in
-// quell_switch_to or quell_cpu_offline with this space as `from`, and none may make such a call later, because the
-// call writes to the space's memory. A kernel can count the CPUs that loaded this space last, and call this when the
-// count is zero.
-//
-// Refuses a space that this CPU runs (switch away or enter lazy mode first), a space with changes in an unfinished
-// batch, and a kernel space.
-//
-// Context: interrupts on or off. May wait.
+/// Retires a space in which no user thread will ever run again: makes every CPU leave its root. On return no walker
+/// reads its tables, so they may be freed, the root included. The space's memory is zero, and belongs to the caller
+/// again.
+///
+/// It doesn't wait for a CPU that the engine made leave the space earlier. So when it returns, no CPU may be in
+/// quell_switch_to or quell_cpu_offline with this space as `from`, and none may make such a call later, because the
+/// call writes to the space's memory. A kernel can count the CPUs that loaded this space last, and call this when the
+/// count is zero.
+///
+/// Refuses a space that this CPU runs (switch away or enter lazy mode first), a space with changes in an unfinished
+/// batch, and a kernel space.
+///
+/// Context: interrupts on or off. May wait.
 QUELL_MUST_USE
 enum quell_status quell_space_retire(struct quell_engine *engine,
                                      struct quell_space *space);
 
-// Returns the id of a space, which no other space of the engine ever has. 0 for memory without a space.
-//
-// Context: any.
-uint64_t quell_space_id(const struct quell_space *space);
+/// Returns the id of a space, which no other space of the engine ever has. 0 for memory without a space.
+///
+/// Context: any.
+quell_u64 quell_space_id(const struct quell_space *space);
 
-// Returns whether an unfinished batch has changes of a space; then quell_space_retire refuses it. False for memory
-// without a space.
-//
-// Context: any.
-bool quell_space_is_in_batch(const struct quell_space *space);
+/// Returns whether an unfinished batch has changes of a space; then quell_space_retire refuses it. False for memory
+/// without a space.
+///
+/// Context: any.
+quell_bool quell_space_is_in_batch(const struct quell_space *space);
 
-// Returns the frame of a space's root table. 0 for memory without a space.
-//
-// Context: any.
-uint64_t quell_space_root(const struct quell_space *space);
+/// Returns the frame of a space's root table. 0 for memory without a space.
+///
+/// Context: any.
+quell_u64 quell_space_root(const struct quell_space *space);
 
-// Drops this CPU's translations of a range of `space` that has *gained* rights, if the space is loaded. For use after
-// a fault, on machines whose TLBs keep an entry that refused an access. Other CPUs find out by faults of their own.
-// Not for changes that need a flush.
-//
-// Context: any but an NMI. Does not wait.
+/// Drops this CPU's translations of a range of `space` that has *gained* rights, if the space is loaded. For use after
+/// a fault, on machines whose TLBs keep an entry that refused an access. Other CPUs find out by faults of their own.
+/// Not for changes that need a flush.
+///
+/// Context: any but an NMI. Does not wait.
 QUELL_MUST_USE
 enum quell_status quell_refresh(struct quell_engine *engine,
                                 struct quell_space *space,
                                 struct quell_range range);
 
-// Begins a batch for a purpose (`enum quell_purpose`) in memory of any content. `frames` is an array for the names of
-// `room` frames; NULL if `room` is 0. It belongs to the batch until that is finished. A full batch must be finished,
-// which costs a shootdown, so a longer array is better.
-//
-// A batch has places for QUELL_BATCH_SPACES spaces. It records no ranges for any further space: when it is finished,
-// it flushes all of that space on every CPU that may have it loaded, and on some others.
-//
-// Finish every batch to which something was reported. Otherwise its entries are never flushed, and its spaces have a
-// flush pending for ever.
-//
-// Context: any but an NMI. Does not wait.
+/// Begins a batch for a purpose in memory of any content. `frames` is an array for the names of
+/// `room` frames; NULL if `room` is 0. It belongs to the batch until that is finished. A full batch must be finished,
+/// which costs a shootdown, so a longer array is better.
+///
+/// A batch has places for QUELL_BATCH_SPACES spaces. It records no ranges for any further space: when it is finished,
+/// it flushes all of that space on every CPU that may have it loaded, and on some others.
+///
+/// Finish every batch to which something was reported. Otherwise its entries are never flushed, and its spaces have a
+/// flush pending for ever.
+///
+/// Context: any but an NMI. Does not wait.
 QUELL_MUST_USE
 enum quell_status quell_batch_begin(struct quell_engine *engine,
                                     struct quell_batch *batch,
-                                    uint32_t purpose,
+                                    enum quell_purpose purpose,
                                     void **frames,
-                                    size_t room);
+                                    quell_size room);
 
-// Returns whether the batch can take no more frames. Finish it then. True for memory without a batch.
-//
-// Context: any but an NMI.
-bool quell_batch_is_full(struct quell_batch *batch);
+/// Returns whether the batch can take no more frames. Finish it then. True for memory without a batch.
+///
+/// Context: any but an NMI.
+quell_bool quell_batch_is_full(struct quell_batch *batch);
 
-// Returns whether nothing was reported to the batch since it was begun or finished. Finishing an empty batch does
-// nothing. True for memory without a batch, false for a batch whose flush was started.
-//
-// Context: any but an NMI.
-bool quell_batch_is_empty(struct quell_batch *batch);
+/// Returns whether nothing was reported to the batch since it was begun or finished. Finishing an empty batch does
+/// nothing. True for memory without a batch, false for a batch whose flush was started.
+///
+/// Context: any but an NMI.
+quell_bool quell_batch_is_empty(struct quell_batch *batch);
 
-// Returns whether the batch will flush all of `space` in at least this `scope` (an `enum quell_scope`). If so, further
-// reports of the space may be left out until the batch is finished. Always false where invalidations are broadcast,
-// for a space that the batch has no place for, for memory without a batch or a space, and for a batch whose flush was
-// started.
-//
-// Context: as quell_batch_changed.
-bool quell_batch_covers(struct quell_batch *batch,
+/// Returns whether the batch will flush all of `space` in at least this `scope`. If so, further
+/// reports of the space may be left out until the batch is finished. Always false where invalidations are broadcast,
+/// for a space that the batch has no place for, for memory without a batch or a space, and for a batch whose flush was
+/// started.
+///
+/// Context: as quell_batch_changed.
+quell_bool quell_batch_covers(struct quell_batch *batch,
                         struct quell_space *space,
-                        uint32_t scope);
+                        enum quell_scope scope);
 
-// Reports that entries of `space` were cleared or lost rights, without a frame. `scope` is an `enum quell_scope`.
-//
-// Context: after the tables were written, under their lock. Does not wait for other CPUs. Where invalidations are
-// broadcast and S0 is off, it executes the barrier for the broadcasts of its own CPU.
+/// Reports a change for quell_batch_changed, which is inline. Call that one instead.
+///
+/// Context: as quell_batch_changed.
 QUELL_MUST_USE
-enum quell_status quell_batch_changed(struct quell_batch *batch,
-                                      struct quell_space *space,
-                                      struct quell_range range,
-                                      uint32_t scope);
+enum quell_status quell_batch_report(struct quell_batch *batch,
+                                     struct quell_space *space,
+                                     quell_u64 start,
+                                     quell_u64 pages,
+                                     enum quell_stride stride,
+                                     enum quell_scope scope);
 
-// Reports that entries anywhere in `space` changed, as quell_batch_changed does for a range.
-//
-// Context: as quell_batch_changed.
+/// Reports that entries anywhere in `space` changed, as quell_batch_changed does for a range.
+///
+/// Context: as quell_batch_changed.
 QUELL_MUST_USE
 enum quell_status quell_batch_changed_all(struct quell_batch *batch,
                                           struct quell_space *space,
-                                          uint32_t scope);
+                                          enum quell_scope scope);
 
-// Reports that entries of `space` that mapped `frame` were cleared. `frame` is any name that the embedder uses: quell
-// stores it in the batch's array and never reads it.
-//
-// Refuses a full batch. Nothing was reported then.
-//
-// Context: as quell_batch_changed.
+/// Reports that entries of `space` that mapped `frame` were cleared. `frame` is any name that the embedder uses: quell
+/// stores it in the batch's array and never reads it.
+///
+/// Refuses a full batch. Nothing was reported then.
+///
+/// Context: as quell_batch_changed.
 QUELL_MUST_USE
 enum quell_status quell_batch_unmapped(struct quell_batch *batch,
                                        struct quell_space *space,
                                        struct quell_range range,
                                        void *frame);
 
-// Reports that a page-table page that spanned `range` was unlinked from `space`. `frame` is the embedder's name of
-// that page. The flush also reaches walker caches and CPUs that hold the space lazily, and the initiator waits until
-// every target has flushed. If the table still mapped pages, only the first page of each stride of the range is
-// flushed.
-//
-// Refuses a full batch. Nothing was reported then.
-//
-// Context: as quell_batch_changed.
+/// Reports that a page-table page that spanned `range` was unlinked from `space`. `frame` is the embedder's name of
+/// that page. The flush also reaches walker caches and CPUs that hold the space lazily, and the initiator waits until
+/// every target has flushed. If the table still mapped pages, only the first page of each stride of the range is
+/// flushed.
+///
+/// Refuses a full batch. Nothing was reported then.
+///
+/// Context: as quell_batch_changed.
 QUELL_MUST_USE
 enum quell_status quell_batch_table_unlinked(struct quell_batch *batch,
                                              struct quell_space *space,
                                              struct quell_range range,
                                              void *frame);
 
-// Adds a frame to the batch without reporting an entry. Its entries were all reported with quell_batch_changed (if
-// several spaces mapped it, for example), or nothing maps it any more.
-//
-// Refuses a full batch.
-//
-// Context: as quell_batch_changed.
+/// Adds a frame to the batch without reporting an entry. Its entries were all reported with quell_batch_changed (if
+/// several spaces mapped it, for example), or nothing maps it any more.
+///
+/// Refuses a full batch.
+///
+/// Context: as quell_batch_changed.
 QUELL_MUST_USE
 enum quell_status quell_batch_hold(struct quell_batch *batch,
                                    void *frame);
 
-// Tells the batch that the lock under which changes were reported was dropped. If S0 is off and the purpose is not
-// QUELL_PURPOSE_CALL, it flushes these changes; the frames stay in the batch's array. It does nothing if S0 is on, or
-// if the flush may be deferred. A kernel that calls it after each change flushes each change separately with S0 off;
-// one that doesn't flushes when the batch is finished.
-//
-// Context: interrupts on or off. May wait.
+/// Tells the batch that the lock under which changes were reported was dropped. If S0 is off and the purpose is not
+/// QUELL_PURPOSE_CALL, it flushes these changes; the frames stay in the batch's array. It does nothing if S0 is on, or
+/// if the flush may be deferred. A kernel that calls it after each change flushes each change separately with S0 off;
+/// one that doesn't flushes when the batch is finished.
+///
+/// Context: interrupts on or off. May wait.
 QUELL_MUST_USE
 enum quell_status quell_batch_unlocked(struct quell_batch *batch);
 
-// Flushes everything that was reported, and returns the frames. On return no later user access of any CPU uses a
-// reported translation. The batch's array holds `*count` frames, in the order in which they were reported, and belongs
-// to the caller. The batch is empty and may be used again. `count` may be NULL.
-//
-// Context: interrupts on or off. May wait, but not after quell_batch_poll has returned true.
+/// Flushes everything that was reported, and returns the frames. On return no later user access of any CPU uses a
+/// reported translation. The batch's array holds `*count` frames, in the order in which they were reported, and belongs
+/// to the caller. The batch is empty and may be used again. `count` may be NULL.
+///
+/// Context: interrupts on or off. May wait, but not after quell_batch_poll has returned true.
 QUELL_MUST_USE
 enum quell_status quell_batch_finish(struct quell_batch *batch,
-                                     size_t *count);
+                                     quell_size *count);
 
-// Starts the flush of the batch without waiting for other CPUs. The flush proceeds by itself, and quell_batch_poll
-// returns true when it is over. quell_batch_finish then ends it and returns the frames. Until then the batch takes no
-// further reports, and its array and its spaces must stay.
-//
-// Refuses a batch whose flush was already started.
-//
-// Context: any but an NMI. Does not wait.
+/// Starts the flush of the batch without waiting for other CPUs. The flush proceeds by itself. Until it is over, only
+/// quell_batch_poll and quell_batch_finish accept the batch, and its memory does not move.
+///
+/// When the flush is over, quell calls `callback` once, with `argument`, on any CPU, with interrupts masked. It may do so
+/// before this function returns, and does on a machine with broadcasts, whose barrier it then executes. The callback may
+/// wake a thread, or finish the batch itself; it calls no other function of quell. Until it was called,
+/// quell_batch_finish is refused.
+///
+/// Without a callback (NULL), call quell_batch_poll until it returns true, or quell_batch_finish, which waits.
+///
+/// Context: any but an NMI. Does not wait.
 QUELL_MUST_USE
-enum quell_status quell_batch_start(struct quell_batch *batch);
+enum quell_status quell_batch_start(struct quell_batch *batch,
+                                    void (*callback)(void *argument),
+                                    void *argument);
 
-// Returns whether the flush that quell_batch_start began is over, so that quell_batch_finish wouldn't wait. May be
-// called on any CPU, any number of times. Each call looks at the CPUs that have answered since the last call, and at
-// the first that has not. quell calls `quell_hooks.flush_answered` when it is worth asking again. True for a batch
-// whose flush was not started, and for memory without a batch.
-//
-// On a machine with broadcasts the call executes the barrier that completes the flush, and returns true.
-//
-// Context: any but an NMI. Does not wait for other CPUs.
-bool quell_batch_poll(struct quell_batch *batch);
+/// Returns whether the flush that quell_batch_start began is over, so that quell_batch_finish wouldn't wait. May be
+/// called on any CPU, any number of times. Each call looks at the CPUs that have answered since the last call, and at
+/// the first that has not. True for a batch whose flush was not started, and for memory without a batch.
+///
+/// If devices walk the tables, too (`quell_hooks.secondary_is_done`), call it after they have answered: quell does not
+/// notice by itself.
+///
+/// On a machine with broadcasts the call executes the barrier that completes the flush, and returns true.
+///
+/// Context: any but an NMI. Does not wait for other CPUs.
+quell_bool quell_batch_poll(struct quell_batch *batch);
 
-// Defers the flush until the frames are reused (S3), or flushes now if it cannot be deferred. `*stamp` is zero if it
-// flushed. As with quell_batch_finish, the array holds `*count` frames.
-//
-// It flushes now if S3 is off, if the ledger is full, or if the batch has
-// * an unlinked table,
-// * mappings of both the kernel and a user space,
-// * more spaces than it has places for, or
-// * a space of which more batches are outstanding than can be counted.
-//
-// If the flush is deferred, the caller records it in each frame (quell_deferred_flush_defer with this stamp) before it
-// drops the lock under which it called quell_deferred_flush_begin. It may drop the locks of the tables before this
-// call: a later observer finds the batch outstanding, and afterwards the deferred flush.
-//
-// The caller vouches that every mapping of every frame was read-only and clean, or was a kernel mapping that no CPU
-// uses any more. quell does not check this.
-//
-// Context: under the lock of quell_deferred_flush_begin. May wait for other CPUs if it flushes, and for devices if
-// there are any.
+/// Defers the flush until the frames are reused (S3), or flushes now if it cannot be deferred. `*stamp` is zero if it
+/// flushed. As with quell_batch_finish, the array holds `*count` frames.
+///
+/// It flushes now if S3 is off, if the ledger is full, or if the batch has
+/// * an unlinked table,
+/// * mappings of both the kernel and a user space,
+/// * more spaces than it has places for, or
+/// * a space of which more batches are outstanding than can be counted.
+///
+/// If the flush is deferred, the caller records it in each frame (quell_deferred_flush_defer with this stamp) before it
+/// drops the lock under which it called quell_deferred_flush_begin. It may drop the locks of the tables before this
+/// call: a later observer finds the batch outstanding, and afterwards the deferred flush.
+///
+/// The caller vouches that every mapping of every frame was read-only and clean, or was a kernel mapping that no CPU
+/// uses any more. quell does not check this.
+///
+/// Context: under the lock of quell_deferred_flush_begin. May wait for other CPUs if it flushes, and for devices if
+/// there are any.
 QUELL_MUST_USE
 enum quell_status quell_batch_finish_deferred(struct quell_batch *batch,
-                                              size_t *count,
+                                              quell_size *count,
                                               struct quell_stamp *stamp);
 
-// Flushes a change of `space` at once, without a batch. Entries in `*range` changed, or anywhere if that is NULL. On
-// return no later user access of any CPU uses a translation that the change removed. `scope` is an `enum quell_scope`.
-//
-// It takes fewer steps than a batch with this one change, but quell_flush_pending doesn't know of the change before it
-// is flushed. So call it under the lock of the table, unless a later observer learns of the flush in another way
-// (Linux's mm_tlb_flush_pending) or doesn't rely on the cleared entry.
-//
-// Context: after the tables were written, interrupts on or off. May wait.
+/// Flushes a change of `space` at once, without a batch. Entries in `*range` changed, or anywhere if that is NULL. On
+/// return no later user access of any CPU uses a translation that the change removed.
+///
+/// It takes fewer steps than a batch with this one change, but quell_flush_pending doesn't know of the change before it
+/// is flushed. So call it under the lock of the table, unless a later observer learns of the flush in another way
+/// (Linux's mm_tlb_flush_pending) or doesn't rely on the cleared entry.
+///
+/// Context: after the tables were written, interrupts on or off. May wait.
 QUELL_MUST_USE
 enum quell_status quell_flush(struct quell_engine *engine,
                               struct quell_space *space,
                               const struct quell_range *range,
-                              uint32_t scope);
+                              enum quell_scope scope);
 
-// Does what quell_flush does, given this CPU's state. `here` is one of `quell_setup.cpus` or `cpu_places`.
-//
-// Refuses another CPU's state.
-//
-// Context: as quell_flush.
+/// Does what quell_flush does, given this CPU's state. `here` is one of `quell_setup.cpus` or `cpu_places`.
+///
+/// Refuses another CPU's state.
+///
+/// Context: as quell_flush.
 QUELL_MUST_USE
 enum quell_status quell_flush_here(struct quell_engine *engine,
                                    struct quell_cpu *here,
                                    struct quell_space *space,
                                    const struct quell_range *range,
-                                   uint32_t scope);
+                                   enum quell_scope scope);
 
-// Flushes all of `space`, or waits for another task's flush of it that begins after this call. It flushes as
-// quell_flush with QUELL_SCOPE_TABLES: entries may have changed anywhere, and page tables may have been freed. Worth
-// it if several threads change one space at the same time and more than two CPUs have it loaded. All such calls for a
-// space pass the same `coalesced`.
-//
-// Context: as quell_flush, but not from an interrupt handler. While a task is in this call, the kernel must not
-// preempt it with a task that calls this for the same space: that one would wait for the task that it preempted. May
-// wait, also for other tasks in this call.
+/// Flushes all of `space`, or waits for another task's flush of it that begins after this call. It flushes as
+/// quell_flush with QUELL_SCOPE_TABLES: entries may have changed anywhere, and page tables may have been freed. Worth
+/// it if several threads change one space at the same time and more than two CPUs have it loaded. All such calls for a
+/// space pass the same `coalesced`.
+///
+/// Context: as quell_flush, but not from an interrupt handler. While a task is in this call, the kernel must not
+/// preempt it with a task that calls this for the same space: that one would wait for the task that it preempted. May
+/// wait, also for other tasks in this call.
 QUELL_MUST_USE
 enum quell_status quell_flush_coalesced(struct quell_engine *engine,
                                         struct quell_space *space,
                                         struct quell_coalesced *coalesced);
 
-// Does what quell_flush_coalesced does, given this CPU's state. `here` is one of `quell_setup.cpus` or `cpu_places`.
-//
-// Refuses another CPU's state.
-//
-// Context: as quell_flush_coalesced.
+/// Does what quell_flush_coalesced does, given this CPU's state. `here` is one of `quell_setup.cpus` or `cpu_places`.
+///
+/// Refuses another CPU's state.
+///
+/// Context: as quell_flush_coalesced.
 QUELL_MUST_USE
 enum quell_status quell_flush_coalesced_here(struct quell_engine *engine,
                                              struct quell_cpu *here,
                                              struct quell_space *space,
                                              struct quell_coalesced *coalesced);
 
-// Writes the rules of an architecture's TLBs (an `enum quell_architecture`) to `*rules`. They assume the least that
-// the architecture promises. A kernel may relax them if it knows more about its machine (RISC-V's Svvptc, Arm's
-// FEAT_BBML1), or if it never accesses user memory in place.
-//
-// Context: any.
+/// Writes the rules of an architecture's TLBs (an `enum quell_architecture`) to `*rules`. They assume the least that
+/// the architecture promises. A kernel may relax them if it knows more about its machine (RISC-V's Svvptc, Arm's
+/// FEAT_BBML1), or if it never accesses user memory in place.
+///
+/// Context: any.
 QUELL_MUST_USE
-enum quell_status quell_tlb_rules_of(uint32_t architecture,
+enum quell_status quell_tlb_rules_of(enum quell_architecture architecture,
                                      struct quell_tlb_rules *rules);
 
-// Decodes a word of a page table. `architecture` is an `enum quell_architecture`. `level` counts from 0, the leaf
-// tables. `c_bit` is the number of the bit that marks encrypted memory (AMD's C-bit, 12 to 51), or 0. A word that is
-// not present decodes to an entry without flags.
-//
-// Context: any.
+/// Decodes a word of a page table. `level` counts from 0, the leaf
+/// tables. `c_bit` is the number of the bit that marks encrypted memory (AMD's C-bit, 12 to 51), or 0. A word that is
+/// not present decodes to an entry without flags.
+///
+/// Context: any.
 QUELL_MUST_USE
-enum quell_status quell_entry_of(uint32_t architecture,
-                                 uint32_t level,
-                                 uint64_t word,
-                                 uint32_t c_bit,
+enum quell_status quell_entry_of(enum quell_architecture architecture,
+                                 quell_u32 level,
+                                 quell_u64 word,
+                                 quell_u32 c_bit,
                                  struct quell_entry *entry);
 
-// Finds the least flush that replacing `old` by `new`, in one word of a table, needs. `old` is the value that the
-// change replaced (use an exchange where hardware sets bits), not one that was read earlier. The answer does not keep
-// accessed bits exact. It looks at one entry only: the caller must know whether leaves below a table are global.
-//
-// Context: any.
+/// Finds the least flush that replacing `old` by `new`, in one word of a table, needs. `old` is the value that the
+/// change replaced (use an exchange where hardware sets bits), not one that was read earlier. The answer does not keep
+/// accessed bits exact. It looks at one entry only: the caller must know whether leaves below a table are global.
+///
+/// Context: any.
 QUELL_MUST_USE
 enum quell_status quell_flush_needed(const struct quell_tlb_rules *rules,
                                      const struct quell_entry *old,
                                      const struct quell_entry *new_,
                                      struct quell_need *need);
 
-// Initialises a frame's word: it has no deferred flush. Zeroed memory is initialised already.
-//
-// Context: any.
+/// Initialises a frame's word: it has no deferred flush. Zeroed memory is initialised already.
+///
+/// Context: any.
 enum quell_status quell_deferred_flush_init(struct quell_deferred_flush *deferred_flush);
 
-// Returns whether the frame has no deferred flush, with one acquire load. True for NULL.
-//
-// Context: any.
-bool quell_deferred_flush_is_clear(const struct quell_deferred_flush *deferred_flush);
+/// Returns whether the frame has no deferred flush, with one acquire load. True for NULL.
+///
+/// Context: any.
+quell_bool quell_deferred_flush_is_clear(const struct quell_deferred_flush *deferred_flush);
 
-// Marks a frame whose entries are about to be cleared without a flush.
-//
-// Context: under the lock of the page-cache slot, before the first entry is cleared.
+/// Marks a frame whose entries are about to be cleared without a flush.
+///
+/// Context: under the lock of the page-cache slot, before the first entry is cleared.
 enum quell_status quell_deferred_flush_begin(struct quell_deferred_flush *deferred_flush);
 
-// Records that the frame's flush is deferred as of `*stamp`, which quell_batch_finish_deferred wrote. With a stamp of
-// zero, which means that the batch flushed, it does what quell_deferred_flush_flushed does.
-//
-// Context: under the lock of quell_deferred_flush_begin.
+/// Records that the frame's flush is deferred as of `*stamp`, which quell_batch_finish_deferred wrote. With a stamp of
+/// zero, which means that the batch flushed, it does what quell_deferred_flush_flushed does.
+///
+/// Context: under the lock of quell_deferred_flush_begin.
 enum quell_status quell_deferred_flush_defer(struct quell_deferred_flush *deferred_flush,
                                              const struct quell_stamp *stamp);
 
-// Clears the mark of quell_deferred_flush_begin: the frame was flushed after all, or its entries were not cleared.
-//
-// Context: under the lock of quell_deferred_flush_begin.
+/// Clears the mark of quell_deferred_flush_begin: the frame was flushed after all, or its entries were not cleared.
+///
+/// Context: under the lock of quell_deferred_flush_begin.
 enum quell_status quell_deferred_flush_flushed(struct quell_deferred_flush *deferred_flush);
 
-// Reinstates a frame: takes it back for its page, to be mapped read-only at the same places as before. No flush is
-// needed. False if the frame was reused first, if a pointer is refused, or on a CPU that the engine does not have.
-// Then the frame no longer belongs to the page.
-//
-// Afterwards the frame has no deferred flush, although stale entries may be in use at places where it is not mapped
-// again. So, before you drop the lock, map it again at every place from which it was unmapped. Or treat each entry
-// that still names the frame as a mapping of it, and report it to the batch when that mapping is removed.
-//
-// Context: under the lock of the page-cache slot. Does not wait.
+/// Reinstates a frame: takes it back for its page, to be mapped read-only at the same places as before. No flush is
+/// needed. False if the frame was reused first, if a pointer is refused, or on a CPU that the engine does not have.
+/// Then the frame no longer belongs to the page.
+///
+/// Afterwards the frame has no deferred flush, although stale entries may be in use at places where it is not mapped
+/// again. So, before you drop the lock, map it again at every place from which it was unmapped. Or treat each entry
+/// that still names the frame as a mapping of it, and report it to the batch when that mapping is removed.
+///
+/// Context: under the lock of the page-cache slot. Does not wait.
 QUELL_MUST_USE
-bool quell_reinstate(struct quell_engine *engine,
+quell_bool quell_reinstate(struct quell_engine *engine,
                      struct quell_deferred_flush *deferred_flush);
 
-// Makes the frame's deferred flush, if it is still outstanding, and takes the frame for a new owner. Returns whether
-// the caller now owns the frame. False if the frame was reinstated or never had a deferred flush, if a pointer is
-// refused, or on a CPU that the engine does not have.
-//
-// Context: interrupts on or off. May wait.
+/// Makes the frame's deferred flush, if it is still outstanding, and takes the frame for a new owner. Returns whether
+/// the caller now owns the frame. False if the frame was reinstated or never had a deferred flush, if a pointer is
+/// refused, or on a CPU that the engine does not have.
+///
+/// Context: interrupts on or off. May wait.
 QUELL_MUST_USE
-bool quell_flush_before_reuse(struct quell_engine *engine,
+quell_bool quell_flush_before_reuse(struct quell_engine *engine,
                               struct quell_deferred_flush *deferred_flush);
 
-// Returns whether reusing this frame would interrupt no CPU. Costs two loads when no flush is deferred. False if a
-// pointer is refused.
-//
-// Context: any but an NMI. Does not wait.
-bool quell_is_flushed(const struct quell_engine *engine,
+/// Returns whether reusing this frame would interrupt no CPU. Costs two loads when no flush is deferred. False if a
+/// pointer is refused.
+///
+/// Context: any but an NMI. Does not wait.
+quell_bool quell_is_flushed(const struct quell_engine *engine,
                       const struct quell_deferred_flush *deferred_flush);
 
-// Makes the frame's deferred flush. Call it before you rewrite an entry of `space` whose marker names the frame (the
-// value that the embedder left when it cleared the entry lazily), and before a page-cache slot that held the frame is
-// filled again. Costs one load when no flush is deferred. After quell_reinstate it does nothing for other markers that
-// name the frame.
-//
-// Context: interrupts on or off. May wait.
+/// Makes the frame's deferred flush. Call it before you rewrite an entry of `space` whose marker names the frame (the
+/// value that the embedder left when it cleared the entry lazily), and before a page-cache slot that held the frame is
+/// filled again. Costs one load when no flush is deferred. After quell_reinstate it does nothing for other markers that
+/// name the frame.
+///
+/// Context: interrupts on or off. May wait.
 QUELL_MUST_USE
 enum quell_status quell_flush_before_refill(struct quell_engine *engine,
                                             struct quell_deferred_flush *deferred_flush,
                                             struct quell_space *space);
 
-// Flushes what is pending in `space`. For a later observer: code that finds an entry already cleared, by another CPU,
-// and relies on that. On return no CPU uses a translation of the space that was cleared before the call. Costs three
-// loads when no flush is pending.
-//
-// Context: interrupts on or off. May wait.
+/// Flushes what is pending in `space`. For a later observer: code that finds an entry already cleared, by another CPU,
+/// and relies on that. On return no CPU uses a translation of the space that was cleared before the call. Costs three
+/// loads when no flush is pending.
+///
+/// Context: interrupts on or off. May wait.
 QUELL_MUST_USE
 enum quell_status quell_flush_pending(struct quell_engine *engine,
                                       struct quell_space *space);
 
-// Flushes as quell_flush_pending, but only batches; flushes deferred until reuse stay deferred. For code that handles
-// markers one by one and has found an entry cleared without a marker. Costs two loads when no batch is outstanding.
-//
-// Context: as quell_flush_pending.
+/// Flushes as quell_flush_pending, but only batches; flushes deferred until reuse stay deferred. For code that handles
+/// markers one by one and has found an entry cleared without a marker. Costs two loads when no batch is outstanding.
+///
+/// Context: as quell_flush_pending.
 QUELL_MUST_USE
 enum quell_status quell_flush_pending_batches(struct quell_engine *engine,
                                               struct quell_space *space);
 
-// Flushes as quell_flush_pending_batches, but waits until every CPU has flushed, where that function waits only for
-// receipts. Idle CPUs flush, too. For code that finds an entry cleared and is about to write one of another page size.
-// The code that cleared the entry must have reported it with QUELL_SCOPE_TABLES. Costs two loads when no batch is
-// outstanding.
-//
-// Context: as quell_flush_pending.
+/// Flushes as quell_flush_pending_batches, but waits until every CPU has flushed, where that function waits only for
+/// receipts. Idle CPUs flush, too. For code that finds an entry cleared and is about to write one of another page size.
+/// The code that cleared the entry must have reported it with QUELL_SCOPE_TABLES. Costs two loads when no batch is
+/// outstanding.
+///
+/// Context: as quell_flush_pending.
 QUELL_MUST_USE
 enum quell_status quell_flush_pending_tables(struct quell_engine *engine,
                                              struct quell_space *space);
 
-// Makes all deferred flushes up to `*stamp`. On return no CPU uses a translation whose flush a batch deferred, with
-// this stamp or an earlier one, before the call. Call it before a page changes if CPUs may still read its former
-// frame, unmapped as of `*stamp`; and before addresses of the kernel's half are used again. Costs one load when no
-// flush is deferred.
-//
-// Context: interrupts on or off. May wait.
+/// Makes all deferred flushes up to `*stamp`. On return no CPU uses a translation whose flush a batch deferred, with
+/// this stamp or an earlier one, before the call. Call it before a page changes if CPUs may still read its former
+/// frame, unmapped as of `*stamp`; and before addresses of the kernel's half are used again. Costs one load when no
+/// flush is deferred.
+///
+/// Context: interrupts on or off. May wait.
 QUELL_MUST_USE
 enum quell_status quell_flush_until(struct quell_engine *engine,
                                     const struct quell_stamp *stamp);
 
-// Returns whether any flush may be deferred until reuse. False is certain; true may be left over from a stamp that was
-// never used. False for memory without an engine.
-//
-// Context: any.
-bool quell_has_deferred(const struct quell_engine *engine);
+/// Returns whether any flush may be deferred until reuse. False is certain; true may be left over from a stamp that was
+/// never used. False for memory without an engine.
+///
+/// Context: any.
+quell_bool quell_has_deferred(const struct quell_engine *engine);
 
-// Makes every deferred flush. For a background thread, so that reusing a frame need not wait. It may miss a batch
-// whose quell_batch_finish_deferred has not returned.
-//
-// Context: interrupts on or off. May wait.
+/// Makes every deferred flush. For a background thread, so that reusing a frame need not wait. It may miss a batch
+/// whose quell_batch_finish_deferred has not returned.
+///
+/// Context: interrupts on or off. May wait.
 QUELL_MUST_USE
 enum quell_status quell_flush_deferred(struct quell_engine *engine);
 
-// Flushes this CPU's tag if it is behind the flush clock by a sixteenth of the ledger. For a CPU that is in the kernel
-// anyway, for example at a fault: a later deferred flush then need not interrupt it. Costs two loads if it is not
-// behind.
-//
-// Context: any but an NMI, on an online CPU. Does not wait.
+/// Flushes this CPU's tag if it is behind the flush clock by a sixteenth of the ledger. For a CPU that is in the kernel
+/// anyway, for example at a fault: a later deferred flush then need not interrupt it. Costs two loads if it is not
+/// behind.
+///
+/// Context: any but an NMI, on an online CPU. Does not wait.
 enum quell_status quell_catch_up(struct quell_engine *engine);
 
-// Returns the name of a counter (`enum quell_counter`) in reports, ended with a zero byte. NULL if there is no such
-// counter.
-//
-// Context: any.
-const char *quell_counter_label(uint32_t counter);
+/// Returns the name of a counter in reports, ended with a zero byte. NULL if there is no such
+/// counter.
+///
+/// Context: any.
+const char *quell_counter_label(enum quell_counter counter);
 
-// Returns a sentence that says what a counter counts, ended with a zero byte. NULL if there is no such counter.
-//
-// Context: any.
-const char *quell_counter_meaning(uint32_t counter);
+/// Returns a sentence that says what a counter counts, ended with a zero byte. NULL if there is no such counter.
+///
+/// Context: any.
+const char *quell_counter_meaning(enum quell_counter counter);
 
-// Writes the counters, summed over all CPUs, to `counts`. It has room for QUELL_COUNTERS numbers and is indexed by
-// `enum quell_counter`. Counters only grow, and wrap around.
-//
-// Context: any.
+/// Writes the counters, summed over all CPUs, to `counts`. It has room for QUELL_COUNTERS numbers and is indexed by
+/// `enum quell_counter`. Counters only grow, and wrap around.
+///
+/// Context: any.
 enum quell_status quell_stats(const struct quell_engine *engine,
-                              uint64_t *counts);
+                              quell_u64 *counts);
 
-// Writes the counters of one CPU, online or not, as quell_stats does.
-//
-// Refuses a CPU that the engine has no number for.
-//
-// Context: any.
+/// Writes the counters of one CPU, online or not, as quell_stats does.
+///
+/// Refuses a CPU that the engine has no number for.
+///
+/// Context: any.
 enum quell_status quell_cpu_stats(const struct quell_engine *engine,
-                                  uint32_t cpu,
-                                  uint64_t *counts);
+                                  quell_u32 cpu,
+                                  quell_u64 *counts);
 
-// Plans how to zero memory, from the processor's instructions and caches. The policy of `engine` decides whether whole
-// extents or single pages are zeroed, and how long a run may be. If `engine` is NULL: whole extents, and 32 MB. `plan`
-// is memory of any content.
-//
-// If `vectors` is set, zeroing may overwrite vector registers: pass false in a kernel that does not save them.
-//
-// Context: any but an NMI. Does not wait.
+/// Plans how to zero memory, from the processor's instructions and caches. The policy of `engine` decides whether whole
+/// extents or single pages are zeroed, and how long a run may be. If `engine` is NULL: whole extents, and 32 MB. `plan`
+/// is memory of any content.
+///
+/// If `vectors` is set, zeroing may overwrite vector registers: pass false in a kernel that does not save them.
+///
+/// Context: any but an NMI. Does not wait.
 QUELL_MUST_USE
 enum quell_status quell_zero_plan_new(struct quell_zero_plan *plan,
                                       const struct quell_engine *engine,
-                                      bool vectors);
+                                      quell_bool vectors);
 
-// Zeroes `bytes` bytes from `start`: ordinary memory of the caller that no other code accesses meanwhile. The page at
-// `fault` and its neighbours are zeroed last and are in the caches afterwards. If `fault` is NULL or outside the
-// memory, zeroing bypasses the caches. `preempt`, if not NULL, is called between two runs, and may sleep and return on
-// another CPU of the same kind. A later release by the caller makes the zeroes visible to a CPU that acquires it.
-//
-// Refuses a `start` that is not a multiple of 4096, and `bytes` that is 0 or not a multiple of 4096.
-//
-// Context: any but an NMI, and one in which `preempt` may be called. Does not wait.
+/// Zeroes `bytes` bytes from `start`: ordinary memory of the caller that no other code accesses meanwhile. The page at
+/// `fault` and its neighbours are zeroed last and are in the caches afterwards. If `fault` is NULL or outside the
+/// memory, zeroing bypasses the caches. `preempt`, if not NULL, is called between two runs, and may sleep and return on
+/// another CPU of the same kind. A later release by the caller makes the zeroes visible to a CPU that acquires it.
+///
+/// Refuses a `start` that is not a multiple of 4096, and `bytes` that is 0 or not a multiple of 4096.
+///
+/// Context: any but an NMI, and one in which `preempt` may be called. Does not wait.
 QUELL_MUST_USE
 enum quell_status quell_zero(const struct quell_zero_plan *plan,
                              void *start,
-                             size_t bytes,
+                             quell_size bytes,
                              const void *fault,
                              void (*preempt)(void));
 
-// Makes the engine contain a mutant from now on, so that a test can show that it notices the mistake. `quell explore
-// --list` lists the names. QUELL_STATUS_UNSUPPORTED if the library was not built with mutants, QUELL_STATUS_VALUE if
-// there is no mutant of this name.
-//
-// Context: any, before the first engine is made.
+/// Makes the engine contain a mutant from now on, so that a test can show that it notices the mistake. `quell explore
+/// --list` lists the names. QUELL_STATUS_UNSUPPORTED if the library was not built with mutants, QUELL_STATUS_VALUE if
+/// there is no mutant of this name.
+///
+/// Context: any, before the first engine is made.
 enum quell_status quell_leave_out(const char *name);
 
-#ifdef __cplusplus
-}  // extern "C"
-#endif  // __cplusplus
+/// Returns the range of `bytes` bytes from `address`, which entries of size `stride` map. If one of the two is not a
+/// multiple of that size, the range is empty, which every function refuses.
+static inline struct quell_range quell_range_of(quell_u64 address, quell_u64 bytes, enum quell_stride stride)
+{
+    quell_u64 size = (quell_u64)4096 << 9 * (unsigned)stride;
+    struct quell_range range;
+    range.start = address / 4096;
+    range.pages = (address | bytes) & (size - 1) ? 0 : bytes / 4096;
+    range.stride = stride;
+    return range;
+}
 
-#endif  /* QUELL_H */
+/// Reports that entries of `space` were cleared or lost rights, without a frame. A range that follows the last one costs
+/// some five instructions.
+///
+/// Context: after the tables were written, under their lock. Does not wait for other CPUs. Where invalidations are
+/// broadcast and S0 is off, it executes the barrier for the broadcasts of its own CPU.
+QUELL_MUST_USE
+static inline enum quell_status quell_batch_changed(struct quell_batch *batch, struct quell_space *space,
+                                                    struct quell_range range, enum quell_scope scope)
+{
+    if (batch && batch->run.next == range.start && batch->run.of == (quell_size)space + (quell_size)scope + 2 &&
+        range.stride == QUELL_STRIDE_BASE && range.pages - 1 < 65536) {
+        batch->run.next += range.pages;
+        return QUELL_STATUS_OK;
+    }
+    return quell_batch_report(batch, space, range.start, range.pages, range.stride, scope);
+}
 
+/** @cond */
 // The library was built for enums as large as an int. With -fshort-enums the structures would have another layout.
 #if defined(__cplusplus)
 static_assert(sizeof(enum quell_status) == sizeof(int), "quell.h is read without -fshort-enums");
 #else
 _Static_assert(sizeof(enum quell_status) == sizeof(int), "quell.h is read without -fshort-enums");
 #endif
+/** @endcond */
+
+#ifdef __cplusplus
+}  // extern "C"
+#endif  // __cplusplus
+
+#endif  /* QUELL_H */

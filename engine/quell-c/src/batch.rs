@@ -3,14 +3,18 @@
 //! The frames wait in an array that the caller provides and the batch borrows. Rust's iterator returns the flushed
 //! frames; here the caller reads them from the array.
 
-use crate::held::{BatchPlace, CBatch, Frames, Held, batch, held};
+use crate::flight::Callback;
+use crate::held::{BatchPlace, CBatch, Frames, Held, batch, held, open, settled};
 use crate::place::{engine_here, quell_batch, quell_engine, quell_space, quell_stamp, room, space};
 use crate::status::{answer, quell_status};
-use crate::values::{purpose, quell_range, scope};
+use crate::values::{
+    enum_quell_purpose, enum_quell_scope, enum_quell_stride, purpose, quell_range, scope,
+};
 use core::ffi::c_void;
+use core::mem::MaybeUninit;
 use quell::{Outcome, Scope};
 
-/// Begins a batch for a purpose (`enum quell_purpose`) in memory of any content. `frames` is an array for the names of
+/// Begins a batch for a purpose in memory of any content. `frames` is an array for the names of
 /// `room` frames; NULL if `room` is 0. It belongs to the batch until that is finished. A full batch must be finished,
 /// which costs a shootdown, so a longer array is better.
 ///
@@ -29,7 +33,7 @@ use quell::{Outcome, Scope};
 pub unsafe extern "C" fn quell_batch_begin(
     engine: *mut quell_engine,
     batch: *mut quell_batch,
-    purpose: u32,
+    purpose: enum_quell_purpose,
     frames: *mut *mut c_void,
     room: usize,
 ) -> quell_status {
@@ -46,7 +50,7 @@ pub unsafe extern "C" fn quell_batch_begin(
         }
         // SAFETY: C vouches for the memory of the batch and for the array of frames.
         unsafe {
-            BatchPlace::begin(place, || {
+            BatchPlace::begin(place, engine.hw(), || {
                 engine.batch_of_spaces(purpose, Frames::new(frames, room))
             })
         };
@@ -78,12 +82,12 @@ pub unsafe extern "C" fn quell_batch_is_empty(batch: *mut quell_batch) -> bool {
     // SAFETY: C vouches for its memory.
     match unsafe { held(batch) } {
         Ok(Held::Batch(batch)) => batch.is_empty(),
-        Ok(Held::InFlight(_)) => false,
+        Ok(Held::InFlight(_) | Held::Announced(_)) => false,
         Err(_) => true,
     }
 }
 
-/// Returns whether the batch will flush all of `space` in at least this `scope` (an `enum quell_scope`). If so, further
+/// Returns whether the batch will flush all of `space` in at least this `scope`. If so, further
 /// reports of the space may be left out until the batch is finished. Always false where invalidations are broadcast,
 /// for a space that the batch has no place for, for memory without a batch or a space, and for a batch whose flush was
 /// started.
@@ -96,35 +100,43 @@ pub unsafe extern "C" fn quell_batch_is_empty(batch: *mut quell_batch) -> bool {
 pub unsafe extern "C" fn quell_batch_covers(
     batch: *mut quell_batch,
     space: *mut quell_space,
-    scope: u32,
+    scope: enum_quell_scope,
 ) -> bool {
     let covers = || {
         // SAFETY: C vouches for its memory, and keeps the space until the batch is finished.
-        let (batch, space) = unsafe { (self::batch(batch)?, self::space(space)?) };
+        let (batch, space) = unsafe { (settled(batch)?, self::space(space)?) };
         Ok::<_, quell_status>(batch.covers(space, self::scope(scope)?))
     };
     covers().unwrap_or(false)
 }
 
-/// Reports that entries of `space` were cleared or lost rights, without a frame. `scope` is an `enum quell_scope`.
+/// Reports a change for quell_batch_changed, which is inline. Call that one instead.
 ///
-/// Context: after the tables were written, under their lock. Does not wait for other CPUs. Where invalidations are
-/// broadcast and S0 is off, it executes the barrier for the broadcasts of its own CPU.
+/// Context: as quell_batch_changed.
 ///
 /// # Safety
 /// As the header says.
 #[unsafe(no_mangle)]
 #[must_use]
-pub unsafe extern "C" fn quell_batch_changed(
+pub unsafe extern "C" fn quell_batch_report(
     batch: *mut quell_batch,
     space: *mut quell_space,
-    range: quell_range,
-    scope: u32,
+    start: u64,
+    pages: u64,
+    stride: enum_quell_stride,
+    scope: enum_quell_scope,
 ) -> quell_status {
+    let range = quell_range {
+        start,
+        pages,
+        stride,
+    };
     answer(|| {
         // SAFETY: C vouches for its memory, and keeps the space until the batch is finished.
-        let (batch, space) = unsafe { (self::batch(batch)?, self::space(space)?) };
-        batch.changed(space, range.checked()?, self::scope(scope)?);
+        unsafe {
+            let (place, space) = (open(batch)?, self::space(space)?);
+            BatchPlace::report(place, space, range.checked()?, self::scope(scope)?);
+        }
         Ok(())
     })
 }
@@ -140,12 +152,14 @@ pub unsafe extern "C" fn quell_batch_changed(
 pub unsafe extern "C" fn quell_batch_changed_all(
     batch: *mut quell_batch,
     space: *mut quell_space,
-    scope: u32,
+    scope: enum_quell_scope,
 ) -> quell_status {
     answer(|| {
         // SAFETY: C vouches for its memory, and keeps the space until the batch is finished.
-        let (batch, space) = unsafe { (self::batch(batch)?, self::space(space)?) };
-        batch.changed_all(space, self::scope(scope)?);
+        let (changes, space) = unsafe { (settled(batch)?, self::space(space)?) };
+        let scope = self::scope(scope)?;
+        crate::left::reported(batch.cast(), space);
+        changes.changed_all(space, scope);
         Ok(())
     })
 }
@@ -163,10 +177,12 @@ unsafe fn report(
     frame: *mut c_void,
 ) -> Result<(), quell_status> {
     // SAFETY: C vouches for its memory, and keeps the space until the batch is finished.
-    let (batch, space) = unsafe { (self::batch(batch)?, self::space(space)?) };
-    let range = range.checked()?;
-    hold(batch, frame)?;
-    batch.changed(space, range, scope);
+    unsafe {
+        let space = self::space(space)?;
+        let range = range.checked()?;
+        hold(self::batch(batch)?, frame)?;
+        BatchPlace::report(batch.cast(), space, range, scope);
+    }
     Ok(())
 }
 
@@ -259,7 +275,7 @@ pub unsafe extern "C" fn quell_batch_hold(
 pub unsafe extern "C" fn quell_batch_unlocked(batch: *mut quell_batch) -> quell_status {
     answer(|| {
         // SAFETY: C vouches for its memory, and has kept the spaces.
-        unsafe { self::batch(batch) }?.unlocked();
+        unsafe { settled(batch) }?.unlocked();
         Ok(())
     })
 }
@@ -281,21 +297,29 @@ pub unsafe extern "C" fn quell_batch_finish(
     answer(|| {
         // SAFETY: C vouches for its memory, and has kept the spaces.
         let frames = match unsafe { held(batch) }? {
-            Held::Batch(batch) => batch.finish().count(),
+            // SAFETY: as above.
+            Held::Batch(_) => unsafe { settled(batch) }?.finish().count(),
             // SAFETY: the batch is in flight, and C has kept its spaces.
             Held::InFlight(flight) => unsafe { BatchPlace::land(flight) },
+            // Its callback would find no flush.
+            Held::Announced(_) => return Err(quell_status::InFlight),
         };
+        crate::left::finished(batch.cast());
         // SAFETY: C vouches for the memory behind `count`.
         unsafe { tell(count, frames) };
         Ok(())
     })
 }
 
-/// Starts the flush of the batch without waiting for other CPUs. The flush proceeds by itself, and quell_batch_poll
-/// returns true when it is over. quell_batch_finish then ends it and returns the frames. Until then the batch takes no
-/// further reports, and its array and its spaces must stay.
+/// Starts the flush of the batch without waiting for other CPUs. The flush proceeds by itself. Until it is over, only
+/// quell_batch_poll and quell_batch_finish accept the batch, and its memory does not move.
 ///
-/// Refuses a batch whose flush was already started.
+/// When the flush is over, quell calls `callback` once, with `argument`, on any CPU, with interrupts masked. It may do so
+/// before this function returns, and does on a machine with broadcasts, whose barrier it then executes. The callback may
+/// wake a thread, or finish the batch itself; it calls no other function of quell. Until it was called,
+/// quell_batch_finish is refused.
+///
+/// Without a callback (NULL), call quell_batch_poll until it returns true, or quell_batch_finish, which waits.
 ///
 /// Context: any but an NMI. Does not wait.
 ///
@@ -303,25 +327,35 @@ pub unsafe extern "C" fn quell_batch_finish(
 /// As the header says.
 #[unsafe(no_mangle)]
 #[must_use]
-pub unsafe extern "C" fn quell_batch_start(batch: *mut quell_batch) -> quell_status {
+pub unsafe extern "C" fn quell_batch_start(
+    batch: *mut quell_batch,
+    callback: Option<extern "C" fn(argument: *mut c_void)>,
+    argument: *mut c_void,
+) -> quell_status {
     answer(|| {
-        // SAFETY: C vouches for its memory, and keeps the spaces.
-        match unsafe { held(batch) }? {
-            Held::InFlight(_) => Err(quell_status::InFlight),
-            Held::Batch(_) => {
-                let place = room(batch)?;
-                // SAFETY: the memory holds a batch that is not in flight, and C keeps its spaces.
-                unsafe { BatchPlace::start(place) };
-                Ok(())
-            }
+        // SAFETY: C vouches for its memory, keeps the spaces, and started no flush of the batch.
+        unsafe {
+            let place = open(batch)?;
+            BatchPlace::settle(place);
+            let Some(callback) = callback else {
+                BatchPlace::start(place, false);
+                return Ok(());
+            };
+            let hw = (*place).hw();
+            let callback: Callback = callback;
+            (&raw mut (*place).callback).write(MaybeUninit::new((callback, argument)));
+            hw.flights().start(place, hw);
         }
+        Ok(())
     })
 }
 
 /// Returns whether the flush that quell_batch_start began is over, so that quell_batch_finish wouldn't wait. May be
 /// called on any CPU, any number of times. Each call looks at the CPUs that have answered since the last call, and at
-/// the first that has not. quell calls `quell_hooks.flush_answered` when it is worth asking again. True for a batch
-/// whose flush was not started, and for memory without a batch.
+/// the first that has not. True for a batch whose flush was not started, and for memory without a batch.
+///
+/// If devices walk the tables, too (`quell_hooks.secondary_is_done`), call it after they have answered: quell does not
+/// notice by itself.
 ///
 /// On a machine with broadcasts the call executes the barrier that completes the flush, and returns true.
 ///
@@ -335,6 +369,12 @@ pub unsafe extern "C" fn quell_batch_poll(batch: *mut quell_batch) -> bool {
     match unsafe { held(batch) } {
         // SAFETY: the batch is in flight, and C keeps its spaces.
         Ok(Held::InFlight(flight)) => unsafe { BatchPlace::is_over(flight) },
+        // SAFETY: as above.
+        Ok(Held::Announced(flight)) => unsafe {
+            let hw = (*flight).hw();
+            hw.flights().look(hw);
+            !matches!(held(batch), Ok(Held::Announced(_)))
+        },
         Ok(Held::Batch(_)) | Err(_) => true,
     }
 }
@@ -343,7 +383,7 @@ pub unsafe extern "C" fn quell_batch_poll(batch: *mut quell_batch) -> bool {
 /// `count` may be written, or is NULL.
 unsafe fn tell(count: *mut usize, frames: usize) {
     // SAFETY: as the caller promises. It may hold anything.
-    if let Some(count) = unsafe { count.cast::<core::mem::MaybeUninit<usize>>().as_mut() } {
+    if let Some(count) = unsafe { count.cast::<MaybeUninit<usize>>().as_mut() } {
         count.write(frames);
     }
 }
@@ -379,7 +419,9 @@ pub unsafe extern "C" fn quell_batch_finish_deferred(
     answer(|| {
         let place = room(stamp)?;
         // SAFETY: C vouches for its memory, and has kept the spaces.
-        let frames = match unsafe { self::batch(batch) }?.finish_deferred() {
+        let outcome = unsafe { settled(batch) }?.finish_deferred();
+        crate::left::finished(batch.cast());
+        let frames = match outcome {
             Outcome::Deferred(deferred) => {
                 // SAFETY: `room` has looked at the pointer, and C vouches for the memory behind it.
                 unsafe { place.write(deferred.stamp()) };

@@ -5,7 +5,7 @@
 
 use crate::place::reject;
 use crate::status::{answer, quell_status};
-use crate::values::quell_scope;
+use crate::values::{enum_quell_architecture, enum_quell_break, quell_scope};
 use core::mem::MaybeUninit;
 use quell::{Break, Entry, Frame, Level, MemoryType, Need, TlbRules};
 use quell_arch::{aarch64, riscv64, x86_64};
@@ -126,8 +126,8 @@ pub struct quell_tlb_rules {
     pub keeps_absent: u32,
     /// The kernel may not access user pages, so it loses a page that user mode gains.
     pub user_excludes_kernel: u32,
-    /// An `enum quell_break`.
-    pub break_before_make: u32,
+    /// When a change of an entry goes through one that is not present.
+    pub break_before_make: enum_quell_break,
 }
 
 /// Which CPUs a change concerns.
@@ -283,7 +283,7 @@ impl From<Need> for quell_need {
 #[unsafe(no_mangle)]
 #[must_use]
 pub unsafe extern "C" fn quell_tlb_rules_of(
-    architecture: u32,
+    architecture: enum_quell_architecture,
     rules: *mut quell_tlb_rules,
 ) -> quell_status {
     answer(|| {
@@ -295,7 +295,7 @@ pub unsafe extern "C" fn quell_tlb_rules_of(
     })
 }
 
-/// Decodes a word of a page table. `architecture` is an `enum quell_architecture`. `level` counts from 0, the leaf
+/// Decodes a word of a page table. `level` counts from 0, the leaf
 /// tables. `c_bit` is the number of the bit that marks encrypted memory (AMD's C-bit, 12 to 51), or 0. A word that is
 /// not present decodes to an entry without flags.
 ///
@@ -306,7 +306,7 @@ pub unsafe extern "C" fn quell_tlb_rules_of(
 #[unsafe(no_mangle)]
 #[must_use]
 pub unsafe extern "C" fn quell_entry_of(
-    architecture: u32,
+    architecture: enum_quell_architecture,
     level: u32,
     word: u64,
     c_bit: u32,

@@ -7,6 +7,7 @@ use crate::place::{
 };
 use crate::status::{answer, quell_status};
 use crate::text::{Line, of_c};
+use crate::values::enum_quell_tagging;
 use core::ffi::c_char;
 use quell::{
     Engine, Features, Hardware, LedgerEntry, Mechanism, PerCpu, Policy, Slot, Tagging, Unsupported,
@@ -15,10 +16,10 @@ use quell::{
 /// The version of this interface. quell_engine_new refuses a header whose version differs from the library's. The
 /// number also differs if one of the two was built for more CPUs, or for batches of more spaces.
 #[cfg(not(feature = "cpus-8192"))]
-pub const QUELL_INTERFACE: u32 = 0x803 - 0x100 * QUELL_BATCH_SPACES as u32;
+pub const QUELL_INTERFACE: u32 = 0x804 - 0x100 * QUELL_BATCH_SPACES as u32;
 /// The version of this interface, for 8192 CPUs.
 #[cfg(feature = "cpus-8192")]
-pub const QUELL_INTERFACE: u32 = 0x2000_0803 - 0x100 * QUELL_BATCH_SPACES as u32;
+pub const QUELL_INTERFACE: u32 = 0x2000_0804 - 0x100 * QUELL_BATCH_SPACES as u32;
 
 /// The most bytes that are read of a policy's text.
 pub const QUELL_POLICY_LENGTH: usize = 255;
@@ -39,8 +40,8 @@ pub enum quell_tagging {
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct quell_features {
-    /// An `enum quell_tagging`.
-    pub tagging: u32,
+    /// How TLB entries are tagged.
+    pub tagging: enum_quell_tagging,
     /// The highest tag (per-CPU tags), or the bits of a tag (global ones).
     pub tags: u32,
     /// A request with more strides than this, over all of its ranges, flushes a whole tag; with 0 every flush does.

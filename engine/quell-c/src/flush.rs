@@ -5,11 +5,11 @@ use crate::place::{
     reject, space,
 };
 use crate::status::{answer, quell_status};
-use crate::values::{quell_range, scope};
+use crate::values::{enum_quell_scope, quell_range, scope};
 use quell::PageRange;
 
 /// Flushes a change of `space` at once, without a batch. Entries in `*range` changed, or anywhere if that is NULL. On
-/// return no later user access of any CPU uses a translation that the change removed. `scope` is an `enum quell_scope`.
+/// return no later user access of any CPU uses a translation that the change removed.
 ///
 /// It takes fewer steps than a batch with this one change, but quell_flush_pending doesn't know of the change before it
 /// is flushed. So call it under the lock of the table, unless a later observer learns of the flush in another way
@@ -25,7 +25,7 @@ pub unsafe extern "C" fn quell_flush(
     engine: *mut quell_engine,
     space: *mut quell_space,
     range: *const quell_range,
-    scope: u32,
+    scope: enum_quell_scope,
 ) -> quell_status {
     answer(|| {
         // SAFETY: C vouches for its memory, and keeps the space.
@@ -56,7 +56,7 @@ pub unsafe extern "C" fn quell_flush_here(
     here: *mut quell_cpu,
     space: *mut quell_space,
     range: *const quell_range,
-    scope: u32,
+    scope: enum_quell_scope,
 ) -> quell_status {
     answer(|| {
         // SAFETY: C vouches for its memory, and keeps the space.

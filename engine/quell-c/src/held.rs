@@ -2,14 +2,23 @@
 //!
 //! Such a flush borrows its batch, and both lie in the same memory. So between the start of the flush and its end, only
 //! the flush refers to the batch here; calls from C meanwhile read only the seal.
+//!
+//! The pages that follow the last reported range are not reported to the engine one by one. The header's inline
+//! function counts them in [`quell_run`], and [`BatchPlace::settle`] reports them together before anything that depends
+//! on them. The engine counts the batch as pending from the first page on, so later observers miss nothing.
 
 use crate::capacity::{CHECKED, QUELL_BATCH_SPACES};
+use crate::flight::Callback;
 use crate::machine::Machine;
-use crate::place::{Place, QUELL_BATCH_SIZE, QUELL_WORD_ALIGN, quell_batch, room, sized};
+use crate::place::{
+    Place, QUELL_BATCH_SIZE, QUELL_WORD_ALIGN, quell_batch, quell_run, room, sized,
+};
 use crate::status::quell_status;
+use crate::values::{HALF, RUN_PAGES};
 use core::ffi::c_void;
 use core::mem::{MaybeUninit, align_of, size_of};
-use quell::{AddressSpace, Batch, FrameList, InFlight};
+use core::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
+use quell::{AddressSpace, Batch, FrameList, InFlight, Page, PageRange, PageSize, Scope};
 
 impl Place for quell_batch {
     type Content = BatchPlace;
@@ -93,10 +102,21 @@ type CInFlight = InFlight<
 
 /// Memory for a batch. The seal tells whether there is one, and whether its flush was started. Then the flush borrows
 /// the batch, and nothing else refers to it.
+#[repr(C)]
 pub(crate) struct BatchPlace {
-    seal: u64,
+    /// At the place that the header declares.
+    run: quell_run,
+    /// The first page of the run that was not reported to the engine.
+    unreported: u64,
+    seal: AtomicU64,
     batch: MaybeUninit<CBatch>,
     flight: MaybeUninit<CInFlight>,
+    /// Called at the end of the started flush, with this argument.
+    pub(crate) callback: MaybeUninit<(Callback, *mut c_void)>,
+    /// The machine of the batch's engine.
+    hw: MaybeUninit<&'static Machine>,
+    /// The next batch in a list of started flushes.
+    pub(crate) next: AtomicPtr<BatchPlace>,
 }
 
 /// The content of a batch's memory.
@@ -105,34 +125,131 @@ pub(crate) enum Held {
     Batch(&'static mut CBatch),
     /// A flush that was started.
     InFlight(*mut BatchPlace),
+    /// A flush that was started with a callback, and is not over.
+    Announced(*mut BatchPlace),
 }
 
 impl BatchPlace {
     const SEAL: u64 = 0x0071_7565_6c6c_0b01;
+    /// The flush was started without a callback, or its callback was called.
     const IN_FLIGHT: u64 = 0x0071_7565_6c6c_0b02;
+    /// The flush was started with a callback, which was not called yet.
+    const ANNOUNCED: u64 = 0x0071_7565_6c6c_0b03;
+    /// The value of `quell_run.of` if there is no run. No space's address yields it.
+    const NO_RUN: usize = 1;
 
     /// Begins a batch in its place.
     ///
     /// # Safety
     /// `room` is memory for a `BatchPlace` that is used for nothing else.
-    pub(crate) unsafe fn begin(room: *mut BatchPlace, batch: impl FnOnce() -> CBatch) {
+    pub(crate) unsafe fn begin(
+        room: *mut BatchPlace,
+        hw: &'static Machine,
+        batch: impl FnOnce() -> CBatch,
+    ) {
+        crate::left::begins(room.cast());
         // SAFETY: as the caller promises.
         unsafe {
+            (&raw mut (*room).run.of).write(Self::NO_RUN);
+            (&raw mut (*room).hw).write(MaybeUninit::new(hw));
             (&raw mut (*room).batch).write(MaybeUninit::new(batch()));
-            (&raw mut (*room).seal).write(Self::SEAL);
+            (&raw mut (*room).seal).write(AtomicU64::new(Self::SEAL));
         }
     }
 
-    /// Starts the flush of this batch.
+    /// The machine of the batch's engine.
+    ///
+    /// # Safety
+    /// A batch was begun here.
+    pub(crate) unsafe fn hw(&self) -> &'static Machine {
+        // SAFETY: as the caller promises.
+        unsafe { self.hw.assume_init() }
+    }
+
+    /// The value of `quell_run.of` for pages of a space.
+    fn run_of(space: &AddressSpace<Machine>, scope: Scope) -> usize {
+        core::ptr::from_ref(space).expose_provenance() + scope as usize + 2
+    }
+
+    /// Reports a range, and opens a run that later pages may extend.
+    ///
+    /// # Safety
+    /// A batch lies here that is not in flight, and no other code uses it.
+    pub(crate) unsafe fn report(
+        room: *mut BatchPlace,
+        space: &'static AddressSpace<Machine>,
+        range: PageRange,
+        scope: Scope,
+    ) {
+        // SAFETY: as the caller promises.
+        unsafe {
+            let run = &mut (*room).run;
+            let base = range.stride == PageSize::Base && range.pages <= RUN_PAGES;
+            if base && run.of == Self::run_of(space, scope) && run.next == range.start.0 {
+                run.next += range.pages;
+                return;
+            }
+            Self::settle(room);
+            let batch = (*room).batch.assume_init_mut();
+            crate::left::reported(room.cast(), space);
+            batch.changed(space, range, scope);
+            let next = range.end().0;
+            // The page after the last one of a half is none.
+            if base && next & (HALF - 1) != 0 && batch.may_report_late(space) {
+                (*room).run = quell_run {
+                    of: Self::run_of(space, scope),
+                    next,
+                };
+                (*room).unreported = next;
+            }
+        }
+    }
+
+    /// Reports to the engine the pages that extended the last range, and ends the run.
+    ///
+    /// # Safety
+    /// A batch lies here that is not in flight, no other code uses it, and C has kept its spaces.
+    #[inline]
+    pub(crate) unsafe fn settle(room: *mut BatchPlace) {
+        // SAFETY: as the caller promises.
+        let (run, from) = unsafe { (&mut (*room).run, (*room).unreported) };
+        if run.of == Self::NO_RUN {
+            return;
+        }
+        let of = core::mem::replace(&mut run.of, Self::NO_RUN) - 2;
+        if run.next == from {
+            return;
+        }
+        let (scope, range) = (
+            if of & 1 == 0 {
+                Scope::Leaf
+            } else {
+                Scope::Tables
+            },
+            PageRange::base(Page(from), run.next - from),
+        );
+        // SAFETY: `report` has written the address of a space, which C has kept. The batch is as the caller promises.
+        unsafe {
+            let space = &*core::ptr::with_exposed_provenance::<AddressSpace<Machine>>(of & !1);
+            (*room).batch.assume_init_mut().changed(space, range, scope);
+        }
+    }
+
+    /// Starts the flush of this batch. `announced` tells whether [`crate::flight`] ends it.
     ///
     /// # Safety
     /// A batch lies here, which is not borrowed, and no other code uses it.
-    pub(crate) unsafe fn start(room: *mut BatchPlace) {
+    pub(crate) unsafe fn start(room: *mut BatchPlace, announced: bool) {
         // SAFETY: as the caller promises. From here on until `land` only the flush refers to the batch.
         unsafe {
             let flight = (*room).batch.assume_init_mut().start();
             (&raw mut (*room).flight).write(MaybeUninit::new(flight));
-            (&raw mut (*room).seal).write(Self::IN_FLIGHT);
+            let seal = if announced {
+                Self::ANNOUNCED
+            } else {
+                Self::IN_FLIGHT
+            };
+            (*room).seal.store(seal, Ordering::Relaxed);
         }
     }
 
@@ -145,6 +262,19 @@ impl BatchPlace {
         unsafe { (*room).flight.assume_init_mut() }.is_done()
     }
 
+    /// Calls the callback of a started flush that is over. From then on the batch is its owner's again.
+    ///
+    /// # Safety
+    /// As [`BatchPlace::is_over`], which has returned `true`. The callback was written.
+    pub(crate) unsafe fn announce(room: *mut BatchPlace) {
+        // SAFETY: as the caller promises. The owner may end the batch as soon as the seal is stored.
+        let (callback, argument) = unsafe { (*room).callback.assume_init_read() };
+        // Release pairs with the Acquire load of `held`: the owner sees the flush as it is now.
+        // SAFETY: as above.
+        unsafe { (*room).seal.store(Self::IN_FLIGHT, Ordering::Release) };
+        callback(argument);
+    }
+
     /// Ends a started flush and returns how many frames the array holds. May wait.
     ///
     /// # Safety
@@ -153,7 +283,7 @@ impl BatchPlace {
         // SAFETY: as the caller promises; what is taken out is not taken again.
         unsafe {
             let flight = (&raw mut (*room).flight).read().assume_init();
-            (&raw mut (*room).seal).write(Self::SEAL);
+            (*room).seal.store(Self::SEAL, Ordering::Relaxed);
             flight.finish().count()
         }
     }
@@ -170,16 +300,18 @@ impl BatchPlace {
 #[inline]
 pub(crate) unsafe fn held(place: *mut quell_batch) -> Result<Held, quell_status> {
     let room = room(place)?;
+    // Acquire pairs with the Release store in `announce`.
     // SAFETY: every pattern of bits is a seal. The rest is not touched: a flush may have borrowed it.
-    match unsafe { (*room).seal } {
+    match unsafe { (*room).seal.load(Ordering::Acquire) } {
         // SAFETY: the seal was written with the batch.
         BatchPlace::SEAL => Ok(Held::Batch(unsafe { (*room).batch.assume_init_mut() })),
         BatchPlace::IN_FLIGHT => Ok(Held::InFlight(room)),
+        BatchPlace::ANNOUNCED => Ok(Held::Announced(room)),
         _ => Err(quell_status::NoBatch),
     }
 }
 
-/// The batch in this memory.
+/// The place of a batch that takes reports.
 ///
 /// # Errors
 /// If the pointer is refused, if there is no batch, or if its flush was started.
@@ -187,14 +319,43 @@ pub(crate) unsafe fn held(place: *mut quell_batch) -> Result<Held, quell_status>
 /// # Safety
 /// As [`held`].
 #[inline]
-pub(crate) unsafe fn batch<'a>(place: *mut quell_batch) -> Result<&'a mut CBatch, quell_status> {
+pub(crate) unsafe fn open(place: *mut quell_batch) -> Result<*mut BatchPlace, quell_status> {
     if !CHECKED {
-        // SAFETY: as the caller promises, and C that it has begun a batch there and started no flush of it.
-        return Ok(unsafe { (*place.cast::<BatchPlace>()).batch.assume_init_mut() });
+        return Ok(place.cast());
     }
     // SAFETY: as the caller promises.
     match unsafe { held(place) }? {
-        Held::Batch(batch) => Ok(batch),
-        Held::InFlight(_) => Err(quell_status::InFlight),
+        Held::Batch(_) => Ok(place.cast()),
+        Held::InFlight(_) | Held::Announced(_) => Err(quell_status::InFlight),
+    }
+}
+
+/// The batch in this memory, which may have a run that the engine does not know.
+///
+/// # Errors
+/// As [`open`].
+///
+/// # Safety
+/// As [`held`].
+#[inline]
+pub(crate) unsafe fn batch<'a>(place: *mut quell_batch) -> Result<&'a mut CBatch, quell_status> {
+    // SAFETY: as the caller promises: a batch was begun there, and no flush of it was started.
+    Ok(unsafe { (*open(place)?).batch.assume_init_mut() })
+}
+
+/// The batch in this memory, after everything was reported to the engine.
+///
+/// # Errors
+/// As [`open`].
+///
+/// # Safety
+/// As [`held`].
+#[inline]
+pub(crate) unsafe fn settled<'a>(place: *mut quell_batch) -> Result<&'a mut CBatch, quell_status> {
+    // SAFETY: as the caller promises.
+    unsafe {
+        let room = open(place)?;
+        BatchPlace::settle(room);
+        Ok((*room).batch.assume_init_mut())
     }
 }

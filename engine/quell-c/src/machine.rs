@@ -13,7 +13,8 @@ use quell::{
 };
 
 use crate::capacity::CHECKED;
-use crate::values::{quell_range, quell_scope};
+use crate::flight::Flights;
+use crate::values::{enum_quell_scope, quell_range, quell_scope};
 
 /// The most CPUs that an engine handles. A library that was built with the feature "cpus-8192" handles more; define
 /// QUELL_CPUS_8192 wherever this header is included then.
@@ -180,12 +181,12 @@ pub struct quell_hooks {
     /// function is one atomic operation that is a full barrier, on memory that the hypervisor shares with the guest.
     pub flush_on_reentry: Option<extern "C" fn(target: u32) -> bool>,
     /// Starts to invalidate the translations that other walkers of a space's tables hold (an IOMMU, a hypervisor's
-    /// second stage). `range` has changed, or everything if it is NULL, in the space whose root is in frame `root`.
-    /// `scope` is an `enum quell_scope`. Called for every change that needs a flush, after the tables were changed, on
+    /// second stage). `range` has changed, or everything if it is NULL, in the space whose root is in frame `root`. Called for every change that needs a flush, after the tables were changed, on
     /// the CPU that flushes or defers the flush. Table locks may be held, so it must not wait. If the flush is deferred
     /// until reuse, this is called at the unmap. quell_engine_new refuses this function if the library was built
     /// without the feature "secondary".
-    pub start_secondary: Option<extern "C" fn(root: u64, range: *const quell_range, scope: u32)>,
+    pub start_secondary:
+        Option<extern "C" fn(root: u64, range: *const quell_range, scope: enum_quell_scope)>,
     /// Returns a number that stands for everything started with `start_secondary` before this call, by this CPU or by
     /// others whose calls it has observed. For example, the number of a later command in the device's queue. Must not
     /// wait.
@@ -195,10 +196,6 @@ pub struct quell_hooks {
     /// quell serves requests for its CPU, and quell_batch_poll calls it once. NULL means that invalidations are
     /// complete when `start_secondary` returns.
     pub secondary_is_done: Option<extern "C" fn(mark: u64) -> bool>,
-    /// Called when this CPU has answered requests while a flush is in flight (quell_batch_start). The kernel may wake
-    /// or queue the code that calls quell_batch_poll. There may be needless calls, but none comes too early. Interrupts
-    /// are masked.
-    pub flush_answered: Option<extern "C" fn()>,
     /// Called when this CPU has waited for CPU `target` for `turns` turns of quell_hw_relax, so that a kernel can
     /// report a hang. Called after 65536 turns, and whenever their number has doubled. `target` doesn't answer, or it
     /// still runs a space that is being retired (quell_space_retire). The wait continues when the function returns.
@@ -216,6 +213,7 @@ pub struct Machine {
     places: Places,
     /// How many words of a CPU set cover CPUs of the engine.
     words: usize,
+    flights: Flights,
 }
 
 impl Machine {
@@ -231,7 +229,13 @@ impl Machine {
             hooks,
             places,
             words: cpus.div_ceil(64),
+            flights: Flights::new(),
         }
+    }
+
+    /// The started flushes that end with a callback.
+    pub(crate) const fn flights(&self) -> &Flights {
+        &self.flights
     }
 
     /// Returns whether the embedder provides `synchronize_text`.
@@ -407,9 +411,7 @@ unsafe impl Hardware for Machine {
 
     #[inline]
     fn flush_answered(&self) {
-        if let Some(answered) = self.hooks.flush_answered {
-            answered();
-        }
+        self.flights.look(self);
     }
 
     #[cold]

@@ -20,7 +20,7 @@ use quell::{
 };
 
 /// Bytes of a `struct quell_engine`.
-pub const QUELL_ENGINE_SIZE: usize = 512;
+pub const QUELL_ENGINE_SIZE: usize = 576;
 /// Bytes of a `struct quell_cpu`.
 pub const QUELL_CPU_SIZE: usize = 1408;
 /// Bytes of a `struct quell_slot`.
@@ -41,10 +41,12 @@ pub const QUELL_SPACE_SIZE: usize = 1088;
 pub const QUELL_BATCH_SPACE_SIZE: usize = 128;
 /// Bytes of a `struct quell_batch`.
 #[cfg(not(feature = "cpus-8192"))]
-pub const QUELL_BATCH_SIZE: usize = 280 + QUELL_BATCH_SPACES * QUELL_BATCH_SPACE_SIZE;
+pub const QUELL_BATCH_SIZE: usize = 336 + QUELL_BATCH_SPACES * QUELL_BATCH_SPACE_SIZE;
 /// Bytes of a `struct quell_batch`.
 #[cfg(feature = "cpus-8192")]
-pub const QUELL_BATCH_SIZE: usize = 1176 + QUELL_BATCH_SPACES * QUELL_BATCH_SPACE_SIZE;
+pub const QUELL_BATCH_SIZE: usize = 1232 + QUELL_BATCH_SPACES * QUELL_BATCH_SPACE_SIZE;
+/// Bytes of a `struct quell_batch` after its `run`.
+pub const QUELL_BATCH_REST: usize = QUELL_BATCH_SIZE - 16;
 /// Bytes of a `struct quell_deferred_flush`.
 pub const QUELL_DEFERRED_FLUSH_SIZE: usize = 8;
 /// Bytes of a `struct quell_coalesced`.
@@ -87,10 +89,21 @@ pub struct quell_space {
     opaque: [u8; QUELL_SPACE_SIZE],
 }
 
+/// The pages that quell_batch_changed extends. Only quell reads or writes it.
+#[repr(C)]
+pub struct quell_run {
+    /// The address of the space, plus the scope, plus 2. 1 if no pages are extended.
+    pub of: usize,
+    /// The page after the last one.
+    pub next: u64,
+}
+
 /// A batch: changed entries and the frames behind them. Best kept on the stack. quell_batch_begin makes it.
 #[repr(C, align(8))]
 pub struct quell_batch {
-    opaque: [u8; QUELL_BATCH_SIZE],
+    /// The last pages that were reported.
+    pub run: quell_run,
+    opaque: [u8; QUELL_BATCH_REST],
 }
 
 /// The deferred flush of one frame: a word in the embedder's frame table. It is zero exactly while the frame has no

@@ -2,7 +2,7 @@
 
 use crate::place::{engine, engine_here, quell_engine, quell_space, room, space};
 use crate::status::{answer, quell_status};
-use crate::values::{kernel_entries, quell_range};
+use crate::values::{enum_quell_kernel_entries, kernel_entries, quell_range};
 use quell::Frame;
 
 /// Makes an address space that no CPU has loaded. Its root table is in frame `root` (the physical address divided by
@@ -38,7 +38,7 @@ pub unsafe extern "C" fn quell_space_new(
 /// initiator of a flush asks every online CPU, except those between quell_enter_user and quell_enter_kernel, and waits
 /// until each has flushed. A kernel may have several such spaces.
 ///
-/// `entries` is an `enum quell_kernel_entries`. `space` is memory of any content that must never move: a kernel space
+/// `space` is memory of any content that must never move: a kernel space
 /// can't be retired.
 ///
 /// The root in frame `root` maps the kernel. With QUELL_KERNEL_ENTRIES_GLOBAL every entry that is reported with this
@@ -60,7 +60,7 @@ pub unsafe extern "C" fn quell_kernel_space_new(
     engine: *mut quell_engine,
     space: *mut quell_space,
     root: u64,
-    entries: u32,
+    entries: enum_quell_kernel_entries,
 ) -> quell_status {
     answer(|| {
         let place = room(space)?;

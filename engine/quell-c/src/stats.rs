@@ -3,6 +3,7 @@
 use crate::place::{engine, quell_engine};
 use crate::status::{answer, quell_status};
 use crate::text::terminated;
+use crate::values::enum_quell_counter;
 use core::ffi::c_char;
 use quell::{Counter, CpuId, Stats};
 
@@ -166,19 +167,22 @@ const fn texts<const N: usize>(meaning: bool) -> [[u8; N]; QUELL_COUNTERS] {
 static LABELS: [[u8; 24]; QUELL_COUNTERS] = texts(false);
 static MEANINGS: [[u8; 96]; QUELL_COUNTERS] = texts(true);
 
-fn text<const N: usize>(texts: &'static [[u8; N]; QUELL_COUNTERS], counter: u32) -> *const c_char {
+fn text<const N: usize>(
+    texts: &'static [[u8; N]; QUELL_COUNTERS],
+    counter: enum_quell_counter,
+) -> *const c_char {
     match texts.get(counter as usize) {
         Some(text) => text.as_ptr().cast(),
         None => core::ptr::null(),
     }
 }
 
-/// Returns the name of a counter (`enum quell_counter`) in reports, ended with a zero byte. NULL if there is no such
+/// Returns the name of a counter in reports, ended with a zero byte. NULL if there is no such
 /// counter.
 ///
 /// Context: any.
 #[unsafe(no_mangle)]
-pub extern "C" fn quell_counter_label(counter: u32) -> *const c_char {
+pub extern "C" fn quell_counter_label(counter: enum_quell_counter) -> *const c_char {
     text(&LABELS, counter)
 }
 
@@ -186,7 +190,7 @@ pub extern "C" fn quell_counter_label(counter: u32) -> *const c_char {
 ///
 /// Context: any.
 #[unsafe(no_mangle)]
-pub extern "C" fn quell_counter_meaning(counter: u32) -> *const c_char {
+pub extern "C" fn quell_counter_meaning(counter: enum_quell_counter) -> *const c_char {
     text(&MEANINGS, counter)
 }
 

@@ -1,6 +1,7 @@
 //! The status codes that functions return, and a text for each.
 
 use crate::capacity::CHECKED;
+use crate::values::enum_quell_status;
 use core::ffi::c_char;
 
 /// The result of a call. Everything but `QUELL_STATUS_OK` is a refusal: the call did nothing.
@@ -122,7 +123,7 @@ impl quell_status {
 ///
 /// Context: any.
 #[unsafe(no_mangle)]
-pub extern "C" fn quell_status_text(status: u32) -> *const c_char {
+pub extern "C" fn quell_status_text(status: enum_quell_status) -> *const c_char {
     match quell_status::ALL.get(status as usize) {
         Some(status) => status.text().as_ptr(),
         None => c"not a status of quell's".as_ptr(),

@@ -6,6 +6,19 @@
 use crate::status::{quell_status, refuse};
 use quell::{KernelEntries, Page, PageRange, PageSize, Purpose, Scope};
 
+macro_rules! numbers_of_c {
+    ($($name:ident)*) => {$(
+        /// A number that C passes as the enumeration of this name. It may be any number.
+        pub type $name = u32;
+    )*};
+}
+
+// The header says `enum quell_scope` for `enum_quell_scope`, so that C's compilers notice arguments that are exchanged.
+numbers_of_c! {
+    enum_quell_architecture enum_quell_break enum_quell_counter enum_quell_kernel_entries enum_quell_purpose
+    enum_quell_scope enum_quell_status enum_quell_stride enum_quell_tagging
+}
+
 /// The page size of the entries that map a range.
 #[repr(C)]
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -62,13 +75,18 @@ pub struct quell_range {
     pub start: u64,
     /// How many pages of 4096 bytes, at least one: a multiple of the stride.
     pub pages: u64,
-    /// An `enum quell_stride`. There is one invalidation per stride, and it drops the entry that translates the first
+    /// The size of the entries. There is one invalidation per stride, and it drops the entry that translates the first
     /// page of the stride. Don't report base pages in larger strides.
-    pub stride: u32,
+    pub stride: enum_quell_stride,
 }
 
 /// The number of virtual pages; every page's number is lower.
 const PAGES: u64 = 1 << 52;
+/// The number of pages in each half of the largest address space, 57 bits. The numbers between the halves name no page.
+/// An address that is passed instead of a page's number mostly lies there.
+pub(crate) const HALF: u64 = 1 << 44;
+/// The most pages by which the header's inline function extends a range. Longer ranges are checked by the library.
+pub(crate) const RUN_PAGES: u64 = 65536;
 
 impl quell_range {
     /// # Errors
@@ -85,7 +103,9 @@ impl quell_range {
         };
         // Sizes of pages are powers of two.
         let whole = (self.start | self.pages) & (stride.pages() - 1) == 0;
-        let within = self.start < PAGES && self.pages <= PAGES - self.start;
+        let end = if self.start < HALF { HALF } else { PAGES };
+        let within = self.start < HALF || (PAGES - HALF..PAGES).contains(&self.start);
+        let within = within && self.pages <= end - self.start;
         refuse(self.pages == 0 || !whole || !within, quell_status::Range)?;
         Ok(PageRange {
             start: Page(self.start),
@@ -123,7 +143,7 @@ impl From<Scope> for quell_scope {
 /// # Errors
 /// If there is no such scope.
 #[inline]
-pub(crate) fn scope(number: u32) -> Result<Scope, quell_status> {
+pub(crate) fn scope(number: enum_quell_scope) -> Result<Scope, quell_status> {
     match number {
         0 => Ok(Scope::Leaf),
         number => {
@@ -135,7 +155,9 @@ pub(crate) fn scope(number: u32) -> Result<Scope, quell_status> {
 
 /// # Errors
 /// If there are no such entries.
-pub(crate) fn kernel_entries(number: u32) -> Result<KernelEntries, quell_status> {
+pub(crate) fn kernel_entries(
+    number: enum_quell_kernel_entries,
+) -> Result<KernelEntries, quell_status> {
     match number {
         0 => Ok(KernelEntries::Global),
         1 => Ok(KernelEntries::Tagged),
@@ -146,7 +168,7 @@ pub(crate) fn kernel_entries(number: u32) -> Result<KernelEntries, quell_status>
 /// # Errors
 /// If there is no such purpose.
 #[inline]
-pub(crate) fn purpose(number: u32) -> Result<Purpose, quell_status> {
+pub(crate) fn purpose(number: enum_quell_purpose) -> Result<Purpose, quell_status> {
     match number {
         0 => Ok(Purpose::Call),
         1 => Ok(Purpose::Reclaim),

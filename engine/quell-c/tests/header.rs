@@ -91,6 +91,76 @@ fn cpp_compiles_it() {
 }
 
 #[test]
+fn a_kernels_own_types_need_no_header_of_c() {
+    let folder = format!("-I{}", source("tests/c").display());
+    let own = [r#"-DQUELL_TYPES_HEADER="own_types.h""#, &folder];
+    for more in [&own[..], &[]] {
+        let flags = [&["-std=c11", "-ffreestanding", "-nostdinc"], more].concat();
+        compiles("CC", "cc", &flags, "tests/c/own_types.c");
+    }
+    // The types differ: without the hook that kernel's function would not be the header's.
+    let flags = ["-std=c11", "-ffreestanding", "-include", "stdint.h"];
+    let flags = [&flags[..], &own].concat();
+    if let Some((ok, output)) = compiled("CC", "cc", &flags, "tests/c/own_types.c") {
+        assert!(!ok && output.contains("uint64_t"), "{output}");
+    }
+}
+
+#[test]
+fn a_scope_that_is_passed_for_a_purpose_does_not_compile() {
+    for (variable, default, flags) in [
+        ("CC", "cc", ["-std=c11", "-Wenum-conversion"]),
+        ("CXX", "c++", ["-std=c++17", "-xc++"]),
+    ] {
+        let file = "tests/c/exchanged.c";
+        compiles(
+            variable,
+            default,
+            &[&flags[..], &["-DRIGHT"]].concat(),
+            file,
+        );
+        if let Some((ok, output)) = compiled(variable, default, &flags, file) {
+            let both = ["enum quell_purpose", "enum quell_scope"];
+            let both = both.map(|name| output.replace("enum ", "").contains(&name[5..]));
+            assert!(!ok && both == [true; 2], "{output}");
+        }
+    }
+}
+
+#[test]
+fn versions_are_those_of_the_crate() {
+    let header = std::fs::read_to_string(source("include/quell.h")).expect("the header");
+    let line = format!("#define QUELL_VERSION {:?}", env!("CARGO_PKG_VERSION"));
+    assert!(header.lines().any(|found| found == line), "{line}");
+}
+
+/// Doxygen, with nothing but the header as its input, finds each function and its description.
+#[test]
+fn doxygen_finds_every_function() {
+    let Some(mut doxygen) = crate::support::tool("doxygen", "apt install doxygen") else {
+        return;
+    };
+    let folder = tempfile::tempdir().expect("a folder");
+    let input = source("include/quell.h");
+    let settings = format!(
+        "INPUT={}\nGENERATE_HTML=NO\nGENERATE_LATEX=NO\nGENERATE_XML=YES\nWARN_AS_ERROR=YES\n",
+        input.display()
+    );
+    std::fs::write(folder.path().join("Doxyfile"), settings).expect("settings");
+    let (ok, output) = run(doxygen.current_dir(folder.path()));
+    assert!(ok, "{output}");
+    let found = std::fs::read_to_string(folder.path().join("xml/quell_8h.xml")).expect("XML");
+    let header = std::fs::read_to_string(input).expect("the header");
+    let declares = |line: &&str| line.starts_with(char::is_alphabetic) && line.contains(" quell_");
+    let declared = header.lines().filter(declares);
+    let declared = declared.filter(|line| line.contains('(') && !line.ends_with('{'));
+    assert_eq!(
+        found.matches(r#"<memberdef kind="function""#).count(),
+        declared.count()
+    );
+}
+
+#[test]
 fn enums_that_are_laid_out_otherwise_are_refused() {
     let flags = ["-std=c11", "-ffreestanding", "-fshort-enums"];
     if let Some((ok, output)) = compiled("CC", "cc", &flags, "tests/c/sizes.c") {

@@ -53,6 +53,28 @@ fn misuse_is_refused() {
 }
 
 #[test]
+fn pages_that_follow_reach_the_machine_as_one_range() {
+    with_libraries("tests/c/extend.c", &[], |_, command| {
+        let (ok, output) = run(command);
+        assert!(ok && output.contains("answers were right"), "{output}");
+    });
+}
+
+#[test]
+fn a_batch_that_was_left_is_noticed_by_a_debug_library() {
+    with_libraries("tests/c/left.c", &[], |kernel, command| {
+        let (ok, output) = run(command);
+        if kernel {
+            return assert!(ok && output.contains("nothing was noticed"), "{output}");
+        }
+        let space = output.split("space at ").nth(1).expect("its address");
+        let space = space.lines().next().expect("a line");
+        let says = format!("was left with changes of the space at {space}");
+        assert!(!ok && output.contains(&says), "{output}");
+    });
+}
+
+#[test]
 fn the_kernels_own_mappings_reach_the_machine() {
     with_libraries("tests/c/kernel.c", &[], |_, command| {
         let (ok, output) = run(command);

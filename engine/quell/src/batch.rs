@@ -191,6 +191,14 @@ where
             .any(|entry| core::ptr::eq(&*entry.space, space) && entry.is_whole(scope))
     }
 
+    /// Returns whether changes of `space` may be reported later than the tables are written. The batch counts as pending
+    /// for the space already, and has sent nothing for it. They must be reported before the batch flushes. Never waits.
+    #[inline]
+    pub fn may_report_late(&self, space: &AddressSpace<H>) -> bool {
+        let pending = self.unflushed.pending.as_slice();
+        (pending.last()).is_some_and(|last| !last.sent && core::ptr::eq(&*last.space, space))
+    }
+
     /// Reports that entries of `space` were cleared or lost rights, without a frame.
     ///
     /// Call it after the tables were written, under their lock. With [`Scope::Tables`] the flush reaches the walker

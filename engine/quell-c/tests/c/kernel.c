@@ -111,9 +111,9 @@ int main(void)
     IS(quell_batch_covers(&batch, &kernel, QUELL_SCOPE_TABLES), 0);
     IS(quell_batch_covers(&batch, &user, QUELL_SCOPE_LEAF), 0);
     IS(quell_batch_poll(&batch), 1);
-    DONE(quell_batch_start(&batch));
+    DONE(quell_batch_start(&batch, NULL, NULL));
     IS(quell_batch_covers(&batch, &kernel, QUELL_SCOPE_LEAF), 0);
-    REFUSED(quell_batch_start(&batch), IN_FLIGHT);
+    REFUSED(quell_batch_start(&batch, NULL, NULL), IN_FLIGHT);
     IS(quell_batch_poll(&batch), 1);
     DONE(quell_batch_finish(&batch, NULL));
     IS(quell_batch_is_empty(&batch), 1);

@@ -1,4 +1,6 @@
 /* A machine of one thread that writes down what it is told, for programs that ask what the interface does. */
+#include <stdbool.h>
+#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

@@ -291,7 +291,7 @@ static void nothings(void)
     BATCH_REFUSED(quell_batch_hold(b, frames));
     BATCH_REFUSED(quell_batch_finish(b, &count));
     BATCH_REFUSED(quell_batch_finish_deferred(b, &count, &stamp));
-    BATCH_REFUSED(quell_batch_start(b));
+    BATCH_REFUSED(quell_batch_start(b, NULL, NULL));
     IS(quell_batch_poll(NULL), 1);
     IS(quell_batch_poll(&no_batch), 1);
     IS(quell_batch_is_empty(&no_batch), 1);

@@ -15,7 +15,7 @@ quell_status unmap(quell_engine *engine, quell_space *space, void *frame)
 {
     quell_batch batch;
     void *frames[1];
-    size_t count;
+    quell_size count;
     quell_status status = quell_batch_begin(engine, &batch, QUELL_PURPOSE_CALL, frames, 1);
     if (status == QUELL_STATUS_OK)
         status = quell_batch_unmapped(&batch, space, quell_range{5, 1, QUELL_STRIDE_BASE}, frame);

@@ -40,7 +40,10 @@ fn turn() -> MutexGuard<'static, ()> {
     turn
 }
 
-extern "C" fn answered() {
+/// Looks at its batch, which is over by then.
+extern "C" fn answered(batch: *mut c_void) {
+    // SAFETY: each flush passes its batch.
+    assert!(unsafe { quell_batch_poll(batch.cast()) });
     CALLED[ANSWERED].fetch_add(1, SeqCst);
 }
 
@@ -172,9 +175,13 @@ impl Unmapped {
         Unmapped(batch, frames)
     }
 
-    fn start(&self) {
+    fn start(&self, callback: Option<extern "C" fn(*mut c_void)>) {
         // SAFETY: a batch, which one CPU uses.
-        done(unsafe { quell_batch_start(self.0.at()) });
+        done(unsafe { quell_batch_start(self.0.at(), callback, self.argument()) });
+    }
+
+    fn argument(&self) -> *mut c_void {
+        self.0.at().cast()
     }
 
     fn is_over(&self) -> bool {
@@ -197,41 +204,65 @@ impl Unmapped {
 #[test]
 fn a_flush_that_was_started_is_over_when_its_target_has_answered() {
     let _turn = turn();
-    let hooks = quell_hooks {
-        flush_answered: Some(answered),
-        ..quell_hooks::default()
-    };
-    under_a_cpu(PCID, hooks, |kernel, engine, space, step| {
-        let batch = Unmapped::new(kernel, engine, space);
-        batch.start();
-        // Without a wait: CPU 1 has not answered, and cannot.
-        assert!((0..3).all(|_| !batch.is_over()));
-        assert_eq!(called(ANSWERED), 0);
-        let (of, at) = (AddressSpace::at(Some(space)), batch.0.at());
-        let mut stamp = std::mem::MaybeUninit::<quell_stamp>::zeroed();
-        // SAFETY: as for any batch; each is refused.
-        unsafe {
-            assert_eq!(quell_batch_start(at), quell_status::InFlight);
-            assert_eq!(quell_batch_changed_all(at, of, 0), quell_status::InFlight);
-            let null = std::ptr::null_mut();
-            let deferred = quell_batch_finish_deferred(at, null, stamp.as_mut_ptr());
-            assert_eq!(deferred, quell_status::InFlight);
-            assert!(quell_batch_is_full(at) && !quell_batch_is_empty(at));
-            assert!(quell_c::space::quell_space_is_in_batch(of));
-        }
-        step.store(ANSWERS, SeqCst);
-        while called(ANSWERED) == 0 {
-            kernel.relax();
-        }
-        while !batch.is_over() {
-            kernel.relax();
-        }
-        batch.finish();
-        // And once more, waited for.
-        let again = Unmapped::new(kernel, engine, space);
-        again.start();
-        again.finish();
-    });
+    under_a_cpu(
+        PCID,
+        quell_hooks::default(),
+        |kernel, engine, space, step| {
+            let batch = Unmapped::new(kernel, engine, space);
+            batch.start(Some(answered));
+            // SAFETY: a batch in flight; it is refused until the callback was called.
+            let early = unsafe { quell_batch_finish(batch.0.at(), std::ptr::null_mut()) };
+            assert_eq!(early, quell_status::InFlight);
+            // Without a wait: CPU 1 has not answered, and cannot.
+            assert!((0..3).all(|_| !batch.is_over()));
+            assert_eq!(called(ANSWERED), 0);
+            let (of, at) = (AddressSpace::at(Some(space)), batch.0.at());
+            let mut stamp = std::mem::MaybeUninit::<quell_stamp>::zeroed();
+            // SAFETY: as for any batch; each is refused.
+            unsafe {
+                let null = std::ptr::null_mut();
+                assert_eq!(quell_batch_start(at, None, null), quell_status::InFlight);
+                assert_eq!(quell_batch_changed_all(at, of, 0), quell_status::InFlight);
+                let deferred = quell_batch_finish_deferred(at, null.cast(), stamp.as_mut_ptr());
+                assert_eq!(deferred, quell_status::InFlight);
+                assert!(quell_batch_is_full(at) && !quell_batch_is_empty(at));
+                assert!(quell_c::space::quell_space_is_in_batch(of));
+            }
+            step.store(ANSWERS, SeqCst);
+            while called(ANSWERED) == 0 {
+                kernel.relax();
+            }
+            while !batch.is_over() {
+                kernel.relax();
+            }
+            batch.finish();
+            // And once more, waited for.
+            let again = Unmapped::new(kernel, engine, space);
+            again.start(None);
+            again.finish();
+        },
+    );
+}
+
+#[test]
+fn each_of_several_flushes_calls_back_once() {
+    let _turn = turn();
+    under_a_cpu(
+        PCID,
+        quell_hooks::default(),
+        |kernel, engine, space, step| {
+            step.store(ANSWERS, SeqCst);
+            for round in 1..=50 {
+                let batches = [(); 4].map(|()| Unmapped::new(kernel, engine, space));
+                (batches.iter()).for_each(|batch| batch.start(Some(answered)));
+                while called(ANSWERED) < 4 * round {
+                    kernel.relax();
+                }
+                batches.iter().for_each(Unmapped::finish);
+                assert_eq!(called(ANSWERED), 4 * round);
+            }
+        },
+    );
 }
 
 #[test]
@@ -241,9 +272,13 @@ fn a_flush_that_was_broadcast_needs_a_barrier() {
         ASID,
         quell_hooks::default(),
         |kernel, engine, space, step| {
-            let batch = Unmapped::new(kernel, engine, space);
-            batch.start();
+            let mut batch = Unmapped::new(kernel, engine, space);
+            batch.start(None);
             assert!(batch.is_over(), "CPU 1 need not answer");
+            batch.finish();
+            batch = Unmapped::new(kernel, engine, space);
+            batch.start(Some(answered));
+            assert_eq!(called(ANSWERED), 1, "the start executes the barrier");
             batch.finish();
             step.store(ANSWERS, SeqCst);
         },
@@ -302,7 +337,7 @@ fn devices_are_told_and_waited_for() {
                 let batch = Unmapped::new(kernel, engine, space);
                 step.store(ANSWERS, SeqCst);
                 if !waits {
-                    batch.start();
+                    batch.start(None);
                     while !batch.is_over() {
                         kernel.relax();
                     }

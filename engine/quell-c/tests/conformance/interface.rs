@@ -271,7 +271,14 @@ impl<H, S: Deref<Target = AddressSpace<H>>> Batch<S, Frame> {
     pub fn changed(&mut self, space: S, range: PageRange, scope: Scope) {
         let (range, scope) = (Self::range(range), u32::from(scope == Scope::Tables));
         // SAFETY: a batch, used by this thread alone, and a space that outlives it.
-        done(unsafe { quell_batch_changed(self.0.at(), space.0.at(), range, scope) });
+        done(unsafe {
+            let quell_range {
+                start,
+                pages,
+                stride,
+            } = range;
+            quell_batch_report(self.0.at(), space.0.at(), start, pages, stride, scope)
+        });
     }
     pub fn changed_all(&mut self, space: S, scope: Scope) {
         let scope = u32::from(scope == Scope::Tables);
@@ -302,7 +309,10 @@ impl<H, S: Deref<Target = AddressSpace<H>>> Batch<S, Frame> {
     }
     pub fn finish(&mut self) -> std::vec::IntoIter<Frame> {
         let mut count = 0;
-        if Kernel::wrong() != Wrong::NotFinished {
+        if Kernel::wrong() == Wrong::NotFinished {
+            // The library notices if another batch is begun in the same memory.
+            std::mem::forget(std::mem::replace(&mut self.0, Placed::new()));
+        } else {
             // SAFETY: a batch, used by this thread alone, whose spaces live.
             done(unsafe { quell_batch_finish(self.0.at(), &raw mut count) });
         }

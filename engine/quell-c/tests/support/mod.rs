@@ -35,6 +35,15 @@ pub fn compiler(variable: &str, default: &str) -> Option<Command> {
     Some(Command::new(name))
 }
 
+/// A tool; `None`, said aloud, where it is missing.
+pub fn tool(name: &str, how: &str) -> Option<Command> {
+    if Command::new(name).arg("--version").output().is_err() {
+        skip(&format!("there is no `{name}`: {how}"));
+        return None;
+    }
+    Some(Command::new(name))
+}
+
 /// Runs a command to its end; whether it succeeded, and what it printed.
 pub fn run(command: &mut Command) -> (bool, String) {
     let output = command

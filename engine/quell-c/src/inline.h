@@ -1,0 +1,37 @@
+/// Returns the range of `bytes` bytes from `address`, which entries of size `stride` map. If one of the two is not a
+/// multiple of that size, the range is empty, which every function refuses.
+static inline struct quell_range quell_range_of(quell_u64 address, quell_u64 bytes, enum quell_stride stride)
+{
+    quell_u64 size = (quell_u64)4096 << 9 * (unsigned)stride;
+    struct quell_range range;
+    range.start = address / 4096;
+    range.pages = (address | bytes) & (size - 1) ? 0 : bytes / 4096;
+    range.stride = stride;
+    return range;
+}
+
+/// Reports that entries of `space` were cleared or lost rights, without a frame. A range that follows the last one costs
+/// some five instructions.
+///
+/// Context: after the tables were written, under their lock. Does not wait for other CPUs. Where invalidations are
+/// broadcast and S0 is off, it executes the barrier for the broadcasts of its own CPU.
+QUELL_MUST_USE
+static inline enum quell_status quell_batch_changed(struct quell_batch *batch, struct quell_space *space,
+                                                    struct quell_range range, enum quell_scope scope)
+{
+    if (batch && batch->run.next == range.start && batch->run.of == (quell_size)space + (quell_size)scope + 2 &&
+        range.stride == QUELL_STRIDE_BASE && range.pages - 1 < 65536) {
+        batch->run.next += range.pages;
+        return QUELL_STATUS_OK;
+    }
+    return quell_batch_report(batch, space, range.start, range.pages, range.stride, scope);
+}
+
+/** @cond */
+// The library was built for enums as large as an int. With -fshort-enums the structures would have another layout.
+#if defined(__cplusplus)
+static_assert(sizeof(enum quell_status) == sizeof(int), "quell.h is read without -fshort-enums");
+#else
+_Static_assert(sizeof(enum quell_status) == sizeof(int), "quell.h is read without -fshort-enums");
+#endif
+/** @endcond */

@@ -1,0 +1,67 @@
+/* How many instructions the calls of a kernel's hot paths take, with a machine whose functions do next to nothing. */
+#define _GNU_SOURCE
+#include "checks.h"
+#include "machine.h"
+#include "steps.h"
+
+#define PAGES 100
+static struct quell_engine engine;
+static struct quell_cpu cpus[2];
+static struct quell_space space, other;
+static struct quell_batch batch;
+static void *frames[PAGES];
+
+/* As a kernel calls it, whose batch may be anywhere; the loop is the caller's. */
+__attribute__((noinline)) static void change(struct quell_batch *to, quell_u64 start, quell_u64 pages)
+{
+    for (quell_u64 page = start; page < start + pages; page++)
+        if (quell_batch_changed(to, &space, (struct quell_range){page, 1, QUELL_STRIDE_BASE}, QUELL_SCOPE_LEAF))
+            abort();
+}
+
+static void run(void)
+{
+    struct quell_setup setup = {
+        .interface = QUELL_INTERFACE,
+        .features = {.tagging = QUELL_TAGGING_PER_CPU, .tags = 6, .full_above = 33},
+        .cpus = cpus,
+        .cpu_count = 2,
+    };
+    DONE(quell_engine_new(&engine, &setup));
+    DONE(quell_cpu_online(&engine));
+    DONE(quell_space_new(&engine, &space, 9));
+    DONE(quell_space_new(&engine, &other, 10));
+    DONE(quell_switch_to(&engine, NULL, &space));
+    enum quell_status status = QUELL_STATUS_OK;
+    for (int twice = 0; twice < 2; twice++) {
+        /* The first time, memory is cold and tags are new; the parent's reader keeps the last line of a name. */
+        MEASURE("quell_batch_begin", status = quell_batch_begin(&engine, &batch, QUELL_PURPOSE_CALL, frames, PAGES));
+        DONE(status);
+        MEASURE("quell_batch_changed, the first page", change(&batch, 100, 1));
+        MEASURE("quell_batch_changed, 100 pages that follow", change(&batch, 101, PAGES));
+        MEASURE("quell_batch_changed, a page elsewhere", change(&batch, 500, 1));
+        MEASURE("quell_batch_unmapped, the next page",
+                status = quell_batch_unmapped(&batch, &space, (struct quell_range){501, 1, QUELL_STRIDE_BASE}, &space));
+        DONE(status);
+        MEASURE("quell_batch_finish, no other CPU", status = quell_batch_finish(&batch, NULL));
+        DONE(status);
+        MEASURE("quell_switch_to, tag kept", status = quell_switch_to(&engine, &space, &other));
+        DONE(status);
+        DONE(quell_switch_to(&engine, &other, &space));
+        MEASURE("quell_enter_lazy", status = quell_enter_lazy(&engine));
+        DONE(status);
+        DONE(quell_switch_to(&engine, &space, &space));
+        MEASURE("quell_on_interrupt, no request", status = quell_on_interrupt(&engine));
+        DONE(status);
+        MEASURE("quell_poll, no request", status = quell_poll(&engine));
+        DONE(status);
+        struct quell_range one = {7, 1, QUELL_STRIDE_BASE};
+        MEASURE("quell_flush, no other CPU", status = quell_flush(&engine, &space, &one, QUELL_SCOPE_LEAF));
+        DONE(status);
+    }
+}
+
+int main(void)
+{
+    return count_steps(run);
+}

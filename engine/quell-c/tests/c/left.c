@@ -1,0 +1,40 @@
+/* A batch that a function leaves without finishing it: the next call, in the same memory, is told in a debug library. */
+#include "checks.h"
+#include "machine.h"
+
+static struct quell_engine engine;
+static struct quell_cpu cpus[1];
+static struct quell_space space;
+
+__attribute__((noinline)) static void unmap(quell_u64 page, bool fails)
+{
+    struct quell_batch batch;
+    DONE(quell_batch_begin(&engine, &batch, QUELL_PURPOSE_CALL, NULL, 0));
+    DONE(quell_batch_changed(&batch, &space, (struct quell_range){page, 1, QUELL_STRIDE_BASE}, QUELL_SCOPE_LEAF));
+    if (fails)
+        return;
+    DONE(quell_batch_finish(&batch, NULL));
+}
+
+int main(void)
+{
+    struct quell_setup setup = {
+        .interface = QUELL_INTERFACE,
+        .features = {.tagging = QUELL_TAGGING_NONE, .full_above = 33},
+        .cpus = cpus,
+        .cpu_count = 1,
+    };
+    DONE(quell_engine_new(&engine, &setup));
+    DONE(quell_cpu_online(&engine));
+    DONE(quell_space_new(&engine, &space, 9));
+    DONE(quell_switch_to(&engine, NULL, &space));
+    unmap(1, false);
+    unmap(2, false);
+    printf("space at %#lx\n", (unsigned long)&space);
+    fflush(stdout);
+    unmap(3, true);
+    unmap(4, false);
+    (void)invalidations;
+    printf("nothing was noticed\n");
+    return 0;
+}
