@@ -201,7 +201,7 @@ impl Edit {
         Ok(())
     }
 
-    /// Whether what the edit puts is there, and what it takes away is not.
+    /// Returns whether what the edit puts is there, and what it takes away is not.
     fn is_made(&self, text: &str) -> bool {
         let puts = [&self.with, &self.before, &self.after];
         let taken = match &self.with {

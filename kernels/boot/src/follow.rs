@@ -49,7 +49,7 @@ pub struct Outcome {
 }
 
 impl Outcome {
-    /// Whether the kernel said that all went well.
+    /// Returns whether the kernel said that all went well.
     pub fn passed(&self) -> bool {
         self.code == Some(0)
     }

@@ -97,7 +97,7 @@ pub fn version(emulator: &Path) -> anyhow::Result<String> {
     Ok(format!("QEMU {number}"))
 }
 
-/// Whether this process can use KVM for the architecture.
+/// Returns whether this process can use KVM for the architecture.
 fn kvm_works(arch: Arch) -> Result<(), String> {
     if std::env::consts::ARCH != arch.name() {
         return Err(format!(

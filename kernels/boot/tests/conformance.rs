@@ -8,7 +8,7 @@ use quell_boot::linux::soak::Request;
 use quell_boot::versus::{CheckOutcomes, Programs};
 use std::time::Duration;
 
-/// Whether there is such a kernel. Where there is none, this is said aloud.
+/// Returns whether there is such a kernel. Where there is none, this is said aloud.
 fn is_there(flavour: Flavour) -> bool {
     let image = flavour.image();
     if image.is_file() {

@@ -251,7 +251,8 @@ fn only_in_place_is_an_edit_taken_for_made() {
     );
 }
 
-/// Whether an edit was made is asked of the file as it was, not of what earlier edits of the same text have made of it.
+/// Returns whether an edit was made is asked of the file as it was, not of what earlier edits of the same text have
+/// made of it.
 #[test]
 fn the_same_text_goes_to_all_its_places() {
     let folder = tempfile::tempdir().unwrap();

@@ -12,7 +12,7 @@ unsafe extern "C" {
     unsafe fn probe_store(address: u64, value: u64) -> u64;
 }
 
-/// Whether these accesses may fault at an address: in user mode's half, and where tests map pages.
+/// Returns whether these accesses may fault at an address: in user mode's half, and where tests map pages.
 pub fn may_fault(address: u64) -> bool {
     address < arch::DIRECT_MAP || tables::is_own(address)
 }
@@ -52,7 +52,7 @@ pub fn store_user(address: u64, value: u64) -> bool {
     in_user_half(address) && unsafe { probe_store(address, value) } == 0
 }
 
-/// Whether a word at the address is in user mode's half.
+/// Returns whether a word at the address is in user mode's half.
 fn in_user_half(address: u64) -> bool {
     address <= arch::USER_HALF - 8
 }

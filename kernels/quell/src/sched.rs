@@ -208,7 +208,7 @@ pub fn yield_now() {
     arch::cpu::restore_interrupts(were_on);
 }
 
-/// Whether another thread of this CPU is ready.
+/// Returns whether another thread of this CPU is ready.
 pub fn others_ready() -> bool {
     QUEUES[arch::cpu::index()]
         .lock()

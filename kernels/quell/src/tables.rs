@@ -127,7 +127,7 @@ pub fn assert_is_own(address: u64) {
     );
 }
 
-/// Whether an address lies in these pages.
+/// Returns whether an address lies in these pages.
 pub fn is_own(address: u64) -> bool {
     Page::containing(address).0.wrapping_sub(TEST_PAGE.0) < TEST_PAGES
 }

@@ -97,7 +97,7 @@ fn ask_others(waiting: &cpu::WaitState, ask: bool) {
     }
 }
 
-/// Whether every other CPU has taken a non-maskable interrupt, this CPU's or another's, in this round.
+/// Returns whether every other CPU has taken a non-maskable interrupt, this CPU's or another's, in this round.
 fn all_have_answered(waiting: &cpu::WaitState) -> bool {
     let me = crate::arch::cpu::index();
     let answered =

@@ -48,7 +48,7 @@ impl Architecture {
         }
     }
 
-    /// Whether its processors have the tags that a machine file calls so (`tlb.tags`).
+    /// Returns whether its processors have the tags that a machine file calls so (`tlb.tags`).
     pub(crate) fn has_tags(self, tags: &str) -> bool {
         match self {
             _ if tags == "none" => true,
@@ -102,7 +102,7 @@ impl Architecture {
         }
     }
 
-    /// Whether an invalidation of leaf entries names their level, and leaves those of other levels alone.
+    /// Returns whether an invalidation of leaf entries names their level, and leaves those of other levels alone.
     #[inline]
     pub(crate) fn hints_level(self) -> bool {
         match self {
@@ -111,7 +111,7 @@ impl Architecture {
         }
     }
 
-    /// Whether an invalidation of a page drops all that the walker caches hold under its tag (INVLPG).
+    /// Returns whether an invalidation of a page drops all that the walker caches hold under its tag (INVLPG).
     #[inline]
     pub(crate) fn page_drops_walkers(self) -> bool {
         match self {
@@ -120,7 +120,7 @@ impl Architecture {
         }
     }
 
-    /// Whether a fence of this ordering is an instruction.
+    /// Returns whether a fence of this ordering is an instruction.
     #[inline]
     pub(crate) fn fences(self, order: Ordering) -> bool {
         match self {
@@ -129,7 +129,7 @@ impl Architecture {
         }
     }
 
-    /// Whether an atomic exchange of this ordering waits until the stores before it are done.
+    /// Returns whether an atomic exchange of this ordering waits until the stores before it are done.
     #[inline]
     pub(crate) fn drains_stores(self, order: Ordering) -> bool {
         match self {

@@ -113,7 +113,7 @@ fn number_of(mutant: &str) -> u32 {
     list::named(mutant).map_or_else(|| panic!("no mutant is called {mutant}"), |one| one.number)
 }
 
-/// Whether the machine at work on this thread leaves the guard of this mutant out.
+/// Returns whether the machine at work on this thread leaves the guard of this mutant out.
 fn leaves_out(number: u32) -> bool {
     current().is_some_and(|context| context.without.contains(&number))
 }
@@ -130,7 +130,7 @@ pub(crate) fn with<R>(body: impl FnOnce(&mut Core) -> R) -> R {
     }
 }
 
-/// Whether CPUs run: neither the time before and after, nor the oracle's.
+/// Returns whether CPUs run: neither the time before and after, nor the oracle's.
 #[inline]
 pub(crate) fn running() -> bool {
     current().is_some_and(|context| !context.quiet.get())

@@ -176,7 +176,7 @@ impl Core {
         self.cpus[self.current].now < self.local_until
     }
 
-    /// Whether [`Core::step`] would say [`Step::Go`], by a comparison.
+    /// Returns whether [`Core::step`] would say [`Step::Go`], by a comparison.
     #[inline]
     pub fn may(&self, point: Point) -> bool {
         match point {

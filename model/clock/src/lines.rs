@@ -91,7 +91,7 @@ impl Filter {
         self.held = vec![0; self.lines];
     }
 
-    /// Whether the line was there; it is afterwards.
+    /// Returns whether the line was there; it is afterwards.
     #[inline(always)]
     fn take(&mut self, line: u32) -> bool {
         // Sizes are powers of two almost always; a division would dominate.
@@ -246,7 +246,7 @@ impl Lines {
         }
     }
 
-    /// Whether a core may read the line.
+    /// Returns whether a core may read the line.
     #[inline]
     fn holds(&self, number: u32, core: usize) -> bool {
         let word = match core / 64 {
@@ -282,7 +282,7 @@ impl Lines {
         self.watchers.get(&number).map_or(&[], Vec::as_slice)
     }
 
-    /// Whether a CPU can read the line without asking another core for it.
+    /// Returns whether a CPU can read the line without asking another core for it.
     #[inline]
     pub fn is_at_hand(&self, cpu: usize, number: u32) -> bool {
         let owner = self.lines[number as usize].owner;

@@ -165,7 +165,7 @@ impl Memory {
         (number / CHUNK, number % CHUNK)
     }
 
-    /// Whether the machine has such a frame.
+    /// Returns whether the machine has such a frame.
     pub fn contains(&self, frame: Frame) -> bool {
         self.place(frame).0 < self.chunks.len()
     }

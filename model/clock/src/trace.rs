@@ -98,7 +98,7 @@ impl Trace {
         }
     }
 
-    /// Whether anything is recorded.
+    /// Returns whether anything is recorded.
     #[inline]
     pub fn is_on(&self) -> bool {
         self.limit > 0

@@ -412,7 +412,7 @@ impl Headline {
         }
     }
 
-    /// Whether more of it is better.
+    /// Returns whether more of it is better.
     pub fn more_is_better(&self) -> bool {
         self.figure == Figure::Measure && self.workload(false).more_is_better()
     }
@@ -422,7 +422,7 @@ impl Headline {
         self.published.1 / self.published.0 - 1.0
     }
 
-    /// Whether a prediction is near enough. One with the wrong sign never is.
+    /// Returns whether a prediction is near enough. One with the wrong sign never is.
     pub fn verdict(&self, before: f64, after: f64) -> bool {
         let near =
             |model: f64, published: f64, share: f64| (model / published - 1.0).abs() <= share;

@@ -540,7 +540,7 @@ pub fn skill<'r>(rows: impl IntoIterator<Item = &'r Row>) -> Skill {
     Skill::of(&rows.into_iter().filter_map(pair).collect::<Vec<_>>())
 }
 
-/// Whether what is off by so much is near enough: too small by a factor counts as too large by it.
+/// Returns whether what is off by so much is near enough: too small by a factor counts as too large by it.
 fn near(off: f64) -> bool {
     let factor = 1.0 + off;
     factor > 0.0 && factor.max(1.0 / factor) <= 1.0 + NEAR

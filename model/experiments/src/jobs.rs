@@ -160,7 +160,7 @@ impl Results {
         });
     }
 
-    /// Whether a job was run, whatever came of it.
+    /// Returns whether a job was run, whatever came of it.
     pub fn has(&self, job: &Job) -> bool {
         self.by_key.contains_key(&job.key())
     }

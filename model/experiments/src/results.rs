@@ -140,7 +140,7 @@ impl<W: Header> Results<W> {
         Ok(Some(Results { head, first, lines }))
     }
 
-    /// Whether these are results of the same whole.
+    /// Returns whether these are results of the same whole.
     pub fn is_of(&self, other: &Self) -> bool {
         self.first == other.first
     }
@@ -173,7 +173,7 @@ impl<W: Header> Results<W> {
         Ok(written)
     }
 
-    /// Whether that place has a result.
+    /// Returns whether that place has a result.
     pub fn has(&self, index: usize) -> bool {
         self.lines.contains_key(&index)
     }

@@ -79,7 +79,7 @@ pub struct Shard {
 }
 
 impl Shard {
-    /// Whether this part has what is at that place.
+    /// Returns whether this part has what is at that place.
     pub fn has(self, index: usize) -> bool {
         index % self.of == self.part - 1
     }

@@ -114,7 +114,7 @@ fn having(parameter: Parameter) -> String {
 }
 
 impl TrialError {
-    /// Whether the user asked for something that does not exist, rather than something going wrong.
+    /// Returns whether the user asked for something that does not exist, rather than something going wrong.
     pub fn is_usage(&self) -> bool {
         matches!(
             self,

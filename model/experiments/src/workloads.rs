@@ -32,7 +32,7 @@ pub enum FindError {
     Wrong(FileError),
 }
 
-/// Whether a text can only be the path of a file.
+/// Returns whether a text can only be the path of a file.
 pub fn is_path(text: &str) -> bool {
     let path = Path::new(text);
     Workload::from_name(text).is_none()

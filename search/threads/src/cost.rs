@@ -38,15 +38,15 @@ pub struct Costs {
 }
 
 impl Costs {
-    /// Whether an asynchronous flush was faster than a concurrent one, and that than a serial one; true where none was
-    /// measured.
+    /// Returns whether an asynchronous flush was faster than a concurrent one, and that than a serial one; true where
+    /// none was measured.
     pub fn is_in_order(&self) -> bool {
         self.shootdowns.is_none_or(|one| {
             one.asynchronous.ns < one.concurrent.ns && one.concurrent.ns < one.serial.ns
         })
     }
 
-    /// Whether every operation stayed below its limit, and the flushes are in their order.
+    /// Returns whether every operation stayed below its limit, and the flushes are in their order.
     pub fn is_kept(&self) -> bool {
         let below = |row: &Row| row.limit_ns.is_none_or(|limit| row.cost.ns < limit);
         self.rows.iter().all(below) && self.is_in_order()

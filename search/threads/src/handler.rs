@@ -26,7 +26,7 @@ pub fn with<R>(handler: &dyn Fn(), body: impl FnOnce() -> R) -> R {
     body()
 }
 
-/// Whether something serves this thread's interrupts.
+/// Returns whether something serves this thread's interrupts.
 #[inline]
 pub fn is_set() -> bool {
     HANDLER.get().is_some()

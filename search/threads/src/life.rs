@@ -101,13 +101,13 @@ impl CpuStatus {
     }
 }
 
-/// Whether a waiting CPU that has given so many signs looks at those of the others now.
+/// Returns whether a waiting CPU that has given so many signs looks at those of the others now.
 #[inline]
 pub fn is_time_to_look(signs: u64) -> bool {
     signs.is_multiple_of(SIGNS_A_LOOK)
 }
 
-/// Whether a waiting CPU that shares its core leaves it now.
+/// Returns whether a waiting CPU that shares its core leaves it now.
 #[inline]
 pub fn is_time_to_nap() -> bool {
     let signs = TURNS.get() / TURNS_A_SIGN;

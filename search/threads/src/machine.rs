@@ -220,10 +220,10 @@ impl<const STRESS: bool, T: PageTables> Threads<STRESS, T> {
         self.me().life.step();
     }
 
-    /// Whether a CPU has waited without end (C7), as [`life`] defines it.
+    /// Returns whether a CPU has waited without end (C7), as [`life`] defines it.
     ///
-    /// From then on the machine makes no mistake any more and interrupts every CPU all the time, so
-    /// that a program can end.
+    /// From then on the machine makes no mistake any more and interrupts every CPU all the time, so that a program can
+    /// end.
     pub fn is_hung(&self) -> bool {
         self.hung.load(Ordering::Relaxed)
     }
@@ -343,7 +343,7 @@ impl<const STRESS: bool, T: PageTables> Threads<STRESS, T> {
         }
     }
 
-    /// Whether this CPU's wait has become one without end.
+    /// Returns whether this CPU's wait has become one without end.
     #[cold]
     fn look_at_others(&self) {
         let waits_for_ever = life::patience_lost(self.cpus.iter().map(|cpu| &cpu.life));

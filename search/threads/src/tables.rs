@@ -13,13 +13,13 @@ pub trait PageTables: Send + Sync {
     /// How large the pages are that entries map.
     const SIZES: &'static [PageSize];
 
-    /// Whether a page is one of the kernel's half, which every CPU walks whatever root it has loaded.
+    /// Returns whether a page is one of the kernel's half, which every CPU walks whatever root it has loaded.
     fn is_kernels(page: u64) -> bool;
 
     /// What a walk of a page from this root finds, on behalf of a store if it is one; `None` if that faults.
     fn walk(&self, root: Option<Frame>, page: u64, store: bool) -> Option<WalkResult>;
 
-    /// Whether a store may go through this entry; if not, it is walked for again.
+    /// Returns whether a store may go through this entry; if not, it is walked for again.
     fn takes_stores(&self, entry: u64) -> bool;
 
     /// Which page a walker looks up of its own accord, on a CPU whose program used `last`. `roll` draws a number below

@@ -86,15 +86,15 @@ impl EntryWord {
     pub fn marker(frame: usize) -> Self {
         EntryWord(MARKER | (frame as u64) << FRAME_SHIFT)
     }
-    /// Whether the hardware may use it.
+    /// Returns whether the hardware may use it.
     pub fn present(self) -> bool {
         self.0 & PRESENT != 0
     }
-    /// Whether it may be written through.
+    /// Returns whether it may be written through.
     pub fn writable(self) -> bool {
         self.0 & WRITABLE != 0
     }
-    /// Whether it is a marker.
+    /// Returns whether it is a marker.
     pub fn is_marker(self) -> bool {
         self.0 & MARKER != 0
     }
@@ -341,7 +341,7 @@ impl World {
         self.stopped.store(true, Ordering::Relaxed);
     }
 
-    /// Whether the programs are to end.
+    /// Returns whether the programs are to end.
     pub fn is_stopped(&self) -> bool {
         self.stopped.load(Ordering::Relaxed)
     }

@@ -81,12 +81,12 @@ impl Expression {
         read::code(text, lookup).map(|code| Expression { code: code.into() })
     }
 
-    /// Whether there is a number with a fraction or an exponent in it.
+    /// Returns whether there is a number with a fraction or an exponent in it.
     pub fn is_real(&self) -> bool {
         self.code.iter().any(|code| matches!(code, Code::Real(_)))
     }
 
-    /// Whether it is random.
+    /// Returns whether it is random.
     pub fn is_random(&self) -> bool {
         self.code.contains(&Code::Call(Function::Random))
     }
@@ -229,7 +229,7 @@ impl Expression {
         stack[0]
     }
 
-    /// Whether a figure may hold it.
+    /// Returns whether a figure may hold it.
     pub fn has_real_value(&self) -> bool {
         !self.code.iter().any(|code| {
             matches!(

@@ -174,7 +174,7 @@ impl Workload {
         self.script.text
     }
 
-    /// Whether it is one that [`Workload::from_name`] finds.
+    /// Returns whether it is one that [`Workload::from_name`] finds.
     pub fn is_built_in(&self) -> bool {
         let file = builtin::FILES.iter().find(|file| file.name == self.name());
         file.is_some_and(|file| file.text == self.text())
@@ -205,7 +205,7 @@ impl Workload {
         self.script.figure.metric
     }
 
-    /// Whether more of its figure is better.
+    /// Returns whether more of its figure is better.
     pub fn more_is_better(&self) -> bool {
         self.script.figure.more_is_better
     }
@@ -245,7 +245,7 @@ impl Workload {
         processes.unwrap_or(1).clamp(1, MOST_CPUS) as usize
     }
 
-    /// Whether it can run on that many CPUs.
+    /// Returns whether it can run on that many CPUs.
     ///
     /// # Errors
     /// Why not, and what to change: a sentence that begins after the workload's name.
@@ -436,12 +436,12 @@ impl Workload {
         count.evaluate(&self.before(1, done)).unwrap_or(0)
     }
 
-    /// Whether each operation has a fault, if the work is done.
+    /// Returns whether each operation has a fault, if the work is done.
     pub fn faults(&self) -> bool {
         self.script.operation.faults
     }
 
-    /// Whether all work is the first CPU's, so that what passes while it sleeps is no work.
+    /// Returns whether all work is the first CPU's, so that what passes while it sleeps is no work.
     pub fn first_cpu_works(&self) -> bool {
         self.script.operation.first_cpu_works
     }

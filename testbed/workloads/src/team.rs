@@ -123,7 +123,7 @@ impl<'u, U: User + ?Sized> Team<'u, U> {
         }
     }
 
-    /// Whether this CPU does what only one does.
+    /// Returns whether this CPU does what only one does.
     pub fn leads(&self) -> bool {
         self.user.cpu() == 0
     }
@@ -243,7 +243,7 @@ impl<'u, U: User + ?Sized> Team<'u, U> {
         self.user.shared(word::FAILED) != 0
     }
 
-    /// Whether the measurement is over.
+    /// Returns whether the measurement is over.
     pub fn stopped(&self) -> bool {
         self.user.shared(word::STOP) != 0
     }

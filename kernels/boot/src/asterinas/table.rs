@@ -20,7 +20,7 @@ pub struct Row {
 }
 
 impl Row {
-    /// Whether quell needs no more.
+    /// Returns whether quell needs no more.
     pub fn holds(&self) -> bool {
         self.quell <= self.ostd
     }

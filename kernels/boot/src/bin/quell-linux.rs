@@ -82,7 +82,7 @@ struct Soak {
 }
 
 impl Soak {
-    /// Whether nothing is worse with the engine.
+    /// Returns whether nothing is worse with the engine.
     fn run(self) -> anyhow::Result<bool> {
         let flavour = Flavour::from(self.kernel);
         let request = Request {
@@ -157,7 +157,7 @@ struct Conformance {
 }
 
 impl Conformance {
-    /// Whether every check passed.
+    /// Returns whether every check passed.
     fn run(self) -> anyhow::Result<bool> {
         let flavour = Flavour::from(self.kernel);
         let image = flavour.image();
@@ -233,7 +233,7 @@ impl From<Kernel> for Flavour {
     }
 }
 
-/// Whether what was to be shown is so.
+/// Returns whether what was to be shown is so.
 fn run(step: Step) -> anyhow::Result<bool> {
     match step {
         Step::Fetch => println!("{}", tree::fetch(&Lock::take()?)?.display()),

@@ -57,7 +57,7 @@ impl Flavour {
         }
     }
 
-    /// Whether rules of the engine and of the glue can be left out of it.
+    /// Returns whether rules of the engine and of the glue can be left out of it.
     pub const fn forgets(self) -> bool {
         matches!(self, Flavour::Debug | Flavour::Mutants)
     }

@@ -110,8 +110,8 @@ pub struct ProgramImage {
     pub skipped: Vec<String>,
 }
 
-/// Whether a program is a self-test of Linux's, which says by 4 that it was skipped; the others are stress-ng's, which
-/// says it by 3 or 4.
+/// Returns whether a program is a self-test of Linux's, which says by 4 that it was skipped; the others are
+/// stress-ng's, which says it by 3 or 4.
 pub fn is_skip(program: &Program, code: i32) -> bool {
     code == 4 || (code == 3 && program.name.starts_with("stress-ng"))
 }

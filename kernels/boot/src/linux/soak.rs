@@ -88,7 +88,8 @@ impl ProgramOutcome {
     }
 }
 
-/// Whether nothing of a program's run can be worse than another: it passed with all its parts, and Linux was content.
+/// Returns whether nothing of a program's run can be worse than another: it passed with all its parts, and Linux was
+/// content.
 fn is_clean(program: &Program, ran: &ProgramResult) -> bool {
     ProgramOutcome::of(program, ran) == ProgramOutcome::Passed
         && ran.failed.is_empty()
@@ -305,7 +306,7 @@ impl Outcome {
             .collect()
     }
 
-    /// Whether nothing is worse with the engine, and it counts what Linux does.
+    /// Returns whether nothing is worse with the engine, and it counts what Linux does.
     pub fn holds(&self) -> bool {
         let known = self.known();
         let agree = self

@@ -19,10 +19,10 @@ impl BootCounters {
         found.map_or(0, |(_, count)| *count)
     }
 
-    /// Whether both agree: Linux counts an interrupt as it comes in, the engine before it goes out, and where one comes
-    /// while another to the same CPU is still under way, the two come as one. That needs a request that was served before
-    /// its interrupt came, for otherwise the next one is merged into it and no interrupt is sent. So Linux's count is not
-    /// above the engine's, and below it by no more than the requests that were served early.
+    /// Returns whether both agree: Linux counts an interrupt as it comes in, the engine before it goes out, and where
+    /// one comes while another to the same CPU is still under way, the two come as one. That needs a request that was
+    /// served before its interrupt came, for otherwise the next one is merged into it and no interrupt is sent. So
+    /// Linux's count is not above the engine's, and below it by no more than the requests that were served early.
     ///
     /// # Errors
     /// What differs.

@@ -276,7 +276,7 @@ impl Report {
         });
     }
 
-    /// Whether both sides of every row are there.
+    /// Returns whether both sides of every row are there.
     pub fn complete(&self) -> bool {
         self.rows.iter().all(|row| row.missing.is_empty())
     }
@@ -336,7 +336,7 @@ impl Report {
         }
     }
 
-    /// Whether there is a row of quell's own kernel.
+    /// Returns whether there is a row of quell's own kernel.
     pub fn has_own(&self) -> bool {
         self.rows.iter().any(|row| row.quell.is_some())
     }

@@ -117,7 +117,7 @@ impl Core {
         (page.words[index].peek(), first + (index / 8) as u32)
     }
 
-    /// Whether the walker of the CPU that runs can read a line without asking another core for it.
+    /// Returns whether the walker of the CPU that runs can read a line without asking another core for it.
     #[inline]
     pub fn is_at_hand(&self, line: u32) -> bool {
         self.lines.is_at_hand(self.current, line)

@@ -52,7 +52,7 @@ impl Core {
         self.report(violation);
     }
 
-    /// Whether a translation is as good as new, by comparisons alone.
+    /// Returns whether a translation is as good as new, by comparisons alone.
     #[inline]
     pub fn unquestionable(&self, entry: &Translation, frame: Frame) -> bool {
         let cpu = &self.cpus[self.current];
@@ -154,8 +154,8 @@ impl Core {
         Verdict::Compare(Box::new(found(violation, by)))
     }
 
-    /// Whether a call under way explains that a page reads old for a moment: it may take effect at
-    /// any time until it returns.
+    /// Returns whether a call under way explains that a page reads old for a moment: it may take effect at any time
+    /// until it returns.
     fn explained(&self, page: Page) -> bool {
         let space = self.cpus[self.current].space;
         self.cpus.iter().any(|cpu| {

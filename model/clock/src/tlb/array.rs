@@ -78,7 +78,7 @@ impl<T: Copy + Default> Array<T> {
         }
     }
 
-    /// Whether it has room for any entry.
+    /// Returns whether it has room for any entry.
     #[inline]
     pub fn exists(&self) -> bool {
         self.sets > 0

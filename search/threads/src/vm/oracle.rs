@@ -102,7 +102,7 @@ impl Oracle {
         self.found.store(true, Ordering::Relaxed);
     }
 
-    /// Whether something was found.
+    /// Returns whether something was found.
     pub fn has_found(&self) -> bool {
         self.found.load(Ordering::Relaxed)
     }
@@ -197,7 +197,7 @@ impl Oracle {
         moments.max().unwrap_or(0)
     }
 
-    /// Whether something under way explains that an address of a space reads old for a moment.
+    /// Returns whether something under way explains that an address of a space reads old for a moment.
     fn explained(&self, root: Frame, address: u64) -> bool {
         self.under_way.iter().any(|slot| {
             let Some(under_way) = *lock(slot) else {

@@ -261,7 +261,7 @@ impl Stage<'_> {
         self.failure.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Whether the programs are to end.
+    /// Returns whether the programs are to end.
     fn is_over(&self) -> bool {
         self.hw.tables().oracle.has_found() || self.hw.is_hung() || self.stuck.get().is_some()
     }

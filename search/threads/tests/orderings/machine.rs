@@ -215,7 +215,7 @@ impl Machine {
         self.frames[page].with_mut(|cell| unsafe { *cell = 1 });
     }
 
-    /// Whether a CPU's TLB holds a page of the space. For a CPU that is ordered after what it does.
+    /// Returns whether a CPU's TLB holds a page of the space. For a CPU that is ordered after what it does.
     pub fn holds(&self, cpu: usize, page: usize) -> bool {
         self.tlbs[cpu].with(|tlb| tlb.entries.iter().any(|entries| entries[page] == ROOT))
     }

@@ -81,7 +81,7 @@ fn run(
     thread.join().expect("panics are caught")
 }
 
-/// Whether a run went wrong by breaking the contract, and not because loom gave up.
+/// Returns whether a run went wrong by breaking the contract, and not because loom gave up.
 fn breaks_the_contract(why: &str) -> bool {
     why.starts_with("Causality violation")
         || why.starts_with('C') && why[1..2].parse::<u8>().is_ok()

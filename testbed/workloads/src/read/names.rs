@@ -69,7 +69,7 @@ fn without_value(name: &str, context: Context) -> String {
     format!("`{name}` has no value here; what has one: {known}parameters")
 }
 
-/// Whether a word can be a name.
+/// Returns whether a word can be a name.
 pub(crate) fn is_name(word: &str) -> bool {
     let mut letters = word.chars();
     letters.next().is_some_and(|c| c.is_ascii_lowercase())
@@ -86,7 +86,7 @@ impl Names {
         }
     }
 
-    /// Whether a new thing can have that name.
+    /// Returns whether a new thing can have that name.
     fn free(&self, name: &str) -> Result<(), String> {
         if !is_name(name) {
             return Err(format!(

@@ -280,7 +280,8 @@ impl<'v, 't> Writer<'v, 't> {
     }
 }
 
-/// Whether every key of a table is one of the form's: of two words that begin statements, it is this one that does.
+/// Returns whether every key of a table is one of the form's: of two words that begin statements, it is this one that
+/// does.
 fn fits(form: &Statement, table: &DeTable<'_>) -> bool {
     table.keys().all(|key| {
         let word: &str = key.get_ref().as_ref();

@@ -201,7 +201,7 @@ pub fn publish_instructions(frame: Frame) {
     };
 }
 
-/// Whether the walker sets accessed and dirty.
+/// Returns whether the walker sets accessed and dirty.
 pub fn hardware_dirty() -> bool {
     features().hardware_dirty
 }

@@ -164,7 +164,7 @@ pub fn publish_instructions(_frame: Frame) {
     }
 }
 
-/// Whether the walker sets accessed and dirty. Where the device tree does not say so, it may all the same.
+/// Returns whether the walker sets accessed and dirty. Where the device tree does not say so, it may all the same.
 pub fn hardware_dirty() -> bool {
     features().svadu
 }

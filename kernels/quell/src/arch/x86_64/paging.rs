@@ -233,7 +233,7 @@ pub fn synchronize_text() {
 /// Makes instructions that were written as data visible to fetches; x86-64 does so by itself.
 pub fn publish_instructions(_frame: Frame) {}
 
-/// Whether the walker sets accessed and dirty: on x86-64 always.
+/// Returns whether the walker sets accessed and dirty: on x86-64 always.
 pub fn hardware_dirty() -> bool {
     true
 }
