@@ -1,8 +1,8 @@
-//! How many accesses a second the machine gets through on one core of the host, oracle on.
+//! Measures how many accesses a second one core of the host simulates, with the oracle on.
 //!
-//! The three patterns are those in which trace-driven TLB simulators are compared: 32 pages that
-//! always hit, 1024 pages that always miss the first level and hit the second, and random accesses
-//! over 256 MB on 8 CPUs. `cargo bench -p quell-clock`.
+//! The three patterns are those that trace-driven TLB simulators use: 32 pages that always hit, 1024 pages that always
+//! miss the first level and hit the second, and random accesses over 256 MB on 8 CPUs. Run with `cargo bench -p
+//! quell-clock`.
 
 #[path = "../tests/support/mod.rs"]
 mod support;

@@ -1,8 +1,6 @@
-//! What depends on the architecture of a machine: the format of page-table entries, what an invalidation
-//! reaches, what a memory ordering costs, which tags there are.
+//! The architecture of a machine: entry format, reach of invalidations, cost of orderings, tags.
 //!
-//! One more architecture is one more [`Architecture`]: the compiler then names every question here that it has
-//! to answer, and nothing else asks which one it is.
+//! To add one, extend [`Architecture`]: the compiler then points to every decision that depends on it.
 
 use quell::{Entry, Frame, Level, TlbRules};
 use quell_arch::{aarch64, x86_64};
@@ -65,7 +63,7 @@ impl Architecture {
         }
     }
 
-    /// What a word of a table of `level` says.
+    /// Decodes a word of a table of `level`.
     #[inline(always)]
     pub(crate) fn decode(self, raw: u64, level: Level) -> Entry {
         match self {
@@ -74,7 +72,7 @@ impl Architecture {
         }
     }
 
-    /// The table that a word of a table of `level` points to, if it does: a walk asks no more of the words above the
+    /// Returns the table that a word of a table of `level` points to, if any. A walk needs nothing else above the
     /// leaf.
     #[inline(always)]
     pub(crate) fn table(self, raw: u64, level: Level) -> Option<Frame> {
@@ -82,7 +80,7 @@ impl Architecture {
         entry.table.then_some(entry.frame)
     }
 
-    /// What the machine's TLBs may keep.
+    /// Returns the TLB rules that the engine may rely on.
     pub(crate) fn tlb_rules(self) -> TlbRules {
         match self {
             Architecture::X86_64 => x86_64::entry::RULES,

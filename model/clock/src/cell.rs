@@ -1,9 +1,8 @@
-//! A word of the machine's memory, as memory: eight bytes without cost or order.
+//! A word of the machine's memory: eight bytes without cost or order.
 //!
-//! A [`ModelWord`] is eight bytes, so that structures have the layout that they have in a kernel
-//! and lines are shared where they would be. It is an atomic of the host: not because several host
-//! threads touch it, but because then nothing needs `unsafe` should one do so. `word` says what an operation of a
-//! CPU on it costs, and when it happens.
+//! A [`ModelWord`] has the size of the word that a kernel would use, so structures keep their layout and share lines
+//! as they would there. It is an atomic of the host only so that no `unsafe` is needed. The module `word` defines the
+//! time and cost of a CPU's operation on it.
 
 use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};

@@ -1,22 +1,20 @@
-//! Scheduler 1, the clock: the CPU that is furthest behind in virtual time runs next.
+//! Schedules the CPU that is furthest behind in virtual time.
 //!
 //! # Exactness
 //!
-//! Operations that other CPUs can see (shared words, interrupts, invalidations, walks that fault or
-//! set a bit or need a line from another core) are done in exact order of virtual time: a CPU may
-//! do one only while no other CPU is behind it, ties going to the lower number. Accesses that hit a
-//! TLB and computation are seen by no other CPU, and the earliest that another CPU can affect this one is
-//! the shortest interrupt latency after the moment where that CPU is now. So a CPU runs ahead by
-//! that much in private ([`Clock::lookahead`]) without any effect on the result: conservative
-//! parallel simulation, on one thread.
+//! Operations that other CPUs can see (shared words, interrupts, invalidations, walks that fault or set a bit or need
+//! a line from another core) happen in exact order of virtual time: a CPU performs one only while no other CPU is
+//! behind it. Ties go to the lower number. No CPU sees another's TLB hits and computation, and no CPU can affect
+//! another sooner than the shortest interrupt latency. So each CPU may run ahead by that much in private
+//! ([`Clock::lookahead`]) without changing the result: conservative parallel simulation, on one thread.
 //!
-//! What this leaves inexact, on purpose: a walk that only reads runs ahead too, so a CPU may read an
-//! entry as it was one such latency ago, as if its walker had filled on speculation, and the shared
-//! cache sees the reads of several CPUs in another order. Programs that communicate through the memory under
-//! measurement, without the words of [`User::shared`](quell_vm::User::shared), may see each
-//! other's stores up to one such latency early or late; still the same in every run.
+//! Two things stay inexact on purpose. A walk that only reads runs ahead too, so it may read an entry up to one such
+//! latency early, as if the walker had filled on speculation; the shared cache then sees reads of several CPUs in
+//! another order. Programs that communicate through the measured memory, instead of the words of
+//! [`User::shared`](quell_vm::User::shared), may see each other's stores up to one such latency early or late. Every
+//! run still repeats exactly.
 //!
-//! CPUs that wait for the next interrupt are one entry in the agenda however long they wait.
+//! A CPU that waits for its next interrupt costs one agenda entry, however long it waits.
 
 use crate::cpu::{Activity, Cpu};
 use crate::file::Time;
@@ -30,7 +28,7 @@ pub enum Point {
     Local,
 }
 
-/// What a CPU does at a point.
+/// The decision of the scheduler at a point.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Step {
     /// The operation.
@@ -43,7 +41,7 @@ pub enum Step {
     Nmi,
 }
 
-/// Up to when the CPU that runs may go on without looking.
+/// The clocks up to which the running CPU need not consult the scheduler.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Limits {
     /// For operations that others can see: only while its clock is below this.
@@ -52,24 +50,24 @@ pub struct Limits {
     pub local: Time,
 }
 
-/// Which CPU runs next, and what each may do when.
+/// Chooses the CPU that runs next, and what each may do when.
 ///
-/// The machine asks at every point where it matters; it keeps the clocks itself.
+/// The machine asks the scheduler at every point that matters, and keeps the clocks itself.
 pub trait Scheduler {
-    /// Chooses the CPU that goes on, with its clock set; `None` if none ever will.
+    /// Chooses the CPU that continues, with its clock set; `None` if none ever will.
     fn choose(&mut self, cpus: &mut [Cpu]) -> Option<(usize, Limits)>;
 
-    /// What CPU `current` does at a point that its limits did not let it pass.
+    /// Decides what CPU `current` does at a point beyond its limits.
     fn step(&mut self, cpus: &mut [Cpu], current: usize, point: Point) -> Step;
 
-    /// CPU `current` waits until its clock would be at `until`, or an interrupt comes.
+    /// Suspends CPU `current` until its clock reaches `until` or an interrupt arrives.
     fn wait(&mut self, cpus: &mut [Cpu], current: usize, until: Time);
 
     /// Something arrives at CPU `target` at a time, sent by the CPU that runs. Returns the limits of
     /// the latter.
     fn arrival(&mut self, cpus: &mut [Cpu], target: usize, at: Time) -> Limits;
 
-    /// CPU `target`, which waits, goes on at a time. Returns the limits of the CPU that runs.
+    /// Lets waiting CPU `target` continue at a time. Returns the limits of the running CPU.
     fn wake(&mut self, target: usize, at: Time) -> Limits;
 }
 
@@ -141,8 +139,7 @@ impl Agenda {
     }
 }
 
-/// After so long a CPU is chosen again, a millisecond, even if no other is behind it: the loop that lets CPUs run
-/// looks in between whether the run is to end.
+/// The longest turn: a millisecond. Between turns, the loop that runs the CPUs checks whether to stop the run.
 const TURN: Time = 1_000_000_000;
 
 /// The clock.
@@ -152,7 +149,7 @@ pub struct Clock {
     lookahead: Time,
     idle_wake: Time,
     running: usize,
-    /// When the turn of the running CPU is over, whatever the others do.
+    /// The end of the running CPU's turn, whatever the others do.
     turn_ends: Time,
     limits: Limits,
 }
@@ -184,7 +181,7 @@ impl Clock {
     #[inline]
     fn limit(&self) -> Limits {
         let least = self.agenda.least_but(self.running);
-        // A CPU whose turn ends before any other's begins is the next one again, so nothing else changes.
+        // A CPU whose turn ends before any other's begins is chosen again, so nothing else changes.
         if least == NEVER || least >> CPU_BITS > self.turn_ends {
             return Limits {
                 shared: self.turn_ends,

@@ -1,9 +1,8 @@
-//! The machine that this thread runs right now, for operations that have no reference to it.
+//! The machine that runs on this thread, for operations that have no reference to it.
 //!
-//! A word knows nothing of the machine it belongs to, and must not: it is eight bytes. So the state
-//! of the machine is reached through a thread-local pointer that [`enter`] sets for the time of a
-//! run. All access goes through [`with`], which hands out the state for the length of a closure;
-//! a `RefCell` makes sure at run time that no two closures nest, and no closure may suspend.
+//! A word is eight bytes and cannot refer to its machine. So [`enter`] sets a thread-local pointer to the machine's
+//! state for the length of a run, and [`with`] lends that state to a closure. A `RefCell` panics if two closures nest.
+//! No closure may suspend.
 
 use crate::clock::{Point, Step};
 use crate::core::Core;
@@ -18,7 +17,7 @@ use std::sync::atomic::Ordering;
 /// A machine at work.
 pub(crate) struct Context {
     core: RefCell<Core>,
-    /// The kernel that serves interrupts, once it is there.
+    /// The kernel that serves interrupts, once it exists.
     kernel: Cell<Option<NonNull<dyn Kernel>>>,
     /// Words cost nothing and are no points while this is set: the oracle looks, or no CPU runs.
     quiet: Cell<bool>,
@@ -74,8 +73,8 @@ impl Context {
                 self.0.quiet.set(true);
             }
         }
-        // SAFETY: only the lifetime is forgotten. The pointer is used by `Context::kernel` alone,
-        // and `KernelGuard` takes it away before this function returns, also when it unwinds.
+        // SAFETY: only the lifetime changes. `Context::kernel` alone uses the pointer, and `KernelGuard` clears it
+        // before this function returns, even by unwinding.
         let kernel: &'static dyn Kernel = unsafe { std::mem::transmute(kernel) };
         self.kernel.set(Some(NonNull::from(kernel)));
         self.quiet.set(false);
@@ -98,14 +97,13 @@ impl Context {
 /// The machine of this thread, if one is at work.
 #[inline]
 fn current<'c>() -> Option<&'c Context> {
-    // Every access of a program comes by here; `CURRENT.get()` would be two calls.
+    // Every access of a program runs this; `CURRENT.get()` would be two calls.
     let context = CURRENT.try_with(Cell::get).unwrap_or(ptr::null());
     if context.is_null() {
         return None;
     }
-    // SAFETY: the pointer is set only by `enter`, from a reference that outlives the call, and
-    // cleared before that returns, also when it unwinds. The lifetimes handed out end with the
-    // functions of this module, which are called by code that runs inside `enter`.
+    // SAFETY: only `enter` sets the pointer, from a reference that outlives the call, and clears it before it returns,
+    // even by unwinding. The lifetimes handed out end with functions of this module, whose callers run inside `enter`.
     Some(unsafe { &*context })
 }
 
@@ -118,7 +116,7 @@ fn leaves_out(number: u32) -> bool {
     current().is_some_and(|context| context.without.contains(&number))
 }
 
-/// Uses the state of the machine at work on this thread.
+/// Uses the state of the machine that runs on this thread.
 ///
 /// # Panics
 /// If there is none, or `body` uses it again.
@@ -163,7 +161,7 @@ pub(crate) fn word_access(address: usize, kind: LineUse, order: Ordering) {
     }
 }
 
-/// Forgets the line of a word that goes.
+/// Forgets the line of a word that is dropped.
 #[inline]
 pub(crate) fn forget_word(address: usize) {
     if let Some(context) = current()
@@ -173,8 +171,7 @@ pub(crate) fn forget_word(address: usize) {
     }
 }
 
-/// Does what keeps the CPU from its next operation: lets others run, takes interrupts. Returns when
-/// the operation may be done.
+/// Runs other CPUs and takes interrupts until this CPU may perform its next operation.
 #[cold]
 pub(crate) fn attend(point: Point) {
     loop {
@@ -192,7 +189,7 @@ pub(crate) fn attend(point: Point) {
     }
 }
 
-/// Takes the interrupt that a step asks for.
+/// Takes the interrupt of a step.
 pub(crate) fn take(step: Step) {
     match step {
         Step::Interrupt => take_interrupt(),
@@ -217,8 +214,7 @@ fn take_nmi() {
     with(Core::end_nmi);
 }
 
-/// Takes the interrupts that are due and waits until the CPU may go on in private, then does
-/// something that only it can see.
+/// Takes due interrupts and waits until the CPU may continue in private, then runs `body`.
 #[inline]
 pub(crate) fn private<R>(body: impl FnOnce(&mut Core) -> R) -> R {
     if running() && !with(|core| core.may_run()) {

@@ -1,8 +1,8 @@
-//! The machine's state, and what every operation of it does and costs.
+//! The machine's state, and the effect and cost of each operation.
 //!
-//! A [`Core`] is plain data: methods never suspend. An operation whose place in the order of time
-//! matters is done only when [`Core::may_share`] says so; `context` asks, and lets other CPUs run
-//! when the answer is no. Shared words, interrupts and translation have files of their own.
+//! A [`Core`] is plain data; its methods never suspend. An operation whose place in time matters is performed only if
+//! [`Core::may_share`] allows it: `context` checks, and otherwise lets other CPUs run. Shared words, interrupts and
+//! translation have their own files.
 
 mod interrupts;
 mod translation;
@@ -39,9 +39,9 @@ pub(crate) struct Core {
     /// limits, and the next interrupt.
     shared_until: Time,
     local_until: Time,
-    /// When each node's memory has served what it was asked for.
+    /// When each node's memory has served its requests.
     pub node_busy: Vec<Time>,
-    /// When the last interrupt from another socket has come through to each socket.
+    /// When the last interrupt from another socket arrived at each socket.
     link_busy: Vec<Time>,
     /// When the interconnect has carried the last broadcast.
     broadcast_busy: Time,
@@ -50,7 +50,7 @@ pub(crate) struct Core {
     pub stepped: Time,
     /// How many CPUs' programs have not ended.
     pub programs: usize,
-    /// What all CPUs had counted, and when, at the program's first mark and in between.
+    /// The time and the counts of all CPUs at the program's first mark.
     begin: Option<(Time, Counts)>,
     pub window: Option<(Time, Counts)>,
     /// How long the calls took that ended in between.
@@ -158,7 +158,7 @@ impl Core {
         Some(chosen)
     }
 
-    /// Computes again up to when the CPU may go on; after anything that its limits depend on.
+    /// Recomputes how far the CPU may run; called after any change of what its limits depend on.
     #[inline]
     fn refresh(&mut self) {
         let due = self.cpus[self.current].due();
@@ -176,7 +176,7 @@ impl Core {
         self.cpus[self.current].now < self.local_until
     }
 
-    /// Returns whether [`Core::step`] would say [`Step::Go`], by a comparison.
+    /// Returns whether [`Core::step`] would return [`Step::Go`], by a comparison.
     #[inline]
     pub fn may(&self, point: Point) -> bool {
         match point {
@@ -192,7 +192,7 @@ impl Core {
         self.scheduler.step(&mut self.cpus, self.current, point)
     }
 
-    /// The program of the CPU that runs has ended; the CPU goes idle.
+    /// Ends the program of the running CPU, which turns idle.
     pub fn end_program(&mut self) {
         let cpu = self.cpu();
         cpu.ended = Some(cpu.now);

@@ -1,4 +1,4 @@
-//! The machine file's figures in the form in which the machine uses them.
+//! The machine file's figures, converted to the machine's units.
 
 use crate::architecture::Architecture;
 use crate::file::{MachineFile, Parameter as P, Time};
@@ -75,7 +75,7 @@ pub struct Costs {
     pub interrupt_remote: Time,
     pub interrupt_link: Time,
     pub interrupt_entry: Time,
-    /// With what the interrupted program has to fetch again.
+    /// Includes the lines that the interrupted program must fetch again.
     pub interrupt_exit: Time,
     pub idle_wake: Time,
 
@@ -252,7 +252,7 @@ impl Costs {
         }
     }
 
-    /// The features that the engine is told of the machine.
+    /// Returns the features that the engine learns about the machine.
     pub fn features(&self) -> Features {
         Features {
             tagging: self.tagging,
@@ -271,7 +271,7 @@ impl Costs {
         }
     }
 
-    /// What a piece of the manager's work costs.
+    /// Returns the time of a piece of the manager's work.
     pub fn work(&self, work: Work) -> Time {
         let kernel = &self.kernel;
         let bytes = |fixed: Time, each: f64, bytes: u64| fixed + (each * bytes as f64) as Time;
@@ -301,8 +301,7 @@ mod tests {
     use super::*;
     use crate::file::{BUILT_IN, Unit};
 
-    /// A choice that a machine file may make and that nothing here knows would otherwise show as a panic, in
-    /// the run of the first user who makes it.
+    /// Without this, a choice that machine files allow and this file lacks would panic in a user's run.
     #[test]
     fn every_choice_of_a_machine_file_is_known_here() {
         for &parameter in P::ALL {

@@ -1,4 +1,4 @@
-//! What the machine counted on each CPU.
+//! Counts of events on each CPU.
 
 use std::ops::AddAssign;
 
@@ -14,7 +14,7 @@ macro_rules! counts {
                 Counts { $($name: self.$name - earlier.$name,)* }
             }
 
-            /// Every count with its name and what it means, in a fixed order.
+            /// Returns every count with its name and meaning, in a fixed order.
             pub fn rows(&self) -> impl Iterator<Item = (&'static str, &'static str, u64)> {
                 [$((stringify!($name), concat!($($doc),+), self.$name),)*].into_iter()
             }

@@ -8,16 +8,16 @@ use crate::tlb::Tlb;
 use quell::{Frame, Invalidate, Tag};
 use quell_vm::Call;
 
-/// What a CPU does while it is suspended.
+/// What a suspended CPU waits for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Activity {
-    /// It goes on as soon as it is its turn.
+    /// Ready; waits for its turn.
     Running,
     /// It computes until a time, or until an interrupt comes.
     Computing,
     /// It is halted until a time, or until an interrupt comes.
     Halted,
-    /// It turns in a waiting loop until what it waits for is written, or an interrupt comes.
+    /// Repeats a waiting loop until its word is written or an interrupt arrives.
     Polling,
 }
 
@@ -36,9 +36,9 @@ pub struct Cpu {
     pub space: u32,
     /// Whether interrupts are off.
     pub masked: bool,
-    /// What it does while it is suspended.
+    /// The reason for its suspension.
     pub activity: Activity,
-    /// When interrupts that were sent arrive, in ascending order; those that are taken are gone.
+    /// Arrival times of interrupts not yet taken, ascending.
     pub arrivals: Vec<Time>,
     /// When a non-maskable interrupt arrives.
     pub nmi: Option<Time>,
@@ -56,15 +56,15 @@ pub struct Cpu {
     pub cleared_to: Frame,
     /// The system call under way, and the oracle's count of events when it began.
     pub call: Option<(Call, u32)>,
-    /// The line of the program's file that it performs; 0 if it has said none.
+    /// The line of the program's file that it performs; 0 if unknown.
     pub line: u32,
-    /// What it does in the waiting loop it may be in.
+    /// The state of its waiting loop, if it is in one.
     pub poll: Poll,
     /// When its program ended, if it has.
     pub ended: Option<Time>,
     /// When the handler that runs was entered.
     pub handler_since: Time,
-    /// What was counted.
+    /// Its counts.
     pub counts: Counts,
 }
 

@@ -1,4 +1,4 @@
-//! Machine files: every figure of a machine with its unit and its source.
+//! Reads machine files: every figure of a machine with its unit and source.
 //!
 //! A file is TOML. Each parameter is written
 //!
@@ -8,13 +8,11 @@
 //! exit = { value = 40, unit = "ns", assumed = true, source = "why this guess" }
 //! ```
 //!
-//! so that no number stands there without saying where it comes from: `source` names a
-//! publication, a measurement or a derivation; `assumed = true` marks a guess, which the
-//! sensitivity report then moves by half. A file of one's own may start from a built-in one with
-//! `based_on = "milan"`, or from another file with `based_on = "mine.toml"`, and name only what differs.
+//! Every number needs a `source`: a publication, a measurement or a derivation. `assumed = true` marks a guess, which
+//! the sensitivity report varies by half. With `based_on = "milan"` (a built-in file) or `based_on = "mine.toml"`, a
+//! file names only the differences.
 //!
-//! Reading never panics. A wrong file is refused with the file, the line, the key and what was
-//! expected there; all mistakes are reported at once.
+//! Reading never panics. All mistakes are reported at once, each with file, line, key and the expected value.
 
 mod builtin;
 mod machine;

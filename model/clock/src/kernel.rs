@@ -1,11 +1,11 @@
-//! What the machine needs of the kernel that runs on it.
+//! The interface of the kernel that runs on the machine.
 
 use quell_vm::{Access, Call, Error, Fault, Mark};
 
-/// The kernel on the machine: what serves interrupts, faults and calls.
+/// Serves interrupts, faults and calls on the machine.
 ///
-/// `quell_vm`'s manager is one; tests bring smaller ones. Every method but [`Kernel::peek`] runs on
-/// the CPU concerned and may take any time.
+/// `quell_vm`'s manager is one; tests bring smaller ones. Every method but [`Kernel::peek`] runs on the CPU concerned
+/// and may take any time.
 pub trait Kernel {
     /// The shootdown interrupt came. Interrupts are off.
     fn interrupt(&self);
@@ -25,10 +25,10 @@ pub trait Kernel {
     /// As the call describes.
     fn call(&self, call: Call) -> Result<u64, Error>;
 
-    /// What the program on this CPU ought to read at an address: the oracle's truth for C4.
+    /// Returns what the program on this CPU should read at an address: the oracle's truth for C4.
     ///
-    /// `None` if nothing is mapped there or the content is not known to the kernel. Must not change
-    /// anything; called between any two steps of other CPUs.
+    /// `None` if nothing is mapped there or the kernel doesn't know the content. Must not change anything; called
+    /// between any two steps of other CPUs.
     fn peek(&self, address: u64) -> Option<u64>;
 
     /// This CPU comes up, before its program begins.

@@ -1,7 +1,7 @@
-//! How long calls took: their median, their 99th percentile, the worst.
+//! Latencies of calls: median, 99th percentile and maximum.
 //!
-//! Durations are counted in classes whose width is a 64th of their power of two, so a percentile is at most 1.6 % too
-//! high; how many there were and the longest are exact. Counting takes no time of the machine's.
+//! Durations are counted in classes a 64th of their power of two wide, so a percentile is at most 1.6 % too high. The
+//! number of calls and the maximum are exact. Counting takes no virtual time.
 
 use crate::file::Time;
 
@@ -60,7 +60,7 @@ impl Latency {
         self.classes[class] += 1;
     }
 
-    /// What so many of a hundred calls took at most, in picoseconds; 0 if there were none.
+    /// Returns the duration that `percent` of the calls did not exceed, in picoseconds; 0 without calls.
     pub fn percentile(&self, percent: u64) -> Time {
         let wanted = (self.count * percent).div_ceil(100);
         let mut seen = 0;

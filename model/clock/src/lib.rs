@@ -1,11 +1,10 @@
 //! A multi-core machine in software that predicts what the quell engine costs.
 //!
-//! The engine and the memory manager that a kernel runs are compiled for [`Model`] and run here
-//! unchanged: on up to 1024 CPUs, each a coroutine, with translation caches that may hold whatever
-//! the architecture lets them hold, page tables in memory that walkers read and mark, interrupts
-//! that take their time, cache lines that travel between cores. A [machine file](mod@file) says what
-//! everything costs and where each number comes from. An [oracle] judges every access of every run
-//! against the contract, at no virtual cost.
+//! The engine and the memory manager are compiled for [`Model`] and run here unchanged, on up to 1024 CPUs. Each CPU
+//! is a coroutine. The machine has translation caches that may hold whatever the architecture allows, page tables in
+//! memory that walkers read and mark, interrupts that take time, and cache lines that travel between cores. A [machine
+//! file](mod@file) gives the cost of each and its source. An [oracle] checks every access of every run against the
+//! contract, at no virtual cost.
 //!
 //! ```text
 //! program ── User ──▶ mmu ──▶ tlb, walker ──▶ tables, memory ◀── oracle
@@ -17,16 +16,19 @@
 //!
 //! # What is modelled
 //!
-//! Two levels of TLB and the walker's caches with real geometry and tags; walks as accesses to
-//! memory; accessed and dirty bits; cost of shared cache lines by distance; interrupts with
-//! sending, delivery, masking and waking; broadcast invalidation with issue, completion and what it
-//! does to others; memory nodes with latency and bandwidth; zeroing by strategy and length.
+//! * two levels of TLB and the walker's caches, with real geometry and tags;
+//! * walks as accesses to memory; accessed and dirty bits;
+//! * shared cache lines, whose cost depends on the distance;
+//! * interrupts: sending, delivery, masking and waking;
+//! * broadcast invalidation: issue, completion and its cost for other CPUs;
+//! * memory nodes with latency and bandwidth; zeroing by strategy and length.
 //!
-//! # What is not
+//! # What is not modelled
 //!
-//! Instructions: programs are closures, and the kernel's own computation takes only the time that
-//! the machine file's `[kernel]` section gives it. Data caches of programs, instruction fetches
-//! and speculation. Weak memory ordering: under the clock, operations are sequentially consistent.
+//! * Instructions: programs are closures, and the kernel's own computation takes only the time in the machine file's
+//!   `[kernel]` section.
+//! * Data caches of programs, instruction fetches and speculation.
+//! * Weak memory ordering: operations are sequentially consistent under the clock.
 
 mod architecture;
 mod cell;

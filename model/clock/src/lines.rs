@@ -1,28 +1,24 @@
-//! Cache lines that CPUs share: which CPUs hold each, and what the next access to it costs.
+//! Tracks which CPUs hold each shared cache line, and what the next access costs.
 //!
-//! Coherence as in every invalidation-based protocol: a line is changed by one core alone or read
-//! by several. What an access costs follows from the CPUs that hold the line: nothing but a hit if this
-//! core does, a transfer by distance if another core changed it, a transfer by the farthest
-//! distance if others must give it up, the shared cache or memory if no CPU has it. Transfers of
-//! one line queue behind each other, so a word that a thousand CPUs add to is as slow here as it
-//! is in life.
+//! As in every invalidation-based protocol, one core alone changes a line or several read it. The holders determine
+//! the cost of an access: a hit if this core holds the line, a transfer by distance if another core changed it, a
+//! transfer by the farthest distance if others must give it up, and the shared cache or memory if no CPU has it.
+//! Transfers of one line queue behind each other, so a word that a thousand CPUs add to is slow here too.
 //!
-//! How much a core can hold is followed too, by direct-mapped sets of line numbers of the sizes of
-//! its two private caches and of its socket's: page tables larger than a cache are read from the
-//! next one.
+//! Capacity is modelled by direct-mapped sets of line numbers, of the sizes of a core's two private caches and its
+//! socket's cache. Page tables larger than a cache are read from the next one.
 //!
-//! Lines are named by the host address of the word divided by 64, which decides nothing but
-//! identity: numbers are given in the order of first use, so that costs do not depend on where the
-//! host's allocator puts things (which words share a line does, except under
-//! [`LineAllocator`](quell_vm::sim::LineAllocator)). When a word goes, its line is forgotten.
+//! A line's identity is the host address of the word divided by 64. Lines get numbers in the order of first use, so
+//! costs do not depend on the host's allocator. Only which words share a line does, except under
+//! [`LineAllocator`](quell_vm::sim::LineAllocator). Dropping a word forgets its line.
 //!
-//! Not modelled: associativity, prefetch, bandwidth of the interconnect, which home agent answers.
+//! Not modelled: associativity, prefetch, bandwidth of the interconnect, choice of home agent.
 
 use crate::costs::{Costs, Topology};
 use crate::file::Time;
 use rustc_hash::FxHashMap;
 
-/// What is done to a line.
+/// A kind of access to a line.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum LineUse {
     /// It is read.
@@ -35,7 +31,7 @@ pub enum LineUse {
 
 const NO_CORE: u16 = u16::MAX;
 
-/// Slots of the table of numbers that were asked for lately.
+/// Slots of the table of recently used numbers.
 const LATELY: usize = 1024;
 
 #[derive(Clone, Copy, Debug)]
@@ -44,9 +40,9 @@ struct Line {
     holders: u64,
     /// Whether a CPU sleeps until it is written.
     watched: bool,
-    /// The core that may write without asking.
+    /// The core that may write without a transfer.
     owner: u16,
-    /// The CPU that wrote last, to tell hardware threads of a core apart.
+    /// The last CPU that wrote, which distinguishes hardware threads of a core.
     writer: u16,
     /// Until when an earlier transfer occupies the line.
     busy: Time,
@@ -63,7 +59,7 @@ impl Line {
     };
 }
 
-/// Which numbered lines a cache holds: direct-mapped, so that one comparison decides.
+/// The numbered lines that a cache holds. Direct-mapped, so one comparison suffices.
 #[derive(Clone, Debug)]
 struct Filter {
     held: Vec<u32>,
@@ -109,10 +105,10 @@ impl Filter {
     }
 }
 
-/// What an access to a line came to.
+/// The result of an access to a line.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct LineAccess {
-    /// When the line is there: not before `now`.
+    /// When the access is complete, at the earliest `now`.
     pub ready: Time,
     /// Whether it came from another core.
     pub transferred: bool,
@@ -134,7 +130,7 @@ pub struct Lines {
     topology: Topology,
     /// The core and the socket of each CPU.
     places: Vec<(u16, u16)>,
-    /// Numbers that were asked for lately, by the low bits of their key.
+    /// Recently used numbers, by the low bits of their key.
     lately: Box<[(usize, u32); LATELY]>,
     first: Vec<Filter>,
     second: Vec<Filter>,
@@ -179,8 +175,7 @@ impl Lines {
         number
     }
 
-    /// Gives `count` lines that lie one behind the other numbers that do, too, whatever numbers they
-    /// had; returns the first. They must not be watched or forgotten.
+    /// Gives `count` adjacent lines adjacent new numbers; returns the first. They must not be watched or forgotten.
     pub fn number_page(&mut self, address: usize, count: usize) -> u32 {
         let first = self.lines.len() as u32;
         for number in first..first + count as u32 {
@@ -222,7 +217,7 @@ impl Lines {
         number
     }
 
-    /// Forgets the line of a word that goes.
+    /// Forgets the line of a word that is dropped.
     pub fn forget(&mut self, address: usize) {
         let key = address >> 6;
         if let Some(number) = self.numbers.remove(&key) {
@@ -282,7 +277,7 @@ impl Lines {
         self.watchers.get(&number).map_or(&[], Vec::as_slice)
     }
 
-    /// Returns whether a CPU can read the line without asking another core for it.
+    /// Returns whether a CPU can read the line without a transfer from another core.
     #[inline]
     pub fn is_at_hand(&self, cpu: usize, number: u32) -> bool {
         let owner = self.lines[number as usize].owner;
@@ -320,7 +315,7 @@ impl Lines {
         self.take(costs, cpu, core, number, kind, now, held)
     }
 
-    /// What the line would cost if only capacity counted; it is in the caches afterwards.
+    /// Returns the cost of the line if only capacity mattered, and puts it into the caches.
     #[inline(always)]
     fn fetch(&mut self, costs: &Costs, cpu: usize, core: usize, number: u32) -> Time {
         if self.first[core].take(number) {
@@ -358,7 +353,7 @@ impl Lines {
                 costs.transfer_remote
             }
         };
-        // Those that must answer: the owner, or on a write every reader but this core.
+        // These must respond: the owner, or on a write every reader but this core.
         let mut cost = 0;
         if line.owner != NO_CORE {
             cost = distance(line.owner as usize);

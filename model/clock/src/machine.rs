@@ -1,9 +1,8 @@
 //! The machine as the engine and the manager see it.
 //!
-//! A [`Model`] is a handle: it holds what never changes (features, memory map, the words of the
-//! page tables) and reaches everything else through the machine that is at work on the thread. It
-//! is therefore `Send` and `Sync` without any promise of ours; used on another thread, or outside
-//! of a run, its operations panic with a message that says so.
+//! A [`Model`] is a handle. It holds constants (features, memory map, the words of the page tables) and reaches
+//! everything else through the machine that runs on the thread. So it is `Send` and `Sync` without `unsafe`. Its
+//! operations panic on another thread or outside a run.
 
 use crate::architecture::Architecture;
 use crate::cell::ModelWord;
@@ -70,7 +69,7 @@ impl Model {
     }
 }
 
-/// Lets the CPU's clock run for a while; interrupts are taken, whose time comes on top.
+/// Advances the CPU's clock by `duration`. Interrupts taken meanwhile add their time.
 pub(crate) fn pass(duration: Time, activity: Activity) -> bool {
     if !context::running() {
         return false;
@@ -110,7 +109,7 @@ impl Core {
         self.costs.topology.socket(cpu) % ordinary.max(1)
     }
 
-    /// What zeroing an extent costs the CPU that runs.
+    /// Returns the time that the running CPU needs to zero an extent.
     fn zeroing(&mut self, extent: Extent, strategy: Strategy) -> Time {
         let costs = &self.costs;
         let bytes = extent.bytes();
@@ -246,7 +245,7 @@ impl Clear for Model {
     }
 }
 
-// SAFETY: frames are numbers, whose words and bytes are a table of the machine's own.
+// SAFETY: frames are numbers; their words and bytes belong to a table of the machine.
 unsafe impl Machine for Model {
     fn memory(&self) -> MemoryMap {
         self.map

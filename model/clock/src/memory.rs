@@ -1,9 +1,8 @@
-//! Physical memory: what frames contain and what the oracle remembers about each.
+//! Physical memory: the contents of frames, and the oracle's history of each.
 //!
-//! Contents are kept only where they are not zero, so gigabytes of zeroed memory cost the host
-//! nothing; the history of frames is kept for 512 frames at once as long as all of them share it.
-//! The words of page-table pages live apart in [`Tables`], because the manager and the walkers
-//! share them as words and the manager's references outlive any operation.
+//! Only contents other than zero are stored, so gigabytes of zeroed memory cost the host nothing. One history serves
+//! 512 frames as long as all share it. The words of page-table pages are in [`Tables`], because manager and walkers
+//! share them and the manager's references outlive an operation.
 
 use crate::cell::ModelWord;
 use crate::file::Time;
@@ -21,14 +20,14 @@ const CHUNK: usize = 512;
 pub struct TablePage {
     /// The words.
     pub words: [ModelWord; TABLE_WORDS],
-    /// The number of the first of the lines they lie in, plus one; 0 where none was given. The
-    /// words stay for the length of a run, and so do the numbers.
+    /// The number of its first line plus one; 0 without one. Words keep their place for a whole run, and so do the
+    /// numbers.
     pub first_line: AtomicU32,
 }
 
 type TableChunk = Box<[OnceLock<Box<TablePage>>; CHUNK]>;
 
-/// The page-table pages of a machine, made when they are first asked for.
+/// The machine's page-table pages, allocated at first use.
 pub struct Tables {
     first: u64,
     chunks: Vec<OnceLock<TableChunk>>,
@@ -76,7 +75,7 @@ impl Tables {
     }
 }
 
-/// What the oracle knows about a frame.
+/// The history of a frame, for the oracle.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct History {
     /// When it got its owner.
@@ -85,7 +84,7 @@ pub struct History {
     pub captured: u32,
     /// When it lost its owner.
     pub freed: u32,
-    /// What it is now.
+    /// The present state.
     pub state: State,
     /// Whether it is a page-table page now.
     pub table: bool,

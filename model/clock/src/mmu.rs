@@ -1,11 +1,10 @@
-//! An access of a program: through the TLBs, or by a walk, to the bytes of a frame.
+//! Performs a program's access: through the TLBs or by a walk, to the bytes of a frame.
 //!
-//! A hit in a TLB is private: no other CPU sees it. So is a walk that only reads lines which no CPU
-//! else has changed and finds all it needs; it may be early by what a CPU [runs
-//! ahead](crate::clock), as real walkers are that fill on speculation. Every other walk takes its
-//! place in the order of time. As on real processors, a right that a cached translation
-//! lacks is looked for in the tables before the access faults, and a store through a clean entry
-//! walks again to set the dirty bit in the table by a locked operation.
+//! A TLB hit is private: no other CPU sees it. So is a walk that succeeds by reading lines that no other CPU has
+//! changed. It may be early by the [lookahead](crate::clock), like real walkers that fill on speculation. Every other
+//! walk happens in the order of virtual time. As on real processors, the tables are walked again before an access
+//! faults for lack of a right in the cached translation, and a store through a clean entry walks again to set the
+//! dirty bit in the table by a locked operation.
 
 use crate::clock::Point;
 use crate::context;
@@ -18,9 +17,9 @@ use quell::{Frame, Page, PageSize};
 use quell_vm::contract::Violation;
 use quell_vm::{Access, Level};
 
-/// What came of an attempt.
+/// The result of an attempt.
 pub(crate) enum Attempt {
-    /// It was done; what a load returned.
+    /// Success, with the loaded value.
     Done(u64),
     /// The CPU must first attend to something.
     Attend(Point),
@@ -65,7 +64,7 @@ impl Core {
         }
     }
 
-    /// Walks, then does the access. A caller that is told to attend first calls this again, not
+    /// Walks, then performs the access. A caller that must attend first retries this function, not
     /// [`Core::user_access`]: only this CPU fills its caches.
     pub fn walk_and_access(&mut self, address: u64, store: Option<u64>) -> Attempt {
         match self.walk(Page::containing(address), address, store.is_some()) {
@@ -96,7 +95,7 @@ impl Core {
         Attempt::Done(self.touch(frame, address, store))
     }
 
-    /// Loads or stores; returns what was loaded.
+    /// Loads or stores. Returns the loaded value.
     #[inline]
     fn touch(&mut self, frame: Frame, address: u64, store: Option<u64>) -> u64 {
         let access = self.costs.user_access;
@@ -113,8 +112,10 @@ impl Core {
         }
     }
 
-    /// Accesses the lines of a page that follow the one at `address`, which was just accessed, as a
-    /// streaming loop does: at the memory's rate, with one translation. `false` if that is gone.
+    /// Accesses the lines of a page that follow `address`, as a streaming loop does: at the memory's rate, with one
+    /// translation. Returns `false` if that translation is not cached any more.
+    ///
+    /// `address` itself was just accessed.
     pub fn stream_page(&mut self, address: u64, bytes: u64, store: Option<u64>) -> bool {
         let page = Page::containing(address);
         let cpu = &mut self.cpus[self.current];
@@ -135,10 +136,10 @@ impl Core {
         true
     }
 
-    /// Walks the tables and fills the translation, if they allow the access; returns the frame.
+    /// Walks the tables and fills the translation if they allow the access. Returns the frame.
     ///
-    /// Before it is this CPU's turn, the walk must read nothing but lines at hand and change nothing
-    /// in the tables; else it is given up and begun anew when the turn has come.
+    /// Before this CPU's turn, a walk may read only lines at hand and change nothing in the tables. Otherwise it is
+    /// abandoned and restarted in its turn.
     fn walk(&mut self, page: Page, address: u64, write: bool) -> Result<Frame, Attempt> {
         let early = !self.may_share();
         let cpu = self.cpu();
@@ -171,7 +172,7 @@ impl Core {
                 self.cpu().tlb.walk_seen(page, tag, level, table, filled);
                 continue;
             }
-            // Two calls: the compiler knows what the lowest level leaves out.
+            // Two calls, so that the compiler specializes the lowest level.
             let entry = match level {
                 0 => self.costs.architecture.decode(raw, Level::LEAF),
                 _ => self.costs.architecture.decode(raw, Level(level)),
@@ -185,7 +186,7 @@ impl Core {
             }
             if !allowed {
                 if leaf {
-                    // The translation that was not enough goes, as on a real processor that faults.
+                    // Real processors also drop an insufficient translation when they fault.
                     self.cpu().tlb.drop_page(page, tag);
                 }
                 return Err(Attempt::Fault);

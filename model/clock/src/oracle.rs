@@ -1,9 +1,8 @@
-//! The oracle of the clock: what it remembers, and what it has found.
+//! The oracle of the clock: its knowledge and its findings.
 //!
-//! It costs no virtual time, is never off and changes nothing. It knows three things that no CPU
-//! knows: the tables as they are at this moment, the history of every frame (through
-//! [`Event`](quell_vm::Event)s of the manager), and what a program ought to read
-//! ([`Kernel::peek`](crate::Kernel::peek)). How it judges an access by them is in `judge`.
+//! It costs no virtual time, is always on and changes nothing. It knows three things that no CPU knows: the tables at
+//! this moment, the history of every frame (through the manager's [`Event`](quell_vm::Event)s), and what a program
+//! should read ([`Kernel::peek`](crate::Kernel::peek)). `judge` uses them to check an access.
 
 mod judge;
 
@@ -36,10 +35,10 @@ impl Revocations {
     }
 }
 
-/// Ranges of up to so many pages are remembered page by page.
+/// The most pages of a range that are remembered page by page.
 const SMALL_RANGE: u64 = 64;
 
-/// What the oracle knows of an address space.
+/// The oracle's knowledge of an address space.
 #[derive(Debug, Default)]
 struct Space {
     root: Frame,
@@ -61,7 +60,7 @@ impl Space {
     }
 }
 
-/// What the oracle remembers.
+/// The oracle's state.
 #[derive(Debug)]
 pub struct Oracle {
     /// The count of events: of the manager's, and of fills.
@@ -147,7 +146,7 @@ impl Oracle {
     }
 }
 
-/// What an access does, for the oracle.
+/// A kind of access, for the oracle.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Kind {
     Load,

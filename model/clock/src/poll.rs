@@ -1,28 +1,27 @@
-//! Waiting loops, skipped over.
+//! Skips the turns of waiting loops.
 //!
-//! A CPU that waits for another in a loop of loads and [`relax`](quell::Hardware::relax) would be
-//! simulated turn by turn, and a contended lock would cost the host more than everything else.
-//! When a turn did the same loads as one before, all of them from lines that the CPU held, and
-//! nothing else, further turns do the same until one of the lines is written or an interrupt
-//! comes. The CPU then sleeps, and wakes at the beginning of the turn that would notice. If it does
-//! not like what it then reads, it goes back to sleep after one turn.
+//! A contended lock would dominate the host's time if every turn of a loop of loads and
+//! [`relax`](quell::Hardware::relax) were simulated. If a turn did only the same loads as the one before, all from
+//! lines that the CPU held, further turns repeat it until one of the lines is written or an interrupt arrives. So the
+//! CPU sleeps, and wakes at the beginning of the turn that would notice. If its condition is still false then, it
+//! sleeps again after one turn.
 //!
-//! The result is the same as turn by turn as long as a loop's condition lies in shared words: a
-//! loop that counts its turns, or waits for something that is no word, is looked at again only
-//! every [`MOST_TURNS`] turns. Reading the clock counts as doing something else.
+//! The result equals full simulation if the loop's condition depends on shared words alone. A loop that counts its
+//! turns, or waits for anything else, is checked only every [`MOST_TURNS`] turns. Reading the clock makes a turn
+//! different.
 
 use crate::file::Time;
 
 /// Loads of one turn that are followed.
 const LOADS: usize = 8;
 
-/// After so many turns the loop is run in full again.
+/// Turns after which the loop is simulated in full again.
 pub const MOST_TURNS: u64 = 1024;
 
 /// The loads of a turn: lines, and when each was loaded, from the beginning of the turn.
 type Loads = [(u32, Time); LOADS];
 
-/// What a CPU does in waiting loops.
+/// The state of a CPU's waiting loop.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Poll {
     /// When the turn began: the end of the last `relax`.
@@ -62,7 +61,7 @@ impl Poll {
         self.other = true;
     }
 
-    /// A turn ended at `now`, after a pause; says whether the CPU may sleep.
+    /// Ends a turn at `now`, after a pause. Returns whether the CPU may sleep.
     pub fn turn(&mut self, now: Time, pause: Time) -> bool {
         let length = now - self.since;
         let clean = !self.other && self.count > 0 && length == self.loading + pause;

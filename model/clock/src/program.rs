@@ -28,7 +28,7 @@ impl Control {
             .collect()
     }
 
-    /// What the word holds.
+    /// Returns the word's value.
     pub(crate) fn value(&self) -> u64 {
         self.0.peek()
     }

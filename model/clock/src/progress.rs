@@ -1,4 +1,4 @@
-//! How far a run is, for other threads of the host.
+//! Shows the progress of a run to other threads of the host.
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 

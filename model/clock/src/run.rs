@@ -1,7 +1,7 @@
-//! One run: a machine, a kernel on it, a program on each CPU, and what came of it.
+//! Runs a kernel and a program for each CPU on a machine.
 //!
-//! A run is a function of its inputs alone: the same machine file, kernel, program and seed give
-//! the same result on every host, to the last picosecond.
+//! The result depends on the inputs alone: the same machine file, kernel, program and seed give the same result on
+//! every host, to the last picosecond.
 
 use crate::clock::Clock;
 use crate::context::{self, Context};
@@ -32,28 +32,28 @@ use std::time::Instant;
 /// The first frame of memory: the first 16 MB are left out, as on real machines.
 const FIRST_FRAME: u64 = 4096;
 
-/// What the machine draws from a run's seed. Programs draw from the streams below, by the numbers of their CPUs.
+/// The random stream of the machine. Programs use the streams below, by CPU number.
 const STREAM: u128 = 1 << 32;
-/// When a run is given up even if it gets on, two hours: below the last moment that an
-/// [agenda](crate::clock) tells apart, by more than a program sleeps at once.
+/// The end of any run, two hours: below the latest time of an [agenda](crate::clock) key, by more than a program
+/// sleeps at once.
 const LATEST: Time = 7_200_000_000_000_000;
-/// What is told how far a run is, unless another is asked for.
+/// The default receiver of progress.
 static NOT_ASKED: Progress = Progress::new();
 
-/// What is to be run on which machine.
+/// The inputs of a run.
 #[derive(Clone, Debug)]
 pub struct Setup<'f> {
     /// The machine.
     pub machine: &'f MachineFile,
-    /// How many CPUs; `None` takes what the machine file says.
+    /// The number of CPUs; by default the machine file's.
     pub cpus: Option<usize>,
-    /// The seed: what programs choose is drawn from it, and the moments at which CPUs start.
+    /// The seed of the program's choices and of the CPUs' starting times.
     pub seed: u64,
     /// How many events the trace keeps; 0 records none.
     pub trace: usize,
-    /// How far CPUs run ahead in private; `None` takes as much as an interrupt between CPUs takes at
-    /// least, which is also the most. Any value gives the same result, but for walks: with 0 none
-    /// reads a table earlier than it is that CPU's turn.
+    /// How far CPUs run ahead in private; by default the shortest latency of an interrupt between CPUs, which is also
+    /// the maximum. Any value gives the same result except for walks: with 0, no walk reads a table before its CPU's
+    /// turn.
     pub lookahead: Option<Time>,
     /// Sizes of the ordinary and the slow memory nodes in bytes, where they are not to be the
     /// machine file's: experiments are scaled down in memory.
@@ -63,16 +63,17 @@ pub struct Setup<'f> {
     /// The virtual time without a step of the program ([`User::step`](quell_vm::User::step)) after which a run is
     /// given up.
     pub limit: Time,
-    /// Where the run tells other threads how far it is.
+    /// Receives the run's progress, for other threads.
     pub progress: &'f Progress,
-    /// Guards of the engine and of the manager that are left out, by the names of their mutants, in the [instrumented copy](quell_mutants), to measure
-    /// what they cost. Such a run may break the contract, and the oracle says how often; it may also end with an error.
+    /// Guards of engine and manager to leave out, by the names of their mutants, in the [instrumented
+    /// copy](quell_mutants): measures their cost. Such a run may break the contract, which the oracle reports, or end
+    /// with an error.
     pub without: &'f [&'f str],
 }
 
 impl<'f> Setup<'f> {
-    /// Everything as the machine file says, seed 0, no trace, a minute of virtual time for each step at most,
-    /// every guard in its place.
+    /// Takes all values from the machine file: seed 0, no trace, at most a minute of virtual time for each step, all
+    /// guards.
     pub fn new(machine: &'f MachineFile) -> Self {
         Setup {
             machine,
@@ -89,7 +90,7 @@ impl<'f> Setup<'f> {
     }
 }
 
-/// What a person can do about a machine that the engine refuses.
+/// Returns advice for a machine that the engine refuses.
 fn way_out(why: &quell::Unsupported) -> &'static str {
     match why {
         quell::Unsupported::BroadcastOfPerCpuTags
@@ -103,7 +104,7 @@ fn way_out(why: &quell::Unsupported) -> &'static str {
 /// Why a run came to no result.
 #[derive(Debug, thiserror::Error)]
 pub enum RunError {
-    /// The engine does not run on such a machine with so many CPUs.
+    /// The engine does not support the machine with this number of CPUs.
     #[error("the engine refuses the machine: {why}; {way_out}", why = .0, way_out = way_out(.0))]
     Unsupported(quell::Unsupported),
     /// Every CPU waits, and nothing is under way that could wake one (C7).
@@ -117,7 +118,7 @@ pub enum RunError {
     Endless {
         /// The limit.
         seconds: f64,
-        /// What the CPUs do.
+        /// The activity of the CPUs.
         what: String,
     },
     /// The program gets on, but is at a time that the clock has no numbers for.
@@ -136,17 +137,17 @@ pub enum RunError {
     Stack(#[from] std::io::Error),
 }
 
-/// What came of a run.
+/// The result of a run.
 #[derive(Clone, Debug)]
 pub struct RunResult {
     /// The virtual time at which the last program ended, in picoseconds.
     pub elapsed: Time,
     /// When the program of each CPU ended.
     pub times: Vec<Time>,
-    /// What each CPU counted.
+    /// Counts of each CPU.
     pub cpus: Vec<Counts>,
-    /// How long it was between the program's marks, in picoseconds, and what all CPUs counted
-    /// meanwhile; `None` if it made none.
+    /// The time between the program's marks in picoseconds, and the counts of all CPUs meanwhile; `None` without
+    /// marks.
     pub window: Option<(Time, Counts)>,
     /// How long the calls took that began and ended between the program's marks, by their names.
     pub latencies: Vec<Latency>,
@@ -156,14 +157,14 @@ pub struct RunResult {
     pub violation_count: u64,
     /// The first of them.
     pub violations: Vec<Violation>,
-    /// The trace; empty if none was asked for.
+    /// The trace; empty unless enabled.
     pub trace: Trace,
     /// How long the host took, in seconds. The one figure that differs from run to run.
     pub host_seconds: f64,
 }
 
 impl RunResult {
-    /// What all CPUs counted together.
+    /// Returns the sum of all CPUs' counts.
     pub fn counts(&self) -> Counts {
         let mut all = Counts::default();
         for &counts in &self.cpus {
@@ -232,14 +233,14 @@ impl Setup<'_> {
         MemoryMap::new(&nodes)
     }
 
-    /// Builds the machine, lets `boot` build a kernel on it and run programs, and returns what
-    /// came of the last [`BuiltMachine::go`].
+    /// Builds the machine and lets `boot` build a kernel and run programs on it. Returns the result of the last
+    /// [`BuiltMachine::go`].
     ///
     /// # Errors
-    /// See [`RunError`]. Violations of the contract are no errors: they are in the result.
+    /// See [`RunError`]. Violations of the contract are part of the result instead.
     ///
     /// # Panics
-    /// If `boot` runs nothing, or a machine is at work on this thread already.
+    /// If `boot` runs nothing, or a machine is running on this thread already.
     pub fn run(&self, boot: impl FnOnce(&BuiltMachine<'_>)) -> Result<RunResult, RunError> {
         let cpus = self
             .cpus
@@ -375,7 +376,7 @@ fn drive(
     }))
 }
 
-/// What each CPU does, in a line: the first few, and how many more.
+/// Describes each CPU's activity in a line: the first few CPUs and the number of others.
 fn describe(core: &Core) -> String {
     let mut parts: Vec<String> = core
         .cpus

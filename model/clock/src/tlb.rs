@@ -1,20 +1,16 @@
-//! Translation caches: two levels of TLB and the walker's own caches, of one CPU.
+//! The translation caches of one CPU: two levels of TLB and the walker's caches.
 //!
-//! Each TLB array is set-associative with the geometry of the machine file; the key of an entry is
-//! the page number at the entry's size, the tag it was filled under and the size. A fill goes to
-//! both levels; a second-level hit refills the first. Nothing here knows what a translation ought
-//! to be: an entry keeps what the walker read, with enough of its history for the
-//! [oracle](crate::oracle) to judge a later use.
+//! Each TLB array is set-associative with the geometry of the machine file. An entry's key is its page number, tag and
+//! page size. A fill updates both levels; a second-level hit refills the first. This module does not know correct
+//! translations. It keeps what the walker read, with enough history for the [oracle](crate::oracle) to judge a later
+//! use.
 //!
-//! Invalidating a range takes one invalidation per stride, each of which names one page and drops what
-//! translates that page, of whatever size ([`PageRange::names`]). Base pages that are invalidated in
-//! strides of large pages stay, but for the first of each stride, as they do in hardware. Where an
-//! invalidation names the size of the leaf entries that it is to drop (Arm's level hint), those of
-//! other sizes stay.
+//! Invalidating a range takes one invalidation per stride. Each names one page and drops the entry that translates it,
+//! of whatever size ([`PageRange::names`]). As in hardware, strides of large pages drop only the first base page of
+//! each stride. If an invalidation names the size of the leaf entries to drop (Arm's level hint), other sizes remain.
 //!
-//! Walker caches (paging-structure caches on x86, walk caches on Arm) remember tables by the part
-//! of the address that leads to them, so that a walk may start below the root. They are fully
-//! associative and replace the oldest entry.
+//! Walker caches (paging-structure caches on x86, walk caches on Arm) hold tables by the part of the address that
+//! leads to them, so a walk may start below the root. They are fully associative and replace the oldest entry.
 
 pub mod array;
 
@@ -23,7 +19,7 @@ use array::{Array, NUMBER};
 use quell::{Frame, Page, PageRange, PageSize, Scope, Tag};
 use quell_vm::Level;
 
-/// What a program may do through an entry.
+/// The rights of a translation.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Rights {
     /// Stores.
@@ -41,13 +37,13 @@ pub struct Translation {
     pub frame: Frame,
     /// The word that the walker read, accessed and dirty bits as it left them.
     pub raw: u64,
-    /// The page-table page that the word lies in, and its index there.
+    /// The page-table page that holds the word, and the index there.
     pub table: Frame,
     /// The index of the word.
     pub index: u16,
     /// The size of the page.
     pub size: PageSize,
-    /// What it allows.
+    /// The rights.
     pub rights: Rights,
     /// Whether stores may go ahead without telling the table.
     pub dirty: bool,
@@ -97,7 +93,7 @@ pub struct WalkEntry {
     pub filled: u32,
 }
 
-/// The key of the table of `level` on the way to a page: what it spans decides the number.
+/// Returns the key of the table of `level` on the way to a page: the page number at the table's span.
 #[inline]
 fn walk_key(page: Page, level: u8, tag: Tag) -> u64 {
     1 << 63 | (tag.0 as u64) << 40 | page.0 >> (9 * (level as u64 + 1))
@@ -115,7 +111,7 @@ pub struct Place {
 /// with no such entry in between that is not named.
 fn named(range: PageRange, pages: u64) -> impl Iterator<Item = (Page, Page)> {
     let (stride, strides) = (range.stride.pages(), range.strides());
-    // Entries that are no smaller than a stride lie side by side.
+    // Entries at least as large as a stride are adjacent.
     let (runs, run) = if pages >= stride {
         (strides.min(1), strides.max(1))
     } else {
@@ -279,9 +275,11 @@ impl Tlb {
         self.drop_range(tag, PageRange::base(page, 1), Scope::Leaf, false);
     }
 
-    /// Drops the entries that invalidating a range under a tag reaches; with [`Scope::Tables`], what the
-    /// walker caches know of the paths there. With `hinted`, the invalidations name the size of the
-    /// leaf entries: those of other sizes stay, and all do if the range does not begin at one.
+    /// Drops the entries that invalidating a range under a tag reaches, and with [`Scope::Tables`] the walker caches
+    /// for that range.
+    ///
+    /// With `hinted`, invalidations name the size of the leaf entries. Other sizes remain, and all do if the range is
+    /// not aligned to it.
     pub fn drop_range(&mut self, tag: Tag, range: PageRange, scope: Scope, hinted: bool) {
         let aligned = range.start.0.is_multiple_of(range.stride.pages());
         for size in SIZES {
@@ -310,7 +308,7 @@ impl Tlb {
         }
     }
 
-    /// Drops what the walker caches hold under a tag: on x86, part of invalidating any page.
+    /// Drops a tag's walker-cache entries: on x86, part of invalidating any page.
     pub fn drop_walker(&mut self, tag: Tag) {
         for cache in &mut self.walker {
             cache.drop_where(|key| tag_of(key) == tag);

@@ -1,31 +1,31 @@
-//! What happened on each CPU and when: for timelines.
+//! Records what happened on each CPU and when, for timelines.
 //!
-//! Off unless a run asks for it.
+//! Off unless a run enables it.
 
 use crate::file::Time;
 use quell::CpuId;
 use quell_vm::contract::timeline::{self, Line, Shape, Unit};
 use std::io::{self, Write};
 
-/// What a CPU did.
+/// An event on a CPU.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub enum Mark {
-    /// Sent interrupts to so many CPUs.
+    /// Sent interrupts to this many CPUs.
     Send(u64),
     /// An interrupt of that CPU arrived here.
     Arrives(usize),
     /// Was in the handler of an interrupt.
     Handler,
-    /// Invalidated so many pages; whether table pages were concerned.
+    /// Invalidated this many pages; `true` if table pages were concerned.
     Pages(u64, bool),
     /// Invalidated a tag.
     Tag(u16),
     /// Invalidated everything.
     All,
-    /// Broadcast so many invalidations.
+    /// Broadcast this many invalidations.
     Broadcast(u64),
-    /// Waited for so many broadcasts to complete.
+    /// Waited for this many broadcasts to complete.
     Completion(u64),
     /// Loaded a root under a tag; whether entries were kept.
     Root(u16, bool),
@@ -35,9 +35,9 @@ pub enum Mark {
     Fault(u64),
     /// Was halted.
     Halted,
-    /// Zeroed so many bytes.
+    /// Zeroed this many bytes.
     Zero(u64),
-    /// Copied so many bytes.
+    /// Copied this many bytes.
     Copy(u64),
     /// Broke the contract.
     Violation,
@@ -74,9 +74,9 @@ pub struct TraceEvent {
     pub cpu: usize,
     /// When it began.
     pub start: Time,
-    /// When it ended; the same for what takes no time.
+    /// When it ended; equal to the start for instantaneous events.
     pub end: Time,
-    /// What it was.
+    /// The event.
     pub mark: Mark,
 }
 

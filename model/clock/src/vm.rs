@@ -48,18 +48,18 @@ pub struct Run<'f> {
     pub setup: Setup<'f>,
     /// Which mechanisms are on.
     pub policy: Policy,
-    /// Changes the manager's configuration from what suits the memory.
+    /// Adjusts the manager's default configuration.
     pub configure: &'f dyn Fn(&mut VmConfig),
 }
 
-/// What came of a run on the manager.
+/// The result of a run on the manager.
 #[derive(Clone, Debug)]
 pub struct Outcome {
-    /// What the machine says.
+    /// The machine's result.
     pub run: RunResult,
-    /// What the engine counted in all.
+    /// The engine's counts for the whole run.
     pub engine: Stats,
-    /// What the engine counted between the program's marks; in all if it made none.
+    /// The engine's counts between the program's marks; for the whole run without marks.
     pub engine_window: Stats,
 }
 

@@ -1,7 +1,7 @@
-//! Words of shared memory at work: points where other CPUs may step in, and cache lines that cost.
+//! Operations on shared words: points where other CPUs may step in, and accesses to cache lines.
 //!
-//! Every operation of a running CPU happens at its place in the order of virtual time. Outside of a
-//! run (while a kernel is built or examined) and in the oracle's eyes, words are plain memory.
+//! Every operation of a running CPU happens in the order of virtual time. Outside a run (while a kernel is built or
+//! examined) and for the oracle, words are plain memory.
 
 use crate::cell::ModelWord;
 use crate::context;

@@ -1,4 +1,4 @@
-//! The clock's tests: one program, because building it is most of what its tests take.
+//! The clock's tests, in one program because building dominates their time.
 
 mod clock;
 mod files;
@@ -6,6 +6,6 @@ mod oracle;
 mod support;
 mod workloads;
 
-/// Which words share a line must not depend on where the host's allocator puts things: what a test compares would.
+/// Makes it independent of the host's allocator which words share a line. Tests compare costs.
 #[global_allocator]
 static ALLOCATOR: quell_vm::sim::LineAllocator = quell_vm::sim::LineAllocator;

@@ -27,7 +27,7 @@ fn busy(toy: &Toy<'_>, user: &ModelUser<'_>) {
             toy.model.interrupt(&targets);
         }
     }
-    // Until everything sent was taken: what is on its way when the last program ends may count or not.
+    // Wait until all interrupts are taken: those under way at the end may or may not be counted.
     user.compute(1_000_000);
 }
 
@@ -50,7 +50,7 @@ fn result_of(mapped: Premapping, lookahead: Option<u64>, seed: u64) -> (Vec<u64>
         }
     };
     let program = |toy: &Toy<'_>, user: &ModelUser<'_>| {
-        // The first to read a line of a table brings it into the shared cache: be it the first CPU.
+        // The first reader of a table's line brings it into the shared cache: make that the first CPU.
         match (mapped, user.cpu()) {
             (Premapping::Before, 0) => (0..8 * 4096)
                 .step_by(8)
@@ -153,7 +153,7 @@ fn interrupts_are_taken_once_each_in_order_and_not_while_masked() {
     })
     .expect("runs");
     let (sent, taken) = (sent.into_inner(), taken.into_inner());
-    // Those that came while interrupts were off were taken once they were on, as one.
+    // Interrupts that arrived while masked were taken as one after unmasking.
     let late: Vec<_> = sent
         .iter()
         .filter(|&&at| (masked.get()..unmasked.get()).contains(&at))
@@ -274,7 +274,7 @@ fn cpus_that_wait_for_ever_are_named() {
         matches!(endless, Err(RunError::Endless { .. })),
         "{endless:?}"
     );
-    // Nor does one go on that no other CPU waits for, or none for a long time.
+    // Nor does a CPU continue that no other waits for, or not for a long time.
     for sleeps in [0, 3_600_000_000_000] {
         let alone = run(&setup, &Hooks::default(), &|_| {}, &|toy, user| {
             if user.cpu() == 1 {

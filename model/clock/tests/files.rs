@@ -1,4 +1,4 @@
-//! Machine files: the built-in ones are whole, wrong ones are refused with line and key.
+//! Built-in machine files are complete; wrong files are refused with line and key.
 
 use proptest::prelude::*;
 use quell_clock::file::{BUILT_IN, PARAMETERS, Unit};
@@ -315,7 +315,7 @@ fn parameters_are_set_as_text() {
     );
     let eight = set(&["memory.nodes=8"]).expect("as many as there may be in all");
     assert_eq!(eight.count(Parameter::Nodes), 8);
-    // A faster clock makes what is given in cycles shorter.
+    // A faster clock shortens times given in cycles.
     let faster = set(&["cpu.frequency=5GHz"]).expect("a frequency");
     assert!(faster.time(Parameter::Pause) < machine.time(Parameter::Pause));
     for (text, expected) in [
@@ -362,7 +362,7 @@ fn a_processor_of_another_architecture_clears_with_no_clzero() {
     );
 }
 
-/// What is written of a machine needs no other file, whatever it was made of.
+/// A machine written to a file needs no other file, whatever it is based on.
 #[test]
 fn a_machine_that_is_written_is_read_as_the_same() {
     let mine = "name = \"mine\"\ntitle = \"\"\"a \"quoted\" \u{ad}\nline\"\"\"\nbased_on = \"milan\"\n\
@@ -384,7 +384,7 @@ fn a_machine_that_is_written_is_read_as_the_same() {
         let text = machine.to_toml();
         assert_eq!(MachineFile::parse("w.toml", &text), Ok(machine), "{text}");
     }
-    // What was set as an amount is written in a file's unit.
+    // Amounts set by number are written in a file's unit.
     let text = moved.to_toml();
     assert!(
         text.contains("entry = { value = 123.456, unit = \"ns\""),

@@ -1,4 +1,4 @@
-//! The oracle: each clause is broken by hand, and named; done properly, nothing is found.
+//! Each clause is broken by hand and reported; correct code is not.
 
 use crate::support::{Hooks, Toy, haswell, run};
 use quell::{
@@ -168,7 +168,7 @@ fn c2_a_captured_frame_is_stored_to() {
         [Clause::C2]
     );
     assert_eq!(clauses(&stale(true, &|_, _| None, &capture, &store)), []);
-    // Reading what is being written out does no harm.
+    // Reading a page that is being written out is harmless.
     assert_eq!(clauses(&stale(false, &|_, _| Some(7), &capture, &load)), []);
 }
 

@@ -1,8 +1,7 @@
-//! Workload files drawn at random, and built-in ones with words of them exchanged: none makes the machine or the
-//! program panic, whatever it asks for.
+//! Random workload files, and built-in ones with words exchanged, never panic the machine or the program.
 //!
-//! Programs are drawn in their structure, from the table of statements, so most of them can be read and much of what
-//! they ask for is done; what they ask for wrongly must end the run with an error of its own.
+//! Programs are drawn as trees from the table of statements, so most of them parse and much of them runs. Invalid
+//! statements must end the run with an error.
 
 use quell::Policy;
 use quell_clock::{Counts, Run, RunError, Setup, built_in};
@@ -275,7 +274,7 @@ fn no_built_in_file_with_words_exchanged_makes_anything_panic() {
         };
         read += 1;
         for pair in ["iterations=3", "rounds=2", "cycles=1", "size=64K"] {
-            // Whatever of it the file still has.
+            // The file may lack some of these parameters.
             let _ = workload.set(pair);
         }
         if workload.check(2).is_ok()
@@ -287,7 +286,7 @@ fn no_built_in_file_with_words_exchanged_makes_anything_panic() {
     assert!(read > 5, "{read} could be read");
 }
 
-/// Runs a workload on a Haswell server with parameters of it set: how long the window was and what was counted in it.
+/// Runs a workload on a Haswell server with parameters set. Returns the window's length and counts.
 fn measured(name: &str, cpus: usize, set: &[&str], parameters: &[&str]) -> (u64, Counts) {
     let machine = built_in("haswell-server").expect("built in");
     let machine = machine.with_text("a test", set).expect("fits");

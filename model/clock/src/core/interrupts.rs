@@ -49,7 +49,7 @@ impl Core {
         self.refresh();
     }
 
-    /// When an interrupt that a CPU sends now has come to the socket of its target.
+    /// Returns when an interrupt that is sent now reaches the target's socket.
     fn crossed(&mut self, from: usize, target: usize) -> Time {
         let now = self.cpus[from].now;
         let socket = self.costs.topology.socket(target);

@@ -1,17 +1,17 @@
-//! Invalidations, broadcasts and roots: what they do to the TLBs and what they cost.
+//! Effects and costs of invalidations, broadcasts and root loads.
 
 use super::Core;
 use crate::trace::Mark;
 use quell::{Invalidate, Scope, Tag};
 
 impl Core {
-    /// Drops what `what` covers from the caches of a CPU.
+    /// Drops the translations that `what` covers from a CPU's caches.
     fn apply(&mut self, cpu: usize, what: Invalidate) {
         let architecture = self.costs.architecture;
         let tlb = &mut self.cpus[cpu].tlb;
         match what {
             Invalidate::Range { tag, range, scope } => {
-                // The level hint says which leaf entries go.
+                // The level hint selects the leaf entries to drop.
                 let hint = architecture.hints_level() && scope == Scope::Leaf;
                 tlb.drop_range(tag, range, scope, hint);
                 if architecture.page_drops_walkers() {

@@ -1,4 +1,4 @@
-//! Operations on shared words: what the line costs, and which CPUs a store wakes.
+//! Operations on shared words: the cost of the line, and the CPUs that a store wakes.
 
 use super::Core;
 use crate::cpu::Activity;
@@ -8,7 +8,7 @@ use quell_vm::machine::TABLE_WORDS;
 use std::sync::atomic::Ordering;
 
 impl Core {
-    /// Accounts for an operation on a word if it is this CPU's turn; says whether it was.
+    /// Accounts for an operation on a word if it is this CPU's turn. Returns whether it was.
     #[inline]
     pub fn word(&mut self, address: usize, kind: LineUse, order: Ordering) -> bool {
         let cpu = &mut self.cpus[self.current];
@@ -23,7 +23,7 @@ impl Core {
         cpu.counts.words += 1;
         cpu.counts.transfers += u64::from(access.transferred);
         match kind {
-            // A store goes to the store buffer; an operation that needs it done waits for it.
+            // A store enters the store buffer; an operation that needs it visible waits for it.
             LineUse::Store => {
                 cpu.stores_done = cpu.stores_done.max(access.ready);
                 cpu.now += self.costs.l1_line;
@@ -51,7 +51,7 @@ impl Core {
         true
     }
 
-    /// A line was written: CPUs that sleep in a loop that loads it go on.
+    /// Wakes CPUs that sleep in a loop that loads this line, which was written.
     #[inline]
     fn wake_watchers(&mut self, line: u32, at: Time) {
         for &watcher in self.lines.watchers(line) {
@@ -64,7 +64,7 @@ impl Core {
         self.local_until = self.limits.local.min(due);
     }
 
-    /// One turn of a waiting loop; says whether the CPU sleeps now, until it is woken.
+    /// Performs one turn of a waiting loop. Returns whether the CPU sleeps now until it is woken.
     pub fn relax(&mut self) -> bool {
         let pause = self.costs.pause;
         let current = self.current;
@@ -83,7 +83,7 @@ impl Core {
         true
     }
 
-    /// The CPU that slept in a waiting loop goes on.
+    /// Resumes a CPU that slept in a waiting loop.
     pub fn end_relax(&mut self) {
         let current = self.current;
         let poll = self.cpus[current].poll;
@@ -100,7 +100,7 @@ impl Core {
         self.lines.forget(address);
     }
 
-    /// A word of a page-table page, and the number of the line it lies in.
+    /// Returns a word of a page-table page and the number of its line.
     #[inline]
     pub fn table_word(&mut self, table: quell::Frame, index: usize) -> (u64, u32) {
         let page = self.tables.page(table);
@@ -117,7 +117,7 @@ impl Core {
         (page.words[index].peek(), first + (index / 8) as u32)
     }
 
-    /// Returns whether the walker of the CPU that runs can read a line without asking another core for it.
+    /// Returns whether the running CPU's walker can read a line without a transfer from another core.
     #[inline]
     pub fn is_at_hand(&self, line: u32) -> bool {
         self.lines.is_at_hand(self.current, line)

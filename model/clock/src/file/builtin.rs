@@ -1,4 +1,4 @@
-//! The machines that come with the crate.
+//! The built-in machine files.
 
 /// Name and text of every built-in machine file.
 pub static BUILT_IN: &[(&str, &str)] = &[

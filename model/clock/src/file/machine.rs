@@ -1,4 +1,4 @@
-//! What a machine file says, once it is read.
+//! The contents of a machine file.
 
 use crate::architecture::Architecture;
 
@@ -44,7 +44,7 @@ impl MachineFile {
         &self.title
     }
 
-    /// What the file says about a parameter.
+    /// Returns the value of a parameter with its unit and source.
     pub fn value(&self, parameter: Parameter) -> &Value {
         &self.values[parameter as usize]
     }
@@ -103,10 +103,10 @@ impl MachineFile {
         scaled
     }
 
-    /// The same machine with one amount, in the canonical unit, set.
+    /// Returns the same machine with one amount replaced, in the canonical unit.
     ///
     /// # Errors
-    /// If the amount is outside the parameter's range; the message says what the range is.
+    /// If the amount is outside the parameter's range; the message contains the range.
     pub fn with(&self, parameter: Parameter, amount: f64) -> Result<Self, Mistake> {
         let description = parameter.description();
         let (least, most) = bounds(description);

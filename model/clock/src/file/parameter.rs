@@ -1,15 +1,14 @@
-//! The parameters of a machine: what each is called, means, is measured in and may be.
+//! The parameters of a machine: names, meanings, units and ranges.
 //!
-//! One table, [`PARAMETERS`], is the only place that knows a parameter. The parser checks files
-//! against it, `quell list` prints it, and the machine reads values by [`Parameter`], so a name
-//! cannot be misspelt anywhere without an error.
+//! [`PARAMETERS`] is the only table of parameters. The parser checks files against it, `quell list` prints it, and the
+//! machine reads values by [`Parameter`], so the compiler finds a misspelt name.
 
 use crate::architecture::Architecture;
 
-/// What a parameter is measured in.
+/// The unit of a parameter.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Unit {
-    /// A time; files may say `cycles` (of the core clock), `ns` or `us`.
+    /// A time in `cycles` (of the core clock), `ns` or `us`.
     Time,
     /// A frequency: `GHz` or `MHz`.
     Frequency,
@@ -48,20 +47,20 @@ impl Unit {
     }
 }
 
-/// What the table says about one parameter.
+/// A row of the table of parameters.
 #[derive(Clone, Copy, Debug)]
 pub struct Description {
     /// Its section in a file.
     pub section: &'static str,
     /// Its key in the section.
     pub key: &'static str,
-    /// What it is measured in.
+    /// Its unit.
     pub unit: Unit,
     /// The least value, in the first unit of [`Unit::spellings`] that is not `cycles`.
     pub least: f64,
     /// The largest value, in the same unit.
     pub most: f64,
-    /// What it means.
+    /// Its meaning.
     pub meaning: &'static str,
 }
 
@@ -77,7 +76,7 @@ macro_rules! parameters {
             pub const ALL: &'static [Parameter] = &[$($(Parameter::$name,)*)*];
         }
 
-        /// What each parameter means, indexed by [`Parameter`].
+        /// The description of each parameter, indexed by [`Parameter`].
         pub static PARAMETERS: &[Description] = &[$($(Description {
             section: stringify!($section),
             key: stringify!($key),
@@ -90,7 +89,7 @@ macro_rules! parameters {
 }
 
 impl Parameter {
-    /// What the table says about it.
+    /// Returns the row of the table.
     #[inline]
     pub fn description(self) -> &'static Description {
         &PARAMETERS[self as usize]

@@ -1,4 +1,4 @@
-//! From text to [`MachineFile`], or to a list of mistakes with lines.
+//! Parses text into a [`MachineFile`] or a list of mistakes with lines.
 
 use super::builtin::BUILT_IN;
 use super::machine::{MachineFile, Value, bounds};
@@ -166,7 +166,7 @@ impl MachineFile {
         parse(path, text, built_in_base)
     }
 
-    /// As [`MachineFile::parse`], but `base` finds what the file is based on, or says why there is none.
+    /// Like [`MachineFile::parse`], but `base` finds the file that this one is based on, or returns an error.
     ///
     /// # Errors
     /// As [`MachineFile::parse`].
@@ -190,7 +190,7 @@ fn built_in_base(wanted: &str) -> Result<MachineFile, String> {
     })
 }
 
-/// A built-in machine by its name; `None` if there is none of that name.
+/// Returns the built-in machine of that name, if any.
 pub fn built_in(name: &str) -> Option<MachineFile> {
     let (name, text) = BUILT_IN.iter().find(|(known, _)| *known == name)?;
     // A test reads every built-in file.
@@ -207,7 +207,7 @@ pub(super) fn parse(
     reader.finish(path, file)
 }
 
-/// So many missing parameters are named one by one; a file that lacks more is no complete machine.
+/// The most missing parameters to list one by one; a file that lacks more is no complete machine.
 const MISSING_NAMED: usize = 5;
 
 fn read(
@@ -238,7 +238,7 @@ fn read(
             }
         }
     }
-    // Without its base a file lacks nearly everything, which need not be said as well.
+    // Without its base a file lacks nearly everything; reporting that too would hide the cause.
     let base = match based_on.map(|(wanted, at)| (find_base(&wanted), at)) {
         None => None,
         Some((Ok(base), _)) => Some(base),
@@ -264,7 +264,7 @@ fn read(
     };
     let cycle = clock.map(|clock| 1000.0 / clock.amount);
     if find(Parameter::Frequency).is_some() && cycle.is_none() {
-        // The loop below says it again.
+        // The loop below reports it again.
         reader.forget_after(before);
     }
     check_keys(reader, table);
@@ -351,8 +351,8 @@ fn check_keys(reader: &mut Reader<'_>, table: &DeTable<'_>) {
     }
 }
 
-/// What no single value can show: geometries that do not divide, tags of the wrong architecture, a loop of instructions
-/// that the processor lacks.
+/// Checks values together: geometries that do not divide, tags of the wrong architecture, loops of instructions that
+/// the processor lacks.
 fn check_together(reader: &mut Reader<'_>, file: &MachineFile) {
     use Parameter as P;
     let mut wrong = |parameter: P, message: String| {

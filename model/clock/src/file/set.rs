@@ -1,7 +1,7 @@
-//! Parameters that are set as text, as in `--set interrupt.send=900ns`.
+//! Sets parameters from text, as in `--set interrupt.send=900ns`.
 //!
-//! Such a text becomes a line of a machine file that is based on the machine to change, so units, ranges and what must
-//! fit together are checked by the code that reads files.
+//! The text becomes a line of a machine file based on the machine to change. So the code that reads files checks
+//! units, ranges and consistency.
 
 use super::machine::MachineFile;
 use super::parameter::{Parameter, Unit};
@@ -10,9 +10,10 @@ use quell_workloads::files::{FileError, Mistake, hint};
 use std::collections::BTreeMap;
 
 impl MachineFile {
-    /// The same machine with parameters set as text: `interrupt.send=900ns`, `cpu.cpus=72`, `tlb.tags=none`. The
-    /// unit is one that a file may have, the checks are a file's, and of two texts about one parameter the later
-    /// one holds. `origin` is used in messages alone.
+    /// Returns the same machine with parameters set from text: `interrupt.send=900ns`, `cpu.cpus=72`, `tlb.tags=none`.
+    ///
+    /// Units and checks are those of files. The later of two texts for one parameter wins. `origin` appears in
+    /// messages only.
     ///
     /// # Errors
     /// If a text sets nothing, or the values do not fit together.
@@ -66,7 +67,7 @@ fn as_line(text: &str) -> Result<(String, String), Mistake> {
             let (number, written) = value.split_at(end.unwrap_or(value.len()));
             let spellings = unit.spellings();
             let written = match written.trim() {
-                // A file has a word for what has no unit; here it may be left out.
+                // In files, a number without dimension has the unit `1`; here it may be left out.
                 "" if spellings[0].0 == "1" => "1",
                 "" => {
                     let units: Vec<_> = spellings.iter().map(|(unit, _)| *unit).collect();

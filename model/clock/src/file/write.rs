@@ -1,4 +1,4 @@
-//! From a machine back to the text of a file: every parameter with its source, so that it needs no other file.
+//! Writes a machine as a file that lists every parameter with its source and needs no other file.
 
 use super::machine::{MachineFile, Value};
 use super::parameter::{Parameter, Unit};
@@ -43,7 +43,7 @@ impl MachineFile {
         file
     }
 
-    /// A number and its unit: as they were written, if that is still what holds.
+    /// Returns number and unit as the file wrote them, if they still hold the value.
     fn written<'v>(&self, unit: Unit, value: &'v Value) -> (f64, &'v str) {
         let factor = |name: &str| match name {
             "cycles" => Some(1000.0 / self.amount(Parameter::Frequency)),

@@ -1,4 +1,4 @@
-//! What each CPU pays for a line.
+//! The cost of a line for each CPU.
 
 use super::*;
 use crate::file::built_in;

@@ -1,25 +1,24 @@
-//! The judgement of single accesses, C1 to C8.
+//! Checks single accesses against clauses C1 to C8.
 //!
-//! Almost every access is judged by a few comparisons: the word that the translation was filled
-//! from still reads the same, nothing happened to the frame since the fill, no call that took
-//! something away from the space has returned, no table was freed. Anything else is looked at in
-//! full by [`Core::judge`]:
+//! A few comparisons clear almost every access: the word that the translation was filled from is unchanged, nothing
+//! happened to the frame since the fill, no call that revoked something from the space has returned, and no table was
+//! freed. [`Core::judge`] examines the others:
 //!
 //! * another space's translation: **C5**;
 //! * the frame got a new owner after the fill, or the access stores to a frame without owner: **C1**;
 //! * a store, and the frame's content was captured after the fill: **C2**;
-//! * the translation differs from the tables, and a call that began after the fill and took the
-//!   page or the right away has returned: **C3**;
-//! * a load through such a translation that returns other bytes than the program ought to read,
-//!   with no call under way that explains it: **C4**;
+//! * the translation differs from the tables, and a call that began after the fill and revoked the page or the right
+//!   has returned: **C3**;
+//! * a load through such a translation that returns other bytes than the program should read, without a concurrent
+//!   call that explains it: **C4**;
 //! * a walker that reads a table page after it was freed: **C6**;
 //! * frames handed out as zeroed that are not: **C8**.
 //!
-//! C7 is judged by the run: CPUs that wait for each other for ever. Calls that no machine would forgive, and
-//! no clause speaks of, are reported as [`Clause::Misuse`].
+//! The run detects violations of C7: CPUs that wait for each other for ever. Invalid calls that no clause covers are
+//! reported as [`Clause::Misuse`].
 //!
-//! The judgement is one-sided where calls overlap: a translation that was filled while the call
-//! that must take it away was already under way is given the benefit of the doubt.
+//! Overlapping calls get the benefit of the doubt: a translation may be used if it was filled while the call that
+//! revokes it was under way.
 
 use super::{Kind, Revocations, SMALL_RANGE, Verdict};
 use crate::core::Core;
@@ -212,7 +211,7 @@ impl Core {
         self.report(violation);
     }
 
-    /// Takes note of what the manager says.
+    /// Records an event of the manager.
     pub fn note(&mut self, event: Event) {
         let number = self.oracle.event();
         let at = self.cpus[self.current].now;

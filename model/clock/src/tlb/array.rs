@@ -1,15 +1,14 @@
-//! One set-associative array, for TLBs and walker caches alike.
+//! A set-associative array, for TLBs and walker caches.
 //!
-//! An entry is named by a 64-bit key, never 0, whose low 40 bits choose the set. Arrays of many
-//! ways have a small table beside them that counts how many entries hash to each slot and guesses
-//! the way of one; it decides nothing but speed.
+//! Each entry has a 64-bit key, never 0, whose low 40 bits select the set. Arrays of many ways have a small table
+//! beside them that counts the entries of each hash and guesses the way of one. It affects speed alone.
 
 /// Which entry of a full set makes room.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Replacement {
     /// The least recently used.
     Lru,
-    /// One whose use bit is clear; when the last bit would be set, the others are cleared.
+    /// An entry with a clear use bit. When the last bit would be set, all others are cleared.
     PseudoLru,
 }
 
@@ -134,7 +133,7 @@ impl<T: Copy + Default> Array<T> {
         Some((set, way))
     }
 
-    /// Where the entry of a key lies; not counted as a use.
+    /// Returns the place of a key's entry, without counting a use.
     #[inline]
     pub fn find(&self, key: u64) -> Option<usize> {
         self.place(key).map(|(set, way)| set * self.ways + way)
@@ -193,8 +192,8 @@ impl<T: Copy + Default> Array<T> {
         &mut self.entries[at]
     }
 
-    /// Fills an entry whose key the array does not hold, where there is room or in place of another;
-    /// returns where it lies. `None` if the array has no entries at all.
+    /// Fills an entry with a new key, in free room or in place of another. Returns its place; `None` if the array has
+    /// no entries at all.
     #[inline]
     pub fn add(&mut self, key: u64, entry: &T) -> Option<usize> {
         if self.sets == 0 {
@@ -269,7 +268,7 @@ impl<T: Copy + Default> Array<T> {
         self.live -= 1;
     }
 
-    /// Drops the entries whose key `which` accepts.
+    /// Drops entries whose key `which` accepts.
     pub fn drop_where(&mut self, which: impl Fn(u64) -> bool) {
         if self.live == 0 {
             return;

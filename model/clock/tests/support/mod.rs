@@ -1,6 +1,6 @@
-//! A kernel of a few lines, so that the machine can be tested without the manager: one address
-//! space per root, tables written by hand, faults that map zeroed frames, everything else given
-//! by the test.
+//! A kernel of a few lines, for testing the machine without the manager.
+//!
+//! One address space per root, tables written by hand, faults that map zeroed frames; the test supplies the rest.
 #![allow(dead_code)]
 
 use quell::{Frame, Hardware, Page, PageSize, Tag, Word};
@@ -15,7 +15,7 @@ pub fn haswell() -> MachineFile {
     built_in("haswell-server").expect("built in")
 }
 
-/// What the test makes of calls and interrupts.
+/// The test's handlers of calls and interrupts.
 pub struct Hooks<'t> {
     pub interrupt: &'t dyn Fn(&Toy<'_>),
     pub call: &'t dyn Fn(&Toy<'_>, Call) -> Result<u64, Error>,
