@@ -1,4 +1,4 @@
-//! Pages, and charts as inline SVG in them. Colours are variables of the page's style, so they follow its theme.
+//! Draws pages and inline SVG charts, in the colours of the page's style.
 
 use maud::{Markup, html};
 use quell_workloads::pages::{PageStyle, colour};
@@ -7,7 +7,7 @@ use crate::numbers::digits;
 
 /// A bar of a group: a label, a figure, its colour, and whether it is drawn hollow.
 pub struct Bar {
-    /// What it says.
+    /// Its label.
     pub label: &'static str,
     /// Its length.
     pub value: f64,
@@ -19,11 +19,11 @@ pub struct Bar {
 
 /// Bars that belong together, under a title.
 pub struct Group {
-    /// What they are about.
+    /// Its title.
     pub title: String,
     /// The bars.
     pub bars: Vec<Bar>,
-    /// What is said at the right.
+    /// A note at the right.
     pub note: String,
 }
 
@@ -100,7 +100,7 @@ pub fn step(most: f64, marks: f64) -> f64 {
 
 /// A line of a chart.
 pub struct Line {
-    /// What it is called.
+    /// Its name.
     pub name: String,
     /// Points; both coordinates are positive.
     pub points: Vec<(f64, f64)>,
@@ -134,7 +134,7 @@ const LOOK: PageStyle = PageStyle {
         colour("c8", "#6a8f00", "#b7d455"),
         colour("c9", "#784f28", "#c49a6c"),
         colour("c10", "#d94f70", "#f08ba3"),
-        // Of what a timeline shows.
+        // Colours of timeline slices.
         colour("call", "#dfe7f5", "#26344d"),
         colour("fault", "#f3e3d3", "#4a3a2a"),
         colour("send", "#d55e00", "#ff9e66"),
@@ -172,11 +172,11 @@ pub struct Chart<'a> {
     pub lines: &'a [Line],
     /// Points that are marked with a ring.
     pub rings: &'a [(f64, f64)],
-    /// What is to the right.
+    /// The label at the right.
     pub right: &'a str,
     /// How a power of two is written there.
     pub power: fn(f64) -> String,
-    /// What is upwards.
+    /// The label of the vertical axis.
     pub up: &'a str,
     /// How.
     pub upward: VerticalScale,
@@ -267,7 +267,7 @@ impl Chart<'_> {
         drawing(height, &content)
     }
 
-    /// The drawing as a file of its own, which has no page to take its colours from.
+    /// Returns the drawing as a file of its own, with its own colours.
     pub fn file(&self) -> String {
         let drawn =
             self.draw()

@@ -1,9 +1,8 @@
-//! Processor time: what a search gets through in a second of it depends less on what else the host does than what it
-//! gets through in a second.
+//! Measures processor time, which other load on the host disturbs less than elapsed time.
 
 use std::time::Duration;
 
-/// What a body gives, and the time that the calling thread spends on it; `None` where the host does not say.
+/// Runs a body and returns its result and the calling thread's processor time; `None` where the host lacks that clock.
 pub fn spent_on<T>(body: impl FnOnce() -> T) -> (T, Option<Duration>) {
     let before = of_thread();
     let given = body();
@@ -22,7 +21,7 @@ fn of_thread() -> Option<Duration> {
     None
 }
 
-/// Of the process, so far; `None` where the host does not say.
+/// Returns the process's processor time so far; `None` where the host lacks that clock.
 pub fn of_process() -> Option<Duration> {
     #[cfg(unix)]
     return Some(read(rustix::time::ClockId::ProcessCPUTime));
@@ -36,7 +35,7 @@ fn read(clock: rustix::time::ClockId) -> Duration {
     Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
 }
 
-/// So many in a second of processor time.
+/// Returns schedules per second of processor time.
 pub fn rate(schedules: u64, spent: Option<Duration>) -> Option<f64> {
     let rate = schedules as f64 / spent?.as_secs_f64();
     rate.is_finite().then(|| rate.round())

@@ -1,8 +1,8 @@
-//! The published figures, and which run of the model stands beside each.
+//! The published figures and the model's runs beside them.
 //!
-//! Each headline names the kernel that was measured before the change, as a policy: S0, S1, S2 and
-//! S4 against a kernel without the mechanism, S3 against a Linux that had batches, tags and the
-//! concurrent half of S4 already. Each row compares the change.
+//! Each headline describes the kernel before the change by a policy. S0, S1, S2 and S4 compare with a kernel without
+//! the mechanism; S3 with a Linux that already had batches, tags and the concurrent half of S4. Each row compares the
+//! change.
 
 use quell::{Counter, Mechanism, Policy};
 use quell_workloads::Workload;
@@ -19,15 +19,15 @@ pub struct Source {
     pub url: &'static str,
 }
 
-/// What is read off a run.
+/// The figure to read off a run.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Figure {
     /// The workload's own figure.
     Measure,
-    /// Misses of both TLB levels, for so many switches as would make the published misses before
-    /// the change if each page touched missed once.
+    /// Misses of both TLB levels, scaled to as many switches as explain the published misses before the change if each
+    /// touched page missed once.
     MissesPerTurn,
-    /// Flushes on any CPU, and requests sent: what the `tlb:tlb_flush` tracepoint counts.
+    /// Flushes on any CPU and requests sent, as the `tlb:tlb_flush` tracepoint counts them.
     FlushEvents,
     /// Shootdown interrupts taken.
     Interrupts,
@@ -38,11 +38,11 @@ pub enum Figure {
 /// How near a prediction must be.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub enum Tolerance {
-    /// The change, within so many percentage points of the published one.
+    /// The change, within this many percentage points of the published one.
     Points(f64),
     /// Both the figure before and the figure after, within this share of the published ones.
     Share(f64),
-    /// At least so many times fewer.
+    /// At least this many times fewer.
     TimesFewer(f64),
 }
 
@@ -66,9 +66,9 @@ pub struct Headline {
     pub experiment: &'static str,
     /// Which case of it.
     pub case: &'static str,
-    /// What the figure says.
+    /// The figure's name.
     pub metric: &'static str,
-    /// What stands for the mechanism where there is one line for it, in a few words.
+    /// A short label for summaries with one line per mechanism.
     pub chief: Option<&'static str>,
     /// Where the figures were published.
     pub source: Source,
@@ -78,7 +78,7 @@ pub struct Headline {
     pub scaled: bool,
     /// How near the prediction must be.
     pub tolerance: Tolerance,
-    /// What is read off the model's run.
+    /// The figure to read off the model's run.
     pub figure: Figure,
     /// On which machine.
     pub machine: &'static str,
@@ -86,11 +86,11 @@ pub struct Headline {
     pub cpus: usize,
     /// Parameters of the workload that differ from their defaults.
     pub parameters: &'static [&'static str],
-    /// What also differs when only the direction of an effect is asked, many times over.
+    /// Parameters for shorter runs that need only the direction of an effect.
     pub brief: &'static [&'static str],
     /// The kernel before the change, and details that hold before and after.
     pub before: &'static str,
-    /// Where the model is known to simplify what decides this figure: said when it misses.
+    /// Known simplifications of the model that matter here; printed on a miss.
     pub caveat: &'static str,
 }
 
@@ -534,7 +534,7 @@ mod tests {
         for headline in HEADLINES {
             let Source { title, url } = headline.source;
             assert!(url.starts_with("https://"), "{title}");
-            // A commit is in both, and so is what a mail is found by.
+            // Links are commits and message IDs.
             let author = title.split(',').next().unwrap();
             assert!(author.contains(' '), "{title} begins with its author");
             assert!(headline.published.0 > 0.0 && headline.published.1 > 0.0);

@@ -1,19 +1,19 @@
-//! Published tables that nothing here was made or calibrated for, beside what the model predicts.
+//! Compares published tables, which calibrated nothing here, with predictions.
 //!
-//! A table is a folder of files and no code: `published.toml` says who measured what, before and after which change,
-//! and names for each side the machine, the workload, the policy, the CPUs and the parameters that stand for it;
-//! machine files and workload files lie beside it, or are built in. [`Table::read`] reads one, [`Table::jobs`] are its
-//! runs, [`Table::rows`] sets the change that was published beside the change that the model shows.
+//! A table is a folder without code. Its `published.toml` names the source and the published values, and for each side
+//! (before and after the change) machine, workload, policy, CPUs and parameters. Machine and workload files are in the
+//! folder or built in. [`Table::read`] reads one, [`Table::jobs`] returns its runs, and [`Table::rows`] compares the
+//! published change with the predicted one.
 //!
-//! Each row compares a ratio, after over before: the published unit need not be the model's. A figure may ask for the
-//! difference instead, where both have the same unit. Each side is run with [`SEEDS`] seeds, and the median counts. A
-//! row is a hit if the prediction is within [`NEAR`] of what was published, whichever is the greater; nothing else is
-//! asked, and a miss is no failure.
+//! Each row compares the ratio of after to before, so the published unit need not be the model's. A figure may compare
+//! the difference instead if both have the same unit. Each side runs with [`SEEDS`] seeds; the median counts. A row is
+//! a hit if the prediction is within [`NEAR`] of the published value, whichever is greater. A miss is not a failure.
 //!
-//! # What is not guaranteed
+//! # Not guaranteed
 //!
-//! That the files say what the source says: a person wrote them. That a side which stands for a kernel that the engine
-//! cannot be, such as one that flushes needlessly, is the same in everything else: its workload file says what it is.
+//! * That the files agree with the source: people wrote them.
+//! * That a side differs in nothing else if it represents a kernel that the engine cannot be, such as one that flushes
+//!   needlessly. Its workload file explains it.
 
 use std::fs;
 use std::io;
@@ -52,7 +52,7 @@ const FILE: &str = "published.toml";
 pub struct ReadError {
     /// The file or folder.
     pub path: String,
-    /// What is wrong with it, and what would be right.
+    /// The mistake, and the valid values.
     pub what: String,
 }
 
@@ -65,7 +65,7 @@ impl ReadError {
     }
 }
 
-/// What is read off a run.
+/// The figure to read off a run.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Deserialize)]
 enum Metric {
     /// The workload's own figure.
@@ -95,7 +95,7 @@ impl Metric {
     }
 }
 
-/// What of the two sides is compared.
+/// The comparison of the two sides.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Deserialize)]
 #[serde(rename_all = "lowercase")]
 enum Comparison {
@@ -167,7 +167,7 @@ struct FileFigure {
     change: Option<f64>,
 }
 
-/// What was published.
+/// A published pair of values.
 #[derive(Clone, Debug)]
 struct Published {
     /// Before and after, if both were printed, with their unit.
@@ -200,15 +200,15 @@ struct Figure {
 pub struct Table {
     /// One word.
     pub name: String,
-    /// What was measured, in a sentence.
+    /// The measurement, in a sentence.
     pub title: String,
-    /// The publication, and where in it the table stands.
+    /// The publication, and the table's place in it.
     pub source: String,
-    /// How much CPU time the runs took where the file's author timed them, if it says so.
+    /// The runs' processor time on the author's host, if the file has it.
     pub cpu_time: Option<Duration>,
-    /// The part of the source that was read, and what it does not say.
+    /// The part of the source that was read, and its omissions.
     pub seen: String,
-    /// What stands before and after the change, in a few words each.
+    /// Short names of the kernels before and after the change.
     pub labels: [String; 2],
     figures: Vec<Figure>,
 }
@@ -224,24 +224,24 @@ pub struct Row {
     pub unit: Option<String>,
     /// Published before the change; absent if only the ratio was published.
     pub published_before: Option<f64>,
-    /// Published after it, likewise.
+    /// The published value after the change.
     pub published_after: Option<f64>,
     /// The model's figure before, in the model's unit; absent if a run came to no end.
     pub model_before: Option<f64>,
-    /// After, likewise.
+    /// The model's value after it.
     pub model_after: Option<f64>,
     /// The published change: -0.357 is 35.7 % less.
     pub change_published: f64,
     /// The predicted one; absent if a run came to no end, or counted nothing before.
     pub change_predicted: Option<f64>,
-    /// The predicted ratio over the published ratio, less 1: 0.1 says that the model's ratio is a tenth too large.
-    /// Where differences are compared, of the differences.
+    /// The predicted ratio over the published one, less 1: with 0.1 the model's ratio is a tenth too large.
+    /// Differences are compared likewise.
     pub off: Option<f64>,
     /// Whether the prediction is near enough.
     pub verdict: Verdict,
     /// Breaches of the contract in these runs.
     pub violations: u64,
-    /// What went wrong, if a run came to no end.
+    /// The error, if a run failed.
     pub reason: Option<String>,
 }
 
@@ -271,16 +271,16 @@ pub fn within(mut tables: Vec<Table>, limit: Duration, threads: u32) -> Vec<Tabl
     tables
 }
 
-/// How long these tables are expected to take; `None` if a file does not say so.
+/// Returns the expected duration of these tables; `None` if a file lacks it.
 pub fn expected(tables: &[Table], threads: u32) -> Option<Duration> {
     let all: Option<Duration> = tables.iter().map(|table| table.cpu_time).sum();
     Some(all? / threads.max(1))
 }
 
-/// The tables in a folder of tables, in the order of their names; or the one of a folder or file of its own.
+/// Finds the tables below a folder, sorted by name, or the one of a given folder or file.
 ///
 /// # Errors
-/// If there is none there, or one of them is wrong.
+/// If there is no table, or one is invalid.
 pub fn find(path: &Path) -> Result<Vec<Table>, ReadError> {
     if path.is_file() {
         return Ok(vec![Table::read(path)?]);
@@ -318,10 +318,10 @@ fn beside(file: &Path, name: &str) -> String {
 }
 
 impl Table {
-    /// Reads a table and whatever it names.
+    /// Reads a table and the files that it names.
     ///
     /// # Errors
-    /// If a file cannot be read or is wrong, if a policy or parameter does not exist, or a figure has no published
+    /// If a file cannot be read or is invalid, a policy or parameter does not exist, or a figure has no published
     /// value.
     pub fn read(file: &Path) -> Result<Table, ReadError> {
         let wrong = |what: &dyn ToString| ReadError::new(file, what.to_string());
@@ -390,14 +390,14 @@ impl Table {
         sides.flatten().cloned()
     }
 
-    /// Its figures beside what came of the runs.
+    /// Compares its figures with the results of the runs.
     pub fn rows(&self, results: &Results) -> Vec<Row> {
         let row = |figure: &Figure| figure.row(&self.name, results);
         self.figures.iter().map(row).collect()
     }
 }
 
-/// What a figure says of one of its sides alone.
+/// Settings of a figure for one side only.
 #[derive(Default)]
 struct SideOverride<'f> {
     machine: Option<&'f str>,
@@ -483,7 +483,7 @@ impl FileFigure {
 }
 
 impl Figure {
-    /// The median over the seeds of what a side's runs show.
+    /// Returns the median over the seeds of a side's figure.
     fn value(&self, side: &[Job], results: &Results) -> Result<f64, String> {
         let one = |job: &Job| Ok(self.reads.of(results.get(job)?));
         let mut values = side.iter().map(one).collect::<Result<Vec<f64>, &str>>()?;
@@ -534,13 +534,13 @@ impl Figure {
     }
 }
 
-/// How well the predictions follow what was published, over ratios of after to before.
+/// Returns how well the predicted ratios of after to before follow the published ones.
 pub fn skill<'r>(rows: impl IntoIterator<Item = &'r Row>) -> Skill {
     let pair = |row: &Row| Some((1.0 + row.change_published, 1.0 + row.change_predicted?));
     Skill::of(&rows.into_iter().filter_map(pair).collect::<Vec<_>>())
 }
 
-/// Returns whether what is off by so much is near enough: too small by a factor counts as too large by it.
+/// Returns whether a relative error is small enough. Too small by a factor counts like too large by it.
 fn near(off: f64) -> bool {
     let factor = 1.0 + off;
     factor > 0.0 && factor.max(1.0 / factor) <= 1.0 + NEAR

@@ -1,4 +1,4 @@
-//! Many trials at once: on all cores of the host, each different trial once, with progress.
+//! Runs many trials on all cores of the host: each different trial once, with progress.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -13,14 +13,14 @@ use rayon::prelude::*;
 use crate::progress::{self, ProgressLine};
 use crate::trial::{Outcome, Trial, TrialError};
 
-/// A trial that owns what it needs.
+/// A trial that owns its inputs.
 #[derive(Clone, Debug)]
 pub struct Job {
     /// On which machine.
     pub machine: Arc<MachineFile>,
-    /// What distinguishes the machine from the file of its name, if it was changed.
+    /// Distinguishes a changed machine from the file of its name.
     pub variant: String,
-    /// What.
+    /// The workload.
     pub workload: Workload,
     /// With which mechanisms.
     pub policy: Policy,
@@ -28,7 +28,7 @@ pub struct Job {
     pub cpus: usize,
     /// How many events to trace.
     pub trace: usize,
-    /// What decides everything random.
+    /// The seed of all randomness.
     pub seed: u64,
     /// The guards that are left out, by the names of their mutants.
     pub without: &'static [&'static str],
@@ -38,7 +38,7 @@ pub struct Job {
 pub const SEED: u64 = 1;
 
 impl Job {
-    /// A run on a machine as its file says, with every guard in its place and without a trace.
+    /// Creates a run on an unchanged machine with all guards and without a trace.
     pub fn new(machine: Arc<MachineFile>, workload: Workload, policy: Policy, cpus: usize) -> Self {
         Job {
             machine,
@@ -94,19 +94,19 @@ impl<F: FnMut()> Drop for DropGuard<F> {
     }
 }
 
-/// What came of many jobs.
+/// The results of many jobs.
 #[derive(Default)]
 pub struct Results {
     by_key: HashMap<String, Result<Outcome, String>>,
 }
 
 impl Results {
-    /// Runs what is not known yet, and [shows](progress::show) how far it is.
+    /// Runs the jobs that have no result yet and [shows](progress::show) the progress.
     pub fn run(&mut self, what: &'static str, jobs: impl IntoIterator<Item = Job>) {
         self.run_groups(what, [jobs], |_| ());
     }
 
-    /// The same, one group of jobs begun after the other; `each` is told when another job is over.
+    /// Runs groups of jobs one after the other. Calls `each` after each job.
     pub fn run_groups(
         &mut self,
         what: &'static str,
@@ -160,15 +160,15 @@ impl Results {
         });
     }
 
-    /// Returns whether a job was run, whatever came of it.
+    /// Returns whether a job ran, successfully or not.
     pub fn has(&self, job: &Job) -> bool {
         self.by_key.contains_key(&job.key())
     }
 
-    /// What came of a job that was run.
+    /// Returns the outcome of a job.
     ///
     /// # Errors
-    /// What went wrong with it, or that it was not run.
+    /// The job's error, or that it did not run.
     pub fn get(&self, job: &Job) -> Result<&Outcome, &str> {
         match self.by_key.get(&job.key()) {
             Some(outcome) => outcome.as_ref().map_err(String::as_str),
@@ -188,7 +188,7 @@ impl Results {
             .filter_map(|outcome| outcome.as_ref().ok())
     }
 
-    /// What went wrong, if something did.
+    /// Returns the errors of failed jobs.
     pub fn failures(&self) -> impl Iterator<Item = &str> {
         self.by_key
             .values()

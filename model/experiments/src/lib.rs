@@ -1,15 +1,16 @@
 //! Experiments on the machine in software.
 //!
-//! A [`trial`] is one run of a workload on a machine under a policy, [`run`] makes data of it; [`jobs`] runs many of
-//! them on all cores of the host, each different one once. On those stand the published [`headlines`] beside their
-//! predictions ([`reproduce`]), published tables that nothing was calibrated for ([`held_out`]), what each guard costs
-//! ([`guards`]), one workload on a growing number of CPUs ([`scale`]), grids of runs ([`sweep`]), the longest of which
-//! begin first, whose parts come together in one file ([`results`]), and the [`report`] that shows it all on a page.
+//! * [`trial`]: one run of a workload on a machine under a policy; [`run`] turns it into data.
+//! * [`jobs`]: many trials on all cores of the host, longest first.
+//! * [`headlines`] and [`reproduce`]: published figures beside predictions.
+//! * [`held_out`]: published tables that calibrated nothing.
+//! * [`guards`]: the cost of each guard.
+//! * [`scale`] and [`sweep`]: growing numbers of CPUs, and grids of runs; [`results`] merges their parts.
+//! * [`report`]: all of it on one page.
 //!
-//! Nothing here reads a command line or prints: progress goes to standard error where that is a terminal,
-//! results are values. The same trial gives the same figures on every host, provided that the program's
-//! allocator is [`quell_vm::sim::LineAllocator`]: the engine's words lie in the host's memory, and which of them
-//! share a cache line is part of the model.
+//! Nothing here reads a command line or prints results. Progress is written to standard error. The same trial gives
+//! the same figures on every host if the program's allocator is [`quell_vm::sim::LineAllocator`]: the engine's words
+//! are in the host's memory, and the model counts which of them share a cache line.
 
 pub mod charts;
 pub mod cpu_time;

@@ -1,4 +1,4 @@
-//! Machines by name or by path.
+//! Finds machines by name or path.
 
 use std::fs;
 use std::io::{self, Read};
@@ -27,15 +27,15 @@ pub enum FindError {
         /// Why.
         error: io::Error,
     },
-    /// What the file says is wrong: every mistake with its line and key.
+    /// The file is invalid; lists every mistake with line and key.
     #[error("{0}")]
     Wrong(String),
 }
 
-/// The machine of a built-in name, or of a file if the text looks like a path.
+/// Finds a built-in machine, or reads a file if the text looks like a path.
 ///
 /// # Errors
-/// If there is none; if the file cannot be read or is wrong, with every mistake, its line and key.
+/// If there is none, or the file cannot be read or is invalid; lists every mistake with line and key.
 pub fn find(text: &str) -> Result<MachineFile, FindError> {
     if let Some(machine) = built_in(text) {
         return Ok(machine);
@@ -51,10 +51,10 @@ pub fn find(text: &str) -> Result<MachineFile, FindError> {
     parse(path, &content, &mut Vec::new()).map_err(FindError::Wrong)
 }
 
-/// Reads a file and, in front of it, the files that it is based on, whose paths begin at the folder that it lies in.
+/// Reads a file and first the files that it is based on. Their paths are relative to its folder.
 fn parse(path: &Path, content: &str, above: &mut Vec<PathBuf>) -> Result<MachineFile, String> {
     let name = path.display().to_string();
-    // By whatever path it is reached.
+    // The same file may be reached by several paths.
     let same = |path: &Path| fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
     above.push(same(path));
     let base = |wanted: &str| {
@@ -80,10 +80,10 @@ fn parse(path: &Path, content: &str, above: &mut Vec<PathBuf>) -> Result<Machine
 /// No file of machines or parameters is longer: a few hundred lines.
 const LONGEST: u64 = 1 << 20;
 
-/// Reads a file that a person wrote, or that a pipe brings, if it has an end.
+/// Reads a user's file or pipe, up to a megabyte.
 ///
 /// # Errors
-/// If it cannot be read, is no text, or has more than a megabyte.
+/// If it cannot be read, is not text, or is longer.
 pub fn read(path: &Path) -> io::Result<String> {
     if let Some(why) = waits_for_others(path) {
         return Err(io::Error::other(why));
@@ -100,8 +100,8 @@ pub fn read(path: &Path) -> io::Result<String> {
     Ok(text)
 }
 
-/// Why a file that a person named would be opened only when another process opens it too, if it is of that kind. A pipe
-/// that the process was given, as a shell's `<(command)` is, has both its ends open.
+/// Returns why opening this file would block until another process opens it, if so. A pipe that the process inherited,
+/// such as a shell's `<(command)`, has both ends open.
 pub fn waits_for_others(path: &Path) -> Option<&'static str> {
     #[cfg(unix)]
     {

@@ -1,8 +1,8 @@
-//! How figures are written, and what stands for several of them.
+//! Formats figures, and summarizes several of them.
 
 use serde::Serialize;
 
-/// What came of a comparison with a published figure. The worst is the least.
+/// The result of a comparison with a published figure, worst first.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Verdict {

@@ -1,8 +1,7 @@
-//! How far work is, for the person who waits for it.
+//! Shows the progress of long work on standard error.
 //!
-//! Work that is over within two seconds shows nothing. Longer work has a line on a terminal, with the part that is
-//! done and the time that is left if it goes on as it began; where standard error is no terminal, a line is written
-//! there every ten seconds, so that a log says that the work goes on and stays short.
+//! Work of less than two seconds shows nothing. On a terminal, longer work has a line with the share done and the time
+//! left. Elsewhere a line is written every ten seconds, so that logs show progress and stay short.
 
 use std::fmt::Write as _;
 use std::io::{self, IsTerminal, Write as _};
@@ -26,12 +25,13 @@ const WHOLE: u64 = 10_000;
 pub struct ProgressLine {
     /// The part that is done, from 0 to 1.
     pub share: f64,
-    /// What else there is to say.
+    /// Additional text.
     pub said: String,
 }
 
 impl ProgressLine {
-    /// How far runs are, each with its number of CPUs: each CPU more is about as much more to do. So many have ended.
+    /// Returns the progress of runs, given each one's CPUs and how many have ended. Work grows with the number of
+    /// CPUs.
     pub(crate) fn of_runs<'p>(
         runs: impl Iterator<Item = (usize, &'p Progress)>,
         ended: usize,
@@ -56,7 +56,7 @@ impl From<f64> for ProgressLine {
     }
 }
 
-/// Does the work, and meanwhile shows how far it is as `look` tells, on standard error.
+/// Does the work, and meanwhile shows the progress that `look` returns on standard error.
 pub fn show<R>(what: &str, look: impl Fn() -> ProgressLine + Sync, work: impl FnOnce() -> R) -> R {
     let (working, over) = channel::<()>();
     let look = &look;
@@ -78,7 +78,7 @@ pub fn show<R>(what: &str, look: impl Fn() -> ProgressLine + Sync, work: impl Fn
             } else {
                 while wait(LINE) {
                     let line = format!("{what}: {}\n", text(&look(), began.elapsed()));
-                    // A reader that has gone does not end the work.
+                    // A closed standard error does not end the work.
                     let _ = io::stderr().write_all(line.as_bytes());
                 }
             }
@@ -97,7 +97,7 @@ fn bar(what: &str) -> ProgressBar {
     }
 }
 
-/// The part that is done, the time that is left, and what else there is to say.
+/// Formats the share done, the time left and the additional text.
 fn text(glance: &ProgressLine, elapsed: Duration) -> String {
     let percent = 100.0 * glance.share;
     // A tenth where a whole one takes long.
@@ -117,7 +117,7 @@ fn text(glance: &ProgressLine, elapsed: Duration) -> String {
     text
 }
 
-/// The time that is left if the rest takes as long as what is done; `None` if nothing is done.
+/// Returns the time left at the present pace; `None` if nothing is done yet.
 fn left(share: f64, elapsed: Duration) -> Option<Duration> {
     if share <= 0.0 {
         return None;

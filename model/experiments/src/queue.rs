@@ -1,11 +1,10 @@
-//! Which of many runs begins next, so that no core is idle while another still works through what is left.
+//! Orders runs so that no core is idle at the end while another still works.
 //!
-//! The longest runs are to begin first. How long one is turns out only when it is run. So one of each *kind* begins
-//! first (a kind are runs that differ in nothing that decides how much is done, but in seeds, policies, machines), and
-//! when it has ended the length of the others is known. Of kinds of which nothing is known that with more CPUs comes
-//! first, and then the one further down the list, because values of a parameter are mostly listed from small to large.
+//! The longest runs should begin first, but a run's length is unknown before it. So one run of each *kind* begins
+//! first, and its length predicts the others. Runs of a kind differ only in seed, policy or machine. Among unmeasured
+//! kinds, more CPUs come first, then later places in the list, because people list values from small to large.
 //!
-//! Only the order of runs depends on how long they take, not what comes of them.
+//! The order never changes a result.
 
 use std::collections::{BTreeSet, HashMap};
 use std::hash::Hash;
@@ -17,7 +16,7 @@ use std::time::Duration;
 enum Priority {
     /// One has begun and none has ended.
     Unknown,
-    /// The one that ended last took so long.
+    /// The duration of the last one that ended.
     Length(Duration),
     /// None has begun.
     Fresh,
@@ -39,12 +38,12 @@ pub(crate) struct Queue {
 
 struct State {
     kinds: Vec<Kind>,
-    /// The kinds of which runs wait.
+    /// The kinds with waiting runs.
     order: BTreeSet<(Priority, usize, usize)>,
 }
 
 impl Queue {
-    /// A queue of all runs of a list, of each of which the number of CPUs and what else makes its kind are given.
+    /// Creates a queue from each run's number of CPUs and kind.
     pub(crate) fn new<K: Eq + Hash>(runs: impl IntoIterator<Item = (usize, K)>) -> Self {
         let mut known = HashMap::new();
         let mut kinds: Vec<Kind> = Vec::new();
@@ -90,7 +89,7 @@ impl Queue {
         index
     }
 
-    /// That run has ended and took so long.
+    /// Records that a run has ended, and its duration.
     pub(crate) fn ended(&self, index: usize, took: Duration) {
         self.state()
             .place(self.kind_of[index], Priority::Length(took));
@@ -98,7 +97,7 @@ impl Queue {
 }
 
 impl State {
-    /// What waits of a kind is as urgent from now on.
+    /// Sets the priority of a kind's waiting runs.
     fn place(&mut self, place: usize, urgency: Priority) {
         let kind = &mut self.kinds[place];
         self.order.remove(&(kind.urgency, kind.cpus, place));
@@ -113,12 +112,12 @@ impl State {
 mod tests {
     use super::*;
 
-    /// The runs of a list, in which each is a kind and how long it takes, on so many workers: in which order they begin, and
-    /// when the last ends. A worker that is given none while some wait is an error.
+    /// Simulates workers that take runs from the queue, each given by kind and length. Returns the order of starts and
+    /// the time of the last end. Panics if a worker gets none while some wait.
     fn worked(workers: usize, runs: &[(u32, u64)]) -> (Vec<usize>, u64) {
         let queue = Queue::new(runs.iter().map(|&(kind, _)| (1, kind)));
         let mut begun = Vec::new();
-        // When each worker is free, and what it runs until then.
+        // When each worker is free, and its run until then.
         let mut workers: Vec<(u64, Option<usize>)> = vec![(0, None); workers];
         let mut end = 0;
         while let Some(worker) = workers.iter_mut().min() {

@@ -1,9 +1,8 @@
-//! `quell reproduce`: every published headline beside what the model predicts.
+//! `quell reproduce`: every published headline beside the model's prediction.
 //!
-//! For each headline three runs: the kernel before the change, the same with the mechanism, and
-//! everything on. For the report also each mechanism alone, everything on a growing number of
-//! CPUs, one shootdown in detail, and every figure again with each guessed parameter half as large
-//! and half as large again. After the headlines stands what the guards cost ([`crate::guards`]).
+//! Each headline has three runs: the kernel before the change, the same with the mechanism, and all mechanisms. The
+//! report adds each mechanism alone, growing numbers of CPUs, one shootdown in detail, and every figure with each
+//! guessed parameter halved and increased by half. The costs of the guards follow ([`crate::guards`]).
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -25,9 +24,9 @@ pub struct Row {
     pub experiment: &'static str,
     /// Which case of it.
     pub case: &'static str,
-    /// What the figures say.
+    /// The figure's name.
     pub metric: &'static str,
-    /// What stands for the mechanism where there is one line for it; absent in other rows.
+    /// A short label if summaries have a line for it.
     pub chief: Option<&'static str>,
     /// Where the figures were published.
     pub source: Source,
@@ -56,7 +55,7 @@ pub struct Row {
     pub violations: u64,
     /// Whether the prediction is near enough.
     pub verdict: Verdict,
-    /// What is asked.
+    /// The tolerance.
     pub tolerance: String,
     /// Why it misses or failed, as far as known.
     pub reason: Option<String>,
@@ -78,7 +77,7 @@ pub struct Experiment {
 }
 
 impl Experiment {
-    /// Those of all headlines that `only` asks for.
+    /// Returns the experiments of the headlines that `only` selects.
     pub fn all(only: Option<&str>) -> Vec<Experiment> {
         let mut machines: HashMap<&str, Arc<MachineFile>> = HashMap::new();
         HEADLINES
@@ -138,8 +137,8 @@ impl Experiment {
         [self.before(), self.after(), self.all_on()]
     }
 
-    /// The run that the report compares mechanisms by: the headline's own, but for readers on fewer
-    /// CPUs, because without batches each page would interrupt all of them.
+    /// Returns the run by which the report compares mechanisms. Readers use fewer CPUs there, because each page would
+    /// interrupt all of them without batches.
     pub fn compared(&self, policy: &str) -> Job {
         let job = self.job(policy);
         if self.headline.experiment == "readers" {
@@ -149,8 +148,7 @@ impl Experiment {
         }
     }
 
-    /// The same run, shorter and on fewer CPUs if the headline says so, on a machine with one
-    /// parameter scaled.
+    /// Returns the same run with one parameter scaled, shorter and on fewer CPUs if the headline allows it.
     pub fn varied(&self, job: Job, change: Option<(Parameter, f64)>) -> Job {
         let workload = self.headline.workload(true);
         let cpus = match workload.check(job.cpus) {
@@ -198,7 +196,7 @@ impl Experiment {
         Some(100.0 * (figure(to)? / figure(from)? - 1.0)).filter(|change| change.is_finite())
     }
 
-    /// What came of the runs, which must be in `results`.
+    /// Builds the row. Its runs must be in `results`.
     pub fn row(&self, results: &Results) -> Row {
         let headline = self.headline;
         let jobs = [self.before(), self.after(), self.all_on()];
@@ -253,10 +251,10 @@ impl Experiment {
     }
 }
 
-/// What a few more loads and stores cost: a figure that is worse by less is not called worse.
+/// The change that counts as worse. A few more loads and stores cost less.
 const WORSE_PERCENT: f64 = 1.0;
 
-/// What came of the runs of all of them: what failed first, then the misses, then the hits.
+/// Builds all rows: failures first, then misses, then hits.
 pub fn rows(plans: &[Experiment], results: &Results) -> Vec<Row> {
     let mut rows: Vec<Row> = plans.iter().map(|plan| plan.row(results)).collect();
     rows.sort_by_key(|row| row.verdict);
@@ -270,13 +268,13 @@ pub fn hits(rows: &[&Row]) -> usize {
         .count()
 }
 
-/// How well the predictions follow what was published.
+/// Returns how well the predictions follow the published figures.
 pub fn skill(rows: &[Row]) -> Skill {
     let pair = |row: &Row| Some((1.0 + row.change_published, 1.0 + row.change_predicted?));
     Skill::of(&rows.iter().filter_map(pair).collect::<Vec<_>>())
 }
 
-/// The policies of the report's table of what each mechanism does alone.
+/// Returns the policies of the report's table of single mechanisms.
 pub fn single_policies() -> impl Iterator<Item = (Mechanism, &'static str)> {
     Mechanism::ALL
         .into_iter()

@@ -1,10 +1,8 @@
-//! The results of what is cut into parts, as text: what the whole is in the first line, then one line of JSON for each
-//! of its places.
+//! Stores the results of work that is split into parts: a header line, then one line of JSON per place.
 //!
-//! While the work is done, lines are added as results come, in any order; [`Results::text`] has them in the order of
-//! their places. A line that an interruption cut is dropped. Nothing in a line depends on the host or on the time, so
-//! the whole text does not either, and parts from many hosts come to the text of one. A whole is a
-//! [sweep's grid](crate::sweep), or whatever else is one of a number of cases at each place.
+//! Lines are appended as results arrive, in any order; [`Results::text`] sorts them. A line cut by an interruption is
+//! dropped. Lines depend on neither host nor time, so parts from many hosts merge into the text that one host would
+//! write. The whole is a [sweep's grid](crate::sweep), for example.
 
 use std::collections::BTreeMap;
 use std::fmt::Display;
@@ -15,13 +13,13 @@ use fnv::FnvHasher;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-/// What results are of: the first line of their text.
+/// The header of a file of results: its first line.
 pub trait Header: Serialize + DeserializeOwned {
-    /// What came of one place; has its index in it.
+    /// The result of one place, with its index.
     type Row: Serialize + DeserializeOwned;
-    /// What it is, in words: "a sweep".
+    /// The whole in words, for example "a sweep".
     const WHAT: &'static str;
-    /// What is at a place: "run".
+    /// One place in words, for example "run".
     const EACH: &'static str;
 
     /// How many places there are.
@@ -30,7 +28,7 @@ pub trait Header: Serialize + DeserializeOwned {
     fn place(row: &Self::Row) -> usize;
 }
 
-/// A digest that is the same everywhere: it tells files apart that differ by accident.
+/// Returns a digest that is the same on all hosts. It detects accidental differences between files.
 pub fn digest(text: &str) -> u64 {
     let mut hasher = FnvHasher::default();
     hasher.write(text.as_bytes());
@@ -47,7 +45,7 @@ pub struct ResultsError {
     why: String,
 }
 
-/// Why the results of several parts are none of one whole.
+/// An error from merging parts that do not belong together.
 #[derive(PartialEq, Eq, Debug, thiserror::Error)]
 pub enum MergeError {
     /// They are of different ones.
@@ -61,10 +59,10 @@ pub enum MergeError {
 /// No line of results has more bytes: the longest are first lines, with the texts of files in them.
 const LONGEST: u64 = 1 << 26;
 
-/// Reads a line with its end, the last perhaps without one; nothing is left of `line` behind the last.
+/// Reads a line with its newline, which the last may lack; leaves `line` empty at the end.
 ///
 /// # Errors
-/// If it cannot be read, or is longer than any line of results: so what has no end is not read to it.
+/// If reading fails, or the line is longer than any line of results, so endless input ends too.
 pub fn read_line(from: &mut impl BufRead, line: &mut Vec<u8>) -> io::Result<()> {
     line.clear();
     let read = from.take(LONGEST).read_until(b'\n', line)?;
@@ -77,10 +75,10 @@ pub fn read_line(from: &mut impl BufRead, line: &mut Vec<u8>) -> io::Result<()> 
 /// The results of a whole, or of a part of it.
 #[derive(Debug)]
 pub struct Results<W> {
-    /// What the whole is.
+    /// The header.
     pub head: W,
     first: String,
-    /// By their places in the whole, as they were written: what is merged is copied, never written anew.
+    /// Lines by place, verbatim: merging copies them.
     lines: BTreeMap<usize, String>,
 }
 

@@ -1,8 +1,7 @@
-//! One run as data: what `quell run --json` prints, and what other languages are given.
+//! One run as data, for `quell run --json` and other languages.
 //!
-//! A [`Report`] holds the figures of one seed, and beside them the workload's figure with others, so that a reader sees
-//! how far it depends on the seed. All but two of its figures are the same on every host: how fast the host was, and
-//! how long it took.
+//! A [`Report`] holds the figures of one seed, and the workload's figure with other seeds, to show how far it depends
+//! on the seed. All figures are the same on every host, except the host's speed and duration.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
@@ -15,7 +14,7 @@ use crate::jobs::Job;
 use crate::progress::{self, ProgressLine};
 use crate::trial::{Outcome, Trial, TrialError};
 
-/// A run and what came of it.
+/// A run and its results.
 #[derive(Serialize)]
 pub struct Report {
     workload: &'static str,
@@ -71,8 +70,8 @@ impl CallLatency {
 }
 
 impl Report {
-    /// What came of a trial. `values` are the workload's figures with each seed, the trial's own first; one that is no
-    /// finite number is left empty.
+    /// Builds the report of a trial. `values` are the workload's figures with each seed, the trial's own first; one
+    /// that is not finite is left empty.
     pub fn of(
         trial: &Trial<'_>,
         without: &[&'static str],
@@ -117,13 +116,13 @@ impl Report {
     }
 }
 
-/// Runs a job with `seeds` seeds, from its own on, on all cores of the host, and [shows](progress::show) how far it is.
-/// The figures are those of the first seed. `each` is told when another seed is done, on the core that did it.
+/// Runs a job with `seeds` seeds, its own first, on all cores of the host, and [shows](progress::show) the progress.
 ///
-/// Once `stop` is set no further seed begins, and there is no report; those that have begun come to their end.
+/// The figures are those of the first seed. Calls `each` after each seed, on its core. After `stop` is set no further
+/// seed begins, those under way finish, and there is no report.
 ///
 /// # Errors
-/// What went wrong with the first seed. One of the others that fails has no figure.
+/// The error of the first seed. If another seed fails, its figure is missing.
 pub fn with_seeds(
     job: &Job,
     seeds: u16,

@@ -1,4 +1,4 @@
-//! One workload on growing numbers of CPUs, without and with mechanisms.
+//! Runs one workload on growing numbers of CPUs, without and with mechanisms.
 
 use std::sync::Arc;
 
@@ -10,16 +10,16 @@ use serde::Serialize;
 use crate::charts::{COLORS, Chart, Line, VerticalScale};
 use crate::jobs::{Job, Results};
 
-/// What is run.
+/// The runs of a scale experiment.
 #[derive(Clone, Debug)]
 pub struct Sweep {
     /// On which machine.
     pub machine: Arc<MachineFile>,
-    /// What.
+    /// The workload.
     pub workload: Workload,
     /// With which mechanisms, each on every number of CPUs.
     pub policies: Vec<Policy>,
-    /// The numbers of CPUs; those that the workload does not run on are left out.
+    /// The numbers of CPUs. Unsupported ones are skipped.
     pub cpus: Vec<usize>,
 }
 
@@ -32,7 +32,7 @@ pub struct Point {
     pub values: Vec<Option<f64>>,
 }
 
-/// The workload runs on none of the numbers of CPUs.
+/// The workload supports none of the numbers of CPUs.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 #[error("{workload} runs on none of these numbers of CPUs: {why}")]
 pub struct EmptySweep {
@@ -40,9 +40,9 @@ pub struct EmptySweep {
     why: String,
 }
 
-/// What came of it.
+/// The results.
 pub struct ScaleResults {
-    /// What the figures say.
+    /// The figure's name.
     pub metric: &'static str,
     /// For each number of CPUs.
     pub points: Vec<Point>,
@@ -74,10 +74,10 @@ impl Sweep {
         Job::new(self.machine.clone(), workload, policy, cpus)
     }
 
-    /// Runs all of it. Runs that fail leave holes in the points and are in the results.
+    /// Performs all runs. Failed runs leave gaps in the points, and their errors are in the results.
     ///
     /// # Errors
-    /// If the workload runs on none of the numbers of CPUs.
+    /// If the workload supports none of the numbers of CPUs.
     pub fn run(&self) -> Result<ScaleResults, EmptySweep> {
         let counts = self.counts()?;
         let mut results = Results::default();
@@ -111,7 +111,7 @@ impl Sweep {
     }
 }
 
-/// The points as a drawing of its own, in SVG; `names` are those of the policies.
+/// Draws the points as SVG; `names` are the policies' names.
 pub fn plot(names: &[&str], points: &[Point], metric: &str) -> String {
     let lines: Vec<Line> = names
         .iter()

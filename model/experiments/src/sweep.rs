@@ -1,10 +1,9 @@
-//! A grid of runs: machines and figures of them, policies, numbers of CPUs, parameters and seeds, each with each.
+//! Runs grids: all combinations of machines, their parameters, policies, CPUs, workload parameters and seeds.
 //!
-//! The cells of a grid are numbered in one order that depends on nothing but the grid, so a part of it can be run
-//! anywhere and at any time: what comes out of a cell depends on the cell alone. The longest runs begin first, so that
-//! no core waits for one of them at the end.
+//! The grid alone determines the order of its cells, and a cell alone its result. So any part may run anywhere and at
+//! any time. The longest runs begin first, so that no core waits for one of them at the end.
 //!
-//! [`results`] has what came of them as text, [`columns`] in columns, [`summary`] as points, CSV and a plot.
+//! [`results`] stores the results as text, [`columns`] in columns, and [`summary`] as points, CSV and a plot.
 
 pub mod columns;
 pub mod results;
@@ -28,10 +27,10 @@ use crate::progress::{self, ProgressLine};
 use crate::queue::Queue;
 use crate::trial::Outcome;
 
-/// What is run.
+/// A grid of runs.
 #[derive(Clone, Debug)]
 pub struct Grid {
-    /// What.
+    /// The workload.
     pub workload: Workload,
     /// On which machines.
     pub machines: Vec<Arc<MachineFile>>,
@@ -39,7 +38,7 @@ pub struct Grid {
     pub figures: Vec<(String, Vec<String>)>,
     /// With which mechanisms.
     pub policies: Vec<Policy>,
-    /// On how many CPUs; the workload's own number if there is none.
+    /// The numbers of CPUs; empty for the workload's default.
     pub cpus: Vec<usize>,
     /// Parameters of the workload and the values that each takes, written as it is read.
     pub axes: Vec<(String, Vec<String>)>,
@@ -66,10 +65,10 @@ pub struct Cell {
     pub values: BTreeMap<String, String>,
 }
 
-/// No grid that a person asks for may have more runs.
+/// The most runs in a grid.
 pub const MOST_CELLS: usize = 1_000_000;
 
-/// A part of a grid, or of any list: `2/5` is the second of five, which has 1, 6, 11 … of what is counted from 0.
+/// A part of a grid or of any list: `2/5` is the second of five, with items 1, 6, 11 … counted from 0.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Shard {
     /// Which, from 1.
@@ -79,12 +78,12 @@ pub struct Shard {
 }
 
 impl Shard {
-    /// Returns whether this part has what is at that place.
+    /// Returns whether this part contains an index.
     pub fn has(self, index: usize) -> bool {
         index % self.of == self.part - 1
     }
 
-    /// What this part has of a list.
+    /// Returns this part's items of a list.
     pub fn of<T>(self, list: Vec<T>) -> impl Iterator<Item = T> {
         list.into_iter().skip(self.part - 1).step_by(self.of)
     }
@@ -124,10 +123,11 @@ impl Grid {
         lengths.fold(1, usize::saturating_mul)
     }
 
-    /// Every cell, in order: seeds change first, then the last parameter, CPUs, policies, the last figure, machines.
+    /// Returns every cell in order: seeds change first, then the last parameter, CPUs, policies, the last machine
+    /// parameter, machines.
     ///
     /// # Errors
-    /// If a parameter or a value is none of the workload's, or a figure or a value none that the machine can have.
+    /// If a name or a value of a parameter is invalid.
     pub fn cells(&self) -> Result<Vec<Cell>, String> {
         let settings = each(self.workload, &self.axes, |workload, pair| {
             let mut workload = *workload;
@@ -180,7 +180,7 @@ impl Grid {
     }
 }
 
-/// What is changed, and the values that it has then.
+/// A changed input, and its parameters' values.
 type Axis<T> = (T, BTreeMap<String, String>);
 
 /// Something with each combination of values, the last name's changing first. `set` gives it the value of a name, from
@@ -205,7 +205,7 @@ fn each<T: Clone>(
     Ok(all)
 }
 
-/// What came of one run: nothing in it depends on the host or on the time.
+/// The result of one run, which depends on neither host nor time.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 pub struct Record {
     /// Its place in the grid.
@@ -228,16 +228,16 @@ pub struct Record {
     pub window_ns: f64,
     /// How often the contract was broken.
     pub violations: u64,
-    /// What the engine counted in the measured window; a count that is absent is 0.
+    /// The engine's counts in the measured window, without zeros.
     pub engine: BTreeMap<String, u64>,
-    /// What the machine counted there.
+    /// The machine's counts there.
     pub machine_counts: BTreeMap<String, u64>,
     /// Why there is no figure.
     pub error: Option<String>,
 }
 
 impl Record {
-    /// What came of a cell of a grid.
+    /// Builds the record of a cell.
     pub fn of(grid: &Grid, cell: &Cell, outcome: Result<Outcome, String>) -> Record {
         let mut record = Record {
             index: cell.index,
@@ -274,8 +274,8 @@ impl Record {
     }
 }
 
-/// Runs cells on all cores of the host and [shows](progress::show) how far it is. `each` is told of each cell as it is
-/// done, on the core that did it. Once `stop` is set no further cell begins; those that have begun come to their end.
+/// Runs cells on all cores of the host and [shows](progress::show) the progress. Calls `each` after each cell, on its
+/// core. After `stop` is set no further cell begins; those under way finish.
 pub fn run(
     cells: &[Cell],
     stop: &AtomicBool,
@@ -302,7 +302,7 @@ pub fn run(
         ended.fetch_add(1, Relaxed);
         each(cell, outcome);
     };
-    // The bridge asks for a run when a thread has none.
+    // The parallel iterator takes a run whenever a thread is free.
     progress::show("running", look, || {
         std::iter::from_fn(next).par_bridge().for_each(run);
     });
@@ -374,8 +374,8 @@ mod tests {
         });
     }
 
-    /// Each of three threads waits at the end of a run until the others have come to the end of one, so this does not end if one
-    /// of them is without a run while some wait.
+    /// Each of three threads waits at the end of a run for the others to end one: a hang if a thread idles while runs
+    /// wait.
     #[test]
     fn no_thread_idles_while_runs_wait() {
         let cells = grid().cells().unwrap();

@@ -1,4 +1,4 @@
-//! One run of a workload on the machine in software, and what came of it.
+//! Runs a workload on the machine in software.
 
 use std::cell::{Cell, RefCell};
 
@@ -13,31 +13,31 @@ use quell_zero::{ClearPolicy, Plan, Strategy};
 
 use crate::machines;
 
-/// What is to be run.
+/// The inputs of one run.
 #[derive(Clone, Copy, Debug)]
 pub struct Trial<'a> {
     /// On which machine.
     pub machine: &'a MachineFile,
-    /// What.
+    /// The workload.
     pub workload: Workload,
     /// With which mechanisms.
     pub policy: Policy,
     /// On how many CPUs.
     pub cpus: usize,
-    /// What decides everything random.
+    /// The seed of all randomness.
     pub seed: u64,
     /// How many events to trace; 0 for no trace.
     pub trace: usize,
 }
 
-/// What came of it. Counts are those of the measured window.
+/// The results of a run. Counts cover the measured window.
 #[derive(Clone, Debug)]
 pub struct Outcome {
     /// The workload's figure.
     pub measure: Measure,
-    /// What the engine counted.
+    /// The engine's counts.
     pub engine: Stats,
-    /// What the machine counted.
+    /// The machine's counts.
     pub machine: Counts,
     /// How long the measured window was, in virtual nanoseconds; 0 if the workload opened none.
     pub window_nanoseconds: f64,
@@ -49,7 +49,7 @@ pub struct Outcome {
     pub violations: u64,
     /// The first of these breaches, in words.
     pub breaches: Vec<String>,
-    /// What the CPUs did, if it was asked for.
+    /// The trace, if enabled.
     pub trace: Trace,
     /// Accesses of the whole run for each second that the host took.
     pub accesses_per_second: f64,
@@ -65,7 +65,7 @@ pub enum TrialError {
     Unfit {
         /// Its name.
         workload: &'static str,
-        /// Why not, and what to change.
+        /// The reason, and the remedy.
         why: String,
     },
     /// The workload needs a kind of memory that the machine has not.
@@ -77,11 +77,11 @@ pub enum TrialError {
     Memory {
         /// Its name.
         workload: &'static str,
-        /// What it needs.
+        /// The missing feature.
         needs: &'static str,
         /// The machine.
         machine: String,
-        /// The parameter that says so.
+        /// The parameter that enables it.
         parameter: Parameter,
         /// Its value.
         value: usize,
@@ -89,7 +89,7 @@ pub enum TrialError {
     /// The machine came to no end.
     #[error(transparent)]
     Run(#[from] RunError),
-    /// The workload could not go on.
+    /// The workload failed.
     #[error("{workload}, CPU {cpu}: {failure}")]
     Failed {
         /// Its file.
@@ -101,7 +101,7 @@ pub enum TrialError {
     },
 }
 
-/// The built-in machines of which a parameter is greatest, as a user names them.
+/// Returns the built-in machines with the greatest value of a parameter, as a list in words.
 fn having(parameter: Parameter) -> String {
     let all: Vec<_> = machines::names().filter_map(built_in).collect();
     let most = all.iter().map(|machine| machine.count(parameter)).max();
@@ -114,7 +114,7 @@ fn having(parameter: Parameter) -> String {
 }
 
 impl TrialError {
-    /// Returns whether the user asked for something that does not exist, rather than something going wrong.
+    /// Returns whether the error is the user's: a machine, name or value that does not exist.
     pub fn is_usage(&self) -> bool {
         matches!(
             self,
@@ -184,7 +184,7 @@ impl Trial<'_> {
         self.run_watched(without, &Progress::new())
     }
 
-    /// As [`Trial::run_without`], and tells `progress` how far it is.
+    /// Like [`Trial::run_without`], and reports the progress.
     ///
     /// # Errors
     /// See [`TrialError`].
@@ -250,7 +250,7 @@ impl Trial<'_> {
     }
 }
 
-/// The workload on all CPUs, and what it leaves behind.
+/// The workload on all CPUs, and its results.
 struct Program {
     workload: Workload,
     seed: u64,
@@ -262,7 +262,7 @@ impl Program {
     fn body(&self, user: &ModelUser<'_>) {
         if let Err(failure) = self.workload.run(user, self.seed) {
             let mut kept = self.failure.borrow_mut();
-            // The mistake itself says more than that another CPU knows of it.
+            // Keep the original error instead of `Elsewhere`.
             if kept.is_none_or(|(_, known)| known == Failure::Elsewhere) {
                 *kept = Some((user.cpu(), failure));
             }
@@ -279,7 +279,7 @@ mod tests {
     use super::*;
     use quell_clock::built_in;
 
-    /// One flush for a discard of 256 pages if a file asks for that, and one for each 64 of them if not.
+    /// By default a discard needs a flush for each 64 pages; with the option, one for all 256.
     #[test]
     fn a_file_says_how_many_pages_one_flush_serves() {
         let machine = built_in("haswell-server").unwrap();
@@ -327,7 +327,7 @@ program = [ {{ bystand = "1us" }} ]
         assert_eq!((shootdowns(""), shootdowns("together = 10_000")), (4, 1));
     }
 
-    /// What a file with this program for its first CPU, in line 15, and one that meets it once says of two CPUs.
+    /// Returns the error of a two-CPU run whose first CPU performs this program, in line 15.
     fn told(program: &str) -> String {
         let text = format!(
             "name = \"stuck\"\ntitle = \"t\"\nmechanism = \"S4\"\ncpus = 2\n[memory]\ntouched = \"4K\"\n[figure]\nsays = \"ns\"\n\
@@ -384,7 +384,7 @@ program = [ {{ bystand = "1us" }} ]
         assert_eq!(engine(quell::Counter::Requested), 8 * 20);
     }
 
-    /// The figures of a run do not depend on where the host's allocator puts what the run allocates.
+    /// A run's figures do not depend on the host allocator's placement.
     #[test]
     fn a_run_gives_the_same_figures_wherever_its_memory_is() {
         let machine = built_in("xeon-6430-cxl").unwrap();

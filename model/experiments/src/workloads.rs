@@ -1,4 +1,4 @@
-//! Workloads by name or by path.
+//! Finds workloads by name or path.
 
 use std::io;
 use std::path::Path;
@@ -27,7 +27,7 @@ pub enum FindError {
         /// Why.
         error: io::Error,
     },
-    /// What the file says is wrong: every mistake with its line and key.
+    /// The file is invalid; lists every mistake with line and key.
     #[error("{0}")]
     Wrong(FileError),
 }
@@ -39,10 +39,10 @@ pub fn is_path(text: &str) -> bool {
         && (path.exists() || path.extension().is_some() || path.components().count() != 1)
 }
 
-/// The workload of a built-in name, or of a file if the text looks like a path; with default parameters.
+/// Finds a built-in workload, or reads a file if the text looks like a path; with default parameters.
 ///
 /// # Errors
-/// If there is none; if the file cannot be read or is wrong, with every mistake, its line and key.
+/// If there is none, or the file cannot be read or is invalid; lists every mistake with line and key.
 pub fn find(text: &str) -> Result<Workload, FindError> {
     if let Some(workload) = Workload::from_name(text) {
         return Ok(workload);

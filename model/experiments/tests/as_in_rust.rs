@@ -1,9 +1,7 @@
-//! The built-in workloads that were programs in Rust before they were files count what those programs counted: calls,
-//! faults and interrupts of the machine, and all of the engine's counters together.
+//! Workload files count the same events as the Rust programs that they replaced.
 //!
-//! The figures are those of the programs, run before they went. They depend on no cost alone, but on the order in which
-//! CPUs come by: a change of a machine file or of the engine may move some, and they are drawn anew then
-//! (`quell run --json`).
+//! Compared are calls, faults, interrupts and all of the engine's counters. They depend on the order in which CPUs
+//! arrive, so a change of a machine file or of the engine may move some; then update them from `quell run --json`.
 
 use quell_clock::built_in;
 use quell_experiments::trial::Trial;

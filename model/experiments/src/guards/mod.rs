@@ -1,21 +1,20 @@
-//! What the guards cost: the work on fast paths that closes holes, beside what the mechanisms gain.
+//! Measures the cost of guards beside the gain of the mechanisms that need them.
 //!
-//! A guard is a look, a fence, a wait or a flush without which a mechanism would be faster and the
-//! contract would not hold. Each has a mutant ([`quell_mutants::list`]) that leaves it out, so its cost is measured
-//! and not estimated: the same workload on the same machine with the mechanism off, with it on, and with
-//! it on but the guard left out. The first two give the gain, the last two the cost. In the last the
-//! contract may break; how often is counted, and is no failure.
+//! A guard is a check, fence, wait or flush that makes a mechanism slower and correct. Each has a mutant
+//! ([`quell_mutants::list`]) that omits it. So its cost is measured, in three runs of one workload on one machine:
+//! mechanism off, mechanism on, and mechanism on without the guard. The first two give the gain, the last two the
+//! cost. The last may break the contract; violations are counted and do not fail the run.
 //!
-//! Runs are short, and those of several CPUs depend on which comes first. So they are run with several
-//! seeds, and the costs are a mean with its extremes.
+//! Runs are short, and those of several CPUs depend on the order of arrival. So several seeds run, and a cost is a
+//! mean with its extremes.
 //!
-//! # What is not here
+//! # Omitted
 //!
-//! Mutants that put the same work at another place (the clock read after the flush, a space published
-//! after its root was loaded, frames freed before the flush) cost nothing and save nothing; mutants that
-//! take away what a mechanism is for (the flush, the post, the wait) are no guards. Guards that no
-//! workload comes to have no row either: locks that the manager needs without the mechanism, CPUs that go offline, and
-//! changes of the kernel's own mappings.
+//! * Mutants that move work (the clock read after the flush, a space published after its root was loaded, frames freed
+//!   before the flush) save nothing.
+//! * Mutants that remove a mechanism's purpose (the flush, the request, the wait) are no guards.
+//! * Guards that no workload reaches: locks that the manager needs without the mechanism, CPU hotplug, and changes of
+//!   kernel mappings.
 
 mod scenes;
 #[cfg(test)]
@@ -35,7 +34,7 @@ use scenes::{GUARDS, Guard};
 /// An event, and how a machine's counts give it.
 type Event = (&'static str, fn(&Counts) -> u64);
 
-/// The events that explain a cost, those that cost most first.
+/// The events that explain a cost, most expensive first.
 const EVENTS: [Event; 10] = [
     ("interrupts", |counts| counts.interrupts_taken),
     ("broadcasts", |counts| counts.broadcasts),
@@ -51,22 +50,21 @@ const EVENTS: [Event; 10] = [
     ("shared words", |counts| counts.words),
 ];
 
-/// Differences below this, for one operation, are not told; nor, of several seeds, those below the
-/// second, which are due to which CPU came first.
+/// The least differences per operation to report: for one seed, and for several, whose order of arrival differs.
 const TOLD: [f64; 2] = [0.005, 0.01];
-/// How many events the table tells.
+/// The most events in a row of the table.
 const SHOWN: usize = 3;
 
-/// What a guard costs.
+/// The cost of a guard.
 #[derive(Clone, Debug, Serialize)]
 pub struct Row {
-    /// S0 to S4: the mechanism in whose fast path it is.
+    /// The mechanism (S0 to S4) whose fast path it guards.
     pub mechanism: &'static str,
-    /// What the guard does.
+    /// The guard's action.
     pub guard: &'static str,
     /// The mutants that leave it out.
     pub without: Vec<&'static str>,
-    /// What would go wrong without it.
+    /// The failure without it.
     pub hole: &'static str,
     /// The clause of the contract that it keeps.
     pub clause: &'static str,
@@ -80,15 +78,15 @@ pub struct Row {
     pub cpus: usize,
     /// The workload's parameters.
     pub parameters: &'static [&'static str],
-    /// The mechanisms without the one whose gain is given.
+    /// The policy before the mechanism is added.
     pub policy_before: String,
     /// With it.
     pub policy_after: String,
-    /// The workload's figure: what it says.
+    /// The name of the workload's figure.
     pub metric: &'static str,
     /// With the mechanism off.
     pub before: Option<f64>,
-    /// With it on: what is shipped.
+    /// The figure with the mechanism and the guard.
     pub shipped: Option<f64>,
     /// With it on and the guard left out.
     pub left_out: Option<f64>,
@@ -98,7 +96,7 @@ pub struct Row {
     pub cost: Option<f64>,
     /// The least and the greatest cost of the seeds.
     pub cost_range: Option<[f64; 2]>,
-    /// What happens so often that events are given for one of it.
+    /// The unit of the event counts, for example `unmap`.
     pub each: &'static str,
     /// How many more events with the guard than without, for each such operation.
     pub events: BTreeMap<&'static str, f64>,
@@ -112,18 +110,18 @@ pub struct Row {
     pub broken: Vec<String>,
     /// Why figures are missing, if some are.
     pub failed: Option<String>,
-    /// What shows the run with the guard left out.
+    /// The command that repeats the run without the guard.
     pub command: String,
 }
 
-/// A guard whose runs are planned.
+/// A guard with its planned runs.
 pub struct PlannedGuard {
     guard: &'static Guard,
     machine: Arc<MachineFile>,
     workload: Workload,
 }
 
-/// The plans of all guards that `only`, a mechanism or a workload, asks for.
+/// Plans the guards of a mechanism or a workload, or all.
 pub fn plans(only: Option<&str>) -> Vec<PlannedGuard> {
     let asked = |guard: &&Guard| {
         only.is_none_or(|only| {
@@ -133,8 +131,8 @@ pub fn plans(only: Option<&str>) -> Vec<PlannedGuard> {
     GUARDS.iter().filter(asked).map(PlannedGuard::new).collect()
 }
 
-/// Runs what the plans need: with all guards into `results`, without one into those returned, because
-/// there the contract may break and a run may come to no end.
+/// Performs the runs of the plans. Runs with all guards are added to `results`; those without one are returned,
+/// because they may break the contract and fail.
 pub fn run(plans: &[PlannedGuard], results: &mut Results) -> Results {
     let three = |plan: &PlannedGuard| {
         plan.seeds()
@@ -153,7 +151,7 @@ pub fn run(plans: &[PlannedGuard], results: &mut Results) -> Results {
 
 impl PlannedGuard {
     /// # Panics
-    /// If the table names what does not exist; a test reads all of it.
+    /// If the table contains an unknown name; a test reads all of it.
     fn new(guard: &'static Guard) -> PlannedGuard {
         let scene = guard.scene;
         let mut workload = Workload::from_name(scene.workload).expect("a workload of the table");
@@ -201,7 +199,7 @@ impl PlannedGuard {
         1..=self.guard.scene.seeds
     }
 
-    /// What came of the runs.
+    /// Builds the row from the results of the runs.
     pub fn row(&self, results: &Results, left_out: &Results) -> Row {
         let Guard {
             scene,
@@ -299,7 +297,7 @@ impl PlannedGuard {
         Ok(())
     }
 
-    /// What a person types to see the run with the guard left out.
+    /// Returns the command that repeats the run without the guard.
     fn command(&self, without: &[&str]) -> String {
         let scene = self.guard.scene;
         let mut command = format!(

@@ -1,7 +1,7 @@
-//! Which guards are left out, of which runs.
+//! The guards to omit, and the runs that measure each.
 //!
-//! The workloads are those of the headlines, made short, and two more cases of them: spaces that one CPU
-//! changes while others keep them tagged, and unmaps that free page tables.
+//! The workloads are those of the headlines, shortened, and two variants: spaces that one CPU changes while others
+//! keep them tagged, and unmaps that free page tables.
 
 use quell::Mechanism;
 
@@ -10,7 +10,7 @@ use crate::headlines::LINUX_6_X86;
 /// A workload on a machine under a mechanism.
 #[derive(Clone, Copy, Debug)]
 pub struct Scene {
-    /// The mechanism whose fast path it is.
+    /// The mechanism whose fast path the guard slows.
     pub mechanism: Mechanism,
     /// The workload's name.
     pub workload: &'static str,
@@ -24,7 +24,7 @@ pub struct Scene {
     pub parameters: &'static [&'static str],
     /// The kernel without the mechanism.
     pub before: &'static str,
-    /// What happens so often that counts are given for one of it, and how often it happens.
+    /// The unit of the event counts, and its number in a run.
     pub each: (&'static str, u64),
     /// How many seeds are run, from 1.
     pub seeds: u64,
@@ -37,9 +37,9 @@ pub struct Guard {
     pub scene: &'static Scene,
     /// The mutants that leave it out.
     pub without: &'static [&'static str],
-    /// What it does.
+    /// The guard's action.
     pub what: &'static str,
-    /// What would go wrong.
+    /// The failure without it.
     pub hole: &'static str,
     /// The clause of the contract that would break.
     pub clause: &'static str,
@@ -79,7 +79,7 @@ const SWITCH_CHANGED: Scene = Scene {
     ..SWITCH
 };
 
-/// The same, and the flush of what is dropped is deferred.
+/// The same with deferred flushes of the dropped entries.
 const SWITCH_DEFERRED: Scene = Scene {
     mechanism: Mechanism::LazyUnmap,
     case: "Skylake, 4 CPUs, one pages a clean page out each turn",
@@ -113,7 +113,7 @@ const READERS: Scene = Scene {
     seeds: 2,
 };
 
-/// Broadcasts, and no slow memory: what is reclaimed is read again.
+/// Broadcasts without slow memory: reclaimed pages are read again.
 const READERS_ARM: Scene = Scene {
     case: "Kunpeng 920, 12 CPUs",
     machine: "kunpeng-920",
@@ -164,7 +164,7 @@ const MUNMAP_IDLE: Scene = Scene {
     ..DONTNEED
 };
 
-/// Every guard that a workload comes to on a fast path.
+/// The guards on fast paths that a workload reaches.
 pub const GUARDS: &[Guard] = &[
     Guard {
         scene: &SWAP,

@@ -1,4 +1,4 @@
-//! That each row comes from runs with and without its guard, and that the kept table has it.
+//! Each row needs runs with and without its guard, and the stored table has it.
 
 use super::*;
 
@@ -37,7 +37,7 @@ mod mutants {
         found.unwrap_or_else(|| panic!("no row of {mutant} on {case}"))
     }
 
-    /// Without the question in the engine, both runs would be the same.
+    /// If the engine had no switch for the guard, both runs would be equal.
     #[test]
     fn guards_of_a_flush_are_work_that_goes_with_them() {
         let rows = rows("dontneed");
@@ -105,9 +105,9 @@ mod mutants {
         let x86 = row(&rows, "Xeon", "ReuseSkipsFlush");
         assert!(x86.events["interrupts"] > 0.01, "{:?}", x86.events);
         let arm = row(&rows, "Kunpeng", "ReuseSkipsFlush");
-        // A reuse looks at the deferred flush. What a payment is, a fence and a broadcast, does not show: faults there
-        // flush what a batch has still to flush (break before make), so that which other broadcasts there are differs
-        // by more between the two runs, and what they cost with them.
+        // A reuse checks the deferred flush. The cost of that flush, a fence and a broadcast, is hidden: faults there
+        // flush what a batch holds (break before make), so the number of other broadcasts differs by more between the
+        // runs.
         assert!(
             arm.events["shared words"] > 0.5,
             "{:?} {:?}",

@@ -4,7 +4,7 @@ fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../held-out")
 }
 
-/// A table whose two sides differ in what the second drops with a call.
+/// A table whose sides differ in a discard.
 fn made_up(name: &str, figure: &str) -> Result<Table, ReadError> {
     let folder = std::env::temp_dir().join(format!("quell-held-out-{}-{name}", std::process::id()));
     fs::create_dir_all(&folder).unwrap();

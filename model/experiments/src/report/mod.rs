@@ -1,7 +1,4 @@
-//! The report: one HTML file with everything in it.
-//!
-//! It needs nothing from anywhere else, no script runs in it, and it follows the reader's light or
-//! dark theme.
+//! Builds the report: one HTML file without scripts or external resources, in a light and a dark theme.
 
 mod tables;
 mod timeline;
@@ -27,7 +24,7 @@ const POLICIES: [&str; 4] = ["baseline", "S4,asynchronous=no,inline=no", "S4", "
 /// How many CPUs a timeline shows.
 const TIMELINE_CPUS: usize = 4;
 
-/// Runs what the report needs beyond the table's runs, and builds it.
+/// Performs the runs that only the report needs, and builds it.
 pub fn build(
     plans: &[Experiment],
     rows: &[Row],
@@ -89,7 +86,7 @@ fn guesses(plan: &Experiment) -> Vec<Parameter> {
         .collect()
 }
 
-/// By what each guess is multiplied.
+/// Factors by which each guess is varied.
 const FACTORS: [f64; 2] = [0.5, 1.5];
 
 /// `dontneed` on a growing number of CPUs: policy, CPUs, job.
@@ -371,7 +368,7 @@ fn limits() -> Markup {
 mod tests {
     use super::*;
 
-    /// Model bars of half the length of published ones once stood for nearly twice the figure.
+    /// Bars of model and published figures once had different scales.
     #[test]
     fn bars_of_an_experiment_have_one_scale() {
         let nothing = Results::default();

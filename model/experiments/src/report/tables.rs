@@ -1,6 +1,6 @@
-//! The tables of the report, and the words in them.
+//! The tables and texts of the report.
 //!
-//! Each cell knows its heading: where the window is too narrow for a table, a row becomes a list.
+//! Each cell knows its heading: if the window is too narrow for a table, rows become lists.
 
 use maud::{Markup, html};
 use quell::Mechanism;
@@ -18,7 +18,7 @@ fn or_dash(value: Option<f64>) -> String {
     value.map_or_else(|| "–".into(), digits)
 }
 
-/// A policy that may go on in the next line after a comma or a sign.
+/// A policy that may break after a comma or a sign.
 fn policy(text: &str) -> Markup {
     html! {
         @for part in text.split_inclusive([',', '+']) { (part) wbr; }
@@ -35,7 +35,7 @@ fn number(heading: &str, text: impl std::fmt::Display) -> Markup {
     cell(heading, "n", &html! { (text) })
 }
 
-/// Every experiment beside what was published.
+/// Every experiment beside the published figure.
 pub fn figures(rows: &[Row]) -> Markup {
     html! {
         h2 { "Published and predicted" }
@@ -86,7 +86,7 @@ pub fn figures(rows: &[Row]) -> Markup {
     }
 }
 
-/// What each guard costs.
+/// The cost of each guard.
 pub fn what_guards_cost(rows: &[guards::Row]) -> Markup {
     html! {
         @if !rows.is_empty() {
@@ -123,7 +123,7 @@ pub fn what_guards_cost(rows: &[guards::Row]) -> Markup {
     }
 }
 
-/// The words of the page, for a reader who has none of them.
+/// Explains the page's words to a reader new to them.
 pub fn legend() -> Markup {
     html! {
         h2 { "How to read this" }

@@ -1,10 +1,10 @@
-//! One shootdown, CPU by CPU, as the trace has it.
+//! Draws one traced shootdown, CPU by CPU.
 
 use crate::charts::{WIDTH, drawing, round, step};
 use maud::{Markup, html};
 use quell_clock::trace::{Mark, TraceEvent};
 
-/// What a slice is drawn as: a colour of the style, its place in the row, its name.
+/// Returns a slice's colour, its place in the row and its name.
 fn looks(mark: Mark) -> Option<(&'static str, f64, &'static str)> {
     Some(match mark {
         Mark::Call(_) => ("--call", 0.0, "system call"),
@@ -39,7 +39,7 @@ pub struct Episode {
     pub returned: u64,
     /// When the last CPU was done.
     pub end: u64,
-    /// What happened.
+    /// The events.
     pub events: Vec<TraceEvent>,
 }
 

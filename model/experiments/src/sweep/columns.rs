@@ -1,9 +1,8 @@
-//! The columns in which a sweep's results are written: one list of them for CSV and for Parquet, so that both have the
-//! same.
+//! The columns of a sweep's results, shared by CSV and Parquet.
 //!
-//! A column has one type. An empty field of CSV is no value in Parquet. The parameters that the grid names are
-//! text where they are written as text only (`page=large`, `interrupt.send=2cycles`); a parameter whose values are all
-//! whole numbers, sizes or times is the number, in bytes or nanoseconds where it has a unit.
+//! Each column has one type. An empty CSV field is null in Parquet. A parameter whose values are all whole numbers,
+//! sizes or times is a number, in bytes or nanoseconds if it has a unit. Others stay text (`page=large`,
+//! `interrupt.send=2cycles`).
 
 use std::collections::BTreeMap;
 
@@ -57,7 +56,7 @@ impl Column {
         }
     }
 
-    /// What CSV writes of a run, before quoting.
+    /// Formats a run's value for CSV, before quoting.
     pub fn shown(&self, run: usize) -> String {
         match &self.cells {
             Cells::Text(cells) => cells[run].clone().unwrap_or_default(),

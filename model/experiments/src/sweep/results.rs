@@ -1,18 +1,18 @@
-//! What a grid is, as the first line of its [results](crate::results) says it.
+//! The header of a grid's [results](crate::results).
 
 use serde::{Deserialize, Serialize};
 
 use super::{Cell, Grid, Record};
 use crate::results::{Header, digest};
 
-/// What a grid is: the first line of its results.
+/// The first line of a grid's results.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 pub struct Head {
     /// The workload's name.
     pub workload: String,
     /// The text of its file, so that a change of it is noticed.
     pub file: String,
-    /// What the figure says.
+    /// The figure's name.
     pub metric: String,
     /// How many runs there are in all.
     pub runs: usize,
@@ -26,7 +26,7 @@ pub struct Head {
 }
 
 impl Head {
-    /// What that grid is.
+    /// Creates the header of a grid.
     pub fn of(grid: &Grid, cells: &[Cell]) -> Head {
         Head {
             workload: grid.workload.name().into(),
@@ -66,7 +66,7 @@ impl Header for Head {
 
 #[cfg(test)]
 impl Head {
-    /// One of a grid with so many seeds.
+    /// A grid with this many seeds.
     pub(crate) fn example(seeds: u64) -> Head {
         Head {
             workload: "w".into(),

@@ -1,4 +1,4 @@
-//! What a sweep came to: the median over seeds and how far they lie apart, as points and as a plot; every run as CSV.
+//! Summarizes a sweep: medians and spreads over seeds, as points and a plot, and every run as CSV.
 
 use std::collections::BTreeMap;
 
@@ -30,7 +30,7 @@ impl Point {
         median(&self.values)
     }
 
-    /// How far the figures lie apart, in percent of the median.
+    /// Returns the spread of the figures in percent of the median.
     pub fn spread(&self) -> Option<f64> {
         let (first, last) = (self.values.first()?, self.values.last()?);
         Some((last - first) / self.median()?.abs() * 100.0)
@@ -97,8 +97,7 @@ pub fn csv(records: &[Record]) -> String {
     text
 }
 
-/// The medians over what has the most values, as SVG: over CPUs, or a parameter that is a number. `None` if neither has
-/// two.
+/// Plots the medians over CPUs or the numeric parameter with the most values; `None` if none has two.
 pub fn plot(points: &[Point], metric: &str) -> Option<String> {
     let first = points.first()?;
     let different = |of: &dyn Fn(&Point) -> Option<f64>| {
