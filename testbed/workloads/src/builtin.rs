@@ -1,4 +1,4 @@
-//! The built-in workloads: files like any other, read when they are first asked for.
+//! The built-in workload files, read at first use.
 
 use crate::read::read;
 use crate::script::Script;
@@ -21,7 +21,7 @@ impl File {
         }
     }
 
-    /// What is in it. A test reads every file; one that could not be read would not be there.
+    /// Returns its content. A test reads every file, so none is missing.
     pub fn script(&self) -> Option<&Script> {
         self.read
             .get_or_init(|| Box::new(read(self.name, self.text).ok()))

@@ -1,13 +1,12 @@
-//! Checks, for any kernel that runs programs on `quell-vm`, that they see the contract kept.
+//! Conformance checks for any kernel that runs programs on `quell-vm`.
 //!
-//! * [`programs`]: each check performs one operation of the manager and looks at what every CPU reads and
-//!   writes around it.
+//! * [`programs`]: each check performs one operation of the manager and verifies the accesses of every CPU around it.
 //! * [`stress`]: every operation of the manager on every CPU at random, contents verified.
 //!
-//! `quell-conformance` is the suite for kernels with a manager of their own.
+//! Kernels with a manager of their own use `quell-conformance`.
 //!
-//! These checks see no more than a program does: not entries that a processor keeps under tags that are
-//! not loaded, speculative fills or walker caches. The machines in software are for those.
+//! These checks see only what a program sees: no entries under tags that are not loaded, no speculative fills, no
+//! walker caches. The machines in software check those.
 
 pub mod programs;
 pub mod stress;

@@ -1,14 +1,13 @@
-//! Expressions of workload files: `(pages - 1) * stride + 1`, `cpu < readers && !stopped`.
+//! Expressions of workload files, for example `(pages - 1) * stride + 1` or `cpu < readers && !stopped`.
 //!
-//! An expression is read once, into instructions for a stack of at most [`DEPTH`] words, and evaluated as often as the
-//! program comes by, without allocating. Values are unsigned words of 64 bits. A result outside of them (an overflow, a
-//! difference below zero, a division by zero) ends the run with the place in the file, because a workload that goes on
-//! with a wrong number measures something else. The one figure of a workload is evaluated in floating point instead,
-//! by the same instructions.
+//! An expression is compiled once, for a stack of at most [`DEPTH`] words, and evaluated without allocating. Values
+//! are unsigned 64-bit words. An overflow, a negative difference or a division by zero ends the run with the place in
+//! the file, because a wrong number would measure something else. Only the workload's figure is evaluated in floating
+//! point, by the same instructions.
 //!
-//! From loosest to tightest: `||`, `&&`, comparisons, `|`, `<<` `>>`, `+` `-`, `*` `/` `%`, `!`. The right side of `||`
-//! and `&&` is evaluated only if it decides. Numbers take `K`, `M`, `G` (powers of 1024) and `ns`, `us`, `ms`, `s`
-//! (nanoseconds).
+//! From loosest to tightest: `||`, `&&`, comparisons, `|`, `<<` `>>`, `+` `-`, `*` `/` `%`, `!`. `||` and `&&`
+//! evaluate their right side only if it decides. Numbers take the suffixes `K`, `M`, `G` (powers of 1024) and `ns`,
+//! `us`, `ms`, `s` (nanoseconds).
 
 mod code;
 mod read;
@@ -70,10 +69,10 @@ impl Expression {
         }
     }
 
-    /// Reads an expression. `lookup` says what names stand for, or why there is none of that name.
+    /// Parses an expression. `lookup` returns the meaning of a name, or an error message.
     ///
     /// # Errors
-    /// What was expected.
+    /// A description of the expected text.
     pub fn parse(
         text: &str,
         lookup: &mut dyn FnMut(&str) -> Result<Symbol, String>,
@@ -91,10 +90,10 @@ impl Expression {
         self.code.contains(&Code::Call(Function::Random))
     }
 
-    /// Its value.
+    /// Returns its value.
     ///
     /// # Errors
-    /// If there is none.
+    /// If it has none.
     #[inline]
     pub fn evaluate(&self, values: &impl Values) -> Result<u64, EvalError> {
         match self.code[..] {

@@ -1,8 +1,7 @@
-//! Files that people write: machines, workloads.
+//! Reads files that people write, machines and workloads, and reports all mistakes at once.
 //!
-//! Both are TOML, and a person who has made three mistakes in one wants to hear of all three, each with its line, its
-//! key and what was expected there. [`Reader`] collects [`Mistake`]s while a file is read; [`Reader::finish`] turns
-//! them into the one [`FileError`] that the command prints.
+//! Both are TOML. [`Reader`] collects [`Mistake`]s, each with its line, its key and the expected value.
+//! [`Reader::finish`] turns them into the one [`FileError`] that the command prints.
 //!
 //! ```
 //! use quell_workloads::files::Reader;
@@ -22,10 +21,10 @@
 //! );
 //! ```
 //!
-//! # What is not guaranteed
+//! # Not guaranteed
 //!
-//! That every mistake is found: what stands in a part that could not be read at all is not looked at, and after
-//! [`MOST_MISTAKES`] the reader keeps no more. The sentences are for people; no program should take them apart.
+//! That every mistake is found: the reader skips parts that do not parse, and keeps at most [`MOST_MISTAKES`]. The
+//! messages are for people; no program should parse them.
 
 mod error;
 mod near;

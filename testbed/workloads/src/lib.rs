@@ -1,19 +1,18 @@
-//! The workloads: files that say what each CPU does, and what performs them.
+//! The workloads: files that describe the work of each CPU, and the code that performs them.
 //!
-//! A workload is a file: parameters, what each CPU does in terms of [`User`] (loads, stores, system calls, a clock, a
-//! few control words), what is measured. The same file runs as coroutines on the machine in software, in the user mode
-//! of a kernel that boots and as a program of Linux, so what is read from it is a flat program of numbers that
-//! allocates nothing while it runs, starts no thread and knows nothing of what is below it. `docs/workloads.md`
-//! describes the format.
+//! A workload file contains parameters, each CPU's program in terms of [`User`] (loads, stores, system calls, a clock,
+//! a few control words), and the figure to measure. The same file runs as coroutines on the machine in software, in
+//! the user mode of a kernel that boots, and as a Linux program. So it is compiled to a flat program of numbers that
+//! allocates nothing while it runs and starts no thread. `docs/workloads.md` describes the format.
 //!
-//! Every CPU of a run calls [`Workload::run`], all of them in one process. The first CPU prepares,
-//! all CPUs meet, the measured window opens, and what was done in it ends up in control words from
-//! which [`Workload::measure`] computes the workload's one figure.
+//! Every CPU of a run calls [`Workload::run`], all in one process. The first CPU prepares, all CPUs meet, the measured
+//! window opens, and its counts are left in control words. [`Workload::measure`] computes the workload's one figure
+//! from them.
 //!
-//! # What is not reused
+//! # Scale
 //!
-//! The built-in workloads are published ones in shape, not in size: memory and rounds are scaled down, and
-//! each parameter says by how much its default is. CPUs, threads and processes are not scaled.
+//! The built-in workloads have the shape of published ones, but less memory and fewer rounds. Each parameter documents
+//! its reduction. CPUs, threads and processes are not scaled.
 #![no_std]
 // A word or an operation that is added must not silently do nothing.
 #![cfg_attr(not(test), warn(clippy::wildcard_enum_match_arm))]
@@ -53,8 +52,10 @@ use quell_vm::User;
 use script::{MemoryNeed, MessagePart, PARAMETERS, Script};
 use team::{Team, word};
 
-/// Ends the run of all CPUs of a workload early: those that wait, or come to a barrier, return [`Failure::Elsewhere`].
-/// For a machine that finds that none of them will get on. May be called in the middle of [`Workload::run`].
+/// Ends the run of all CPUs of a workload early, for a machine that detects a deadlock.
+///
+/// CPUs that wait, or reach a barrier, return [`Failure::Elsewhere`]. May be called in the middle of
+/// [`Workload::run`].
 pub fn abandon<U: User + ?Sized>(user: &U) {
     Team::new(user).fail();
 }
@@ -62,7 +63,7 @@ pub fn abandon<U: User + ?Sized>(user: &U) {
 /// The figure that a workload is about.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct Measure {
-    /// What it says.
+    /// Its name.
     pub metric: &'static str,
     /// Whether more is better.
     pub more_is_better: bool,
@@ -70,9 +71,9 @@ pub struct Measure {
     pub value: f64,
 }
 
-/// A workload with its parameters: what was read from a file, and values.
+/// A workload with its parameter values.
 ///
-/// It is copied freely, because what was read from the file is kept for as long as the process runs.
+/// Copying is cheap, because the file's content is kept until the process ends.
 #[derive(Clone, Copy)]
 pub struct Workload {
     script: &'static Script,
@@ -88,7 +89,7 @@ impl PartialEq for Workload {
 
 impl Eq for Workload {}
 
-/// Tells apart what is not equal, as long as a path names one file.
+/// Distinguishes unequal workloads if each path names one file.
 impl fmt::Debug for Workload {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}", self.script.path)?;
@@ -99,14 +100,14 @@ impl fmt::Debug for Workload {
     }
 }
 
-/// The most memory of a node that a workload can ask for: 16 TB.
+/// The most memory of a node: 16 TB.
 const MOST_MEMORY: u64 = 1 << 44;
-/// How many memory nodes of one kind it can ask for.
+/// The most memory nodes of one kind.
 const MOST_NODES: u64 = 8;
 /// How many CPUs a run has at most.
 const MOST_CPUS: u64 = 1024;
 
-/// What is known before a run: parameters, and the number of CPUs.
+/// The values known before a run: parameters and the number of CPUs.
 struct SetupValues<'w> {
     values: &'w [u64; PARAMETERS],
     cpus: u64,
@@ -136,12 +137,12 @@ impl Values for SetupValues<'_> {
 }
 
 impl Workload {
-    /// Reads a workload file. `path` is used in messages, and tells workloads apart.
+    /// Reads a workload file. `path` is for messages and distinguishes workloads.
     ///
     /// The file's content is kept until the process ends.
     ///
     /// # Errors
-    /// If the text is not TOML, or a key, name, statement or expression in it is wrong: all mistakes, with lines.
+    /// If the text is not TOML, or contains a wrong key, name, statement or expression: all mistakes, with lines.
     pub fn parse(path: &str, text: &str) -> Result<Workload, FileError> {
         Ok(Workload::of(Box::leak(Box::new(read::read(path, text)?))))
     }
@@ -190,7 +191,7 @@ impl Workload {
         self.script.path
     }
 
-    /// What it does, in a sentence.
+    /// Returns its purpose, in a sentence.
     pub fn title(&self) -> &'static str {
         self.script.title
     }
@@ -200,7 +201,7 @@ impl Workload {
         self.script.mechanism
     }
 
-    /// What its figure says.
+    /// Returns the name of its figure.
     pub fn metric(&self) -> &'static str {
         self.script.figure.metric
     }
@@ -210,7 +211,7 @@ impl Workload {
         self.script.figure.more_is_better
     }
 
-    /// What can be set.
+    /// Returns its parameters.
     pub fn parameters(&self) -> &'static [Parameter] {
         self.script.parameters
     }
@@ -232,8 +233,7 @@ impl Workload {
         }
     }
 
-    /// How many CPUs it runs on unless told otherwise: 1 to 1024. A workload that [`Workload::check`] refuses has some
-    /// number, too.
+    /// Returns its default number of CPUs: 1 to 1024, even if [`Workload::check`] refuses the workload.
     pub fn cpus(&self) -> usize {
         let cpus = self.script.cpus.evaluate(&self.before(1, 0)).unwrap_or(1);
         cpus.clamp(1, MOST_CPUS) as usize
@@ -245,10 +245,10 @@ impl Workload {
         processes.unwrap_or(1).clamp(1, MOST_CPUS) as usize
     }
 
-    /// Returns whether it can run on that many CPUs.
+    /// Checks that it can run on this many CPUs.
     ///
     /// # Errors
-    /// Why not, and what to change: a sentence that begins after the workload's name.
+    /// The reason and the remedy: a sentence that follows the workload's name.
     pub fn check(&self, cpus: usize) -> Result<(), String> {
         let before = self.before(cpus as u64, 0);
         for refusal in &self.script.refusals {
@@ -302,11 +302,11 @@ impl Workload {
         text
     }
 
-    /// The same for so many CPUs: where it does not run on them as it is, with the parameters changed that its file
-    /// says follow the number of CPUs.
+    /// Adjusts the workload to this many CPUs. Changes the parameters that, by its file, follow the number of CPUs, if
+    /// it cannot run otherwise.
     ///
     /// # Errors
-    /// Why it does not run on them nevertheless: a sentence that begins after the workload's name.
+    /// The reason why it still cannot run: a sentence that follows the workload's name.
     pub fn fitted(&self, cpus: usize) -> Result<Workload, String> {
         let mut fitted = *self;
         let Err(why) = self.check(cpus) else {
@@ -366,11 +366,13 @@ impl Workload {
         })
     }
 
-    /// How many bytes it touches on that many CPUs, in each of how many memory nodes, and how many there are in a slow
-    /// one: what [`Workload::memory`] has without the room for tables and caches of a machine of ordinary size.
+    /// Returns the bytes that it touches per ordinary memory node, the number of those nodes, and the bytes in a slow
+    /// one.
+    ///
+    /// Unlike [`Workload::memory`], this leaves no room for tables and caches.
     ///
     /// # Errors
-    /// Why that has no value.
+    /// If an expression has no value.
     pub fn touched(&self, cpus: usize) -> Result<[u64; 3], Nothing> {
         let before = self.before(cpus as u64, 0);
         let (bytes, nodes, slow) = match &self.script.memory {
@@ -383,13 +385,12 @@ impl Workload {
         Ok([bytes.evaluate(&before)?, nodes.evaluate(&before)?, slow])
     }
 
-    /// What one CPU does. Every CPU of the run calls this, all in the same process.
+    /// Performs one CPU's part. Every CPU of the run calls this, all in the same process.
     ///
-    /// `seed` decides what is random.
+    /// `seed` determines the random choices.
     ///
     /// # Errors
-    /// What could not be done, and the line of the file that asked for it. The other CPUs then return
-    /// [`Failure::Elsewhere`] or end early.
+    /// The failure, with the line of its statement. The other CPUs then return [`Failure::Elsewhere`] or end early.
     pub fn run<U: User + ?Sized>(&self, user: &U, seed: u64) -> Result<(), Failure> {
         let team = Team::new(user);
         let result = perform::perform(self.script, &self.values, &team, seed);
@@ -400,7 +401,7 @@ impl Workload {
         result
     }
 
-    /// The figure of a finished run on so many CPUs, from its control words.
+    /// Computes the figure of a finished run from its control words.
     pub fn measure(&self, words: &[u64; WORDS], cpus: usize) -> Measure {
         let figure = &self.script.figure;
         let value = Window::of(words).map_or(f64::NAN, |window| {
@@ -425,12 +426,12 @@ impl Workload {
         }
     }
 
-    /// What is counted as one operation.
+    /// Returns the name of one operation.
     pub fn operation(&self) -> &'static str {
         self.script.operation.name
     }
 
-    /// How many operations there were, from what was [done](Window::done); 0 if that has no value.
+    /// Returns the number of operations for an amount of work [done](Window::done); 0 if it has no value.
     pub fn operations(&self, done: u64) -> u64 {
         let count = &self.script.operation.count;
         count.evaluate(&self.before(1, done)).unwrap_or(0)
@@ -441,7 +442,7 @@ impl Workload {
         self.script.operation.faults
     }
 
-    /// Returns whether all work is the first CPU's, so that what passes while it sleeps is no work.
+    /// Returns whether the first CPU does all work, so that time while it sleeps doesn't count.
     pub fn first_cpu_works(&self) -> bool {
         self.script.operation.first_cpu_works
     }

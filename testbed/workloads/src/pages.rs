@@ -1,14 +1,13 @@
-//! Reports as HTML: one file each, which can be mailed and opened years later.
+//! Builds HTML reports: single files that can be mailed and opened years later.
 //!
-//! A page needs nothing from anywhere else: its style and its scripts stand in it. It follows the reader's light or
-//! dark theme, fits a phone, and prints in black on white. Here is the part that every page shares: the head, the
-//! colours of paper and ink, and the style of headings, text and tables. A page adds colours and style of its own as a
-//! [`PageStyle`].
+//! A page contains its style and scripts. It follows the reader's light or dark theme, fits a phone, and prints in
+//! black on white. This module has the part that every page shares: the head, the colours, and the style of headings,
+//! text and tables. Pages add colours and style as a [`PageStyle`].
 //!
-//! # What is not guaranteed
+//! # Not guaranteed
 //!
-//! Nothing is escaped in a [`PageStyle`] or in a script: both are part of the program. Text from a file or a recording
-//! belongs into `maud`'s markup, which escapes it.
+//! A [`PageStyle`] and scripts are not escaped: both are part of the program. Put text from a file or a recording into
+//! `maud`'s markup, which escapes it.
 
 use alloc::format;
 use alloc::string::String;
@@ -30,7 +29,7 @@ pub const fn colour(name: &'static str, light: &'static str, dark: &'static str)
     Colour { name, light, dark }
 }
 
-/// What a page looks like beyond what all pages share.
+/// The colours and style that a page adds.
 #[derive(Clone, Copy, Debug)]
 pub struct PageStyle {
     /// Its colours, beside those of [`COLOURS`].
@@ -39,8 +38,7 @@ pub struct PageStyle {
     pub style: &'static str,
 }
 
-/// The colours of every page: what is written on, written with, said in passing, drawn as a line, and what cards lie
-/// on.
+/// The colours of every page: background, text, secondary text, lines, cards.
 pub const COLOURS: [Colour; 5] = [
     colour("paper", "#fbfaf7", "#16171a"),
     colour("ink", "#1c1c1a", "#e9e7e1"),
@@ -49,7 +47,7 @@ pub const COLOURS: [Colour; 5] = [
     colour("card", "#ffffff", "#1e2024"),
 ];
 
-/// A whole page. The content stands in `main`; `scripts` follow it, and are empty for a page in which no script runs.
+/// Builds a page. The content becomes `main`; `scripts` follow it.
 pub fn page(title: &str, look: &PageStyle, content: &Markup, scripts: &Markup) -> Markup {
     html! {
         (DOCTYPE)
@@ -68,7 +66,7 @@ pub fn page(title: &str, look: &PageStyle, content: &Markup, scripts: &Markup) -
     }
 }
 
-/// The style of a page, as an element: for a drawing that is kept as a file of its own, too.
+/// Returns a page's style as an element, also for a drawing in its own file.
 pub fn style(look: &PageStyle) -> Markup {
     html! {
         style { (PreEscaped(theme(look.colours))) (PreEscaped(STYLE)) (PreEscaped(look.style)) }

@@ -1,12 +1,12 @@
-//! The parameters of a workload, as a table: names, units, defaults, ranges and meanings.
+//! The parameters of a workload: names, units, defaults, ranges and meanings.
 //!
-//! Each workload declares its parameters once, in its file. All values are unsigned words, so that they fit into the
-//! registers of a kernel.
+//! Each workload declares its parameters in its file. All values are unsigned words, so that they fit into a kernel's
+//! registers.
 
 use alloc::format;
 use alloc::string::{String, ToString};
 
-/// What a parameter counts, which decides how it is written.
+/// The unit of a parameter, which determines its notation.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Unit {
     /// A number of things: `2000`.
@@ -51,7 +51,7 @@ impl Unit {
         ("page", Unit::PageSize),
     ];
 
-    /// Reads a value; `None` if it is not written as the unit's description says.
+    /// Parses a value; `None` if it is not in the unit's notation.
     pub fn parse(self, text: &str) -> Option<u64> {
         let scaled = |units: &[(&str, u64)]| {
             let (digits, factor) = units
@@ -112,15 +112,15 @@ impl Unit {
 pub struct Parameter {
     /// The name that users type.
     pub name: &'static str,
-    /// What it counts.
+    /// Its unit.
     pub unit: Unit,
-    /// Its value unless told otherwise.
+    /// Its default.
     pub default: u64,
     /// Its least value.
     pub least: u64,
     /// Its largest value.
     pub most: u64,
-    /// What it means, in a sentence.
+    /// Its meaning, in a sentence.
     pub meaning: &'static str,
 }
 
@@ -135,7 +135,7 @@ pub enum BadParameter {
     Unknown {
         /// The workload.
         workload: &'static str,
-        /// What was written.
+        /// The given name.
         name: String,
         /// The names there are.
         known: String,
@@ -147,7 +147,7 @@ pub enum BadParameter {
         name: &'static str,
         /// How a value is written.
         expected: &'static str,
-        /// What was written.
+        /// The given text.
         found: String,
     },
     /// The value is out of range.
@@ -155,7 +155,7 @@ pub enum BadParameter {
     OutOfRange {
         /// The parameter.
         name: &'static str,
-        /// What was written.
+        /// The given text.
         found: String,
         /// The least value.
         least: String,

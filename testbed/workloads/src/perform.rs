@@ -1,7 +1,7 @@
-//! Performing the program of a workload file on one CPU.
+//! Performs the program of a workload file on one CPU.
 //!
-//! Statements become calls of [`User`] one to one, in the order of the file and with nothing between them, so that a
-//! file costs on a machine what a program in Rust that makes the same calls costs there.
+//! Each statement becomes one call of [`User`], in the order of the file, with nothing in between. So a file costs as
+//! much on a machine as a Rust program with the same calls.
 
 use crate::expression::{Expression, Name, Values};
 use crate::script::{
@@ -16,7 +16,7 @@ use quell_vm::{Backing, Call, Error, User};
 use rand::RngExt;
 use rand_pcg::Pcg64;
 
-/// So many statements in a row may do nothing that takes time on a machine.
+/// The most statements in a row that take no time on a machine.
 const IDLE_STATEMENTS: u32 = 10_000_000;
 /// The longest time that a statement computes or sleeps: an hour.
 const LONGEST: u64 = 3_600_000_000_000;
@@ -33,7 +33,7 @@ fn within(address: u64, bytes: u64) -> Result<(), StopReason> {
 /// The values that a statement gives to a system call, in the order of its keys.
 pub(crate) struct Arguments<'a> {
     values: [Option<u64>; ARGUMENTS],
-    /// Asked only by calls that need it: to look at the clock takes time.
+    /// Read only by calls that need it, because reading the clock takes time.
     now: &'a dyn Fn() -> u64,
 }
 
@@ -55,7 +55,7 @@ impl Arguments<'_> {
         Ok((self.number(0), self.number(1)))
     }
 
-    /// Where so many bytes go, if the statement says so.
+    /// Returns the address of `bytes` bytes, if the statement has one.
     pub fn address_if_given(&self, index: usize, bytes: u64) -> Result<Option<u64>, StopReason> {
         within(self.number(index), bytes)?;
         Ok(self.values[index])
@@ -76,7 +76,7 @@ impl Arguments<'_> {
         u32::try_from(self.number(index)).map_err(|_| StopReason::Refused(Error::NoNode))
     }
 
-    /// The time that is so many nanoseconds from now: the first argument.
+    /// Returns the time that is the first argument's nanoseconds from now.
     pub fn after(&self) -> Result<u64, StopReason> {
         match self.number(0) {
             time @ 0..=LONGEST => Ok((self.now)() + time),
@@ -118,10 +118,10 @@ impl<U: User + ?Sized> Values for Performer<'_, '_, U> {
     }
 }
 
-/// Performs a CPU's part of a script. `values` are those of its parameters.
+/// Performs a CPU's part of a script with these parameter values.
 ///
 /// # Errors
-/// What could not be done, and the line that asked for it.
+/// The failure, and the line of its statement.
 pub(crate) fn perform<U: User + ?Sized>(
     script: &Script,
     values: &[u64],
@@ -271,7 +271,7 @@ impl<U: User + ?Sized> Performer<'_, '_, U> {
                     protection: *protection,
                     backing: self.backing(behind)?,
                 };
-                // Above that nothing lies, and nothing overflows.
+                // Nothing is mapped above this, and nothing overflows.
                 if let Call::Map {
                     address: Some(address),
                     bytes,
@@ -342,7 +342,7 @@ impl<U: User + ?Sized> Performer<'_, '_, U> {
             }
             Op::Progress { done, all } => {
                 let (done, all) = (self.of(done)?, self.of(all)?);
-                // The watcher gives up a program that does not get on, so saying so is not enough.
+                // The watcher gives up a program without progress, so reporting the same value again must not count.
                 let further = self.progress.get().is_none_or(|before| done > before);
                 if team.leads() && further && done <= all {
                     self.progress.set(Some(done));

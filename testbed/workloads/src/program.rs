@@ -1,4 +1,4 @@
-//! The memory that a workload needs, and the window in which it was measured.
+//! A workload's need of memory, and its measured window.
 
 use crate::team::{WORDS, word};
 
@@ -15,14 +15,14 @@ pub struct Memory {
     pub demotion: bool,
     /// How many pages are to be freed at a time when memory is full; `None` leaves it to the kernel.
     pub ahead: Option<u64>,
-    /// Whether CPUs that the workload leaves idle are to free them, not those that allocate.
+    /// Whether CPUs without work free memory, instead of those that allocate.
     pub idle_reclaims: bool,
     /// How many pages a call takes out behind one flush; `None` leaves it to the kernel.
     pub together: Option<u64>,
 }
 
 impl Memory {
-    /// What a workload needs that touches `bytes` in all, with room for tables and per-CPU caches.
+    /// Returns the memory for touching `bytes` in all, with room for tables and per-CPU caches.
     pub(crate) const fn roomy(bytes: u64, cpus: u64) -> Memory {
         Memory {
             node: bytes + bytes / 64 + (16 << 20) + cpus * (1 << 20),
@@ -41,7 +41,7 @@ impl Memory {
 pub struct Window {
     /// Its length in nanoseconds, never 0.
     pub nanoseconds: u64,
-    /// What was done in it, as the workload counts: what its file says with `done`.
+    /// The work done in it, as the file's `done` statements count it.
     pub done: u64,
 }
 

@@ -1,8 +1,7 @@
-//! What a workload file becomes once it is read: numbers and a flat list of operations.
+//! A compiled workload file: numbers and a flat list of operations.
 //!
-//! Loops and branches are jumps, names are places of words, expressions are code for a small stack. So a program runs
-//! in the user mode of a kernel as it does on the machine in software: nothing is allocated or looked up by name
-//! while it runs.
+//! Loops and branches are jumps, names are places of words, and expressions are code for a small stack. So a program
+//! needs no allocation and no lookup by name while it runs, in a kernel's user mode as on the machine in software.
 
 use crate::expression::{EvalError, Expression};
 use crate::parameter::Parameter;
@@ -22,7 +21,7 @@ pub(crate) const LOCALS: usize = 48;
 /// A workload file, read.
 #[derive(Debug)]
 pub(crate) struct Script {
-    /// Where it came from, for messages; a name for those that are built in.
+    /// Its path, for messages; a name if it is built in.
     pub path: &'static str,
     pub text: &'static str,
     pub name: &'static str,
@@ -45,12 +44,12 @@ pub(crate) struct Script {
 /// The memory that it needs, as expressions of parameters and CPUs.
 #[derive(Debug)]
 pub(crate) enum MemoryNeed {
-    /// So many bytes are touched, and there is to be room for tables and caches.
+    /// Touches this many bytes, and needs room for tables and caches.
     Touched {
         bytes: Expression,
         nodes: Expression,
     },
-    /// So much and no more.
+    /// Exactly this much.
     Exact {
         node: Expression,
         slow: Expression,
@@ -68,7 +67,7 @@ pub(crate) struct Figure {
     pub value: Expression,
 }
 
-/// What is counted as one operation.
+/// The definition of one operation.
 #[derive(Debug)]
 pub(crate) struct Operation {
     pub name: &'static str,
@@ -95,7 +94,7 @@ pub(crate) enum MessagePart {
     Value(Expression),
 }
 
-/// What some of the CPUs do.
+/// A program and the CPUs that run it.
 #[derive(Debug)]
 pub(crate) struct Thread {
     /// Whether a CPU is one of them; of several, the first thread counts.
@@ -103,7 +102,7 @@ pub(crate) struct Thread {
     pub program: Box<[Statement]>,
 }
 
-/// An operation, and the line that it stands in.
+/// An operation and its line.
 #[derive(Debug)]
 pub(crate) struct Statement {
     pub line: u32,
@@ -112,7 +111,7 @@ pub(crate) struct Statement {
     pub does: Op,
 }
 
-/// Where a value goes.
+/// The destination of a value.
 #[derive(Clone, Debug)]
 pub(crate) enum Target {
     Local(u8),
@@ -129,7 +128,7 @@ pub(crate) enum Target {
 pub(crate) enum Order {
     Ascending,
     Descending,
-    /// So many accesses, each anywhere.
+    /// This many accesses at random places.
     Random,
 }
 
@@ -143,7 +142,7 @@ pub(crate) struct Range {
     pub count: Expression,
 }
 
-/// What lies behind a mapping.
+/// The backing of a mapping.
 #[derive(Debug)]
 pub(crate) enum BackingExpr {
     Anonymous {
@@ -165,7 +164,7 @@ pub(crate) const ARGUMENTS: usize = 3;
 /// Makes a system call of the values of its arguments.
 pub(crate) type CallBuilder = fn(&Arguments<'_>) -> Result<Call, StopReason>;
 
-/// What an operation does.
+/// An operation of a program.
 #[derive(Debug)]
 pub(crate) enum Op {
     Let {
@@ -223,20 +222,20 @@ pub(crate) enum Op {
         done: Expression,
         all: Expression,
     },
-    /// Goes on at another statement.
+    /// Jumps to another statement.
     Jump(u32),
-    /// Goes on at another statement if the value is 0.
+    /// Jumps if the value is 0.
     Unless {
         condition: Expression,
         to: u32,
     },
-    /// Goes on at another statement unless one variable is less than the other.
+    /// Jumps unless one variable is less than the other.
     Below {
         variable: u8,
         limit: u8,
         to: u32,
     },
-    /// Raises a variable and goes on at another statement.
+    /// Increases a variable and jumps.
     Next {
         variable: u8,
         by: Expression,
@@ -268,7 +267,7 @@ pub enum StatementError {
     /// The window opens once and closes once.
     #[error("the measured window opens once, and closes once after that")]
     Window,
-    /// No CPU is left that could come to a barrier.
+    /// No other CPU can reach a barrier any more.
     #[error(
         "no CPU comes to it any more: each of the others has ended, stands by or waits here, too; all CPUs must come to \
          the same barriers (as `begin` and `end` are), or say with `without` how many do not"

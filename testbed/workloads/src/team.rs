@@ -1,14 +1,14 @@
-//! How the CPUs of a workload work together: barriers, a measured window, failure.
+//! Coordinates the CPUs of a workload: barriers, a measured window, failure.
 //!
-//! Everything goes through the control words of [`User::shared`], so it works alike on the machine
-//! in software and in the user mode of a kernel, and touches nothing that is measured.
+//! All coordination uses the control words of [`User::shared`], so it works on the machine in software and in a
+//! kernel's user mode, and touches nothing that is measured.
 //!
-//! A CPU that fails says so in a word; the others leave their barriers and loops and end too.
+//! A CPU that fails sets a word; the others then leave their barriers and loops, and end too.
 //!
-//! A barrier at which not all can come, or a window that nobody can close, is a failure, and is seen at once where the
-//! machine keeps a [tally](User::tally): a CPU that waits finds that all others wait or have ended. It reads first the
-//! tally, then the word that it waits for. Who had ended, or stood by with the window still open, still does; who has
-//! come to this barrier cannot have left it. So nobody who could still come is taken for one who waits.
+//! A barrier that some CPUs cannot reach, or a window that nobody can close, is a failure. If the machine keeps a
+//! [tally](User::tally), a waiting CPU detects at once that all others wait or have ended. It reads the tally first
+//! and then its word. CPUs that had ended, or stood by in an open window, still do, and those at this barrier cannot
+//! have left it. So a CPU that could still arrive is never counted as waiting.
 
 use crate::script::StatementError;
 use core::cell::Cell;
@@ -18,9 +18,9 @@ use rand_pcg::Pcg64;
 /// How many control words there are.
 pub const WORDS: usize = 64;
 
-/// What each control word is for.
+/// The purpose of each control word.
 pub(crate) mod word {
-    /// How many CPUs have come to a barrier, over the whole run.
+    /// Arrivals at barriers over the whole run.
     pub const ARRIVALS: usize = 0;
     /// Not zero: the measurement is over, or a CPU failed.
     pub const STOP: usize = 1;
@@ -30,25 +30,24 @@ pub(crate) mod word {
     pub const BEGIN: usize = 3;
     /// When it ended.
     pub const END: usize = 4;
-    /// What was done in it; the unit is the workload's.
+    /// The work done in it, in the workload's unit.
     pub const DONE: usize = 5;
     /// The first of the words that a workload uses as it likes.
     pub const FREE: usize = 8;
 }
 
-/// What the CPUs count with [`User::tally`]: in the upper half those whose programs have ended, in the lower half those
-/// that stand by.
+/// The CPUs counted by [`User::tally`]: ended programs in the upper half, standby in the lower.
 mod tally {
     pub const ENDED: u64 = 1 << 32;
     pub const STANDS_BY: u64 = 1;
 
-    /// How many have ended, and how many stand by.
+    /// Returns how many have ended, and how many stand by.
     pub fn of(count: u64) -> [u64; 2] {
         [count >> 32, count & (ENDED - 1)]
     }
 }
 
-/// Why a workload could not go on.
+/// The reason why a workload failed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum Failure {
     /// A system call was refused.
@@ -83,7 +82,7 @@ pub enum Failure {
         /// Why not.
         why: StatementError,
     },
-    /// Another CPU failed, and says why itself.
+    /// Another CPU failed and reports the reason.
     #[error("another CPU failed")]
     Elsewhere,
 }
@@ -109,7 +108,7 @@ pub(crate) struct Team<'u, U: ?Sized> {
     members: Cell<u64>,
     /// How many arrivals the barriers crossed so far took.
     crossed: Cell<u64>,
-    /// Whether this CPU has come to where the window opens, and to where it closes.
+    /// Whether this CPU has reached the start and the end of the window.
     window: Cell<[bool; 2]>,
 }
 
@@ -123,28 +122,27 @@ impl<'u, U: User + ?Sized> Team<'u, U> {
         }
     }
 
-    /// Returns whether this CPU does what only one does.
+    /// Returns whether this CPU performs the work of one CPU.
     pub fn leads(&self) -> bool {
         self.user.cpu() == 0
     }
 
-    /// From the next barrier on so many CPUs do not come any more. All others must say so between
-    /// the same two barriers. False, and nothing changes, if this CPU would be among them.
+    /// Removes this many CPUs from the next barrier on. All others must call this between the same two barriers.
+    /// Returns `false`, without effect, if this CPU would be among the removed.
     pub fn without(&self, others: u64) -> bool {
         let left = self.members.get().checked_sub(others);
         let left = left.filter(|&left| left > 0);
         left.inspect(|&left| self.members.set(left)).is_some()
     }
 
-    /// This CPU comes to where the window opens, or where it ends: whether it has not been there, and comes in that
-    /// order.
+    /// Records that this CPU reached the window's start or end. Returns whether it did so once and in order.
     pub fn turn(&self, ends: bool) -> bool {
         let [opened, ended] = self.window.get();
         self.window.set([true, ended || ends]);
         opened == ends && !ended
     }
 
-    /// Waits until every CPU has come here.
+    /// Waits until every CPU has reached this point.
     pub fn barrier(&self) -> Result<(), StopReason> {
         let crossed = self.crossed.get();
         let target = crossed + self.members.get();
@@ -178,13 +176,13 @@ impl<'u, U: User + ?Sized> Team<'u, U> {
         self.barrier()
     }
 
-    /// The measured window begins now, whatever the others do. Called by the first CPU alone.
+    /// Opens the measured window, whatever the others do. Only the first CPU calls this.
     pub fn open(&self) {
         self.user.mark(Mark::Begin);
         self.user.set_shared(word::BEGIN, self.user.now());
     }
 
-    /// The measured window ends once every CPU has come here.
+    /// Closes the measured window once every CPU has reached this point.
     pub fn end(&self) -> Result<(), StopReason> {
         self.barrier()?;
         if self.leads() {
@@ -200,8 +198,8 @@ impl<'u, U: User + ?Sized> Team<'u, U> {
         self.user.set_shared(word::STOP, 1);
     }
 
-    /// What a CPU does that only has to be there, in the same process: it computes or sleeps, and
-    /// looks every `nanoseconds` whether the measurement is over.
+    /// Keeps a CPU in the process without work: it computes or sleeps, and checks every `nanoseconds` for the end of
+    /// the measurement.
     pub fn bystand(&self, nanoseconds: u64, asleep: bool) -> Result<(), StopReason> {
         self.user.tally(tally::STANDS_BY);
         let result = self.stand_by(nanoseconds, asleep);
@@ -233,7 +231,7 @@ impl<'u, U: User + ?Sized> Team<'u, U> {
         self.user.tally(tally::ENDED);
     }
 
-    /// Says that this CPU cannot go on.
+    /// Records that this CPU has failed.
     pub fn fail(&self) {
         self.user.set_shared(word::FAILED, 1);
         self.user.set_shared(word::STOP, 1);
@@ -248,19 +246,19 @@ impl<'u, U: User + ?Sized> Team<'u, U> {
         self.user.shared(word::STOP) != 0
     }
 
-    /// So many of so many steps are behind the run; says nothing of what was done in the measured window. Called by
-    /// the first CPU alone.
+    /// Reports the progress of the run, which is independent of the work done in the window. Only the first CPU calls
+    /// this.
     pub fn step(&self, done: u64, all: u64) {
         self.user.step(done, all);
     }
 
-    /// Adds to what was done.
+    /// Adds to the work done.
     pub fn done(&self, amount: u64) {
         self.user.add_shared(word::DONE, amount);
     }
 }
 
-/// What one CPU of a run draws: the seed is the run's, the stream is the CPU's.
+/// Returns the random generator of a CPU: the run's seed, the CPU's stream.
 pub(crate) fn random(seed: u64, cpu: usize) -> Pcg64 {
     Pcg64::new(seed.into(), cpu as u128)
 }

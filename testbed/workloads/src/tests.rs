@@ -1,7 +1,6 @@
-//! The workloads against a stand-in that grants every call: threads for CPUs, no translation.
+//! Tests the workloads on a stand-in that grants every call: threads as CPUs, no translation.
 //!
-//! These test the programs themselves: that all CPUs come to an end, that the figure
-//! is computed, that one CPU's failure ends the others.
+//! They test the programs themselves: all CPUs end, the figure is computed, and one CPU's failure ends the others.
 
 extern crate std;
 
@@ -132,7 +131,7 @@ fn small(name: &str, pairs: &[&str]) -> Workload {
     workload
 }
 
-/// Each workload, small enough for this stand-in, and CPUs for it.
+/// Returns each workload, made small enough for this stand-in, with a number of CPUs.
 fn all_small() -> Vec<(Workload, usize)> {
     alloc::vec![
         (small("dontneed", &["iterations=20"]), 3),

@@ -1,11 +1,9 @@
-//! The suite for kernels that run programs on the memory manager: does the machine below keep the
-//! contract (C1 to C8), as far as programs can see?
+//! The suite for kernels that run programs on the memory manager: checks C1 to C8 as far as programs can see.
 //!
-//! Each check performs one operation of the memory manager on one CPU and looks at what every CPU
-//! reads and writes around it. All of it is written against [`User`], so that it runs wherever
-//! workloads run. On hardware or an emulator it can only see translations that are stale *there*:
-//! an emulator that forgets entries early hides what a processor keeps (other address spaces under
-//! their tags, speculative fills, walker caches); the machine in software is for those.
+//! Each check performs one operation of the memory manager on one CPU and verifies the accesses of every CPU around
+//! it. All of it uses [`User`] alone, so it runs wherever workloads run. It finds only translations that are stale on
+//! *that* machine. An emulator that forgets entries early hides what a processor keeps: other address spaces under
+//! their tags, speculative fills, walker caches. The machine in software covers those.
 
 use core::cell::Cell;
 use quell::PageSize;
@@ -43,8 +41,7 @@ impl<'u, U: User> Suite<'u, U> {
         }
     }
 
-    /// Runs every check; the first CPU hands each one's outcome, and what the first CPU that failed
-    /// saw, to `report`.
+    /// Runs every check. The first CPU passes each outcome, and the finding of the first CPU that failed, to `report`.
     pub fn run(&self, report: impl Fn(&'static str, u64, &'static str)) {
         #[expect(clippy::type_complexity, reason = "read once, here")]
         let checks: [(&'static str, fn(&Self) -> Verdict); 12] = [
@@ -228,7 +225,7 @@ impl<'u, U: User> Suite<'u, U> {
             .and(expect(gone, "the old place of a moved page could be read"))
     }
 
-    /// Every CPU counts in a word of its own in one page, which the first CPU takes away meanwhile.
+    /// Every CPU counts in its own word of one page, which the first CPU unmaps meanwhile.
     fn counting(&self, disturb: impl Fn(&U, u64) -> Result<u64, Error>) -> Verdict {
         const ROUNDS: u64 = 40;
         let address = self.map(1, Protection::READ_WRITE, ANONYMOUS)?;
@@ -304,7 +301,7 @@ impl<'u, U: User> Suite<'u, U> {
             .and(expect(seen == 1, "the child saw the parent's store"))
     }
 
-    /// Each CPU but the first goes to a process of its own and back.
+    /// Each CPU but the first enters its own process and returns.
     fn isolation(&self) -> Verdict {
         let address = self.map(1, Protection::READ_WRITE, ANONYMOUS)?;
         self.fill(address, 1, 0x900d)?;
@@ -340,7 +337,7 @@ impl<'u, U: User> Suite<'u, U> {
         }
     }
 
-    /// A file whose first word is `value`.
+    /// Creates a file whose first word is `value`.
     fn file(&self, pages: u64, value: u64) -> Result<u32, &'static str> {
         self.lead(|user| {
             let file = user.call(Call::Create {
@@ -363,7 +360,7 @@ impl<'u, U: User> Suite<'u, U> {
         let mut verdict = Ok(());
         for value in 2..12 {
             let old = self.all_read(address, 1, value - 1, "an old write is missing");
-            // Clean and read-only: what a lazy unmap leaves behind on the other CPUs.
+            // Clean and read-only, like the entries that lazy unmap leaves on other CPUs.
             self.lead(|user| {
                 user.call(Call::PageOut {
                     address,

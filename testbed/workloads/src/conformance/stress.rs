@@ -1,20 +1,18 @@
-//! Stress: every operation of the memory manager, on every CPU at once, at random.
+//! Stress: random operations of the memory manager on every CPU at once.
 //!
-//! All CPUs run in one process and change memory that all of them use: they write words of their
-//! own in shared pages and in a file, while others page the same pages out, migrate, demote,
-//! reclaim, collapse and fork them. Each CPU also has a region of its own, which it discards,
-//! protects, unmaps and moves while others look into it, processes of its own that it visits, a
-//! file that it truncates, and it goes idle and comes back. The kernel that runs it gives it less memory
-//! than it uses, and can disturb CPUs meanwhile.
+//! All CPUs run in one process and change shared memory: each writes its own words in shared pages and in a file,
+//! while others page the same pages out, migrate, demote, reclaim, collapse and fork them. Each CPU also has its own
+//! region, which it discards, protects, unmaps and moves while others read it, its own processes to visit, and a file
+//! to truncate. It also turns idle and returns. The kernel provides less memory than this needs, and can disturb CPUs
+//! meanwhile.
 //!
-//! Every value that is ever stored carries a checksum of what it is, where it belongs and how
-//! often its owner has written there. A word that its owner reads must be exactly what it wrote
-//! last; a word that another CPU reads must be one that the owner has written, and never an older
-//! one than was seen before. So a lost write, a read through a translation to a frame that belongs
-//! to another owner, another process's memory, and memory that was not zeroed all show.
+//! Every stored value carries a checksum of its kind, its place and the owner's number of writes there. The owner must
+//! read exactly its last value. Another CPU must read a value that the owner wrote, and never one older than it saw
+//! before. This detects lost writes, reads of another owner's frame or another process's memory, and memory that was
+//! not zeroed.
 //!
-//! Each CPU's operations are a function of the seed and its number alone, so a seed replays the
-//! operations (not their interleaving; on an emulator that counts instructions, that too).
+//! The seed and a CPU's number determine its operations. So a seed replays the operations, and their interleaving only
+//! on an emulator that counts instructions.
 
 mod own;
 mod part;
@@ -31,10 +29,10 @@ use rand_pcg::Pcg64;
 use values::*;
 pub use values::{CPUS, probe};
 
-/// Operations of each CPU between two looks at whether the run goes on.
+/// Operations of each CPU between checks for the end of the run.
 pub const ROUND: u64 = 1_000;
 
-/// How long to go on.
+/// The length of a run.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Length {
     /// That many rounds of [`ROUND`] operations on each CPU.
@@ -43,7 +41,7 @@ pub enum Length {
     Nanoseconds(u64),
 }
 
-/// What was done when a round has ended.
+/// Counts at the end of a round.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Progress {
     /// Rounds so far.
@@ -56,12 +54,13 @@ pub struct Progress {
     pub nanoseconds: u64,
 }
 
-/// Runs one CPU's part; every CPU calls this at the same time, in the process `home`. The first CPU
-/// hands what was done to `progress` after each round. `disturb` is called now and then with the
-/// number of another CPU: the kernel that runs the stress interrupts that CPU in some way.
+/// Runs one CPU's part. Every CPU calls this at the same time, in the process `home`.
+///
+/// After each round, the first CPU passes the counts to `progress`. `disturb` is called now and then with the number
+/// of another CPU, which the kernel then interrupts in some way.
 ///
 /// # Errors
-/// What was seen on this CPU that breaks the contract, or which call was refused.
+/// A violation of the contract that this CPU saw, or a refused call.
 ///
 /// # Panics
 /// If there are more than [`CPUS`] CPUs.
@@ -235,7 +234,7 @@ impl<U: User> Stress<'_, U> {
         }
     }
 
-    /// Everything that this CPU has written is there.
+    /// Verifies everything that this CPU has written.
     fn verify_all(&mut self) -> Outcome {
         for (kind, pages) in [
             (Kind::Shared, SHARED),

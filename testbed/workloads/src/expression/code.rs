@@ -1,11 +1,11 @@
-//! The instructions that an expression is read into.
+//! The instructions of a compiled expression.
 
 /// How many words an expression's stack holds.
 pub(crate) const DEPTH: usize = 16;
 /// How deep parentheses nest, so that reading them cannot exhaust the reader's own stack.
 pub(super) const NESTING: usize = 32;
 
-/// What an expression can name.
+/// A name that an expression may use.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Name {
     /// A parameter of the workload.
@@ -56,7 +56,7 @@ pub(super) enum Function {
     Random,
 }
 
-/// What functions there are: name, number of arguments.
+/// The functions: name, code and number of arguments.
 pub(super) const FUNCTIONS: [(&str, Function, usize); 6] = [
     ("min", Function::Min, 2),
     ("max", Function::Max, 2),
@@ -71,7 +71,7 @@ pub(super) enum Code {
     Number(u64),
     Real(f64),
     Name(Name),
-    /// The shared word at `base` plus what is on the stack, which is less than `count`.
+    /// The shared word at `base` plus the top of the stack, which is less than `count`.
     Element {
         base: u8,
         count: u8,
@@ -79,19 +79,19 @@ pub(super) enum Code {
     Binary(Binary),
     Not,
     Call(Function),
-    /// Goes so many instructions on and leaves 0 if the top of the stack is 0; else drops it.
+    /// If the top of the stack is 0, leaves 0 and skips this many instructions; otherwise drops it.
     And(u16),
-    /// Goes so many instructions on and leaves 1 unless the top of the stack is 0; else drops it.
+    /// If the top of the stack is not 0, leaves 1 and skips this many instructions; otherwise drops it.
     Or(u16),
     /// Makes the top of the stack 0 or 1.
     Truth,
 }
 
-/// What a name in a file stands for.
+/// The meaning of a name in a file.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Symbol {
     /// One word.
     One(Name),
-    /// So many shared words.
+    /// An array of `count` shared words.
     Many { base: u8, count: u8 },
 }

@@ -1,4 +1,4 @@
-//! Reading an expression: a descent through the rows of operators, one function for all of them.
+//! Parses expressions by recursive descent: one function serves all rows of operators.
 
 use super::code::{Binary, Code, DEPTH, FUNCTIONS, NESTING, Symbol};
 use crate::parameter::scaled;
@@ -6,10 +6,10 @@ use alloc::format;
 use alloc::string::{String, ToString};
 use alloc::vec::Vec;
 
-/// The code of an expression.
+/// Compiles an expression.
 ///
 /// # Errors
-/// What was expected.
+/// A description of the expected text.
 pub(super) fn code(
     text: &str,
     lookup: &mut dyn FnMut(&str) -> Result<Symbol, String>,
@@ -57,7 +57,7 @@ struct Reader<'t, 'l> {
     rest: &'t str,
     lookup: &'l mut dyn FnMut(&str) -> Result<Symbol, String>,
     code: Vec<Code>,
-    /// Words on the stack after what was read.
+    /// Words on the stack so far.
     depth: usize,
 }
 
@@ -189,7 +189,7 @@ impl<'t> Reader<'t, '_> {
         if let Some(value) = scaled(&plain) {
             return self.push(Code::Number(value), true);
         }
-        // No suffix, so what is left is a fraction or an exponent.
+        // No suffix: the rest is a fraction or an exponent.
         match plain.parse::<f64>() {
             Ok(value) if value.is_finite() => self.push(Code::Real(value), true),
             _ => Err(format!(

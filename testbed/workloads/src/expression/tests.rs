@@ -1,4 +1,4 @@
-//! Operators, values that there are not, and what is said of mistakes.
+//! Operators, expressions without a value, and error messages.
 
 use super::*;
 use alloc::format;

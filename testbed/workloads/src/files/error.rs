@@ -1,4 +1,4 @@
-//! Mistakes in a file, as they are printed.
+//! Mistakes in a file, as printed.
 
 use alloc::string::String;
 use alloc::vec::Vec;
@@ -9,11 +9,11 @@ use core::fmt;
 /// Shown as `key: message`; [`FileError`] puts the file and the line before it.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Mistake {
-    /// The line, from 1; 0 where there is none, because something is missing or the value did not come from a file.
+    /// The line, from 1; 0 if a key is missing or the value did not come from a file.
     pub line: usize,
     /// The key, with its section: `section.key`; empty if the mistake is not at a key.
     pub key: String,
-    /// What is wrong and what was expected.
+    /// The mistake and the expected value.
     pub message: String,
 }
 

@@ -1,4 +1,4 @@
-//! The known name that is nearest to a misspelt one.
+//! Suggests the known name nearest to a misspelt one.
 
 use alloc::format;
 use alloc::string::String;
@@ -14,7 +14,7 @@ pub fn nearest<'n>(wrong: &str, names: impl IntoIterator<Item = &'n str>) -> Opt
         .map(|(_, name)| name)
 }
 
-/// The end of a sentence that says that a name is unknown: the nearest one, or nothing.
+/// Returns the end of an error message: the nearest name, or nothing.
 pub fn hint<'n>(wrong: &str, names: impl IntoIterator<Item = &'n str>) -> String {
     nearest(wrong, names).map_or(String::new(), |near| format!("; did you mean `{near}`?"))
 }

@@ -12,13 +12,13 @@ use toml::de::{DeTable, DeValue};
 /// A value of the file, with its place.
 pub type Item<'t> = Spanned<DeValue<'t>>;
 
-/// So many mistakes are kept: a file that has more is something else.
+/// The most mistakes to keep; a file with more is of another kind.
 pub const MOST_MISTAKES: usize = 20;
 
-/// Reads values of one file and collects what is wrong with them.
+/// Reads the values of one file and collects its mistakes.
 ///
-/// Places are offsets in bytes into the text, as `toml` gives them: `item.span().start`. Every method that returns
-/// `None` has noted why.
+/// Places are byte offsets into the text, as in `toml`: `item.span().start`. Every method that returns `None` has
+/// recorded the reason.
 #[derive(Debug)]
 pub struct Reader<'t> {
     text: &'t str,
@@ -62,7 +62,7 @@ impl<'t> Reader<'t> {
         self.mistakes.len()
     }
 
-    /// Forgets all mistakes but the first so many: what follows will say the same again.
+    /// Forgets all mistakes but the first `count`; the following code reports them again.
     pub fn forget_after(&mut self, count: usize) {
         self.mistakes.truncate(count);
     }
@@ -92,11 +92,11 @@ impl<'t> Reader<'t> {
         }
     }
 
-    /// What was read, if it was and nothing is wrong with the file.
+    /// Returns the value that was read if the file has no mistake.
     ///
     /// # Errors
-    /// All mistakes in the order of lines. If nothing was read although no mistake was noted, the error says only that
-    /// the file is not what was expected: the caller should have noted why.
+    /// All mistakes in the order of lines. If nothing was read and no mistake recorded, which is an error of the
+    /// caller, the message is general.
     pub fn finish<T>(self, path: &str, read: Option<T>) -> Result<T, FileError> {
         let mut mistakes = self.mistakes;
         match read {
@@ -116,7 +116,7 @@ impl<'t> Reader<'t> {
         })
     }
 
-    /// The value as a table, each key of which must be among the known ones.
+    /// Returns the value as a table, each key of which must be known.
     pub fn table<'v, 'd>(
         &mut self,
         key: &str,
@@ -170,7 +170,7 @@ impl<'t> Reader<'t> {
         }
     }
 
-    /// The value as true or false; false where there is none, and where it is neither, which is a mistake.
+    /// Returns the value as a boolean; `false` if it is absent or, with a mistake recorded, of another type.
     pub fn truth(&mut self, key: &str, item: Option<&Item<'_>>) -> bool {
         let Some(item) = item else { return false };
         item.get_ref().as_bool().unwrap_or_else(|| {

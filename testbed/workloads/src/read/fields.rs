@@ -1,4 +1,4 @@
-//! The keys of one statement, and the operation that they make.
+//! Turns the keys of one statement into an operation.
 
 use super::forms::{MainArgument, Statement};
 use super::names::{Context, Names, settable};
@@ -12,7 +12,7 @@ use alloc::string::{String, ToString};
 use quell_vm::Protection;
 use toml::de::DeTable;
 
-/// A statement's table, and what is known of it.
+/// A statement's table with its form.
 pub(super) struct Form<'v, 't> {
     pub(super) form: &'static Statement,
     pub(super) table: &'v DeTable<'t>,
@@ -37,7 +37,7 @@ pub(super) fn label(form: &Form<'_, '_>, key: &str) -> String {
     }
 }
 
-/// What is done to a word of memory.
+/// A kind of access to a word.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Access {
     Load,
@@ -85,7 +85,7 @@ impl Fields<'_, '_, '_, '_> {
         None
     }
 
-    /// A variable, which is made if there is none: `name`, or `name[index]` of a shared one.
+    /// Returns a variable, created at need: `name`, or `name[index]` of a shared one.
     pub(super) fn target(&mut self, key: &str) -> Option<Target> {
         let (at, text) = self.word(key)??;
         let (name, index) = match text.split_once('[') {
@@ -155,7 +155,7 @@ impl Fields<'_, '_, '_, '_> {
         }
     }
 
-    /// What is stored, if anything is: 1 unless the statement says so.
+    /// Returns the value to store, if the access stores: 1 by default.
     fn stored(&mut self, access: Access, context: Context) -> Option<Option<Expression>> {
         match (access, self.form.table.get("value")) {
             (Access::Load, _) => Some(None),
@@ -266,7 +266,7 @@ impl Fields<'_, '_, '_, '_> {
             }
         };
         Some(Op::Map {
-            // Last: the address may have been that of what is replaced.
+            // Last, because the address may be in the variable that is replaced.
             to: self.target("map")?,
             bytes,
             at,
@@ -275,7 +275,7 @@ impl Fields<'_, '_, '_, '_> {
         })
     }
 
-    /// A system call that takes numbers and brings one.
+    /// Reads a system call with numbers as arguments and result.
     pub(super) fn call(&mut self, make: CallBuilder) -> Option<Op> {
         let form = self.form.form;
         let mut arguments = [const { None }; ARGUMENTS];

@@ -1,7 +1,7 @@
-//! Every form of statement there is: one table. Readers and performers go by it, and documents list it.
+//! The table of statement forms, which readers, performers and documents share.
 //!
-//! A statement that is one system call has all it needs in its row: its keys in the order of the call's arguments, and
-//! how the call is made of their values. To add one, add its row.
+//! The row of a statement that is one system call is complete: its keys in the order of the arguments, and a function
+//! that builds the call. To add such a call, add its row.
 
 use super::fields::{Access, Fields};
 use crate::script::{CallBuilder, Op};
@@ -10,7 +10,7 @@ use alloc::string::String;
 use alloc::vec::Vec;
 use quell_vm::Call;
 
-/// What stands behind the first word of a statement.
+/// The kind of value after the statement's word.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum MainArgument {
     /// An expression.
@@ -30,7 +30,7 @@ pub(super) enum StatementKind {
     Block(BlockKind),
     /// One operation.
     Operation(fn(&mut Fields<'_, '_, '_, '_>) -> Option<Op>),
-    /// A system call that takes numbers and brings one.
+    /// A system call with numbers as arguments and result.
     Call(CallBuilder),
 }
 
@@ -54,13 +54,13 @@ pub struct Statement {
     pub needs: &'static [&'static str],
     /// Keys that it may have.
     pub takes: &'static [&'static str],
-    /// What it does, in a sentence.
+    /// Its effect, in a sentence.
     pub meaning: &'static str,
     pub(super) reads: StatementKind,
 }
 
 impl Statement {
-    /// The keys that hold the arguments of a call, in their order: what the word itself says, then the others.
+    /// Returns the keys of a call's arguments in their order: the statement's own word, then the others.
     pub(super) fn arguments(&self) -> impl Iterator<Item = &'static str> {
         let word = match self.main {
             MainArgument::Value => Some(self.word),

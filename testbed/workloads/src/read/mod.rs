@@ -1,6 +1,6 @@
-//! From the text of a workload file to a [`Script`], or to a list of mistakes with lines.
+//! Parses a workload file into a [`Script`] or a list of mistakes with lines.
 //!
-//! `docs/workloads.md` describes the format; [`forms`] has the table of statements that its own is held against.
+//! `docs/workloads.md` describes the format; a test compares it with the table in [`forms`].
 
 mod fields;
 mod forms;

@@ -1,4 +1,4 @@
-//! What the names of a workload file stand for, and where each may be used.
+//! The meaning of names in a workload file, and where each is valid.
 
 use crate::expression::{Name, Place, Symbol};
 use crate::script::LOCALS;
@@ -7,7 +7,7 @@ use alloc::format;
 use alloc::string::{String, ToString};
 use alloc::vec::Vec;
 
-/// Where an expression stands.
+/// The context of an expression.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Context {
     /// Parameters alone.
@@ -16,7 +16,7 @@ pub(crate) enum Context {
     Static,
     /// These, and which CPU it is.
     Place,
-    /// A program: all but what is for figures.
+    /// A program: all names except those for figures.
     Program,
     /// The value of a store to a range.
     Stored,
@@ -26,7 +26,7 @@ pub(crate) enum Context {
     Count,
 }
 
-/// How many control words a file may share: those behind the team's own, up to those that a kernel uses.
+/// The most control words of a file: those behind the team's own, up to the kernel's.
 const SHARED: usize = 60 - word::FREE;
 
 /// Names that are always there.
@@ -62,7 +62,7 @@ pub(crate) struct Names {
     hidden: usize,
 }
 
-/// What is said of a name that means something, but not in this context.
+/// Returns the message for a name that is not valid in this context.
 fn without_value(name: &str, context: Context) -> String {
     let known = FIXED.iter().filter(|known| known.2.contains(&context));
     let known: String = known.map(|known| format!("`{}`, ", known.0)).collect();
@@ -123,13 +123,13 @@ impl Names {
         Ok(())
     }
 
-    /// Another thread begins, with variables of its own.
+    /// Starts another thread with its own variables.
     pub fn forget_locals(&mut self) {
         self.locals.clear();
         self.hidden = 0;
     }
 
-    /// A variable that a statement sets; a new one if there is none of that name.
+    /// Returns the variable that a statement sets, and creates it at need.
     pub fn place(&mut self, name: &str) -> Result<Symbol, String> {
         if let Some((_, base, count)) = self.shared.iter().find(|(known, ..)| known == name) {
             return Ok(match count {
@@ -167,7 +167,7 @@ impl Names {
         Ok((self.locals.len() - 1) as u8)
     }
 
-    /// What a name stands for in an expression.
+    /// Returns the meaning of a name in an expression.
     pub fn find(&self, name: &str, context: Context) -> Result<Symbol, String> {
         if let Some((_, fixed, contexts)) = FIXED.iter().find(|(known, ..)| *known == name) {
             if contexts.contains(&context) {
@@ -224,7 +224,7 @@ impl Names {
     }
 }
 
-/// A variable that can be set, of what a name stands for.
+/// Returns the variable of a name, if it can be set.
 pub(crate) fn settable(name: Name) -> Option<Place> {
     match name {
         Name::Local(index) => Some(Place::Local(index)),

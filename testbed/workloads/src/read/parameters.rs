@@ -1,4 +1,4 @@
-//! The parameters of a workload file.
+//! Reads the parameters of a workload file.
 
 use super::names::Names;
 use super::reader::keep;

@@ -1,4 +1,4 @@
-//! What a workload file has beyond what every file has: expressions, and lists of tables.
+//! Reads expressions and lists of tables, which only workload files have.
 
 use super::names::{Context, Names};
 use crate::expression::Expression;
@@ -8,7 +8,7 @@ use alloc::string::{String, ToString};
 use alloc::vec::Vec;
 use toml::de::DeTable;
 
-/// Reads expressions, and notes what is wrong with them.
+/// Reads expressions and records their mistakes.
 pub(super) trait Expressions {
     /// An expression: a text, a number, or true or false.
     fn expression(
@@ -19,7 +19,7 @@ pub(super) trait Expressions {
         context: Context,
     ) -> Option<Expression>;
 
-    /// An expression of parameters (and CPUs), or this number where there is none.
+    /// Reads an expression of parameters (and CPUs), or returns this default.
     fn or(
         &mut self,
         key: &str,
@@ -94,7 +94,7 @@ pub(super) fn keep(text: String) -> &'static str {
     String::leak(text)
 }
 
-/// The items of an array of tables; none if there is none of that name.
+/// Returns the items of an array of tables; empty if it is absent.
 pub(super) fn list<'v, 't>(
     reader: &mut Reader<'_>,
     document: &'v DeTable<'t>,

@@ -1,4 +1,4 @@
-//! What a workload file says besides its programs: memory, figure, operation, refusals.
+//! Reads a workload file's other sections: memory, figure, operation, refusals.
 
 use super::names::{Context, Names};
 use super::parameters::Draft;
@@ -82,7 +82,7 @@ pub(super) fn memory(
     }
 }
 
-/// How many pages a call takes out behind one flush, if the file says.
+/// Reads how many pages a call unmaps with one flush, if the file sets it.
 pub(super) fn together(
     reader: &mut Reader<'_>,
     document: &DeTable<'_>,

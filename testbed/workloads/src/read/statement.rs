@@ -1,4 +1,4 @@
-//! Programs: statements read by the table of their forms and written as operations, loops and branches as jumps.
+//! Compiles statements, by the table of their forms, to operations; loops and branches become jumps.
 
 use super::fields::{Fields, Form, value};
 use super::forms::{BlockKind, MainArgument, STATEMENTS, Statement, StatementKind};
@@ -117,7 +117,7 @@ impl<'v, 't> Writer<'v, 't> {
             }
         }
         let form = Form { form, table, at };
-        // What could not be read has been refused.
+        // Mistakes are recorded already.
         let _ = self.write(reader, &form, names);
     }
 
@@ -270,7 +270,7 @@ impl<'v, 't> Writer<'v, 't> {
         Some(())
     }
 
-    /// Says where a jump goes.
+    /// Sets the target of a jump.
     fn aim(&mut self, jump: usize, target: u32) {
         if let Some(operation) = self.operations.get_mut(jump)
             && let Op::Jump(to) | Op::Unless { to, .. } | Op::Below { to, .. } = &mut operation.does

@@ -1,8 +1,8 @@
-//! Workload files: the description of the format, mistakes in files, statements without effect.
+//! Tests workload files: the documented format, mistakes, statements without effect.
 
 use super::*;
 
-/// What the format's description says of it.
+/// The description of the format.
 const DESCRIPTION: &str = include_str!("../../../../docs/workloads.md");
 
 #[test]

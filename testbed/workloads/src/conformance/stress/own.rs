@@ -1,4 +1,4 @@
-//! Operations on the memory, the processes and the file that one CPU alone writes.
+//! Operations on memory, processes and a file that one CPU alone writes.
 
 use super::part::{Outcome, Stress, failed};
 use super::values::*;
@@ -8,7 +8,7 @@ use quell_vm::contract::Clause;
 use quell_vm::{Backing, Call, Error, Fault, Protection, User};
 
 impl<U: User> Stress<'_, U> {
-    /// Checks a page of this CPU's own region, and that what it never wrote there is zero.
+    /// Checks a page of this CPU's own region; memory that it never wrote must be zero.
     pub fn check_own(&mut self, chunk: u64, page: u64, beside: u64) -> Outcome {
         let state = self.chunks[chunk as usize];
         let address = Self::own_at(self.me, state.half, chunk, page);
@@ -167,7 +167,7 @@ impl<U: User> Stress<'_, U> {
         self.call("exit", Call::Exit { process: child }).map(|_| ())
     }
 
-    /// Goes to a process of this CPU's own, where the shared pages' addresses mean other memory.
+    /// Visits this CPU's own process, where the shared addresses map other memory.
     pub fn visit(&mut self) -> Outcome {
         let guest = self.choose(GUESTS as u64) as usize;
         let ends = self.choose(4) == 0;

@@ -1,4 +1,4 @@
-//! One CPU's part: what it knows of the memory that it writes, and how it accesses it.
+//! One CPU's part: its knowledge of the memory that it writes, and its accesses.
 
 use super::values::*;
 use alloc::format;
@@ -25,7 +25,7 @@ pub mod word {
 /// may be given no time by the host for a while.
 const RETRIES: u32 = 20_000;
 
-/// What this CPU knows of one chunk of its own region.
+/// This CPU's knowledge of one chunk of its own region.
 #[derive(Clone, Copy)]
 pub struct Chunk {
     pub mapped: bool,
@@ -56,11 +56,11 @@ pub struct Stress<'u, U> {
     /// The latest store of the next CPU that this one has seen, by page of the file.
     pub seen: Vec<u64>,
     pub chunks: [Chunk; CHUNKS as usize],
-    /// Counts never go back, so that old values are told from new ones.
+    /// Never decreases, so old values are distinct from new ones.
     pub latest: u64,
 }
 
-/// What was seen that must not be.
+/// The result of an operation; the error describes a violation.
 pub type Outcome<T = ()> = Result<T, String>;
 
 pub fn failed(call: &'static str) -> impl Fn(Error) -> String {
@@ -81,14 +81,14 @@ impl<U: User> Stress<'_, U> {
         while self.user.shared(word::ARRIVALS) < all {}
     }
 
-    /// A choice that counts for the digest of what was done.
+    /// Makes a random choice and adds it to the digest of operations.
     pub fn choose(&mut self, bound: u64) -> u64 {
         let choice = self.choices.random_range(0..bound);
         self.digest = FxBuildHasher.hash_one((self.digest, choice, bound));
         choice
     }
 
-    /// Under memory pressure an access may find no memory while others hold what could be freed.
+    /// Retries an access: under memory pressure it may fail while others hold memory that could be freed.
     pub fn retry<T>(&self, what: impl Fn() -> Result<T, Fault>) -> Result<T, Fault> {
         for _ in 0..RETRIES {
             match what() {

@@ -1,4 +1,4 @@
-//! Operations on the memory that all CPUs write.
+//! Operations on memory that all CPUs write.
 
 use super::part::{Outcome, Stress, failed};
 use super::values::*;
@@ -47,7 +47,7 @@ impl<U: User> Stress<'_, U> {
         }
     }
 
-    /// What the next CPU wrote to the file: never something older than was seen before.
+    /// Checks the next CPU's word of the file: never older than seen before.
     pub fn look_at_neighbour(&mut self) -> Outcome {
         let neighbour = (self.me + 1) % self.user.cpus();
         let (page, way) = (self.choose(FILE), self.choose(3));

@@ -1,4 +1,4 @@
-//! What is stored where, and what a value says of itself.
+//! The layout of stored values and their checksums.
 
 use core::hash::BuildHasher;
 use rustc_hash::FxBuildHasher;
@@ -12,7 +12,7 @@ pub const FILE: u64 = 32;
 pub const LARGE: u64 = 512;
 /// Pages of one chunk of a CPU's own region.
 pub const CHUNK: u64 = 8;
-/// Chunks of a CPU's own region; each lies in one of two halves.
+/// Chunks of a CPU's own region, in one of two halves.
 pub const CHUNKS: u64 = 16;
 /// Processes of each CPU's own.
 pub const GUESTS: usize = 3;
@@ -20,7 +20,7 @@ pub const GUESTS: usize = 3;
 pub const TAIL: u64 = 6;
 /// The most CPUs: each has a cache line of every shared page.
 pub const CPUS: usize = 64;
-/// Where the anonymous shared pages lie.
+/// The address of the anonymous shared pages.
 pub const SHARED_AT: u64 = 0x20_0000_0000;
 pub const LARGE_AT: u64 = 0x21_0000_0000;
 pub const FILE_AT: u64 = 0x22_0000_0000;
@@ -58,11 +58,11 @@ pub fn count_of(kind: Kind, cpu: usize, page: u64, held: u64) -> Option<u64> {
     (held == 0 || value(kind, cpu, page, count) == held).then_some(count)
 }
 
-/// Where a non-maskable interrupt may look: a word that all CPUs share, and whether what it holds
-/// was ever stored there. `choice` is any number.
+/// Returns an address for a non-maskable interrupt to read, and a check of the value that it finds. `choice` is any
+/// number.
 ///
-/// The interrupt does not know which process it finds its CPU in. In a guest and in a child, the
-/// word at that address is what its CPU stored in that process.
+/// The interrupt does not know the current process of its CPU. In a guest and in a child, the word at that address
+/// holds a value that its CPU stored in that process.
 pub fn probe(choice: u64, cpus: usize) -> (u64, impl Fn(u64) -> bool) {
     let (page, cpu) = (choice % SHARED, (choice >> 32) as usize % cpus);
     let address = SHARED_AT + page * PAGE + 64 * cpu as u64;
