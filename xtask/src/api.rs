@@ -1,8 +1,8 @@
-//! `cargo xtask api`: the public interfaces of the crates that others use, kept in `docs/api`, so that each change of one
-//! shows in a diff.
+//! `cargo xtask api`: records the public interfaces of published crates in `docs/api`, so that each change shows in a
+//! diff.
 //!
-//! The lists come from rustdoc, which writes them only if told that it may (`RUSTC_BOOTSTRAP`); the crate `public-api`
-//! reads them. Whether a change needs a higher version is for the author to decide; `cargo semver-checks` helps.
+//! Rustdoc produces the lists as unstable JSON (hence `RUSTC_BOOTSTRAP`); the crate `public-api` reads them. The
+//! author decides whether a change needs a higher version; `cargo semver-checks` helps.
 
 use crate::{cargo, root, run as command};
 use public_api::Builder;
@@ -38,8 +38,8 @@ pub fn run(accept: bool) -> Result<(), String> {
     }
 }
 
-/// The interface of a crate as its source has it: a line for each public item, but for what implementations of traits
-/// repeat and for automatic traits other than `Send` and `Sync`.
+/// Returns a crate's interface: a line for each public item, except blanket and auto traits other than `Send` and
+/// `Sync`.
 fn interface(name: &str) -> Result<String, String> {
     let mut doc = cargo();
     doc.env("RUSTC_BOOTSTRAP", "1");

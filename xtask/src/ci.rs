@@ -1,4 +1,4 @@
-//! Runs steps: two lanes beside each other, then what needs the machine for itself.
+//! Runs steps: two lanes in parallel, then those that need the machine alone.
 
 use crate::steps::{Lane, STEPS, Step};
 use crate::{cargo, root};
@@ -10,8 +10,8 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::thread;
 use std::time::Instant;
 
-/// The exit code of a step that lacks a tool, and says which. It is automake's number; the smaller ones mean failures of
-/// cargo, pytest and `quell`.
+/// The exit code of a step that lacks a tool. It is automake's number; smaller ones are failures of cargo, pytest and
+/// `quell`.
 const SKIPPED: i32 = 77;
 
 /// How many lines of a step that failed are repeated.
@@ -78,7 +78,7 @@ pub fn run(steps: &[&'static Step]) -> ExitCode {
     ExitCode::from(u8::from(!passed.into_inner()))
 }
 
-/// Runs a step, and says in a line what came of it.
+/// Runs a step and prints its result in a line.
 fn passes(step: &Step) -> bool {
     let began = Instant::now();
     let log = root()

@@ -1,12 +1,12 @@
-//! `cargo xtask lints`: clippy has nothing to say.
+//! `cargo xtask lints`: runs clippy, which must report nothing.
 //!
-//! `--all-targets` leaves out the unit tests of crates with `test = false`. So clippy runs a second time, for libraries
-//! and programs with their unit tests; it keeps what it has looked at the first time.
+//! `--all-targets` omits the unit tests of crates with `test = false`. So clippy runs again for libraries and programs
+//! with their unit tests; it reuses the first run's results.
 
 use crate::{cargo, run as command};
 
 /// # Errors
-/// If clippy has something to say, after it has said it, or does not start.
+/// If clippy reports something or does not start.
 pub fn run() -> Result<(), String> {
     for targets in [
         &["--all-targets"][..],

@@ -1,8 +1,8 @@
-//! `cargo xtask ci`: what a change must pass beyond `cargo test`.
+//! `cargo xtask ci`: the checks that a change must pass beyond `cargo test`.
 //!
-//! A check that takes minutes, or needs an emulator, is a step of this command ([`steps`]): a command line that a person
-//! can type as well. Two steps run at a time. What a step prints goes to `target/ci/STEP.log`; the last lines of one that
-//! fails are repeated.
+//! A check that takes minutes or needs an emulator is a step of this command ([`steps`]): a command line that you can
+//! also type. Two steps run at a time. The output of each is in `target/ci/STEP.log`; the last lines of a failed one
+//! are repeated.
 
 mod api;
 mod ci;
@@ -49,7 +49,7 @@ fn cargo() -> Command {
 /// Runs a command.
 ///
 /// # Errors
-/// If it does not start, or fails; says which.
+/// If it does not start, or fails; names it.
 fn run(command: &mut Command) -> Result<(), String> {
     match command.status() {
         Ok(status) if status.success() => Ok(()),
@@ -58,7 +58,7 @@ fn run(command: &mut Command) -> Result<(), String> {
     }
 }
 
-/// Says what is wrong, if anything is.
+/// Prints the error, if any.
 fn told<E: fmt::Display>(result: Result<(), E>) -> ExitCode {
     match result {
         Ok(()) => ExitCode::SUCCESS,

@@ -1,4 +1,4 @@
-//! `cargo xtask mutate`: mutants of the engine that a program makes.
+//! `cargo xtask mutate`: tests generated mutants of the engine.
 
 use quell_mutants::judge::{Effort, Verdict, judge, record};
 use quell_mutants::kept::{self, Entry, Kind, PLACE};
@@ -11,14 +11,14 @@ use std::num::NonZeroUsize;
 use std::path::Path;
 use std::{fmt, io, thread};
 
-/// What was asked for.
+/// The command's options.
 #[derive(Debug, Default)]
 pub struct Request {
     /// Mutants by number; all if there are none.
     only: Vec<u32>,
     /// Those of this file alone.
     file: Option<String>,
-    /// So many of those that are not kept, drawn by the seed.
+    /// The number of unlisted mutants to draw by the seed.
     sample: Option<usize>,
     seed: u64,
     jobs: Option<usize>,
@@ -29,10 +29,10 @@ pub struct Request {
     tests: bool,
 }
 
-/// Reads the arguments.
+/// Parses the arguments.
 ///
 /// # Errors
-/// What is wrong with them, in a line.
+/// A message of one line.
 pub fn asked(words: &[String]) -> Result<Request, String> {
     let mut asked = Request::default();
     let mut words = words.iter();
@@ -57,12 +57,12 @@ pub fn asked(words: &[String]) -> Result<Request, String> {
     Ok(asked)
 }
 
-/// What went wrong.
+/// The reason why the command failed.
 #[derive(Debug)]
 pub enum MutateError {
     /// Something could not be read, built or run.
     Failed(io::Error),
-    /// The list of survivors does not tell the truth; a line for each.
+    /// Lines of the list of survivors that are wrong.
     Untrue(Vec<String>),
 }
 
@@ -116,8 +116,8 @@ fn chosen(
         .map(|(number, _)| number)
         .collect();
     if let Some(most) = asked.sample {
-        // By the name, not by the number, which each new line of the engine changes: as long as a mutant is there, a
-        // seed draws it.
+        // By name, not by number, which each new line of the engine changes: a seed draws the same mutants as long as
+        // they exist.
         let drawn = |number: &u32| {
             let mut hasher = DefaultHasher::new();
             (asked.seed, &mutants[*number as usize - 1].name).hash(&mut hasher);
@@ -130,7 +130,7 @@ fn chosen(
     numbers
 }
 
-/// In what the list of survivors does not tell the truth about a mutant.
+/// Returns how the list of survivors is wrong about a mutant.
 fn untrue(verdict: &Verdict, kept: Option<&Entry>, thorough: bool) -> Option<String> {
     match (verdict.lives(), kept.map(|entry| entry.kind)) {
         (true, None) => Some(format!("lives, and {PLACE} does not say why")),
@@ -144,10 +144,10 @@ fn untrue(verdict: &Verdict, kept: Option<&Entry>, thorough: bool) -> Option<Str
     }
 }
 
-/// Does what was asked for.
+/// Performs the request.
 ///
 /// # Errors
-/// If something fails, if a mutant lives that is not kept, and if one is kept that dies or is none.
+/// If a step fails, an unlisted mutant survives, or a listed one dies or does not exist.
 pub fn run(root: &Path, asked: &Request) -> Result<(), MutateError> {
     let sources = sources::read(root)?;
     let mutants = sources::mutants(&sources);

@@ -1,8 +1,8 @@
-//! `cargo xtask package`: the crates that others use build from what would be published of them.
+//! `cargo xtask package`: builds the published crates from their archives.
 //!
-//! `cargo package` builds each crate from its archive against the archives of the others. Cargo keeps those unpacked in
-//! its home, by name and version, in a folder whose name begins with a hyphen because it belongs to no registry. A version
-//! is packaged many times before it is published, so those folders are removed first.
+//! `cargo package` builds each crate from its archive against the archives of the others. Cargo keeps those unpacked
+//! in its home, by name and version, in a folder whose name begins with a hyphen because it belongs to no registry. A
+//! version is packaged many times before it is published, so those folders are removed first.
 
 use crate::api::CRATES;
 use crate::{cargo, run as command};

@@ -1,21 +1,21 @@
-//! The steps of `cargo xtask ci`: what each is called, shows and runs.
+//! The steps of `cargo xtask ci`: name, purpose and command of each.
 //!
-//! Cargo lets one command at a time build into a folder, and a program that is built there with other features replaces
-//! the one that a test runs. So a step has a [`Lane`].
+//! Cargo allows one command at a time per build folder, and a rebuild with other features replaces a program that a
+//! running test uses. So a step has a [`Lane`].
 
 use std::fmt;
 
 /// Words of the command line.
 type Words = &'static [&'static str];
 
-/// What a step runs beside.
+/// The steps that may run at the same time.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Lane {
     /// Builds into `target/debug`: one at a time.
     Tests,
     /// Builds into `target/release`: one at a time.
     Optimised,
-    /// Builds into folders of its own, but for a program of `target/release` that no other step runs.
+    /// Builds into its own folders, except a program of `target/release` that no other step runs.
     Apart,
     /// Measures the host, or is disturbed by others: runs alone, at the end.
     Alone,
@@ -23,11 +23,11 @@ pub enum Lane {
 
 /// One thing to check.
 pub struct Step {
-    /// What it is asked for by.
+    /// Its name on the command line.
     pub name: &'static str,
-    /// What has been shown when it passes.
+    /// The property that it checks.
     pub shows: &'static str,
-    /// What it runs beside.
+    /// Its lane.
     pub lane: Lane,
     /// The program and its arguments. A step names the test or the binary that it needs and, where it can, no package: the
     /// packages decide with which features shared crates are built, and `cargo test` has built all of them.
@@ -89,7 +89,8 @@ pub const STEPS: &[Step] = &[
     step("orderings", Optimised,
         &["cargo", "test", "--release", "--package", "quell-threads", "--features", "loom", "--test", "orderings"],
         "each memory ordering is needed, and enough (loom)"),
-    // Optimised: debug builds leave more on the stacks by which the search tells states apart, and it would not end.
+    // Optimised, because debug builds leave more on the stacks by which the search distinguishes states: it would not
+    // end.
     step("exhaustive", Optimised,
         &["cargo", "test", "--release", "--package", "quell-adversary", "--test", "adversary", "--", "--ignored"],
         "small programs hold in every schedule"),
@@ -110,7 +111,7 @@ pub const STEPS: &[Step] = &[
     step("boots", Tests, &["cargo", "test", "--test", "cli", "--", "--ignored", "boot::", "agreement::"],
         "the kernel passes on every architecture, notices mistakes, and counts what the model counts")
         .with(&[("QUELL_REQUIRE_BOOT", "1"), ("QUELL_REQUIRE_BOCHS", "1")]).boots(),
-    // What some mutants break takes two threads that run at the same moment.
+    // Some mutants break only code that two threads run at the same moment.
     step("mutants", Alone,
         &["cargo", "xtask", "copy", "test", "--release", "--locked", "--package", "quell-adversary", "--package",
           "quell-conformance", "--package", "quell-experiments", "--package", "quell-threads", "--lib", "--tests", "--",
@@ -124,7 +125,7 @@ pub const STEPS: &[Step] = &[
         "in Asterinas' ostd quell needs no more than what it replaces, and programs see no page that is gone").boots(),
     step("stress", Optimised, &["cargo", "run", "--release", "--quiet", "--", "boot", "stress", "--minutes", "1"],
         "every operation on every CPU at random, on every MMU").boots(),
-    // A cluster on a host that other work fills takes minutes to come to rest.
+    // A cluster takes minutes to settle on a busy host.
     step("python", Alone, &["scripts/test-python"],
         "the Python module gives what the command gives; skipped, and told, where there is no Python"),
     step("threads", Alone, &["cargo", "test", "--test", "threads", "--", "--include-ignored", "stress::", "workloads::"],
@@ -134,7 +135,7 @@ pub const STEPS: &[Step] = &[
         &["cargo", "test", "--test", "cli", "--test", "record", "--", "--ignored", "--test-threads", "1",
           "measure_host::", "record_programs::", "live::"],
         "a live host is measured, recorded and left as it was; nothing else may flush or swap there meanwhile"),
-    // Boots what `kernels` has built.
+    // Boots the kernels that `kernels` has built.
     step("linux", Alone, &["cargo", "test", "--test", "versus", "--test", "conformance", "--", "--ignored"],
         "Linux and the kernel compare as the documents say, and Linux keeps the contract; needs a Linux to boot").boots(),
 ];

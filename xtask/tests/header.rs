@@ -1,9 +1,9 @@
-//! `quell.h` is what the documentation in `engine/quell-c/src` makes of it. The test stands here because the parser that it
-//! needs takes longer to build than all of the C interface.
+//! Checks that `quell.h` matches the documentation in `engine/quell-c/src`. This test is here because its parser takes
+//! longer to build than the whole C interface.
 //!
-//! `QUELL_WRITE_HEADER=1 cargo test --package xtask --test header` writes the header anew.
+//! `QUELL_WRITE_HEADER=1 cargo test --package xtask --test header` updates the header.
 
-/// The files in the order in which the header tells of them.
+/// The files in the header's order.
 const FILES: &[&str] = &[
     "status", "place", "values", "machine", "panic", "engine", "cpu", "space", "batch", "flush",
     "change", "lazy", "stats", "zero", "mistakes",
@@ -73,7 +73,7 @@ fn in_types_of_the_header(declarations: &str) -> String {
     lines.map(|line| line + "\n").collect()
 }
 
-/// Without the paragraphs that only Rust's readers need: each `# Safety` says "as the header says" or repeats it.
+/// Removes paragraphs for Rust's readers: each `# Safety` refers to the header or repeats it.
 fn without_safety(header: &str) -> String {
     let mut text = String::new();
     let mut lines = header.lines().map(str::trim_end).peekable();

@@ -1,6 +1,6 @@
-//! What the engine costs by itself: `cargo bench -p quell-threads`.
+//! Measures the engine alone: `cargo bench -p quell-threads`.
 //!
-//! The same measurement as `quell measure engine`, which prints more and speaks JSON.
+//! `quell measure engine` is the same measurement with more output and JSON.
 
 fn main() {
     // `cargo test --benches` runs this too, to see that it works.

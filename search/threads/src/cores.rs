@@ -1,16 +1,15 @@
-//! The cores that threads may run on, pinning threads to them, and leaving them to others.
+//! Lists the cores that threads may use, pins threads to them, and yields them.
 //!
-//! The CPU that is waited for may need the core that the waiting one burns, so a waiting loop gives it up
-//! now and then. It sleeps for a moment instead of yielding: to a fair scheduler, yielding is to give one's
-//! turn away, and on a host that runs other programs too a machine that yields 64 times a wait gets
-//! hardly any time at all.
+//! A waiting CPU may occupy the core that its target needs, so waiting loops release it now and then. They sleep for a
+//! moment instead of yielding: a fair scheduler charges for yielding, and on a shared host a machine that yields 64
+//! times a wait gets hardly any time.
 
 use std::io;
 #[cfg(target_os = "linux")]
 use std::num::NonZeroU64;
 use std::time::Duration;
 
-/// How long a nap is: so long that the host does switch to another thread before it is over.
+/// The length of a nap: enough for the host to switch to another thread.
 const NAP: Duration = Duration::from_micros(20);
 
 /// Leaves the core to other threads for a moment.
@@ -18,17 +17,17 @@ pub fn nap() {
     std::thread::sleep(NAP);
 }
 
-/// Lets the calling thread's naps take no longer than they say; by default Linux adds more than twice as much. A
-/// refusal changes speed, not meaning.
+/// Lets the calling thread nap without timer slack, which by default more than doubles a nap on Linux. Failure affects
+/// only speed.
 pub fn nap_as_told() {
     #[cfg(target_os = "linux")]
     let _ = rustix::thread::set_current_timer_slack(NonZeroU64::new(1));
 }
 
-/// The cores that the calling thread may run on, in order.
+/// Returns the cores that the calling thread may use, in order.
 ///
 /// # Errors
-/// Where the system does not say.
+/// If the system call fails.
 #[cfg(target_os = "linux")]
 pub fn allowed() -> io::Result<Vec<usize>> {
     let set = rustix::thread::sched_getaffinity(None)?;
@@ -48,10 +47,10 @@ pub fn pin(cores: &[usize]) -> io::Result<()> {
     Ok(rustix::thread::sched_setaffinity(None, &set)?)
 }
 
-/// As many cores as the system says there are, numbered from 0.
+/// Returns as many cores as the system reports, numbered from 0.
 ///
 /// # Errors
-/// Where the system does not say.
+/// If the system call fails.
 #[cfg(not(target_os = "linux"))]
 pub fn allowed() -> io::Result<Vec<usize>> {
     Ok((0..std::thread::available_parallelism()?.get()).collect())

@@ -1,18 +1,15 @@
-//! What the engine itself costs.
+//! Measures the cost of the engine alone.
 //!
-//! On a kernel's hardware the price of an operation is mostly the hardware's: a root load, an
-//! invalidation, an interrupt. Here those are a few plain stores, a scan of a small table and a flag
-//! in another core's cache line, so that what is left is the engine. Each operation is timed beside
-//! the algorithm that it replaces, interleaved with it in the same run, and the medians are given: of the
-//! samples in which the core was the measuring thread's own, because a busy neighbour on the core's other hardware
-//! thread makes everything slower by a third or more ([`crate::pulse`]).
+//! On a kernel's hardware, the hardware dominates an operation's cost: a root load, an invalidation, an interrupt.
+//! Here these are a few plain stores, a scan of a small table and a flag in another core's cache line, so the rest is
+//! the engine. Each operation is timed beside the algorithm that it replaces, interleaved in one run. Medians use the
+//! samples in which the measuring thread had its core alone, because a busy hardware thread beside it costs a third or
+//! more ([`crate::pulse`]).
 //!
-//! The [guards](guards()), which close holes, are timed beside the same operation with the guard left out, in the
-//! instrumented copy alone.
+//! The [guards](guards()) are timed beside the same operation without the guard, in the instrumented copy only.
 //!
-//! Not shown: real invalidations and interrupts (measure the host for those), and caches that other
-//! work has emptied. Cycles are those of the time-stamp counter, which ticks at one rate whatever the core's
-//! clock does.
+//! Not measured: real invalidations and interrupts (measure the host for those), and cold caches. Cycles are those of
+//! the time-stamp counter, whose rate does not follow the core's clock.
 
 mod alone;
 mod guards;
@@ -32,8 +29,8 @@ pub struct Costs {
     pub rows: Vec<Row>,
     /// One shootdown of [`SHOOTDOWN_PAGES`] pages between two cores; `None` where there is only one.
     pub shootdowns: Option<Shootdowns>,
-    /// In what part of the samples behind `rows` the core was shared with a neighbour, 0 to 1; those count only where
-    /// too few others are ([`crate::pulse`]).
+    /// The share of samples behind `rows` on a core shared with a neighbour, 0 to 1. These count only if too few
+    /// others exist ([`crate::pulse`]).
     pub shared_core: f64,
 }
 
@@ -74,11 +71,10 @@ pub fn measure(rounds: usize, progress: &mut (dyn FnMut(usize) + Send)) -> Costs
     }
 }
 
-/// Operations of one CPU beside the same with a guard left out: what closing a hole costs. Only in the [instrumented
-/// copy](quell_mutants) is anything left out.
+/// Measures operations of one CPU with and without each guard.
 ///
 /// # Panics
-/// If a measuring thread panicked, and outside of the copy.
+/// If a measuring thread panicked, or outside the [instrumented copy](quell_mutants), where no guard can be omitted.
 pub fn guards(rounds: usize) -> Vec<Row> {
     on_one_cpu(&Machine::new(1, 16, TAGGED), || guards::measure(rounds))
 }

@@ -1,13 +1,13 @@
-//! What serves a CPU's interrupts wherever it waits.
+//! Serves a CPU's interrupts wherever it waits.
 //!
-//! Programs of the stress test look for interrupts themselves. A memory manager waits in places that it alone knows,
-//! with interrupts on, and there the machine serves them: by what the CPU's thread has set here. The machine cannot
-//! hold it, because it borrows the engine, which borrows the machine.
+//! The stress test's programs check for interrupts themselves. A memory manager waits at places of its own with
+//! interrupts on, and there the machine calls the handler that the CPU's thread has set here. The machine cannot hold
+//! it, because it borrows the engine, which borrows the machine.
 
 use std::cell::Cell;
 
 thread_local! {
-    /// Set only while what it points to is borrowed.
+    /// Set only while its target is borrowed.
     static HANDLER: Cell<Option<*const dyn Fn()>> = const { Cell::new(None) };
 }
 
@@ -35,7 +35,7 @@ pub fn is_set() -> bool {
 /// Lets it serve one.
 pub fn call() {
     if let Some(handler) = HANDLER.get() {
-        // SAFETY: it is set only while what it points to is borrowed, by `with`.
+        // SAFETY: `with` sets it only while its target is borrowed.
         unsafe { (*handler)() };
     }
 }

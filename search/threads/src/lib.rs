@@ -1,33 +1,33 @@
 //! A machine of threads: the engine on real memory ordering.
 //!
-//! The machines in software run one CPU at a time and decide themselves what a load may see. Here
-//! each CPU is an operating-system thread, pinned to a core; the engine's words
-//! are the processor's own atomics, and the processor decides what a load sees. In exchange
-//! no run can be replayed: a seed fixes the operations that each CPU tries, not how the CPUs interleave.
+//! The machines in software run one CPU at a time and choose the values that loads return. Here, each CPU is an
+//! operating-system thread pinned to a core, the engine's words are the processor's atomics, and the processor
+//! determines the loaded values. So no run can be replayed: a seed fixes each CPU's operations, not their
+//! interleaving.
 //!
-//! | part | what it is |
+//! | part | contents |
 //! | --- | --- |
 //! | [`machine`] | [`Threads`]: threads as CPUs, mailboxes as interrupts, `Hardware` for the engine |
-//! | [`handler`] | what serves a CPU's interrupts wherever it waits |
-//! | [`life`] | when a CPU waits without end |
-//! | [`cost`] | what the engine itself costs |
+//! | [`handler`] | serves a CPU's interrupts wherever it waits |
+//! | [`life`] | detects endless waits |
+//! | [`cost`] | measures the engine's own cost |
 //! | [`cores`] | the cores of the host, and pinning threads to them |
-//! | [`tables`] | what walkers read; page tables of one level: each space's, and the kernel's half |
-//! | [`tlb`] | a TLB per CPU, for entries with tags and global ones, of any size, which other CPUs can invalidate where the machine broadcasts |
-//! | [`vm`] | the memory manager on this machine, and workload files on that |
+//! | [`tables`] | one-level page tables: each space's, and the kernel's half |
+//! | [`tlb`] | a TLB per CPU, for tagged and global entries of any size; other CPUs can invalidate it by broadcast |
+//! | [`vm`] | the memory manager and workload files on this machine |
 //! | [`world`] | spaces, the kernel's half, frames, a page cache, and the oracle that checks each access |
-//! | [`stress`] | programs that do everything at random, and a verdict |
-//! | [`pulse`] | whether a neighbour shared the core while something was measured |
+//! | [`stress`] | random programs |
+//! | [`pulse`] | detects whether a neighbour shared the core during a measurement |
 //!
-//! It has three uses: the stress test (`cargo test -p quell-threads`; longer with `QUELL_STRESS_OPERATIONS`; the
-//! conformance suite runs there, too), workload files (`quell stress`), and measuring the engine's own cost, since here
-//! nothing but the engine takes time.
+//! It has three uses: the stress test (`cargo test -p quell-threads`, with the conformance suite; longer with
+//! `QUELL_STRESS_OPERATIONS`), workload files (`quell stress`), and measuring the engine's own cost, since nothing
+//! else takes time here.
 //!
-//! # What it does not show
+//! # Not shown
 //!
-//! Interrupts are taken at access points and in waiting loops, not between any two instructions.
-//! There are no walker caches: of C6 only a walk that reads a freed table shows. A processor with strong ordering
-//! passes code that a weaker one would break; the test `orderings` looks for that, under loom.
+//! Interrupts are taken at accesses and in waiting loops, not between any two instructions. There are no walker
+//! caches: of C6, only walks that read a freed table are detected. A processor with strong ordering hides mistakes
+//! that a weaker one would show; the test `orderings` finds those with loom.
 
 pub mod cores;
 pub mod cost;

@@ -1,34 +1,33 @@
-//! When a wait is without end.
+//! Detects waits that never end.
 //!
-//! The host's scheduler may take a thread off its core for as long as it likes, so no clock tells a
-//! CPU that waits for ever from one whose target gets no time. Each CPU counts *signs of life*
-//! instead: one for every step of its program ([`CpuStatus::step`]) and one for every [`TURNS_A_SIGN`]
-//! turns of a waiting loop. A wait is without end (C7) once every CPU of the machine, the waiting one
-//! included, has given [`PATIENCE`] signs since it began: all had the time to do what the waiter waits
-//! for. A thread that does not run gives none, and the verdict waits for it.
+//! The host's scheduler may take a thread off its core for any time, so no clock distinguishes a CPU that waits for
+//! ever from one whose target gets no time. Instead, each CPU counts *signs of life*: one for every step of its
+//! program ([`CpuStatus::step`]) and one for every [`TURNS_A_SIGN`] turns of a waiting loop. A wait never ends (C7) if
+//! every CPU of the machine, including the waiting one, has given [`PATIENCE`] signs since it began: all had time for
+//! the step that the waiter needs. A thread that does not run gives none, which delays the verdict.
 //!
-//! The signs are asked for in [`ROUNDS`], in each of which every CPU gives its part. Otherwise a waiter could give all
-//! of its own while the holder of a lock does not run, the holder all of its own when it has given the lock up and the
-//! waiter does not run, and a single look at the lock, which somebody else has by then, would be the verdict.
+//! The signs are collected in [`ROUNDS`]; every CPU gives its share in each. Otherwise, a waiter could give all of its
+//! signs while a lock's holder does not run, the holder all of its own after releasing the lock while the waiter does
+//! not run, and one look at the lock, by then taken again, would be the verdict.
 
 use std::cell::{Cell, RefCell};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 /// Turns of a waiting loop that count as one sign of life.
 pub const TURNS_A_SIGN: u64 = 64;
-/// Signs of life that every CPU has given before a wait counts as one without end: four million turns
-/// of a loop, or 65 536 steps of a program, each of which looks for interrupts.
+/// Signs of life that every CPU must give before a wait counts as endless: four million turns of a loop, or 65 536
+/// steps of a program, each of which checks for interrupts.
 pub const PATIENCE: u64 = 1 << 16;
-/// In so many parts, one after the other.
+/// The number of consecutive rounds.
 const ROUNDS: u32 = 64;
 /// Signs between two looks of a waiting CPU at those of the others.
 const SIGNS_A_LOOK: u64 = 64;
 
-/// Signs of one wait that are each followed by a nap; later on each of so many is, so that a wait without end is
-/// found soon on a host that lets nappers wait.
+/// Signs of a wait that are each followed by a nap. After this many, only each `WAKEFUL`-th is, so that an endless
+/// wait is found soon on a host with slow naps.
 const WAKEFUL: u64 = 64;
 
-/// What a CPU shows the others of itself.
+/// A CPU's state, visible to the others.
 #[derive(Default)]
 pub struct CpuStatus {
     /// Signs of life; written by the CPU itself.
@@ -37,7 +36,7 @@ pub struct CpuStatus {
     gone: AtomicBool,
 }
 
-/// What a CPU remembers of the wait that it is in.
+/// The state of a CPU's present wait.
 #[derive(Default)]
 struct WaitState {
     /// All CPUs' signs of life when the round began; empty if none has yet.
@@ -52,7 +51,7 @@ thread_local! {
     static WAIT: RefCell<WaitState> = const { RefCell::new(WaitState { began: Vec::new(), rounds: 0 }) };
 }
 
-/// While it lives, the CPU's body runs; the CPU is gone as soon as it is dropped, by a panic as well.
+/// Marks the CPU as running until it is dropped, by a panic too.
 pub struct Body<'a>(&'a CpuStatus);
 
 impl Drop for Body<'_> {
@@ -80,7 +79,7 @@ impl CpuStatus {
         }
     }
 
-    /// This CPU has made a turn of a waiting loop. Where that makes a sign of life, says how many signs it has given.
+    /// Counts a turn of a waiting loop. If it completes a sign of life, returns the number of signs.
     #[inline]
     pub fn turn(&self) -> Option<u64> {
         let turns = TURNS.get() + 1;
@@ -88,7 +87,7 @@ impl CpuStatus {
         turns.is_multiple_of(TURNS_A_SIGN).then(|| self.give_sign())
     }
 
-    /// Only the CPU itself counts, so that no locked operation orders what is under test.
+    /// Only the CPU itself counts, so that no locked operation adds an ordering to the tested code.
     #[inline]
     fn give_sign(&self) -> u64 {
         let signs = self.signs.load(Ordering::Relaxed).wrapping_add(1);
@@ -101,7 +100,7 @@ impl CpuStatus {
     }
 }
 
-/// Returns whether a waiting CPU that has given so many signs looks at those of the others now.
+/// Returns whether a waiting CPU with this many signs compares them with the others' now.
 #[inline]
 pub fn is_time_to_look(signs: u64) -> bool {
     signs.is_multiple_of(SIGNS_A_LOOK)

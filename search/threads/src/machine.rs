@@ -1,25 +1,22 @@
 //! Threads as CPUs.
 //!
-//! An interrupt is a flag in the target's mailbox, looked at where a thread accesses memory
-//! ([`Threads::interrupt_pending`]) and in the engine's own waiting loops. Masking is a flag that only its
-//! own CPU touches. A CPU's user root and tag are words that it alone writes.
+//! An interrupt is a flag in the target's mailbox, checked when a thread accesses memory
+//! ([`Threads::interrupt_pending`]) and in the engine's own waiting loops. Only its own CPU touches its mask flag,
+//! root and tag.
 //!
-//! On a machine with broadcasts ([`Features::broadcast`]) other CPUs empty lines of this one's TLB
-//! while it may be in the middle of an access. So each access is bracketed by a counter that is odd
-//! inside, and completing a broadcast waits until every CPU has left the access in which it was; a
-//! walk that overlapped an invalidation is not kept. Without broadcasts none of this is paid for.
+//! With broadcasts ([`Features::broadcast`]), other CPUs may empty lines of this one's TLB during an access. So a
+//! counter that is odd inside brackets each access, and completing a broadcast waits until every CPU has left its
+//! access of that moment. A walk that overlaps an invalidation is not cached. Without broadcasts this costs nothing.
 //!
-//! Walkers read [`PageTables`]; a page of the kernel's half has entries whatever root is loaded.
+//! Walkers read [`PageTables`]; pages of the kernel's half have entries under every root.
 //!
-//! A wait without end is a violation (C7); what that is, [`life`] says.
+//! A wait that never ends is a violation (C7); [`life`] detects it.
 //!
 //! # Windows
 //!
-//! Some mistakes show only if a CPU stands still between two of its steps while another makes many. Where two
-//! cores are the machine's own, that happens by itself; on a busy host CPUs hardly ever run side by
-//! side, and the host takes one off its core after a million steps. So under stress a CPU stops for a moment of
-//! its own accord, once in [`STOPS_ONCE_IN`] times that the engine masks interrupts, invalidates or loads a
-//! root: in the middle of what has windows.
+//! Some mistakes show only if a CPU pauses between two of its steps while another makes many. On a busy host, CPUs
+//! seldom run side by side, and a thread loses its core only after a million steps. So under stress a CPU pauses at
+//! random, once in [`STOPS_ONCE_IN`] times that the engine masks interrupts, invalidates or loads a root.
 
 use crate::cores;
 use crate::handler;
@@ -74,7 +71,7 @@ impl Cpu {
 
 thread_local! {
     static THIS_CPU: Cell<u16> = const { Cell::new(0) };
-    /// What the CPU's TLB and its pauses are drawn from.
+    /// The random generator of the CPU's TLB and pauses.
     static DICE: RefCell<Pcg64> = RefCell::new(Pcg64::new(0, 0));
 }
 
@@ -91,7 +88,7 @@ pub struct Threads<const STRESS: bool, T = FlatTable> {
 }
 
 impl<const STRESS: bool, T: PageTables> Threads<STRESS, T> {
-    /// A machine of `cpus` CPUs, whose walkers read these tables.
+    /// Creates a machine of `cpus` CPUs whose walkers read these tables.
     ///
     /// # Panics
     /// If there is no CPU.
@@ -119,13 +116,12 @@ impl<const STRESS: bool, T: PageTables> Threads<STRESS, T> {
         }
     }
 
-    /// What its walkers read.
+    /// Returns the tables that its walkers read.
     pub fn tables(&self) -> &T {
         &self.tables
     }
 
-    /// The same machine, whose broadcasts are never waited for if `skips` says so. Without `STRESS` it has no
-    /// effect.
+    /// Omits waits for broadcasts if `skips` is set; only with `STRESS`.
     #[must_use]
     pub fn skipping_barrier(mut self, skips: bool) -> Self {
         self.skips_barrier = skips;
@@ -150,12 +146,11 @@ impl<const STRESS: bool, T: PageTables> Threads<STRESS, T> {
         self.cpus.len()
     }
 
-    /// Runs `body` on every CPU at once, each on a thread of its own, pinned to one of the cores
-    /// that this process may use. Returns what each returned, or its panic.
+    /// Runs `body` on every CPU at once, each a thread pinned to a core of this process. Returns each result or panic.
     ///
     /// # Panics
-    /// If the system makes fewer threads: then `body` has run on none, because CPUs would wait for those that are not
-    /// there.
+    /// If the system creates fewer threads. Then `body` has not run at all, because CPUs would wait for the missing
+    /// ones.
     pub fn run<R: Send>(&self, body: impl Fn(CpuId) -> R + Sync) -> Vec<std::thread::Result<R>> {
         let cores = may_use();
         let body = &body;
@@ -203,8 +198,7 @@ impl<const STRESS: bool, T: PageTables> Threads<STRESS, T> {
         &self.cpus[usize::from(THIS_CPU.get())]
     }
 
-    /// Serves the interrupt that is pending for this CPU, if one is, they are on, and [`handler`] has what serves it;
-    /// whether it did.
+    /// Serves this CPU's pending interrupt if interrupts are on and a [`handler`] is set. Returns whether it did.
     #[inline]
     pub fn poll(&self) -> bool {
         let served = handler::is_set() && self.interrupt_pending();
@@ -228,7 +222,7 @@ impl<const STRESS: bool, T: PageTables> Threads<STRESS, T> {
         self.hung.load(Ordering::Relaxed)
     }
 
-    /// From now on no mistake is made, so that what is broken comes to an end.
+    /// Stops making mistakes, so that a broken run ends.
     pub fn mend(&self) {
         if self.mutant.is_some() {
             quell_mutants::list::choose(None);
@@ -275,7 +269,7 @@ impl<const STRESS: bool, T: PageTables> Threads<STRESS, T> {
         result
     }
 
-    /// As [`Threads::access_for`], for an access of which the tables need not know whether it is a store.
+    /// Like [`Threads::access_for`], for accesses of which the tables need no direction.
     pub fn access<R>(&self, page: u32, access: impl FnOnce(CachedEntry) -> R) -> Option<R> {
         self.access_for(page.into(), false, access)
     }
@@ -297,7 +291,7 @@ impl<const STRESS: bool, T: PageTables> Threads<STRESS, T> {
                 if !store || self.tables.takes_stores(cached.entry) {
                     return Some(cached);
                 }
-                // Hardware drops what it would fault through, and walks.
+                // As in hardware: drop the entry that would fault, and walk.
                 me.tlb.forget(under, page, cached.size);
             }
         }
@@ -336,7 +330,7 @@ impl<const STRESS: bool, T: PageTables> Threads<STRESS, T> {
         }
     }
 
-    /// Stands still for a moment, now and then.
+    /// Pauses for a moment, now and then.
     fn stop_sometimes(&self) {
         if STRESS && roll(STOPS_ONCE_IN) == 0 {
             cores::nap();
@@ -393,8 +387,8 @@ impl<const STRESS: bool, T: PageTables> Broadcast for Threads<STRESS, T> {
     }
 }
 
-// SAFETY: a TLB in software, whose entries reach no memory but the words of the world; what it must
-// invalidate, it invalidates, and each CPU is one thread.
+// SAFETY: the TLB is in software and its entries reach only words of the world. Each invalidation drops all that it
+// covers, and each CPU is one thread.
 unsafe impl<const STRESS: bool, T: PageTables> Hardware for Threads<STRESS, T> {
     type Word = AtomicU64;
     type Broadcasts = Self;
@@ -442,7 +436,7 @@ unsafe impl<const STRESS: bool, T: PageTables> Hardware for Threads<STRESS, T> {
     fn unload_root(&self) {
         let me = self.me();
         me.root.store(NO_ROOT, Ordering::Relaxed);
-        // An entry that is filled without a root stands under the kernel's tag, of which nothing was kept.
+        // An entry filled without a root is under the kernel's tag, of which nothing is cached.
         me.tag.store(Tag::KERNEL.0.into(), Ordering::Relaxed);
         if STRESS {
             me.tlb
@@ -495,7 +489,7 @@ pub(crate) fn roll(bound: u16) -> u16 {
     DICE.with_borrow_mut(|dice| dice.random_range(0..bound))
 }
 
-/// The cores that this process may run on; empty where the system does not say.
+/// Returns the cores that this process may use; empty if the system call fails.
 fn may_use() -> Vec<usize> {
     cores::allowed().unwrap_or_default()
 }

@@ -1,26 +1,25 @@
-//! Whether the measuring thread had its core to itself, felt by a loop.
+//! Detects whether the measuring thread had its core alone, by timing a loop.
 //!
-//! Two hardware threads share a core's front end and execution units. In a virtual machine the other one may be another
-//! guest's: no counter that this guest can read says whether it is busy, the hypervisor steals no time, and yet
-//! everything takes 1.3 to 1.6 times as long, for a millisecond or for minutes. Different work suffers differently, so
-//! that two things measured one after the other cannot be put right by a factor.
+//! Two hardware threads share a core's front end and execution units. In a virtual machine, the other may belong to
+//! another guest. Then no counter of this guest shows that it is busy, and no steal time is accounted, but everything
+//! takes 1.3 to 1.6 times as long, for a millisecond or for minutes. The slowdown depends on the work, so no factor
+//! corrects it.
 //!
-//! A loop of independent operations that fills every slot of the core takes twice as long when it has half of them. It
-//! [takes](take) a few microseconds right before and right after each sample; a sample is *quiet* if both took little
-//! more than the fastest of the whole run.
+//! A loop of independent operations that fills every slot of the core takes twice as long with half of them. It
+//! [takes](take) a few microseconds right before and after each sample. A sample is *quiet* if both took little more
+//! than the fastest of the whole run.
 //!
-//! # What this does not show
+//! # Not detected
 //!
-//! What happened only in the middle of a sample (make samples short), contention for the shared cache and for memory,
-//! and what other cores went through. Where the core is shared all the time, the fastest loop is a slow one, and
-//! nothing is noticed.
+//! A disturbance in the middle of a sample (keep samples short), contention for the shared cache and memory, and load
+//! on other cores. If the core is shared all the time, the fastest loop is slow too.
 
 use std::hint::black_box;
 use std::time::Instant;
 
 /// Turns of the loop: some microseconds, so that the clock's resolution does not matter.
 const TURNS: u64 = 8_000;
-/// A core is its thread's own while the loop takes at most this many times what it took at its fastest.
+/// The core is the thread's alone while the loop takes at most this multiple of its fastest time.
 const OWN_CORE: f64 = 1.15;
 /// Fewer values than this have no median worth the name.
 const FEW: usize = 5;
@@ -53,8 +52,7 @@ pub fn longest_own(pulses: impl IntoIterator<Item = f64>) -> Option<f64> {
 pub struct QuietValues<T> {
     /// At least five, and at least a tenth of all.
     pub values: Vec<T>,
-    /// Whether all of them were found on a core of their own. If not, too few were, and these are those with the
-    /// fastest pulses.
+    /// Whether all of them had a core alone. If not, too few did, and these have the fastest pulses.
     pub own_core: bool,
 }
 

@@ -1,9 +1,9 @@
-//! Programs that do everything at random.
+//! Runs random programs.
 //!
-//! Each CPU draws from its own seeded generator: it accesses memory, changes tables of its own space and of others',
-//! switches, goes lazy or offline, reclaims with and without a flush, reuses, reinstates, writes the file, and does
-//! with the kernel's half what kernels do. Every access is judged by [`world`](crate::world). The seed fixes what each
-//! CPU tries, and the host how CPUs interleave.
+//! Each CPU draws from its own seeded generator. It accesses memory, changes tables of its own space and others',
+//! switches, turns lazy or offline, reclaims with and without a flush, reuses, reinstates, writes the file, and
+//! changes the kernel's half. [`world`](crate::world) checks every access. The seed fixes each CPU's operations, and
+//! the host their interleaving.
 
 mod anonymous;
 mod file;
@@ -19,7 +19,7 @@ use quell_vm::contract::{Clause, Violation};
 use rand_pcg::Pcg64;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// What to stress, and how much.
+/// The configuration of a stress run.
 #[derive(Clone, Debug)]
 pub struct StressConfig {
     /// Threads; more than there are cores means that CPUs are preempted at any point.
@@ -30,7 +30,7 @@ pub struct StressConfig {
     pub frames: usize,
     /// Room of the flush clock.
     pub ledger: usize,
-    /// What the machine can do.
+    /// The machine's features.
     pub features: Features,
     /// Which mechanisms are on.
     pub policy: Policy,
@@ -40,7 +40,7 @@ pub struct StressConfig {
     pub kernel: bool,
     /// Whether the machine does not wait for its broadcasts.
     pub skips_barrier: bool,
-    /// The seed: what each CPU's program tries is drawn from a stream of its own.
+    /// The seed. Each CPU's program has its own stream.
     pub seed: u64,
     /// How many operations all CPUs together make if nothing breaks; a few more, because each counts
     /// its own 64 at a time.
@@ -82,7 +82,7 @@ pub struct Report {
     pub accesses: u64,
     /// Other operations.
     pub operations: u64,
-    /// What the engine counted.
+    /// The engine's counts.
     pub stats: Stats,
 }
 
@@ -141,7 +141,7 @@ pub fn run(plan: &StressConfig) -> Report {
     }
 }
 
-/// What a program does next.
+/// The operations of a program.
 impl<'a> Program<'a> {
     fn step(&mut self) {
         self.poll();

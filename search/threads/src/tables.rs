@@ -1,33 +1,33 @@
-//! The page tables: what walkers read.
+//! The page tables that walkers read.
 //!
-//! The machine asks [`PageTables`] for a walk and for nothing else, so that programs of a few pages and a memory
-//! manager run on the same threads. [`FlatTable`] is for the former: one level of entry words for each space, and one table
-//! for the kernel's half. They are written under the embedder's locks and walked by all CPUs; what else is in a word is
-//! the embedder's.
+//! The machine needs only walks ([`PageTables`]), so programs of a few pages and a memory manager run on the same
+//! threads. [`FlatTable`] is for the former: one level of entry words for each space, and one table for the kernel's
+//! half. They are written under the embedder's locks and walked by all CPUs. The embedder defines the other bits of a
+//! word.
 
 use quell::{Frame, PageSize};
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// What the machine's walkers read.
+/// The tables of the machine's walkers.
 pub trait PageTables: Send + Sync {
     /// How large the pages are that entries map.
     const SIZES: &'static [PageSize];
 
-    /// Returns whether a page is one of the kernel's half, which every CPU walks whatever root it has loaded.
+    /// Returns whether a page is in the kernel's half, which every CPU walks under any root.
     fn is_kernels(page: u64) -> bool;
 
-    /// What a walk of a page from this root finds, on behalf of a store if it is one; `None` if that faults.
+    /// Walks from this root for a load or a store. Returns the entry; `None` on a fault.
     fn walk(&self, root: Option<Frame>, page: u64, store: bool) -> Option<WalkResult>;
 
     /// Returns whether a store may go through this entry; if not, it is walked for again.
     fn takes_stores(&self, entry: u64) -> bool;
 
-    /// Which page a walker looks up of its own accord, on a CPU whose program used `last`. `roll` draws a number below
-    /// another.
+    /// Returns the page of a speculative walk on a CPU whose program used `last`. `roll` draws a number below its
+    /// argument.
     fn stray(&self, last: u64, roll: fn(u16) -> u16) -> u64;
 }
 
-/// What a walk has found.
+/// The result of a walk.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct WalkResult {
     /// The entry word.
@@ -71,7 +71,7 @@ pub struct FlatTable {
 }
 
 impl FlatTable {
-    /// So many empty tables, and an empty one for the kernel's half.
+    /// Creates empty tables for this many spaces and the kernel's half.
     pub(crate) fn new(spaces: usize) -> Self {
         FlatTable {
             spaces: (0..spaces)
@@ -99,7 +99,7 @@ impl PageTables for FlatTable {
         } else {
             &self.spaces[root?.0 as usize][page as usize % PAGES]
         };
-        // A walker follows a pointer that it has just read: acquire stands for that dependency.
+        // A walker follows the pointer that it read; the acquire represents that dependency.
         let entry = word.load(Ordering::Acquire);
         (entry & PRESENT != 0).then_some(WalkResult {
             entry,

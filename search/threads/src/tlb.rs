@@ -1,15 +1,15 @@
-//! A TLB in software: what one CPU remembers of the page tables.
+//! A TLB in software: one CPU's cached translations.
 //!
-//! Direct-mapped, a key and what was walked per line. Only the owner fills a line; it writes the rest
-//! before the key. Others may only empty lines (broadcast invalidation), which touches the
-//! key alone, so the owner never pairs a key with another line's entry.
+//! Direct-mapped, with a key and a walk's result per line. Only the owner fills a line; it writes the key last. Others
+//! only empty lines (broadcast invalidation) by writing the key, so the owner never pairs a key with another line's
+//! entry.
 //!
-//! Entries of the kernel's half are global, or stand under the tag that was loaded when they were filled, and stay
-//! there when it is loaded no more. Only what reaches them takes them away: [`Invalidate::Kernel`], which leaves those
-//! under other tags alone, and [`Invalidate::Everything`].
+//! Entries of the kernel's half are global, or have the tag that was loaded at their fill, and outlive its unloading.
+//! Only two invalidations drop them: [`Invalidate::Kernel`], which spares those under other tags, and
+//! [`Invalidate::Everything`].
 //!
-//! A line holds one page, of any size that the tables have. An invalidation by address reaches the one that it names:
-//! of a range with a larger stride, what translates the first page of each stride goes, and nothing else.
+//! A line holds one page of any size that the tables have. An invalidation by address drops the page that it names: of
+//! a range with a larger stride, only the translation of each stride's first page.
 
 use quell::{Invalidate, Page, PageSize, Tag};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -35,20 +35,20 @@ pub struct Tlb {
     lines: Box<[Line]>,
 }
 
-/// What a lookup found.
+/// The result of a lookup.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct CachedEntry {
-    /// The entry word, as it stood in the table when it was walked.
+    /// The entry word as it was when it was walked.
     pub entry: u64,
     /// The size of the page that it maps.
     pub size: PageSize,
     /// The root from which it was walked. The hardware does not know this; the oracle does.
     pub root: u64,
-    /// When it was walked, as the tables say; likewise.
+    /// The time of the walk by the tables' clock; also for the oracle only.
     pub since: u64,
 }
 
-/// What an entry stands under.
+/// The tag of an entry.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum EntryTag {
     /// This tag.
@@ -116,7 +116,7 @@ impl Default for Tlb {
 }
 
 impl Tlb {
-    /// What is cached for `page`, as a page of one of these sizes. Called by the owner.
+    /// Finds the entry of `page` as a page of one of these sizes. Called by the owner.
     #[inline]
     pub fn find(&self, under: EntryTag, page: u64, sizes: &[PageSize]) -> Option<CachedEntry> {
         sizes.iter().find_map(|&size| {
@@ -143,7 +143,7 @@ impl Tlb {
             .store(under.key(page, cached.size), Ordering::Relaxed);
     }
 
-    /// Forgets what the line has in which a page of this size would be. Called by the owner.
+    /// Empties the line for a page of this size. Called by the owner.
     #[inline]
     pub fn forget(&self, under: EntryTag, page: u64, size: PageSize) {
         self.lines[under.index(page, size)]
@@ -151,8 +151,8 @@ impl Tlb {
             .store(0, Ordering::Relaxed);
     }
 
-    /// Empties the lines that `what` covers, in a TLB of pages of these sizes. `loaded` is the tag whose entries of the
-    /// kernel's half go with the global ones; `None` where those of all tags do. May be called by any CPU.
+    /// Empties the lines that `what` covers, in a TLB of pages of these sizes. With the global entries it drops
+    /// entries of the kernel's half under the tag `loaded`; under all tags if that is `None`. Any CPU may call this.
     pub fn invalidate(&self, what: Invalidate, loaded: Option<Tag>, sizes: &[PageSize]) {
         let tagged = |key: u64, tag: Tag| !key_is_global(key) && key_tag(key) == tag;
         let pages = |key: u64| key_size(key).pages();

@@ -1,22 +1,21 @@
-//! The memory manager on threads, and workload files on that.
+//! The memory manager and workload files on threads.
 //!
-//! `quell-vm` runs here unchanged: page tables of four levels in x86-64's format, which every CPU's walker reads and
-//! marks while others change them; pages of all sizes in the TLBs; frames with all their words. Stores and loads of
-//! programs are the processor's own, so a copy that is made too early, or a frame that is given out too early, is seen
-//! as it would be.
+//! `quell-vm` runs here unchanged: four-level page tables in x86-64's format, which every CPU's walker reads and marks
+//! while others change them; pages of all sizes in the TLBs; frames with all their words. Programs' loads and stores
+//! are the processor's own, so a copy or a frame that is handed out too early has its real effect.
 //!
-//! | part | what it is |
+//! | part | contents |
 //! | --- | --- |
-//! | [`frames`] | memory: words, what happened to each frame, the walk |
-//! | [`oracle`] | the judge of each access |
+//! | [`frames`] | memory: words, the history of each frame, the walk |
+//! | [`oracle`] | checks each access |
 //! | [`memory`] | the machine under the manager: frames and oracle behind `Threads` |
-//! | [`watch`] | whether programs wait for each other for ever |
-//! | [`perform`] | a workload file on all CPUs, and what came of it |
+//! | [`watch`] | detects programs that wait for each other for ever |
+//! | [`perform`] | runs a workload file on all CPUs |
 //!
-//! # What it does not show
+//! # Not modelled
 //!
-//! Time: only reading the clock lets some pass, a sleep ends when its time would have come, and computing takes none.
-//! Broadcasts of invalidations: CPUs are interrupted. Memory that nodes have far away is not slower.
+//! Time: only reading the clock advances it, a sleep ends when its time would have come, and computing takes none.
+//! Broadcasts: CPUs are interrupted. Remote memory nodes are not slower.
 
 pub mod frames;
 pub mod memory;

@@ -1,23 +1,21 @@
-//! What the threads' programs work on, and the oracle that watches them.
+//! The memory of the threads' programs, and the oracle that checks it.
 //!
-//! Each space has one table of [`PAGES`] entries: anonymous pages below [`FIRST_FILE_PAGE`], pages of one
-//! shared file above. A frame holds a single word, its *content*: its owner (a number that grows
-//! with each new owner), which file page it is, and a value. An entry word carries, besides frame
-//! and rights, the owner it was written for and the *version* of the page it maps. So each access
-//! can be judged by itself, without a lock that would order what it is to test:
+//! Each space has one table of [`PAGES`] entries: anonymous pages below [`FIRST_FILE_PAGE`], pages of one shared file
+//! above. A frame holds a single word, its *content*: its owner (a number that grows with each new owner), its file
+//! page, and a value. An entry word carries, besides frame and rights, its intended owner and the *version* of the
+//! page. So each access can be checked by itself, without a lock that would order the tested code:
 //!
-//! * the content's owner is not the entry's: the frame has another owner, or another has written it (C1);
+//! * the content's owner is not the entry's: the frame has a new owner, or another has written it (C1);
 //! * the content changed while the page was write-protected and captured (C2);
 //! * the entry's version is older than the last change that had returned before the access (C3);
-//! * a file page's value is older than what was written before the access (C4);
+//! * a file page's value is older than the last write before the access (C4);
 //! * the entry was walked from another space's table (C5).
 //!
-//! The kernel's half is judged in the same way (C1, C3), on every CPU, whatever it runs: its pages have entries that
-//! are global and entries that are not, and kernel addresses that were unmapped without a flush are used again.
+//! The kernel's half is checked likewise (C1, C3) on every CPU. Its pages have global entries and others, and kernel
+//! addresses that were unmapped without a flush are used again.
 //!
-//! The figures that "before the access" refers to are read relaxed where the contract needs no
-//! order from them: a thread that reads a figure published after its own flush has flushed, by
-//! program order alone.
+//! Values that define "before the access" are read relaxed where the contract needs no order from them: a thread that
+//! reads a value published after its own flush has flushed, by program order alone.
 
 use crate::machine::Threads;
 use crate::tables::{FIRST_KERNEL_PAGE, GLOBAL, KERNEL_PAGES, PAGES, PRESENT};
@@ -52,8 +50,8 @@ const COUNTER: u64 = (1 << COUNTER_BITS) - 1;
 pub struct EntryWord(pub u64);
 
 impl EntryWord {
-    /// What an access through this entry breaks, if the frame behind it has this content, and no access that begins now
-    /// may go through an entry of a version before `completed`.
+    /// Returns the clause that an access through this entry breaks, given the frame's content. `completed` is the
+    /// oldest version that an access may use now.
     pub fn breaks(self, content: Content, completed: u64) -> Option<(Clause, String)> {
         let (is, was) = (content.owner(), self.owner());
         if is != was {
@@ -82,7 +80,7 @@ impl EntryWord {
     pub fn global(self) -> Self {
         EntryWord(self.0 | GLOBAL)
     }
-    /// What is left where an entry for `frame` was cleared lazily.
+    /// Returns the marker to leave where an entry for `frame` is cleared lazily.
     pub fn marker(frame: usize) -> Self {
         EntryWord(MARKER | (frame as u64) << FRAME_SHIFT)
     }
@@ -140,11 +138,11 @@ impl Content {
 pub struct FrameState {
     /// Its one word.
     pub content: AtomicU64,
-    /// What it defers.
+    /// Its deferred flush.
     pub deferred_flush: DeferredFlush<Machine>,
 }
 
-/// What the embedder keeps of a space, under its lock.
+/// The embedder's state of a space, under its lock.
 pub struct Layout {
     /// The version of each page.
     pub versions: [u64; PAGES],
@@ -158,7 +156,7 @@ pub struct Space {
     pub engine: AddressSpace<Machine>,
     /// The table's index, and its lock.
     pub table: usize,
-    /// The lock of the table and what it protects.
+    /// The table's lock and the state under it.
     pub layout: Mutex<Layout>,
     /// The version below which no later access of each page may be.
     pub completed: [AtomicU64; PAGES],
@@ -166,13 +164,13 @@ pub struct Space {
 
 /// An address of the kernel's half.
 pub struct KernelPage {
-    /// Its lock, and what it protects.
+    /// The address's lock and the state under it.
     pub state: Mutex<KernelAddress>,
     /// The version below which no later access may be.
     pub completed: AtomicU64,
 }
 
-/// What the kernel keeps of an address.
+/// The kernel's state of an address.
 #[derive(Default)]
 pub struct KernelAddress {
     /// The version of the page.
@@ -181,9 +179,9 @@ pub struct KernelAddress {
     pub deferred: Option<Stamp>,
 }
 
-/// What the kernel maps for itself. The entries of the first half of its pages are global.
+/// The kernel's own mappings. The first half of its pages have global entries.
 pub struct KernelHalf {
-    /// For entries that are global, and for those that are not.
+    /// The spaces of global entries and of others.
     pub spaces: [AddressSpace<Machine>; 2],
     /// The addresses.
     pub pages: Vec<KernelPage>,
@@ -197,8 +195,8 @@ pub const KERNEL_PAGES_EACH: usize = KERNEL_PAGES / 2;
 impl KernelHalf {
     fn new(engine: &Engine<'_, Machine>) -> Self {
         let space = |entries| {
-            // SAFETY: the root is a number, the machine knows what it is asked for, and entries are global as it is
-            // told.
+            // SAFETY: the root is a number, the machine supports the features it reports, and entries are global as
+            // declared.
             unsafe { engine.new_kernel_space(Frame(0), entries) }
         };
         KernelHalf {
@@ -257,7 +255,7 @@ pub struct World {
     pub frames: Vec<FrameState>,
     /// The page cache.
     pub slots: Vec<Mutex<CacheSlot>>,
-    /// What was last written to each page of the file.
+    /// The last value written to each page of the file.
     pub written: Vec<AtomicU64>,
     /// Frames without an owner.
     pub free: Mutex<VecDeque<FreeFrame>>,
@@ -336,7 +334,7 @@ impl World {
         self.stop();
     }
 
-    /// Asks all programs to end.
+    /// Tells all programs to end.
     pub fn stop(&self) {
         self.stopped.store(true, Ordering::Relaxed);
     }
@@ -354,7 +352,7 @@ impl World {
             .clone()
     }
 
-    /// What `frame` holds.
+    /// Returns the content of `frame`.
     pub fn content(&self, frame: usize) -> Content {
         Content(self.frames[frame].content.load(Ordering::Relaxed))
     }

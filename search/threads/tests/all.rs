@@ -1,4 +1,4 @@
-//! The tests of machines whose CPUs are threads: one program, because building it takes longer than most of them.
+//! The tests of machines whose CPUs are threads, in one program because building dominates their time.
 
 mod conformance;
 mod stress;

@@ -1,8 +1,8 @@
-//! The conformance suite on threads: its checks under the host's own memory ordering, those of the kernel's own half
-//! too, and proof that each of these notices what is left out of the engine.
+//! Runs the conformance suite on threads: its checks under the host's memory ordering, including those of the kernel's
+//! half, and proof that each of these finds what is left out of the engine.
 //!
-//! What a kernel adds to its machine for the suite stands here: tables are the machine's, of one level, so that a table
-//! that is unlinked is its entries and nothing is remembered of it (C6 shows elsewhere); memory is words.
+//! This is the part that a kernel adds to its machine for the suite. Tables have one level, so an unlinked table is
+//! its entries (C6 is tested elsewhere); memory is words.
 
 use crate::turn;
 use quell::{

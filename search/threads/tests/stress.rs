@@ -1,9 +1,8 @@
-//! The engine under threads: nothing breaks as it is, and breaks when a mechanism is taken out.
+//! Stresses the engine under threads: it must hold, and must break without a mechanism.
 //!
-//! A run ends after a number of operations, not after a time, so that a host that is busy changes how
-//! long the tests take and not what they say. `QUELL_STRESS_OPERATIONS` is how many each run makes, in
-//! thousands, 50 if not set; `QUELL_MUTANT_OPERATIONS` is the most that a mutant may take to be found,
-//! 1 000 000 if not set; `QUELL_STRESS_SEED` is what the programs try, 1 if not set.
+//! A run ends after a number of operations, so a busy host changes only the duration. `QUELL_STRESS_OPERATIONS` is the
+//! number per run in thousands (50 by default), `QUELL_MUTANT_OPERATIONS` the most until a mutant must be found (1 000
+//! 000), and `QUELL_STRESS_SEED` the seed (1).
 
 use crate::turn;
 use quell::{Counter, Features, Mechanism, Policy, Tagging};

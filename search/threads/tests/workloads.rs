@@ -1,7 +1,6 @@
-//! Workload files on threads: every file there is keeps the contract, and what is left out of the engine or the manager
-//! is noticed.
+//! Runs workload files on threads: each keeps the contract, and code left out of engine or manager is noticed.
 //!
-//! `QUELL_MUTANT_ROUNDS` is how often a file is performed at most until a mutant is found, 50 if not set.
+//! `QUELL_MUTANT_ROUNDS` is the most runs of a file until a mutant must be found (50 by default).
 
 use crate::turn;
 use quell::{Counter, Mechanism, Policy};
@@ -192,9 +191,9 @@ mod mutants {
         };
     }
 
-    /// What breaks where a CPU still has a translation that it should not have, or is still in the middle of an access that
-    /// should be over. The host may hold a thread up between the look at a store and the store: it then lands in a frame
-    /// that is another's by now, which was to be zero (C8) or is a table (C6).
+    /// The clauses that break if a CPU still has a stale translation, or is still in an access that should have ended.
+    /// The host may pause a thread between the oracle's check and the store. The store then hits a frame with a new
+    /// owner, which should be zero (C8) or is a table (C6).
     const STALE: [Clause; 6] = [C1, C2, C3, C4, C6, C8];
 
     mutants! {
@@ -220,7 +219,7 @@ fn programs_that_wait_for_each_other_are_told() {
     );
 }
 
-/// What a file with this program for its first CPU and that one for the others says.
+/// Returns the error of a run in which the first CPU performs one program and the others another.
 fn told(first: &str, others: &str) -> String {
     let text = format!(
         "name = \"stuck\"\ntitle = \"t\"\nmechanism = \"S4\"\ncpus = 3\n[memory]\ntouched = \"4K\"\n[figure]\nsays = \"ns\"\n\

@@ -1,4 +1,4 @@
-//! What one CPU does alone: each operation beside the algorithm that it replaces.
+//! Times each operation of a lone CPU beside the algorithm that it replaces.
 
 use std::hint::black_box;
 use std::sync::{Mutex, PoisonError};
@@ -28,7 +28,7 @@ const REFILL: &str = "check before a refill, nothing deferred";
 const SPURIOUS: &str = "spurious interrupt";
 const LOCK: &str = "a global lock, taken and released";
 
-/// What is compared with what, and below how many nanoseconds the first is to stay.
+/// Operation, replaced algorithm, and the operation's limit in nanoseconds.
 const ROWS: [(&str, &str, Option<f64>); 7] = [
     (HIT, DROP, Some(30.0)),
     (NO_TARGET, INVALIDATE, Some(30.0)),
@@ -39,7 +39,7 @@ const ROWS: [(&str, &str, Option<f64>); 7] = [
     (SPURIOUS, LOCK, None),
 ];
 
-/// What one CPU does alone, and in what part of the samples its core was shared.
+/// Measures the operations of one CPU. Also returns the share of samples on a shared core.
 pub(crate) fn measure(hw: &Machine, rounds: usize, progress: &Progress<'_>) -> (Vec<Row>, f64) {
     let tags_off = Policy {
         tags: TagPolicy::Off,
@@ -69,7 +69,7 @@ pub(crate) fn measure(hw: &Machine, rounds: usize, progress: &Progress<'_>) -> (
     compared(&contenders)
 }
 
-/// What the operations work on: an engine with every mechanism, one without tags, and spaces of both.
+/// The operations' inputs: an engine with every mechanism, one without tags, and spaces of both.
 struct World<'a> {
     engine: &'a Engine<'a, Machine>,
     untagged: &'a Engine<'a, Machine>,
@@ -149,7 +149,7 @@ fn contender<'a>(name: &'static str, run: impl FnMut() + 'a) -> Contender<'a> {
     }
 }
 
-/// An operation that is told how often it was done before.
+/// Creates an operation that gets the number of its repetition.
 fn each<'a>(name: &'static str, operation: impl Fn(usize) + 'a) -> Contender<'a> {
     contender(name, move || (0..LOOP).for_each(&operation))
 }
@@ -159,7 +159,7 @@ fn one(index: usize) -> std::iter::Once<usize> {
     std::iter::once(index % 32)
 }
 
-/// The [`ROWS`], and in what part of all samples the core was shared.
+/// Compares the [`ROWS`]. Also returns the share of samples on a shared core.
 fn compared(contenders: &[Contender<'_>]) -> (Vec<Row>, f64) {
     let samples: Vec<&Samples> = contenders.iter().map(|one| &one.samples).collect();
     let own = longest_own(samples.iter().copied());

@@ -1,10 +1,10 @@
-//! What guards cost: an operation beside the same one with the guard left out.
+//! Times operations with and without each guard.
 //!
-//! Each guard has a mutant that leaves it out ([`quell_mutants::list`]), so this runs in the instrumented copy, where
-//! both runs ask at each guard which mutant is on. Both run by turns on one thread.
+//! Each guard has a mutant that omits it ([`quell_mutants::list`]), so this runs in the instrumented copy. There, both
+//! runs check at each guard which mutant is on. They alternate on one thread.
 //!
-//! All caches are warm and no other CPU is there: a load here is one that hits. The machine in software shows what a
-//! guard costs other CPUs (`quell reproduce --guards`).
+//! All caches are warm and there is no other CPU, so every load hits. The machine in software measures a guard's cost
+//! for other CPUs (`quell reproduce --guards`).
 
 use super::operation::{HOLDS, LOOP, TAGGED, new_space, paid_deferral, ping_pong, unmap};
 use super::sample::{Cost, Row, Samples, longest_own, timed};
@@ -13,7 +13,7 @@ use quell::{AddressSpace, DeferredFlush, Engine, LedgerEntry, PerCpu, Policy, St
 use quell_mutants::list::{choose, named};
 use std::hint::black_box;
 
-/// An engine on a machine of one CPU, and what operations need.
+/// An engine on a machine of one CPU, with the inputs of the operations.
 struct Bench<'b> {
     engine: &'b Engine<'b, Threads<false>>,
     spaces: [AddressSpace<Threads<false>>; 2],
@@ -22,7 +22,7 @@ struct Bench<'b> {
     paid: Stamp,
 }
 
-/// What is timed.
+/// The operation to time.
 #[derive(Clone, Copy)]
 enum Operation {
     Switch,
@@ -56,7 +56,7 @@ impl Bench<'_> {
     /// Does an operation [`LOOP`] times.
     fn time(&self, operation: Operation) -> Cost {
         let Bench { engine, spaces, .. } = self;
-        // Each arm has a loop of its own, into which the operation is inlined.
+        // Each arm has its own loop, into which the operation is inlined.
         timed(LOOP, || match operation {
             Operation::Switch => ping_pong(engine, spaces),
             Operation::Flush => {
@@ -119,7 +119,7 @@ fn pair(rounds: usize, operation: Operation, name: &'static str, without: &'stat
     }
 }
 
-/// Every guard that one CPU alone comes to.
+/// The guards that a lone CPU reaches.
 const GUARDS: [(Operation, &str, &str); 8] = [
     (
         Operation::Switch,
@@ -173,7 +173,7 @@ pub(super) fn measure(rounds: usize) -> Vec<Row> {
 mod tests {
     use super::*;
 
-    /// A reuse that looks counts what it found; one that does not look cannot.
+    /// A reuse that checks counts its finding; one without the check cannot.
     #[test]
     #[cfg(quell_mutants)]
     fn mutants_leave_the_guard_out() {

@@ -1,4 +1,4 @@
-//! The machine that is measured, and operations of the engine that several measurements make.
+//! The measured machine, and operations that several measurements share.
 
 use crate::Threads;
 use quell::{

@@ -1,11 +1,11 @@
-//! Timing, and what to make of many samples.
+//! Takes timings and summarizes samples.
 
 use crate::pulse;
 use std::sync::Mutex;
 use std::time::Instant;
 
-/// Who hears how many rounds are done. Not a generic parameter: what is timed would be compiled where it is called, as
-/// lightly as a command's printing, and be ten times as slow.
+/// Receives the number of finished rounds. A generic parameter would compile the timed code in the caller's crate with
+/// its lower optimization, ten times slower.
 pub type Progress<'a> = Mutex<&'a mut (dyn FnMut(usize) + Send)>;
 
 /// Nanoseconds and cycles of one operation.
@@ -13,11 +13,11 @@ pub type Progress<'a> = Mutex<&'a mut (dyn FnMut(usize) + Send)>;
 pub struct Cost {
     /// Wall-clock time.
     pub ns: f64,
-    /// Ticks of the time-stamp counter; 0 where there is none to read.
+    /// Ticks of the time-stamp counter; 0 without one.
     pub cycles: f64,
 }
 
-/// One operation beside what it replaces.
+/// An operation beside the one it replaces.
 #[derive(Clone, Debug)]
 pub struct Row {
     /// The operation.
@@ -26,11 +26,11 @@ pub struct Row {
     pub cost: Cost,
     /// The first and the third quartile of all samples, in nanoseconds.
     pub quartiles: (f64, f64),
-    /// What it is compared with.
+    /// The name of the replaced operation.
     pub baseline_name: &'static str,
-    /// The cost of that, likewise.
+    /// Its cost.
     pub baseline: Cost,
-    /// What it must stay below, in nanoseconds, if that is promised.
+    /// The operation's limit in nanoseconds, if it has one.
     pub limit_ns: Option<f64>,
 }
 
@@ -63,7 +63,7 @@ pub fn timed(operations: usize, body: impl FnOnce()) -> Cost {
     }
 }
 
-/// What one operation took, again and again, each time with the slower of the pulses around it.
+/// Repeated timings of one operation, each with the slower of the pulses around it.
 #[derive(Clone, Default)]
 pub struct Samples(pub Vec<(f64, Cost)>);
 

@@ -1,4 +1,4 @@
-//! One shootdown between two cores: the initiator's latency under each policy, and a reuse that has to pay.
+//! Times one shootdown between two cores: the initiator's latency under each policy, and a reuse that must flush.
 
 use std::hint::black_box;
 use std::sync::PoisonError;
@@ -79,7 +79,7 @@ pub(crate) fn measure(rounds: usize, progress: &Progress<'_>) -> (Shootdowns, Ro
         // Pages that do not touch stay ranges of their own.
         let pages = || (0..SHOOTDOWN_PAGES).map(|index| index * 2);
         for round in 0..rounds {
-            // All by turns, so that what slows the other core slows them all.
+            // Alternate, so that a slow phase of the other core slows all of them.
             let before = pulse::take();
             let mut costs = [[Cost::default(); TURNS]; 5];
             for turn in 0..TURNS {

@@ -1,4 +1,4 @@
-//! The machine with tables of one level, for programs that write entries themselves.
+//! The machine with one-level tables, for programs that write entries themselves.
 
 use super::Threads;
 use crate::tables::{FlatTable, KernelTable, Table};
@@ -13,15 +13,15 @@ impl<const STRESS: bool> Threads<STRESS> {
         Threads::with_tables(cpus, FlatTable::new(tables), features)
     }
 
-    /// The same machine, whose TLBs fill from the kernel's half as they like, too. Without `STRESS` it has no effect.
+    /// Lets TLBs fill from the kernel's half on speculation too; only with `STRESS`.
     #[must_use]
     pub fn with_kernel(mut self, has: bool) -> Self {
         self.tables.speculates_in_kernel = has;
         self
     }
 
-    /// The table of the kernel's half: page [`FIRST_KERNEL_PAGE`](crate::tables::FIRST_KERNEL_PAGE) and those that
-    /// follow.
+    /// Returns the table of the kernel's half, which begins at page
+    /// [`FIRST_KERNEL_PAGE`](crate::tables::FIRST_KERNEL_PAGE).
     pub fn kernel_table(&self) -> &KernelTable {
         &self.tables.kernel
     }

@@ -1,4 +1,4 @@
-//! When a CPU of the machine waits without end, and when it does not.
+//! Endless waits are detected, and long ones are not.
 
 use super::*;
 use crate::life::{PATIENCE, TURNS_A_SIGN};
@@ -12,8 +12,7 @@ fn machine() -> Threads<true> {
     Threads::new(2, 1, features)
 }
 
-/// The other CPU's thread does not run as far as the machine can see, for as long as the first turns
-/// twice as often as would be too much.
+/// The other CPU's thread does not run, while the first turns twice as often as the limit.
 #[test]
 fn a_cpu_that_gets_no_time_is_no_livelock() {
     let hw = machine();
@@ -48,8 +47,7 @@ fn cpus_that_wait_for_each_other_hang() {
     assert!(results.iter().all(Result::is_ok));
 }
 
-/// One that makes steps all the while is no excuse for one that never gets on, and one that has left
-/// is none either.
+/// Neither a CPU that keeps making steps nor one that has left hides one that waits for ever.
 #[test]
 fn a_cpu_that_waits_while_others_go_on_hangs() {
     for goes_on in [true, false] {
@@ -67,8 +65,7 @@ fn a_cpu_that_waits_while_others_go_on_hangs() {
     }
 }
 
-/// One CPU waits long while the other does not run; then that one goes on long while the first does not run. The first
-/// has hardly looked since.
+/// One CPU waits long while the other does not run, then the reverse. The first has hardly checked since.
 #[test]
 fn cpus_that_run_by_turns_do_not_hang() {
     let hw = machine();

@@ -1,4 +1,4 @@
-//! What a program does to the anonymous pages of a space.
+//! Operations on the anonymous pages of a space.
 
 use super::program::Program;
 use crate::world::{EntryWord, FILE_PAGES, FIRST_FILE_PAGE, Space, World};

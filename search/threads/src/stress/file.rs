@@ -1,4 +1,4 @@
-//! What a program does to the file that all spaces map: S3, in which a frame outlives its unmapping.
+//! Operations on the file that all spaces map: S3, in which a frame outlives its unmapping.
 
 use super::program::Program;
 use crate::tables::PAGES;
@@ -60,7 +60,7 @@ impl<'a> Program<'a> {
             if self.reinstate(frame) {
                 *slot = CacheSlot::Filled(frame);
             } else {
-                // Reused by a CPU that has not told the slot yet; then it was flushed.
+                // A CPU that reused the frame but has not updated the slot yet has flushed it.
                 self.flush_frame_before_refill(frame, space);
                 *slot = CacheSlot::Empty;
             }
@@ -124,7 +124,7 @@ impl<'a> Program<'a> {
             .flush_before_refill(deferred_flush, &space.engine);
     }
 
-    /// Writes a page of the file: in place if it is there, into a new frame if it is not.
+    /// Writes a page of the file: in place if it is cached, otherwise into a new frame.
     pub fn write_file(&mut self, file_page: usize) {
         let spare = self.allocate();
         let mut unused = spare;

@@ -1,5 +1,5 @@
-//! What a program does in the kernel: it maps and unmaps ranges of the kernel's half, with a flush or without, uses
-//! them, and runs undisturbed for a while.
+//! Operations on the kernel's half: mapping and unmapping ranges with a flush or without, using them, and running
+//! undisturbed.
 
 use super::program::Program;
 use crate::tables::{FIRST_KERNEL_PAGE, KERNEL_PAGES, PAGES};
@@ -37,7 +37,7 @@ impl<'a> Program<'a> {
         self.hw.kernel_table()[page].store(entry.0, Ordering::Release);
     }
 
-    /// No access that begins after this goes through an entry of an earlier version.
+    /// Records that no later access may use an entry of an earlier version.
     fn complete_kernel(&self, page: usize, version: u64) {
         let completed = &self.world.kernel.pages[page].completed;
         completed.fetch_max(version, Ordering::Release);

@@ -1,4 +1,4 @@
-//! One CPU's program: where it is, what it locks, and how it accesses memory.
+//! One CPU's program: its place, its locks and its memory accesses.
 
 use crate::tables::Table;
 use crate::world::{

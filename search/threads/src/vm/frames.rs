@@ -1,11 +1,10 @@
-//! Memory: the words of each frame, what happened to it, and the walk of the page tables that lie in it.
+//! Memory: the words and the history of each frame, and walks of the page tables in them.
 //!
-//! The host gives memory for 512 frames at a time, when one of them is first touched, so a large memory of which little
-//! is used costs little. The bytes there at first are no zeros: a manager that relies on zeros is found out.
+//! The host allocates memory for 512 frames at the first touch of one, so a large, mostly unused memory costs little.
+//! Fresh bytes are not zero, which exposes a manager that relies on zeros.
 //!
-//! Events happen at *moments*, which one counter numbers. All of this is read and written relaxed: what the contract
-//! promises to be over when an access begins is over before it by the order that the engine makes, and where the engine
-//! makes none the oracle must not.
+//! Events happen at *moments*, numbered by one counter. All of this is read and written relaxed: the engine's ordering
+//! must complete whatever the contract promises before an access begins, and the oracle must not add any.
 
 use quell::entry::TABLE_WORDS;
 use quell::{Entry, Frame, Level, Page};
@@ -19,10 +18,10 @@ pub type Words = [AtomicU64; TABLE_WORDS];
 
 /// Frames that the host gives memory for at once.
 const CHUNK: u64 = 512;
-/// What memory holds at first.
+/// The initial content of memory.
 const JUNK: u64 = 0x5a5a_5a5a_5a5a_5a5a;
 
-/// What happened to a frame: the moment of each, 0 if never.
+/// Events of a frame: the moment of each, 0 if never.
 #[derive(Default)]
 pub struct History {
     /// It got its present owner.
@@ -48,13 +47,13 @@ pub struct Frames {
     moment: AtomicU64,
 }
 
-/// Where a walk has come to: the word of a present entry that maps a page.
+/// The result of a walk: the word of a present entry that maps a page.
 pub struct Leaf<'f> {
     /// The word.
     pub word: &'f AtomicU64,
-    /// What it held.
+    /// Its value at the walk.
     pub raw: u64,
-    /// The level of the table that it lies in.
+    /// The level of its table.
     pub level: Level,
 }
 
@@ -119,7 +118,7 @@ impl Frames {
         }
     }
 
-    /// What happened to a frame.
+    /// Returns the history of a frame.
     ///
     /// # Panics
     /// If there is no such frame.
@@ -136,7 +135,7 @@ impl Frames {
         loop {
             visit(table);
             let word = &self.find(table)?[level.index(page)];
-            // A walker follows a pointer that it has just read: acquire stands for that dependency.
+            // A walker follows the pointer that it read; the acquire represents that dependency.
             let raw = word.load(Ordering::Acquire);
             let entry = decode(raw, level);
             if !entry.present {
@@ -152,7 +151,7 @@ impl Frames {
     }
 }
 
-/// What an entry word in a table of this level says, and the frame that it has for one of its pages.
+/// Decodes an entry word in a table of this level, and returns the frame that it has for one of its pages.
 pub fn resolve(raw: u64, level: Level, page: Page) -> (Entry, Frame) {
     let entry = decode(raw, level);
     let frame = entry.frame.plus(page.0 & (level.pages() - 1));

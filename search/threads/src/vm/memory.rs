@@ -17,10 +17,10 @@ pub type Machine = Threads<true, Memory>;
 
 /// How long a look at the clock takes, in nanoseconds.
 const LOOK: u64 = 100_000;
-/// Turns in which a CPU that sleeps looks for interrupts before the clock has come to where it wakes.
+/// Turns between a sleeping CPU's checks for interrupts, before the clock reaches its waking time.
 const ASLEEP: u32 = 16;
 
-/// What lies behind the CPUs: memory, its oracle, and the clock.
+/// The state behind the CPUs: memory, its oracle, and the clock.
 pub struct Memory {
     /// The frames.
     pub frames: Frames,
@@ -30,7 +30,7 @@ pub struct Memory {
 }
 
 impl Memory {
-    /// The memory of a machine of so many CPUs.
+    /// Creates the memory of a machine with this many CPUs.
     pub fn new(map: MemoryMap, cpus: usize) -> Self {
         Memory {
             frames: Frames::new(map),
@@ -39,7 +39,7 @@ impl Memory {
         }
     }
 
-    /// What the clock says; 0.1 ms pass meanwhile, and nothing else takes time.
+    /// Reads the clock, which takes 0.1 ms; nothing else takes time.
     pub fn look_at_clock(&self) -> u64 {
         self.clock.fetch_add(LOOK, Ordering::Relaxed)
     }
@@ -64,7 +64,7 @@ impl PageTables for Memory {
             let leaf = self.frames.walk(root?, page, |table| {
                 lawful &= self.oracle.judge_table(&self.frames, table, page);
             })?;
-            // What a walker notes in a table that is none any more, it notes in another's memory.
+            // A walker that marks an entry of a former table writes to another owner's memory.
             if !lawful {
                 return None;
             }
@@ -84,7 +84,7 @@ impl PageTables for Memory {
                     entry: marked,
                     size: leaf.level.size()?,
                     global: held.global,
-                    // After the entry was read: what its writer had seen has happened.
+                    // Read after the entry, so it includes everything that the entry's writer had seen.
                     since: self.frames.moment(),
                 });
             }
@@ -103,7 +103,7 @@ impl PageTables for Memory {
 }
 
 impl Machine {
-    /// One access of this CPU's program to a word: what it holds, or holds now. `None` if it faults.
+    /// Accesses a word for this CPU's program. Returns the word's (new) value; `None` on a fault.
     pub fn access_word(&self, address: u64, store: Option<u64>) -> Option<u64> {
         let page = Page::containing(address);
         let Memory { frames, oracle, .. } = self.tables();
@@ -149,7 +149,7 @@ impl Clear for Machine {
     }
 }
 
-/// The words that lie in a range of bytes, which is one of whole words.
+/// Returns the words in a range of bytes, which must be whole words.
 fn words(offset: usize, bytes: usize) -> std::ops::Range<usize> {
     assert!(
         offset.is_multiple_of(8) && bytes.is_multiple_of(8),

@@ -1,27 +1,26 @@
-//! The judge of each access, in the middle of threads that run at once.
+//! Checks each access in the middle of concurrent threads.
 //!
-//! Every translation knows at which moment it was walked ([`frames`](super::frames)). An access through it
+//! Every translation records the moment of its walk ([`frames`](super::frames)). An access through it breaks
 //!
-//! * breaks **C5** if it was walked from another root than the one that is loaded, or the root has become another's
-//!   since;
-//! * **C1** if its frame got a new owner since, or it stores to a frame that lost its owner since;
+//! * **C5** if it was walked from another root than the loaded one, or the root has a new owner since;
+//! * **C1** if its frame has a new owner since, or it stores to a frame that lost its owner since;
 //! * **C2** if it stores, and the frame's content was captured since.
 //!
-//! If the tables still say what the translation says, that is all. If not, it
+//! If the tables still contain the translation, it is valid. Otherwise the access breaks
 //!
-//! * breaks **C3** if a call has returned that took the page or the right away and began after the walk;
-//! * **C4** if the tables now have another frame, the load has returned something else than that frame holds, and no
-//!   call or fault under way explains it.
+//! * **C3** if a call has returned that revoked the page or the right and began after the walk;
+//! * **C4** if the tables now have another frame, the load has returned a value that this frame does not hold, and no
+//!   concurrent call or fault explains it.
 //!
-//! A walk that reads a table which is none any more breaks **C6**, memory handed out as zeroed that is not **C8**; C7
-//! is the run's ([`perform`](super::perform)).
+//! A walk of a former table breaks **C6**, memory handed out as zeroed that is not breaks **C8**, and the run detects
+//! violations of C7 ([`perform`](super::perform)).
 //!
-//! # Why it needs no lock
+//! # No lock
 //!
-//! An access is a few steps of one thread between two looks for interrupts. The engine delays all that must not happen
-//! during it until this CPU has answered: the frame's next owner, the capture, the return of the call. So whatever has
-//! happened by the time the oracle looks had happened, or should not have. A translation that was filled while the call
-//! that must take it away was already under way is given the benefit of the doubt.
+//! An access is a few steps of one thread between two checks for interrupts. Until this CPU has answered, the engine
+//! delays everything that must not happen during it: the frame's next owner, the capture, the return of the call. So
+//! the oracle may look later: every violation remains one. A translation gets the benefit of the doubt if it was
+//! filled while the call that revokes it was under way.
 
 use super::frames::{Frames, History, resolve};
 use crate::tlb::CachedEntry;
@@ -33,7 +32,7 @@ use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// What a CPU is doing in the kernel.
+/// A CPU's activity in the kernel.
 #[derive(Clone, Copy, Debug)]
 pub enum Activity {
     /// A call.
@@ -64,17 +63,17 @@ pub struct AccessRecord {
     pub root: Frame,
     /// Where.
     pub address: u64,
-    /// Through what.
+    /// The translation.
     pub cached: CachedEntry,
     /// To which frame.
     pub frame: Frame,
     /// Whether it was a store.
     pub store: bool,
-    /// What a load has returned, or a store stores.
+    /// The value loaded or to be stored.
     pub held: u64,
 }
 
-/// What the oracle remembers.
+/// The oracle's state.
 #[derive(Default)]
 pub struct Oracle {
     under_way: Box<[Mutex<Option<OngoingCall>>]>,
@@ -88,7 +87,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl Oracle {
-    /// For so many CPUs.
+    /// Creates an oracle for this many CPUs.
     pub fn new(cpus: usize) -> Self {
         Oracle {
             under_way: (0..cpus).map(|_| Mutex::default()).collect(),
@@ -107,7 +106,7 @@ impl Oracle {
         self.found.load(Ordering::Relaxed)
     }
 
-    /// What was found first.
+    /// Returns the first violation.
     pub fn verdict(&self) -> Option<Violation> {
         lock(&self.first).clone()
     }
@@ -163,7 +162,7 @@ impl Oracle {
         broken.is_none()
     }
 
-    /// Judges an access by what the tables say now.
+    /// Checks an access against the present tables.
     fn judge_stale(&self, frames: &Frames, used: &AccessRecord) -> Option<(Clause, &'static str)> {
         let page = Page::containing(used.address);
         let leaf = frames.walk(used.root, page, |_| ());
@@ -213,7 +212,7 @@ impl Oracle {
         })
     }
 
-    /// Takes note of what the manager says on a CPU.
+    /// Records an event of the manager on a CPU.
     pub fn note(&self, memory: &Frames, cpu: CpuId, event: Event) {
         let now = memory.next_moment();
         let each = |first: Frame, frames: u64, what: &dyn Fn(&History)| {

@@ -1,4 +1,4 @@
-//! A workload file on all CPUs, and what came of it.
+//! Runs a workload file on all CPUs.
 
 use super::memory::{Machine, Memory};
 use super::oracle::Activity;
@@ -22,16 +22,16 @@ const LEDGER_ENTRIES: usize = 64;
 /// Frames from the beginning of one node to that of the next, or a multiple: aligned for the largest page.
 const NODE_ALIGNMENT: u64 = 1 << 18;
 
-/// What is to be performed.
+/// The inputs of a run.
 #[derive(Clone, Copy, Debug)]
 pub struct ProgramRun {
-    /// What.
+    /// The workload.
     pub workload: Workload,
     /// On how many CPUs.
     pub cpus: usize,
     /// With which mechanisms.
     pub policy: Policy,
-    /// What decides everything random in the workload; how CPUs interleave is up to the host.
+    /// The seed of the workload's random choices; the host determines the interleaving.
     pub seed: u64,
     /// A rule of the engine or the manager that is not kept, until that is noticed.
     pub without: Option<&'static Mutant>,
@@ -45,10 +45,10 @@ pub enum RunError {
     Unfit {
         /// Its name.
         workload: &'static str,
-        /// Why not, and what to change.
+        /// The reason, and the remedy.
         why: String,
     },
-    /// The workload could not go on.
+    /// The workload failed.
     #[error("{workload}, CPU {cpu}: {failure}")]
     Failed {
         /// Its file.
@@ -63,29 +63,29 @@ pub enum RunError {
     Stuck {
         /// Its file.
         workload: &'static str,
-        /// How that is known, and what to change.
+        /// The evidence, and the remedy.
         why: &'static str,
         /// Where its CPUs are.
         at: String,
     },
 }
 
-/// What came of it.
+/// The results of a run.
 #[derive(Clone, Debug)]
 pub struct Report {
     /// The clause that broke first, if one did; the run has ended early then.
     pub violation: Option<Violation>,
     /// How many operations there were in the measured window, as the workload counts them.
     pub operations: u64,
-    /// Accesses of programs, each of which was judged.
+    /// Accesses of programs, each of which was checked.
     pub accesses: u64,
     /// Page faults.
     pub faults: u64,
     /// System calls.
     pub calls: u64,
-    /// What the engine counted over the whole run.
+    /// The engine's counts over the whole run.
     pub engine: Stats,
-    /// What it counted while the window was open; over the whole run if there was none.
+    /// The engine's counts while the window was open; over the whole run without one.
     pub engine_window: Stats,
 }
 
@@ -184,7 +184,7 @@ impl ProgramRun {
             });
         });
         let oracle = &hw.tables().oracle;
-        // Once the contract is broken the manager's records may say anything, and a panic says no more than that.
+        // After a violation the manager's records may be wrong, so a panic adds no information.
         if let Some(panic) = results.into_iter().find_map(Result::err)
             && !oracle.has_found()
         {
@@ -238,21 +238,21 @@ impl ProgramRun {
     }
 }
 
-/// What all programs of a run share.
+/// The shared state of a run's programs.
 struct Stage<'m> {
     hw: &'m Machine,
     vm: Vm<'m, Machine>,
     words: [AtomicU64; WORDS],
-    /// What [`User::tally`] counts.
+    /// The value of [`User::tally`].
     tally: AtomicU64,
     watch: Watch,
     /// Why the run was given up, and where its CPUs were then.
     stuck: OnceLock<(&'static str, String)>,
     /// Accesses, faults, calls.
     counts: [AtomicU64; 3],
-    /// Why the first CPU that could not go on could not.
+    /// The first failure, with its CPU.
     failure: Mutex<Option<(usize, Failure)>>,
-    /// What the engine had counted when the window was opened, and when it was closed.
+    /// The engine's counts at the window's start and end.
     window: Mutex<[Option<Stats>; 2]>,
 }
 
@@ -290,7 +290,7 @@ impl<'s> Program<'s> {
     fn perform(&self, workload: &Workload, seed: u64) {
         if let Err(failure) = workload.run(self, seed) {
             let mut kept = self.stage.failed();
-            // What is wrong says more than that another CPU knows.
+            // Keep the original error instead of `Elsewhere`.
             if kept.is_none_or(|(_, known)| known == Failure::Elsewhere) {
                 *kept = Some((self.cpu, failure));
             }
@@ -307,7 +307,7 @@ impl<'s> Program<'s> {
         self.stage.hw.poll();
     }
 
-    /// The program does so much that others may see.
+    /// Counts work that others may see.
     fn does(&self, much: u64) {
         self.stage.hw.progress();
         if self
@@ -325,7 +325,7 @@ impl<'s> Program<'s> {
         }
     }
 
-    /// The program passes time for so many turns.
+    /// Counts turns of passing time.
     fn idles(&self, turns: u64) {
         let watch = &self.stage.watch;
         if watch.idles(self.cpu, turns, &mut self.seen.borrow_mut()) {
@@ -335,7 +335,7 @@ impl<'s> Program<'s> {
         }
     }
 
-    /// The run comes to no end.
+    /// Ends a run that would not end.
     fn give_up(&self, why: &'static str) {
         let stage = self.stage;
         stage.stuck.get_or_init(|| (why, stage.watch.to_string()));

@@ -1,14 +1,13 @@
-//! Whether programs get on.
+//! Detects programs that make no progress.
 //!
-//! The engine's waits are watched by [`life`](crate::life), and a workload sees by itself that none of its CPUs will
-//! come to a barrier. What is left are loops that do not end. Nothing here takes time, so no clock tells a program that
-//! computes for ever from one whose partner gets no time; each CPU counts what it does and how often it has only passed
-//! time.
+//! [`life`](crate::life) watches the engine's waits, and a workload itself detects that no CPU can reach a barrier.
+//! This module detects endless loops. Nothing here takes time, so no clock distinguishes a program that computes for
+//! ever from one whose partner gets no time. Instead, each CPU counts its work and its idle turns.
 //!
-//! * No CPU gets on once each of those that have not ended has passed time for [`PATIENCE`] turns, and none has done
-//!   anything that another could see, since one of them looked first.
-//! * A CPU does not get on, either, that has done [`MOST`] of something, once or twice, since the program last said how
-//!   far it is. That is a bound, and no proof: a program that does more has to say how far it is.
+//! * No CPU makes progress once each CPU that has not ended has idled for [`PATIENCE`] turns, and none has done
+//!   anything visible to others since one of them first checked.
+//! * A CPU makes no progress either after [`MOST`] units of work, or up to twice that, without a report of the
+//!   program's progress. This is a limit, not a proof: programs that work longer must report.
 
 use std::fmt;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
@@ -16,16 +15,16 @@ use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 /// How many turns every CPU has passed time for when the run counts as stuck: as many as a program may perform
 /// statements that let no time pass.
 pub const PATIENCE: u64 = 10_000_000;
-/// Turns that a look at what another CPU is to change counts for: it comes with a nap.
+/// The turns that a check of another CPU's word counts for; a nap follows it.
 pub const WAIT: u64 = PATIENCE / 1024;
-/// Turns between two looks at what the others do.
+/// Turns between two checks of the others' work.
 const LOOK: u64 = 64 * WAIT;
-/// After so many accesses without a word of how far the run is, a CPU counts as one that does not get on: some minutes.
+/// Accesses without a progress report after which a CPU counts as stuck: some minutes.
 pub const MOST: u64 = 1 << 32;
 /// How many accesses a call counts for.
 pub const CALL: u64 = 64;
 
-/// What a CPU shows the others of its program.
+/// A CPU's progress, visible to the others.
 #[derive(Default)]
 #[repr(align(128))]
 struct ProgramProgress {
@@ -39,25 +38,25 @@ struct ProgramProgress {
     ended: AtomicBool,
 }
 
-/// What an idle CPU remembers of all CPUs: done and idled.
+/// An idle CPU's last view of all CPUs: work and idle turns.
 #[derive(Default)]
 pub struct IdleSnapshot(Vec<[u64; 2]>);
 
-/// What all CPUs show.
+/// The progress of all CPUs.
 pub struct Watch {
     cpus: Box<[ProgramProgress]>,
-    /// How often the program has said how far it is.
+    /// The number of progress reports.
     told: AtomicU64,
 }
 
-/// What a CPU has done since the program last said how far it is.
+/// A CPU's work since the last progress report.
 #[derive(Default)]
 pub struct UnreportedWork {
     done: u64,
     told: u64,
 }
 
-/// Only the CPU itself counts, so that no locked operation orders what is under test.
+/// Only the CPU itself counts, so that no locked operation adds an ordering to the tested code.
 fn count(word: &AtomicU64, more: u64) -> u64 {
     let count = word.load(Ordering::Relaxed) + more;
     word.store(count, Ordering::Relaxed);
@@ -65,7 +64,7 @@ fn count(word: &AtomicU64, more: u64) -> u64 {
 }
 
 impl Watch {
-    /// For so many CPUs.
+    /// Creates a watch for this many CPUs.
     pub fn new(cpus: usize) -> Self {
         Watch {
             cpus: (0..cpus).map(|_| ProgramProgress::default()).collect(),
@@ -73,8 +72,7 @@ impl Watch {
         }
     }
 
-    /// The CPU does so much, which others may see: whether it has done too much since the program last said how far it
-    /// is.
+    /// Counts visible work. Returns whether it is too much since the last progress report.
     #[inline]
     pub fn does(&self, cpu: usize, much: u64, since: &mut UnreportedWork) -> bool {
         count(&self.cpus[cpu].done, 1);
@@ -88,12 +86,12 @@ impl Watch {
         endless
     }
 
-    /// The program says how far it is.
+    /// Counts a progress report.
     pub fn tells(&self) {
         count(&self.told, 1);
     }
 
-    /// The CPU comes to that line of its file.
+    /// Records the line of its file that the CPU performs.
     pub fn at(&self, cpu: usize, line: u32) {
         self.cpus[cpu].line.store(line, Ordering::Relaxed);
     }
@@ -104,7 +102,7 @@ impl Watch {
         self.cpus[cpu].ended.store(true, Ordering::Relaxed);
     }
 
-    /// The CPU passes time for so many turns: whether all have for too long.
+    /// Counts idle turns. Returns whether all CPUs have idled for too long.
     pub fn idles(&self, cpu: usize, turns: u64, seen: &mut IdleSnapshot) -> bool {
         if count(&self.cpus[cpu].idled, turns) % LOOK >= turns {
             return false;
@@ -154,7 +152,7 @@ impl fmt::Display for Watch {
 mod tests {
     use super::*;
 
-    /// Passes time on both CPUs for as many turns as would be too much, `between` after each round.
+    /// Idles on both CPUs up to twice the limit, with `between` after each round.
     fn stuck(watch: &Watch, mut between: impl FnMut()) -> bool {
         let mut seen = [IdleSnapshot::default(), IdleSnapshot::default()];
         (0..2 * PATIENCE / WAIT).any(|_| {

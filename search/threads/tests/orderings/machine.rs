@@ -1,5 +1,5 @@
-//! The machine under the engine: TLBs of a few pages, whose frames are cells without
-//! synchronisation, and what a small kernel does with them.
+//! The machine under the engine: TLBs of a few pages, frames that are cells without synchronisation, and a small
+//! kernel.
 
 use crate::word::LoomWord;
 use loom::cell::UnsafeCell;
@@ -34,19 +34,19 @@ pub enum PausePoint {
     Locked,
 }
 
-/// What happens while a CPU is held up.
+/// Runs while a CPU is paused.
 type Interference = Box<dyn FnOnce()>;
 
 std::thread_local! {
     static HELD_UP: RefCell<Option<(PausePoint, u16, Interference)>> = const { RefCell::new(None) };
 }
 
-/// Holds a CPU up when it next comes to that moment, and does something else meanwhile.
+/// Pauses a CPU when it next reaches a point, and runs something else meanwhile.
 pub fn hold_up(cpu: u16, moment: PausePoint, meanwhile: Interference) {
     HELD_UP.set(Some((moment, cpu, meanwhile)));
 }
 
-/// This CPU has come to that moment.
+/// Records that this CPU has reached a point.
 pub fn reach(moment: PausePoint) {
     let here = HELD_UP.with_borrow_mut(|held_up| {
         let me = ME.with(Cell::get);
@@ -63,21 +63,20 @@ const PAGES: usize = 2;
 /// Tags 0 to 7.
 const TAG_BITS: u8 = 3;
 pub const TAGS: usize = 1 << TAG_BITS;
-/// The root of the space whose pages these are.
+/// The root of the space that maps these pages.
 const ROOT: u64 = 1;
 
-/// After so many turns loom goes on with this execution alone: two that wait for a third can let each
-/// other wait for ever.
+/// Turns after which loom abandons this execution: two waiters for a third can schedule each other for ever.
 const ENOUGH_TURNS: usize = 12;
 /// No CPU waits as often as this, unless in vain.
 const MANY_TURNS: usize = 200;
 
-/// What one CPU's translation hardware holds.
+/// One CPU's translation hardware.
 #[derive(Default)]
 struct Tlb {
     root: u64,
     tag: usize,
-    /// The root that an entry was filled from, by tag and page; 0 if there is none.
+    /// The root that an entry was filled from, by tag and page; 0 if empty.
     entries: [[u64; PAGES]; TAGS],
 }
 
@@ -129,14 +128,13 @@ pub struct Machine {
     frames: [UnsafeCell<u64>; PAGES],
     /// The lock of the table: taken by the CPU that has a page's entry cleared.
     unlocked: AtomicBool,
-    /// How many programs have come to their end.
+    /// The number of programs that have ended.
     over: AtomicUsize,
     /// How often a CPU waited.
     turns: std::sync::atomic::AtomicUsize,
 }
 
-// SAFETY: that the accesses to the cells are ordered is what is checked here: loom panics before it
-// lets two of them race.
+// SAFETY: this test checks that accesses to the cells are ordered; loom panics before two of them race.
 unsafe impl Sync for Machine {}
 // SAFETY: loom panics before it lets two accesses of the cells race.
 unsafe impl Send for Machine {}
@@ -185,7 +183,7 @@ impl Machine {
         });
     }
 
-    /// The kernel's own access: as a program's, whatever root is loaded.
+    /// Accesses a page for the kernel itself, under any root.
     pub fn access_own(&self, page: usize) {
         self.tlb(|tlb| {
             let entry = &mut tlb.entries[tlb.tag][page];
@@ -198,7 +196,7 @@ impl Machine {
         });
     }
 
-    /// Drops what was fetched: here, all entries.
+    /// Drops fetched instructions: here, all entries.
     pub fn forget_fetched(&self) {
         self.tlb(|tlb| tlb.invalidate(Invalidate::All));
     }
@@ -215,7 +213,7 @@ impl Machine {
         self.frames[page].with_mut(|cell| unsafe { *cell = 1 });
     }
 
-    /// Returns whether a CPU's TLB holds a page of the space. For a CPU that is ordered after what it does.
+    /// Returns whether a CPU's TLB holds a page of the space. The caller must be ordered after its accesses.
     pub fn holds(&self, cpu: usize, page: usize) -> bool {
         self.tlbs[cpu].with(|tlb| tlb.entries.iter().any(|entries| entries[page] == ROOT))
     }
@@ -311,7 +309,7 @@ pub struct World {
 }
 
 std::thread_local! {
-    /// What this execution has leaked, and how its memory is given back.
+    /// Frees this execution's leaked memory.
     static LEAKED: std::cell::RefCell<Vec<Box<dyn FnOnce()>>> = const { std::cell::RefCell::new(Vec::new()) };
 }
 
@@ -325,12 +323,12 @@ pub fn leak<T: 'static>(value: T) -> &'static T {
     unsafe { &*place }
 }
 
-/// Gives back what the last execution on this thread has leaked.
+/// Frees the memory that the last execution on this thread leaked.
 pub fn forget_last() {
     LEAKED.take().into_iter().for_each(|free| free());
 }
 
-/// A program, or what a CPU does before the programs start.
+/// A program, or a CPU's preparation before the programs start.
 pub type Program = fn(&World);
 
 impl World {
@@ -370,7 +368,7 @@ impl World {
         self.hw.this_cpu().0
     }
 
-    /// This CPU's program has come to its end.
+    /// Ends this CPU's program.
     pub fn end(&self) {
         self.hw.over.fetch_add(1, Release);
     }

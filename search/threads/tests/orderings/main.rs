@@ -1,24 +1,22 @@
-//! The memory orderings of the lock-free parts, checked with loom.
+//! Checks the memory orderings of the lock-free parts with loom.
 //!
-//! The engine runs here unchanged on words that are loom's atomics: [`quell::Word`] is its alias for
-//! whatever atomics the machine has ([`word`]). Loom tries the interleavings of small programs (with
-//! a bounded number of preemptions) *and* everything that loads may return under the C11 memory
-//! model. The judge is loom's own: a frame is a cell without synchronisation ([`machine`]). A CPU
-//! that reads it through a TLB must be ordered before the new owner that writes it, by the orderings of
-//! the engine and by nothing else; if one is too weak, loom reports a race.
+//! The engine runs here unchanged on loom's atomics: [`quell::Word`] is its alias for the machine's atomics
+//! ([`word`]). Loom tries the interleavings of small programs (with a bounded number of preemptions) *and* all values
+//! that loads may return under the C11 memory model. A frame is a cell without synchronisation ([`machine`]). The
+//! engine's orderings alone must order a CPU that reads it through a TLB before the new owner that writes it. If one
+//! is too weak, loom reports a race.
 //!
-//! Each ordering stronger than `Relaxed` that a race ([`races`]) passes in the source of the engine, of `quell-zero` and
-//! of `quell-vm` is then weakened by one step: `SeqCst` to acquire and release, `Acquire` or `Release` to `Relaxed`, a
-//! fence left out. A race that the [`table`] names for its function must be lost. So no ordering is there in vain. Of `quell-vm` the few files that order anything are compiled into this test, with
-//! a [`shared`] number that is loom's ([`manager`]).
+//! Then each ordering stronger than `Relaxed` that a race ([`races`]) passes in the engine, `quell-zero` or `quell-vm`
+//! is weakened by one step: `SeqCst` to acquire and release, `Acquire` or `Release` to `Relaxed`, a fence omitted. A
+//! race that the [`table`] lists for its function must be lost, so no ordering is there in vain. Of `quell-vm`, the
+//! few files with orderings are compiled into this test ([`manager`]), with loom's number as [`shared`].
 //!
-//! # What this does not show
+//! # Not shown
 //!
-//! Loom runs one thread at a time, and no load returns what is written later: a load that is
-//! executed ahead of its place shows only as one that returns something old. The races are short
-//! and have two threads, though more CPUs may be held up in the middle of the engine. Table walks,
-//! store buffers, receipts and NMIs belong to the adversary, the processor's own
-//! reordering to the stress test on threads.
+//! Loom runs one thread at a time, and no load returns a later store: a load executed early shows only as one that
+//! returns an old value. The races are short and have two threads, though more CPUs may be paused inside the engine.
+//! The adversary tests table walks, store buffers, receipts and NMIs; the stress test on threads the processor's own
+//! reordering.
 
 mod machine;
 mod manager;
@@ -39,7 +37,7 @@ use std::sync::atomic::AtomicUsize;
 use std::sync::atomic::Ordering::Relaxed;
 use word::{ExercisedOrdering, WeakenedOrdering};
 
-/// Runs a race in every way that loom knows, and says how many those are; panics if one is wrong.
+/// Runs a race in every way that loom knows and returns their number. Panics on a violation.
 fn check(race: &'static Race) -> usize {
     let executions = std::sync::Arc::new(AtomicUsize::new(0));
     let count = executions.clone();
@@ -55,8 +53,8 @@ fn check(race: &'static Race) -> usize {
     executions.load(Relaxed)
 }
 
-/// In how many ways the race holds, with that ordering weakened, or else what went wrong in one; and the orderings that
-/// it passed, if none was weakened.
+/// Returns the number of ways in which the race holds with an ordering weakened, or the first violation; and the
+/// orderings that it passed, if none was weakened.
 fn run(
     race: &'static Race,
     place: Option<&Place>,
@@ -76,7 +74,7 @@ fn run(
         });
         (result, word::seen())
     };
-    // A thread of its own: a run that panics leaves loom's state behind.
+    // In its own thread, because a panic leaves loom's state behind.
     let thread = std::thread::spawn(search);
     thread.join().expect("panics are caught")
 }
@@ -124,7 +122,7 @@ fn race_named(name: &str) -> Option<&'static Race> {
     RACES.iter().find(|race| race.name == name)
 }
 
-/// Runs every race, all of which hold, and gives the orderings that they pass.
+/// Runs every race, all of which must hold. Returns the orderings that they pass.
 fn places() -> Vec<Place> {
     let races: Vec<&'static Race> = RACES.iter().collect();
     let runs = two_at_a_time(&races, |race| (race.name, run(race, None)));
@@ -160,8 +158,8 @@ fn each_ordering_suffices_and_none_is_there_in_vain() {
     println!("{} weakened orderings, each noticed", places.len());
 }
 
-/// Tries every race with each ordering weakened that stands in a function of this name, and prints which is
-/// lost: some minutes for each function.
+/// Tries every race with each ordering of a function weakened, and prints the races lost: some minutes for each
+/// function.
 #[test]
 #[ignore = "a search for the race that needs an ordering: QUELL_FUNCTION=record"]
 fn search() {

@@ -1,7 +1,7 @@
 //! The races of the manager: its locks, the names of its tables, the length of a file.
 //!
-//! The manager as a whole is too long for loom. Its orderings lie in three small files of its own, which are
-//! compiled here as they are; around them each race does in a line what the manager does in many.
+//! The manager as a whole is too long for loom. Its orderings are in three small files, which are compiled here
+//! unchanged; each race replaces the code around them by a line.
 
 #[path = "../../../../testbed/vm/src/length.rs"]
 mod length;
@@ -26,7 +26,7 @@ use quell::{Page, Word};
 use std::sync::atomic::Ordering::Relaxed;
 use table_id::{TableId, TableName};
 
-/// Memory that is protected by what is tried: loom reports it if two accesses are not ordered.
+/// Memory protected by the tested code. Loom reports unordered accesses.
 struct Memory(UnsafeCell<u64>);
 
 // SAFETY: loom panics before it lets two accesses race.
@@ -50,7 +50,7 @@ impl Memory {
     }
 }
 
-/// Runs two programs, each on a CPU of its own.
+/// Runs two programs, each on its own CPU.
 fn meet<S: Sync + 'static>(shared: S, here: fn(&S, &Machine), there: fn(&S, &Machine)) {
     let (shared, machine) = (leak(shared), leak(Machine::new(2, false)));
     let other = thread::spawn(move || {
@@ -77,7 +77,7 @@ pub fn lock() {
     meet((RawLock::new(), Memory::new()), wait, attempt);
 }
 
-/// One reads what the other writes, and both come a second time.
+/// Races a reader with a writer, twice.
 pub fn read_and_write() {
     type Shared = RwLock<LoomWord, Memory>;
     fn read(lock: &Shared, machine: &Machine) {

@@ -1,4 +1,4 @@
-//! The programs that race, as far as more than one race has them or they are too long for the table.
+//! The racing programs that several races share, or that are too long for the table.
 
 use crate::machine::{Machine, TAGS, World, be, leak, new_space};
 use crate::word::LoomWord;
@@ -121,13 +121,13 @@ pub fn offline_there(world: &World) {
     }
 }
 
-/// With the full barrier that the invalidation of everything begins with; in other races it would hide what they need.
+/// Includes the full barrier of the invalidation of everything, which would hide missing orderings in other races.
 pub fn come_online(world: &World) {
     world.engine.cpu_online();
     quell::Hardware::fence(world.hw);
 }
 
-/// What the entry leads to is text that is fetched no more.
+/// The page holds instructions that are not fetched any more.
 pub fn change_text(world: &World) {
     world.clear(0);
     world.engine.synchronize_text();
@@ -230,7 +230,7 @@ pub fn retire(world: &World) {
     world.hw.own(0);
 }
 
-/// CPU 1 has done what it was asked for.
+/// Checks that CPU 1 has done all requested work.
 pub fn nothing_lost(world: &World) {
     let lost = (0..2).any(|page| world.hw.holds(1, page));
     assert!(!lost, "C1: a request was lost");
@@ -267,7 +267,7 @@ pub fn use_up_tags_elsewhere(world: &World) {
     }
 }
 
-/// Comes to the space under whatever tag it has now, and frees one of its tables.
+/// Enters the space under its present tag, and frees one of its tables.
 pub fn free_table_there(world: &World) {
     world.engine.switch_to(None, &world.space);
     world.unmap(0, Purpose::Call, Scope::Tables);

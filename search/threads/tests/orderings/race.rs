@@ -1,15 +1,15 @@
-//! What a race is, and how one is run.
+//! Defines and runs a race.
 
 use crate::machine::{PausePoint, Program, World, be, hold_up};
 use crate::programs::run_there;
 use loom::thread;
 use quell::{Policy, Purpose, Scope};
 
-/// Programs on as many CPUs, and what each CPU did before.
+/// A program for each CPU, and each CPU's preparation.
 pub struct Race {
-    /// What the table of orderings calls it.
+    /// Its name in the table of orderings.
     pub name: &'static str,
-    /// How many times loom takes a CPU from a thread that could go on.
+    /// The most preemptions that loom tries.
     pub preemptions: usize,
     pub body: Body,
 }
@@ -27,19 +27,18 @@ pub struct Setup {
     pub policy: Policy,
     pub broadcast: bool,
     pub ledger: usize,
-    /// What each CPU did before.
+    /// Each CPU's preparation.
     pub prepare: Program,
     /// CPU 0's, CPU 1's and so on. All but CPU 0 then take interrupts until all are over.
     pub programs: &'static [Program],
-    /// Where CPU 2 and those after it are held up, each taking page 1 away, before the programs
-    /// start. They go on when CPU 0 is through, and are no threads of their own.
+    /// Where CPU 2 and later ones are paused before the programs start, each while it unmaps page 1. They continue
+    /// after CPU 0 ends, and are no threads.
     pub held_up: &'static [PausePoint],
-    /// What holds when all are over.
+    /// The check after all programs.
     pub finally: Program,
 }
 
-/// A race of the engine in which loom takes a CPU at most twice from a thread that could go on: enough to lose
-/// it by all orderings but one.
+/// Creates a race of the engine with at most two preemptions, enough to lose all orderings but one.
 pub const fn race(name: &'static str, setup: Setup) -> Race {
     Race {
         name,
@@ -90,7 +89,7 @@ pub const fn meet(programs: &'static [Program]) -> Setup {
     }
 }
 
-/// What else a race may have.
+/// Options of a race.
 impl Setup {
     pub const fn under(mut self, policy: Policy) -> Self {
         self.policy = policy;

@@ -1,4 +1,4 @@
-//! The races: which programs meet, and after what.
+//! The races: their programs and preparations.
 
 use crate::machine::{PausePoint, World};
 use crate::manager;

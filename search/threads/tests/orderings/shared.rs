@@ -1,4 +1,4 @@
-//! What `quell-vm` keeps in its own `shared.rs`, on loom's atomics.
+//! Replaces `quell-vm`'s `shared.rs` by loom's atomics.
 
 use crate::word::LoomWord;
 use quell::Word;

@@ -37,10 +37,10 @@ fn function_at(text: &str, line: u32) -> &str {
     names.last().unwrap_or_default()
 }
 
-/// Every step by which an ordering that was seen could be weakened.
+/// Returns every one-step weakening of the orderings seen.
 ///
 /// # Panics
-/// If [`LOST`] has no row for one, or a row for none: says for which functions.
+/// If [`LOST`] lacks a row for one, or has a row for none; lists the functions.
 pub fn places(seen: &[ExercisedOrdering]) -> Vec<Place> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
     let (mut places, mut wrong) = (Vec::new(), Vec::new());

@@ -1,7 +1,7 @@
-//! Which race is lost if an ordering is one step weaker, by the function that holds the ordering.
+//! The races that are lost if an ordering is one step weaker, by function.
 //!
-//! A function with several orderings lists the races of all of them, the quick ones first. The orderings themselves
-//! are found where the races pass them (`places`).
+//! A function with several orderings lists the races of all of them, quick ones first. `places` finds the orderings
+//! themselves as races pass them.
 
 /// File, function, and the races.
 pub const LOST: &[(&str, &str, &[&str])] = &[

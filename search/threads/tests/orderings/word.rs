@@ -1,11 +1,10 @@
-//! The engine's words on loom's atomics, each ordering of which can be weakened.
+//! The engine's words on loom's atomics; each ordering can be weakened.
 //!
-//! Loom treats a sequentially consistent access as one that acquires and releases. Such an
-//! access adds *one order of all of them that every one respects*. It is supplied here without a
-//! fence, which would order its neighbours too and hide what they lack: the order is that in which
-//! loom runs them, and a sequentially consistent load does not return a value older than the last
-//! one that was written sequentially consistently. It may miss any later one that was not. That is
-//! what C++20 says of such a load.
+//! Loom treats a sequentially consistent access as acquire and release. Such an access adds *one total order that
+//! every thread respects*. It is supplied here without a fence, which would order neighbouring accesses too and hide
+//! their mistakes. The order is that of loom's execution: a sequentially consistent load returns no value older than
+//! the last sequentially consistent store. It may miss any later store that was weaker. This is C++20's definition of
+//! such a load.
 
 use crate::machine::{PausePoint, reach};
 use loom::sync::atomic::{AtomicBool, AtomicU64, fence};
@@ -41,7 +40,7 @@ pub struct WeakenedOrdering {
     pub to: Ordering,
 }
 
-/// An access: the call, which of its orderings, and what it does.
+/// An access: its call, the index of its ordering, its operation and the ordering.
 type Access = (&'static Location<'static>, usize, Operation, Ordering);
 
 std::thread_local! {
@@ -50,7 +49,7 @@ std::thread_local! {
     static SEEN: RefCell<Vec<Access>> = const { RefCell::new(Vec::new()) };
 }
 
-/// What this thread has passed.
+/// Returns the orderings that this thread has passed.
 pub fn seen() -> Vec<ExercisedOrdering> {
     let accesses = SEEN.take();
     let places = accesses
@@ -107,18 +106,17 @@ const NEVER: u64 = 0xdead_dead_dead_dead;
 
 pub struct LoomWord {
     cell: AtomicU64,
-    /// Tells loom to try the loads of different threads in either order too. Of the accesses before
-    /// a store it remembers one alone, and would overlook the load of one thread behind a later
-    /// load of another.
+    /// Makes loom try both orders of loads by different threads. Of the accesses before a store it remembers only one,
+    /// and would otherwise overlook one thread's load behind a later load of another.
     loads: AtomicBool,
     written: Mutex<LastStores>,
 }
 
-/// What a sequentially consistent load may return.
+/// The values that a sequentially consistent load may return.
 struct LastStores {
-    /// What was written last in a sequentially consistent way.
+    /// The last sequentially consistent store.
     consistently: u64,
-    /// What was written after that.
+    /// Later stores.
     later: Vec<u64>,
 }
 
@@ -250,7 +248,7 @@ pub fn weaker(order: Ordering, operation: Operation) -> Vec<Ordering> {
     }
 }
 
-/// What an ordering belongs to.
+/// The operation of an ordering.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Operation {
     Load,
